@@ -1,0 +1,42 @@
+"""Tracea finds, proves, measures and runs the fastest kernel for the machine at hand.
+
+The names below load on first use: `import tracea` imports neither NumPy nor PyTorch and needs no GPU and no compiler.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tracea import errors as errors
+    from tracea.errors import TraceaError as TraceaError
+    from tracea.errors import TraceaWarning as TraceaWarning
+
+__version__ = "0.1.0"
+
+# Public name -> (module, attribute); an attribute of None is the module itself. One line a name, and one above for type checkers.
+_FACE: Final[dict[str, tuple[str, str | None]]] = {
+    "TraceaError": ("tracea.errors", "TraceaError"),
+    "TraceaWarning": ("tracea.errors", "TraceaWarning"),
+    "errors": ("tracea.errors", None),
+}
+
+__all__ = ["__version__", *_FACE]  # pyright: ignore[reportUnsupportedDunderAll]  # the table is the list
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on its first use (PEP 562)."""
+    if name not in _FACE:
+        raise AttributeError(f"module 'tracea' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+    module_name, attribute = _FACE[name]
+    module = import_module(module_name)
+    value = module if attribute is None else getattr(module, attribute)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names whether loaded or not."""
+    return sorted({*globals(), *_FACE})
