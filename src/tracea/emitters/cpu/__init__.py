@@ -1,0 +1,1 @@
+"""The C++ emitter for CPUs, and the device headers that its text calls."""

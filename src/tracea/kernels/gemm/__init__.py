@@ -1,0 +1,1 @@
+"""GEMM variants: packed blocked, small without packing, skinny and GEMV, weights packed ahead of time."""

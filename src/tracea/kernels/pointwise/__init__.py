@@ -1,0 +1,1 @@
+"""Pointwise variants: one pass over a chain of elementwise operations."""

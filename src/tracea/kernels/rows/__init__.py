@@ -1,0 +1,1 @@
+"""Row variants: normalisations and softmax along the last axis, and reductions."""

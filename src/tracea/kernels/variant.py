@@ -1,0 +1,84 @@
+"""Variant: one algorithm family as data - what it requires, what it prefers, its schedules, and the function that builds its kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tracea.errors import InvalidSchedule
+
+if TYPE_CHECKING:
+    from tracea.kernels.space import ScheduleSpace
+    from tracea.semantic.schedule import Schedule
+    from tracea.semantic.tile_kernel import TileKernel
+    from tracea.targets.target import Target
+
+__all__ = ["Preference", "Requirement", "Unmet", "Variant"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmet:
+    """Why a requirement does not hold, in numbers or names: the data of a doctor's Rejection."""
+
+    needed: str
+    found: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """A condition on (op, target) without which the variant cannot be built; ``check`` returns None where it holds."""
+
+    name: str
+    check: Callable[[Any, Target], Unmet | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preference:
+    """A reason to try a variant earlier or later; ``score`` is added to the variant's priority where nothing was measured."""
+
+    name: str
+    score: Callable[[Any, Target], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """An algorithm family for one kind of op on one backend.
+
+    ``build`` is None for a library entry: its requirements are known here, and the runtime's library port runs it.
+    """
+
+    id: str
+    op_type: type
+    backend: str
+    requirements: tuple[Requirement, ...]
+    preferences: tuple[Preference, ...]
+    priority: int
+    build: Callable[[Any, Schedule, Target], TileKernel] | None
+    space: Callable[[Any, Target], ScheduleSpace] | None
+    default_schedule: Callable[[Any, Target], Schedule] | None
+
+    def __post_init__(self) -> None:
+        parts = (self.build is None, self.space is None, self.default_schedule is None)
+        if any(parts) != all(parts):
+            raise InvalidSchedule(
+                field=f"variant {self.id}",
+                got="some of build, space, default_schedule",
+                expected="all three, or none for a library entry",
+                remedy="give the missing function",
+            )
+
+    @property
+    def is_library(self) -> bool:
+        """Whether a library runs this variant instead of a kernel of ours."""
+        return self.build is None
+
+    def unmet(self, op: Any, target: Target) -> tuple[tuple[Requirement, Unmet], ...]:
+        """Return every requirement that does not hold, with its numbers; empty where the variant can be built."""
+        found = ((requirement, requirement.check(op, target)) for requirement in self.requirements)
+        return tuple((requirement, unmet) for requirement, unmet in found if unmet is not None)
+
+    def score(self, op: Any, target: Target) -> float:
+        """Return the priority with all preferences added: the order of trying where nothing was measured."""
+        return self.priority + sum(preference.score(op, target) for preference in self.preferences)
