@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Public name -> (module, attribute); an attribute of None is the module itself. One line a name, and one above for type checkers.
+# Public name -> (module, attribute); an attribute of None is the module itself. A name is one line here and one above,
+# where type checkers read it.
 _FACE: Final[dict[str, tuple[str, str | None]]] = {
     "TraceaError": ("tracea.errors", "TraceaError"),
     "TraceaWarning": ("tracea.errors", "TraceaWarning"),
     "errors": ("tracea.errors", None),
 }
 
-__all__ = ["__version__", *_FACE]  # pyright: ignore[reportUnsupportedDunderAll]  # the table is the list
+__all__ = ["__version__", *_FACE]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -28,8 +28,8 @@
 
     TraceaWarning (UserWarning)          everything that Tracea warns about
 
-Each is a subclass of the builtin that fits, pickles (a failing child process can hand it to its parent), and gives ``to_dict()`` for
-``--json``. A variant that does not fit is not an error but a rejection, which belongs to the doctor.
+Each is a subclass of the builtin that fits, pickles (a failing child process can hand it to its parent), and gives
+``to_dict()`` for ``--json``. A variant that does not fit is not an error but a rejection, which belongs to the doctor.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ class TraceaError(Exception):
     remedy: str
 
     def __post_init__(self) -> None:
-        # A field may be a tensor, an IR tree or a hostile string: keep a plain, bounded value, so that the error neither holds
-        # memory alive nor fails to pickle or print.
+        # A field may be a tensor, an IR tree or a hostile string: keep a plain, bounded value, so that the error
+        # neither holds memory alive nor fails to pickle or print.
         for field in fields(self):
             if field.name not in _OUR_OWN_TEXT:
                 setattr(self, field.name, _plain(getattr(self, field.name)))
@@ -321,35 +321,23 @@ class CacheUnwritable(CacheError):
 def _plain(value: Any, depth: int = 0) -> Any:
     """Reduce a field to numbers, text and bounded containers of them."""
     match value:
-        case None | bool() | int() | float():
-            return value if type(value) in (type(None), bool, int, float) else _plain_enum(value)
-        case str():
-            return _clip(str(value), _MAX_TEXT)
         case enum.Enum():
             return value.name
-        case type():
-            return value.__name__
-        case os.PathLike():
-            return os.fspath(cast("os.PathLike[str]", value))
+        case None | bool():
+            return value
         case numbers.Integral():
             return int(value)
         case numbers.Real():
             return float(value)
-        case _ if depth >= _MAX_DEPTH:
-            return _clip(repr(value), _MAX_TEXT)
-        case Mapping():
+        case str() | os.PathLike():
+            return _clip(os.fspath(cast("str | os.PathLike[str]", value)), _MAX_TEXT)
+        case Mapping() if depth < _MAX_DEPTH:
             items = list(cast("Mapping[Any, Any]", value).items())[:_MAX_ITEMS]
-            return {str(key): _plain(item, depth + 1) for key, item in items}
-        case tuple() | list() | Set():
+            return {_clip(str(key), _MAX_TEXT): _plain(item, depth + 1) for key, item in items}
+        case tuple() | list() | Set() if depth < _MAX_DEPTH:
             return tuple(_plain(item, depth + 1) for item in list(cast("Sequence[Any]", value))[:_MAX_ITEMS])
         case _:
-            return _clip(repr(value), _MAX_TEXT)
-
-
-def _plain_enum(value: Any) -> Any:
-    if isinstance(value, enum.Enum):
-        return value.name
-    return int(value) if isinstance(value, int) else float(value)
+            return _clip(value.__name__ if isinstance(value, type) else repr(value), _MAX_TEXT)
 
 
 def _clip(text: str, limit: int) -> str:
