@@ -1,0 +1,41 @@
+"""Budget: how many trials and seconds a search may take."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tracea.errors import InvalidOption
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Trials and seconds, whichever runs out first; None is no limit in seconds.
+
+    The seconds are the search's own, from its first trial; a trial that is under way when they run out is finished.
+    """
+
+    trials: int = 50
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption(
+                field="budget.trials", got=self.trials, expected="an integer of at least 1", remedy="trials=50"
+            )
+        if self.seconds is not None and not (
+            isinstance(self.seconds, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
+            and not isinstance(self.seconds, bool)
+            and math.isfinite(self.seconds)
+            and self.seconds > 0.0
+        ):
+            raise InvalidOption(
+                field="budget.seconds",
+                got=self.seconds,
+                expected="a positive finite number, or None",
+                remedy="seconds=None",
+            )
+
+    def allows(self, *, trials: int, seconds: float) -> bool:
+        """Tell whether another trial may start after this many trials and seconds."""
+        return trials < self.trials and (self.seconds is None or seconds < self.seconds)

@@ -1,0 +1,67 @@
+"""Evolution: a population, elitism, crossover and small mutations, kept within the valid rows.
+
+The population is 24 and the best tenth of it are the elite. A parent is the better of two drawn from the population; a child takes
+each parameter from one of two parents, then moves to the nearest untried valid row if it is not one itself or if a mutation is due.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Final
+
+import numpy as np
+
+from tracea.optimizer.samplers.base import Sampler
+
+POPULATION: Final = 24
+ELITE_SHARE: Final = 0.1
+MUTATION_RATE: Final = 0.5
+IMMIGRANT_RATE: Final = 0.05
+
+
+class EvolutionSampler(Sampler):
+    """Breeds rows from the fastest of the last generation and of all time."""
+
+    name: ClassVar[str] = "evolution"
+    history_use: ClassVar[str] = "the relative's fastest rows open the first generation, up to a third of it"
+
+    def _propose(self) -> int:
+        # The first generation is random, after the relative's best.
+        if len(self._results) + len(self._pending) < POPULATION:
+            for _, index in self._history_in_space()[: POPULATION // 3]:
+                if not self._taken[index]:
+                    return index
+            return self._any_untried()
+        population = self._population()
+        if not population or self._rng.random() < IMMIGRANT_RATE:
+            return self._any_untried()
+        mother, father = self._parent(population), self._parent(population)
+        from_mother = self._rng.random(len(self.space.parameters)) < 0.5
+        child = np.where(from_mother, self.space.rows[mother], self.space.rows[father])
+        position = self.space.position(child.tolist())
+        if position is not None and not self._taken[position] and self._rng.random() >= MUTATION_RATE:
+            return position
+        return self._mutated(position if position is not None else mother)
+
+    def _population(self) -> list[int]:
+        """Return the elite of all time and the most recent successes, fastest first."""
+        good = [(latency, index) for index, latency in self._results.items() if latency is not None]
+        elite = sorted(good)[: math.ceil(ELITE_SHARE * POPULATION)]
+        recent = good[-(POPULATION - len(elite)) :]
+        return [index for _, index in sorted(set(elite) | set(recent))]
+
+    def _parent(self, population: list[int]) -> int:
+        # Tournament of two: the population is sorted, so the smaller draw is the fitter.
+        first, second = self._rng.integers(len(population), size=2)
+        return population[int(min(first, second))]
+
+    def _mutated(self, origin: int) -> int:
+        """Return an untried neighbour, most likely a near one."""
+        row = self.space.row(origin)
+        for changes in (1, 2):
+            near = self.space.neighbours(row, changes=changes)
+            near = near[~self._taken[near]]
+            if len(near):
+                step = int(self._rng.geometric(1.0 / (1.0 + len(self.space.parameters))))
+                return int(near[min(step - 1, len(near) - 1)])
+        return self._any_untried()
