@@ -1,0 +1,156 @@
+"""Compiles emitted kernels with plain g++ and calls them: the tests' own way to the machine, independent of the runtime.
+
+A unit holds several kernels and one small runner that starts the team's threads, so that a test pays for one compiler call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+import tracea.emitters.cpu
+from tracea.emitters.kernel_source import KernelSource
+
+INCLUDE = Path(tracea.emitters.cpu.__file__).parent / "include"
+CXX = shutil.which("g++") or shutil.which("clang++")
+COMMON_FLAGS = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", f"-I{INCLUDE}")
+ISA_FLAGS: Mapping[str, tuple[str, ...]] = {
+    "avx512": ("-DTRACEA_ISA_AVX512", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c"),
+    "avx2": ("-DTRACEA_ISA_AVX2", "-mavx2", "-mfma", "-mf16c"),
+    "neon": ("-DTRACEA_ISA_NEON",),
+    "plain": ("-DTRACEA_ISA_PLAIN",),
+}
+ALIGNMENT = 64
+
+RUNNER = """
+#include <string.h>
+#include <new>
+#include <thread>
+#include <vector>
+#include "tracea/abi.h"
+extern "C" void tracea_test_run(tracea_kernel kernel, const tracea_call* call, int32_t threads) {
+  alignas(128) static thread_local tracea_team team;
+  memset(&team, 0, sizeof team);
+  team.size = threads;
+  tracea_call bound = *call;
+  bound.team = &team;
+  std::vector<std::thread> others;
+  for (int32_t rank = 1; rank < threads; ++rank) others.emplace_back([&bound, kernel, rank] { kernel(&bound, rank); });
+  kernel(&bound, 0);
+  for (std::thread& other : others) other.join();
+}
+"""
+
+
+class CallBlock(ctypes.Structure):
+    """``tracea_call`` of abi.h."""
+
+    _fields_ = [
+        ("pointers", ctypes.POINTER(ctypes.c_void_p)),
+        ("integers", ctypes.POINTER(ctypes.c_int64)),
+        ("scalars", ctypes.POINTER(ctypes.c_double)),
+        ("team_scratch", ctypes.c_void_p),
+        ("thread_scratch", ctypes.c_void_p),
+        ("thread_scratch_bytes", ctypes.c_int64),
+        ("team", ctypes.c_void_p),
+    ]
+
+
+@cache
+def host_isas() -> tuple[str, ...]:
+    """Return the instruction sets that this machine can execute, best first."""
+    flags = set(Path("/proc/cpuinfo").read_text(encoding="ascii").split()) if Path("/proc/cpuinfo").exists() else set()
+    found = ["plain"]
+    if {"avx2", "fma", "f16c"} <= flags:
+        found.insert(0, "avx2")
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
+        found.insert(0, "avx512")
+    return tuple(found)
+
+
+def compile_text(text: str, isa: str, *, extra: Sequence[str] = ("-O2", "-shared"), suffix: str = ".so", cxx: str | None = None) -> Path:
+    """Compile one unit and return the binary; equal text and flags are compiled once per session."""
+    compiler = cxx or CXX
+    assert compiler is not None, "the tests need g++ or clang++"
+    command = [compiler, *COMMON_FLAGS, *ISA_FLAGS[isa], *extra]
+    digest = hashlib.sha256("\0".join((text, *command, _headers_digest())).encode()).hexdigest()[:24]
+    folder = Path(tempfile.gettempdir()) / f"tracea-tests-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    binary = folder / f"{digest}{suffix}"
+    if not binary.exists():
+        unit = folder / f"{digest}-{os.getpid()}.cpp"
+        unit.write_text(text, encoding="utf-8")
+        partial = folder / f"{digest}-{os.getpid()}{suffix}"
+        result = subprocess.run([*command, str(unit), "-o", str(partial), "-pthread"], capture_output=True, text=True, check=False)
+        assert result.returncode == 0, f"{' '.join(command)} {unit}\n{result.stderr[:4000]}"
+        assert "warning" not in result.stderr, result.stderr[:4000]
+        partial.rename(binary)
+        unit.unlink()
+    return binary
+
+
+@cache
+def _headers_digest() -> str:
+    digest = hashlib.sha256()
+    for header in sorted(INCLUDE.rglob("*.h")):
+        digest.update(header.read_bytes())
+    return digest.hexdigest()
+
+
+class Unit:
+    """Several kernels compiled together and loaded."""
+
+    def __init__(self, sources: Sequence[KernelSource], isa: str, *, extra: Sequence[str] = ("-O2", "-shared")) -> None:
+        self.path = compile_text("\n".join(source.text for source in sources) + RUNNER, isa, extra=extra)
+        self._library = ctypes.CDLL(str(self.path))
+        self._sources = {source.name: source for source in sources}
+
+    def call(
+        self,
+        name: str,
+        pointers: Sequence[int],
+        integers: Mapping[str, int],
+        *,
+        threads: int = 1,
+        scratch: tuple[int, int] | None = None,
+    ) -> None:
+        """Call kernel ``name``; ``scratch`` overrides the addresses of team and thread scratch (for guard pages)."""
+        source = self._sources[name]
+        values = [integers[key] for key in source.integers]
+        thread_bytes = round_up(int(source.thread_scratch_bytes.evaluate(integers)))
+        team_bytes = round_up(int(source.team_scratch_bytes.evaluate(integers)))
+        team_memory, team_address = poisoned(team_bytes)
+        thread_memory, thread_address = poisoned(thread_bytes * threads)
+        if scratch is not None:
+            team_address, thread_address = scratch
+        block = CallBlock(
+            (ctypes.c_void_p * max(1, len(pointers)))(*pointers),
+            (ctypes.c_int64 * max(1, len(values)))(*values),
+            (ctypes.c_double * 1)(),
+            team_address,
+            thread_address,
+            thread_bytes,
+            None,
+        )
+        self._library.tracea_test_run(ctypes.cast(self._library[name], ctypes.c_void_p), ctypes.byref(block), threads)
+        del team_memory, thread_memory
+
+
+def round_up(value: int, multiple: int = ALIGNMENT) -> int:
+    """Round up to a multiple."""
+    return (value + multiple - 1) // multiple * multiple
+
+
+def poisoned(count: int) -> tuple[np.ndarray, int]:
+    """Return memory of ``count`` bytes filled with 0xFF (NaN in every float type) and its 64-byte aligned address."""
+    memory = np.full(count + 2 * ALIGNMENT, 0xFF, np.uint8)
+    return memory, round_up(memory.ctypes.data)
