@@ -58,7 +58,7 @@ class Entry:
 @cache
 def names() -> tuple[str, ...]:
     """Return the names that ``load`` knows, sorted."""
-    folder = files(__package__) / "catalog"
+    folder = files("tracea.targets") / "catalog"
     return tuple(sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml")))
 
 
@@ -79,8 +79,10 @@ def read(name: str) -> Entry:
         InvalidOption: there is no such entry; the message lists those there are.
     """
     if name not in names():
-        raise InvalidOption(field="target", got=name, expected=names(), remedy="choose a listed name, or 'host' where it is accepted")
-    text = (files(__package__) / "catalog" / f"{name}.toml").read_text(encoding="utf-8")
+        raise InvalidOption(
+            field="target", got=name, expected=names(), remedy="choose a listed name, or 'host' where it is accepted"
+        )
+    text = (files("tracea.targets") / "catalog" / f"{name}.toml").read_text(encoding="utf-8")
     return parse(text, origin=f"{name}.toml")
 
 
@@ -94,7 +96,10 @@ def parse(text: str, *, origin: str) -> Entry:
         file = msgspec.convert(tomllib.loads(text), _File, strict=True)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise InvalidOption(
-            field=f"catalogue file {origin}", got=str(error), expected=f"schema version {SCHEMA_VERSION}", remedy="mend the file"
+            field=f"catalogue file {origin}",
+            got=str(error),
+            expected=f"schema version {SCHEMA_VERSION}",
+            remedy="mend the file",
         ) from error
     if file.schema_version != SCHEMA_VERSION:
         raise InvalidOption(
@@ -115,6 +120,9 @@ def parse(text: str, *, origin: str) -> Entry:
         )
     except TypeError as error:
         raise InvalidOption(
-            field=f"catalogue file {origin}: facts", got=tuple(numbers), expected=str(error), remedy="name each number of a Target once"
+            field=f"catalogue file {origin}: facts",
+            got=tuple(numbers),
+            expected=str(error),
+            remedy="name each number of a Target once",
         ) from error
     return Entry(target=target, facts=MappingProxyType(file.facts))

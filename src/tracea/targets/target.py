@@ -1,7 +1,7 @@
 """Target: the static facts of one hardware, as kernels, proofs and scores read them.
 
-Worked example: ``load("avx512")`` has 64-byte vectors, so ``target.lanes(DType.F32)`` is 16 and a 14×32 accumulator tile takes
-14 × 2 of its 32 vector registers.
+Worked example: ``load("avx512")`` has 64-byte vectors, so ``target.lanes(DType.F32)`` is 16 and a 14×32 accumulator
+tile takes 14 × 2 of its 32 vector registers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _POSITIVE: Final = (
 class Target:
     """What a kernel may rely on: instruction set, registers, caches and the number of cores it may use.
 
-    Units: sizes are bytes. ``l1d_bytes`` and ``l2_bytes`` are those of one core, ``l3_bytes`` is the whole shared cache (0: none).
+    Units: sizes are bytes. ``l1d_bytes`` and ``l2_bytes`` are those of one core, ``l3_bytes`` is the whole shared
+    cache (0: none or unknown).
     ``fma_per_cycle`` counts vector FMA instructions that one core starts in a cycle.
     """
 
@@ -62,21 +63,32 @@ class Target:
 
     def __post_init__(self) -> None:
         if self.isa not in ISAS:
-            raise InvalidOption(field=f"target {self.name}: isa", got=self.isa, expected=ISAS, remedy="name a known instruction set")
+            raise InvalidOption(
+                field=f"target {self.name}: isa", got=self.isa, expected=ISAS, remedy="name a known instruction set"
+            )
         for field in _POSITIVE:
             if getattr(self, field) < 1:
                 raise InvalidOption(
-                    field=f"target {self.name}: {field}", got=getattr(self, field), expected="at least 1", remedy="give the true number"
+                    field=f"target {self.name}: {field}",
+                    got=getattr(self, field),
+                    expected="at least 1",
+                    remedy="give the true number",
                 )
         if self.l3_bytes < 0:
             raise InvalidOption(
-                field=f"target {self.name}: l3_bytes", got=self.l3_bytes, expected="at least 0", remedy="write 0 where there is none"
+                field=f"target {self.name}: l3_bytes",
+                got=self.l3_bytes,
+                expected="at least 0",
+                remedy="write 0 where there is none",
             )
         for field in ("vector_bytes", "cache_line_bytes", "page_bytes", "huge_page_bytes"):
             value: int = getattr(self, field)
             if value & (value - 1):
                 raise InvalidOption(
-                    field=f"target {self.name}: {field}", got=value, expected="a power of two", remedy="give the true number"
+                    field=f"target {self.name}: {field}",
+                    got=value,
+                    expected="a power of two",
+                    remedy="give the true number",
                 )
 
     @property
