@@ -19,6 +19,16 @@ print(json.dumps([elapsed_ms, sorted(set(sys.modules) - before)]))
 """
 
 
+AFTER_IMPORTING_ALL = """
+from importlib import import_module
+import tracea
+modules = {name: import_module(module) for name, (module, _) in tracea._FACE.items()}
+for name, (_, attribute) in tracea._FACE.items():
+    meant = modules[name] if attribute is None else getattr(modules[name], attribute)
+    assert getattr(tracea, name) is meant, name
+"""
+
+
 def probe() -> tuple[float, list[str]]:
     done = subprocess.run([sys.executable, "-c", PROBE], check=True, capture_output=True, text=True)
     elapsed_ms, modules = json.loads(done.stdout)
@@ -39,6 +49,12 @@ def test_import_loads_nothing_but_the_standard_library() -> None:
 def test_every_public_name_loads(name: str) -> None:
     assert getattr(tracea, name) is not None
     assert name in dir(tracea)
+
+
+def test_no_public_name_is_shadowed_by_a_submodule_of_its_name() -> None:
+    # Importing tracea.x sets the attribute x of tracea, whatever the table says: then x has to be the module itself.
+    done = subprocess.run([sys.executable, "-c", AFTER_IMPORTING_ALL], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_type_checkers_see_the_same_names_as_the_interpreter() -> None:
