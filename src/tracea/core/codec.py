@@ -41,7 +41,10 @@ def encode(value: Any) -> Any:
             return {"class": type(value).__name__} | {name: encode(item) for name, item in items.items()}
         case _:
             raise InvalidGraph(
-                field="json", got=type(value).__name__, expected="frozen data", remedy="keep arrays outside, bound by name"
+                field="json",
+                got=type(value).__name__,
+                expected="frozen data",
+                remedy="keep arrays outside, bound by name",
             )
 
 
@@ -181,4 +184,8 @@ def _substitute(value: Any, replacements: Mapping[Any, Any]) -> Any:
         return replacements[value]
     old = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
     new = {name: _substitute(item, replacements) for name, item in old.items()}
-    return value if all(new[name] is old[name] or new[name] == old[name] for name in old) else dataclasses.replace(value, **new)
+    return (
+        value
+        if all(new[name] is old[name] or new[name] == old[name] for name in old)
+        else dataclasses.replace(value, **new)
+    )

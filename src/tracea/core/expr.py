@@ -120,7 +120,9 @@ class Expr:
 
     def __bool__(self) -> bool:
         """Refuse: ``if a < b`` on expressions would be true whatever the values are."""
-        raise InvalidOp(field="expr", got="a truth value", expected="an expression", remedy="use select(condition, a, b)")
+        raise InvalidOp(
+            field="expr", got="a truth value", expected="an expression", remedy="use select(condition, a, b)"
+        )
 
     def __neg__(self) -> Expr:
         """Negate."""

@@ -39,7 +39,9 @@ class SymbolicDim:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
-            raise InvalidShape(field="SymbolicDim.name", got=self.name, expected="an identifier", remedy="name it like a variable")
+            raise InvalidShape(
+                field="SymbolicDim.name", got=self.name, expected="an identifier", remedy="name it like a variable"
+            )
         if self.minimum < 0 or (self.maximum is not None and self.maximum < self.minimum):
             raise InvalidShape(
                 field=f"bounds of {self.name}",
@@ -99,7 +101,9 @@ class TensorType:
     layout: Layout | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(_checked_dim(dim, axis, self.shape) for axis, dim in enumerate(self.shape)))
+        object.__setattr__(
+            self, "shape", tuple(_checked_dim(dim, axis, self.shape) for axis, dim in enumerate(self.shape))
+        )
         if not isinstance(self.dtype, DType):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidDType(field="dtype", got=self.dtype, expected="a DType", remedy='use DType.parse("f32")')
         if isinstance(self.layout, StridedLayout):
@@ -108,16 +112,24 @@ class TensorType:
             self._check_blocks(self.layout)
         if self.is_static and self.storage_bytes > MAX_BYTES:
             raise InvalidShape(
-                field="shape", got=self.shape, expected=f"at most {MAX_BYTES} bytes", remedy="offsets are 64-bit: split the tensor"
+                field="shape",
+                got=self.shape,
+                expected=f"at most {MAX_BYTES} bytes",
+                remedy="offsets are 64-bit: split the tensor",
             )
 
     def _check_strides(self, layout: StridedLayout) -> None:
         if len(layout.strides) != self.rank:
             raise InvalidStride(
-                field="strides", got=layout.strides, expected=f"{self.rank} strides for shape {self.shape}", remedy="one an axis"
+                field="strides",
+                got=layout.strides,
+                expected=f"{self.rank} strides for shape {self.shape}",
+                remedy="one an axis",
             )
         contiguous = _row_major(self.shape)
-        if all(dim == 1 or stride == want for dim, stride, want in zip(self.shape, layout.strides, contiguous, strict=True)):
+        if all(
+            dim == 1 or stride == want for dim, stride, want in zip(self.shape, layout.strides, contiguous, strict=True)
+        ):
             object.__setattr__(self, "layout", None)
 
     def _check_blocks(self, layout: BlockedLayout) -> None:
@@ -227,7 +239,9 @@ class TensorType:
         if not isinstance(self.layout, StridedLayout) or self.elements == 0:
             return False
         reach = 0
-        for stride, dim in sorted((abs(s), d) for s, d in zip(self.layout.strides, self.static_shape, strict=True) if d > 1):
+        for stride, dim in sorted(
+            (abs(s), d) for s, d in zip(self.layout.strides, self.static_shape, strict=True) if d > 1
+        ):
             if stride <= reach:
                 return True
             reach += stride * (dim - 1)
@@ -245,7 +259,10 @@ class TensorType:
         """Return the type of the transpose that has axis ``axes[i]`` of this one as axis ``i``."""
         if sorted(axes) != list(range(self.rank)):
             raise InvalidShape(
-                field="axes", got=tuple(axes), expected=f"a permutation of 0..{self.rank - 1}", remedy="name each axis once"
+                field="axes",
+                got=tuple(axes),
+                expected=f"a permutation of 0..{self.rank - 1}",
+                remedy="name each axis once",
             )
         strides = self.strides
         return TensorType(
@@ -289,7 +306,10 @@ def static(dim: Dim) -> int:
     if isinstance(dim, int):
         return dim
     raise InvalidShape(
-        field=dim.name, got="a symbolic extent", expected="a number", remedy=f'bind it: graph.bind({{"{dim.name}": 128}})'
+        field=dim.name,
+        got="a symbolic extent",
+        expected="a number",
+        remedy=f'bind it: graph.bind({{"{dim.name}": 128}})',
     )
 
 
@@ -330,7 +350,10 @@ def broadcast_shapes(shapes: Iterable[tuple[Dim, ...]], field: str = "shapes") -
                 result[-back] = dim
             elif dim not in (1, result[-back]):
                 raise InvalidShape(
-                    field=field, got=all_shapes, expected="shapes that broadcast together", remedy="make each axis equal or 1"
+                    field=field,
+                    got=all_shapes,
+                    expected="shapes that broadcast together",
+                    remedy="make each axis equal or 1",
                 )
     return tuple(result)
 
@@ -344,7 +367,10 @@ def _checked_dim(dim: Any, axis: int, shape: Sequence[Any]) -> Dim:
         extent = -1
     if extent < 0:
         raise InvalidShape(
-            field=f"shape[{axis}]", got=tuple(shape), expected="extents >= 0 or SymbolicDim", remedy="give whole, non-negative extents"
+            field=f"shape[{axis}]",
+            got=tuple(shape),
+            expected="extents >= 0 or SymbolicDim",
+            remedy="give whole, non-negative extents",
         )
     return extent
 
@@ -362,7 +388,10 @@ def _row_major(shape: Sequence[Dim]) -> tuple[int | None, ...]:
 def _known(stride: int | None, shape: tuple[Dim, ...]) -> int:
     if stride is None:
         error: InvalidInput = InvalidShape(
-            field="shape", got=tuple(map(str, shape)), expected="numbers right of the first axis", remedy="bind the symbolic extents"
+            field="shape",
+            got=tuple(map(str, shape)),
+            expected="numbers right of the first axis",
+            remedy="bind the symbolic extents",
         )
         raise error
     return stride

@@ -1,0 +1,45 @@
+"""All ops, and how to read one from JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracea.core.codec import Codec
+from tracea.core.ops.attention import AttentionOp
+from tracea.core.ops.base import BASE_CLASSES, Epilogue, Op
+from tracea.core.ops.conv2d import Conv2dOp
+from tracea.core.ops.gemm import GemmOp
+from tracea.core.ops.pointwise import PointwiseOp, SourceKind, SourceOp, ViewKind, ViewOp
+from tracea.core.ops.rows import ReduceKind, ReduceOp, RowKind, RowOp
+
+__all__ = [
+    "OP_CLASSES",
+    "AttentionOp",
+    "Conv2dOp",
+    "Epilogue",
+    "GemmOp",
+    "Op",
+    "PointwiseOp",
+    "ReduceKind",
+    "ReduceOp",
+    "RowKind",
+    "RowOp",
+    "SourceKind",
+    "SourceOp",
+    "ViewKind",
+    "ViewOp",
+    "from_dict",
+]
+
+OP_CLASSES: tuple[type[Op], ...] = (GemmOp, RowOp, ReduceOp, PointwiseOp, ViewOp, Conv2dOp, AttentionOp, SourceOp)
+OP_CODEC = Codec((*OP_CLASSES, *BASE_CLASSES))
+
+
+def from_dict(data: Any) -> Op:
+    """Return the op that ``op.to_dict()`` wrote.
+
+    Raises:
+        InvalidGraph: the data do not say an op; ``field`` is the path of what does not fit.
+        InvalidInput: the op refuses its values.
+    """
+    return OP_CODEC.decode(data, Op)

@@ -1,0 +1,1 @@
+"""The ops, one family a module; ``tracea.core.op`` gathers them."""
