@@ -47,7 +47,7 @@ test: $(WHEEL_STAMP) ## build the wheel, install it, and run the tests against i
 
 .PHONY: nightly
 nightly: $(WHEEL_STAMP) ## run the slow tests too (minutes; some need tools that few machines have)
-	$(PYTEST) -n $(WORKERS) --dist worksteal -m "slow or not slow" $(TESTS)
+	$(PYTEST) -n $(WORKERS) --dist worksteal -m "slow or not slow" -o faulthandler_timeout=1800 $(TESTS)
 
 .PHONY: check
 check: check-format check-lint check-types check-imports check-size check-words ## format, lint, types, import order, file sizes, words
@@ -113,6 +113,7 @@ $(VENV)/.python:
 	echo "no Python from 3.11 to 3.13 with venv was found. Remedy: install one and say PYTHON=<its path> make venv" >&2; exit 1
 
 $(TORCH_STAMP): $(VENV)/.python
+	@echo "installing $(TORCH)"
 	rm -f $(VENV)/.torch-*
 	$(PIP) '$(TORCH)'
 	@touch $@
@@ -123,6 +124,7 @@ $(VENV)/.setup: pyproject.toml tools/list_requirements.py $(TORCH_STAMP)
 	  echo "no g++ and no clang++ on PATH: taking the compiler of the ziglang wheel"; \
 	  $(BIN)/python tools/list_requirements.py compiler >> $(VENV)/requirements.txt; \
 	fi
+	@echo "installing the tools and the dependencies of the extras $(EXTRAS)"
 	$(PIP) --requirement $(VENV)/requirements.txt
 	@touch $@
 
