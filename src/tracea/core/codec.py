@@ -1,7 +1,7 @@
 """JSON round trip of frozen data: dataclasses to plain values and strictly back, with the path of what does not fit.
 
-A dataclass becomes ``{"class": name, field: value, ...}``, without the fields that hold their default. An enum becomes its value,
-a tuple a list, and a float that JSON cannot say becomes ``"nan"``, ``"inf"`` or ``"-inf"``.
+A dataclass becomes ``{"class": name, field: value, ...}``, without the fields that hold their default. An enum becomes
+its value, a tuple a list, and a float that JSON cannot say becomes ``"nan"``, ``"inf"`` or ``"-inf"``.
 """
 
 from __future__ import annotations
@@ -149,14 +149,18 @@ def _decode_scalar(data: Any, expected: Any, where: str) -> Any:
         if not isinstance(data, str) or data not in known:
             raise _misfit(where, data, sorted(known))
         return known[data]
-    if expected is float and not isinstance(data, bool):
-        if isinstance(data, int | float):
+    if expected is float:
+        if isinstance(data, int | float) and not isinstance(data, bool):
             return _as_float(data, where)
         if isinstance(data, str) and data in _WORD_OF_FLOAT:
             return _WORD_OF_FLOAT[data]
     elif type(data) is expected:
         return data
-    raise _misfit(where, data, getattr(expected, "__name__", str(expected)))
+    raise _misfit(where, data, _name_of(expected))
+
+
+def _name_of(expected: Any) -> str:
+    return getattr(expected, "__name__", str(expected))
 
 
 def _as_float(data: float, where: str) -> float:
@@ -171,7 +175,7 @@ def _misfit(where: str, got: Any, expected: Any) -> InvalidGraph:
 
 
 def substitute(value: T, replacements: Mapping[Any, Any]) -> T:
-    """Return frozen ``value`` with each part that equals a key of ``replacements`` (hashable leaves) replaced, rebuilt bottom-up."""
+    """Return frozen ``value`` with each part that equals a key of ``replacements`` replaced."""
     return cast("T", _substitute(value, replacements))
 
 

@@ -35,7 +35,7 @@ class DType(Enum):
         """
         if isinstance(text, DType):
             return text
-        known = _BY_NAME.get(text.strip().lower().removeprefix("torch.")) if isinstance(text, str) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+        known = _BY_NAME.get(str(text).strip().lower().removeprefix("torch."))
         if known is None:
             raise InvalidDType(field="dtype", got=text, expected=_SHORT_NAMES, remedy="name one of these element types")
         return known
@@ -109,8 +109,8 @@ class DType(Enum):
     def round(self, values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Round float64 values to this type, once, and return them as float64.
 
-        Floats round to nearest even and overflow to infinity. Integers truncate toward zero; NaN gives 0 and what is out of
-        range gives the nearest end (C and torch leave these two undefined). Bool is ``value != 0``.
+        Floats round to nearest even and overflow to infinity. Integers truncate toward zero; NaN gives 0 and what is
+        out of range gives the nearest end (C and torch leave these two undefined). Bool is ``value != 0``.
         """
         exact = np.asarray(values, dtype=np.float64)
         with np.errstate(all="ignore"):
@@ -126,7 +126,8 @@ class DType(Enum):
 
 
 def _round_to_odd_float32(exact: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    # ml_dtypes goes to bfloat16 by way of float32: two roundings. Rounding the first one to odd makes the pair equal to one.
+    # ml_dtypes goes to bfloat16 by way of float32: two roundings. Rounding the first one to odd makes the pair equal
+    # to one.
     near = exact.astype(np.float32)
     toward_zero = np.where(np.abs(near.astype(np.float64)) > np.abs(exact), np.nextafter(near, np.float32(0)), near)
     inexact = (toward_zero.astype(np.float64) != exact) & ~np.isnan(exact)

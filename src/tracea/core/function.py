@@ -1,7 +1,7 @@
 """The scalar functions that expressions are made of, each with its meaning in NumPy float64.
 
-Extreme values mean what torch and IEEE 754 make of them: MAX and MIN hand a NaN on, a comparison with NaN is false (NE: true), a
-division by zero is infinite, and nothing warns.
+Extreme values mean what torch and IEEE 754 make of them: MAX and MIN hand a NaN on, a comparison with NaN is false
+(NE: true), a division by zero is infinite, and nothing warns.
 """
 
 from __future__ import annotations

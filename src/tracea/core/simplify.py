@@ -1,7 +1,7 @@
 """Rewrites of scalar expressions that keep the value for every input: NaN, infinities and signed zeros included.
 
-So there is no ``x * 0 -> 0`` (NaN), no ``x + 0.0 -> x`` (-0.0) and no ``x - x -> 0`` (infinity). A power by a small whole exponent
-becomes products, within one ulp of the power.
+So there is no ``x * 0 -> 0`` (NaN), no ``x + 0.0 -> x`` (-0.0) and no ``x - x -> 0`` (infinity). A power by a small
+whole exponent becomes products, within one ulp of the power.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Tensor types: a shape, an element type and a layout in memory.
 
-A 2×3 matrix stored by columns is ``TensorType((2, 3), DType.F32, StridedLayout((1, 2)))``: a transpose is a layout, not an op.
+A 2×3 matrix stored by columns is ``TensorType((2, 3), DType.F32, StridedLayout((1, 2)))``: a transpose is a layout,
+not an op.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, TypeAlias, cast
 
 from tracea.core.codec import Codec, encode, substitute
 from tracea.core.dtype import DType
@@ -71,7 +72,7 @@ Dim: TypeAlias = int | SymbolicDim
 
 @dataclass(frozen=True, slots=True)
 class StridedLayout:
-    """Element ``(i, j, ...)`` lies at ``i*strides[0] + j*strides[1] + ...`` elements from the first; 0 and negative are allowed."""
+    """Element ``(i, j)`` lies ``i*strides[0] + j*strides[1]`` elements from the first; 0 and negative are allowed."""
 
     strides: tuple[int, ...]
 
@@ -80,9 +81,9 @@ class StridedLayout:
 class BlockedLayout:
     """Axes cut into blocks that are stored whole, zero-padded at the end of the axis.
 
-    ``blocks=((1, 16),)`` on N×C×H×W is N, C/16, H, W, 16 ("NCHW16c"). Stored row-major: first one outer index per axis, in
-    ``order`` (default: as the axes come), then the blocks as listed. Panels of 32 columns of a K×N matrix, one panel after the
-    other, are ``BlockedLayout(blocks=((1, 32),), order=(1, 0))``.
+    ``blocks=((1, 16),)`` on N×C×H×W is N, C/16, H, W, 16 ("NCHW16c"). Stored row-major: first one outer index per
+    axis, in ``order`` (default: as the axes come), then the blocks as listed. Panels of 32 columns of a K×N matrix,
+    one panel after the other, are ``BlockedLayout(blocks=((1, 32),), order=(1, 0))``.
     """
 
     blocks: tuple[tuple[int, int], ...]
@@ -94,7 +95,7 @@ Layout: TypeAlias = StridedLayout | BlockedLayout
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Shape, element type and layout; ``layout=None`` is row-major contiguous, and a StridedLayout that says the same becomes None."""
+    """Shape, element type and layout; None is row-major contiguous, and a StridedLayout that says so becomes None."""
 
     shape: tuple[Dim, ...]
     dtype: DType
@@ -321,18 +322,15 @@ def bind_dims(value: Any, values: Mapping[str, int]) -> Any:
 
 
 def _collect_dims(value: Any, values: Mapping[str, int], found: dict[SymbolicDim, int]) -> None:
-    match value:
-        case SymbolicDim(name=name):
-            if name in values:
-                found[value] = value.check(values[name])
-        case tuple():
-            for item in value:
-                _collect_dims(item, values, found)
-        case _ if hasattr(type(value), "__dataclass_fields__"):
-            for name in type(value).__dataclass_fields__:
-                _collect_dims(getattr(value, name), values, found)
-        case _:
-            pass
+    if isinstance(value, SymbolicDim):
+        if value.name in values:
+            found[value] = value.check(values[value.name])
+    elif isinstance(value, tuple):
+        for item in cast("tuple[Any, ...]", value):
+            _collect_dims(item, values, found)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for part in fields(value):
+            _collect_dims(getattr(value, part.name), values, found)
 
 
 def broadcast_shapes(shapes: Iterable[tuple[Dim, ...]], field: str = "shapes") -> tuple[Dim, ...]:
@@ -376,7 +374,8 @@ def _checked_dim(dim: Any, axis: int, shape: Sequence[Any]) -> Dim:
 
 
 def _row_major(shape: Sequence[Dim]) -> tuple[int | None, ...]:
-    # None: the stride depends on a symbolic extent. A stride of an empty tensor is that of the same tensor with extents of 1.
+    # None: the stride depends on a symbolic extent. A stride of an empty tensor is that of the same tensor with
+    # extents of 1.
     strides: list[int | None] = []
     step: int | None = 1
     for dim in reversed(shape):

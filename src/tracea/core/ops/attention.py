@@ -20,8 +20,9 @@ class AttentionOp(Op):
     Shapes:
         q: (batch, heads, s, d); k: (batch, kv_heads, t, d); v: (batch, kv_heads, t, dv); result: (batch, heads, s, dv).
 
-    ``causal`` lets query i see keys ``j <= i`` (both counted from the start, as torch's ``is_causal``); ``window`` only keys with
-    ``|i - j| < window``. A query that sees no key gives NaN, as a softmax of -inf does. ``scale=None`` is ``1/sqrt(d)``.
+    ``causal`` lets query i see keys ``j <= i`` (both counted from the start, as torch's ``is_causal``); ``window``
+    only keys with ``|i - j| < window``. A query that sees no key gives NaN, as a softmax of -inf does. ``scale=None``
+    is ``1/sqrt(d)``.
     """
 
     name: ClassVar[str] = "attention"
@@ -68,7 +69,7 @@ class AttentionOp(Op):
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        """q, k, v."""
+        """Queries, keys, values."""
         return (self.q, self.k, self.v)
 
     def infer(self) -> TensorType:

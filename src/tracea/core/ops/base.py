@@ -1,4 +1,4 @@
-"""What every op has: operands in order, a result type, counts of work, a stable key; and the epilogue that most ops carry."""
+"""What every op has: operands, a result type, counts of work and a stable key; and the epilogue that most carry."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Op(ABC):
 
     @property
     def key(self) -> str:
-        """A stable identifier that says everything about the op: equal keys mean equal ops, in every process and version of Python."""
+        """A stable identifier: equal keys mean equal ops, in every process and version of Python."""
         text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(text.encode()).hexdigest()[:16]
         return re.sub(r"\W", "_", f"{self.name}_{self.summary}_{digest}")
@@ -126,7 +126,7 @@ class Epilogue:
         return self.expr == Input(0)
 
     def then(self, expr: Expr, operands: tuple[TensorType, ...] = ()) -> Epilogue:
-        """Return this epilogue followed by ``expr``, whose ``Input(0)`` is this one's value and ``Input(i)`` its operand ``i - 1``."""
+        """Return this epilogue followed by ``expr``, ``Input(0)`` of which is this one's value."""
         shift = len(self.operands)
         inputs: dict[int, Expr] = {0: self.expr}
         inputs |= {index: Input(index + shift) for index in range(1, len(operands) + 1)}

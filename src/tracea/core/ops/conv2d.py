@@ -21,7 +21,8 @@ class Conv2dOp(Op):
 
     Shapes:
         x: (n, c, h, w); w: (k, c/groups, r, s); result: (n, k, p, q) with
-        ``p = (h + 2·padding - dilation·(r - 1) - 1) // stride + 1``. NHWC is a layout. A bias is an epilogue operand (k, 1, 1).
+        ``p = (h + 2·padding - dilation·(r - 1) - 1) // stride + 1``. NHWC is a layout. A bias is an epilogue operand
+        (k, 1, 1).
     """
 
     name: ClassVar[str] = "conv2d"
@@ -91,7 +92,7 @@ class Conv2dOp(Op):
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        """x, w, then the epilogue's."""
+        """Image, filters, then the epilogue's."""
         return (self.x, self.w, *self.epilogue.operands)
 
     def infer(self) -> TensorType:

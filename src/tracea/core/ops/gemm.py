@@ -21,8 +21,8 @@ class GemmOp(Op):
     Shapes:
         a: batch + (m, k); b: batch + (k, n), batch axes broadcastable; result: batch + (m, n).
 
-    Sums are kept in ``accumulator``: f32 for f32, f16 and bf16, and f64 as soon as an operand is f64, i32 for 8-bit integers. An
-    ``out`` that says the default (row-major, a's type) becomes None. With ``k == 0`` the sum is 0.
+    Sums are kept in ``accumulator``: f32 for f32, f16 and bf16, and f64 as soon as an operand is f64, i32 for 8-bit
+    integers. An ``out`` that says the default (row-major, a's type) becomes None. With ``k == 0`` the sum is 0.
     """
 
     name: ClassVar[str] = "gemm"
@@ -99,7 +99,7 @@ class GemmOp(Op):
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        """a, b, then the epilogue's."""
+        """Both factors, then the epilogue's."""
         return (self.a, self.b, *self.epilogue.operands)
 
     def infer(self) -> TensorType:

@@ -65,8 +65,9 @@ class ViewOp(Op):
     """The same memory under other indices: no arithmetic, no bytes.
 
     Fields by kind:
-        RESHAPE and EXPAND take ``shape``; PERMUTE takes ``axes`` (axis i of the result is axis ``axes[i]`` of x); SLICE takes
-        ``starts``, ``shape`` and ``steps``: index i of the result is ``start + i*step`` of x, so a step of -1 flips.
+        RESHAPE and EXPAND take ``shape``; PERMUTE takes ``axes`` (axis i of the result is axis ``axes[i]`` of x);
+        SLICE takes ``starts``, ``shape`` and ``steps``: index i of the result is ``start + i*step`` of x, so a step of
+        -1 flips.
     """
 
     name: ClassVar[str] = "view"
@@ -83,7 +84,7 @@ class ViewOp(Op):
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        """x."""
+        """The tensor that is viewed."""
         return (self.x,)
 
     @property

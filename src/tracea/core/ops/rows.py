@@ -38,7 +38,7 @@ class ReduceKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOp(Op):
-    """``out = epilogue(normalise(prologue(x...)))`` along the last axis; weight, bias and residual are epilogue operands.
+    """``out = epilogue(normalise(prologue(x...)))`` along the last axis; weight and bias are epilogue operands.
 
     Shapes:
         each x broadcasts to the result; ``eps`` is added inside the square root of the two norms.
@@ -78,7 +78,7 @@ class RowOp(Op):
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        """x..., then the epilogue's."""
+        """The sources, then the epilogue's."""
         return self.x + self.epilogue.operands
 
     def infer(self) -> TensorType:
