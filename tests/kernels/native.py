@@ -1,6 +1,6 @@
-"""Compiles emitted kernels with plain g++ and calls them: the tests' own way to the machine, independent of the runtime.
+"""Compiles emitted kernels with plain g++ and calls them: the tests' own way to the machine, without the runtime.
 
-A unit holds several kernels and one small runner that starts the team's threads, so that a test pays for one compiler call.
+A unit holds several kernels and a small runner that starts the team's threads: a test pays for one compiler call.
 """
 
 from __future__ import annotations
@@ -22,9 +22,29 @@ from tracea.emitters.kernel_source import KernelSource
 
 INCLUDE = Path(tracea.emitters.cpu.__file__).parent / "include"
 CXX = shutil.which("g++") or shutil.which("clang++")
-COMMON_FLAGS = ("-std=c++17", "-fPIC", "-Wall", "-Wextra", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", f"-I{INCLUDE}")
+COMMON_FLAGS = (
+    "-std=c++17",
+    "-fPIC",
+    "-Wall",
+    "-Wextra",
+    "-Wno-uninitialized",  # gcc bug 105593: the intrinsics' own undefined registers
+    "-Wno-maybe-uninitialized",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-ffp-contract=off",
+    f"-I{INCLUDE}",
+)
 ISA_FLAGS: Mapping[str, tuple[str, ...]] = {
-    "avx512": ("-DTRACEA_ISA_AVX512", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c"),
+    "avx512": (
+        "-DTRACEA_ISA_AVX512",
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mavx2",
+        "-mfma",
+        "-mf16c",
+    ),
     "avx2": ("-DTRACEA_ISA_AVX2", "-mavx2", "-mfma", "-mf16c"),
     "neon": ("-DTRACEA_ISA_NEON",),
     "plain": ("-DTRACEA_ISA_PLAIN",),
@@ -77,7 +97,9 @@ def host_isas() -> tuple[str, ...]:
     return tuple(found)
 
 
-def compile_text(text: str, isa: str, *, extra: Sequence[str] = ("-O2", "-shared"), suffix: str = ".so", cxx: str | None = None) -> Path:
+def compile_text(
+    text: str, isa: str, *, extra: Sequence[str] = ("-O2", "-shared"), suffix: str = ".so", cxx: str | None = None
+) -> Path:
     """Compile one unit and return the binary; equal text and flags are compiled once per session."""
     compiler = cxx or CXX
     assert compiler is not None, "the tests need g++ or clang++"
@@ -90,7 +112,9 @@ def compile_text(text: str, isa: str, *, extra: Sequence[str] = ("-O2", "-shared
         unit = folder / f"{digest}-{os.getpid()}.cpp"
         unit.write_text(text, encoding="utf-8")
         partial = folder / f"{digest}-{os.getpid()}{suffix}"
-        result = subprocess.run([*command, str(unit), "-o", str(partial), "-pthread"], capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            [*command, str(unit), "-o", str(partial), "-pthread"], capture_output=True, text=True, check=False
+        )
         assert result.returncode == 0, f"{' '.join(command)} {unit}\n{result.stderr[:4000]}"
         assert "warning" not in result.stderr, result.stderr[:4000]
         partial.rename(binary)

@@ -26,10 +26,10 @@ class PointerParameter:
 class KernelSource:
     """The emitted text of one kernel: ``extern "C" void <name>(const tracea_call* call, int32_t rank)``.
 
-    ``pointers``, ``integers`` and ``scalars`` name the entries of the call's arrays in order. ``headers`` are the package's headers that
-    the text includes. Texts of different kernels may share one translation unit: each keeps its own names in a namespace of its own.
+    ``pointers``, ``integers`` and ``scalars`` name the entries of the call's arrays in order. ``headers`` are those of the
+    package that the text includes. Texts of several kernels may share one translation unit: the names of each are its own.
 
-    Units: the scratch sizes are bytes as expressions over ``integers``; the runtime rounds each thread's share up to 64 bytes.
+    Units: the scratch sizes are bytes over ``integers``; the runtime rounds each thread's share up to 64 bytes.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Variant: one algorithm family as data - what it requires, what it prefers, its schedules, and the function that builds its kernel."""
+"""Variant: one algorithm family as data - what it requires and prefers, its schedules, and how its kernel is built."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preference:
-    """A reason to try a variant earlier or later; ``score`` is added to the variant's priority where nothing was measured."""
+    """A reason to try a variant earlier or later: ``score`` is added to its priority where nothing was measured."""
 
     name: str
     score: Callable[[Any, Target], float]

@@ -1,4 +1,4 @@
-"""Prints a scalar expression as C++ lines over vectors: one line per distinct node, each a call of a primitive of vec.h or math.h."""
+"""Prints a scalar expression as C++ lines over vectors: one line per distinct node, each a call of a primitive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,18 @@ import math
 from collections.abc import Mapping
 
 from tracea.core.dtype import DType
-from tracea.core.expr import Binary, BinaryFunction, Cast, Constant, Expr, Input, Select, Unary, UnaryFunction
+from tracea.core.expr import (
+    Binary,
+    BinaryFunction,
+    Cast,
+    Constant,
+    Expr,
+    Input,
+    Select,
+    Unary,
+    UnaryFunction,
+    activation,
+)
 from tracea.emitters.writer import Writer
 from tracea.errors import EmitError
 
@@ -56,16 +67,23 @@ _BINARY: Mapping[BinaryFunction, str] = {
 }
 
 
+# Chains that math.h has one routine for, more exact and faster than the chain: gelu by erfc keeps its negative tail.
+_IDIOMS: tuple[tuple[Expr, str], ...] = tuple(
+    (activation(name), routine)
+    for name, routine in (("gelu", "gelu"), ("gelu_tanh", "gelu_tanh"), ("silu", "silu"), ("relu", "relu"))
+)
+
+
 def print_expression(writer: Writer, expr: Expr, inputs: Mapping[int, str], *, vector: str = "V") -> str:
     """Write the lines that compute ``expr`` and return the name that holds its value.
 
-    ``inputs`` names the C++ variable of each ``Input`` index; ``vector`` is the C++ vector type. Equal subexpressions are computed once.
+    ``inputs`` names the C++ variable of each ``Input`` index; ``vector`` is the C++ vector type. Equal subexpressions
+    are computed once.
 
     Raises: EmitError for a node or an input that has no line.
     """
     printer = _Printer(writer, inputs, vector)
-    for node in expr.walk():  # operands before their users
-        printer.visit(node)
+    printer.visit(expr)
     return printer.value(expr)
 
 
@@ -80,9 +98,18 @@ class _Printer:
         self._printed: dict[int, tuple[str, bool]] = {}
 
     def visit(self, expr: Expr) -> None:
-        """Print a node whose parts are printed."""
-        if id(expr) not in self._printed:
-            self._printed[id(expr)] = self._print(expr)
+        """Print a node after its parts; one that is printed already is not printed again."""
+        if id(expr) in self._printed:
+            return
+        idiom = _idiom(expr)
+        if idiom is not None:
+            routine, argument = idiom
+            self.visit(argument)
+            self._printed[id(expr)] = self._assign(f"{routine}({self.value(argument)})"), False
+            return
+        for part in expr.parts:
+            self.visit(part)
+        self._printed[id(expr)] = self._print(expr)
 
     def value(self, expr: Expr) -> str:
         """Return the name of a printed node's value as a vector of numbers."""
@@ -124,6 +151,32 @@ class _Printer:
             name = self._names[text] = f"{prefix}{len(self._names)}"
             self._writer.line(f"const auto {name} = {text};")
         return name
+
+
+def _idiom(expr: Expr) -> tuple[str, Expr] | None:
+    for template, routine in _IDIOMS:
+        bound: list[Expr] = []
+        if _matches(template, expr, bound):
+            return routine, bound[0]
+    return None
+
+
+def _matches(template: Expr, expr: Expr, bound: list[Expr]) -> bool:
+    # Input(0) of the template stands for one and the same expression wherever it occurs.
+    if isinstance(template, Input):
+        if not bound:
+            bound.append(expr)
+        return bound[0] is expr or bound[0] == expr
+    if type(template) is not type(expr):
+        return False
+    match template, expr:
+        case (Constant(), Constant()):
+            return template == expr
+        case (Unary(function=wanted), Unary(function=found)) | (Binary(function=wanted), Binary(function=found)):
+            same = wanted is found
+        case _:
+            return False
+    return same and all(_matches(part, other, bound) for part, other in zip(template.parts, expr.parts, strict=True))
 
 
 def _literal(value: float) -> str:

@@ -1,0 +1,182 @@
+// Values of a vector as another element type: the casts of an expression, and integer storage.
+//
+//   round_to<Storage>(v)   v rounded once to Storage and back: floats to nearest even, overflow to infinity; integers toward zero, NaN to 0,
+//                          out of range to the nearest end; bool is v != 0
+//   load, load_partial, load_broadcast, load_strided, store_partial, store_strided   of int64_t, int32_t, int8_t, uint8_t and bool storage;
+//                          a store takes a value that round_to gave
+#ifndef TRACEA_CONVERT_H
+#define TRACEA_CONVERT_H
+
+#include <stdint.h>
+
+#include "tracea/config.h"
+#include "tracea/storage.h"
+#include "tracea/vec.h"
+
+TRACEA_BEGIN_NAMESPACE
+
+namespace detail {
+
+template <class Storage>
+struct IsFloat {
+    static constexpr bool value = false;
+};
+template <>
+struct IsFloat<float> {
+    static constexpr bool value = true;
+};
+template <>
+struct IsFloat<double> {
+    static constexpr bool value = true;
+};
+template <>
+struct IsFloat<f16> {
+    static constexpr bool value = true;
+};
+template <>
+struct IsFloat<bf16> {
+    static constexpr bool value = true;
+};
+
+// The ends of an integer type as doubles; those of int64_t are the numbers next to them that a double holds.
+template <class Storage>
+struct IntegerRange;
+template <>
+struct IntegerRange<int64_t> {
+    static constexpr double low = -9223372036854775808.0;
+    static constexpr double high = 9223372036854774784.0;
+};
+template <>
+struct IntegerRange<int32_t> {
+    static constexpr double low = -2147483648.0;
+    static constexpr double high = 2147483647.0;
+};
+template <>
+struct IntegerRange<int8_t> {
+    static constexpr double low = -128.0;
+    static constexpr double high = 127.0;
+};
+template <>
+struct IntegerRange<uint8_t> {
+    static constexpr double low = 0.0;
+    static constexpr double high = 255.0;
+};
+
+// A double as a float rounded to odd: rounding that to 16 bits gives what one rounding of the double would.
+TRACEA_INLINE float round_to_odd(double x) {
+    const float near = static_cast<float>(x);
+    const double back = static_cast<double>(near);
+    if (back == x || x != x) return near;
+    uint32_t bits = bits_of(near);
+    if (__builtin_fabs(back) > __builtin_fabs(x)) --bits;  // toward zero; from infinity to the largest number
+    return float_of(bits | 1U);
+}
+
+template <class Storage>
+TRACEA_INLINE VecF round_float(VecF v, Storage) {
+    Storage lanes[VecF::lanes];
+    store(lanes, v);
+    return load<VecF>(lanes);
+}
+TRACEA_INLINE VecF round_float(VecF v, float) { return v; }
+TRACEA_INLINE VecF round_float(VecF v, double) { return v; }
+TRACEA_INLINE VecD round_float(VecD v, double) { return v; }
+TRACEA_INLINE VecD round_float(VecD v, float) {
+    double lanes[VecD::lanes];
+    store(lanes, v);
+    for (int i = 0; i < VecD::lanes; ++i) lanes[i] = static_cast<double>(static_cast<float>(lanes[i]));
+    return load<VecD>(lanes);
+}
+template <class Half>
+TRACEA_INLINE VecD round_float(VecD v, Half) {
+    double lanes[VecD::lanes];
+    store(lanes, v);
+    for (int i = 0; i < VecD::lanes; ++i) lanes[i] = static_cast<double>(to_float(from_float<Half>(round_to_odd(lanes[i]))));
+    return load<VecD>(lanes);
+}
+
+template <class V>
+TRACEA_INLINE V truncate(V v) {
+    return select(less(v, zero<V>()), neg(floor(neg(v))), floor(v));
+}
+template <class V, class Storage>
+TRACEA_INLINE V round_integer(V v, Storage) {
+    using T = typename V::element;
+    const V low = broadcast<V>(static_cast<T>(IntegerRange<Storage>::low));
+    const V high = broadcast<V>(static_cast<T>(IntegerRange<Storage>::high));
+    return select(unordered(v, v), zero<V>(), minimum(high, maximum(low, truncate(v))));
+}
+template <class V>
+TRACEA_INLINE V round_integer(V v, bool) {
+    return select(not_equal(v, zero<V>()), broadcast<V>(typename V::element(1)), zero<V>());
+}
+
+// A float that rounded up to the end of a 32- or 64-bit integer type is that end.
+template <class Storage, class T>
+TRACEA_INLINE Storage to_integer(T x) {
+    if constexpr (sizeof(Storage) >= sizeof(T)) {
+        constexpr Storage largest = static_cast<Storage>((static_cast<uint64_t>(1) << (8 * sizeof(Storage) - 1)) - 1);
+        if (static_cast<double>(x) >= static_cast<double>(largest)) return largest;
+    }
+    return static_cast<Storage>(x);
+}
+
+}  // namespace detail
+
+template <class Storage, class V>
+TRACEA_INLINE V round_to(V v) {
+    if constexpr (detail::IsFloat<Storage>::value) {
+        return detail::round_float(v, Storage{});
+    } else {
+        return detail::round_integer(v, Storage{});
+    }
+}
+
+// ---- integer storage: lane by lane, which compilers turn into conversions ---------------------------------------------------------------------------
+#define TRACEA_INTEGER_STORAGE(Storage)                                                                  \
+    template <class V>                                                                                   \
+    TRACEA_INLINE V load_strided(const Storage* p, int64_t stride, int64_t n) {                          \
+        typename V::element lanes[V::lanes] = {};                                                        \
+        for (int i = 0; i < V::lanes && i < n; ++i) {                                                    \
+            lanes[i] = static_cast<typename V::element>(p[i * stride]);                                  \
+        }                                                                                                \
+        return load<V>(lanes);                                                                           \
+    }                                                                                                    \
+    template <class V>                                                                                   \
+    TRACEA_INLINE V load_partial(const Storage* p, int64_t n) {                                          \
+        return load_strided<V>(p, 1, n);                                                                 \
+    }                                                                                                    \
+    template <class V>                                                                                   \
+    TRACEA_INLINE V load(const Storage* p) {                                                             \
+        typename V::element lanes[V::lanes];                                                             \
+        for (int i = 0; i < V::lanes; ++i) lanes[i] = static_cast<typename V::element>(p[i]);            \
+        return load<V>(lanes);                                                                           \
+    }                                                                                                    \
+    template <class V>                                                                                   \
+    TRACEA_INLINE V load_broadcast(const Storage* p) {                                                   \
+        return broadcast<V>(static_cast<typename V::element>(*p));                                       \
+    }                                                                                                    \
+    template <class V>                                                                                   \
+    TRACEA_INLINE void store_strided(Storage* p, int64_t stride, V v, int64_t n) {                       \
+        typename V::element lanes[V::lanes];                                                             \
+        store(lanes, v);                                                                                 \
+        for (int i = 0; i < V::lanes && i < n; ++i) p[i * stride] = detail::to_integer<Storage>(lanes[i]); \
+    }                                                                                                    \
+    template <class V>                                                                                   \
+    TRACEA_INLINE void store_partial(Storage* p, V v, int64_t n) {                                       \
+        store_strided(p, 1, v, n);                                                                       \
+    }                                                                                                    \
+    template <class V>                                                                                   \
+    TRACEA_INLINE void store(Storage* p, V v) {                                                          \
+        store_strided(p, 1, v, V::lanes);                                                                \
+    }
+TRACEA_INTEGER_STORAGE(int64_t)
+TRACEA_INTEGER_STORAGE(int32_t)
+TRACEA_INTEGER_STORAGE(int8_t)
+TRACEA_INTEGER_STORAGE(uint8_t)
+TRACEA_INTEGER_STORAGE(bool)
+#undef TRACEA_INTEGER_STORAGE
+
+TRACEA_END_NAMESPACE
+
+#endif
