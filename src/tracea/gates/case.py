@@ -1,0 +1,66 @@
+"""Case: inputs of an op with what they mean, computed once and used for every candidate that is judged on that op."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tracea.core import reference
+from tracea.core.dtype import DType
+from tracea.core.op import GemmOp
+from tracea.gates.distribution import Distribution, generate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from tracea.core.op import Op
+
+__all__ = ["ALL", "QUICK", "Case", "build_cases"]
+
+ALL: Final = tuple(Distribution)
+# For a search that judges hundreds of schedules of one op: sums, terms and overflow; the winner is judged by all.
+QUICK: Final = (Distribution.NORMAL, Distribution.INTEGER, Distribution.EDGES, Distribution.LARGE)
+
+# Products of two integers up to 3 add exactly in f32 while their sum stays below 2²⁴.
+_EXACT_TERMS: Final = 2**24 // 9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Logical inputs, the float64 result, and the largest error of each element that the accuracy contract allows."""
+
+    name: str
+    inputs: tuple[NDArray[Any], ...]
+    expected: NDArray[np.float64]
+    bound: NDArray[np.float64]
+
+
+def build_cases(op: Op, rng: np.random.Generator, distributions: Iterable[Distribution] = ALL) -> tuple[Case, ...]:
+    """Draw inputs from each distribution and compute what they mean."""
+    return tuple(_case(op, rng, distribution) for distribution in distributions)
+
+
+def _case(op: Op, rng: np.random.Generator, distribution: Distribution) -> Case:
+    inputs = generate(op, distribution, rng)
+    with np.errstate(all="ignore"):
+        expected = np.asarray(reference.evaluate(op, inputs), dtype=np.float64)
+        if distribution is Distribution.INTEGER and _is_exact(op):
+            expected = op.infer().dtype.round(expected)
+            bound = np.zeros(expected.shape)
+        else:
+            bound = np.broadcast_to(reference.error_bound(op, inputs), expected.shape)
+    return Case(name=distribution.value, inputs=inputs, expected=expected, bound=bound)
+
+
+def _is_exact(op: Op) -> bool:
+    """Whether small integers give the same bits in every order of summation: no rounding but the last."""
+    return (
+        isinstance(op, GemmOp)
+        and op.epilogue.is_identity
+        and op.accumulator in (DType.F32, DType.F64, DType.I32)
+        and op.a.static_shape[-1] <= _EXACT_TERMS
+    )

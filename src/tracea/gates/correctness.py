@@ -1,0 +1,128 @@
+"""The correctness gate: poisoned outputs between canaries, inputs that change from run to run, float64 as the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from tracea.gates.comparison import Comparison, compare_output
+from tracea.gates.guarded import GuardedArray, Poison
+from tracea.gates.verdict import Check
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracea.core.op import Op
+    from tracea.gates.case import Case
+
+__all__ = ["Bench", "Observation", "Run", "check_correctness"]
+
+# Fills its second argument from the arrays of the first, which it must leave alone.
+Run: TypeAlias = Callable[[Sequence["NDArray[Any]"], "NDArray[Any]"], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What one run did: its output against the meaning, and the memory that it should not have touched.
+
+    Units: ``damage`` is bytes beside the output, ``input_damage`` bytes of inputs or beside them, ``unwritten``
+    elements.
+    """
+
+    comparison: Comparison
+    unwritten: int
+    damage: int
+    input_damage: int
+    content: bytes
+    error: str = ""
+
+
+class Bench:
+    """The memory that a kernel under judgement runs on: one set of buffers that is refilled, and a fresh one on demand.
+
+    A kernel that remembers results by address is caught when the same buffers hold other values, one that remembers
+    addresses when the buffers move.
+    """
+
+    def __init__(self, op: Op) -> None:
+        self._op = op
+        self._kept = self._allocate(misaligned=False)
+
+    def observe(self, run: Run, case: Case, *, poison: Poison, fresh: bool) -> Observation:
+        """Run once on the case's inputs and report; ``fresh`` uses new buffers that start one element off alignment."""
+        inputs, output = self._allocate(misaligned=True) if fresh else self._kept
+        for guarded, values in zip(inputs, case.inputs, strict=True):
+            guarded.fill(values)
+        before = [guarded.memory.copy() for guarded in inputs]
+        output.poison(poison)
+        error = ""
+        try:
+            run([guarded.array for guarded in inputs], output.array)
+        except Exception as raised:  # any failure of a candidate is a finding about it, kept in the verdict
+            error = f"{type(raised).__name__}: {raised}"
+        return Observation(
+            comparison=compare_output(output.array, case.expected, case.bound, self._op.infer().dtype),
+            unwritten=output.unwritten(poison),
+            damage=output.damage(),
+            input_damage=sum(
+                int(np.count_nonzero(guarded.memory != old)) for guarded, old in zip(inputs, before, strict=True)
+            ),
+            content=output.content(),
+            error=error,
+        )
+
+    def _allocate(self, *, misaligned: bool) -> tuple[list[GuardedArray], GuardedArray]:
+        inputs = [GuardedArray.of(operand, misaligned=misaligned) for operand in self._op.operands]
+        return inputs, GuardedArray.of(self._op.infer(), misaligned=misaligned)
+
+
+def check_correctness(run: Run, bench: Bench, cases: Sequence[Case]) -> tuple[Check, ...]:
+    """Run every case twice, with two poisons and in kept and fresh buffers, and report each finding as a check."""
+    seen: list[tuple[str, Observation]] = []
+    for index, case in enumerate(cases):
+        poisons = (Poison.NAN, Poison.FINITE) if index % 2 == 0 else (Poison.FINITE, Poison.NAN)
+        for poison, fresh in zip(poisons, (False, True), strict=True):
+            observation = bench.observe(run, case, poison=poison, fresh=fresh)
+            if observation.error:
+                return (Check(name="runs", passed=False, figure=observation.error, limit="no error", detail=case.name),)
+            # A number of the finite poison may be a right result; the other poison is a NaN that no arithmetic makes.
+            unwritten = observation.unwritten if poison is Poison.NAN else 0
+            seen.append((case.name, _with_unwritten(observation, unwritten)))
+    worst = [_worst_of(case.name, [o for name, o in seen if name == case.name]) for case in cases]
+    return (
+        *worst,
+        _sum_check("every output written", "elements left unwritten", [(n, o.unwritten) for n, o in seen]),
+        _sum_check("nothing written beside the output", "bytes", [(n, o.damage) for n, o in seen]),
+        _sum_check("inputs untouched", "bytes", [(n, o.input_damage) for n, o in seen]),
+    )
+
+
+def _with_unwritten(observation: Observation, unwritten: int) -> Observation:
+    return Observation(
+        comparison=observation.comparison,
+        unwritten=unwritten,
+        damage=observation.damage,
+        input_damage=observation.input_damage,
+        content=observation.content,
+    )
+
+
+def _worst_of(case: str, observations: Sequence[Observation]) -> Check:
+    """Report a case by its worst run: the largest error as a share of its bound."""
+    worst = max(observations, key=lambda seen: (not seen.comparison.passed, seen.comparison.worst)).comparison
+    return Check(
+        name=f"correct on {case}",
+        passed=worst.passed,
+        figure=worst.worst,
+        limit=1.0,
+        detail=worst.detail or "error / bound",
+    )
+
+
+def _sum_check(name: str, unit: str, figures: Sequence[tuple[str, int]]) -> Check:
+    total = sum(figure for _, figure in figures)
+    where = ", ".join(dict.fromkeys(case for case, figure in figures if figure))
+    return Check(name=name, passed=total == 0, figure=total, limit=0, detail=f"{unit} on {where}" if total else unit)

@@ -1,0 +1,107 @@
+"""Input distributions: each makes one kind of wrong kernel visible that random numbers alone would let through."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracea.core.op import GemmOp
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracea.core.dtype import DType
+    from tracea.core.op import Op
+    from tracea.core.tensor_type import TensorType
+
+__all__ = ["Distribution", "generate"]
+
+
+class Distribution(Enum):
+    """How the inputs of a run are drawn."""
+
+    NORMAL = "normal"  # the usual case
+    INTEGER = "integer"  # small integers: sums are exact in any order, so one missing or doubled term shows
+    EDGES = "edges"  # zero but for the first, the last and two other steps of the reduction: the bound is as small as a term
+    ZERO = "zero"  # the smallest bound there is: anything left over shows
+    LARGE = "large"  # sums pass far beyond f16 and come back, so a narrow accumulator overflows
+    DENORMAL = "denormal"  # subnormal operands of a normal result: a flush to zero shows
+    WIDE = "wide"  # magnitudes over many powers of two: the order of a sum shows in its bits
+    NONFINITE = "nonfinite"  # some NaN and infinities, which must come out where they belong and nowhere else
+
+
+def generate(op: Op, distribution: Distribution, rng: np.random.Generator) -> tuple[NDArray[Any], ...]:
+    """Draw logical inputs of ``op``, contiguous and in their storage types."""
+    shapes = [operand.static_shape for operand in op.operands]
+    floats = [_draw(shape, distribution, rng) for shape in shapes]
+    if isinstance(op, GemmOp):
+        _shape_products(op, distribution, floats, rng)
+    return tuple(_store(values, operand) for values, operand in zip(floats, op.operands, strict=True))
+
+
+def _draw(shape: tuple[int, ...], distribution: Distribution, rng: np.random.Generator) -> NDArray[np.float64]:
+    match distribution:
+        case Distribution.INTEGER:
+            return rng.integers(-3, 4, shape).astype(np.float64)
+        case Distribution.ZERO:
+            return np.zeros(shape)
+        case Distribution.LARGE:
+            # exp(±60) and its square stay within f32: an op with exp in it is tried at its extremes, not beyond.
+            return rng.uniform(-60.0, 60.0, shape)
+        case Distribution.WIDE:
+            return rng.normal(size=shape) * np.exp2(rng.uniform(-6.0, 6.0, shape))
+        case Distribution.NONFINITE:
+            return _with_nonfinite(rng.normal(size=shape), rng)
+        case Distribution.EDGES:
+            return rng.normal(size=shape) * (rng.random(shape) < 0.1)
+        case Distribution.NORMAL | Distribution.DENORMAL:
+            return rng.normal(size=shape)
+
+
+def _with_nonfinite(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Replace up to three elements, few enough that most results stay finite."""
+    flat = values.reshape(-1)
+    if flat.size >= 8:
+        places = rng.choice(flat.size, 3, replace=False)
+        flat[places] = rng.permutation([np.nan, np.inf, -np.inf])
+    return values
+
+
+def _shape_products(
+    op: GemmOp, distribution: Distribution, values: list[NDArray[np.float64]], rng: np.random.Generator
+) -> None:
+    """Give the two factors of a matrix product what the distribution means along K."""
+    a, b = values[0], values[1]  # (..., M, K) and (..., K, N)
+    depth = a.shape[-1]
+    if depth == 0:
+        return
+    match distribution:
+        case Distribution.EDGES:
+            kept = {0, depth - 1, *rng.integers(0, depth, 2).tolist()}
+            values[0] = rng.normal(size=a.shape) * np.isin(np.arange(depth), sorted(kept))
+            values[1] = rng.normal(size=b.shape)
+        case Distribution.LARGE:
+            # The second half takes back what the first half summed: 200 · 200 · K/2 at the turn, moderate at the end.
+            half = depth // 2
+            values[0] = rng.uniform(200.0, 300.0, a.shape)
+            values[1] = rng.uniform(200.0, 300.0, b.shape)
+            values[0][..., half : 2 * half] = -values[0][..., :half]
+            values[1][..., half : 2 * half, :] = values[1][..., :half, :] + rng.normal(size=b[..., :half, :].shape)
+        case Distribution.DENORMAL:
+            tiny = op.a.dtype.smallest * 2.0 ** rng.integers(1, 6)
+            values[0] = np.rint(a * 4.0) * tiny
+            values[1] = b / (tiny if op.a.dtype.eps < 1e-3 else 1.0) * 1e-3
+        case _:
+            pass
+
+
+def _store(values: NDArray[np.float64], operand: TensorType) -> NDArray[Any]:
+    """Round to the storage type; integers and booleans take small whole numbers."""
+    dtype: DType = operand.dtype
+    if dtype.is_float:
+        with np.errstate(over="ignore"):
+            return values.astype(dtype.numpy)
+    whole = np.nan_to_num(np.rint(values), nan=0.0, posinf=1.0, neginf=0.0)
+    return np.clip(whole, max(dtype.lowest, -100.0), min(dtype.largest, 100.0)).astype(dtype.numpy)

@@ -1,0 +1,62 @@
+"""judge: all gates on one running kernel. What does not pass is neither timed nor cached nor shipped.
+
+Worked example::
+
+    op = GemmOp.of(m=37, n=53, k=100, dtype=DType.F32)
+    verdict = judge(lambda inputs, out: np.matmul(*inputs, out=out), op, subject="numpy")
+    print(verdict)      # one line a check
+    verdict.require()   # raises VerdictFailed
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracea.gates.case import ALL, Case, build_cases
+from tracea.gates.correctness import Bench, Run, check_correctness
+from tracea.gates.determinism import HASHES, check_determinism
+from tracea.gates.distribution import Distribution
+from tracea.gates.stability import RUNS, check_stability
+from tracea.gates.verdict import Check, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tracea.core.op import Op
+
+__all__ = ["judge"]
+
+
+def judge(
+    run: Run,
+    op: Op,
+    *,
+    subject: str | None = None,
+    seed: int | None = None,
+    distributions: Iterable[Distribution] = ALL,
+    cases: Sequence[Case] | None = None,
+    hashes: int = HASHES,
+    runs: int = RUNS,
+) -> Verdict:
+    """Judge ``run(inputs, out)`` as a kernel of ``op``: correctness, determinism, stability.
+
+    ``run`` fills ``out``, which comes poisoned and laid out as ``op.infer()`` says, from arrays laid out as
+    ``op.operands`` say. Inputs are fresh in every call unless ``seed`` or ``cases`` say otherwise; a search that
+    judges many candidates of one op builds the ``cases`` once. A kernel that fails the correctness gate is not run
+    again.
+    """
+    number = secrets.randbits(32) if seed is None else seed
+    rng = np.random.default_rng(number)
+    drawn = build_cases(op, rng, distributions) if cases is None else tuple(cases)
+    name = subject or op.key
+    bench = Bench(op)
+    checks: tuple[Check, ...] = check_correctness(run, bench, drawn)
+    if all(check.passed for check in checks):
+        widest = next((case for case in drawn if case.name == Distribution.WIDE.value), drawn[0])
+        others = [case for case in drawn if case is not widest] or [widest]
+        checks += (check_determinism(run, bench, widest, others[0], hashes=hashes),)
+        checks += (check_stability(run, bench, drawn, runs=runs),)
+    return Verdict(subject=name, checks=checks, seed=number)

@@ -1,0 +1,83 @@
+"""Verdict: what the gates found out about one running kernel, as data, text and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tracea.errors import InvalidOption, VerdictFailed
+
+__all__ = ["Check", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One property that was looked at: the figure that came out and the limit that it had to keep."""
+
+    name: str
+    passed: bool
+    figure: float | int | str
+    limit: float | int | str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        text = f"{'ok  ' if self.passed else 'FAIL'} {self.name}: {_show(self.figure)} (limit {_show(self.limit)})"
+        return f"{text}: {self.detail}" if self.detail else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """All checks of one kernel; it passed if every one of them did."""
+
+    subject: str
+    checks: tuple[Check, ...]
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not self.checks:
+            raise InvalidOption(
+                field=f"verdict on {self.subject}", got=0, expected="at least 1 check", remedy="judge it by something"
+            )
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed."""
+        return all(check.passed for check in self.checks)
+
+    @property
+    def failures(self) -> tuple[Check, ...]:
+        """The checks that did not pass."""
+        return tuple(check for check in self.checks if not check.passed)
+
+    def require(self) -> Verdict:
+        """Return this verdict if it passed.
+
+        Raises:
+            VerdictFailed: it did not; the error names the first check that failed.
+        """
+        for check in self.failures:
+            raise VerdictFailed(
+                gate=f"{check.name} ({check.detail})" if check.detail else check.name,
+                kernel=self.subject,
+                got=check.figure,
+                limit=check.limit,
+            )
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict as plain JSON values."""
+        return {"passed": self.passed, **msgspec.to_builtins(self)}
+
+    def to_json(self) -> str:
+        """Return the verdict as JSON text."""
+        return msgspec.json.encode(self.to_dict()).decode()
+
+    def __str__(self) -> str:
+        head = f"{self.subject}: {'passed' if self.passed else 'FAILED'}, {len(self.checks)} checks, seed {self.seed}"
+        return "\n".join([head, *(f"  {check}" for check in self.checks)])
+
+
+def _show(value: float | int | str) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
