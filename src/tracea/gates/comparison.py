@@ -17,7 +17,7 @@ __all__ = ["Comparison", "compare_output"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How far an output is from its meaning; ``worst`` is the largest error over its bound, infinite for a wrong kind."""
+    """How far an output is from its meaning; ``worst`` is the largest error over its bound, inf for a wrong kind."""
 
     wrong: int
     elements: int

@@ -24,9 +24,7 @@ def check_determinism(run: Run, bench: Bench, case: Case, between: Case, *, hash
     The case should have magnitudes over many powers of two, where another order of summation shows in the bits.
     """
     if hashes < 2:
-        raise InvalidOption(
-            field="hashes", got=hashes, expected="at least 2", remedy="one run cannot differ from itself"
-        )
+        raise InvalidOption(field="hashes", got=hashes, expected="at least 2", remedy="compare two runs or more")
     found: list[str] = []
     for index in range(hashes):
         poison = Poison.NAN if index % 2 == 0 else Poison.FINITE

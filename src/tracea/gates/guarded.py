@@ -70,12 +70,8 @@ class GuardedArray:
         return cls(array=array, memory=memory, outside=outside)
 
     def fill(self, values: NDArray[Any]) -> None:
-        """Write the values; an axis of stride 0 takes its first."""
-        if 0 in self.array.strides and self.array.size:
-            index = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in self.array.strides)
-            self.array[index] = values[index]
-        else:
-            self.array[...] = values
+        """Write the values of all elements; of those that share an address the last one stays."""
+        self.array[...] = values
 
     def poison(self, poison: Poison) -> None:
         """Fill every element with the poison, and every byte beside them with the canary."""

@@ -1,4 +1,4 @@
-"""The stability gate: right not once but every time, on inputs that alternate so that no run can live on an earlier one."""
+"""The stability gate: right not once but every time, on inputs that alternate so that no run lives on an earlier one."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ def check_stability(run: Run, bench: Bench, cases: Sequence[Case], *, runs: int 
         case = cases[index % len(cases)]
         seen = bench.observe(run, case, poison=Poison.NAN, fresh=index % 4 == 3)
         if seen.error or not seen.comparison.passed or seen.unwritten or seen.damage or seen.input_damage:
-            wrong.append(
-                f"run {index} on {case.name}: {seen.error or seen.comparison.detail or 'memory beside the output'}"
-            )
+            finding = seen.error or seen.comparison.detail or "memory that is not the output's"
+            wrong.append(f"run {index} on {case.name}: {finding}")
     return Check(
         name="right every time",
         passed=not wrong,
