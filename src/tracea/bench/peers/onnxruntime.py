@@ -1,0 +1,87 @@
+"""ONNX Runtime as a peer: a one-node model with inputs and outputs bound once; constant weights are initializers, which it prepacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from tracea.bench.peers.peer import Contender, Peer
+from tracea.core.op import GemmOp, RowKind, RowOp
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tracea.bench.problem import Problem
+
+__all__ = ["PEERS"]
+
+_OPSET: Final = 17  # the first with LayerNormalization
+
+
+def _matmul(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
+    return _session(problem, ("MatMul", {}), arrays, threads)
+
+
+def _rows(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
+    op = problem.op
+    assert isinstance(op, RowOp)
+    node = ("Softmax", {"axis": -1}) if op.kind is RowKind.SOFTMAX else ("LayerNormalization", {"epsilon": op.eps})
+    return _session(problem, node, arrays, threads)
+
+
+def _session(
+    problem: Problem, node: tuple[str, dict[str, Any]], arrays: Sequence[NDArray[np.float32]], threads: int
+) -> Contender:
+    import onnx
+    import onnxruntime
+
+    helper, f32 = onnx.helper, onnx.TensorProto.FLOAT
+    names = [f"x{index}" for index in range(len(arrays))]
+    shape = list(problem.op.infer().static_shape)
+    graph = helper.make_graph(
+        [helper.make_node(node[0], names, ["y"], **node[1])],
+        "problem",
+        [
+            helper.make_tensor_value_info(name, f32, list(array.shape))
+            for index, (name, array) in enumerate(zip(names, arrays, strict=True))
+            if index not in problem.constant
+        ],
+        [helper.make_tensor_value_info("y", f32, shape)],
+        [onnx.numpy_helper.from_array(arrays[index], names[index]) for index in problem.constant],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=9)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for index, (name, array) in enumerate(zip(names, arrays, strict=True)):
+        if index not in problem.constant:
+            binding.bind_cpu_input(name, array)
+    output = onnxruntime.OrtValue.ortvalue_from_shape_and_type(shape, arrays[0].dtype.type)
+    binding.bind_ortvalue_output("y", output)
+
+    def run() -> None:
+        session.run_with_iobinding(binding)
+
+    def result() -> NDArray[np.float32]:
+        run()
+        return output.numpy().copy()
+
+    label = "onnxruntime prepacked" if problem.constant else "onnxruntime"
+    return Contender(name=label, version=onnxruntime.__version__, run=run, result=result, allocation="out")
+
+
+def _is_plain_gemm(problem: Problem) -> bool:
+    return isinstance(problem.op, GemmOp) and problem.op.epilogue.is_identity
+
+
+def _has_node(problem: Problem) -> bool:
+    return isinstance(problem.op, RowOp) and problem.op.kind in (RowKind.SOFTMAX, RowKind.LAYER_NORM)
+
+
+PEERS: Final = (
+    Peer(name="onnxruntime.matmul", supports=_is_plain_gemm, build=_matmul),
+    Peer(name="onnxruntime.rows", supports=_has_node, build=_rows),
+)

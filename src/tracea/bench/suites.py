@@ -1,0 +1,97 @@
+"""The suites: which problems are timed, by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tracea.bench.problem import Problem
+from tracea.core.dtype import DType
+from tracea.core.expr import Expr, Input, activation
+from tracea.core.op import Epilogue, GemmOp, PointwiseOp, RowKind, RowOp
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidOption
+
+__all__ = ["SUITES", "problems"]
+
+_SQUARES: Final = (2048, 1024, 512, 256, 128, 64, 32)
+_TRANSFORMER: Final = ((512, 3072, 768), (512, 768, 3072), (512, 768, 768), (128, 3072, 768))
+_SKINNY: Final = ((8192, 64, 64), (1, 4096, 4096), (16, 4096, 4096), (1, 1000, 2048))
+_ODD: Final = ((100, 37, 53), (257, 513, 129), (1000, 1000, 31))
+_ROWS: Final = ((4096, 4096), (512, 768))
+
+
+def problems(suite: str) -> tuple[Problem, ...]:
+    """Return a suite's problems.
+
+    Raises:
+        InvalidOption: there is no suite of that name.
+    """
+    if suite not in SUITES:
+        raise InvalidOption(field="suite", got=suite, expected=sorted(SUITES), remedy="name a suite that exists")
+    return SUITES[suite]
+
+
+def _gemm(m: int, n: int, k: int, group: str) -> Problem:
+    return Problem(name=f"{m}x{n}x{k}", group=group, op=GemmOp.of(m=m, n=n, k=k))
+
+
+def _prepacked(m: int) -> Problem:
+    return Problem(
+        name=f"{m}x4096x4096 prepacked", group="prepacked", op=GemmOp.of(m=m, n=4096, k=4096), constant=(1,)
+    )
+
+
+def _row(kind: RowKind, rows: int, columns: int) -> Problem:
+    x, vector = TensorType((rows, columns), DType.F32), TensorType((columns,), DType.F32)
+    epilogue = {
+        RowKind.SOFTMAX: Epilogue.identity(),
+        RowKind.LAYER_NORM: Epilogue(Input(0) * Input(1) + Input(2), (vector, vector)),
+        RowKind.RMS_NORM: Epilogue(Input(0) * Input(1), (vector,)),
+    }[kind]
+    eps = 0.0 if kind is RowKind.SOFTMAX else 1e-5
+    op = RowOp(kind=kind, x=(x,), epilogue=epilogue, eps=eps)
+    return Problem(name=f"{kind.value} {rows}x{columns}", group="rows", op=op)
+
+
+def _chain(name: str, expr: Expr, rows: int, columns: int, vectors: tuple[bool, ...]) -> Problem:
+    x, vector = TensorType((rows, columns), DType.F32), TensorType((columns,), DType.F32)
+    op = PointwiseOp(expr=expr, inputs=tuple(vector if is_vector else x for is_vector in vectors), out_dtype=DType.F32)
+    return Problem(name=f"{name} {rows}x{columns}", group="chains", op=op)
+
+
+def _chains(rows: int, columns: int) -> tuple[Problem, ...]:
+    x, second, third = Input(0), Input(1), Input(2)
+    gelu = activation("gelu").substitute({0: x + second})
+    silu = activation("silu").substitute({0: x}) * second
+    scaled = activation("relu").substitute({0: x * second + third})
+    return (
+        _chain("gelu(x+b)+r", gelu + third, rows, columns, (False, True, False)),
+        _chain("silu(x)*y+r", silu + third, rows, columns, (False, False, False)),
+        _chain("relu(x*s+b)", scaled, rows, columns, (False, True, True)),
+    )
+
+
+SUITES: Final[dict[str, tuple[Problem, ...]]] = {
+    "gemm": (
+        *(_gemm(size, size, size, "squares") for size in _SQUARES),
+        *(_gemm(*shape, "transformer") for shape in _TRANSFORMER),
+        *(_gemm(*shape, "skinny") for shape in _SKINNY),
+        *(_gemm(*shape, "odd") for shape in _ODD),
+        *(_prepacked(m) for m in (8, 16, 32, 64)),
+        Problem(
+            name="512x3072x768 bias+gelu+residual",
+            group="epilogue",
+            op=GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True),
+        ),
+    ),
+    "rows": tuple(
+        problem
+        for rows, columns in _ROWS
+        for problem in (
+            _row(RowKind.SOFTMAX, rows, columns),
+            _row(RowKind.LAYER_NORM, rows, columns),
+            _row(RowKind.RMS_NORM, rows, columns),
+            *_chains(rows, columns),
+        )
+    ),
+}
