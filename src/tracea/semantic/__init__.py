@@ -1,0 +1,1 @@
+"""The semantic IR: TileKernel, its expressions and nodes, its interpreter and its proofs."""

@@ -1,0 +1,436 @@
+"""Integer index expressions and the predicates over them: exact, symbolic, evaluated with plain integers or NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracea.errors import InvalidSchedule
+from tracea.semantic.predicate import FALSE, TRUE, And, Compare, Not, Or, Predicate, Relation
+
+__all__ = [
+    "FALSE",
+    "INT32_MAX",
+    "INT64_MAX",
+    "TRUE",
+    "Add",
+    "And",
+    "Compare",
+    "Const",
+    "FloorDiv",
+    "Index",
+    "Lookup",
+    "Max",
+    "Min",
+    "Mod",
+    "Mul",
+    "Not",
+    "Or",
+    "Param",
+    "Predicate",
+    "Relation",
+    "Var",
+    "as_index",
+    "ceil_div",
+    "differs",
+    "equal",
+    "maximum",
+    "minimum",
+    "product",
+    "total",
+]
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+Environment = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Index:
+    """An integer expression over loop variables and runtime arguments; the subclasses are its nodes.
+
+    ``==`` is structural equality; ``<``, ``<=``, ``>``, ``>=`` build a :class:`Predicate`, as do :func:`equal` and :func:`differs`.
+    Division and remainder are floored, as Python's; the proofs show that operands are never negative, where C agrees.
+    """
+
+    text: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", self._spell())
+
+    def _spell(self) -> str:
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> tuple[Index, ...]:
+        """The direct sub-expressions, in order."""
+        return ()
+
+    def evaluate(self, env: Environment) -> Any:
+        """Return the value where ``env`` maps names to integers or arrays, and tables to sequences of integers.
+
+        Raises:
+            InvalidSchedule: a name has no value.
+        """
+        raise NotImplementedError
+
+    def simplify(self) -> Index:
+        """Return an expression with the same value for all arguments, in one deterministic form."""
+        from tracea.semantic.linear import simplify
+
+        return simplify(self)
+
+    def substitute(self, values: Mapping[str, Index]) -> Index:
+        """Return this expression with the variables and parameters named in ``values`` replaced."""
+        match self:
+            case Var(name=name) | Param(name=name):
+                return values.get(name, self)
+            case Const():
+                return self
+            case Lookup(table=table, index=index):
+                return Lookup(table, index.substitute(values))
+            case _:
+                left, right = self.parts
+                return type(self)(left.substitute(values), right.substitute(values))  # type: ignore[call-arg]
+
+    def names(self) -> frozenset[str]:
+        """Return the names of the variables and parameters that occur; tables are not among them."""
+        if isinstance(self, Var | Param):
+            return frozenset((self.name,))
+        return frozenset[str]().union(*(part.names() for part in self.parts))
+
+    @property
+    def constant(self) -> int | None:
+        """The value where it is the same for all arguments and the simplifier sees it, else None."""
+        simple = self.simplify()
+        return simple.value if isinstance(simple, Const) else None
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and isinstance(other, Index) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __str__(self) -> str:
+        return self.text[1:-1] if isinstance(self, Add | Mul | FloorDiv | Mod) else self.text
+
+    def __bool__(self) -> bool:
+        raise InvalidSchedule(
+            field="index", got=self.text, expected="an integer expression, not a truth value", remedy="compare it"
+        )
+
+    def __add__(self, other: Index | int) -> Index:
+        return _sum(self, as_index(other))
+
+    def __radd__(self, other: int) -> Index:
+        return _sum(as_index(other), self)
+
+    def __sub__(self, other: Index | int) -> Index:
+        return _sum(self, -as_index(other))
+
+    def __rsub__(self, other: int) -> Index:
+        return _sum(as_index(other), -self)
+
+    def __mul__(self, other: Index | int) -> Index:
+        return _times(self, as_index(other))
+
+    def __rmul__(self, other: int) -> Index:
+        return _times(as_index(other), self)
+
+    def __floordiv__(self, other: Index | int) -> Index:
+        return _quotient(self, as_index(other))
+
+    def __rfloordiv__(self, other: int) -> Index:
+        return _quotient(as_index(other), self)
+
+    def __mod__(self, other: Index | int) -> Index:
+        return _remainder(self, as_index(other))
+
+    def __rmod__(self, other: int) -> Index:
+        return _remainder(as_index(other), self)
+
+    def __neg__(self) -> Index:
+        return Const(-self.value) if isinstance(self, Const) else _times(Const(-1), self)
+
+    def __lt__(self, other: Index | int) -> Compare:
+        return Compare(Relation.LT, self, as_index(other))
+
+    def __le__(self, other: Index | int) -> Compare:
+        return Compare(Relation.LE, self, as_index(other))
+
+    def __gt__(self, other: Index | int) -> Compare:
+        return Compare(Relation.LT, as_index(other), self)
+
+    def __ge__(self, other: Index | int) -> Compare:
+        return Compare(Relation.LE, as_index(other), self)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Const(Index):
+    """An integer that is known when the kernel is built: a Schedule's choice or an instruction's shape."""
+
+    value: int
+
+    def _spell(self) -> str:
+        return str(self.value)
+
+    def evaluate(self, env: Environment) -> Any:
+        """Return the integer."""
+        return self.value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Var(Index):
+    """A variable that a loop or a ``Let`` binds."""
+
+    name: str
+
+    def _spell(self) -> str:
+        return self.name
+
+    def evaluate(self, env: Environment) -> Any:
+        """Return the value bound to the name."""
+        return _look_up(env, self.name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Param(Index):
+    """A runtime int64 argument: a size or a stride in elements, which the launcher checks against ``minimum`` and ``maximum``."""
+
+    name: str
+    minimum: int = 0
+    maximum: int = INT32_MAX
+
+    def _spell(self) -> str:
+        return self.name
+
+    def evaluate(self, env: Environment) -> Any:
+        """Return the argument's value."""
+        return _look_up(env, self.name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pair(Index):
+    left: Index
+    right: Index
+
+    @property
+    def parts(self) -> tuple[Index, ...]:
+        """Both operands."""
+        return (self.left, self.right)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Add(_Pair):
+    """Sum."""
+
+    def _spell(self) -> str:
+        return f"({self.left.text} + {self.right.text})"
+
+    def evaluate(self, env: Environment) -> Any:
+        """Add."""
+        return self.left.evaluate(env) + self.right.evaluate(env)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mul(_Pair):
+    """Product."""
+
+    def _spell(self) -> str:
+        return f"({self.left.text} * {self.right.text})"
+
+    def evaluate(self, env: Environment) -> Any:
+        """Multiply."""
+        return self.left.evaluate(env) * self.right.evaluate(env)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FloorDiv(_Pair):
+    """Floored quotient; on a GPU by multiplication where the divisor is an argument (fast division)."""
+
+    def _spell(self) -> str:
+        return f"({self.left.text} / {self.right.text})"
+
+    def evaluate(self, env: Environment) -> Any:
+        """Divide."""
+        return self.left.evaluate(env) // self.right.evaluate(env)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mod(_Pair):
+    """Floored remainder."""
+
+    def _spell(self) -> str:
+        return f"({self.left.text} % {self.right.text})"
+
+    def evaluate(self, env: Environment) -> Any:
+        """Take the remainder."""
+        return self.left.evaluate(env) % self.right.evaluate(env)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Min(_Pair):
+    """The smaller one."""
+
+    def _spell(self) -> str:
+        return f"min({self.left.text}, {self.right.text})"
+
+    def evaluate(self, env: Environment) -> Any:
+        """Take the smaller value."""
+        left, right = self.left.evaluate(env), self.right.evaluate(env)
+        return min(left, right) if isinstance(left, int) and isinstance(right, int) else np.minimum(left, right)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Max(_Pair):
+    """The larger one."""
+
+    def _spell(self) -> str:
+        return f"max({self.left.text}, {self.right.text})"
+
+    def evaluate(self, env: Environment) -> Any:
+        """Take the larger value."""
+        left, right = self.left.evaluate(env), self.right.evaluate(env)
+        return max(left, right) if isinstance(left, int) and isinstance(right, int) else np.maximum(left, right)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookup(Index):
+    """An entry of a table that the host computed: trip counts and coordinates of a tile graph."""
+
+    table: str
+    index: Index
+
+    def _spell(self) -> str:
+        return f"{self.table}[{self.index.text}]"
+
+    @property
+    def parts(self) -> tuple[Index, ...]:
+        """The position."""
+        return (self.index,)
+
+    def evaluate(self, env: Environment) -> Any:
+        """Read the entry."""
+        entry = np.asarray(_look_up(env, self.table))[self.index.evaluate(env)]
+        return int(entry) if np.ndim(entry) == 0 else entry
+
+
+def as_index(value: Index | int) -> Index:
+    """Return an integer as a constant expression."""
+    return value if isinstance(value, Index) else Const(int(value))
+
+
+def ceil_div(numerator: Index | int, denominator: Index | int) -> Index:
+    """Return the quotient rounded up, for a non-negative numerator and a positive denominator."""
+    divisor = as_index(denominator)
+    return _quotient(_sum(as_index(numerator), divisor - 1), divisor)
+
+
+def minimum(left: Index | int, right: Index | int) -> Index:
+    """Return the smaller one."""
+    a, b = as_index(left), as_index(right)
+    if isinstance(a, Const) and isinstance(b, Const):
+        return Const(min(a.value, b.value))
+    return a if a == b else Min(a, b)
+
+
+def maximum(left: Index | int, right: Index | int) -> Index:
+    """Return the larger one."""
+    a, b = as_index(left), as_index(right)
+    if isinstance(a, Const) and isinstance(b, Const):
+        return Const(max(a.value, b.value))
+    return a if a == b else Max(a, b)
+
+
+def product(*factors: Index | int) -> Index:
+    """Return the product of the factors, 1 for none."""
+    result: Index = Const(1)
+    for factor in factors:
+        result = result * factor
+    return result
+
+
+def total(*terms: Index | int) -> Index:
+    """Return the sum of the terms, 0 for none."""
+    result: Index = Const(0)
+    for term in terms:
+        result = result + term
+    return result
+
+
+def equal(left: Index | int, right: Index | int) -> Compare:
+    """Return the condition that both are the same."""
+    return Compare(Relation.EQ, as_index(left), as_index(right))
+
+
+def differs(left: Index | int, right: Index | int) -> Compare:
+    """Return the condition that both are not the same."""
+    return Compare(Relation.NE, as_index(left), as_index(right))
+
+
+def _sum(left: Index, right: Index) -> Index:
+    match left, right:
+        case Const(value=a), Const(value=b):
+            return Const(a + b)
+        case Const(value=0), _:
+            return right
+        case _, Const(value=0):
+            return left
+        case _:
+            return Add(left, right)
+
+
+def _times(left: Index, right: Index) -> Index:
+    match left, right:
+        case Const(value=a), Const(value=b):
+            return Const(a * b)
+        case (Const(value=0), _) | (_, Const(value=0)):
+            return Const(0)
+        case Const(value=1), _:
+            return right
+        case _, Const(value=1):
+            return left
+        case _:
+            return Mul(left, right)
+
+
+def _quotient(left: Index, right: Index) -> Index:
+    _refuse_zero(right)
+    match left, right:
+        case Const(value=a), Const(value=b):
+            return Const(a // b)
+        case _, Const(value=1):
+            return left
+        case _:
+            return FloorDiv(left, right)
+
+
+def _remainder(left: Index, right: Index) -> Index:
+    _refuse_zero(right)
+    match left, right:
+        case Const(value=a), Const(value=b):
+            return Const(a % b)
+        case _, Const(value=1):
+            return Const(0)
+        case _:
+            return Mod(left, right)
+
+
+def _refuse_zero(divisor: Index) -> None:
+    if isinstance(divisor, Const) and divisor.value <= 0:
+        raise InvalidSchedule(
+            field="divisor", got=divisor.value, expected="at least 1", remedy="give a positive tile size"
+        )
+
+
+def _look_up(env: Environment, name: str) -> Any:
+    try:
+        return env[name]
+    except KeyError:
+        raise InvalidSchedule(
+            field=name, got="no value", expected=sorted(map(str, env)), remedy="bind every parameter and variable"
+        ) from None

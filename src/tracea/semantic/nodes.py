@@ -1,0 +1,415 @@
+"""The structure of a TileKernel, and the nodes of a CPU kernel: frozen data, with accesses that the proofs read.
+
+A node's operands are :class:`Region` values: rectangles of a buffer in logical coordinates. Whatever a node's interior does, it reads and
+writes nothing but its :meth:`Node.accesses`; the extent of a region is the mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from tracea.core.expr import Expr
+from tracea.core.ops.rows import ReduceKind, RowKind
+from tracea.errors import InvalidSchedule
+from tracea.semantic.index import FALSE, TRUE, Const, Index, Predicate, Var, as_index
+
+__all__ = [
+    "Access",
+    "AccessMode",
+    "Barrier",
+    "Block",
+    "CopyTile",
+    "EpilogueCall",
+    "For",
+    "If",
+    "Intrinsic",
+    "Let",
+    "Level",
+    "MicroKernel",
+    "Node",
+    "Pack",
+    "Parallel",
+    "PointwiseTile",
+    "ReduceTile",
+    "Region",
+    "RowTile",
+    "Scalar",
+    "block",
+]
+
+Attribute = int | float | str
+
+
+class Level(Enum):
+    """Who executes the iterations of a ``Parallel`` and who meets at a ``Barrier``."""
+
+    TASK = "task"  # handed out dynamically to the threads of the team, each index once
+    TEAM = "team"  # one contiguous range of the indices to each thread of the team
+    BLOCK = "block"  # one block (workgroup) of a GPU each, with shared memory of its own
+    ROLE = "role"  # the subgroups that share a role in a specialised block
+    SUBGROUP = "subgroup"  # one subgroup (warp, wavefront, simdgroup) each
+    LANE = "lane"  # one lane of a subgroup each
+
+
+class AccessMode(Enum):
+    """What a node does to a region."""
+
+    READ = "read"
+    WRITE = "write"
+    UPDATE = "update"  # reads and writes: an accumulator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intrinsic:
+    """A routine of a device header or an instruction, with its meaning as a NumPy function and the text that defines it.
+
+    ``attributes`` are compile-time facts of the routine, in name order (``mr``, ``nv``, ``isa``); the meaning does not depend on them unless
+    its node's documentation says so.
+    """
+
+    name: str
+    meaning: Callable[..., Any] = field(compare=False, repr=False)
+    source: str
+    attributes: tuple[tuple[str, Attribute], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attributes", tuple(sorted(self.attributes)))
+
+    def attribute(self, name: str) -> Attribute:
+        """Return the attribute of that name.
+
+        Raises:
+            InvalidSchedule: there is none.
+        """
+        for known, value in self.attributes:
+            if known == name:
+                return value
+        raise InvalidSchedule(
+            field=f"{self.name}.{name}",
+            got="no value",
+            expected=[known for known, _ in self.attributes],
+            remedy="add it",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A rectangle of a buffer in logical coordinates: ``offset[d] <= i[d] < offset[d] + extent[d]``, one entry per axis of the buffer."""
+
+    buffer: str
+    offset: tuple[Index, ...]
+    extent: tuple[Index, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offset", tuple(map(as_index, self.offset)))
+        object.__setattr__(self, "extent", tuple(map(as_index, self.extent)))
+        if len(self.offset) != len(self.extent):
+            raise InvalidSchedule(
+                field=f"region of {self.buffer}",
+                got=f"{len(self.offset)} offsets, {len(self.extent)} extents",
+                expected="one of each per axis",
+                remedy="give an extent of 1 on the axes that the region does not span",
+            )
+
+    def __str__(self) -> str:
+        spans = ", ".join(f"{start} : +{size}" for start, size in zip(self.offset, self.extent, strict=True))
+        return f"{self.buffer}[{spans}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One region that a node touches; ``masked``: the node itself skips what lies outside the buffer."""
+
+    region: Region
+    mode: AccessMode
+    masked: bool = False
+
+    @property
+    def reads(self) -> bool:
+        """Whether the contents matter to the node."""
+        return self.mode is not AccessMode.WRITE
+
+    @property
+    def writes(self) -> bool:
+        """Whether the node changes the contents."""
+        return self.mode is not AccessMode.READ
+
+
+def reads(*regions: Region | None) -> tuple[Access, ...]:
+    """Return a reading access of each region that there is."""
+    return tuple(Access(region, AccessMode.READ) for region in regions if region is not None)
+
+
+def writes(*regions: Region | None) -> tuple[Access, ...]:
+    """Return a writing access of each region that there is."""
+    return tuple(Access(region, AccessMode.WRITE) for region in regions if region is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One step of a tile program."""
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return every region that the node itself touches; a structural node touches none."""
+        return ()
+
+    def children(self) -> tuple[Block, ...]:
+        """Return the blocks inside, in order."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block(Node):
+    """Nodes one after the other."""
+
+    nodes: tuple[Node, ...]
+
+    def walk(self) -> Iterator[Node]:
+        """Yield every node inside, outer ones first."""
+        for node in self.nodes:
+            yield node
+            for child in node.children():
+                yield from child.walk()
+
+
+def block(*nodes: Node) -> Block:
+    """Return the nodes as a block."""
+    return Block(nodes=nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class For(Node):
+    """Sequential loop: ``var`` = 0, step, 2·step, … < extent; ``length`` names min(step, extent − var)."""
+
+    var: Var
+    extent: Index
+    step: Index = Const(1)
+    length: Var | None = None
+    body: Block
+
+    def __post_init__(self) -> None:
+        _coerce(self, "extent", "step")
+
+    def children(self) -> tuple[Block, ...]:
+        """Return the body."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parallel(Node):
+    """A loop whose iterations belong to different executors of ``level`` and may run in any order; variables as in :class:`For`.
+
+    The iterations of one TASK loop are shared by the threads of the team; no barrier is implied at its end.
+    """
+
+    level: Level
+    var: Var
+    extent: Index
+    step: Index = Const(1)
+    length: Var | None = None
+    body: Block
+
+    def __post_init__(self) -> None:
+        _coerce(self, "extent", "step")
+
+    def children(self) -> tuple[Block, ...]:
+        """Return the body."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barrier(Node):
+    """All executors of ``level`` meet; what was written before is visible after. TASK means TEAM."""
+
+    level: Level = Level.TEAM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class If(Node):
+    """One of two blocks."""
+
+    predicate: Predicate
+    then: Block
+    otherwise: Block = Block(nodes=())
+
+    def children(self) -> tuple[Block, ...]:
+        """Return both blocks."""
+        return (self.then, self.otherwise)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Let(Node):
+    """A name for an index expression, for the rest of the enclosing block; ``bits`` is the width it is computed in."""
+
+    var: Var
+    value: Index
+    bits: int = 64
+
+    def __post_init__(self) -> None:
+        _coerce(self, "value")
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A float64 runtime argument (a scale, a slope), by name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpilogueCall:
+    """What happens to a finished accumulator: ``expr`` over Input(0), the accumulator, and Input(i), operand i − 1.
+
+    Operands broadcast to the tile by NumPy's rules: an axis that an operand does not have is of extent 1 or missing on the left.
+    ``target`` is where the result goes, in that buffer's dtype; None: in place of the accumulator.
+    """
+
+    expr: Expr
+    operands: tuple[Region | Scalar, ...] = ()
+    target: Region | None = None
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the reads of the operands and the write of the target."""
+        return reads(*(operand for operand in self.operands if isinstance(operand, Region))) + writes(self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pack(Node):
+    """Copy a matrix block into zero-padded panels, converting to the target's dtype.
+
+    ``axis`` (0 or 1) of the source's last two axes is cut into panels of ``panel``; the other one is the depth.
+
+    Shapes:
+        source: (1, …, rows, depth) for axis 0 (A), (1, …, depth, columns) for axis 1 (B).
+        target: (panels, depth, panel) with panels = ceil(rows or columns / panel), after leading axes of extent 1.
+    """
+
+    source: Region
+    target: Region
+    panel: int
+    axis: int
+
+    def __post_init__(self) -> None:
+        if self.panel < 1 or self.axis not in (0, 1):
+            raise InvalidSchedule(
+                field="Pack",
+                got=(self.panel, self.axis),
+                expected="panel >= 1 and axis 0 or 1",
+                remedy="axis 0 packs A, 1 packs B",
+            )
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the read of the source and the write of the panels."""
+        return reads(self.source) + writes(self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyTile(Node):
+    """Copy a rectangle, converting to the target's dtype; outside of the source's buffer the value is ``fill`` if ``masked``.
+
+    A halo buffer is filled by one masked copy: its source region may begin at negative coordinates.
+    """
+
+    source: Region
+    target: Region
+    masked: bool = False
+    fill: float = 0.0
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the (masked) read and the write."""
+        return (Access(self.source, AccessMode.READ, masked=self.masked), Access(self.target, AccessMode.WRITE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicroKernel(Node):
+    """A register tile: c = intrinsic(a, b), plus c if ``accumulate``; if ``finish``, the epilogue is applied on the way out.
+
+    The interior is opaque. ``intrinsic.meaning(a, b)`` gets both operands as NumPy arrays of the accumulator's dtype without their leading
+    axes of extent 1, and returns at least (rows, columns) of c; what it returns beyond them (panel padding) is dropped. ``reduction``
+    counts the elements of K that the step consumes: its first index and its length, which the K proof reads.
+    """
+
+    intrinsic: Intrinsic
+    a: Region
+    b: Region
+    c: Region
+    accumulate: Predicate = FALSE
+    finish: Predicate = TRUE
+    epilogue: EpilogueCall | None = None
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the reads of a and b, the update of c and what the epilogue touches."""
+        mode = AccessMode.WRITE if self.accumulate == FALSE else AccessMode.UPDATE
+        own = (*reads(self.a, self.b), Access(self.c, mode))
+        return own + (self.epilogue.accesses() if self.epilogue else ())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowTile(Node):
+    """Normalise each row of a block along its last axis: ``kind`` of prologue(inputs), then the epilogue.
+
+    Inputs broadcast to the target's extent. ``scratch`` keeps a row of prologue values where they are needed twice.
+    """
+
+    kind: RowKind
+    intrinsic: Intrinsic
+    inputs: tuple[Region, ...]
+    prologue: Expr
+    epilogue: EpilogueCall | None = None
+    target: Region
+    scratch: Region | None = None
+    eps: float = 0.0
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the reads of the inputs and operands and the writes of the target and the scratch row."""
+        operands = self.epilogue.accesses() if self.epilogue else ()
+        return reads(*self.inputs) + operands + writes(self.scratch, self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PointwiseTile(Node):
+    """target = expr(inputs), elementwise; inputs broadcast to the target's extent."""
+
+    intrinsic: Intrinsic
+    expr: Expr
+    inputs: tuple[Region | Scalar, ...]
+    target: Region
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the reads of the inputs and the write of the target."""
+        return reads(*(region for region in self.inputs if isinstance(region, Region))) + writes(self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReduceTile(Node):
+    """Reduce ``axes`` of prologue(inputs) into the target, plus the target's value if ``accumulate``; then the epilogue if ``finish``.
+
+    ``shape`` is the extent that the inputs broadcast to; the target has it without ``axes``, or with extent 1 there. ``count`` is the
+    number of elements that a MEAN divides by, once, at the finish.
+    """
+
+    kind: ReduceKind
+    intrinsic: Intrinsic
+    inputs: tuple[Region, ...]
+    prologue: Expr
+    shape: tuple[Index, ...]
+    axes: tuple[int, ...]
+    target: Region
+    count: Index = Const(1)
+    accumulate: Predicate = FALSE
+    finish: Predicate = TRUE
+    epilogue: EpilogueCall | None = None
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the reads of the inputs, the update of the target and what the epilogue touches."""
+        mode = AccessMode.WRITE if self.accumulate == FALSE else AccessMode.UPDATE
+        own = (*reads(*self.inputs), Access(self.target, mode))
+        return own + (self.epilogue.accesses() if self.epilogue else ())
+
+
+def _coerce(node: Node, *names: str) -> None:
+    for name in names:
+        object.__setattr__(node, name, as_index(getattr(node, name)))

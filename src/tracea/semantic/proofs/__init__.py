@@ -1,0 +1,1 @@
+"""The proofs that every TileKernel passes before it is emitted."""

@@ -1,0 +1,221 @@
+"""TileKernel: one op under one schedule for one target, as a structured tile program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from tracea.core.dtype import DType
+from tracea.errors import InvalidSchedule
+from tracea.semantic.index import TRUE, Const, Index, Param, Predicate, as_index, product, total
+from tracea.semantic.nodes import Block, For, Let, Node, Parallel, Region, Scalar
+from tracea.semantic.schedule import Schedule
+
+__all__ = ["SCRATCH_ALIGNMENT", "Buffer", "BufferRole", "MemorySpace", "Table", "TileKernel"]
+
+SCRATCH_ALIGNMENT = 64  # bytes: every scratch buffer begins on a cache line
+
+
+class MemorySpace(Enum):
+    """Who owns the memory of a buffer."""
+
+    GLOBAL = "global"  # everybody: the arrays of the call
+    TEAM = "team"  # the threads of a CPU team; on a GPU the block's shared memory
+    THREAD = "thread"  # one CPU thread, one GPU subgroup
+    REGISTER = "register"  # one CPU thread, one GPU subgroup: fragments and row state
+
+
+class BufferRole(Enum):
+    """What a buffer is to the kernel's caller."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    CONSTANT = "constant"  # known before the call, possibly stored in a layout of the kernel's own
+    SCRATCH = "scratch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffer:
+    """A rectangular array of the kernel: logical shape and strides in elements; None is row-major without gaps."""
+
+    name: str
+    dtype: DType
+    space: MemorySpace
+    shape: tuple[Index, ...]
+    strides: tuple[Index, ...] | None = None
+    role: BufferRole
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(map(as_index, self.shape)))
+        if self.strides is not None:
+            object.__setattr__(self, "strides", tuple(map(as_index, self.strides)))
+            if len(self.strides) != len(self.shape):
+                raise InvalidSchedule(
+                    field=f"strides of {self.name}",
+                    got=len(self.strides),
+                    expected=f"{len(self.shape)}, one per axis",
+                    remedy="give one stride per axis, or None for row-major",
+                )
+        if self.role is not BufferRole.SCRATCH and self.space is not MemorySpace.GLOBAL:
+            raise InvalidSchedule(
+                field=f"space of {self.name}",
+                got=self.space,
+                expected="global",
+                remedy="only scratch lives in other spaces",
+            )
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def element_strides(self) -> tuple[Index, ...]:
+        """Strides in elements, also where the buffer is row-major."""
+        if self.strides is not None:
+            return self.strides
+        return tuple(product(*self.shape[axis + 1 :]).simplify() for axis in range(self.rank))
+
+    @property
+    def nbytes(self) -> Index:
+        """Bytes of a row-major buffer."""
+        return product(*self.shape, self.dtype.nbytes).simplify()
+
+    def region(self, offset: tuple[Index | int, ...], extent: tuple[Index | int, ...]) -> Region:
+        """Return a rectangle of this buffer.
+
+        Raises:
+            InvalidSchedule: the number of axes is not the buffer's.
+        """
+        if len(offset) != self.rank or len(extent) != self.rank:
+            raise InvalidSchedule(
+                field=f"region of {self.name}",
+                got=f"{len(offset)} offsets, {len(extent)} extents",
+                expected=f"{self.rank} of each",
+                remedy="name every axis",
+            )
+        return Region(self.name, tuple(map(as_index, offset)), tuple(map(as_index, extent)))
+
+    def whole(self) -> Region:
+        """Return all of this buffer."""
+        return Region(self.name, tuple(Const(0) for _ in self.shape), self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of integers that the host computes (a tile graph): its length, and the range that its entries are checked against."""
+
+    name: str
+    length: Index
+    minimum: Index
+    maximum: Index
+
+    def __post_init__(self) -> None:
+        for name in ("length", "minimum", "maximum"):
+            object.__setattr__(self, name, as_index(getattr(self, name)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileKernel:
+    """A structured tile program: what one op does under one schedule on one target, for every value of its parameters.
+
+    ``assumptions`` are the guards that the launcher checks before a run, besides each parameter's own range.
+    """
+
+    name: str
+    op: Any
+    variant: str
+    schedule: Schedule
+    target: str
+    params: tuple[Param, ...]
+    buffers: tuple[Buffer, ...]
+    body: Block
+    scalars: tuple[Scalar, ...] = ()
+    tables: tuple[Table, ...] = ()
+    assumptions: Predicate = TRUE
+
+    def __post_init__(self) -> None:
+        names = [*(p.name for p in self.params), *(b.name for b in self.buffers), *(t.name for t in self.tables)]
+        names += [scalar.name for scalar in self.scalars]
+        names += list(_bound_names(self.body))
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidSchedule(
+                field=f"names of {self.name}",
+                got=twice,
+                expected="each name once in a kernel",
+                remedy="rename the variables",
+            )
+        for node in self.body.walk():
+            for access in node.accesses():
+                buffer = self.buffer(access.region.buffer)
+                if len(access.region.offset) != buffer.rank:
+                    raise InvalidSchedule(
+                        field=f"{type(node).__name__}: region of {buffer.name}",
+                        got=f"{len(access.region.offset)} axes",
+                        expected=f"{buffer.rank} axes",
+                        remedy="name every axis of the buffer",
+                    )
+
+    def buffer(self, name: str) -> Buffer:
+        """Return the buffer of that name.
+
+        Raises:
+            InvalidSchedule: there is none.
+        """
+        for buffer in self.buffers:
+            if buffer.name == name:
+                return buffer
+        raise InvalidSchedule(
+            field="buffer", got=name, expected=[buffer.name for buffer in self.buffers], remedy="declare it in buffers"
+        )
+
+    def buffers_in(self, space: MemorySpace) -> tuple[Buffer, ...]:
+        """Return the buffers of a memory space, in order."""
+        return tuple(buffer for buffer in self.buffers if buffer.space is space)
+
+    @property
+    def team_scratch_bytes(self) -> Index:
+        """Bytes of scratch that the team shares, each buffer rounded up to a cache line."""
+        return self._scratch_bytes(MemorySpace.TEAM)
+
+    @property
+    def thread_scratch_bytes(self) -> Index:
+        """Bytes of scratch of each thread, each buffer rounded up to a cache line."""
+        return self._scratch_bytes(MemorySpace.THREAD)
+
+    def scratch_offset_bytes(self, name: str) -> Index:
+        """Return where a scratch buffer begins within its space's scratch."""
+        buffer = self.buffer(name)
+        before = self.buffers_in(buffer.space)
+        return total(*(_rounded(b.nbytes) for b in before[: before.index(buffer)])).simplify()
+
+    def _scratch_bytes(self, space: MemorySpace) -> Index:
+        return total(*(_rounded(buffer.nbytes) for buffer in self.buffers_in(space))).simplify()
+
+
+def _rounded(nbytes: Index) -> Index:
+    known = nbytes.constant
+    if known is not None:
+        return Const(-(-known // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT)
+    return (nbytes + (SCRATCH_ALIGNMENT - 1)) // SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT
+
+
+def _bound_names(body: Block) -> Iterator[str]:
+    for node in body.walk():
+        yield from bound_names(node)
+
+
+def bound_names(node: Node) -> Iterator[str]:
+    """Yield the names that a node binds."""
+    match node:
+        case For() | Parallel():
+            yield node.var.name
+            if node.length is not None:
+                yield node.length.name
+        case Let():
+            yield node.var.name
+        case _:
+            pass
