@@ -1,0 +1,281 @@
+"""Arrays as addresses: zero-copy views of torch tensors, NumPy arrays and anything that speaks DLPack, in any strides.
+
+This is the slow, explaining path; the extension (launcher/extension.cpp) reads the same facts in nanoseconds. torch is never imported:
+if no tensor exists there is nothing to look at, and if one does, torch is in ``sys.modules``.
+"""
+
+from __future__ import annotations
+
+import enum
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tracea.core.dtype import DType
+from tracea.core.tensor_type import BlockedLayout, StridedLayout, TensorType
+from tracea.errors import InvalidDevice, InvalidDType, InvalidShape, InvalidStride, OverlappingOutput
+
+__all__ = ["ArrayKind", "ArrayView", "check_operand", "check_output", "empty", "expected_array", "view"]
+
+_OVERLAP_WORK: Final = 100_000  # steps that the exact overlap test may take before it gives up and says yes
+
+
+class ArrayKind(enum.Enum):
+    """Whose array it is, and so whose array a result should be."""
+
+    TORCH = "torch"
+    NUMPY = "numpy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ArrayView:
+    """Where an array's elements are. ``owner`` keeps them alive.
+
+    Units: address in bytes, strides in elements.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+    kind: ArrayKind
+    owner: Any
+    writable: bool = True
+
+    @property
+    def byte_range(self) -> tuple[int, int]:
+        """First byte, and one past the last byte, that the elements occupy."""
+        if 0 in self.shape:
+            return self.address, self.address
+        reach = [(dim - 1) * stride for dim, stride in zip(self.shape, self.strides, strict=True)]
+        low = sum(min(part, 0) for part in reach)
+        high = sum(max(part, 0) for part in reach) + 1
+        return self.address + low * self.dtype.nbytes, self.address + high * self.dtype.nbytes
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return the same memory as a NumPy array."""
+        if self.kind is ArrayKind.NUMPY:
+            return self.owner
+        low, high = self.byte_range
+        memory = (np.ctypeslib.as_array(_bytes_at(low, high - low)) if high > low else np.empty(0, np.uint8)).view(
+            self.dtype.numpy
+        )
+        first = (self.address - low) // self.dtype.nbytes
+        nbytes = self.dtype.nbytes
+        return np.ndarray(
+            self.shape, self.dtype.numpy, memory, first * nbytes, tuple(stride * nbytes for stride in self.strides)
+        )
+
+
+def view(array: Any, field: str = "array") -> ArrayView:
+    """Return where an array's elements are, without copying any.
+
+    Raises: InvalidDType: not an array, or elements that Tracea has no type for. InvalidDevice: not in this process's memory.
+        InvalidStride: strides that are no multiple of the element.
+    """
+    if isinstance(array, np.ndarray):
+        return _view_numpy(array, field)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return _view_torch(array, torch, field)
+    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        return _view_dlpack(array, field)
+    raise InvalidDType(
+        field=field,
+        got=type(array).__name__,
+        expected="a torch tensor, a NumPy array or an object with __dlpack__",
+        remedy="convert it, for example with numpy.asarray",
+    )
+
+
+def empty(shape: Sequence[int], dtype: DType, kind: ArrayKind) -> Any:
+    """Return a new, uninitialised, contiguous array of a kind; a DLPack producer's results are NumPy arrays."""
+    if kind is ArrayKind.TORCH:
+        torch = sys.modules["torch"]
+        return torch.empty(tuple(shape), dtype=getattr(torch, _TORCH_NAMES[dtype]))
+    return np.empty(tuple(shape), dtype.numpy)
+
+
+def expected_array(type_: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape and strides of the array that holds a tensor; a blocked tensor is its storage, contiguous."""
+    if isinstance(type_.layout, BlockedLayout):
+        storage = TensorType(type_.storage_shape, type_.dtype)
+        return storage.static_shape, storage.strides
+    return type_.static_shape, type_.strides
+
+
+def check_operand(found: ArrayView, type_: TensorType, field: str) -> None:
+    """Refuse an array that is not of a type, down to its strides.
+
+    Raises: InvalidDType, InvalidShape, InvalidStride.
+    """
+    shape, strides = expected_array(type_)
+    if found.dtype is not type_.dtype:
+        raise InvalidDType(
+            field=field,
+            got=found.dtype,
+            expected=type_.dtype,
+            remedy="convert the array, or build the program for its type",
+        )
+    if found.shape != shape:
+        raise InvalidShape(
+            field=field, got=found.shape, expected=shape, remedy="a program is built for its shapes: build one for this"
+        )
+    differs = any(dim > 1 and have != want for dim, have, want in zip(shape, found.strides, strides, strict=True))
+    if differs and 0 not in shape:
+        raise InvalidStride(
+            field=field,
+            got=found.strides,
+            expected=strides,
+            remedy="copy it into that layout, or build a program for its own",
+        )
+    if found.address % found.dtype.nbytes != 0:
+        raise InvalidStride(
+            field=field,
+            got=f"address {found.address:#x}",
+            expected=f"a multiple of {found.dtype.nbytes} bytes",
+            remedy="copy the array into aligned memory",
+        )
+
+
+def check_output(out: ArrayView, inputs: Sequence[ArrayView], field: str = "out") -> None:
+    """Refuse an output that is read-only, overlaps itself, or shares memory with an input.
+
+    Raises: OverlappingOutput, InvalidStride.
+    """
+    if not out.writable:
+        raise InvalidStride(
+            field=field, got="read-only memory", expected="writable memory", remedy="give another array"
+        )
+    if TensorType(out.shape, out.dtype, StridedLayout(out.strides)).overlaps_itself:
+        raise OverlappingOutput(
+            field=field,
+            got=f"shape {out.shape} with strides {out.strides}",
+            expected="one place for each element",
+            remedy="give an array that was not expanded or broadcast",
+        )
+    low, high = out.byte_range
+    for index, other in enumerate(inputs):
+        start, stop = other.byte_range
+        if start < high and low < stop and _shares_memory(out, other):
+            raise OverlappingOutput(
+                field=field,
+                got=f"bytes {low:#x}-{high:#x}",
+                expected=f"no byte of input {index} at {start:#x}-{stop:#x}",
+                remedy="write to another array, or copy the input",
+            )
+
+
+def _shares_memory(first: ArrayView, second: ArrayView) -> bool:
+    # Two column ranges of one matrix interleave in memory without sharing an element: only the exact test can tell.
+    try:
+        return bool(np.shares_memory(first.numpy(), second.numpy(), max_work=_OVERLAP_WORK))
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _view_numpy(array: np.ndarray[Any, Any], field: str) -> ArrayView:
+    dtype = DType.of(array.dtype)
+    return ArrayView(
+        address=int(array.__array_interface__["data"][0]),
+        shape=array.shape,
+        strides=_element_strides(array.shape, array.strides, dtype, field),
+        dtype=dtype,
+        kind=ArrayKind.NUMPY,
+        owner=array,
+        writable=bool(array.flags.writeable),
+    )
+
+
+def _element_strides(
+    shape: tuple[int, ...], byte_strides: tuple[int, ...], dtype: DType, field: str
+) -> tuple[int, ...]:
+    for dim, stride in zip(shape, byte_strides, strict=True):
+        if dim > 1 and stride % dtype.nbytes != 0:
+            raise InvalidStride(
+                field=field,
+                got=f"a stride of {stride} bytes",
+                expected=f"a multiple of the element's {dtype.nbytes}",
+                remedy="copy the array: numpy.ascontiguousarray",
+            )
+    return tuple(stride // dtype.nbytes for stride in byte_strides)
+
+
+def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
+    if tensor.device.type != "cpu":
+        raise InvalidDevice(field=field, got=str(tensor.device), expected="cpu", remedy="move it: tensor.cpu()")
+    if tensor.layout is not torch.strided:
+        raise InvalidStride(field=field, got=str(tensor.layout), expected="torch.strided", remedy="tensor.to_dense()")
+    if tensor.is_neg() or tensor.is_conj():
+        raise InvalidStride(
+            field=field,
+            got="a lazily negated or conjugated tensor",
+            expected="elements as they are in memory",
+            remedy="tensor.resolve_neg().resolve_conj()",
+        )
+    dtype = _torch_dtypes(torch).get(tensor.dtype)
+    if dtype is None:
+        raise InvalidDType(
+            field=field,
+            got=str(tensor.dtype),
+            expected=tuple(known.value for known in DType),
+            remedy="convert the tensor first",
+        )
+    try:
+        address = tensor.data_ptr()
+    except RuntimeError as error:  # fake, functional and vmapped tensors say they are on the CPU and have no memory
+        raise InvalidDevice(
+            field=field, got=type(tensor).__name__, expected="a tensor with memory", remedy=str(error)[:200]
+        ) from error
+    return ArrayView(
+        address=address,
+        shape=tuple(tensor.shape),
+        strides=tuple(tensor.stride()),
+        dtype=dtype,
+        kind=ArrayKind.TORCH,
+        owner=tensor,
+    )
+
+
+def _view_dlpack(array: Any, field: str) -> ArrayView:
+    device, _ = array.__dlpack_device__()
+    if int(device) != 1:
+        raise InvalidDevice(
+            field=field, got=f"DLPack device {int(device)}", expected="1 (CPU)", remedy="copy it to the CPU"
+        )
+    try:
+        found = _view_numpy(np.from_dlpack(array), field)
+    except (BufferError, TypeError, RuntimeError) as error:
+        raise InvalidDType(
+            field=field, got=type(array).__name__, expected="elements that NumPy can view", remedy=str(error)[:200]
+        ) from error
+    return found
+
+
+def _bytes_at(address: int, count: int) -> Any:
+    import ctypes
+
+    return (ctypes.c_uint8 * count).from_address(address)
+
+
+_TORCH_NAMES: Final = {
+    DType.F64: "float64",
+    DType.F32: "float32",
+    DType.F16: "float16",
+    DType.BF16: "bfloat16",
+    DType.I64: "int64",
+    DType.I32: "int32",
+    DType.I8: "int8",
+    DType.U8: "uint8",
+    DType.BOOL: "bool",
+}
+_by_torch_dtype: dict[Any, DType] = {}
+
+
+def _torch_dtypes(torch: Any) -> dict[Any, DType]:
+    if not _by_torch_dtype:
+        _by_torch_dtype.update({getattr(torch, name): dtype for dtype, name in _TORCH_NAMES.items()})
+    return _by_torch_dtype

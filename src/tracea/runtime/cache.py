@@ -1,0 +1,350 @@
+"""The content-addressed cache: a directory per key, published atomically, checked on every read, private to its owner.
+
+Layout::
+
+    <root>/v1/objects/<key>/manifest.json + files     one entry; the manifest holds each file's size and SHA-256
+    <root>/v1/locks/<key>.lock                        one builder at a time, across processes
+    <root>/v1/building/<random>/                      entries that are not finished
+
+An entry is native code that will be loaded into the process, so a directory that another user could have written is refused. Where the
+directory cannot be used, a private temporary one takes its place for the life of the process, with one warning.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable
+
+__all__ = ["CacheEntry", "CacheStore", "cache_root", "content_key", "default_store", "sha256_file"]
+
+_FORMAT: Final = "v1"
+_MANIFEST: Final = "manifest.json"
+_LOCK_SECONDS: Final = 180.0
+# The reasons for which a directory that looked usable turns out not to be: another place may still work.
+_PLACE_ERRORS: Final = frozenset(
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOTDIR,
+        errno.ENOENT,
+        errno.EFBIG,
+        errno.EIO,
+    }
+)
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    bytes: int
+    sha256: str
+
+
+class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema_version: int
+    key: str
+    created: float
+    ingredients: dict[str, Any]
+    files: dict[str, _File]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheEntry:
+    """One published entry, as ``tracea cache ls`` lists it; ``problem`` says what a check found, None where it is sound."""
+
+    key: str
+    path: Path
+    bytes: int
+    created: float
+    ingredients: Mapping[str, Any]
+    problem: str | None = None
+
+
+def content_key(ingredients: Mapping[str, Any]) -> str:
+    """Return the key of an entry: SHA-256 over the canonical JSON of everything that its content depends on."""
+    text = json.dumps(ingredients, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+def sha256_file(path: Path) -> str:
+    """Return a regular file's SHA-256, following no symbolic link."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def cache_root() -> Path:
+    """Return where the cache belongs: TRACEA_CACHE_DIR, else the user's cache directory.
+
+    Raises: CacheUnwritable: there is no home directory to put it in.
+    """
+    given = os.environ.get("TRACEA_CACHE_DIR")
+    if given:
+        return Path(given).absolute()
+    import platformdirs
+
+    root = Path(platformdirs.user_cache_path("tracea"))
+    if not root.is_absolute():  # no HOME and no entry in the password file leave a literal "~"
+        raise CacheUnwritable(path=root, detail="this user has no home directory")
+    return root
+
+
+class CacheStore:
+    """One cache directory. Safe for any number of threads and processes at once."""
+
+    def __init__(self, root: Path, *, fallback: Callable[[CacheError], CacheStore] | None = None) -> None:
+        self.root = root
+        self._base = root / _FORMAT
+        self._fallback = fallback
+        self._prepared = False
+        self._sound: set[str] = set()  # keys whose content this process has checked and keeps using
+
+    def entry(self, key: str, build: Callable[[Path], None], ingredients: Mapping[str, Any]) -> Path:
+        """Return the directory of ``key``, calling ``build(directory)`` where there is no sound one.
+
+        Of several processes that ask at once, one builds. A damaged entry is replaced with one CacheCorrupt warning.
+
+        Raises: CacheError: neither this directory nor the fallback can be used. Whatever ``build`` raises.
+        """
+        try:
+            found = self._sound_entry(key, repair=False)
+            if found is not None:
+                return found
+            self._prepare()
+            with self._lock(key):
+                return self._sound_entry(key, repair=True) or self._publish(key, build, ingredients)
+        except OSError as error:
+            if isinstance(error, CacheError):
+                problem = error
+            elif error.errno in _PLACE_ERRORS:
+                problem = CacheUnwritable(path=self.root, detail=str(error))
+            else:
+                raise
+            if self._fallback is None:
+                raise problem from error
+            return self._fallback(problem).entry(key, build, ingredients)
+
+    def contains(self, key: str) -> bool:
+        """Tell whether a sound entry of this key is here."""
+        try:
+            return self._sound_entry(key, repair=False) is not None
+        except OSError:
+            return False
+
+    def entries(self, *, check: bool = False) -> Iterator[CacheEntry]:
+        """Yield every entry, oldest first; with ``check`` every byte is read and compared with its checksum."""
+        objects = self._base / "objects"
+        listed: list[CacheEntry] = []
+        for path in objects.iterdir() if objects.is_dir() else ():
+            try:
+                manifest = self._manifest(path)
+                problem = self._damage(path, manifest) if check else None
+                size = sum(file.bytes for file in manifest.files.values())
+                listed.append(
+                    CacheEntry(
+                        key=path.name,
+                        path=path,
+                        bytes=size,
+                        created=manifest.created,
+                        ingredients=manifest.ingredients,
+                        problem=problem,
+                    )
+                )
+            except (OSError, msgspec.MsgspecError) as error:
+                listed.append(
+                    CacheEntry(key=path.name, path=path, bytes=0, created=0.0, ingredients={}, problem=str(error))
+                )
+        yield from sorted(listed, key=lambda entry: (entry.created, entry.key))
+
+    def remove(self, key: str) -> None:
+        """Remove one entry; a process that has it loaded keeps running."""
+        path = self._object(key)
+        self._sound.discard(key)
+        grave = self._base / "building" / f"removed-{secrets.token_hex(8)}"
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path, grave)  # first out of the way in one step, so that nobody sees half an entry
+            shutil.rmtree(grave, ignore_errors=True)
+
+    def _object(self, key: str) -> Path:
+        return self._base / "objects" / key
+
+    def _prepare(self) -> None:
+        """Create the directories, private, and refuse those that others could write."""
+        if self._prepared and self._base.is_dir():
+            return
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        for path in (self.root, self._base, *(self._base / name for name in ("objects", "locks", "building"))):
+            with contextlib.suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+            # Only the root may be a link (a cache moved to another disk is common); what it leads to is what must be ours.
+            _require_private(path, follow=path == self.root)
+        if not os.access(self._base / "building", os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            raise CacheUnwritable(path=self.root, detail="no permission to write")
+        self._prepared = True
+
+    def _sound_entry(self, key: str, *, repair: bool) -> Path | None:
+        """Return the entry's path if it is there and sound; with ``repair`` a damaged one is removed, with one warning."""
+        path = self._object(key)
+        if key in self._sound and path.is_dir():
+            return path
+        if not path.is_symlink() and not path.exists():
+            return None
+        _require_private(self.root, follow=True)
+        try:
+            for part in (self._base, path.parent, path):
+                _require_private(part, follow=False)
+            manifest = self._manifest(path)
+            damage = self._damage(path, manifest) if manifest.key == key else f"its manifest names {manifest.key}"
+        except (OSError, msgspec.MsgspecError) as error:
+            damage = str(error)
+        if damage is None:
+            self._sound.add(key)
+            return path
+        if repair:
+            warnings.warn(CacheCorrupt(path=path, detail=damage), stacklevel=2)
+            self.remove(key)
+        return None
+
+    def _manifest(self, path: Path) -> _Manifest:
+        with open(os.open(path / _MANIFEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
+            return msgspec.json.decode(file.read(), type=_Manifest)
+
+    def _damage(self, path: Path, manifest: _Manifest) -> str | None:
+        for name, expected in manifest.files.items():
+            found = os.lstat(path / name)
+            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+                return f"{name} is not a regular file of this user"
+            if found.st_size != expected.bytes:
+                return f"{name} has {found.st_size} bytes, expected {expected.bytes}"
+            if sha256_file(path / name) != expected.sha256:
+                return f"{name} does not match its checksum"
+        return None
+
+    def _publish(self, key: str, build: Callable[[Path], None], ingredients: Mapping[str, Any]) -> Path:
+        place = self._base / "building" / f"{os.getpid()}-{secrets.token_hex(8)}"
+        place.mkdir(mode=0o700)
+        try:
+            build(place)
+            files = {path.name: _seal(path) for path in sorted(place.iterdir())}
+            manifest = _Manifest(
+                schema_version=1, key=key, created=time.time(), ingredients=dict(ingredients), files=files
+            )
+            (place / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
+            _sync(place / _MANIFEST)
+            _sync(place)
+            path = self._object(key)
+            try:
+                os.rename(place, path)
+            except OSError as error:
+                # Without a working lock another process may have been first; its entry is as good.
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+                return self._sound_entry(key, repair=True) or self._publish(key, build, ingredients)
+            _sync(path.parent)
+            self._sound.add(key)
+            return path
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _lock(self, key: str) -> Iterator[None]:
+        import filelock
+
+        lock = filelock.FileLock(self._base / "locks" / f"{key}.lock", timeout=_LOCK_SECONDS, mode=0o600)
+        try:
+            lock.acquire()
+        except (filelock.Timeout, NotImplementedError):
+            # A stuck holder or a file system without locks costs a second compilation, never a wrong entry: publishing is atomic.
+            yield
+            return
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _seal(path: Path) -> _File:
+    path.chmod(0o600)
+    _sync(path)
+    return _File(bytes=path.stat().st_size, sha256=sha256_file(path))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _require_private(path: Path, *, follow: bool) -> None:
+    found = os.stat(path) if follow else os.lstat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        raise CacheUnwritable(path=path, detail="is not a directory")
+    if found.st_uid != os.geteuid():
+        raise CacheUnwritable(path=path, detail=f"belongs to user {found.st_uid}, this process runs as {os.geteuid()}")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mode = stat.S_IMODE(found.st_mode)
+        raise CacheUnwritable(
+            path=path, detail=f"can be written by others (mode {mode:04o})", remedy=f"chmod go-w {path}"
+        )
+
+
+_lock = threading.Lock()
+_stores: dict[str, CacheStore] = {}
+_private: CacheStore | None = None
+_private_owner = 0
+
+
+def default_store() -> CacheStore:
+    """Return the store of TRACEA_CACHE_DIR or of the user; one object per directory and process."""
+    try:
+        root = cache_root()
+    except CacheUnwritable as error:
+        return _private_store(error)
+    with _lock:
+        return _stores.setdefault(str(root), CacheStore(root, fallback=_private_store))
+
+
+def _private_store(reason: CacheError) -> CacheStore:
+    """Return this process's temporary store, made and announced once."""
+    global _private, _private_owner
+    with _lock:
+        if _private is None or not _private.root.is_dir():
+            _private = CacheStore(Path(tempfile.mkdtemp(prefix="tracea-")))
+            _private_owner = os.getpid()
+            atexit.register(_remove_private, _private.root, _private_owner)
+            warnings.warn(reason, stacklevel=4)
+        return _private
+
+
+def _remove_private(root: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a forked child must not take its parent's libraries away
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_after_fork)

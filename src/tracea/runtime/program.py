@@ -1,0 +1,281 @@
+"""Program: a table of native calls on inputs, outputs, constants and an arena, run by one C call.
+
+A program is built for its shapes, strides and types. It may run in several threads at once, with the GIL released, and in a child after
+fork.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from tracea.core.dtype import DType
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidGraph, InvalidShape, RunError
+from tracea.runtime.buffers import ArrayKind, ArrayView, check_operand, check_output, empty, expected_array, view
+from tracea.runtime.compiler import LoadedKernel
+from tracea.runtime.library import LibraryCall
+from tracea.runtime.native import check_threads, launcher
+
+__all__ = ["ArenaSlot", "Call", "ConstantSlot", "InputSlot", "OutputSlot", "Program", "Slot"]
+
+_FORMAT: Final = 1
+_DTYPE_CODES: Final = {dtype: code for code, dtype in enumerate(DType)}  # the order of `tracea_dtype` in launcher.h
+
+
+@dataclass(frozen=True, slots=True)
+class InputSlot:
+    """The program's input ``index``, from byte ``offset`` on."""
+
+    index: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSlot:
+    """The program's output ``index``, from byte ``offset`` on."""
+
+    index: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantSlot:
+    """The program's constant ``index``, from byte ``offset`` on."""
+
+    index: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaSlot:
+    """Byte ``offset`` of the memory that a run's intermediate results share."""
+
+    offset: int
+
+
+Slot: TypeAlias = InputSlot | OutputSlot | ConstantSlot | ArenaSlot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One native call: a kernel or a library function with its arguments in order.
+
+    ``parallel`` says that the whole team runs it; a call with little work is left to one thread. ``binding`` makes one from names.
+    """
+
+    kernel: LoadedKernel | LibraryCall
+    pointers: tuple[Slot, ...]
+    integers: tuple[int, ...] = ()
+    scalars: tuple[float, ...] = ()
+    team_scratch_bytes: int = 0
+    thread_scratch_bytes: int = 0
+    parallel: bool = True
+
+    @staticmethod
+    def binding(
+        kernel: LoadedKernel,
+        *,
+        pointers: Mapping[str, Slot],
+        integers: Mapping[str, int] | None = None,
+        scalars: Mapping[str, float] | None = None,
+        parallel: bool = True,
+    ) -> Call:
+        """Return a kernel's call with its arguments given by name; the scratch sizes follow from the integers.
+
+        Raises: InvalidGraph: a name is missing, or is none of the kernel's.
+        """
+        source = kernel.source
+        integers, scalars = integers or {}, scalars or {}
+        names = [parameter.name for parameter in source.pointers]
+        for kind, wanted, given in (
+            ("pointers", names, pointers),
+            ("integers", list(source.integers), integers),
+            ("scalars", list(source.scalars), scalars),
+        ):
+            if sorted(wanted) != sorted(given):
+                raise InvalidGraph(
+                    field=f"{kind} of {kernel.name}", got=sorted(given), expected=wanted, remedy="bind each name once"
+                )
+        return Call(
+            kernel=kernel,
+            pointers=tuple(pointers[name] for name in names),
+            integers=tuple(int(integers[name]) for name in source.integers),
+            scalars=tuple(float(scalars[name]) for name in source.scalars),
+            team_scratch_bytes=int(source.team_scratch_bytes.evaluate(integers)),
+            thread_scratch_bytes=int(source.thread_scratch_bytes.evaluate(integers)),
+            parallel=parallel,
+        )
+
+
+class _Native:
+    """The launcher's handle of a program, made on first use and freed with the program."""
+
+    __slots__ = ("__weakref__", "handle", "lock", "runner")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.handle = 0
+        self.runner: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """Calls on inputs, outputs, constants and an arena. Frozen: a program never changes after it was built."""
+
+    calls: tuple[Call, ...]
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    constants: tuple[np.ndarray[Any, Any], ...] = ()
+    arena_bytes: int = 0
+    name: str = "program"
+    _native: _Native = field(default_factory=_Native, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for constant in self.constants:
+            if not constant.flags.c_contiguous:
+                raise InvalidGraph(
+                    field="constants",
+                    got=f"strides {constant.strides}",
+                    expected="contiguous arrays",
+                    remedy="numpy.ascontiguousarray",
+                )
+        for call in self.calls:
+            for slot in call.pointers:
+                self._check_slot(slot, call)
+
+    def _check_slot(self, slot: Slot, call: Call) -> None:
+        match slot:
+            case InputSlot(index, offset):
+                limit, size = len(self.inputs), self.inputs[index].storage_bytes if 0 <= index < len(self.inputs) else 0
+            case OutputSlot(index, offset):
+                limit, size = (
+                    len(self.outputs),
+                    self.outputs[index].storage_bytes if 0 <= index < len(self.outputs) else 0,
+                )
+            case ConstantSlot(index, offset):
+                limit, size = (
+                    len(self.constants),
+                    self.constants[index].nbytes if 0 <= index < len(self.constants) else 0,
+                )
+            case ArenaSlot(offset):
+                index, limit, size = 0, 1, self.arena_bytes
+        if not 0 <= index < limit or not 0 <= offset <= size:
+            raise InvalidGraph(
+                field=f"slot of {call.kernel.name}",
+                got=repr(slot),
+                expected=f"index below {limit} and an offset within {size} bytes",
+                remedy="build the program from its memory plan",
+            )
+
+    def run(self, *arrays: Any, out: Any = None, threads: int | None = None) -> Any:
+        """Run on torch tensors or NumPy arrays of exactly the program's types; return the outputs, of the first input's kind.
+
+        ``out`` is written in place: one array, or a sequence of them where the program has several outputs. The result is one array or a
+        tuple likewise.
+
+        Raises: InvalidShape, InvalidDType, InvalidStride, InvalidDevice: an operand does not fit. OverlappingOutput. InvalidOption:
+            ``threads``. ResourceExceeded: no memory for the scratch. RunError.
+        """
+        wanted_threads = check_threads(threads)
+        if len(arrays) != len(self.inputs):
+            raise InvalidShape(
+                field="inputs", got=len(arrays), expected=len(self.inputs), remedy="give one array for each input"
+            )
+        views = [view(array, f"input {index}") for index, array in enumerate(arrays)]
+        for index, (found, type_) in enumerate(zip(views, self.inputs, strict=True)):
+            check_operand(found, type_, f"input {index}")
+        results = self._outputs(out, views)
+        launcher().run(
+            self.handle,
+            [found.address for found in views],
+            [found.address for found in results],
+            wanted_threads,
+            self.name,
+        )
+        owners = tuple(found.owner for found in results)
+        return owners[0] if len(owners) == 1 else owners
+
+    def _outputs(self, out: Any, inputs: Sequence[ArrayView]) -> list[ArrayView]:
+        if out is None:
+            kind = inputs[0].kind if inputs else ArrayKind.NUMPY
+            return [view(empty(expected_array(type_)[0], type_.dtype, kind)) for type_ in self.outputs]
+        given: Sequence[Any] = out if isinstance(out, (tuple, list)) else (out,)
+        if len(given) != len(self.outputs):
+            raise InvalidShape(
+                field="out", got=len(given), expected=len(self.outputs), remedy="give one array for each output"
+            )
+        found = [view(array, "out") for array in given]
+        for index, (array, type_) in enumerate(zip(found, self.outputs, strict=True)):
+            name = "out" if len(found) == 1 else f"out[{index}]"
+            check_operand(array, type_, name)
+            check_output(array, [*inputs, *found[:index]], name)
+        return found
+
+    @property
+    def handle(self) -> int:
+        """The launcher's handle, for native callers; valid while the program lives.
+
+        Raises: RunError: this CPU lacks an instruction set of the kernels, or a library is not loaded.
+        """
+        native = self._native
+        if native.handle == 0:
+            with native.lock:
+                if native.handle == 0:
+                    native.handle = self._create(native)
+        return native.handle
+
+    def _create(self, native: _Native) -> int:
+        runtime = launcher()
+        for isa in sorted({call.kernel.source.isa for call in self.calls if isinstance(call.kernel, LoadedKernel)}):
+            if not runtime.supports(isa):
+                raise RunError(
+                    kernel=self.name,
+                    detail=f"this CPU or its operating system does not support {isa}",
+                    remedy="optimize the graph on this machine",
+                )
+        handle = runtime.create(self.words(), self.name)
+        weakref.finalize(native, runtime.destroy, handle)
+        return handle
+
+    def words(self) -> list[int]:
+        """Return the table that the launcher reads (launcher/launcher.h)."""
+        table = [_FORMAT, len(self.inputs), len(self.outputs), self.arena_bytes, len(self.calls)]
+        for call in self.calls:
+            kernel = call.kernel
+            is_library = isinstance(kernel, LibraryCall)
+            table += [
+                int(is_library),
+                kernel.function.value if isinstance(kernel, LibraryCall) else kernel.address,
+                int(call.parallel),
+                call.team_scratch_bytes,
+                call.thread_scratch_bytes,
+                len(call.pointers),
+                len(call.integers),
+                len(call.scalars),
+            ]
+            for slot in call.pointers:
+                table += self._slot_words(slot)
+            table += call.integers
+            table += struct.unpack(f"={len(call.scalars)}q", struct.pack(f"={len(call.scalars)}d", *call.scalars))
+            if isinstance(kernel, LibraryCall):
+                for operand in kernel.operands:
+                    table += [_DTYPE_CODES[operand.dtype], operand.rank, *operand.static_shape, *operand.strides]
+        return table
+
+    def _slot_words(self, slot: Slot) -> tuple[int, int, int]:
+        match slot:
+            case InputSlot(index, offset):
+                return 0, index, offset
+            case OutputSlot(index, offset):
+                return 1, index, offset
+            case ConstantSlot(index, offset):
+                return 2, int(self.constants[index].__array_interface__["data"][0]), offset
+            case ArenaSlot(offset):
+                return 3, 0, offset

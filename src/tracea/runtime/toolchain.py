@@ -1,0 +1,229 @@
+"""Find a C++ compiler on this machine and name it exactly: what it is goes into every cache key."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tracea.errors import CacheError, InvalidOption, ToolchainMissing
+from tracea.runtime.cache import content_key, default_store, sha256_file
+
+__all__ = ["ISA_FLAGS", "Compiler", "CompilerFamily", "compile_flags", "compilers", "find_compiler"]
+
+_VERSION_SECONDS: Final = 60.0
+
+# The instruction sets that kernels are printed for, with all the flags that name them; never -march=native, whose meaning the key lacks.
+ISA_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "avx512": (
+        "-DTRACEA_ISA_AVX512",
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mavx2",
+        "-mfma",
+        "-mf16c",
+        "-mprefer-vector-width=512",
+    ),
+    "avx2": ("-DTRACEA_ISA_AVX2", "-mavx2", "-mfma", "-mf16c"),
+    "neon": ("-DTRACEA_ISA_NEON",),
+    "plain": ("-DTRACEA_ISA_PLAIN",),
+}
+
+# Contraction is off because our headers say every fused multiply-add by name: the same text rounds alike on every compiler. errno is
+# off because nothing reads it, which lets sqrt be an instruction. -ffast-math is never used: NaN and infinity propagate.
+_COMMON: Final = (
+    "-std=c++20",
+    "-O3",
+    "-g0",
+    "-fPIC",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-stack-protector",
+    "-fvisibility=hidden",
+)
+
+
+class CompilerFamily(enum.Enum):
+    """Whose command line a compiler understands."""
+
+    GCC = "gcc"
+    CLANG = "clang"
+    ZIG = "zig"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiler:
+    """A C++ compiler: how to call it, and the identity of its binary."""
+
+    family: CompilerFamily
+    command: tuple[str, ...]
+    path: Path
+    version: str
+    identity: str
+
+    @property
+    def precompiles(self) -> bool:
+        """Tell whether a precompiled header pays; zig's driver keeps a cache of its own and takes none."""
+        return self.family is not CompilerFamily.ZIG
+
+
+class _Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+    size: int
+    mtime_ns: int
+    version: str
+    sha256: str
+
+
+_known: dict[tuple[str, ...], Compiler] = {}
+
+
+def find_compiler() -> Compiler:
+    """Return the compiler to use: TRACEA_CXX, else the first of g++, clang++ and the ziglang wheel.
+
+    Raises: ToolchainMissing: there is none. InvalidOption: TRACEA_CXX names something that does not run.
+    """
+    given = os.environ.get("TRACEA_CXX")
+    if given:
+        try:
+            command = tuple(shlex.split(given))
+        except ValueError as error:
+            raise InvalidOption(field="TRACEA_CXX", got=given, expected="a command", remedy=str(error)) from error
+        compiler = _identify(command) if command else None
+        if compiler is None:
+            raise InvalidOption(
+                field="TRACEA_CXX",
+                got=given,
+                expected="the command of a C++ compiler",
+                remedy="name a compiler that answers --version, or unset TRACEA_CXX",
+            )
+        return compiler
+    for command in _candidates():
+        compiler = _identify(command)
+        if compiler is not None:
+            return compiler
+    raise ToolchainMissing(tool="C++ compiler", searched=("g++", "clang++", "python -m ziglang c++"))
+
+
+def compilers() -> tuple[Compiler, ...]:
+    """Return every compiler on this machine in the order of preference; empty where there is none."""
+    return tuple(found for found in (_identify(command) for command in _candidates()) if found is not None)
+
+
+def compile_flags(compiler: Compiler, isa: str) -> tuple[str, ...]:
+    """Return all flags of a compilation for one instruction set; they are part of the key.
+
+    Raises: InvalidOption: no such instruction set is known.
+    """
+    if isa not in ISA_FLAGS:
+        raise InvalidOption(field="isa", got=isa, expected=tuple(ISA_FLAGS), remedy="choose one of those")
+    own = {
+        CompilerFamily.GCC: ("-fno-gnu-unique", "-fno-semantic-interposition"),
+        CompilerFamily.CLANG: (),
+        # zig's driver adds the undefined-behaviour sanitizer and the host's CPU unless told otherwise.
+        CompilerFamily.ZIG: (
+            "-fno-sanitize=undefined",
+            *(("-mcpu=baseline",) if platform.machine() == "x86_64" else ()),
+        ),
+    }[compiler.family]
+    return (*_COMMON, *own, *ISA_FLAGS[isa])
+
+
+def _candidates() -> tuple[tuple[str, ...], ...]:
+    found: list[tuple[str, ...]] = [("g++",), ("clang++",)]
+    if importlib.util.find_spec("ziglang") is not None:
+        found.append((sys.executable, "-m", "ziglang", "c++"))
+    return tuple(found)
+
+
+def _identify(command: tuple[str, ...]) -> Compiler | None:
+    where = shutil.which(command[0])
+    if where is None:
+        return None
+    path = _binary(command, Path(where).resolve())
+    status = path.stat()
+    memo = (*command, str(path), str(status.st_size), str(status.st_mtime_ns))
+    if memo not in _known:
+        identity = _remember(command, path, memo)
+        if identity is None:
+            return None
+        _known[memo] = Compiler(
+            family=_family(command, identity.version),
+            command=(where, *command[1:]),
+            path=path,
+            version=identity.version.splitlines()[0],
+            identity=hashlib.sha256(msgspec.json.encode(identity)).hexdigest(),
+        )
+    return _known[memo]
+
+
+def _binary(command: tuple[str, ...], path: Path) -> Path:
+    """Return the file whose change means another compiler: for `python -m ziglang` that is zig's binary."""
+    if "ziglang" in command:
+        spec = importlib.util.find_spec("ziglang")
+        if spec is not None and spec.origin is not None:
+            zig = Path(spec.origin).parent / "zig"
+            return zig if zig.exists() else path
+    return path
+
+
+def _family(command: tuple[str, ...], version: str) -> CompilerFamily:
+    if "ziglang" in command or Path(command[0]).name.startswith("zig"):
+        return CompilerFamily.ZIG
+    return CompilerFamily.CLANG if re.search(r"\bclang\b", version) else CompilerFamily.GCC
+
+
+def _remember(command: tuple[str, ...], path: Path, memo: tuple[str, ...]) -> _Identity | None:
+    """Return the compiler's identity; a machine asks each compiler once and keeps the answer in the cache."""
+
+    def build(place: Path) -> None:
+        identity = _examine(command, path)
+        if identity is None:
+            raise _NotACompilerError
+        (place / "identity.json").write_bytes(msgspec.json.encode(identity))
+
+    key = content_key({"kind": "compiler", "memo": memo})
+    try:
+        entry = default_store().entry(key, build, {"kind": "compiler", "command": command})
+        return msgspec.json.decode((entry / "identity.json").read_bytes(), type=_Identity)
+    except _NotACompilerError:
+        return None
+    except (CacheError, msgspec.MsgspecError):
+        return _examine(command, path)  # no directory can be written: the memo is a convenience
+
+
+class _NotACompilerError(Exception):
+    pass
+
+
+def _examine(command: tuple[str, ...], path: Path) -> _Identity | None:
+    try:
+        answer = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    version = answer.stdout.strip()
+    if answer.returncode != 0 or not version:
+        return None
+    status = path.stat()
+    return _Identity(
+        path=str(path), size=status.st_size, mtime_ns=status.st_mtime_ns, version=version, sha256=sha256_file(path)
+    )
