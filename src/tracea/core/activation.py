@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 
 from tracea.core.expr import (
-    Binary,
-    BinaryFunction,
-    Constant,
     Expr,
     Input,
     Unary,
@@ -24,12 +21,11 @@ __all__ = ["ACTIVATIONS"]
 
 
 def _softplus(x: Expr) -> Expr:
-    # log(1 + u) for u in (0, 1] without losing u: the rounding of 1 + u cancels in u / (w - 1).
+    # log(1 + u) for u in (0, 1]: what the sum w loses of u, u - (w - 1), comes back through the slope 1/w of the
+    # logarithm.
     u = exp(-abs(x))
     w = 1.0 + u
-    is_lost = Binary(BinaryFunction.EQ, w, Constant(1.0))
-    log1p = select(is_lost, u, Unary(UnaryFunction.LOG, w) * (u / (w - 1.0)))
-    return maximum(x, 0.0) + log1p
+    return maximum(x, 0.0) + (Unary(UnaryFunction.LOG, w) + (u - (w - 1.0)) / w)
 
 
 def _elu(x: Expr) -> Expr:

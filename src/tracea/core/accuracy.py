@@ -1,0 +1,161 @@
+"""The accuracy contract: how far a correct kernel's result may lie from the float64 reference, element by element.
+
+Sums of ``k`` products err by at most ``c(k) · eps · (|A|·|B|)``, eps the accumulator's:
+
+- ``c(k) = 4 + sqrt(k)`` for data whose rounding errors are independent, which is what gates use;
+- ``c(k) = 1 + k/2`` with ``worst_case=True``, which holds for all data and any order of summation (Higham, Accuracy
+and Stability
+  of Numerical Algorithms, 2nd ed., section 3.1).
+
+For f64 the constants double, since the reference errs as much as the kernel. Scalar functions err by the constants of
+``tracea.core.interval``. The result's rounding to its storage type comes last. Where the bound is infinite the
+contract claims nothing: a value that may overflow, or a function next to its pole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracea.core.dtype import DType
+from tracea.core.function import Array
+from tracea.core.interval import Enclosure, around, enclose
+from tracea.core.meaning import attention_scores, bind_op, epilogue_of, main_value, row_source, sources
+from tracea.core.op import AttentionOp, Conv2dOp, GemmOp, Op, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp, ViewOp
+
+__all__ = ["compute_type", "error_bound", "sum_constant"]
+
+
+def sum_constant(count: int, dtype: DType, *, worst_case: bool = False) -> float:
+    """Return ``c`` for a sum of ``count`` terms kept in ``dtype``, in units of its eps."""
+    if count == 0 or not dtype.is_float:
+        return 0.0
+    c = 1.0 + count / 2 if worst_case else 4.0 + math.sqrt(count)
+    return 2.0 * c if dtype is DType.F64 else c
+
+
+def compute_type(op: Op) -> DType:
+    """Return the type that a kernel computes scalars in: f64 as soon as an operand or the result is f64, else f32.
+
+    An op without floats is exact: its type is i64.
+    """
+    types = {operand.dtype for operand in op.operands} | {op.infer().dtype}
+    if not any(dtype.is_float for dtype in types):
+        return DType.I64
+    return DType.F64 if DType.F64 in types else DType.F32
+
+
+def error_bound(op: Op, inputs: Sequence[Any], *, worst_case: bool = False) -> Array:
+    """Return the largest absolute error of a correct kernel's stored result against ``evaluate(op, inputs)``.
+
+    Where the reference is infinite or NaN the bound is 0: the kernel must give the same.
+    """
+    op = bind_op(op, inputs)
+    arrays = sources(op, inputs)
+    compute = compute_type(op)
+    epilogue = epilogue_of(op)
+    with np.errstate(all="ignore"):
+        value = main_value(op, arrays)
+        extras = arrays[len(arrays) - len(epilogue.operands) :]
+        expected = np.broadcast_to(epilogue.expr.evaluate([value, *extras]), value.shape)
+        if isinstance(op, PointwiseOp):
+            low, high = enclose(op.expr, [(x, x) for x in arrays], compute)
+        elif isinstance(op, ViewOp):
+            return np.zeros(value.shape)
+        else:
+            main = _main_enclosure(op, arrays, value, compute, worst_case)
+            low, high = enclose(epilogue.expr, [main, *((x, x) for x in extras)], compute)
+        stored = op.infer().dtype
+        bound = np.maximum(stored.round(high) - expected, expected - stored.round(low))
+        bound = np.where(np.isnan(bound), np.inf, bound)
+        return np.where(np.isfinite(expected), np.maximum(bound, 0.0), 0.0)
+
+
+def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, worst_case: bool) -> Enclosure:
+    match op:
+        case GemmOp():
+            terms, dtype = arrays[0].shape[-1], op.accumulator
+            error = np.abs(arrays[0]) @ np.abs(arrays[1])
+        case Conv2dOp():
+            terms, dtype = op.taps, op.accumulator
+            error = main_value(op, [np.abs(arrays[0]), np.abs(arrays[1])])
+        case RowOp():
+            return around(value, _row_error(op, arrays, value, compute, worst_case))
+        case ReduceOp():
+            return _reduce_enclosure(op, arrays, compute, worst_case)
+        case AttentionOp():
+            return around(value, _attention_error(op, arrays, value, compute, worst_case))
+        case _:
+            return value, value
+    return around(value, sum_constant(terms, dtype, worst_case=worst_case) * dtype.eps * error)
+
+
+def _source(op: RowOp | ReduceOp, arrays: list[Array], compute: DType) -> tuple[Array, Array]:
+    """Return the prologue's value and its error."""
+    v = row_source(op, arrays)
+    low, high = enclose(op.prologue, [(x, x) for x in arrays[: len(op.x)]], compute)
+    return v, np.broadcast_to(np.maximum(high - v, v - low), v.shape)
+
+
+def _row_error(op: RowOp, arrays: list[Array], y: Array, compute: DType, worst_case: bool) -> Array:
+    v, error = _source(op, arrays, compute)
+    if v.size == 0:
+        return v
+    n, eps = v.shape[-1], compute.eps
+    c = sum_constant(n, compute, worst_case=worst_case) * eps
+    if op.kind in (RowKind.SOFTMAX, RowKind.LOG_SOFTMAX):
+        distance = np.abs(v - v.max(axis=-1, keepdims=True))
+        shift = error + error.max(axis=-1, keepdims=True) + eps * distance  # of the exponent, in absolute terms
+        worst = np.max(np.where(np.isfinite(shift), shift, 0.0), axis=-1, keepdims=True)
+        if op.kind is RowKind.SOFTMAX:
+            # Smallest normal: a kernel may flush what underflows.
+            return np.abs(y) * np.expm1(shift + worst + c + 12 * eps) + compute.smallest / eps
+        return shift + worst + c + 4 * eps * (1.0 + np.abs(y) + distance)
+    if op.kind is RowKind.LAYER_NORM:
+        error = error + (c * np.abs(v) + error).mean(axis=-1, keepdims=True) + eps * np.abs(v)
+        v = v - v.mean(axis=-1, keepdims=True)
+    square = (v * v).mean(axis=-1, keepdims=True)
+    square_error = (2 * np.abs(v) * error + error * error).mean(axis=-1, keepdims=True) + (c + 2 * eps) * square
+    base = square + op.eps
+    shrunk = np.maximum(base - square_error, op.eps)
+    factor_error = np.where(shrunk > 0.0, np.sqrt(base / shrunk) - 1.0, np.inf) + 4 * eps
+    exact_zero = (v == 0.0) & (error == 0.0)
+    return np.where(exact_zero, 0.0, (np.abs(v) * factor_error + error * (1.0 + factor_error)) / np.sqrt(base))
+
+
+def _reduce_enclosure(op: ReduceOp, arrays: list[Array], compute: DType, worst_case: bool) -> Enclosure:
+    v, error = _source(op, arrays, compute)
+    if op.kind in (ReduceKind.MAX, ReduceKind.MIN):
+        reduce = np.max if op.kind is ReduceKind.MAX else np.min
+        low, high = (reduce(v + sign * error, axis=op.axes, keepdims=op.keepdims) for sign in (-1.0, 1.0))
+        return np.asarray(low), np.asarray(high)
+    count = math.prod(v.shape[axis] for axis in op.axes)
+    c = sum_constant(count, compute, worst_case=worst_case) * compute.eps
+    slack = np.asarray((c * (np.abs(v) + error) + error).sum(axis=op.axes, keepdims=op.keepdims))
+    total = np.asarray(v.sum(axis=op.axes, keepdims=op.keepdims))
+    if op.kind is ReduceKind.SUM:
+        return around(total, slack)
+    return around(total / count, slack / count + 2 * compute.eps * np.abs(total / count))
+
+
+def _attention_error(op: AttentionOp, arrays: list[Array], y: Array, compute: DType, worst_case: bool) -> Array:
+    q, k, v = arrays
+    if k.shape[2] == 0:
+        return np.zeros(y.shape)
+    eps, repeat = compute.eps, q.shape[1] // k.shape[1]
+    scores = attention_scores(op, q, k)
+    size = np.abs(op.softmax_scale) * (np.abs(q) @ np.repeat(np.abs(k), repeat, axis=1).swapaxes(-1, -2))
+    seen = np.isfinite(scores)
+    score_error = np.where(seen, (sum_constant(q.shape[3], compute, worst_case=worst_case) + 3) * eps * size, 0.0)
+    peak = np.where(seen, scores, -np.inf).max(axis=-1, keepdims=True)
+    distance = np.where(seen, np.abs(scores - peak), 0.0)
+    e = np.where(seen, np.exp(scores - peak), 0.0)
+    weights = e / e.sum(axis=-1, keepdims=True)
+    shift = score_error + score_error.max(axis=-1, keepdims=True) + 2 * eps * distance
+    relative = np.expm1(shift + np.max(shift, axis=-1, keepdims=True) + 16 * eps)
+    # A kernel may round the weights to the storage type before the second product, as matrix units ask for.
+    relative = relative + op.q.dtype.eps + 2 * sum_constant(k.shape[2], compute, worst_case=worst_case) * eps
+    return (weights * relative) @ np.repeat(np.abs(v), repeat, axis=1)

@@ -1,0 +1,203 @@
+"""The meaning of each op before its epilogue, in NumPy float64: plain, and free of any kernel's order or blocking.
+
+Infinities and NaN behave as in torch: ``relu(NaN)`` is NaN; a softmax of a row that is all -inf, or that holds +inf or
+NaN, is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tracea.core.function import Array
+from tracea.core.op import (
+    AttentionOp,
+    Conv2dOp,
+    GemmOp,
+    Op,
+    PointwiseOp,
+    ReduceKind,
+    ReduceOp,
+    RowKind,
+    RowOp,
+    SourceOp,
+    ViewKind,
+    ViewOp,
+)
+from tracea.core.ops.base import Epilogue
+from tracea.core.tensor_type import SymbolicDim, static
+from tracea.errors import InvalidInput, InvalidOp, InvalidShape
+
+__all__ = ["attention_scores", "bind_op", "epilogue_of", "main_value", "row_source", "sources"]
+
+NO_EPILOGUE = Epilogue.identity()
+
+
+def sources(op: Op, inputs: Sequence[Any]) -> list[Array]:
+    """Return an op's inputs as float64 arrays of the operands' shapes.
+
+    Raises:
+        InvalidShape: there are more or fewer than operands, or one has another shape.
+    """
+    operands = op.operands
+    if len(inputs) != len(operands):
+        raise InvalidShape(
+            field=op.name,
+            got=f"{len(inputs)} arrays",
+            expected=f"{len(operands)} arrays",
+            remedy="give one array an operand",
+        )
+    arrays = [np.asarray(value).astype(np.float64, copy=False) for value in inputs]
+    for index, (array, operand) in enumerate(zip(arrays, operands, strict=True)):
+        if array.shape != operand.static_shape:
+            raise InvalidShape(
+                field=f"{op.name}.operands[{index}]",
+                got=array.shape,
+                expected=operand.shape,
+                remedy="give the operand's shape",
+            )
+    return arrays
+
+
+def bind_op(op: Op, inputs: Sequence[Any]) -> Op:
+    """Return the op with its symbolic extents taken from the arrays' shapes.
+
+    Raises:
+        InvalidShape: two arrays give one name different extents, or one is out of its bounds.
+    """
+    values: dict[str, int] = {}
+    for operand, value in zip(op.operands, inputs, strict=False):
+        for dim, extent in zip(operand.shape, np.shape(value), strict=False):
+            if isinstance(dim, SymbolicDim) and values.setdefault(dim.name, extent) != extent:
+                raise InvalidShape(
+                    field=dim.name,
+                    got=(values[dim.name], extent),
+                    expected="one extent",
+                    remedy="give arrays that agree",
+                )
+    return op.bind(values) if values else op
+
+
+def epilogue_of(op: Op) -> Epilogue:
+    """Return an op's epilogue; the identity where it has none."""
+    return getattr(op, "epilogue", NO_EPILOGUE)
+
+
+def main_value(op: Op, arrays: Sequence[Array]) -> Array:
+    """Return the value before the epilogue: what ``Input(0)`` of the epilogue means."""
+    with np.errstate(all="ignore"):
+        match op:
+            case GemmOp():
+                return np.broadcast_to(arrays[0] @ arrays[1], op.infer().static_shape)
+            case PointwiseOp(expr=expr):
+                return np.broadcast_to(expr.evaluate(arrays), op.infer().static_shape)
+            case RowOp():
+                return _row(op, row_source(op, arrays))
+            case ReduceOp():
+                return _reduce(op, row_source(op, arrays))
+            case ViewOp():
+                return _view(op, arrays[0])
+            case Conv2dOp():
+                return _conv2d(op, arrays[0], arrays[1])
+            case AttentionOp():
+                return _attention(op, *arrays)
+            case SourceOp():
+                raise InvalidInput(
+                    field="op", got="source", expected="a value", remedy="bind the source by its node's id"
+                )
+            case _:
+                raise InvalidOp(
+                    field="op", got=type(op).__name__, expected="an op of tracea.core.op", remedy="write its meaning"
+                )
+
+
+def row_source(op: RowOp | ReduceOp, arrays: Sequence[Array]) -> Array:
+    """Return the prologue's value over the whole shape."""
+    shape = op.infer().static_shape if isinstance(op, RowOp) else tuple(static(dim) for dim in op.source_shape)
+    return np.broadcast_to(op.prologue.evaluate(arrays[: len(op.x)]), shape)
+
+
+def _row(op: RowOp, v: Array) -> Array:
+    if v.size == 0:
+        return v
+    match op.kind:
+        case RowKind.SOFTMAX:
+            e = np.exp(v - v.max(axis=-1, keepdims=True))
+            return e / e.sum(axis=-1, keepdims=True)
+        case RowKind.LOG_SOFTMAX:
+            d = v - v.max(axis=-1, keepdims=True)
+            return d - np.log(np.exp(d).sum(axis=-1, keepdims=True))
+        case RowKind.LAYER_NORM:
+            d = v - v.mean(axis=-1, keepdims=True)
+            return d / np.sqrt((d * d).mean(axis=-1, keepdims=True) + op.eps)
+        case RowKind.RMS_NORM:
+            return v / np.sqrt((v * v).mean(axis=-1, keepdims=True) + op.eps)
+
+
+def _reduce(op: ReduceOp, v: Array) -> Array:
+    axes, keep = op.axes, op.keepdims
+    match op.kind:
+        case ReduceKind.SUM:
+            return np.asarray(v.sum(axis=axes, keepdims=keep))
+        case ReduceKind.MAX:
+            return np.asarray(v.max(axis=axes, keepdims=keep))
+        case ReduceKind.MIN:
+            return np.asarray(v.min(axis=axes, keepdims=keep))
+        case ReduceKind.MEAN:
+            count = np.prod([v.shape[axis] for axis in axes], dtype=np.float64)
+            return np.asarray(v.sum(axis=axes, keepdims=keep) / count)
+
+
+def _view(op: ViewOp, x: Array) -> Array:
+    shape = op.infer().static_shape
+    match op.kind:
+        case ViewKind.RESHAPE:
+            return x.reshape(shape)
+        case ViewKind.PERMUTE:
+            return x.transpose(op.axes)
+        case ViewKind.EXPAND:
+            return np.broadcast_to(x, shape)
+        case ViewKind.SLICE:
+            for axis, (start, step, size) in enumerate(zip(op.starts, op.steps, shape, strict=True)):
+                x = np.take(x, start + step * np.arange(size), axis=axis)
+            return x
+
+
+def _conv2d(op: Conv2dOp, x: Array, w: Array) -> Array:
+    n, k, p, q = op.infer().static_shape
+    filters, channels, rows, columns = w.shape
+    (up, left), (down, right), (gap_r, gap_s) = op.padding, op.stride, op.dilation
+    padded = np.pad(x, ((0, 0), (0, 0), (up, up), (left, left)))
+    image = padded.reshape(n, op.groups, channels, *padded.shape[2:])
+    weight = w.reshape(op.groups, filters // op.groups, channels, rows, columns)
+    total = np.zeros((n, op.groups, filters // op.groups, p, q))
+    for r in range(rows):
+        for s in range(columns):
+            top, side = r * gap_r, s * gap_s
+            tap = image[..., top : top + down * (p - 1) + 1 : down, side : side + right * (q - 1) + 1 : right]
+            total += np.einsum("ngcpq,gkc->ngkpq", tap, weight[..., r, s])
+    return total.reshape(n, k, p, q)
+
+
+def attention_scores(op: AttentionOp, q: Array, k: Array) -> Array:
+    """Return the scaled scores (batch, heads, s, t), -inf where the mask hides the key."""
+    repeat = q.shape[1] // k.shape[1]
+    scores = op.softmax_scale * (q @ np.repeat(k, repeat, axis=1).swapaxes(-1, -2))
+    distance: np.ndarray[Any, np.dtype[np.int64]] = np.subtract.outer(np.arange(q.shape[2]), np.arange(k.shape[2]))
+    hidden = np.zeros(distance.shape, dtype=np.bool_)
+    if op.causal:
+        hidden |= distance < 0
+    if op.window is not None:
+        hidden |= np.abs(distance) >= op.window
+    return np.where(hidden, -np.inf, scores)
+
+
+def _attention(op: AttentionOp, q: Array, k: Array, v: Array) -> Array:
+    if k.shape[2] == 0:
+        return np.full(op.infer().static_shape, np.nan)
+    scores = attention_scores(op, q, k)
+    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = e / e.sum(axis=-1, keepdims=True)
+    return weights @ np.repeat(v, q.shape[1] // v.shape[1], axis=1)
