@@ -1,0 +1,179 @@
+// The GEMM micro-kernel: one MR x (NV vectors) tile of C = A B, accumulators in registers.
+//
+// A step of the reduction loads NV vectors of B, broadcasts MR elements of A and issues exactly MR * NV fused multiply-adds; the hot loop touches no
+// stack. Unroll is kept small on purpose: a loop body that fits the core's loop buffer (about 140 micro-operations) draws less power, and power decides
+// the clock of wide vectors (benchmarks/NOTES.md).
+//
+//   using Tile = GemmTile<float, 14, 2, 2, PackedA, PackedB>;
+//   Tile::run<14, 8>(rows, columns, k, a, a_stride, b, b_stride, c, c_stride, accumulate);
+//
+// Where the operands lie:
+//   PackedA   panel of a_stride rows: element (i, k) at a[k * a_stride + i]      (a_stride is the panel height, MR of the full tile)
+//   RowsA     element (i, k) at a[i * a_stride + k]
+//   PackedB   panel of NV * lanes columns: element (k, j) at b[k * NV * lanes + j], 64-byte aligned, zero where columns are missing
+//   RowsB     element (k, j) at b[k * b_stride + j]; only the valid columns are touched
+// C has unit column stride: sums are written to c[i * c_stride + j], or added to what is there if `accumulate`. Only valid rows and columns are touched.
+// Other layouts of C, 16-bit results and epilogues go through a tile buffer and gemm_store.h.
+#ifndef TRACEA_GEMM_H
+#define TRACEA_GEMM_H
+
+#include <stdint.h>
+
+#include "tracea/config.h"
+#include "tracea/unroll.h"
+#include "tracea/vec.h"
+
+TRACEA_BEGIN_NAMESPACE
+
+struct PackedA {
+    template <int Row>
+    static TRACEA_INLINE int64_t offset(int64_t) {
+        return Row;
+    }
+    static TRACEA_INLINE int64_t step(int64_t stride) { return stride; }
+};
+struct RowsA {
+    template <int Row>
+    static TRACEA_INLINE int64_t offset(int64_t stride) {
+        return Row * stride;
+    }
+    static TRACEA_INLINE int64_t step(int64_t) { return 1; }
+};
+// A packed panel whose height is known, so that the loop needs no multiplication: the usual form.
+template <int Height>
+struct PanelA {
+    template <int Row>
+    static TRACEA_INLINE int64_t offset(int64_t) {
+        return Row;
+    }
+    static constexpr int64_t step(int64_t) { return Height; }
+};
+struct PackedB {
+    static constexpr bool masked = false;
+    template <int Columns>
+    static constexpr int64_t step(int64_t) {
+        return Columns;
+    }
+};
+struct RowsB {
+    static constexpr bool masked = true;
+    template <int Columns>
+    static TRACEA_INLINE int64_t step(int64_t stride) {
+        return stride;
+    }
+};
+
+// Prefetch distances in reduction steps; 0 leaves it to the hardware. C is prefetched for writing in the first steps, a row a step.
+template <int ADistance = 0, int BDistance = 0, bool CLines = true>
+struct GemmPrefetch {
+    static constexpr int a = ADistance;
+    static constexpr int b = BDistance;
+    static constexpr bool c = CLines;
+};
+
+template <class T, int MR, int NV, int Unroll, class A, class B, class Prefetch = GemmPrefetch<>>
+struct GemmTile {
+    using V = Vec<T>;
+    static constexpr int rows = MR;
+    static constexpr int columns = NV * V::lanes;
+    static constexpr int line_elements = 64 / static_cast<int>(sizeof(T));
+    static_assert(MR >= 1 && NV >= 1 && Unroll >= 1, "a tile has rows, vectors and steps");
+#if defined(TRACEA_ISA_AVX512) || defined(TRACEA_ISA_NEON)
+    static_assert(MR * NV + NV + 1 <= 32, "accumulators, NV vectors of B and one broadcast must fit in 32 registers");
+#elif defined(TRACEA_ISA_AVX2)
+    static_assert(MR * NV + NV + 1 <= 16, "accumulators, NV vectors of B and one broadcast must fit in 16 registers");
+#endif
+
+    // Runs the smallest instantiation of Rows... (descending, the first is MR) that holds `rows_valid`. RowsA reads exactly the rows of the
+    // instantiation, so there each possible rows_valid must be listed.
+    template <int First, int... Rest>
+    static TRACEA_INLINE void run(int64_t rows_valid, int64_t columns_valid, int64_t k, const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* c,
+                                  int64_t c_stride, bool accumulate) {
+        if constexpr (sizeof...(Rest) > 0) {
+            constexpr int next[] = {Rest...};
+            static_assert(next[0] < First, "row counts in descending order");
+            if (rows_valid <= next[0]) {
+                run<Rest...>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride, accumulate);
+                return;
+            }
+        }
+        using Part = GemmTile<T, First, NV, Unroll, A, B, Prefetch>;
+        if (TRACEA_LIKELY(columns_valid >= columns && rows_valid == First)) {
+            Part::template compute<true>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride, accumulate);
+        } else {
+            Part::template compute<false>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride, accumulate);
+        }
+    }
+
+    template <bool Full>
+    static TRACEA_NOINLINE void compute(int64_t rows_valid, int64_t columns_valid, int64_t k, const T* a, int64_t a_stride, const T* b, int64_t b_stride,
+                                        T* c, int64_t c_stride, bool accumulate) {
+        V acc[MR][NV];
+        unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
+        Mask<V> valid[NV];
+        if constexpr (!Full) {
+            unroll<NV>([&](auto j) TRACEA_LAMBDA { valid[j] = lane_mask<V>(columns_valid - j * V::lanes); });
+        }
+        const int64_t a_step = A::step(a_stride);
+        const int64_t b_step = B::template step<columns>(b_stride);
+
+        const auto step = [&](const T* a_k, const T* b_k) TRACEA_LAMBDA {
+            V b_vector[NV];
+            unroll<NV>([&](auto j) TRACEA_LAMBDA {
+                if constexpr (B::masked && !Full) {
+                    b_vector[j] = load_masked<V>(b_k + j * V::lanes, valid[j]);
+                } else {
+                    b_vector[j] = load<V>(b_k + j * V::lanes);
+                }
+            });
+            if constexpr (Prefetch::b > 0) {
+                unroll<NV>([&](auto j) TRACEA_LAMBDA { prefetch_l1(b_k + Prefetch::b * b_step + j * V::lanes); });
+            }
+            if constexpr (Prefetch::a > 0) prefetch_l1(a_k + Prefetch::a * a_step);
+            unroll<MR>([&](auto i) TRACEA_LAMBDA {
+                const V a_vector = load_broadcast<V>(a_k + A::template offset<i>(a_stride));
+                unroll<NV>([&](auto j) TRACEA_LAMBDA { fma_into(acc[i][j], a_vector, b_vector[j]); });
+            });
+        };
+        const auto steps = [&] TRACEA_LAMBDA {
+            unroll<Unroll>([&](auto u) TRACEA_LAMBDA { step(a + u * a_step, b + u * b_step); });
+            a += Unroll * a_step;
+            b += Unroll * b_step;
+        };
+
+        int64_t remaining = k;
+        if constexpr (Prefetch::c) {
+            const T* c_line = c;
+            for (int64_t row = 0; row < rows_valid && remaining >= Unroll; ++row, remaining -= Unroll) {
+                unroll<(columns + line_elements - 1) / line_elements>([&](auto l) TRACEA_LAMBDA { prefetch_l1_write(c_line + l * line_elements); });
+                c_line += c_stride;
+                steps();
+            }
+        }
+        for (; remaining >= Unroll; remaining -= Unroll) steps();
+        for (; remaining > 0; --remaining) {
+            step(a, b);
+            a += a_step;
+            b += b_step;
+        }
+
+        unroll<MR>([&](auto i) TRACEA_LAMBDA {
+            if (Full || i < rows_valid) {
+                T* row = c + i * c_stride;
+                unroll<NV>([&](auto j) TRACEA_LAMBDA {
+                    if constexpr (Full) {
+                        if (accumulate) acc[i][j] = add(acc[i][j], load<V>(row + j * V::lanes));
+                        store(row + j * V::lanes, acc[i][j]);
+                    } else {
+                        if (accumulate) acc[i][j] = add(acc[i][j], load_masked<V>(row + j * V::lanes, valid[j]));
+                        store_masked(row + j * V::lanes, acc[i][j], valid[j]);
+                    }
+                });
+            }
+        });
+    }
+};
+
+TRACEA_END_NAMESPACE
+
+#endif

@@ -1,0 +1,54 @@
+// The last step of a GEMM tile: sums out of a buffer, through the epilogue, into C of any layout and storage type.
+//
+// The epilogue is a functor, printed per kernel:
+//
+//   struct Epilogue {
+//       const float* bias;
+//       template <class V>
+//       TRACEA_INLINE V operator()(V acc, int64_t row, int64_t col, int64_t lanes_valid) const {
+//           return gelu(add(acc, load_partial<V>(bias + col, lanes_valid)));
+//       }
+//   };
+//
+// row and col are the global indices of lane 0; lanes beyond lanes_valid hold zeros, must not be read from memory, and are discarded.
+#ifndef TRACEA_GEMM_STORE_H
+#define TRACEA_GEMM_STORE_H
+
+#include <stdint.h>
+
+#include "tracea/config.h"
+#include "tracea/vec.h"
+
+TRACEA_BEGIN_NAMESPACE
+
+struct IdentityEpilogue {
+    template <class V>
+    TRACEA_INLINE V operator()(V acc, int64_t, int64_t, int64_t) const {
+        return acc;
+    }
+};
+
+// C[row + i][col + j] = epilogue(sums[i * sums_stride + j]) for i < rows, j < columns. `out` points at element (row, col); sums may be C itself.
+template <class T, class Storage, class Epilogue>
+TRACEA_INLINE void store_tile(const T* sums, int64_t sums_stride, int64_t rows, int64_t columns, int64_t row, int64_t col, Storage* out,
+                              int64_t row_stride, int64_t column_stride, const Epilogue& epilogue) {
+    using V = Vec<T>;
+    for (int64_t i = 0; i < rows; ++i) {
+        const T* source = sums + i * sums_stride;
+        Storage* target = out + i * row_stride;
+        if (column_stride == 1) {
+            int64_t j = 0;
+            for (; j + V::lanes <= columns; j += V::lanes) store(target + j, epilogue(load<V>(source + j), row + i, col + j, V::lanes));
+            if (j < columns) store_partial(target + j, epilogue(load_partial<V>(source + j, columns - j), row + i, col + j, columns - j), columns - j);
+        } else {
+            for (int64_t j = 0; j < columns; j += V::lanes) {
+                const int64_t n = columns - j < V::lanes ? columns - j : V::lanes;
+                store_strided(target + j * column_stride, column_stride, epilogue(load_partial<V>(source + j, n), row + i, col + j, n), n);
+            }
+        }
+    }
+}
+
+TRACEA_END_NAMESPACE
+
+#endif

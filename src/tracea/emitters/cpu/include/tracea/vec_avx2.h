@@ -1,0 +1,319 @@
+// Vector primitives on AVX2 with FMA and F16C: 8 floats or 4 doubles, lane masks as vectors of all-ones lanes. Meanings are stated in vec.h.
+#ifndef TRACEA_VEC_AVX2_H
+#define TRACEA_VEC_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+
+#include "tracea/config.h"
+#include "tracea/storage.h"
+
+TRACEA_BEGIN_NAMESPACE
+
+template <class T>
+struct Vec;
+template <>
+struct Vec<float> {
+    using element = float;
+    static constexpr int lanes = 8;
+    __m256 reg;
+};
+template <>
+struct Vec<double> {
+    using element = double;
+    static constexpr int lanes = 4;
+    __m256d reg;
+};
+template <class V>
+struct Mask;
+template <>
+struct Mask<Vec<float>> {
+    __m256 reg;
+};
+template <>
+struct Mask<Vec<double>> {
+    __m256d reg;
+};
+using VecF = Vec<float>;
+using VecD = Vec<double>;
+
+template <class V>
+TRACEA_INLINE V zero();
+template <>
+TRACEA_INLINE VecF zero<VecF>() {
+    return {_mm256_setzero_ps()};
+}
+template <>
+TRACEA_INLINE VecD zero<VecD>() {
+    return {_mm256_setzero_pd()};
+}
+template <class V>
+TRACEA_INLINE V broadcast(typename V::element x);
+template <>
+TRACEA_INLINE VecF broadcast<VecF>(float x) {
+    return {_mm256_set1_ps(x)};
+}
+template <>
+TRACEA_INLINE VecD broadcast<VecD>(double x) {
+    return {_mm256_set1_pd(x)};
+}
+
+template <class V>
+TRACEA_INLINE Mask<V> lane_mask(int64_t n);
+template <>
+TRACEA_INLINE Mask<VecF> lane_mask<VecF>(int64_t n) {
+    const __m256i limit = _mm256_set1_epi32(static_cast<int>(n > 8 ? 8 : n < 0 ? 0 : n));
+    return {_mm256_castsi256_ps(_mm256_cmpgt_epi32(limit, _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)))};
+}
+template <>
+TRACEA_INLINE Mask<VecD> lane_mask<VecD>(int64_t n) {
+    const __m256i limit = _mm256_set1_epi64x(n > 4 ? 4 : n < 0 ? 0 : n);
+    return {_mm256_castsi256_pd(_mm256_cmpgt_epi64(limit, _mm256_setr_epi64x(0, 1, 2, 3)))};
+}
+
+// ---- float: loads and stores -------------------------------------------------------------------------------------------------------------------
+template <class V>
+TRACEA_INLINE V load(const float* p) {
+    static_assert(V::lanes == 8, "float storage loads into Vec<float>");
+    return {_mm256_loadu_ps(p)};
+}
+template <class V>
+TRACEA_INLINE V load_masked(const float* p, Mask<V> m) {
+    return {_mm256_maskload_ps(p, _mm256_castps_si256(m.reg))};
+}
+TRACEA_INLINE void store(float* p, VecF v) { _mm256_storeu_ps(p, v.reg); }
+TRACEA_INLINE void store_masked(float* p, VecF v, Mask<VecF> m) { _mm256_maskstore_ps(p, _mm256_castps_si256(m.reg), v.reg); }
+TRACEA_INLINE void store_streaming(float* p, VecF v) { _mm256_stream_ps(p, v.reg); }
+template <class V>
+TRACEA_INLINE V load_broadcast(const float* p);
+template <>
+TRACEA_INLINE VecF load_broadcast<VecF>(const float* p) {
+    VecF v;
+    __asm__("vbroadcastss %1, %0" : "=x"(v.reg) : "m"(*p));
+    return v;
+}
+template <class V>
+TRACEA_INLINE V load_strided(const float* p, int64_t stride, int64_t n) {
+    float lanes[8] = {};
+    for (int i = 0; i < 8 && i < n; ++i) lanes[i] = p[i * stride];
+    return {_mm256_loadu_ps(lanes)};
+}
+TRACEA_INLINE void store_strided(float* p, int64_t stride, VecF v, int64_t n) {
+    float lanes[8];
+    _mm256_storeu_ps(lanes, v.reg);
+    for (int i = 0; i < 8 && i < n; ++i) p[i * stride] = lanes[i];
+}
+
+// ---- double: loads and stores ------------------------------------------------------------------------------------------------------------------
+template <class V>
+TRACEA_INLINE V load(const double* p) {
+    static_assert(V::lanes == 4, "double storage loads into Vec<double>");
+    return {_mm256_loadu_pd(p)};
+}
+template <class V>
+TRACEA_INLINE V load_masked(const double* p, Mask<V> m) {
+    return {_mm256_maskload_pd(p, _mm256_castpd_si256(m.reg))};
+}
+TRACEA_INLINE void store(double* p, VecD v) { _mm256_storeu_pd(p, v.reg); }
+TRACEA_INLINE void store_masked(double* p, VecD v, Mask<VecD> m) { _mm256_maskstore_pd(p, _mm256_castpd_si256(m.reg), v.reg); }
+TRACEA_INLINE void store_streaming(double* p, VecD v) { _mm256_stream_pd(p, v.reg); }
+template <class V>
+TRACEA_INLINE V load_broadcast(const double* p);
+template <>
+TRACEA_INLINE VecD load_broadcast<VecD>(const double* p) {
+    VecD v;
+    __asm__("vbroadcastsd %1, %0" : "=x"(v.reg) : "m"(*p));
+    return v;
+}
+template <class V>
+TRACEA_INLINE V load_strided(const double* p, int64_t stride, int64_t n) {
+    double lanes[4] = {};
+    for (int i = 0; i < 4 && i < n; ++i) lanes[i] = p[i * stride];
+    return {_mm256_loadu_pd(lanes)};
+}
+TRACEA_INLINE void store_strided(double* p, int64_t stride, VecD v, int64_t n) {
+    double lanes[4];
+    _mm256_storeu_pd(lanes, v.reg);
+    for (int i = 0; i < 4 && i < n; ++i) p[i * stride] = lanes[i];
+}
+
+// ---- 16-bit storage ----------------------------------------------------------------------------------------------------------------------------
+namespace detail {
+TRACEA_INLINE __m128i to_bits(VecF v, f16) { return _mm256_cvtps_ph(v.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TRACEA_INLINE __m128i to_bits(VecF v, bf16) {
+    const __m256i u = _mm256_castps_si256(v.reg);
+    const __m256i high = _mm256_srli_epi32(u, 16);
+    const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+    const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v.reg, v.reg, _CMP_UNORD_Q));
+    const __m256i words = _mm256_blendv_epi8(rounded, quiet, nan);
+    return _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+TRACEA_INLINE VecF from_bits(__m128i u, f16) { return {_mm256_cvtph_ps(u)}; }
+TRACEA_INLINE VecF from_bits(__m128i u, bf16) { return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(u), 16))}; }
+template <class Half>
+TRACEA_INLINE VecF load_half(const Half* p) {
+    return from_bits(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), Half{});
+}
+template <class Half>
+TRACEA_INLINE VecF load_half_masked(const Half* p, Mask<VecF> m) {
+    const int bits = _mm256_movemask_ps(m.reg);
+    Half lanes[8] = {};
+    for (int i = 0; i < 8; ++i)
+        if ((bits >> i & 1) != 0) lanes[i] = p[i];
+    return load_half(lanes);
+}
+template <class Half>
+TRACEA_INLINE void store_half(Half* p, VecF v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), to_bits(v, Half{}));
+}
+template <class Half>
+TRACEA_INLINE void store_half_masked(Half* p, VecF v, Mask<VecF> m) {
+    const int bits = _mm256_movemask_ps(m.reg);
+    Half lanes[8];
+    store_half(lanes, v);
+    for (int i = 0; i < 8; ++i)
+        if ((bits >> i & 1) != 0) p[i] = lanes[i];
+}
+template <class Half>
+TRACEA_INLINE void store_half_streaming(Half* p, VecF v) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(p), to_bits(v, Half{}));
+}
+}  // namespace detail
+
+// ---- arithmetic --------------------------------------------------------------------------------------------------------------------------------
+TRACEA_INLINE VecF add(VecF a, VecF b) { return {_mm256_add_ps(a.reg, b.reg)}; }
+TRACEA_INLINE VecD add(VecD a, VecD b) { return {_mm256_add_pd(a.reg, b.reg)}; }
+TRACEA_INLINE VecF sub(VecF a, VecF b) { return {_mm256_sub_ps(a.reg, b.reg)}; }
+TRACEA_INLINE VecD sub(VecD a, VecD b) { return {_mm256_sub_pd(a.reg, b.reg)}; }
+TRACEA_INLINE VecF mul(VecF a, VecF b) { return {_mm256_mul_ps(a.reg, b.reg)}; }
+TRACEA_INLINE VecD mul(VecD a, VecD b) { return {_mm256_mul_pd(a.reg, b.reg)}; }
+TRACEA_INLINE VecF div(VecF a, VecF b) { return {_mm256_div_ps(a.reg, b.reg)}; }
+TRACEA_INLINE VecD div(VecD a, VecD b) { return {_mm256_div_pd(a.reg, b.reg)}; }
+TRACEA_INLINE VecF sqrt(VecF a) { return {_mm256_sqrt_ps(a.reg)}; }
+TRACEA_INLINE VecD sqrt(VecD a) { return {_mm256_sqrt_pd(a.reg)}; }
+TRACEA_INLINE VecF fma(VecF a, VecF b, VecF c) { return {_mm256_fmadd_ps(a.reg, b.reg, c.reg)}; }
+TRACEA_INLINE VecD fma(VecD a, VecD b, VecD c) { return {_mm256_fmadd_pd(a.reg, b.reg, c.reg)}; }
+TRACEA_INLINE VecF fnma(VecF a, VecF b, VecF c) { return {_mm256_fnmadd_ps(a.reg, b.reg, c.reg)}; }
+TRACEA_INLINE VecD fnma(VecD a, VecD b, VecD c) { return {_mm256_fnmadd_pd(a.reg, b.reg, c.reg)}; }
+// Pinned by assembly: the micro-kernel's accumulators stay in place and no operand is folded into a memory form. The local keeps an array of
+// accumulators out of memory: as an operand of assembly its element would pin the array.
+TRACEA_INLINE void fma_into(VecF& acc, VecF a, VecF b) {
+    __m256 sum = acc.reg;
+    __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a.reg), "x"(b.reg));
+    acc.reg = sum;
+}
+TRACEA_INLINE void fma_into(VecD& acc, VecD a, VecD b) {
+    __m256d sum = acc.reg;
+    __asm__("vfmadd231pd %2, %1, %0" : "+x"(sum) : "x"(a.reg), "x"(b.reg));
+    acc.reg = sum;
+}
+TRACEA_INLINE VecF neg(VecF a) { return {_mm256_xor_ps(a.reg, _mm256_set1_ps(-0.0F))}; }
+TRACEA_INLINE VecD neg(VecD a) { return {_mm256_xor_pd(a.reg, _mm256_set1_pd(-0.0))}; }
+TRACEA_INLINE VecF abs(VecF a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0F), a.reg)}; }
+TRACEA_INLINE VecD abs(VecD a) { return {_mm256_andnot_pd(_mm256_set1_pd(-0.0), a.reg)}; }
+TRACEA_INLINE VecF copysign(VecF a, VecF s) { return {_mm256_or_ps(abs(a).reg, _mm256_and_ps(_mm256_set1_ps(-0.0F), s.reg))}; }
+TRACEA_INLINE VecD copysign(VecD a, VecD s) { return {_mm256_or_pd(abs(a).reg, _mm256_and_pd(_mm256_set1_pd(-0.0), s.reg))}; }
+TRACEA_INLINE VecF max_second(VecF a, VecF b) { return {_mm256_max_ps(a.reg, b.reg)}; }
+TRACEA_INLINE VecD max_second(VecD a, VecD b) { return {_mm256_max_pd(a.reg, b.reg)}; }
+TRACEA_INLINE VecF min_second(VecF a, VecF b) { return {_mm256_min_ps(a.reg, b.reg)}; }
+TRACEA_INLINE VecD min_second(VecD a, VecD b) { return {_mm256_min_pd(a.reg, b.reg)}; }
+TRACEA_INLINE VecF round_even(VecF a) { return {_mm256_round_ps(a.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+TRACEA_INLINE VecD round_even(VecD a) { return {_mm256_round_pd(a.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+TRACEA_INLINE VecF floor(VecF a) { return {_mm256_floor_ps(a.reg)}; }
+TRACEA_INLINE VecD floor(VecD a) { return {_mm256_floor_pd(a.reg)}; }
+TRACEA_INLINE VecF reciprocal_estimate(VecF a) { return {_mm256_rcp_ps(a.reg)}; }
+TRACEA_INLINE VecF rsqrt_estimate(VecF a) { return {_mm256_rsqrt_ps(a.reg)}; }
+
+// ---- comparison and selection ------------------------------------------------------------------------------------------------------------------
+#define TRACEA_COMPARE(name, predicate)                                                                        \
+    TRACEA_INLINE Mask<VecF> name(VecF a, VecF b) { return {_mm256_cmp_ps(a.reg, b.reg, predicate)}; } \
+    TRACEA_INLINE Mask<VecD> name(VecD a, VecD b) { return {_mm256_cmp_pd(a.reg, b.reg, predicate)}; }
+TRACEA_COMPARE(less, _CMP_LT_OQ)
+TRACEA_COMPARE(less_equal, _CMP_LE_OQ)
+TRACEA_COMPARE(equal, _CMP_EQ_OQ)
+TRACEA_COMPARE(not_equal, _CMP_NEQ_UQ)
+TRACEA_COMPARE(unordered, _CMP_UNORD_Q)
+#undef TRACEA_COMPARE
+TRACEA_INLINE Mask<VecF> mask_and(Mask<VecF> a, Mask<VecF> b) { return {_mm256_and_ps(a.reg, b.reg)}; }
+TRACEA_INLINE Mask<VecD> mask_and(Mask<VecD> a, Mask<VecD> b) { return {_mm256_and_pd(a.reg, b.reg)}; }
+TRACEA_INLINE Mask<VecF> mask_or(Mask<VecF> a, Mask<VecF> b) { return {_mm256_or_ps(a.reg, b.reg)}; }
+TRACEA_INLINE Mask<VecD> mask_or(Mask<VecD> a, Mask<VecD> b) { return {_mm256_or_pd(a.reg, b.reg)}; }
+TRACEA_INLINE Mask<VecF> mask_not(Mask<VecF> a) { return {_mm256_xor_ps(a.reg, _mm256_castsi256_ps(_mm256_set1_epi32(-1)))}; }
+TRACEA_INLINE Mask<VecD> mask_not(Mask<VecD> a) { return {_mm256_xor_pd(a.reg, _mm256_castsi256_pd(_mm256_set1_epi32(-1)))}; }
+TRACEA_INLINE VecF select(Mask<VecF> m, VecF a, VecF b) { return {_mm256_blendv_ps(b.reg, a.reg, m.reg)}; }
+TRACEA_INLINE VecD select(Mask<VecD> m, VecD a, VecD b) { return {_mm256_blendv_pd(b.reg, a.reg, m.reg)}; }
+TRACEA_INLINE bool any(Mask<VecF> m) { return _mm256_movemask_ps(m.reg) != 0; }
+TRACEA_INLINE bool any(Mask<VecD> m) { return _mm256_movemask_pd(m.reg) != 0; }
+
+// ---- exponents ---------------------------------------------------------------------------------------------------------------------------------
+// Four factors 2^(n/4): every product but the last is exact unless the result has already left the range for good.
+TRACEA_INLINE VecF scale_pow2(VecF a, VecF n) {
+    const __m256 limited = _mm256_max_ps(_mm256_min_ps(n.reg, _mm256_set1_ps(480.0F)), _mm256_set1_ps(-480.0F));
+    const __m256i total = _mm256_cvtps_epi32(limited);
+    const __m256i quarter = _mm256_srai_epi32(total, 2);
+    const __m256i rest = _mm256_sub_epi32(total, _mm256_add_epi32(quarter, _mm256_add_epi32(quarter, quarter)));
+    const __m256i bias = _mm256_set1_epi32(127);
+    const __m256 factor = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(quarter, bias), 23));
+    const __m256 last = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
+    const __m256 product = _mm256_mul_ps(_mm256_mul_ps(_mm256_mul_ps(_mm256_mul_ps(a.reg, factor), factor), factor), last);
+    return {_mm256_blendv_ps(product, n.reg, _mm256_cmp_ps(n.reg, n.reg, _CMP_UNORD_Q))};
+}
+TRACEA_INLINE VecD scale_pow2(VecD a, VecD n) {
+    alignas(32) double value[4];
+    alignas(32) double power[4];
+    _mm256_store_pd(value, a.reg);
+    _mm256_store_pd(power, n.reg);
+    for (int i = 0; i < 4; ++i) {
+        const double limited = power[i] > 4000.0 ? 4000.0 : power[i] < -4000.0 ? -4000.0 : power[i];
+        value[i] = power[i] != power[i] ? power[i] : __builtin_ldexp(value[i], static_cast<int>(limited));
+    }
+    return {_mm256_load_pd(value)};
+}
+TRACEA_INLINE void split_exponent(VecF a, VecF& mantissa, VecF& exponent) {
+    const __m256 tiny = _mm256_cmp_ps(a.reg, _mm256_set1_ps(0x1p-126F), _CMP_LT_OQ);
+    const __m256i u = _mm256_castps_si256(_mm256_blendv_ps(a.reg, _mm256_mul_ps(a.reg, _mm256_set1_ps(0x1p23F)), tiny));
+    const __m256i e = _mm256_srai_epi32(_mm256_sub_epi32(u, _mm256_set1_epi32(0x3f2aaaab)), 23);
+    mantissa.reg = _mm256_castsi256_ps(_mm256_sub_epi32(u, _mm256_slli_epi32(e, 23)));
+    exponent.reg = _mm256_sub_ps(_mm256_cvtepi32_ps(e), _mm256_and_ps(tiny, _mm256_set1_ps(23.0F)));
+}
+
+// ---- reductions --------------------------------------------------------------------------------------------------------------------------------
+namespace detail {
+template <class F>
+TRACEA_INLINE float reduce(VecF a, F&& f) {
+    const __m128 four = f(_mm256_castps256_ps128(a.reg), _mm256_extractf128_ps(a.reg, 1));
+    const __m128 two = f(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(f(two, _mm_movehdup_ps(two)));
+}
+template <class F>
+TRACEA_INLINE double reduce(VecD a, F&& f) {
+    const __m128d two = f(_mm256_castpd256_pd128(a.reg), _mm256_extractf128_pd(a.reg, 1));
+    return _mm_cvtsd_f64(f(two, _mm_unpackhi_pd(two, two)));
+}
+TRACEA_INLINE float reduce_max_ordered(VecF a) {
+    return reduce(a, [](__m128 x, __m128 y) { return _mm_max_ps(x, y); });
+}
+TRACEA_INLINE double reduce_max_ordered(VecD a) {
+    return reduce(a, [](__m128d x, __m128d y) { return _mm_max_pd(x, y); });
+}
+TRACEA_INLINE float reduce_min_ordered(VecF a) {
+    return reduce(a, [](__m128 x, __m128 y) { return _mm_min_ps(x, y); });
+}
+TRACEA_INLINE double reduce_min_ordered(VecD a) {
+    return reduce(a, [](__m128d x, __m128d y) { return _mm_min_pd(x, y); });
+}
+}  // namespace detail
+TRACEA_INLINE float reduce_add(VecF a) {
+    return detail::reduce(a, [](__m128 x, __m128 y) { return _mm_add_ps(x, y); });
+}
+TRACEA_INLINE double reduce_add(VecD a) {
+    return detail::reduce(a, [](__m128d x, __m128d y) { return _mm_add_pd(x, y); });
+}
+
+TRACEA_INLINE void streaming_fence() { _mm_sfence(); }
+
+TRACEA_END_NAMESPACE
+
+#endif
