@@ -7,7 +7,7 @@
 //   load<V>(p)  store(p, v)                         V::lanes elements
 //   lane_mask<V>(n)                                 lanes 0 .. n-1 (n is clamped to 0 .. lanes)
 //   load_masked<V>(p, m)  store_masked(p, v, m)     lanes outside the mask read as zero, are not written; their addresses are never touched
-//   load_partial<V>(p, n)  store_partial(p, v, n)   the same by count
+//   load_partial<V>(p, n)  store_partial(p, v, n)   the same by count; a constant n >= lanes is a plain load or store
 //   load_broadcast<V>(p)                            one element into all lanes
 //   load_strided<V>(p, stride, n)  store_strided(p, stride, v, n)      element i at p[i * stride], any stride, first n lanes
 //   store_streaming(p, v)                           past the caches, p aligned to the vector; streaming_fence() before others may read
@@ -105,10 +105,15 @@ TRACEA_INLINE V load_broadcast(const bf16* p) {
 // ---- by count --------------------------------------------------------------------------------------------------------------------------------
 template <class V, class Storage>
 TRACEA_INLINE V load_partial(const Storage* p, int64_t n) {
+    if (__builtin_constant_p(n) && n >= V::lanes) return load<V>(p);
     return load_masked<V>(p, lane_mask<V>(n));
 }
 template <class V, class Storage>
 TRACEA_INLINE void store_partial(Storage* p, V v, int64_t n) {
+    if (__builtin_constant_p(n) && n >= V::lanes) {
+        store(p, v);
+        return;
+    }
     store_masked(p, v, lane_mask<V>(n));
 }
 

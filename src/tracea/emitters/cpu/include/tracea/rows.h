@@ -1,0 +1,237 @@
+// Operations along the rows of a matrix: softmax, layer norm, RMS norm, and reductions, one row at a time.
+//
+// A row is produced by a load functor and consumed by a store functor, printed per kernel, so that pointwise work before and after costs no pass:
+//
+//   struct Load  { template <class V> TRACEA_INLINE V at(int64_t row, int64_t col, int64_t n) const;          // lanes >= n must be zero
+//                  TRACEA_INLINE void prefetch(int64_t row, int64_t col) const; };                            // of one vector's worth; may do nothing
+//   struct Store { template <class V> TRACEA_INLINE void at(int64_t row, int64_t col, V value, int64_t n) const; };
+//
+// n is V::lanes but for the last vector of the row. A row passes through `buffer` (columns rounded up to V::lanes elements, 64-byte aligned: thread
+// scratch that stays in the near caches), so the load functor is evaluated once per element. With Prefetch the next row (row + 1 < rows) is fetched while
+// this one is computed: memory and arithmetic overlap for rows that come from DRAM.
+//
+// Sums keep four vectors of partial sums and fold them into a second level every 64 steps, so the error grows with columns / (64 * 4 * lanes), not columns.
+#ifndef TRACEA_ROWS_H
+#define TRACEA_ROWS_H
+
+#include <stdint.h>
+
+#include "tracea/config.h"
+#include "tracea/math.h"
+#include "tracea/unroll.h"
+#include "tracea/vec.h"
+
+TRACEA_BEGIN_NAMESPACE
+
+// A load and a store functor for the plain case: a matrix with unit column stride.
+template <class Storage>
+struct LoadRows {
+    const Storage* base;
+    int64_t row_stride;
+    template <class V>
+    TRACEA_INLINE V at(int64_t row, int64_t col, int64_t n) const {
+        return load_partial<V>(base + row * row_stride + col, n);
+    }
+    TRACEA_INLINE void prefetch(int64_t row, int64_t col) const { prefetch_l2(base + row * row_stride + col); }
+};
+template <class Storage, bool Streaming = false>
+struct StoreRows {
+    Storage* base;
+    int64_t row_stride;
+    template <class V>
+    TRACEA_INLINE void at(int64_t row, int64_t col, V value, int64_t n) const {
+        Storage* p = base + row * row_stride + col;
+        if constexpr (Streaming) {
+            // Aligned for all vectors of the row or for none: the branch is predicted.
+            if (n == V::lanes && (reinterpret_cast<uintptr_t>(p) & (V::lanes * sizeof(Storage) - 1)) == 0) {
+                store_streaming(p, value);
+                return;
+            }
+        }
+        store_partial(p, value, n);
+    }
+};
+
+namespace detail {
+
+constexpr int row_unroll = 4;
+
+// Calls body(col, n, u) for every vector of a row: four independent chains u = 0 .. 3, the tail on chain 0. fold() after each 64 groups of four.
+template <class V, class Body, class Fold>
+TRACEA_INLINE void for_each_vector(int64_t columns, Body&& body, Fold&& fold) {
+    constexpr int64_t group = row_unroll * V::lanes;
+    int64_t col = 0;
+    while (col + group <= columns) {
+        const int64_t left = (columns - col) / group;
+        const int64_t stop = col + (left < 64 ? left : 64) * group;
+        for (; col < stop; col += group) {
+            unroll<row_unroll>([&](auto u) TRACEA_LAMBDA { body(col + u * V::lanes, V::lanes, u); });
+        }
+        fold();
+    }
+    for (; col + V::lanes <= columns; col += V::lanes) body(col, V::lanes, constant<0>{});
+    if (col < columns) body(col, columns - col, constant<0>{});
+    fold();
+}
+template <class V, class Body>
+TRACEA_INLINE void for_each_vector(int64_t columns, Body&& body) {
+    for_each_vector<V>(columns, body, [] TRACEA_LAMBDA {});
+}
+
+// Lanes at or beyond n replaced by a neutral value.
+template <class V>
+TRACEA_INLINE V with_neutral(V v, int64_t n, V neutral) {
+    if (__builtin_constant_p(n) && n >= V::lanes) return v;
+    return select(lane_mask<V>(n), v, neutral);
+}
+
+template <class V>
+struct SumChains {
+    V part[row_unroll];
+    V total;
+    TRACEA_INLINE SumChains() : total(zero<V>()) { clear(); }
+    TRACEA_INLINE void clear() {
+        unroll<row_unroll>([&](auto u) TRACEA_LAMBDA { part[u] = zero<V>(); });
+    }
+    TRACEA_INLINE void fold() {
+        total = add(total, add(add(part[0], part[1]), add(part[2], part[3])));
+        clear();
+    }
+    TRACEA_INLINE typename V::element sum() const { return reduce_add(total); }
+};
+
+}  // namespace detail
+
+// y = exp(x - max x) / sum; a row with NaN, or with plus infinity, is NaN; a row of minus infinities is NaN, as torch.
+template <class T, bool Prefetch = false, class Load, class Store>
+TRACEA_INLINE void softmax_row(int64_t row, int64_t rows, int64_t columns, T* buffer, const Load& source, const Store& target) {
+    using V = Vec<T>;
+    const V lowest = broadcast<V>(T(-__builtin_inf()));
+    V peak[detail::row_unroll];
+    unroll<detail::row_unroll>([&](auto u) TRACEA_LAMBDA { peak[u] = lowest; });
+    Mask<V> bad = unordered(lowest, lowest);
+    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+        const V x = source.template at<V>(row, col, n);
+        store(buffer + col, x);
+        bad = mask_or(bad, unordered(x, x));
+        peak[u] = max_second(peak[u], detail::with_neutral(x, n, lowest));
+    });
+    const T largest = any(bad) ? T(__builtin_nan("")) : detail::reduce_max_ordered(max_second(max_second(peak[0], peak[1]), max_second(peak[2], peak[3])));
+    const V shift = broadcast<V>(largest);
+    const bool ahead = Prefetch && row + 1 < rows;
+    detail::SumChains<V> chains;
+    detail::for_each_vector<V>(
+        columns,
+        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+            if (ahead) source.prefetch(row + 1, col);
+            const V e = exp(sub(load<V>(buffer + col), shift));
+            store(buffer + col, e);
+            chains.part[u] = add(chains.part[u], detail::with_neutral(e, n, zero<V>()));
+        },
+        [&] TRACEA_LAMBDA { chains.fold(); });
+    const V scale = broadcast<V>(T(1) / chains.sum());
+    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA { target.at(row, col, mul(load<V>(buffer + col), scale), n); });
+}
+
+// y = (x - mean) / sqrt(variance + epsilon), before the store functor's weight and bias. The variance is of the shifted row (two passes in cache):
+// no cancellation however large the mean.
+template <class T, bool Prefetch = false, class Load, class Store>
+TRACEA_INLINE void layer_norm_row(int64_t row, int64_t rows, int64_t columns, T epsilon, T* buffer, const Load& source, const Store& target) {
+    using V = Vec<T>;
+    const bool ahead = Prefetch && row + 1 < rows;
+    detail::SumChains<V> sums;
+    detail::for_each_vector<V>(
+        columns,
+        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+            const V x = source.template at<V>(row, col, n);
+            store(buffer + col, x);
+            sums.part[u] = add(sums.part[u], detail::with_neutral(x, n, zero<V>()));
+        },
+        [&] TRACEA_LAMBDA { sums.fold(); });
+    const V mean = broadcast<V>(sums.sum() / static_cast<T>(columns));
+    detail::SumChains<V> squares;
+    detail::for_each_vector<V>(
+        columns,
+        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+            if (ahead) source.prefetch(row + 1, col);
+            const V d = detail::with_neutral(sub(load<V>(buffer + col), mean), n, zero<V>());
+            squares.part[u] = fma(d, d, squares.part[u]);
+        },
+        [&] TRACEA_LAMBDA { squares.fold(); });
+    const V scale = broadcast<V>(T(1) / static_cast<T>(__builtin_sqrt(squares.sum() / static_cast<T>(columns) + epsilon)));
+    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+        target.at(row, col, mul(sub(load<V>(buffer + col), mean), scale), n);
+    });
+}
+
+// y = x / sqrt(mean of squares + epsilon), before the store functor's weight.
+template <class T, bool Prefetch = false, class Load, class Store>
+TRACEA_INLINE void rms_norm_row(int64_t row, int64_t rows, int64_t columns, T epsilon, T* buffer, const Load& source, const Store& target) {
+    using V = Vec<T>;
+    const bool ahead = Prefetch && row + 1 < rows;
+    detail::SumChains<V> squares;
+    detail::for_each_vector<V>(
+        columns,
+        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+            const V x = detail::with_neutral(source.template at<V>(row, col, n), n, zero<V>());
+            store(buffer + col, x);
+            squares.part[u] = fma(x, x, squares.part[u]);
+        },
+        [&] TRACEA_LAMBDA { squares.fold(); });
+    const V scale = broadcast<V>(T(1) / static_cast<T>(__builtin_sqrt(squares.sum() / static_cast<T>(columns) + epsilon)));
+    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+        if (ahead) source.prefetch(row + 1, col);
+        target.at(row, col, mul(load<V>(buffer + col), scale), n);
+    });
+}
+
+// One pass over the load functor, the result kept as given: chains of pointwise work that end where they began.
+template <class T, class Load, class Store>
+TRACEA_INLINE void map_row(int64_t row, int64_t columns, const Load& source, const Store& target) {
+    using V = Vec<T>;
+    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA { target.at(row, col, source.template at<V>(row, col, n), n); });
+}
+
+// ---- reductions to one number per row; of no columns: 0, minus infinity, infinity ----------------------------------------------------------------
+template <class T, class Load>
+TRACEA_INLINE T sum_row(int64_t row, int64_t columns, const Load& source) {
+    using V = Vec<T>;
+    detail::SumChains<V> sums;
+    detail::for_each_vector<V>(
+        columns,
+        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+            sums.part[u] = add(sums.part[u], detail::with_neutral(source.template at<V>(row, col, n), n, zero<V>()));
+        },
+        [&] TRACEA_LAMBDA { sums.fold(); });
+    return sums.sum();
+}
+template <class T, class Load>
+TRACEA_INLINE T mean_row(int64_t row, int64_t columns, const Load& source) {
+    return sum_row<T>(row, columns, source) / static_cast<T>(columns);
+}
+
+namespace detail {
+template <class T, class Load, class Better>
+TRACEA_INLINE Vec<T> extreme_row(int64_t row, int64_t columns, const Load& source, T neutral, Better&& better) {
+    using V = Vec<T>;
+    V best[row_unroll];
+    unroll<row_unroll>([&](auto u) TRACEA_LAMBDA { best[u] = broadcast<V>(neutral); });
+    for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+        best[u] = better(best[u], with_neutral(source.template at<V>(row, col, n), n, broadcast<V>(neutral)));
+    });
+    return better(better(best[0], best[1]), better(best[2], best[3]));
+}
+}  // namespace detail
+// NaN if the row has one.
+template <class T, class Load>
+TRACEA_INLINE T max_row(int64_t row, int64_t columns, const Load& source) {
+    return reduce_max(detail::extreme_row<T>(row, columns, source, T(-__builtin_inf()), [](Vec<T> a, Vec<T> b) TRACEA_LAMBDA { return maximum(a, b); }));
+}
+template <class T, class Load>
+TRACEA_INLINE T min_row(int64_t row, int64_t columns, const Load& source) {
+    return reduce_min(detail::extreme_row<T>(row, columns, source, T(__builtin_inf()), [](Vec<T> a, Vec<T> b) TRACEA_LAMBDA { return minimum(a, b); }));
+}
+
+TRACEA_END_NAMESPACE
+
+#endif
