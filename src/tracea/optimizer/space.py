@@ -9,19 +9,20 @@ Worked example: a tile width out of (16, 32, 64) and an unroll out of (1, 2), wh
     len(space)             # 5
     space.decode((2, 0))   # {"tile": 64, "unroll": 1}
 
-A *row* is a tuple of indices into the parameters' values, so it is small, hashable and the same in every process. The *features* of a
-row are what a surrogate model sees: positive numbers on a log2 scale (a tile that doubles moves as far from 16 as from 64), an
-alignment column where values are not all powers of two (48 is as aligned as 16), and one column a value where there is no order.
+A *row* is a tuple of indices into the parameters' values, so it is small, hashable and the same in every process. The
+*features* of a row are what a surrogate model sees: positive numbers on a log2 scale (a tile that doubles moves as
+far from 16 as from 64), an alignment column where values are not all powers of two (48 is as aligned as 16), and one
+column a value where there is no order.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Self, TypeAlias
+from typing import Final, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,7 +35,8 @@ Schedule: TypeAlias = dict[str, Value]
 FloatArray: TypeAlias = NDArray[np.float64]
 IndexArray: TypeAlias = NDArray[np.int64]
 
-# A constrained product is walked in Python: beyond this the walk alone takes minutes, and the caller should split a parameter.
+# A constrained product is walked in Python: beyond this the walk alone takes minutes, and the caller should split a
+# parameter.
 MAX_PRODUCT: Final = 20_000_000
 
 
@@ -86,12 +88,13 @@ class Parameter:
     def scales(self) -> list[FloatArray]:
         """Map the values to feature columns in [0, 1], in blocks that each deserve a length scale of their own.
 
-        Shapes: each block is ``(len(values), columns)``: a one-hot block where there is no order, else the magnitude and, where it says
-        something new, the alignment.
+        Shapes: each block is ``(len(values), columns)``: a one-hot block where there is no order, else the magnitude
+        and, where it says something new, the alignment.
         """
         count = len(self.values)
         if not self.is_ordered:
-            # Two different categories are as far apart as the two ends of an ordered parameter: each one-hot differs in two columns.
+            # Two different categories are as far apart as the two ends of an ordered parameter: each one-hot differs
+            # in two columns.
             return [np.eye(count) / math.sqrt(2.0)]
         numbers = self._numbers()
         magnitude = np.log2(numbers + (numbers.min() == 0.0)) if numbers.min() >= 0.0 else numbers
@@ -331,7 +334,7 @@ class SearchSpace:
         return np.repeat(np.arange(len(widths), dtype=np.int64), widths)
 
     def by_parameter(self, length_scales: ArrayLike) -> dict[str, float]:
-        """Name length scales, given in the order of ``feature_groups``: the shortest one of each parameter that varies."""
+        """Name length scales, in the order of ``feature_groups``: the shortest of each parameter that varies."""
         named: dict[str, float] = {}
         for (column, _), scale in zip(self._blocks, np.asarray(length_scales, dtype=np.float64).tolist(), strict=True):
             name = self.parameters[column].name
@@ -364,8 +367,8 @@ class SearchSpace:
     def neighbours(self, row: Sequence[int], *, changes: int = 1) -> IndexArray:
         """Return the positions of valid rows that differ in at most ``changes`` parameters, nearest first.
 
-        Near means: fewest parameters changed, then the smallest steps in the values' order (any change of an unordered parameter
-        is one step).
+        Near means: fewest parameters changed, then the smallest steps in the values' order (any change of an
+        unordered parameter is one step).
         """
         here = np.array(self.checked(row), dtype=np.int64)
         changed = self.rows != here
@@ -385,6 +388,6 @@ def _to_unit_interval(column: FloatArray) -> FloatArray:
     return (column - column.min()) / width if width > 0.0 else np.zeros_like(column)
 
 
-def _plain_values(values: Sequence[Any]) -> tuple[Value, ...]:
+def _plain_values(values: Iterable[object]) -> tuple[Value, ...]:
     # NumPy scalars are welcome at the edge and do not travel further.
-    return tuple(value.item() if isinstance(value, np.generic) else value for value in values)
+    return tuple(cast("Value", value.item() if isinstance(value, np.generic) else value) for value in values)

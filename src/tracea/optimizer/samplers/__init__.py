@@ -12,7 +12,8 @@ from tracea.optimizer.space import SearchSpace
 
 __all__ = ["DEFAULT", "SAMPLERS", "History", "Sampler", "sampler"]
 
-# The strategy that reached the largest share of the best within 30 trials on recorded spaces: benchmarks/replay_tuning.py.
+# The strategy that reached the largest share of the best within 30 trials on recorded spaces:
+# benchmarks/replay_tuning.py.
 DEFAULT: Final = "gp"
 
 # Name -> (module, class): loaded on first use, since Optuna alone costs more to import than a search.

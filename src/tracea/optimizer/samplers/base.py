@@ -19,11 +19,12 @@ History: TypeAlias = Iterable[tuple[Sequence[int], float | None]]
 class Sampler(ABC):
     """Proposes untried rows and learns from their latencies.
 
-    ``ask`` never repeats a row, asked or told, and raises BudgetExceeded when every valid row was tried. ``tell`` accepts any valid row,
-    asked or not (a resumed study tells what it already knows); telling a row again replaces its latency, since a re-timing is the
-    better measurement. ``seeds`` (hero configs) are proposed first, in order. ``history`` holds a relative's measurements: rows of
-    this space's product, valid here or not, with latencies of another machine or problem; they are evidence, never results. The same
-    space, seed, history and sequence of calls give the same rows.
+    ``ask`` never repeats a row, asked or told, and raises BudgetExceeded when every valid row was tried. ``tell``
+    accepts any valid row, asked or not (a resumed study tells what it already knows); telling a row again replaces
+    its latency, since a re-timing is the better measurement. ``seeds`` (hero configs) are proposed first, in order.
+    ``history`` holds a relative's measurements: rows of this space's product, valid here or not, with latencies of
+    another machine or problem; they are evidence, never results. The same space, seed, history and sequence of calls
+    give the same rows.
     """
 
     name: ClassVar[str]
@@ -82,7 +83,8 @@ class Sampler(ABC):
         """Learn a row's latency; None says that it failed.
 
         Units: milliseconds.
-        Raises: InvalidSchedule for a row that is not valid, InvalidOption for a latency that is no positive finite number.
+        Raises: InvalidSchedule for a row that is not valid, InvalidOption for a latency that is no positive finite
+        number.
         """
         index = self.space.index(row)
         latency = _checked_latency(latency_ms)
@@ -96,7 +98,8 @@ class Sampler(ABC):
         """Return the position of an untried row; at least one is left."""
 
     def _learn(self, index: int, latency_ms: float | None) -> None:
-        """Note a result beyond the shared tables."""
+        """Note a result beyond the shared tables; most strategies need no more than those."""
+        return
 
     def _next_queued(self) -> int | None:
         while self._queue:

@@ -1,15 +1,14 @@
 """Evolution: a population, elitism, crossover and small mutations, kept within the valid rows.
 
-The population is 24 and the best tenth of it are the elite. A parent is the better of two drawn from the population; a child takes
-each parameter from one of two parents, then moves to the nearest untried valid row if it is not one itself or if a mutation is due.
+The population is 24 and the best tenth of it are the elite. A parent is the better of two drawn from the population;
+a child takes each parameter from one of two parents, then moves to the nearest untried valid row if it is not one
+itself or if a mutation is due.
 """
 
 from __future__ import annotations
 
 import math
 from typing import ClassVar, Final
-
-import numpy as np
 
 from tracea.optimizer.samplers.base import Sampler
 
@@ -37,8 +36,8 @@ class EvolutionSampler(Sampler):
             return self._any_untried()
         mother, father = self._parent(population), self._parent(population)
         from_mother = self._rng.random(len(self.space.parameters)) < 0.5
-        child = np.where(from_mother, self.space.rows[mother], self.space.rows[father])
-        position = self.space.position(child.tolist())
+        pairs = zip(from_mother.tolist(), self.space.row(mother), self.space.row(father), strict=True)
+        position = self.space.position([hers if is_hers else his for is_hers, hers, his in pairs])
         if position is not None and not self._taken[position] and self._rng.random() >= MUTATION_RATE:
             return position
         return self._mutated(position if position is not None else mother)

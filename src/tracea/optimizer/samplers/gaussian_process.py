@@ -1,9 +1,9 @@
-"""A small exact Gaussian process: Matérn-5/2 with one length scale a feature group, Gaussian noise, and a trend with known prior.
+"""A small exact Gaussian process: Matérn-5/2, one length scale a feature group, noise, and a trend with known prior.
 
-Values are standardised by the caller. Hyperparameters maximise the marginal likelihood times a log-normal prior: with a dozen points the
-likelihood alone is often flat, and the prior then keeps the length scales at about the width of the space. The trend (a constant, a
-roofline, a relative's measurements) enters as a Bayesian linear model: coefficients with a prior mean and deviation, marginalised exactly by
-adding their covariance to the kernel's.
+Values are standardised by the caller. Hyperparameters maximise the marginal likelihood times a log-normal prior: with
+a dozen points the likelihood alone is often flat, and the prior then keeps the length scales at about the width of
+the space. The trend (a constant, a roofline, a relative's measurements) enters as a Bayesian linear model:
+coefficients with a prior mean and deviation, marginalised exactly by adding their covariance to the kernel's.
 
 Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, sections 2.7, 4.2 and 5.4.
 """
@@ -29,7 +29,8 @@ _LOG_BOUND: Final = 12.0
 class Trend:
     """Columns that the latency is expected to follow, and how firmly.
 
-    Shapes: ``coefficients`` and ``deviations`` are (p,), one for each trend column that ``fit`` and ``predict`` are given.
+    Shapes: ``coefficients`` and ``deviations`` are (p,), one for each trend column that ``fit`` and ``predict`` are
+    given.
     """
 
     coefficients: FloatArray
@@ -40,8 +41,8 @@ class Trend:
 class HyperPrior:
     """Log-normal priors of the hyperparameters, for standardised values and features in [0, 1].
 
-    Units: natural logarithms; ``length`` is the mean for one group, to which half the logarithm of the number of groups is added, since
-    distances grow with the square root of the dimension.
+    Units: natural logarithms; ``length`` is the mean for one group, to which half the logarithm of the number of
+    groups is added, since distances grow with the square root of the dimension.
     """
 
     signal: float = 0.0
@@ -123,7 +124,7 @@ class GaussianProcess:
         covariance[np.diag_indices(len(values))] += noise + _JITTER
         self._features, self._columns = features, columns
         factor = np.linalg.cholesky(covariance)
-        self._whitener = np.linalg.solve(factor, np.eye(len(values)))
+        self._whitener = np.asarray(np.linalg.solve(factor, np.eye(len(values))), dtype=np.float64)
         self._weights = self._whitener.T @ (self._whitener @ (values - columns @ self.trend.coefficients))
 
     def predict(self, features: FloatArray, columns: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -200,6 +201,11 @@ def log_expected_improvement(mean: FloatArray, deviation: FloatArray, best: floa
     near = np.exp(np.where(far, 0.0, density)) + near_z * _normal_cdf(near_z)
     square = np.where(far, z * z, 64.0)
     return np.log(deviation) + np.where(far, density - np.log(square) + np.log1p(-3.0 / square), np.log(near))
+
+
+def log_normal_cdf(z: FloatArray) -> FloatArray:
+    """Return the logarithm of the standard normal distribution function, elementwise; below -30 it is held."""
+    return np.log(_normal_cdf(np.maximum(z, -30.0)))
 
 
 def _normal_cdf(z: FloatArray) -> FloatArray:

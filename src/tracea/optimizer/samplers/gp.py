@@ -1,10 +1,12 @@
 """Bayesian optimization: a Gaussian process over log-latency and expected improvement over every valid candidate.
 
-The space is finite and constrained, so nothing is relaxed: each untried valid row is scored. The course of a search is: seeds; the
-relative's best rows, or else a spread initial design; then the row with the highest log expected improvement times the probability that it
-does not fail. Slow rows carry little news about the fast ones, so log-latencies far above the median are clipped before they are standardised.
+The space is finite and constrained, so nothing is relaxed: each untried valid row is scored. The course of a search
+is: seeds; the relative's best rows, or else a spread initial design; then the row with the highest log expected
+improvement times the probability that it does not fail. Slow rows carry little news about the fast ones, so
+log-latencies far above the median are clipped before they are standardised.
 
-The model is NumPy only (see ``gaussian_process``). Measured against the alternatives by ``benchmarks/replay_tuning.py``.
+The model is NumPy only (see ``gaussian_process``). Measured against the alternatives by
+``benchmarks/replay_tuning.py``.
 """
 
 from __future__ import annotations
@@ -18,17 +20,23 @@ from numpy.typing import ArrayLike
 
 from tracea.errors import InvalidOption
 from tracea.optimizer.samplers.base import History, Sampler
-from tracea.optimizer.samplers.gaussian_process import GaussianProcess, Trend, log_expected_improvement
+from tracea.optimizer.samplers.gaussian_process import GaussianProcess, Trend, log_expected_improvement, log_normal_cdf
 from tracea.optimizer.space import FloatArray, IndexArray, Schedule, SearchSpace
 
 INITIAL_DESIGN: Final = 8
-# The initial design is spread among this many random rows: enough to fill the space, few enough to differ from seed to seed.
+# The initial design is spread among this many random rows: enough to fill the space, few enough to differ from seed
+# to seed.
 DESIGN_POOL: Final = 2_000
 MAX_CANDIDATES: Final = 20_000
 MAX_POINTS: Final = 160
-# A relative's measurements beyond this many are thinned to the fastest quarter and a random rest: the fit is cubic in their number.
+# A relative's measurements beyond this many are thinned to the fastest quarter and a random rest: the fit is cubic in
+# their number.
 MAX_HISTORY: Final = 600
 RESTARTS: Final = 1
+# Of standardised log-latency: about a tenth of a percent of the latency in a usual space.
+LOG_GAIN_FLOOR: Final = math.log(1e-3)
+# Variance that a label of +1 or -1 has beyond the process: how soon a failure is believed of its neighbours.
+LABEL_NOISE: Final = 0.1
 
 PriorMean = Callable[[Schedule], float]
 
@@ -36,8 +44,8 @@ PriorMean = Callable[[Schedule], float]
 class GaussianProcessSampler(Sampler):
     """Proposes the row that is expected to improve on the best the most.
 
-    ``prior_mean`` predicts a latency in milliseconds (a roofline, say): a callable on a schedule, or an array (N,) in the order of the
-    space. Its scale does not matter; its shape is trusted as far as the measurements agree with it.
+    ``prior_mean`` predicts a latency in milliseconds (a roofline, say): a callable on a schedule, or an array (N,) in
+    the order of the space. Its scale does not matter; its shape is trusted as far as the measurements agree with it.
     """
 
     name: ClassVar[str] = "gp"
@@ -59,20 +67,24 @@ class GaussianProcessSampler(Sampler):
             trends.append(relative)
         ones = np.ones(len(space))
         self._columns = np.stack([ones, *(_standardised(trend) for trend in trends)], axis=1)
-        # A trend is trusted to have the right sign and order of magnitude: its slope is one deviation of the values, give or take a half.
-        # Two trends share that slope.
+        # A trend is trusted to have the right sign and order of magnitude: its slope is one deviation of the values,
+        # give or take a half. Two trends share that slope.
         count = max(len(trends), 1)
         self._trend = Trend(
             coefficients=np.array([0.0] + [1.0 / count] * len(trends)), deviations=np.array([1.0] + [0.5] * len(trends))
         )
         self._has_trend = bool(trends)
         self._model = GaussianProcess(groups=space.feature_groups, trend=self._trend)
+        # Until a failure says otherwise, a row is expected to run.
+        self._success = GaussianProcess(
+            groups=space.feature_groups, trend=Trend(coefficients=np.array([0.5]), deviations=np.array([0.5]))
+        )
         self._design: list[int] | None = None
         self._failed: list[int] = []
 
     @property
     def length_scales(self) -> dict[str, float]:
-        """Return the shortest length scale of each parameter that varies: small where the latency depends on it strongly."""
+        """Return the shortest length scale of each parameter: small where the latency depends on it strongly."""
         return self.space.by_parameter(self._model.length_scales)
 
     def _propose(self) -> int:
@@ -107,7 +119,7 @@ class GaussianProcessSampler(Sampler):
         return self._any_untried()
 
     def _spread_rows(self, count: int) -> list[int]:
-        """Return rows that are far from each other and from those already taken: each next one is the farthest of a random pool."""
+        """Return rows far from each other and from those taken: each next one is the farthest of a random pool."""
         pool = self._rng.permutation(self._untried())[:DESIGN_POOL]
         features = self.space.features[pool]
         nearest = np.full(len(pool), np.inf)
@@ -136,18 +148,21 @@ class GaussianProcessSampler(Sampler):
         space, columns = self.space, self._columns
         self._model.fit(space.features[points], values, columns[points], self._rng, restarts=RESTARTS)
         if self._pending:
-            # Rows that are being measured now count as measured at their prediction, so that the next ask goes elsewhere.
+            # Rows that are being measured now count as measured at their prediction, so that the next ask goes
+            # elsewhere.
             waiting = np.array(list(self._pending), dtype=np.int64)
             believed, _ = self._model.predict(space.features[waiting], columns[waiting])
             points, values = np.concatenate([points, waiting]), np.concatenate([values, believed])
             self._model.condition(space.features[points], values, columns[points])
         candidates = self._candidates()
         mean, deviation = self._model.predict(space.features[candidates], columns[candidates])
-        score = log_expected_improvement(mean, deviation, float(values.min())) + self._log_success(candidates)
+        gain = log_expected_improvement(mean, deviation, float(values.min()))
+        # Gains below the floor are worth nothing: there the chance not to fail decides, the gain only among equals.
+        score = np.logaddexp(gain, LOG_GAIN_FLOOR) + self._log_success(candidates) + 1e-6 * gain
         return int(candidates[np.argmax(score)])
 
     def _candidates(self) -> IndexArray:
-        """Return the untried rows, thinned to the neighbourhood of the best and a random rest where there are very many."""
+        """Return the untried rows; of very many, the neighbourhood of the best and a random rest."""
         untried = self._untried()
         if len(untried) <= MAX_CANDIDATES:
             return untried
@@ -157,19 +172,18 @@ class GaussianProcessSampler(Sampler):
         return np.concatenate([near, rest]).astype(np.int64)
 
     def _log_success(self, candidates: IndexArray) -> FloatArray:
-        """Return the log probability of not failing: the kernel-weighted share of successes nearby, one success assumed beforehand."""
+        """Return the log probability of not failing: least-squares classification by a second process."""
         if not self._failed:
             return np.zeros(len(candidates))
-        good = [index for index, latency in self._results.items() if latency is not None]
-        here = self.space.features[candidates]
-        failures = self._model.correlation(here, self.space.features[self._failed]).sum(axis=1)
-        successes = (
-            self._model.correlation(here, self.space.features[good]).sum(axis=1) if good else np.zeros(len(candidates))
-        )
-        return np.log((1.0 + successes) / (1.0 + successes + failures))
+        told = np.array(list(self._results), dtype=np.int64)[-MAX_POINTS:]
+        labels = np.array([-1.0 if self._results[index] is None else 1.0 for index in told.tolist()])
+        features = self.space.features
+        self._success.fit(features[told], labels, np.ones((len(told), 1)), self._rng, restarts=0)
+        mean, deviation = self._success.predict(features[candidates], np.ones((len(candidates), 1)))
+        return log_normal_cdf(mean / np.sqrt(deviation**2 + LABEL_NOISE))
 
     def _relative_trend(self) -> FloatArray | None:
-        """Return the relative's log-latency for every row here: measured where it was, predicted elsewhere; None without history."""
+        """Return the relative's log-latency for every row, measured or predicted; None without history."""
         measured = [(row, math.log(latency)) for row, latency in self._history if latency is not None]
         if len(measured) < 2:
             return None

@@ -1,7 +1,8 @@
 """Limited-memory BFGS on a smooth function of few variables.
 
-Kept here so that the default sampler needs NumPy only: the marginal likelihood of a Gaussian process has about ten variables, its
-gradient costs as much as its value, and the answer needs two digits. Source: Nocedal and Wright, Numerical Optimization, algorithm 7.4.
+Kept here so that the default sampler needs NumPy only: the marginal likelihood of a Gaussian process has about ten
+variables, its gradient costs as much as its value, and the answer needs two digits. Source: Nocedal and Wright,
+Numerical Optimization, algorithm 7.4.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def minimize(
 ) -> tuple[FloatArray, float]:
     """Descend from ``start`` and return the point reached with its value.
 
-    The objective returns its value and gradient; a value of infinity marks a point that is not allowed. A step that does not lower the
-    value ends the descent, so the result is never worse than the start.
+    The objective returns its value and gradient; a value of infinity marks a point that is not allowed. A step that
+    does not lower the value ends the descent, so the result is never worse than the start.
     """
     point, (value, gradient) = start, objective(start)
     pairs: deque[tuple[FloatArray, FloatArray, float]] = deque(maxlen=_MEMORY)

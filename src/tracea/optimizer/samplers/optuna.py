@@ -1,7 +1,8 @@
 """Adapter to Optuna's tree-structured Parzen estimator, repaired into the valid rows.
 
-Optuna samples a product of categorical parameters and knows no constraint: a suggestion that is invalid or was tried before is replaced by
-the nearest untried valid row, and Optuna is told about the row that was measured, never about the suggestion.
+Optuna samples a product of categorical parameters and knows no constraint: a suggestion that is invalid or was tried
+before is replaced by the nearest untried valid row, and Optuna is told about the row that was measured, never about
+the suggestion.
 """
 
 from __future__ import annotations

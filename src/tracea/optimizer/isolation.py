@@ -1,0 +1,143 @@
+"""Evaluation in a persistent child process: a candidate that crashes or hangs is an outcome, not the end of the search.
+
+The child is started once and pays the interpreter's and the libraries' start once; it answers one JSON request after
+another. After any failure it is replaced, since a candidate that wrote where it should not may have harmed it. A
+crash in a child that had already run other candidates is tried once more in a fresh one, so that a candidate is not
+blamed for what an earlier one did to the heap.
+
+The child dies with its parent, runs in a session of its own (so that its compilers end with it), and is always reaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from tracea.errors import InvalidOption
+from tracea.optimizer.child_process import Answer, ChildProcess, Limits
+from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
+
+__all__ = ["Answer", "IsolatedEvaluation", "IsolatedFunction", "Limits"]
+
+
+class IsolatedFunction:
+    """A function of another process: ``module:function``, from one JSON value to another.
+
+    Not safe to share among threads. The kernel ends a child together with the thread that started it: keep both on
+    one thread, or the next call starts anew.
+    Raises: RunError where the function itself cannot be loaded, which no candidate is to blame for.
+    """
+
+    def __init__(
+        self, target: str, limits: Limits | None = None, *, environment: Mapping[str, str] | None = None
+    ) -> None:
+        module, _, function = target.partition(":")
+        if not module or not function:
+            raise InvalidOption(
+                field="target", got=target, expected="module:function", remedy='"package.module:function"'
+            )
+        self.target = target
+        self.limits = limits if limits is not None else Limits()
+        self._environment = dict(environment or {})
+        self._child: ChildProcess | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Return the child's process id, or None while there is none."""
+        return self._child.pid if self._child is not None else None
+
+    def start(self) -> None:
+        """Start the child now, so that the first call does not pay for it."""
+        if self._child is not None and not self._child.is_alive():
+            self.close()
+        if self._child is None:
+            self._child = ChildProcess(self.target, self.limits, self._environment)
+
+    def close(self) -> None:
+        """End the child and reap it; a later call starts another."""
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+
+    def call(self, value: Any, *, seconds: float | None = None) -> Answer:
+        """Call the function in the child, under the limits."""
+        limit = seconds if seconds is not None else self.limits.seconds
+        answer, served_before = self._call_once(value, limit)
+        if answer.has_died and served_before:
+            answer, _ = self._call_once(value, limit)
+        return answer
+
+    def _call_once(self, value: Any, seconds: float) -> tuple[Answer, int]:
+        self.start()
+        child = self._child
+        assert child is not None  # start() made it
+        served_before = child.served
+        try:
+            answer = child.call(value, seconds)
+        except BaseException:
+            self.close()  # interrupted half-way: the next reply would not be ours
+            raise
+        if answer.kind is not OutcomeKind.OK:
+            self.close()
+        return answer, served_before
+
+
+class IsolatedEvaluation:
+    """An ``evaluate`` for a Study that runs in a child process.
+
+    The function gets ``request(trial)``, by default ``{"number", "schedule"}``, and returns an Outcome's fields:
+    ``{"kind": "ok", "latency_ms": 1.25}`` or ``{"kind": "wrong", "detail": "..."}``. After an outcome other than ok
+    the child is replaced.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        limits: Limits | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        request: Callable[[Trial], Any] | None = None,
+    ) -> None:
+        self._function = IsolatedFunction(target, limits, environment=environment)
+        self._request = request if request is not None else _schedule_request
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child."""
+        self._function.close()
+
+    def __call__(self, trial: Trial) -> Outcome:
+        """Evaluate one trial; whatever it does to the child is its outcome."""
+        answer = self._function.call(self._request(trial))
+        if answer.kind is not OutcomeKind.OK:
+            return Outcome(kind=answer.kind, detail=answer.detail)
+        try:
+            outcome = msgspec.json.decode(answer.value, type=Outcome)
+        except (msgspec.MsgspecError, InvalidOption) as error:
+            self.close()
+            return Outcome(kind=OutcomeKind.INVALID, detail=f"{self._function.target} returned no outcome: {error}")
+        if not outcome.is_ok:
+            self.close()
+        return outcome
+
+
+def _schedule_request(trial: Trial) -> dict[str, Any]:
+    return {"number": trial.number, "schedule": dict(trial.schedule)}

@@ -1,0 +1,217 @@
+"""Study: ask, evaluate, record, tell, until the budget is spent; then re-time the best few side by side.
+
+Everything is injected: the evaluation (a function from a Trial to an Outcome), the comparison, the store and the
+listener. Each outcome is recorded before the sampler hears of it, so that a study that is killed at any moment
+resumes with every finished trial.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from tracea.errors import InvalidOption
+from tracea.optimizer.budget import Budget
+from tracea.optimizer.samplers import Sampler
+from tracea.optimizer.storage import StudyKey, TrialRecord, TrialStore
+from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
+
+# One-shot timings mis-rank near-equals by 20 to 40 % on a shared machine: this many leaders meet in one interleaved
+# run.
+FINALISTS: Final = 3
+
+Evaluate: TypeAlias = Callable[[Trial], Outcome]
+Compare: TypeAlias = Callable[[Sequence[Trial]], Sequence[float | None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What a listener is told after each trial; ``total`` is the smaller of the budget's trials and the space."""
+
+    trial: Trial
+    best: Trial | None
+    done: int
+    total: int
+    seconds: float
+
+
+class Study:
+    """One search, resumable.
+
+    ``compare`` times the finalists interleaved and returns a latency in milliseconds for each, None for one that
+    failed this time. With ``store`` and ``key``, earlier trials of the same key count towards the budget's trials,
+    and new ones are recorded as they end. ``target_ms`` ends the search early.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        evaluate: Evaluate,
+        budget: Budget | None = None,
+        *,
+        compare: Compare | None = None,
+        store: TrialStore | None = None,
+        key: StudyKey | None = None,
+        on_trial: Callable[[Progress], None] | None = None,
+        target_ms: float | None = None,
+    ) -> None:
+        if (store is None) != (key is None):
+            raise InvalidOption(
+                field="store and key",
+                got="store without key" if key is None else "key without store",
+                expected="both or neither",
+                remedy="a stored trial needs the identity of what it measured: pass key=StudyKey(...)",
+            )
+        if target_ms is not None and not (math.isfinite(target_ms) and target_ms > 0.0):
+            raise InvalidOption(
+                field="target_ms", got=target_ms, expected="a positive finite number", remedy="target_ms=None"
+            )
+        self.sampler = sampler
+        self.budget = budget if budget is not None else Budget()
+        self._evaluate = evaluate
+        self._compare = compare
+        self._store = store
+        self._key = key
+        self._on_trial = on_trial
+        self._target_ms = target_ms
+        self._trials: list[Trial] = []
+        self._record_ids: dict[int, int] = {}
+        self._is_resumed = False
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """Return all trials so far, resumed ones first."""
+        return tuple(self._trials)
+
+    @property
+    def best(self) -> Trial | None:
+        """Return the fastest verified trial, or None; after the final comparison, the fastest of that."""
+        good = [trial for trial in self._trials if trial.is_ok]
+        compared = [trial for trial in good if trial.retimed_ms is not None]
+        return min(compared or good, key=_latency, default=None)
+
+    @property
+    def outcomes(self) -> dict[OutcomeKind, int]:
+        """Count the trials by how they ended."""
+        return dict(Counter(trial.outcome.kind for trial in self._trials if trial.outcome is not None))
+
+    def run(self) -> Trial | None:
+        """Search until the budget, the space or the target ends it; return the best trial, None if none succeeded."""
+        self._resume()
+        started = time.monotonic()
+        total = min(self.budget.trials, len(self.sampler.space))
+        fresh = 0
+        while self.sampler.remaining and not self._is_target_met():
+            if not self.budget.allows(trials=len(self._trials), seconds=time.monotonic() - started):
+                break
+            row = self.sampler.ask()
+            trial = Trial(number=len(self._trials), row=row, schedule=self.sampler.space.decode(row))
+            trial = self._evaluated(trial)
+            self._record(trial)
+            self._trials.append(trial)
+            self.sampler.tell(row, trial.latency_ms)
+            fresh += 1
+            if self._on_trial is not None:
+                self._on_trial(
+                    Progress(
+                        trial=trial,
+                        best=self.best,
+                        done=len(self._trials),
+                        total=total,
+                        seconds=time.monotonic() - started,
+                    )
+                )
+        if fresh:
+            self._compare_finalists()
+        return self.best
+
+    def _is_target_met(self) -> bool:
+        best = self.best
+        return self._target_ms is not None and best is not None and _latency(best) <= self._target_ms
+
+    def _evaluated(self, trial: Trial) -> Trial:
+        started = time.monotonic()
+        try:
+            outcome = self._evaluate(trial)
+        except Exception as error:  # a candidate must not end the search, and what it raised is recorded
+            outcome = Outcome.of_error(error)
+        return replace(trial, outcome=outcome, seconds=time.monotonic() - started)
+
+    def _record(self, trial: Trial) -> None:
+        if self._store is None or self._key is None or trial.outcome is None:
+            return
+        self._record_ids[trial.number] = self._store.add(
+            TrialRecord(
+                key=self._key,
+                schedule=dict(trial.schedule),
+                outcome=trial.outcome,
+                seconds=trial.seconds,
+                sampler=self.sampler.name,
+                seed=self.sampler.seed,
+                recorded_at=time.time(),
+            )
+        )
+
+    def _resume(self) -> None:
+        if self._store is None or self._key is None or self._is_resumed:
+            return
+        self._is_resumed = True
+        for stored in self._store.find(study=self._key):
+            row = self.sampler.space.encode(stored.record.schedule)
+            if row is None or any(trial.row == row for trial in self._trials):
+                continue  # the space has changed since, or another process tried the same row
+            trial = Trial(
+                number=len(self._trials),
+                row=row,
+                schedule=stored.record.schedule,
+                outcome=stored.record.outcome,
+                seconds=stored.record.seconds,
+                retimed_ms=stored.retimed_ms,
+                is_resumed=True,
+            )
+            self._record_ids[trial.number] = stored.id
+            self._trials.append(trial)
+            self.sampler.tell(row, stored.record.outcome.latency_ms)
+
+    def _compare_finalists(self) -> None:
+        """Re-time the leaders side by side; what an earlier comparison said no longer counts."""
+        if self._compare is None:
+            return
+        leaders = sorted((trial for trial in self._trials if trial.is_ok), key=_measured)[:FINALISTS]
+        if not leaders:
+            return
+        timings = self._compare(leaders)
+        if len(timings) != len(leaders):
+            raise InvalidOption(
+                field="compare",
+                got=len(timings),
+                expected=f"{len(leaders)} timings",
+                remedy="return one timing for each finalist",
+            )
+        self._trials = [replace(trial, retimed_ms=None) for trial in self._trials]
+        for leader, latency in zip(leaders, timings, strict=True):
+            if latency is None:
+                continue
+            if not (math.isfinite(latency) and latency > 0.0):
+                raise InvalidOption(
+                    field="compare",
+                    got=latency,
+                    expected="a positive finite latency, or None",
+                    remedy="None for a failure",
+                )
+            self._trials[leader.number] = replace(self._trials[leader.number], retimed_ms=latency)
+            if self._store is not None:
+                self._store.retime(self._record_ids[leader.number], latency)
+
+
+def _latency(trial: Trial) -> float:
+    return trial.latency_ms if trial.latency_ms is not None else math.inf
+
+
+def _measured(trial: Trial) -> float:
+    latency = trial.outcome.latency_ms if trial.outcome is not None else None
+    return latency if latency is not None else math.inf

@@ -1,0 +1,111 @@
+"""Trial and Outcome: one tried schedule, and what came of it."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from tracea.errors import InvalidOption, RunError, TraceaError, VerdictFailed
+from tracea.optimizer.space import Row, Value
+
+
+class OutcomeKind(enum.StrEnum):
+    """How an evaluation ended; only ``ok`` has a latency."""
+
+    OK = "ok"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed_out"
+    OUT_OF_MEMORY = "out_of_memory"
+    WRONG = "wrong"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one evaluation.
+
+    ``detail`` says why it failed; ``samples_ms`` are the repeats behind the latency; ``metrics`` holds further
+    numbers by name.
+    Units: milliseconds.
+    Raises: InvalidOption where a success has no positive finite latency, or a failure has one.
+    """
+
+    kind: OutcomeKind
+    latency_ms: float | None = None
+    detail: str = ""
+    samples_ms: tuple[float, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def __post_init__(self) -> None:
+        if self.kind is OutcomeKind.OK:
+            if self.latency_ms is None or not math.isfinite(self.latency_ms) or self.latency_ms <= 0.0:
+                raise InvalidOption(
+                    field="outcome.latency_ms",
+                    got=self.latency_ms,
+                    expected="a positive finite number of milliseconds",
+                    remedy="report a failed evaluation under its own kind",
+                )
+        elif self.latency_ms is not None:
+            raise InvalidOption(
+                field="outcome.latency_ms",
+                got=self.latency_ms,
+                expected=f"None, since the outcome is {self.kind}",
+                remedy="only a verified run has a latency",
+            )
+
+    @classmethod
+    def of_error(cls, error: Exception) -> Self:
+        """Record what was raised: a refused schedule is invalid, a refused result wrong, anything else a crash."""
+        kind = OutcomeKind.CRASHED
+        match error:
+            case VerdictFailed():
+                kind = OutcomeKind.WRONG
+            case RunError():
+                kind = OutcomeKind.CRASHED
+            case TraceaError():
+                kind = OutcomeKind.INVALID
+            case MemoryError():
+                kind = OutcomeKind.OUT_OF_MEMORY
+            case TimeoutError():
+                kind = OutcomeKind.TIMED_OUT
+            case _:
+                pass
+        detail = str(error) if isinstance(error, TraceaError) else f"{type(error).__name__}: {error}"
+        return cls(kind=kind, detail=detail)
+
+    @property
+    def is_ok(self) -> bool:
+        """Tell whether the evaluation succeeded."""
+        return self.kind is OutcomeKind.OK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One schedule of a study: before its evaluation ``outcome`` is None.
+
+    ``retimed_ms`` is the latency of the final interleaved comparison, which outranks the outcome's own.
+    Units: ``seconds`` is what the evaluation took in all.
+    """
+
+    number: int
+    row: Row
+    schedule: Mapping[str, Value]
+    outcome: Outcome | None = None
+    seconds: float = 0.0
+    retimed_ms: float | None = None
+    is_resumed: bool = False
+
+    @property
+    def is_ok(self) -> bool:
+        """Tell whether the trial was evaluated and succeeded."""
+        return self.outcome is not None and self.outcome.is_ok
+
+    @property
+    def latency_ms(self) -> float | None:
+        """Return the best-founded latency: of the final comparison, else of the evaluation, else None."""
+        if self.retimed_ms is not None:
+            return self.retimed_ms
+        return self.outcome.latency_ms if self.outcome is not None else None
