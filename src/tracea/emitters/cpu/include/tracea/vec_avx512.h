@@ -2,7 +2,16 @@
 #ifndef TRACEA_VEC_AVX512_H
 #define TRACEA_VEC_AVX512_H
 
+// GCC 12 takes the deliberately undefined operand inside its own intrinsics for a mistake (GCC bug 105593).
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 #include <stdint.h>
 
 #include "tracea/config.h"
