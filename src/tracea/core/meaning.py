@@ -185,7 +185,9 @@ def attention_scores(op: AttentionOp, q: Array, k: Array) -> Array:
     """Return the scaled scores (batch, heads, s, t), -inf where the mask hides the key."""
     repeat = q.shape[1] // k.shape[1]
     scores = op.softmax_scale * (q @ np.repeat(k, repeat, axis=1).swapaxes(-1, -2))
-    distance: np.ndarray[Any, np.dtype[np.int64]] = np.subtract.outer(np.arange(q.shape[2]), np.arange(k.shape[2]))
+    i: Array = np.arange(q.shape[2], dtype=np.float64)
+    j: Array = np.arange(k.shape[2], dtype=np.float64)
+    distance = i[:, None] - j[None, :]
     hidden = np.zeros(distance.shape, dtype=np.bool_)
     if op.causal:
         hidden |= distance < 0

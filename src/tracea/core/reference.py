@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tracea.core.accuracy import error_bound
 from tracea.core.function import Array
+from tracea.core.graph import Graph
 from tracea.core.meaning import bind_op, epilogue_of, main_value, sources
-from tracea.core.op import Op
+from tracea.core.op import Op, SourceOp
+from tracea.core.tensor_type import SymbolicDim
+from tracea.errors import InvalidInput, InvalidShape
 
-__all__ = ["error_bound", "evaluate"]
+__all__ = ["error_bound", "evaluate", "run"]
 
 
 def evaluate(op: Op, inputs: Sequence[Any], *, rounded: bool = False) -> Array:
@@ -32,3 +35,45 @@ def evaluate(op: Op, inputs: Sequence[Any], *, rounded: bool = False) -> Array:
         extras = arrays[len(arrays) - len(epilogue.operands) :]
         value = np.broadcast_to(epilogue.expr.evaluate([value, *extras]), value.shape)
     return op.infer().dtype.round(value) if rounded else value
+
+
+def run(graph: Graph, bindings: Mapping[str, Any], *, rounded: bool = False) -> dict[str, Array]:
+    """Return the value of each output, by id; ``bindings`` gives the data of each input and constant, by id.
+
+    Symbolic extents are taken from the data. ``rounded`` rounds every node's value to its storage type, sources
+    included, which is what a kernel per node would do.
+
+    Raises:
+        InvalidInput: a source has no data.
+        InvalidShape: the data do not fit a source's type.
+    """
+    sources = [node for node in graph if isinstance(node.op, SourceOp)]
+    missing = [node.id for node in sources if node.id not in bindings]
+    if missing:
+        raise InvalidInput(
+            field="bindings", got=sorted(bindings), expected=missing, remedy="bind every input and constant by its id"
+        )
+    values = {node.id: np.asarray(bindings[node.id]).astype(np.float64) for node in sources}
+    graph = graph.bind(_extents(graph, values)) if graph.symbolic_dims else graph
+    for node in graph:
+        if isinstance(node.op, SourceOp):
+            value = values[node.id]
+            if value.shape != node.type.static_shape:
+                raise InvalidShape(
+                    field=node.id, got=value.shape, expected=node.type.shape, remedy="bind data of the source's shape"
+                )
+        else:
+            value = evaluate(node.op, [values[name] for name in node.inputs])
+        values[node.id] = node.type.dtype.round(value) if rounded else value
+    return {node.id: values[node.id] for node in graph.outputs}
+
+
+def _extents(graph: Graph, values: Mapping[str, Array]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for node in graph:
+        for dim, extent in zip(node.type.shape, np.shape(values.get(node.id, ())), strict=False):
+            if isinstance(dim, SymbolicDim) and found.setdefault(dim.name, extent) != extent:
+                raise InvalidShape(
+                    field=dim.name, got=(found[dim.name], extent), expected="one extent", remedy="bind data that agree"
+                )
+    return found

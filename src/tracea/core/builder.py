@@ -1,0 +1,267 @@
+"""The calls that build a graph node by node; each derives the op from the nodes that it is given."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracea.core.dtype import DType
+from tracea.core.expr import Expr, Input, activation
+from tracea.core.op import (
+    AttentionOp,
+    Conv2dOp,
+    Epilogue,
+    GemmOp,
+    Op,
+    PointwiseOp,
+    ReduceKind,
+    ReduceOp,
+    RowKind,
+    RowOp,
+    SourceKind,
+    SourceOp,
+    ViewKind,
+    ViewOp,
+)
+from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes
+from tracea.errors import InvalidOp, InvalidShape
+
+__all__ = ["Builder", "Node"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One op of a graph: its id, the ids of its inputs, and the ids of the nodes that were fused into it."""
+
+    id: str
+    op: Op
+    inputs: tuple[str, ...] = ()
+    fused: tuple[str, ...] = ()
+
+    @property
+    def type(self) -> TensorType:
+        """Type of the result."""
+        return self.op.infer()
+
+
+class Builder(ABC):
+    """What can be added to a graph."""
+
+    @abstractmethod
+    def add(self, op: Op, inputs: Sequence[Node | str] = (), *, name: str | None = None) -> Node:
+        """Append an op and return its node."""
+
+    def add_input(
+        self, shape: TensorType | Sequence[Dim], dtype: DType = DType.F32, *, name: str | None = None
+    ) -> Node:
+        """Append a tensor that the caller of each run gives; its id is the name that it is bound by."""
+        return self.add(SourceOp(kind=SourceKind.INPUT, type=_type_of(shape, dtype)), name=name or self.fresh("input"))
+
+    def add_constant(
+        self, shape: TensorType | Sequence[Dim], dtype: DType = DType.F32, *, name: str | None = None
+    ) -> Node:
+        """Append a tensor that is bound once, such as a weight; its data stay outside the graph."""
+        op = SourceOp(kind=SourceKind.CONSTANT, type=_type_of(shape, dtype))
+        return self.add(op, name=name or self.fresh("constant"))
+
+    def add_gemm(
+        self,
+        a: Node | None = None,
+        b: Node | None = None,
+        *,
+        m: Dim | None = None,
+        n: Dim | None = None,
+        k: Dim | None = None,
+        batch: tuple[Dim, ...] = (),
+        dtype: DType = DType.F32,
+        transpose_a: bool = False,
+        transpose_b: bool = False,
+        alpha: float = 1.0,
+        bias: Node | None = None,
+        activation: str | None = None,
+        residual: Node | None = None,
+        accumulator: DType = DType.F32,
+        out: TensorType | None = None,
+        name: str | None = None,
+    ) -> Node:
+        """Append ``activation(alpha · a @ b + bias) + residual``.
+
+        Without ``a`` or ``b``, an input of the stated m, n, k and dtype is added for it, named ``<name>.a`` or
+        ``<name>.b``. ``transpose_b`` takes b as batch + (n, k), as ``torch.nn.Linear`` stores it: a view, not a copy.
+
+        Raises:
+            InvalidOp: an operand is missing and its extents were not stated.
+            InvalidShape: the operands or the stated extents disagree.
+        """
+        name = name or self.fresh("gemm")
+        a = a or self.add_input(_stated(batch, (m, "m"), (k, "k"), transpose_a), dtype, name=f"{name}.a")
+        b = b or self.add_input(_stated(batch, (k, "k"), (n, "n"), transpose_b), dtype, name=f"{name}.b")
+        a = self._transposed(a) if transpose_a else a
+        b = self._transposed(b) if transpose_b else b
+        _check_matrices(a.type, b.type, {"m": m, "n": n, "k": k})
+        operands = [node for node in (bias, residual) if node is not None]
+        op = GemmOp(
+            m=a.type.shape[-2],
+            n=b.type.shape[-1],
+            k=a.type.shape[-1],
+            batch=broadcast_shapes((a.type.shape[:-2], b.type.shape[:-2]), field="gemm.batch"),
+            a=a.type,
+            b=b.type,
+            epilogue=Epilogue.of(
+                alpha=alpha,
+                bias=bias.type if bias else None,
+                activation=activation,
+                residual=residual.type if residual else None,
+            ),
+            accumulator=accumulator,
+            out=out,
+        )
+        return self.add(op, (a, b, *operands), name=name)
+
+    def add_row(
+        self,
+        kind: RowKind,
+        x: Node,
+        *,
+        weight: Node | None = None,
+        bias: Node | None = None,
+        eps: float = 0.0,
+        name: str | None = None,
+    ) -> Node:
+        """Append a normalisation along the last axis, times ``weight``, plus ``bias``."""
+        expr: Expr = Input(0)
+        operands: list[Node] = []
+        if weight is not None:
+            operands.append(weight)
+            expr = expr * Input(len(operands))
+        if bias is not None:
+            operands.append(bias)
+            expr = expr + Input(len(operands))
+        op = RowOp(kind=kind, x=(x.type,), epilogue=Epilogue(expr, tuple(node.type for node in operands)), eps=eps)
+        return self.add(op, (x, *operands), name=name or self.fresh(kind.value))
+
+    def add_pointwise(
+        self, expr: Expr | str, *inputs: Node, out_dtype: DType | None = None, name: str | None = None
+    ) -> Node:
+        """Append an expression, or an activation by its name, over broadcastable inputs; the first gives the type."""
+        label = expr if isinstance(expr, str) else "pointwise"
+        value = activation(expr) if isinstance(expr, str) else expr
+        types = tuple(node.type for node in inputs)
+        if not types:
+            raise InvalidOp(field="pointwise.inputs", got=0, expected="at least one", remedy="give the tensors")
+        op = PointwiseOp(expr=value, inputs=types, out_dtype=out_dtype or types[0].dtype)
+        return self.add(op, inputs, name=name or self.fresh(label))
+
+    def add_reduce(
+        self, kind: ReduceKind, x: Node, axes: Sequence[int], *, keepdims: bool = False, name: str | None = None
+    ) -> Node:
+        """Append a reduction over ``axes``."""
+        op = ReduceOp(kind=kind, x=(x.type,), axes=tuple(axes), keepdims=keepdims)
+        return self.add(op, (x,), name=name or self.fresh(kind.value))
+
+    def add_view(
+        self,
+        kind: ViewKind,
+        x: Node,
+        *,
+        shape: Sequence[Dim] = (),
+        axes: Sequence[int] = (),
+        starts: Sequence[int] = (),
+        steps: Sequence[int] = (),
+        name: str | None = None,
+    ) -> Node:
+        """Append a view; ``ViewOp`` says which fields its kind takes.
+
+        Raises:
+            InvalidStride: no strides express the reshape; copy first with ``add_pointwise("identity", x)``.
+        """
+        op = ViewOp(kind=kind, x=x.type, shape=tuple(shape), axes=tuple(axes), starts=tuple(starts), steps=tuple(steps))
+        return self.add(op, (x,), name=name or self.fresh(kind.value))
+
+    def add_conv2d(
+        self,
+        x: Node,
+        w: Node,
+        bias: Node | None = None,
+        *,
+        stride: tuple[int, int] = (1, 1),
+        padding: tuple[int, int] = (0, 0),
+        dilation: tuple[int, int] = (1, 1),
+        groups: int = 1,
+        name: str | None = None,
+    ) -> Node:
+        """Append a convolution; ``bias`` is (k,)."""
+        name = name or self.fresh("conv2d")
+        operands: list[Node] = []
+        if bias is not None:
+            operands.append(self.add_view(ViewKind.RESHAPE, bias, shape=(*bias.type.shape, 1, 1), name=f"{name}.bias"))
+        op = Conv2dOp(
+            x=x.type,
+            w=w.type,
+            stride=stride,
+            padding=padding,
+            dilation=dilation,
+            groups=groups,
+            epilogue=Epilogue.of(bias=operands[0].type if operands else None),
+        )
+        return self.add(op, (x, w, *operands), name=name)
+
+    def add_attention(
+        self,
+        q: Node,
+        k: Node,
+        v: Node,
+        *,
+        causal: bool = False,
+        window: int | None = None,
+        scale: float | None = None,
+        name: str | None = None,
+    ) -> Node:
+        """Append attention over (batch, heads, sequence, size)."""
+        op = AttentionOp(q=q.type, k=k.type, v=v.type, causal=causal, window=window, scale=scale)
+        return self.add(op, (q, k, v), name=name or self.fresh("attention"))
+
+    @abstractmethod
+    def fresh(self, label: str) -> str:
+        """Return an id that no node has, made from ``label``."""
+
+    def _transposed(self, x: Node) -> Node:
+        axes = (*range(x.type.rank - 2), x.type.rank - 1, x.type.rank - 2)
+        if x.type.rank < 2:
+            raise InvalidShape(field=x.id, got=x.type.shape, expected="a matrix", remedy="give two axes or more")
+        return self.add_view(ViewKind.PERMUTE, x, axes=axes, name=self.fresh(f"{x.id}.t"))
+
+
+def _type_of(shape: TensorType | Sequence[Dim], dtype: DType) -> TensorType:
+    return shape if isinstance(shape, TensorType) else TensorType(tuple(shape), dtype)
+
+
+def _stated(
+    batch: tuple[Dim, ...], row: tuple[Dim | None, str], column: tuple[Dim | None, str], transposed: bool
+) -> tuple[Dim, ...]:
+    if row[0] is None or column[0] is None:
+        missing = row[1] if row[0] is None else column[1]
+        raise InvalidOp(
+            field=f"gemm.{missing}", got=None, expected="an extent", remedy="give m, n, k, or both operands"
+        )
+    return (*batch, column[0], row[0]) if transposed else (*batch, row[0], column[0])
+
+
+def _check_matrices(a: TensorType, b: TensorType, stated: dict[str, Dim | None]) -> None:
+    if a.rank < 2 or b.rank < 2 or a.shape[-1] != b.shape[-2]:
+        raise InvalidShape(
+            field="gemm",
+            got={"a": tuple(map(str, a.shape)), "b": tuple(map(str, b.shape))},
+            expected="a: batch + (m, k), b: batch + (k, n)",
+            remedy="make the inner extents agree; transpose_b=True takes b as (n, k)",
+        )
+    found = {"m": a.shape[-2], "n": b.shape[-1], "k": a.shape[-1]}
+    for name, dim in stated.items():
+        if dim is not None and dim != found[name]:
+            raise InvalidShape(
+                field=f"gemm.{name}",
+                got=str(dim),
+                expected=str(found[name]),
+                remedy="state the operands' extents or none",
+            )
