@@ -138,7 +138,34 @@ def compile_text(
     include: Sequence[Path] = (),
     identity: Mapping[str, Any] | None = None,
 ) -> Library:
-    """Compile one C++ text through the cache and load it.
+    """Compile one C++ text through the cache and load it; see `compile_object`."""
+    key, path = compile_object(
+        text,
+        isa=isa,
+        name=name,
+        headers=headers,
+        compiler=compiler,
+        timeout_seconds=timeout_seconds,
+        extra_flags=extra_flags,
+        include=include,
+        identity=identity,
+    )
+    return _load(key, path)
+
+
+def compile_object(
+    text: str,
+    *,
+    isa: str,
+    name: str,
+    headers: Sequence[str] = (),
+    compiler: Compiler | None = None,
+    timeout_seconds: float = COMPILE_SECONDS,
+    extra_flags: Sequence[str] = (),
+    include: Sequence[Path] = (),
+    identity: Mapping[str, Any] | None = None,
+) -> tuple[str, Path]:
+    """Compile one C++ text through the cache; return its key and the shared object's path.
 
     ``headers`` are worth precompiling; ``include`` are more folders to search, whose content ``identity`` must name.
     """
@@ -149,7 +176,7 @@ def compile_text(
     key = content_key(ingredients)
     loaded = _registry.get(key)
     if loaded is not None:
-        return loaded
+        return key, loaded.path
     search = tuple(f"-I{folder}" for folder in folders)
 
     def build(place: Path) -> None:
@@ -160,7 +187,7 @@ def compile_text(
         run_compiler(command, timeout_seconds)
 
     entry = default_store().entry(key, build, {**ingredients, "name": name})
-    return _load(key, entry / "library.so")
+    return key, entry / "library.so"
 
 
 def include_directory() -> Path:

@@ -11,7 +11,7 @@ import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 
@@ -117,11 +117,12 @@ class Call:
 class _Native:
     """The launcher's handle of a program, made on first use and freed with the program."""
 
-    __slots__ = ("__weakref__", "handle", "lock", "runner")
+    __slots__ = ("__weakref__", "asked", "handle", "lock", "runner")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.handle = 0
+        self.asked = False
         self.runner: Any = None
 
 
@@ -183,7 +184,16 @@ class Program:
         Raises: InvalidShape, InvalidDType, InvalidStride, InvalidDevice: an operand does not fit. OverlappingOutput. InvalidOption:
             ``threads``. ResourceExceeded: no memory for the scratch. RunError.
         """
-        wanted_threads = check_threads(threads)
+        wanted = check_threads(threads)
+        runner = self.runner
+        if runner is not None:
+            result = runner.run(self, arrays, out, wanted)
+            if result is not NotImplemented:
+                return result
+        return self.run_explaining(arrays, out, wanted)
+
+    def run_explaining(self, arrays: Sequence[Any], out: Any, threads: int) -> Any:
+        """Run as :meth:`run`, by Python alone: slower, and able to say what does not fit. ``threads`` 0 means the default."""
         if len(arrays) != len(self.inputs):
             raise InvalidShape(
                 field="inputs", got=len(arrays), expected=len(self.inputs), remedy="give one array for each input"
@@ -193,11 +203,7 @@ class Program:
             check_operand(found, type_, f"input {index}")
         results = self._outputs(out, views)
         launcher().run(
-            self.handle,
-            [found.address for found in views],
-            [found.address for found in results],
-            wanted_threads,
-            self.name,
+            self.handle, [found.address for found in views], [found.address for found in results], threads, self.name
         )
         owners = tuple(found.owner for found in results)
         return owners[0] if len(owners) == 1 else owners
@@ -206,7 +212,7 @@ class Program:
         if out is None:
             kind = inputs[0].kind if inputs else ArrayKind.NUMPY
             return [view(empty(expected_array(type_)[0], type_.dtype, kind)) for type_ in self.outputs]
-        given: Sequence[Any] = out if isinstance(out, (tuple, list)) else (out,)
+        given = cast("Sequence[Any]", out if isinstance(out, (tuple, list)) else (out,))
         if len(given) != len(self.outputs):
             raise InvalidShape(
                 field="out", got=len(given), expected=len(self.outputs), remedy="give one array for each output"
@@ -230,6 +236,20 @@ class Program:
                 if native.handle == 0:
                     native.handle = self._create(native)
         return native.handle
+
+    @property
+    def runner(self) -> Any | None:
+        """The extension's runner of this program, made on first use; None where calls go through ctypes."""
+        native = self._native
+        if not native.asked:
+            from tracea.runtime.extension import make_runner
+
+            handle = self.handle
+            with native.lock:
+                if not native.asked:
+                    native.runner = make_runner(self) if handle else None
+                    native.asked = True
+        return native.runner
 
     def _create(self, native: _Native) -> int:
         runtime = launcher()

@@ -1,0 +1,276 @@
+#include "operand.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <string.h>
+
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#include <numpy/arrayobject.h>
+
+#include "dlpack.h"
+#include "launcher.h"
+
+namespace tracea_extension {
+
+const int32_t element_bytes[TRACEA_DTYPES] = {8, 4, 2, 2, 8, 4, 1, 1, 1};
+
+namespace {
+
+typedef struct AtenTensorOpaque* Tensor;
+typedef int32_t (*EmptyStrided)(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Tensor*);
+typedef int32_t (*DataPointer)(Tensor, void**);
+typedef int32_t (*DeleteTensor)(Tensor);
+typedef int32_t (*Constant)(void);
+typedef PyObject* (*Wrap)(Tensor);
+
+constexpr const char* torch_names[TRACEA_DTYPES] = {"float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"};
+
+// What is needed of torch, found when the first tensor is seen and then kept for the life of the process.
+struct Torch {
+    bool ready;
+    bool unusable;  // it offers no exchange functions: the slow path serves
+    PyTypeObject* tensor;
+    PyTypeObject* parameter;
+    const DLPackExchangeAPI* exchange;
+    PyObject* is_neg;
+    PyObject* empty;
+    PyObject* empty_keywords;  // ("dtype",)
+    PyObject* dtypes[TRACEA_DTYPES];
+    // Making a tensor without Python: all of these or none.
+    EmptyStrided empty_strided;
+    DataPointer data_pointer;
+    DeleteTensor drop;
+    Wrap wrap;
+    int32_t cpu;
+    int32_t codes[TRACEA_DTYPES];
+};
+
+Torch torch{};
+int numpy_types[TRACEA_DTYPES];
+int8_t numpy_codes[NPY_NTYPES_LEGACY];
+int numpy_bfloat16 = -1;
+
+int find_torch_python(dl_phdr_info* info, size_t, void* path) {
+    if (info->dlpi_name == nullptr || strstr(info->dlpi_name, "/libtorch_python.so") == nullptr) return 0;
+    strncpy(static_cast<char*>(path), info->dlpi_name, 4095);
+    return 1;
+}
+
+template <class Function>
+Function symbol(const char* name, void* handle) {
+    return reinterpret_cast<Function>(dlsym(handle, name));
+}
+
+// torch.empty costs as much as the rest of a small call. The C shim makes the same tensor, and THPVariable_Wrap, which takes a reference
+// to it, gives it its Python object. Its mangled name changes if its signature ever does; then torch.empty is called.
+void find_native_empty() {
+    char path[4096] = {};
+    if (dl_iterate_phdr(find_torch_python, path) == 0) return;
+    void* handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle == nullptr) return;
+    torch.empty_strided = symbol<EmptyStrided>("aoti_torch_empty_strided", handle);
+    torch.data_pointer = symbol<DataPointer>("aoti_torch_get_data_ptr", handle);
+    torch.drop = symbol<DeleteTensor>("aoti_torch_delete_tensor_object", handle);
+    Wrap wrap = symbol<Wrap>("_Z16THPVariable_WrapRKN2at10TensorBaseE", handle);
+    Constant cpu = symbol<Constant>("aoti_torch_device_type_cpu", handle);
+    if (torch.empty_strided == nullptr || torch.data_pointer == nullptr || torch.drop == nullptr || wrap == nullptr || cpu == nullptr) return;
+    torch.cpu = cpu();
+    for (int i = 0; i < TRACEA_DTYPES; ++i) {
+        char name[64] = "aoti_torch_dtype_";
+        strcat(name, torch_names[i]);
+        Constant code = symbol<Constant>(name, handle);
+        if (code == nullptr) return;
+        torch.codes[i] = code();
+    }
+    torch.wrap = wrap;
+}
+
+PyObject* attribute(PyObject* object, const char* name) { return object == nullptr ? nullptr : PyObject_GetAttrString(object, name); }
+
+bool find_torch() {
+    PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");  // borrowed
+    if (module == nullptr || torch.unusable) return false;
+    PyObject* tensor = attribute(module, "Tensor");
+    PyObject* nn = attribute(module, "nn");
+    PyObject* parameter = attribute(nn, "Parameter");
+    PyObject* capsule = attribute(tensor, "__dlpack_c_exchange_api__");
+    torch.is_neg = attribute(tensor, "is_neg");
+    torch.empty = attribute(module, "empty");
+    torch.empty_keywords = Py_BuildValue("(s)", "dtype");
+    bool found = parameter != nullptr && torch.is_neg != nullptr && torch.empty != nullptr && torch.empty_keywords != nullptr;
+    for (int i = 0; i < TRACEA_DTYPES && found; ++i) {
+        torch.dtypes[i] = attribute(module, torch_names[i]);
+        found = torch.dtypes[i] != nullptr;
+    }
+    const DLPackExchangeAPI* exchange = nullptr;
+    if (found && capsule != nullptr) exchange = static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
+    Py_XDECREF(nn);
+    Py_XDECREF(capsule);
+    PyErr_Clear();
+    if (exchange == nullptr || exchange->header.version.major != DLPACK_MAJOR || exchange->dltensor_from_py_object_no_sync == nullptr) {
+        Py_XDECREF(tensor);
+        Py_XDECREF(parameter);
+        torch.unusable = true;
+        return false;
+    }
+    find_native_empty();
+    torch.tensor = reinterpret_cast<PyTypeObject*>(tensor);
+    torch.parameter = reinterpret_cast<PyTypeObject*>(parameter);
+    torch.exchange = exchange;
+    torch.ready = true;
+    return true;
+}
+
+// A lazily negated tensor (the imaginary part of a conjugate) says nothing of it in DLPack. All its strides are even, because it is a
+// view of complex numbers: a stride of 1 over more than one element rules it out without asking.
+bool is_negated(PyObject* object, const Operand* operand) {
+    for (int i = 0; i < operand->rank; ++i) {
+        if (operand->strides[i] == 1) return false;
+    }
+    PyObject* answer = PyObject_CallOneArg(torch.is_neg, object);
+    const bool negated = answer != Py_False;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return negated;
+}
+
+int32_t dlpack_dtype(DLDataType dtype) {
+    if (dtype.lanes != 1) return -1;
+    switch (dtype.code << 8 | dtype.bits) {
+        case kDLFloat << 8 | 64: return TRACEA_F64;
+        case kDLFloat << 8 | 32: return TRACEA_F32;
+        case kDLFloat << 8 | 16: return TRACEA_F16;
+        case kDLBfloat << 8 | 16: return TRACEA_BF16;
+        case kDLInt << 8 | 64: return TRACEA_I64;
+        case kDLInt << 8 | 32: return TRACEA_I32;
+        case kDLInt << 8 | 8: return TRACEA_I8;
+        case kDLUInt << 8 | 8: return TRACEA_U8;
+        case kDLBool << 8 | 8: return TRACEA_BOOL;
+        default: return -1;
+    }
+}
+
+bool read_torch(PyObject* object, Operand* operand) {
+    DLTensor tensor;
+    if (torch.exchange->dltensor_from_py_object_no_sync(object, &tensor) != 0) {
+        PyErr_Clear();
+        return false;
+    }
+    operand->dtype = dlpack_dtype(tensor.dtype);
+    if (tensor.device.device_type != kDLCPU || operand->dtype < 0 || tensor.ndim > most_dims) return false;
+    operand->kind = TORCH;
+    operand->data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+    operand->rank = tensor.ndim;
+    operand->bytes = element_bytes[operand->dtype];
+    operand->writable = true;
+    for (int i = 0; i < tensor.ndim; ++i) {
+        operand->shape[i] = tensor.shape[i];
+        operand->strides[i] = tensor.shape[i] > 1 ? tensor.strides[i] : 0;
+    }
+    return !is_negated(object, operand);
+}
+
+bool read_numpy(PyArrayObject* array, Operand* operand) {
+    const int type = PyArray_TYPE(array);
+    operand->dtype = type >= 0 && type < NPY_NTYPES_LEGACY ? numpy_codes[type] : (type == numpy_bfloat16 ? int32_t{TRACEA_BF16} : -1);
+    if (operand->dtype < 0 || PyArray_NDIM(array) > most_dims || !PyArray_ISBEHAVED_RO(array)) return false;
+    operand->kind = NUMPY;
+    operand->data = PyArray_BYTES(array);
+    operand->rank = PyArray_NDIM(array);
+    operand->bytes = element_bytes[operand->dtype];
+    operand->writable = PyArray_ISWRITEABLE(array);
+    for (int i = 0; i < operand->rank; ++i) {
+        operand->shape[i] = PyArray_DIM(array, i);
+        const int64_t stride = PyArray_DIM(array, i) > 1 ? PyArray_STRIDE(array, i) : 0;
+        if (stride % operand->bytes != 0) return false;
+        operand->strides[i] = stride / operand->bytes;
+    }
+    return true;
+}
+
+PyObject* allocate_torch(int32_t dtype, int32_t rank, const int64_t* shape, char** data) {
+    if (torch.wrap != nullptr) {
+        int64_t strides[most_dims];
+        int64_t step = 1;
+        for (int i = rank - 1; i >= 0; --i) {
+            strides[i] = step;
+            step *= shape[i] > 1 ? shape[i] : 1;
+        }
+        Tensor tensor = nullptr;
+        void* address = nullptr;
+        if (torch.empty_strided(rank, shape, strides, torch.codes[dtype], torch.cpu, 0, &tensor) == 0) {
+            PyObject* result = torch.data_pointer(tensor, &address) == 0 ? torch.wrap(tensor) : nullptr;
+            torch.drop(tensor);  // the Python object holds its own reference
+            *data = static_cast<char*>(address);
+            if (result != nullptr) return result;
+        }
+        PyErr_Clear();  // no memory, most likely: torch.empty says so in torch's words
+    }
+    PyObject* size = PyTuple_New(rank);
+    for (int i = 0; size != nullptr && i < rank; ++i) {
+        PyObject* extent = PyLong_FromLongLong(shape[i]);
+        if (extent == nullptr) Py_CLEAR(size);
+        if (size != nullptr) PyTuple_SET_ITEM(size, i, extent);
+    }
+    if (size == nullptr) return nullptr;
+    PyObject* arguments[] = {size, torch.dtypes[dtype]};
+    PyObject* result = PyObject_Vectorcall(torch.empty, arguments, 1, torch.empty_keywords);
+    Py_DECREF(size);
+    Operand made;
+    if (result == nullptr) return nullptr;
+    if (Py_TYPE(result) == torch.tensor && read_torch(result, &made)) {
+        *data = made.data;
+        return result;
+    }
+    Py_DECREF(result);
+    PyErr_SetString(PyExc_RuntimeError, "torch.empty did not return a tensor with memory on the CPU: is a torch mode active?");
+    return nullptr;
+}
+
+PyObject* allocate_numpy(int32_t dtype, int32_t rank, const int64_t* shape, char** data) {
+    static_assert(sizeof(npy_intp) == sizeof(int64_t));
+    npy_intp size[most_dims];
+    for (int i = 0; i < rank; ++i) size[i] = shape[i];
+    PyObject* result = PyArray_SimpleNew(rank, size, numpy_types[dtype]);
+    if (result != nullptr) *data = PyArray_BYTES(reinterpret_cast<PyArrayObject*>(result));
+    return result;
+}
+
+}  // namespace
+
+bool read_operand(PyObject* object, Operand* operand) {
+    if (object == Py_None) {
+        operand->kind = ABSENT;
+        operand->dtype = 0;
+        operand->rank = 0;
+        operand->data = nullptr;
+        return true;
+    }
+    PyTypeObject* type = Py_TYPE(object);
+    if (type == &PyArray_Type) return read_numpy(reinterpret_cast<PyArrayObject*>(object), operand);
+    // Subclasses may mean something else by their memory (fake and distributed tensors): only the two plain types are read here.
+    if (!torch.ready && (strcmp(type->tp_name, "Tensor") != 0 && strcmp(type->tp_name, "Parameter") != 0)) return false;
+    if (!torch.ready && !find_torch()) return false;
+    if (type != torch.tensor && type != torch.parameter) return false;
+    return read_torch(object, operand) && (reinterpret_cast<uintptr_t>(operand->data) & static_cast<uintptr_t>(operand->bytes - 1)) == 0;
+}
+
+PyObject* allocate(int32_t kind, int32_t dtype, int32_t rank, const int64_t* shape, char** data) {
+    return kind == TORCH ? allocate_torch(dtype, rank, shape, data) : allocate_numpy(dtype, rank, shape, data);
+}
+
+bool prepare_operands(int bfloat16) {
+    if (PyArray_ImportNumPyAPI() < 0) return false;
+    const int types[TRACEA_DTYPES] = {NPY_FLOAT64, NPY_FLOAT32, NPY_FLOAT16, bfloat16, NPY_INT64, NPY_INT32, NPY_INT8, NPY_UINT8, NPY_BOOL};
+    memset(numpy_codes, -1, sizeof(numpy_codes));
+    for (int i = 0; i < TRACEA_DTYPES; ++i) {
+        numpy_types[i] = types[i];
+        if (types[i] < NPY_NTYPES_LEGACY) numpy_codes[types[i]] = static_cast<int8_t>(i);
+    }
+    // Two C types of the same size have two numbers in NumPy.
+    numpy_codes[NPY_LONGLONG] = TRACEA_I64;
+    numpy_bfloat16 = bfloat16;
+    return true;
+}
+
+}  // namespace tracea_extension
