@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 Attribute = int | float | str
+_ONE: Index = Const(1)
 
 
 class Level(Enum):
@@ -186,12 +187,12 @@ class For(Node):
 
     var: Var
     extent: Index
-    step: Index = Const(1)
+    step: Index = _ONE
     length: Var | None = None
     body: Block
 
     def __post_init__(self) -> None:
-        _coerce(self, "extent", "step")
+        coerce(self, "extent", "step")
 
     def children(self) -> tuple[Block, ...]:
         """Return the body."""
@@ -208,12 +209,12 @@ class Parallel(Node):
     level: Level
     var: Var
     extent: Index
-    step: Index = Const(1)
+    step: Index = _ONE
     length: Var | None = None
     body: Block
 
     def __post_init__(self) -> None:
-        _coerce(self, "extent", "step")
+        coerce(self, "extent", "step")
 
     def children(self) -> tuple[Block, ...]:
         """Return the body."""
@@ -249,7 +250,7 @@ class Let(Node):
     bits: int = 64
 
     def __post_init__(self) -> None:
-        _coerce(self, "value")
+        coerce(self, "value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,8 +329,7 @@ class MicroKernel(Node):
     """A register tile: c = intrinsic(a, b), plus c if ``accumulate``; if ``finish``, the epilogue is applied on the way out.
 
     The interior is opaque. ``intrinsic.meaning(a, b)`` gets both operands as NumPy arrays of the accumulator's dtype without their leading
-    axes of extent 1, and returns at least (rows, columns) of c; what it returns beyond them (panel padding) is dropped. ``reduction``
-    counts the elements of K that the step consumes: its first index and its length, which the K proof reads.
+    axes of extent 1, and returns at least (rows, columns) of c; what it returns beyond them (panel padding) is dropped.
     """
 
     intrinsic: Intrinsic
@@ -398,7 +398,7 @@ class ReduceTile(Node):
     shape: tuple[Index, ...]
     axes: tuple[int, ...]
     target: Region
-    count: Index = Const(1)
+    count: Index = _ONE
     accumulate: Predicate = FALSE
     finish: Predicate = TRUE
     epilogue: EpilogueCall | None = None
@@ -410,6 +410,7 @@ class ReduceTile(Node):
         return own + (self.epilogue.accesses() if self.epilogue else ())
 
 
-def _coerce(node: Node, *names: str) -> None:
+def coerce(node: Node, *names: str) -> None:
+    """Turn integer fields of a node under construction into constants."""
     for name in names:
         object.__setattr__(node, name, as_index(getattr(node, name)))

@@ -11,6 +11,7 @@ from tracea.core.dtype import DType
 from tracea.errors import InvalidSchedule
 from tracea.semantic.index import TRUE, Const, Index, Param, Predicate, as_index, product, total
 from tracea.semantic.nodes import Block, For, Let, Node, Parallel, Region, Scalar
+from tracea.semantic.nodes_async import Gather, Roles, SegmentLoop
 from tracea.semantic.schedule import Schedule
 
 __all__ = ["SCRATCH_ALIGNMENT", "Buffer", "BufferRole", "MemorySpace", "Table", "TileKernel"]
@@ -217,5 +218,11 @@ def bound_names(node: Node) -> Iterator[str]:
                 yield node.length.name
         case Let():
             yield node.var.name
+        case Roles():
+            yield from (role.index.name for role in node.roles)
+        case SegmentLoop():
+            yield from (node.tile.name, node.first.name, node.count.name)
+        case Gather():
+            yield from (point.name for point in node.points)
         case _:
             pass

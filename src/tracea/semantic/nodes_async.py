@@ -1,0 +1,366 @@
+"""Nodes of GPU kernels: asynchronous copies and their waits, roles, fragments, gathers, segments and flags.
+
+Phases: use number ``k`` of a ring of ``N`` stages takes slot ``k mod N`` with parity ``(k div N) mod 2``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracea.semantic.index import FALSE, Index, Predicate, Var, as_index
+from tracea.semantic.nodes import (
+    Access,
+    AccessMode,
+    Block,
+    EpilogueCall,
+    Intrinsic,
+    Node,
+    Region,
+    Scalar,
+    coerce,
+    reads,
+    writes,
+)
+
+__all__ = [
+    "AsyncCopy",
+    "AwaitFlag",
+    "CommitGroup",
+    "FragmentOp",
+    "Gather",
+    "LoadMatrix",
+    "MbarrierArrive",
+    "MbarrierExpect",
+    "MbarrierInit",
+    "MbarrierWait",
+    "Mma",
+    "Role",
+    "Roles",
+    "SegmentLoop",
+    "SignalFlag",
+    "StoreFragment",
+    "TmaCopy",
+    "TmaDescriptor",
+    "WaitGroup",
+    "Wgmma",
+    "WgmmaCommit",
+    "WgmmaWait",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncCopy(Node):
+    """Copy global to shared memory in the executor's open group (``cp.async``): the target is undefined until the group was waited for.
+
+    ``masked``: what lies outside of the source's buffer becomes 0, by the instruction's zero fill.
+    """
+
+    source: Region
+    target: Region
+    masked: bool = False
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the (masked) read and the write."""
+        return (Access(self.source, AccessMode.READ, masked=self.masked), Access(self.target, AccessMode.WRITE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitGroup(Node):
+    """Close the executor's open group of copies, which may be empty (``cp.async.commit_group``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitGroup(Node):
+    """Wait until all but the executor's latest ``pending`` groups are complete (``cp.async.wait_group``)."""
+
+    pending: Index
+
+    def __post_init__(self) -> None:
+        coerce(self, "pending")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MbarrierInit(Node):
+    """Set up one barrier of an array: a phase completes after ``count`` arrivals and all expected bytes."""
+
+    barrier: str
+    slot: Index
+    count: Index
+
+    def __post_init__(self) -> None:
+        coerce(self, "slot", "count")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MbarrierExpect(Node):
+    """Arrive, and expect ``nbytes`` more bytes in the current phase (``mbarrier.arrive.expect_tx``)."""
+
+    barrier: str
+    slot: Index
+    nbytes: Index
+
+    def __post_init__(self) -> None:
+        coerce(self, "slot", "nbytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MbarrierArrive(Node):
+    """Arrive: what the executor read and wrote before happened before the phase completes."""
+
+    barrier: str
+    slot: Index
+
+    def __post_init__(self) -> None:
+        coerce(self, "slot")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MbarrierWait(Node):
+    """Wait until the phase of that parity has completed; a fresh barrier counts as having completed parity 1."""
+
+    barrier: str
+    slot: Index
+    parity: Index
+
+    def __post_init__(self) -> None:
+        coerce(self, "slot", "parity")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TmaDescriptor:
+    """What the host encodes for the copy engine: a buffer, the box that one copy moves, and how shared memory is swizzled.
+
+    Units: ``box`` in elements, one per axis of the buffer; ``swizzle_bytes`` is 0, 32, 64 or 128.
+    """
+
+    buffer: str
+    box: tuple[int, ...]
+    swizzle_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TmaCopy(Node):
+    """Let the copy engine move one box to shared memory; its bytes count towards the barrier's phase when they have landed.
+
+    Outside of the buffer the box is filled with 0, and the bytes of the whole box are counted. The region of the target is the box.
+    """
+
+    descriptor: TmaDescriptor
+    origin: tuple[Index, ...]
+    target: Region
+    barrier: str
+    slot: Index
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "origin", tuple(map(as_index, self.origin)))
+        coerce(self, "slot")
+
+    @property
+    def source(self) -> Region:
+        """The box in global memory."""
+        return Region(self.descriptor.buffer, self.origin, tuple(map(as_index, self.descriptor.box)))
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the masked read of the box and the write of the target."""
+        return (Access(self.source, AccessMode.READ, masked=True), Access(self.target, AccessMode.WRITE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """A part of a specialised block: so many executors (subgroups or groups of four) run the body, ``index`` numbering them."""
+
+    name: str
+    executors: int
+    index: Var
+    body: Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roles(Node):
+    """Split the block's executors into roles that run different bodies at the same time."""
+
+    roles: tuple[Role, ...]
+
+    def children(self) -> tuple[Block, ...]:
+        """Return the bodies."""
+        return tuple(role.body for role in self.roles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadMatrix(Node):
+    """Load a matrix tile from shared memory into a fragment, in the instruction's lane map (``ldmatrix``).
+
+    ``intrinsic.meaning(tile) -> fragment`` in the shape of the target's extent.
+    """
+
+    intrinsic: Intrinsic
+    source: Region
+    target: Region
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the read of the tile and the write of the fragment."""
+        return reads(self.source) + writes(self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mma(Node):
+    """c = a·b + c on fragments, c = a·b where not ``accumulate``; done when the next node begins (``mma.sync``).
+
+    ``intrinsic.meaning(a, b, c) -> c`` on fragments; c is 0 where not accumulating.
+    """
+
+    intrinsic: Intrinsic
+    a: Region
+    b: Region
+    c: Region
+    accumulate: Predicate = FALSE
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the reads of the operands and the update of the accumulator."""
+        mode = AccessMode.WRITE if self.accumulate == FALSE else AccessMode.UPDATE
+        return (*reads(self.a, self.b), Access(self.c, mode))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wgmma(Node):
+    """As :class:`Mma`, but asynchronous: operands in shared memory are read, and c is undefined, until the group was waited for."""
+
+    intrinsic: Intrinsic
+    a: Region
+    b: Region
+    c: Region
+    accumulate: Predicate = FALSE
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the reads of the operands and the update of the accumulator."""
+        mode = AccessMode.WRITE if self.accumulate == FALSE else AccessMode.UPDATE
+        return (*reads(self.a, self.b), Access(self.c, mode))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WgmmaCommit(Node):
+    """Close the executor's open group of matrix operations (``wgmma.commit_group``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WgmmaWait(Node):
+    """Wait until all but the executor's latest ``pending`` groups of matrix operations are complete (``wgmma.wait_group``)."""
+
+    pending: Index
+
+    def __post_init__(self) -> None:
+        coerce(self, "pending")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentOp(Node):
+    """A vector operation on fragments and row state: scale, online softmax, accumulator to operand.
+
+    ``intrinsic.meaning(*inputs, *updates, *indices)`` returns the outputs and then the new updates, a tuple if more than one.
+    """
+
+    intrinsic: Intrinsic
+    inputs: tuple[Region | Scalar, ...] = ()
+    updates: tuple[Region, ...] = ()
+    outputs: tuple[Region, ...] = ()
+    indices: tuple[Index, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "indices", tuple(map(as_index, self.indices)))
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return reads, updates and writes, in that order."""
+        regions = (region for region in self.inputs if isinstance(region, Region))
+        updates = tuple(Access(region, AccessMode.UPDATE) for region in self.updates)
+        return reads(*regions) + updates + writes(*self.outputs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFragment(Node):
+    """Store a fragment as a matrix tile, through the epilogue; the target's extent is the mask.
+
+    ``intrinsic.meaning(fragment) -> tile`` has at least the target's extent; more is dropped.
+    """
+
+    intrinsic: Intrinsic
+    source: Region
+    target: Region
+    epilogue: EpilogueCall | None = None
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the read of the fragment, what the epilogue reads, and the write of the target."""
+        operands = self.epilogue.accesses() if self.epilogue else ()
+        return reads(self.source) + operands + writes(self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gather(Node):
+    """Copy one element per point of a rectangle from computed coordinates, ``fill`` where the predicate is false.
+
+    ``points`` name the coordinates within the target's extent, one per axis. Coordinates and predicate are expressions over them, in
+    ``bits`` wide integers; divisions by arguments are printed as fast divisions. ``asynchronous``: in the open group, as ``AsyncCopy``.
+    """
+
+    source: str
+    points: tuple[Var, ...]
+    coordinates: tuple[Index, ...]
+    predicate: Predicate
+    target: Region
+    fill: float = 0.0
+    bits: int = 32
+    asynchronous: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "coordinates", tuple(map(as_index, self.coordinates)))
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the write; the predicated reads are proved point by point."""
+        return writes(self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentLoop(Node):
+    """Walk one worker's contiguous share of the flat (tile, step) space, one segment of one tile at a time (stream-K).
+
+    Worker ``w`` of ``W`` owns the iterations ``w·T div W <= i < (w + 1)·T div W`` of ``T = tiles · steps``. In each segment ``tile`` is
+    the tile, ``first`` its first step and ``count`` (>= 1) the number of steps. Over all workers every (tile, step) occurs once; the
+    segment with ``first == 0`` owns the tile.
+    """
+
+    worker: Index
+    workers: Index
+    tiles: Index
+    steps: Index
+    tile: Var
+    first: Var
+    count: Var
+    body: Block
+
+    def __post_init__(self) -> None:
+        coerce(self, "worker", "workers", "tiles", "steps")
+
+    def children(self) -> tuple[Block, ...]:
+        """Return the body."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalFlag(Node):
+    """Set a flag in global memory after everything that the executor wrote (a release)."""
+
+    flag: Region
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the write of the flag."""
+        return writes(self.flag)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitFlag(Node):
+    """Wait until a flag is set; what its signaller wrote before is visible (an acquire)."""
+
+    flag: Region
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the read of the flag."""
+        return reads(self.flag)
