@@ -64,7 +64,7 @@ class Bench:
         except Exception as raised:  # any failure of a candidate is a finding about it, kept in the verdict
             error = f"{type(raised).__name__}: {raised}"
         return Observation(
-            comparison=compare_output(output.array, case.expected, case.bound, self._op.infer().dtype),
+            comparison=compare_output(output.array, case.expected, case.bound),
             unwritten=output.unwritten(poison),
             damage=output.damage(),
             input_damage=sum(

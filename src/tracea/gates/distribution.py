@@ -83,8 +83,9 @@ def _shape_products(
         return
     match distribution:
         case Distribution.EDGES:
-            kept = {0, depth - 1, *rng.integers(0, depth, 2).tolist()}
-            values[0] = rng.normal(size=a.shape) * np.isin(np.arange(depth), sorted(kept))
+            kept = np.zeros(depth)
+            kept[[0, depth - 1, *rng.integers(0, depth, 2)]] = 1.0
+            values[0] = rng.normal(size=a.shape) * kept
             values[1] = rng.normal(size=b.shape)
         case Distribution.LARGE:
             # The second half takes back what the first half summed: 200 · 200 · K/2 at the turn, moderate at the end.
@@ -95,8 +96,8 @@ def _shape_products(
             values[1][..., half : 2 * half, :] = values[1][..., :half, :] + rng.normal(size=b[..., :half, :].shape)
         case Distribution.DENORMAL:
             tiny = op.a.dtype.smallest * 2.0 ** rng.integers(1, 6)
-            values[0] = np.rint(a * 4.0) * tiny
-            values[1] = b * (0.1 * op.b.dtype.largest**0.5)
+            values[0] = np.rint(rng.normal(size=a.shape) * 4.0) * tiny
+            values[1] = rng.normal(size=b.shape) * (0.1 * op.b.dtype.largest**0.5)
         case _:
             pass
 

@@ -1,4 +1,4 @@
-"""The stability gate: right not once but every time, on inputs that alternate so that no run lives on an earlier one."""
+"""The stability gate: right not once but every time, on inputs that alternate so that no run lives off another."""
 
 from __future__ import annotations
 

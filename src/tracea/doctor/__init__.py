@@ -1,0 +1,57 @@
+"""The doctor: what this machine is, how fast it can be, and which variant runs an op there and why.
+
+``tracea.doctor()`` is the public face: importing this package binds its name on ``tracea``, so the module itself is
+what one calls.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+from tracea.doctor.ceilings import Bandwidth, Ceilings, Peak, measured_ceilings
+from tracea.doctor.diagnosis import Problem, diagnose
+from tracea.doctor.fingerprint import Fingerprint, identify
+from tracea.doctor.plan import Candidate, Decision, Plan, Rejection
+from tracea.doctor.probe import Cache, Hardware, Machine, Toolchain, host, probe_machine
+from tracea.doctor.report import Report, VariantLine, examine
+from tracea.doctor.select import History, Known, decide, plan_ops
+
+__all__ = [
+    "Bandwidth",
+    "Cache",
+    "Candidate",
+    "Ceilings",
+    "Decision",
+    "Fingerprint",
+    "Hardware",
+    "History",
+    "Known",
+    "Machine",
+    "Peak",
+    "Plan",
+    "Problem",
+    "Rejection",
+    "Report",
+    "Toolchain",
+    "VariantLine",
+    "decide",
+    "diagnose",
+    "examine",
+    "host",
+    "identify",
+    "measured_ceilings",
+    "plan_ops",
+    "probe_machine",
+]
+
+
+class _Doctor(ModuleType):
+    """The module, which examines the machine when called."""
+
+    def __call__(self, *, again: bool = False, measure: bool = True) -> Report:
+        """Look at this machine, measure its ceilings once, and report; see ``examine``."""
+        return examine(again=again, measure=measure)
+
+
+sys.modules[__name__].__class__ = _Doctor

@@ -1,0 +1,284 @@
+"""The measured ceilings: operations and bytes per second that this machine reaches at best, once per fingerprint.
+
+Each figure is the best of several short runs, since a ceiling is what can be reached and interference only takes
+away. Threads are pinned, one a core, and start together.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from tracea.core.dtype import DType
+from tracea.errors import InvalidOption
+from tracea.profiler.machine import load_average
+from tracea.profiler.roofline import Roofline
+from tracea.runtime.cache import content_key, default_store
+from tracea.runtime.compiler import Library, compile_text
+
+if TYPE_CHECKING:
+    from tracea.doctor.probe import Machine
+    from tracea.runtime.toolchain import Compiler
+    from tracea.targets import Isa
+
+__all__ = ["Bandwidth", "Ceilings", "Peak", "measured_ceilings"]
+
+_SCHEMA_VERSION: Final = 1
+# Many short runs find a gap between other programs' time slices (milliseconds) where few long ones do not.
+_PEAK_REPEATS: Final = 60
+_PEAK_SECONDS: Final = 0.002
+_CALIBRATION: Final = 50_000
+_MEMORY_REPEATS: Final = 6
+# Far beyond a core's own caches; a quarter of a large shared cache may still serve it, which the report says.
+_LEAST_BYTES: Final = 64 * 1024**2
+_MOST_BYTES: Final = 256 * 1024**2
+
+Pattern = Literal["copy", "read"]
+Task = Callable[[int], object]  # takes the thread's number
+
+
+class Peak(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Fused multiply-adds from registers, counted as two operations each. Units: 10⁹ operations a second."""
+
+    isa: str
+    dtype: str
+    threads: int
+    gflops: float
+
+
+class Bandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bytes moved per second over arrays of ``working_set_bytes`` in all; a copy counts both its reads and its writes.
+
+    Units: 10⁹ bytes a second.
+    """
+
+    pattern: Pattern
+    threads: int
+    gbytes: float
+    working_set_bytes: int
+
+
+class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What was measured, when, in how many seconds and under which load."""
+
+    schema_version: int = _SCHEMA_VERSION
+    fingerprint: str
+    peaks: tuple[Peak, ...]
+    bandwidths: tuple[Bandwidth, ...]
+    date: str
+    seconds: float
+    load: float | None
+
+    def peak(self, isa: str, dtype: DType = DType.F32, *, threads: int = 1) -> float:
+        """Return the peak of ``threads`` cores in 10⁹ operations a second; f16 and bf16 compute in f32.
+
+        Raises:
+            InvalidOption: nothing was measured for these; the message lists what was.
+        """
+        for row in self.peaks:
+            if (row.isa, row.dtype, row.threads) == (isa, dtype.compute.value, threads):
+                return row.gflops
+        raise InvalidOption(
+            field="peak",
+            got=(isa, dtype.value, threads),
+            expected=[(row.isa, row.dtype, row.threads) for row in self.peaks],
+            remedy="ask for a measured combination",
+        )
+
+    def bandwidth(self, pattern: Pattern = "copy", *, threads: int = 1) -> float:
+        """Return the memory bandwidth of ``threads`` cores in 10⁹ bytes a second.
+
+        Raises:
+            InvalidOption: nothing was measured for these; the message lists what was.
+        """
+        for row in self.bandwidths:
+            if (row.pattern, row.threads) == (pattern, threads):
+                return row.gbytes
+        raise InvalidOption(
+            field="bandwidth",
+            got=(pattern, threads),
+            expected=[(row.pattern, row.threads) for row in self.bandwidths],
+            remedy="ask for a measured combination",
+        )
+
+    def roofline(self, isa: str, dtype: DType = DType.F32, *, threads: int = 1) -> Roofline:
+        """Return the roofline of one instruction set, element type and number of threads, with copy bandwidth."""
+        return Roofline(
+            peak_gflops=self.peak(isa, dtype, threads=threads), bandwidth_gbytes=self.bandwidth(threads=threads)
+        )
+
+
+def measured_ceilings(machine: Machine, *, again: bool = False) -> Ceilings:
+    """Return this machine's ceilings: from the cache, or measured now (seconds) where there are none or ``again`` asks.
+
+    Raises:
+        ToolchainMissing: there is no compiler. CompileError: it failed.
+    """
+    from tracea.doctor.fingerprint import identify
+    from tracea.runtime.toolchain import find_compiler
+
+    compiler = find_compiler()
+    identity = identify(machine).key
+    # The cores that this process may use are no part of the identity, but "all threads" means another number with them.
+    ingredients = {
+        "kind": "ceilings",
+        "schema_version": _SCHEMA_VERSION,
+        "fingerprint": identity,
+        "cores": list(machine.cores_allowed[: machine.cores_usable]),
+        "source": _source_text(),
+    }
+    key = content_key(ingredients)
+    store = default_store()
+
+    def build(place: Path) -> None:
+        (place / "ceilings.json").write_bytes(msgspec.json.encode(_measure(machine, compiler, identity)))
+
+    if again:
+        store.remove(key)
+    return msgspec.json.decode((store.entry(key, build, ingredients) / "ceilings.json").read_bytes(), type=Ceilings)
+
+
+def _measure(machine: Machine, compiler: Compiler, identity: str) -> Ceilings:
+    start = time.perf_counter()
+    load = load_average()
+    cores = machine.cores_allowed[: machine.cores_usable]
+    teams = tuple(dict.fromkeys(((cores[0],), cores)))
+    libraries = {isa: _library(isa, compiler) for isa in machine.hardware.isas}
+    peaks = [
+        Peak(isa=isa, dtype=dtype, threads=len(team), gflops=_peak(library, dtype, team))
+        for isa, library in libraries.items()
+        for dtype in ("f32", "f64")
+        for team in teams
+    ]
+    bandwidths = _bandwidths(libraries[machine.hardware.isas[0]], machine, teams)
+    return Ceilings(
+        fingerprint=identity,
+        peaks=tuple(peaks),
+        bandwidths=bandwidths,
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=time.perf_counter() - start,
+        load=load,
+    )
+
+
+def _peak(library: Library, dtype: str, team: tuple[int, ...]) -> float:
+    flops = ctypes.CFUNCTYPE(ctypes.c_int64)(library.address(f"tracea_peak_flops_{dtype}"))()
+    run = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(library.address(f"tracea_peak_{dtype}"))
+    seconds = min(_span(_together(team[:1], lambda _: run(_CALIBRATION))) for _ in range(_PEAK_REPEATS))
+    iterations = max(_CALIBRATION, int(_CALIBRATION * _PEAK_SECONDS / seconds))
+    # The threads' rates are added: registers are no shared thing, so who starts a little late still shows its own rate.
+    rates = (
+        sum(1 / (end - start) for start, end in _together(team, lambda _: run(iterations)))
+        for _ in range(_PEAK_REPEATS)
+    )
+    return max(rates) * iterations * flops / 1e9
+
+
+def _bandwidths(library: Library, machine: Machine, teams: tuple[tuple[int, ...], ...]) -> tuple[Bandwidth, ...]:
+    pointer, size = ctypes.c_void_p, ctypes.c_int64
+    read = ctypes.CFUNCTYPE(ctypes.c_int64, pointer, size)(library.address("tracea_read"))
+    copies = [
+        ctypes.CFUNCTYPE(None, pointer, pointer, size)(library.address(name))
+        for name in ("tracea_copy", "tracea_copy_streaming")
+    ]
+    nbytes = _array_bytes(machine)
+    source, target = _Pages(nbytes), _Pages(nbytes)
+    # Written before they are timed: a page that never was is the system's one zero page, which a cache holds.
+    for pages in (source, target):
+        ctypes.memset(pages.address, 1, nbytes)
+    found: list[Bandwidth] = []
+    for team in teams:
+        part = nbytes // len(team) // 4096 * 4096
+
+        def reading(rank: int, part: int = part) -> object:
+            return read(source.address + rank * part, part)
+
+        def copying(rank: int, copy: Callable[..., object], part: int = part) -> object:
+            return copy(target.address + rank * part, source.address + rank * part, part)
+
+        moved = part * len(team)
+        seconds = _best(team, reading, _MEMORY_REPEATS)
+        found.append(_row("read", team, moved, moved, seconds))
+        seconds = min(_best(team, lambda rank, copy=copy: copying(rank, copy), _MEMORY_REPEATS) for copy in copies)
+        found.append(_row("copy", team, 2 * moved, 2 * moved, seconds))
+    source.close()
+    target.close()
+    return tuple(found)
+
+
+def _row(pattern: Pattern, team: tuple[int, ...], moved: int, working_set: int, seconds: float) -> Bandwidth:
+    return Bandwidth(pattern=pattern, threads=len(team), gbytes=moved / seconds / 1e9, working_set_bytes=working_set)
+
+
+def _array_bytes(machine: Machine) -> int:
+    """Return the size of one array: twice the last cache, within what is quick to run and an eighth of the memory."""
+    wanted = max(_LEAST_BYTES, min(_MOST_BYTES, 2 * machine.target.l3_bytes))
+    limit = machine.hardware.memory_bytes // 8 or wanted
+    return max(4096 * 512, min(wanted, limit) // 4096 * 4096)
+
+
+class _Pages:
+    """Anonymous memory, on huge pages where the system grants them: address translation is no part of the figure."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._map = mmap.mmap(-1, nbytes)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+        self._view = (ctypes.c_char * nbytes).from_buffer(self._map)
+        self.address = ctypes.addressof(self._view)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        del self._view
+        self._map.close()
+
+
+def _best(team: tuple[int, ...], task: Task, repeats: int) -> float:
+    """Return the shortest of several times, in seconds, from the first thread's start to the last one's end."""
+    return min(_span(_together(team, task)) for _ in range(repeats))
+
+
+def _span(times: list[tuple[float, float]]) -> float:
+    return max(end for _, end in times) - min(start for start, _ in times)
+
+
+def _together(team: tuple[int, ...], task: Task) -> list[tuple[float, float]]:
+    """Run ``task(rank)`` on each core of the team at once and return when each began and ended.
+
+    The task is a foreign call, which releases the interpreter's lock.
+    """
+    gate = threading.Barrier(len(team))
+    times = [(0.0, 0.0)] * len(team)
+
+    def work(rank: int, core: int) -> None:
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, {core})  # of this thread only
+        gate.wait()
+        start = time.perf_counter()
+        task(rank)
+        times[rank] = (start, time.perf_counter())
+
+    threads = [threading.Thread(target=work, args=(rank, core)) for rank, core in enumerate(team)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return times
+
+
+def _library(isa: Isa, compiler: Compiler) -> Library:
+    return compile_text(_source_text(), isa=isa, name=f"ceilings_{isa}", compiler=compiler)
+
+
+def _source_text() -> str:
+    return (files("tracea.doctor") / "ceilings.cpp").read_text(encoding="utf-8")

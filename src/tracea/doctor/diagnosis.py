@@ -1,0 +1,136 @@
+"""Diagnosis: what on this machine costs speed or keeps Tracea from working, each with what to do about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tracea.doctor.ceilings import Ceilings
+    from tracea.doctor.probe import Machine
+
+__all__ = ["Problem", "diagnose"]
+
+# A measurement that shares the cores with this many runnable threads a core is not the machine's.
+_BUSY: Final = 0.5
+# Two threads that add less than this to one had no second core to themselves, or share one core's arithmetic.
+_SCALING: Final = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something that is wrong or costs speed, and its remedy."""
+
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.what}. Remedy: {self.remedy}"
+
+
+def diagnose(machine: Machine, ceilings: Ceilings | None, failure: str = "") -> tuple[Problem, ...]:
+    """Return the problems of a machine; ``failure`` is why the ceilings could not be measured."""
+    found = [*_toolchain(machine), *_processor(machine), *_cores(machine), *_memory(machine)]
+    if failure:
+        found.append(Problem(what=f"The ceilings could not be measured: {failure}", remedy="mend the compiler first"))
+    if ceilings is not None:
+        found += _measured(machine, ceilings)
+    return tuple(found)
+
+
+def _toolchain(machine: Machine) -> list[Problem]:
+    found: list[Problem] = []
+    if machine.toolchain.compiler is None:
+        found.append(
+            Problem(
+                what="No C++ compiler was found: no kernel can be built",
+                remedy="install g++ or clang++, or the ziglang wheel: pip install 'tracea[compiler]'",
+            )
+        )
+    if machine.toolchain.torch is None:
+        found.append(
+            Problem(
+                what="PyTorch is not installed: models cannot be captured and its libraries do not compete",
+                remedy="pip install 'tracea[torch]'; operations on NumPy arrays work without it",
+            )
+        )
+    return found
+
+
+def _processor(machine: Machine) -> list[Problem]:
+    found = [
+        Problem(
+            what=f"A {machine.hardware.microarchitecture} has {isa}, but this machine does not show it",
+            remedy="enable it in the BIOS, or ask the hypervisor for the host's CPU model",
+        )
+        for isa in machine.hardware.masked
+    ]
+    if machine.hardware.isas == ("plain",):
+        found.append(
+            Problem(
+                what="No vector instruction set that kernels are written for: plain C++ runs, several times slower",
+                remedy="use a machine with AVX2, AVX-512 or NEON",
+            )
+        )
+    if machine.hardware.governor == "powersave":
+        found.append(
+            Problem(
+                what="The frequency governor is powersave: times depend on what ran before",
+                remedy="cpupower frequency-set -g performance",
+            )
+        )
+    return found
+
+
+def _cores(machine: Machine) -> list[Problem]:
+    present, allowed = machine.hardware.cores_present, len(machine.cores_allowed)
+    found: list[Problem] = []
+    if allowed < present:
+        found.append(
+            Problem(
+                what=f"This process may run on {allowed} of {present} cores",
+                remedy="start it without taskset, or in a larger cpuset",
+            )
+        )
+    if machine.quota is not None and machine.quota < allowed:
+        found.append(
+            Problem(
+                what=f"The control group grants the time of {machine.quota:g} cores, {allowed} are visible: "
+                "more threads than that are stopped at every period",
+                remedy="raise the quota (cpu.max), or keep to the threads that Tracea chooses",
+            )
+        )
+    return found
+
+
+def _memory(machine: Machine) -> list[Problem]:
+    if machine.hardware.huge_pages == "never":
+        return [
+            Problem(
+                what="Transparent huge pages are off: large arrays cost a page walk every 4 KiB",
+                remedy="echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+            )
+        ]
+    return []
+
+
+def _measured(machine: Machine, ceilings: Ceilings) -> list[Problem]:
+    threads = machine.cores_usable
+    found: list[Problem] = []
+    if ceilings.load is not None and ceilings.load > _BUSY * threads:
+        found.append(
+            Problem(
+                what=f"The ceilings were measured at a load of {ceilings.load:.1f} on {threads} cores: maybe too low",
+                remedy="measure again on an idle machine: tracea doctor --again",
+            )
+        )
+    isa = machine.hardware.isas[0]
+    share = ceilings.peak(isa, threads=threads) / (threads * ceilings.peak(isa))
+    if share < _SCALING:
+        found.append(
+            Problem(
+                what=f"{threads} threads reach {share:.0%} of {threads} times one thread: cores are shared or busy",
+                remedy="measure again on an idle machine, or use one thread per physical core",
+            )
+        )
+    return found

@@ -1,0 +1,148 @@
+"""Plan: for each op the variant that was chosen, and for each that was not, the requirement that it did not meet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from tracea.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tracea.semantic.schedule import Schedule
+
+__all__ = ["Candidate", "Decision", "Plan", "Rejection"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A variant that cannot be used: the requirement, what it needs, what was found, and what would change that."""
+
+    variant: str
+    requirement: str
+    needed: str
+    found: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.variant}: {self.requirement}: needs {self.needed}, found {self.found} ({self.remedy})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A variant that can be used, with its score and, where it was measured, its time. Units: ``latency_us`` is µs."""
+
+    variant: str
+    score: float
+    latency_us: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.variant}: " + (
+            f"score {self.score:g}" if self.latency_us is None else f"{self.latency_us:.4g} µs measured"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What runs one op: variant and schedule (None: a library has its own), and all that lost, best first."""
+
+    op: str
+    variant: str
+    schedule: Schedule | None
+    reason: str
+    candidates: tuple[Candidate, ...]
+    rejections: tuple[Rejection, ...]
+
+    @property
+    def chosen(self) -> Candidate:
+        """The candidate that won."""
+        return next(candidate for candidate in self.candidates if candidate.variant == self.variant)
+
+    @property
+    def flip(self) -> str:
+        """What would have chosen another variant."""
+        others = [candidate for candidate in self.candidates if candidate.variant != self.variant]
+        if not others:
+            if not self.rejections:
+                return "nothing: there is no other variant"
+            return f"meeting '{self.rejections[0].requirement}' for {self.rejections[0].variant}"
+        best, won = others[0], self.chosen
+        if best.latency_us is not None and won.latency_us is not None:
+            return f"{best.variant} {best.latency_us / won.latency_us - 1:.1%} faster than measured"
+        return f"a measurement of {best.variant} below one of {won.variant}"
+
+    def explain(self) -> str:
+        """Return the decision as text: what was chosen and why, what lost and why, and what would flip it."""
+        lines = [f"{self.op}: {self.variant} ({self.reason})"]
+        if self.schedule is not None:
+            lines.append(f"  schedule: {self.schedule.key}")
+        lines += [f"  then {candidate}" for candidate in self.candidates if candidate.variant != self.variant]
+        lines += [f"  rejected {rejection}" for rejection in self.rejections]
+        lines.append(f"  would flip it: {self.flip}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the decision as plain JSON values."""
+        return {
+            "op": self.op,
+            "variant": self.variant,
+            "schedule": None if self.schedule is None else dict(self.schedule),
+            "reason": self.reason,
+            "candidates": [
+                {"variant": c.variant, "score": c.score, "latency_us": c.latency_us} for c in self.candidates
+            ],
+            "rejections": [
+                {
+                    "variant": r.variant,
+                    "requirement": r.requirement,
+                    "needed": r.needed,
+                    "found": r.found,
+                    "remedy": r.remedy,
+                }
+                for r in self.rejections
+            ],
+            "flip": self.flip,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The decisions of a graph by node, on one target."""
+
+    target: str
+    decisions: Mapping[str, Decision]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "decisions", MappingProxyType(dict(self.decisions)))
+
+    def __getitem__(self, node: str) -> Decision:
+        """Return the decision of a node.
+
+        Raises:
+            InvalidOption: nothing was decided for it; the message lists the nodes that there are.
+        """
+        if node not in self.decisions:
+            raise InvalidOption(
+                field="node", got=node, expected=tuple(self.decisions), remedy="ask for a node that computes"
+            )
+        return self.decisions[node]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.decisions)
+
+    def __len__(self) -> int:
+        return len(self.decisions)
+
+    def explain(self) -> str:
+        """Return all decisions as text."""
+        parts = [f"[{node}] {decision.explain()}" for node, decision in self.decisions.items()]
+        return "\n".join([f"plan on {self.target}, {len(self)} ops", *parts])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain JSON values."""
+        return {
+            "target": self.target,
+            "decisions": {node: decision.to_dict() for node, decision in self.decisions.items()},
+        }

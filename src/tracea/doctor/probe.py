@@ -1,0 +1,235 @@
+"""The probe: what this machine is and lets a program use. Nothing here is timed, and PyTorch is not imported."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from tracea import targets
+from tracea.doctor.installed import TorchInstall, torch_install
+from tracea.errors import CompileError, RunError
+from tracea.profiler import machine
+from tracea.runtime.compiler import compile_text
+from tracea.runtime.toolchain import Compiler, compilers
+from tracea.targets import ISAS, Isa, Target
+
+__all__ = ["Cache", "Hardware", "Machine", "Toolchain", "host", "probe_machine"]
+
+# What the emitted code of each instruction set uses, as /proc/cpuinfo spells it; most capable first.
+_NEEDED: Final[dict[Isa, frozenset[str]]] = {
+    "avx512": frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma", "f16c"}),
+    "avx2": frozenset({"avx2", "fma", "f16c"}),
+    "neon": frozenset({"asimd"}),
+    "plain": frozenset(),
+}
+# Flags that name arithmetic a kernel may use; the others say how the system is protected and change with its updates.
+_ARITHMETIC: Final = ("amx", "asimd", "avx", "bf16", "f16c", "fma", "i8mm", "sse", "sve")
+_ARM: Final = ("aarch64", "arm64")
+_SYSFS: Final = "sys/devices/system/cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """One cache as the first allowed core sees it; ``shared_by`` counts the cores that use it."""
+
+    level: int
+    kind: str
+    nbytes: int
+    ways: int
+    line_bytes: int
+    shared_by: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """Processor, caches and memory; ``isas`` are the usable ones, ``masked`` those that only the name promises."""
+
+    processor: machine.Processor
+    microarchitecture: str
+    isas: tuple[Isa, ...]
+    masked: tuple[str, ...]
+    caches: tuple[Cache, ...]
+    cores_present: int
+    memory_bytes: int
+    huge_pages: str
+    governor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolchain:
+    """What compiles and what runs beside us."""
+
+    compilers: tuple[Compiler, ...]
+    python: str
+    libc: str
+    torch: TorchInstall | None
+
+    @property
+    def compiler(self) -> Compiler | None:
+        """The compiler that is used, or None."""
+        return self.compilers[0] if self.compilers else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Everything the probe found, with what this process may use of it."""
+
+    hardware: Hardware
+    toolchain: Toolchain
+    cores_allowed: tuple[int, ...]
+    cores_usable: int
+    quota: float | None
+
+    @property
+    def target(self) -> Target:
+        """The best usable instruction set's target with this machine's numbers in place of the catalogue's."""
+        base = targets.load(self.hardware.isas[0])
+        l1d, l2, l3 = (self._cache(level) for level in (1, 2, 3))
+        return replace(
+            base,
+            name="host",
+            microarchitecture=self.hardware.microarchitecture,
+            cores=self.cores_usable,
+            l1d_bytes=l1d.nbytes if l1d else base.l1d_bytes,
+            l1d_ways=l1d.ways if l1d else base.l1d_ways,
+            l2_bytes=l2.nbytes if l2 else base.l2_bytes,
+            l3_bytes=l3.nbytes if l3 else base.l3_bytes,
+            cache_line_bytes=l1d.line_bytes if l1d else base.cache_line_bytes,
+            page_bytes=os.sysconf("SC_PAGE_SIZE"),
+            features=frozenset(flag for flag in self.hardware.processor.flags if flag.startswith(_ARITHMETIC)),
+        )
+
+    def _cache(self, level: int) -> Cache | None:
+        return next((c for c in self.hardware.caches if c.level == level and c.kind != "Instruction"), None)
+
+
+def probe_machine(root: Path = Path("/")) -> Machine:
+    """Look at the machine; ``root`` is the folder that ``/proc`` and ``/sys`` are under."""
+    found = compilers()
+    return Machine(
+        hardware=_hardware(root, found[0] if found else None),
+        toolchain=Toolchain(
+            compilers=found,
+            python=platform.python_version(),
+            libc=" ".join(part for part in platform.libc_ver() if part) or "unknown",
+            torch=torch_install(),
+        ),
+        cores_allowed=machine.cores_allowed(),
+        cores_usable=machine.cores_usable(root),
+        quota=machine.cpu_quota(root),
+    )
+
+
+@cache
+def _host() -> Machine:
+    return probe_machine()
+
+
+def host() -> Target:
+    """Return this machine as a target; looked at once in a process."""
+    return _host().target
+
+
+def _hardware(root: Path, compiler: Compiler | None) -> Hardware:
+    processor = machine.processor(root)
+    name, promised = _archspec(root)
+    usable = tuple(isa for isa in ISAS if _usable(isa, processor, compiler, here=root == Path("/")))
+    return Hardware(
+        processor=processor,
+        microarchitecture=name,
+        isas=usable,
+        masked=tuple(isa for isa in ISAS if isa not in usable and _NEEDED[isa] <= promised),
+        caches=_caches(root),
+        cores_present=os.cpu_count() or 1,
+        memory_bytes=_memory_bytes(root),
+        huge_pages=_selected(_text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
+        governor=_text(root / _SYSFS / "cpu0/cpufreq/scaling_governor").strip() or None,
+    )
+
+
+def _usable(isa: Isa, processor: machine.Processor, compiler: Compiler | None, *, here: bool) -> bool:
+    """Whether kernels of ``isa`` run: the system shows its features and, with a compiler at hand, CPUID agrees."""
+    # Advanced SIMD is mandatory in AArch64, whatever the system lists.
+    shown = processor.architecture in _ARM if isa == "neon" else _NEEDED[isa] <= processor.flags
+    if not shown or compiler is None or not here:
+        return shown
+    return _cpuid_agrees(isa, compiler)
+
+
+def _cpuid_agrees(isa: Isa, compiler: Compiler) -> bool:
+    text = (files("tracea.doctor") / "features.cpp").read_text(encoding="utf-8")
+    try:
+        library = compile_text(text, isa="plain", name="features", compiler=compiler)
+    except (CompileError, RunError):
+        return True  # a compiler that fails is a problem of its own (see diagnosis); what the system shows stands
+    usable = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)(library.address("tracea_isa_usable"))
+    return bool(usable(ISAS.index(isa)))
+
+
+def _archspec(root: Path) -> tuple[str, frozenset[str]]:
+    """Return archspec's name of the microarchitecture and the features that this name promises."""
+    if root != Path("/"):
+        return "unknown", frozenset()
+    import archspec.cpu
+
+    found = archspec.cpu.host()
+    return str(found.name), frozenset(str(feature) for feature in found.features)
+
+
+def _caches(root: Path) -> tuple[Cache, ...]:
+    first = min(machine.cores_allowed()) if root == Path("/") else 0
+    found: list[Cache] = []
+    for folder in sorted((root / _SYSFS / f"cpu{first}" / "cache").glob("index*")):
+        size = _text(folder / "size").strip()
+        level, ways, line = (
+            _text(folder / name).strip() for name in ("level", "ways_of_associativity", "coherency_line_size")
+        )
+        if not (size and level.isdigit() and line.isdigit()):
+            continue
+        scale = {"K": 1024, "M": 1024**2, "G": 1024**3}.get(size[-1].upper(), 1)
+        found.append(
+            Cache(
+                level=int(level),
+                kind=_text(folder / "type").strip(),
+                nbytes=int(size.rstrip("KMGkmg")) * scale,
+                ways=max(1, int(ways or 0)),  # 0: fully associative or not said
+                line_bytes=int(line),
+                shared_by=_count(_text(folder / "shared_cpu_list")),
+            )
+        )
+    return tuple(found)
+
+
+def _count(cores: str) -> int:
+    """Return how many cores a list such as ``0-3,8`` names."""
+    total = 0
+    for part in cores.strip().split(","):
+        low, _, high = part.partition("-")
+        if low.isdigit():
+            total += int(high or low) - int(low) + 1
+    return max(1, total)
+
+
+def _memory_bytes(root: Path) -> int:
+    for line in _text(root / "proc/meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _selected(choices: str) -> str:
+    """Return the bracketed word of ``always [madvise] never``."""
+    return choices.partition("[")[2].partition("]")[0] or "unavailable"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

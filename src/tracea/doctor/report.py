@@ -1,0 +1,138 @@
+"""Report: what ``tracea doctor`` prints - the machine, its measured ceilings, the variants, and the problems last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tracea.doctor.ceilings import Ceilings, measured_ceilings
+from tracea.doctor.diagnosis import Problem, diagnose
+from tracea.doctor.fingerprint import Fingerprint, identify
+from tracea.doctor.probe import Machine, Toolchain, probe_machine
+from tracea.errors import CompileError, RunError, ToolchainMissing
+
+if TYPE_CHECKING:
+    from tracea.targets import Target
+
+__all__ = ["Report", "VariantLine", "examine"]
+
+_SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantLine:
+    """One entry of the registry: what it computes, where, and what it asks for."""
+
+    id: str
+    op: str
+    backend: str
+    library: bool
+    requirements: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything the doctor found; prints as text."""
+
+    machine: Machine
+    target: Target
+    fingerprint: Fingerprint
+    ceilings: Ceilings | None
+    variants: tuple[VariantLine, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """The compilers, the C library and PyTorch."""
+        return self.machine.toolchain
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain JSON values."""
+        hardware = self.machine.hardware
+        return {
+            "schema_version": _SCHEMA_VERSION,
+            "fingerprint": {"hardware": self.fingerprint.hardware, "toolchain": self.fingerprint.toolchain},
+            "processor": {
+                "model": hardware.processor.model,
+                "vendor": hardware.processor.vendor,
+                "architecture": hardware.processor.architecture,
+                "microarchitecture": hardware.microarchitecture,
+                "virtual": hardware.processor.virtual,
+                "isas": list(hardware.isas),
+                "cores_present": hardware.cores_present,
+                "cores_allowed": list(self.machine.cores_allowed),
+                "cores_usable": self.machine.cores_usable,
+                "quota": self.machine.quota,
+                "governor": hardware.governor,
+            },
+            "memory": {"bytes": hardware.memory_bytes, "huge_pages": hardware.huge_pages},
+            "caches": msgspec.to_builtins(hardware.caches),
+            "target": {**msgspec.to_builtins(self.target), "features": sorted(self.target.features)},
+            "toolchain": {
+                "compilers": [
+                    {"family": c.family.value, "command": list(c.command), "version": c.version, "identity": c.identity}
+                    for c in self.toolchain.compilers
+                ],
+                "python": self.toolchain.python,
+                "libc": self.toolchain.libc,
+                "torch": None
+                if self.toolchain.torch is None
+                else {
+                    "version": self.toolchain.torch.version,
+                    "blas": self.toolchain.torch.blas,
+                    "path": str(self.toolchain.torch.path),
+                },
+            },
+            "ceilings": msgspec.to_builtins(self.ceilings),
+            "variants": msgspec.to_builtins(self.variants),
+            "problems": msgspec.to_builtins(self.problems),
+        }
+
+    def to_json(self) -> str:
+        """Return the report as JSON text."""
+        return msgspec.json.encode(self.to_dict()).decode()
+
+    def __str__(self) -> str:
+        from tracea.doctor.text import render
+
+        return render(self)
+
+
+def examine(*, again: bool = False, measure: bool = True) -> Report:
+    """Look at this machine, measure its ceilings once (seconds; ``again`` repeats it), and report.
+
+    ``measure=False`` leaves the ceilings out where looking is enough.
+    """
+    machine = probe_machine()
+    found: Ceilings | None = None
+    failure = ""
+    if measure and machine.toolchain.compiler is not None:
+        try:
+            found = measured_ceilings(machine, again=again)
+        except (CompileError, RunError, ToolchainMissing) as error:
+            failure = error.statement()
+    return Report(
+        machine=machine,
+        target=machine.target,
+        fingerprint=identify(machine),
+        ceilings=found,
+        variants=_variants(),
+        problems=diagnose(machine, found, failure),
+    )
+
+
+def _variants() -> tuple[VariantLine, ...]:
+    from tracea.kernels.registry import VARIANTS
+
+    return tuple(
+        VariantLine(
+            id=variant.id,
+            op=variant.op_type.__name__,
+            backend=variant.backend,
+            library=variant.is_library,
+            requirements=tuple(requirement.name for requirement in variant.requirements),
+        )
+        for variant in VARIANTS
+    )

@@ -1,0 +1,165 @@
+"""Selection: requirements cut the variants down, measurements or a deterministic score put the rest in order.
+
+The same op, target, variants and history give the same decision in every process: nothing here depends on time,
+hashing or the order in which modules were imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracea.doctor.plan import Candidate, Decision, Plan, Rejection
+from tracea.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tracea.core.op import Op
+    from tracea.kernels.variant import Variant
+    from tracea.semantic.schedule import Schedule
+    from tracea.targets import Target
+
+__all__ = ["History", "Known", "decide", "plan_ops"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is known of a variant for one op on this machine: its best schedule and the time of that, in µs."""
+
+    schedule: Schedule | None
+    latency_us: float
+
+
+# By op key, then by variant id.
+History = Mapping[str, Mapping[str, Known]]
+
+
+def decide(
+    op: Op,
+    target: Target,
+    *,
+    variants: Iterable[Variant] | None = None,
+    known: Mapping[str, Known] | None = None,
+    exclude: Iterable[str] = (),
+) -> Decision:
+    """Choose a variant for ``op``: the fastest of those that were measured, else the one with the highest score.
+
+    ``variants`` are the registry's unless given; ``exclude`` names variants that may not be used, such as one that
+    failed a gate.
+
+    Raises:
+        InvalidOption: no variant fits; the message says the requirement that each did not meet.
+    """
+    measured = known or {}
+    refused = frozenset(exclude)
+    fitting: list[tuple[Variant, Candidate]] = []
+    rejections: list[Rejection] = []
+    considered = [variant for variant in _registered(variants) if isinstance(op, variant.op_type)]
+    for variant in sorted(considered, key=lambda variant: variant.id):
+        found = _rejections(variant, op, target, refused)
+        if found:
+            rejections += found
+            continue
+        past = measured.get(variant.id)
+        latency_us = past.latency_us if past else None
+        fitting.append((variant, Candidate(variant=variant.id, score=variant.score(op, target), latency_us=latency_us)))
+    if not fitting:
+        raise InvalidOption(
+            field=f"variants of {op.key} on {target.name}",
+            got=f"0 of {len(considered)} fit",
+            expected=[str(rejection) for rejection in rejections] or f"a variant for {op.name}",
+            remedy=rejections[0].remedy if rejections else "use an op that has a variant on this target",
+        )
+    fitting.sort(key=lambda pair: _rank(pair[1]))
+    variant, winner = fitting[0]
+    past = measured.get(variant.id)
+    return Decision(
+        op=op.key,
+        variant=variant.id,
+        schedule=past.schedule if past else _default_schedule(variant, op, target),
+        reason=_reason(winner, len(fitting)),
+        candidates=tuple(candidate for _, candidate in fitting),
+        rejections=tuple(rejections),
+    )
+
+
+def plan_ops(
+    ops: Mapping[str, Op],
+    target: Target,
+    *,
+    variants: Iterable[Variant] | None = None,
+    history: History | None = None,
+) -> Plan:
+    """Decide each op of ``ops`` (by node) and return the plan."""
+    registered = _registered(variants)
+    past = history or {}
+    return Plan(
+        target=target.name,
+        decisions={node: decide(op, target, variants=registered, known=past.get(op.key)) for node, op in ops.items()},
+    )
+
+
+def _registered(variants: Iterable[Variant] | None) -> tuple[Variant, ...]:
+    if variants is None:
+        from tracea.kernels.registry import VARIANTS
+
+        return VARIANTS
+    return tuple(variants)
+
+
+def _rejections(variant: Variant, op: Op, target: Target, refused: frozenset[str]) -> list[Rejection]:
+    if variant.id in refused:
+        return [
+            Rejection(
+                variant=variant.id,
+                requirement="not excluded",
+                needed="a variant that the caller allows",
+                found="excluded",
+                remedy="allow it again",
+            )
+        ]
+    if variant.backend != target.backend:
+        return [
+            Rejection(
+                variant=variant.id,
+                requirement="backend",
+                needed=variant.backend,
+                found=target.backend,
+                remedy=f"choose a target of {variant.backend}",
+            )
+        ]
+    return [
+        Rejection(
+            variant=variant.id,
+            requirement=requirement.name,
+            needed=unmet.needed,
+            found=unmet.found,
+            remedy=unmet.remedy,
+        )
+        for requirement, unmet in variant.unmet(op, target)
+    ]
+
+
+def _rank(candidate: Candidate) -> tuple[bool, float, float, str]:
+    """Measured before unmeasured, by time; the others by score; equals by name, so that no order is left to chance."""
+    unmeasured = candidate.latency_us is None
+    return (
+        unmeasured,
+        0.0 if candidate.latency_us is None else candidate.latency_us,
+        -candidate.score,
+        candidate.variant,
+    )
+
+
+def _default_schedule(variant: Variant, op: Op, target: Target) -> Schedule | None:
+    return None if variant.default_schedule is None else variant.default_schedule(op, target)
+
+
+def _reason(winner: Candidate, fitting: int) -> str:
+    if winner.latency_us is not None:
+        return f"the fastest measured: {winner.latency_us:.4g} µs"
+    if fitting == 1:
+        return "the only one that fits"
+    return f"not measured: the highest score, {winner.score:g}, of {fitting}"

@@ -1,0 +1,105 @@
+"""The report as text that a newcomer can read: one fact a line, units on every number, problems last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracea.doctor.ceilings import Ceilings
+    from tracea.doctor.report import Report
+
+__all__ = ["render"]
+
+
+def render(report: Report) -> str:
+    """Return the report's lines."""
+    lines = [
+        *_machine(report),
+        *_toolchain(report),
+        *_ceilings(report.ceilings),
+        *_variants(report),
+        *_problems(report),
+    ]
+    return "\n".join(lines)
+
+
+def _machine(report: Report) -> Iterator[str]:
+    machine, hardware = report.machine, report.machine.hardware
+    place = ", in a virtual machine" if hardware.processor.virtual else ""
+    kind = f"{hardware.microarchitecture}, {hardware.processor.architecture}{place}"
+    yield f"Processor     {hardware.processor.model} ({kind})"
+    yield f"Kernels for   {', '.join(hardware.isas)} (the first is used)"
+    quota = "" if machine.quota is None else f", time of {machine.quota:g} cores granted"
+    yield (
+        f"Cores         {machine.cores_usable} usable: {len(machine.cores_allowed)} of {hardware.cores_present} "
+        f"allowed to this process{quota}"
+    )
+    caches = [
+        f"L{cache.level}{'d' if cache.kind == 'Data' else ''} {_size(cache.nbytes)}"
+        + (f" shared by {cache.shared_by}" if cache.shared_by > 1 else "")
+        for cache in hardware.caches
+        if cache.kind != "Instruction"
+    ]
+    yield f"Caches        {', '.join(caches) or 'not shown by the system'}"
+    yield f"Memory        {_size(hardware.memory_bytes)}, huge pages: {hardware.huge_pages}"
+
+
+def _toolchain(report: Report) -> Iterator[str]:
+    toolchain = report.toolchain
+    names = [f"{compiler.version} ({' '.join(compiler.command)})" for compiler in toolchain.compilers]
+    yield f"Compilers     {'; '.join(names) or 'none'}"
+    torch = toolchain.torch
+    yield f"PyTorch       {f'{torch.version}, matrix products by {torch.blas}' if torch else 'not installed'}"
+    yield f"Python        {toolchain.python}, C library {toolchain.libc}"
+    yield f"Fingerprint   hardware {report.fingerprint.hardware}, toolchain {report.fingerprint.toolchain}"
+
+
+def _ceilings(ceilings: Ceilings | None) -> Iterator[str]:
+    if ceilings is None:
+        yield "Ceilings      not measured"
+        return
+    yield f"Ceilings      measured {ceilings.date} in {ceilings.seconds:.1f} s"
+    groups: dict[tuple[str, str], list[str]] = {}
+    for row in ceilings.peaks:
+        groups.setdefault((row.isa, row.dtype), []).append(f"{row.gflops:.0f} GFLOP/s ({_threads(row.threads)})")
+    for (isa, dtype), figures in groups.items():
+        yield f"  multiply-add  {isa} {dtype}: {', '.join(figures)}"
+    moved: dict[str, list[str]] = {}
+    for row in ceilings.bandwidths:
+        moved.setdefault(row.pattern, []).append(f"{row.gbytes:.1f} GB/s ({_threads(row.threads)})")
+    sizes = {row.pattern: row.working_set_bytes for row in ceilings.bandwidths}
+    for pattern, figures in moved.items():
+        yield f"  memory {pattern:<6} {', '.join(figures)} over {_size(sizes[pattern])}"
+
+
+def _variants(report: Report) -> Iterator[str]:
+    count = Counter(line.op for line in report.variants)
+    by_op = ", ".join(f"{number} for {op}" for op, number in sorted(count.items()))
+    yield f"Variants      {len(report.variants)}: {by_op or 'none'}"
+    for line in report.variants:
+        needs = f", needs {', '.join(line.requirements)}" if line.requirements else ""
+        yield f"  {line.id} ({line.op}, {'library' if line.library else 'generated'}{needs})"
+
+
+def _problems(report: Report) -> Iterator[str]:
+    if not report.problems:
+        yield "Problems      none found"
+        return
+    yield f"Problems      {len(report.problems)}"
+    for number, problem in enumerate(report.problems, start=1):
+        yield f"  {number}. {problem.what}"
+        yield f"     remedy: {problem.remedy}"
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
+
+
+def _size(nbytes: int) -> str:
+    for unit, scale in (("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024)):
+        if nbytes >= scale:
+            return f"{nbytes / scale:.4g} {unit}"
+    return f"{nbytes} bytes"
