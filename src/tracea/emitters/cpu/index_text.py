@@ -72,7 +72,7 @@ def _spell(index: Index) -> tuple[str, int]:
             return name, 3
         case Min(left=left, right=right) | Max(left=left, right=right):
             return f"{_CALLS[type(index)]}({index_text(left)}, {index_text(right)})", 3
-        case Add(left=left, right=Mul(left=Const(value=-1), right=subtracted)):
+        case Add(left=left, right=Mul() as product) if (subtracted := _negated(product)) is not None:
             return f"{_at_least(left, 1)} - {_at_least(subtracted, 2)}", 1
         case Add(left=left, right=Const(value=value)) if value < 0:
             return f"{_at_least(left, 1)} - {-value}", 1
@@ -85,6 +85,15 @@ def _spell(index: Index) -> tuple[str, int]:
             return f"{table}[{index_text(position)}]", 3
         case _:
             raise EmitError(node=index, detail="no spelling for this index expression")
+
+
+def _negated(product: Mul) -> Index | None:
+    # a * (-n) subtracts a * n.
+    match product:
+        case Mul(left=Const(value=value), right=other) | Mul(left=other, right=Const(value=value)) if value < 0:
+            return other * -value
+        case _:
+            return None
 
 
 def _at_least(index: Index, strength: int) -> str:

@@ -1,0 +1,177 @@
+"""What all GEMM builders share: buffers of the operands in the result's coordinates, sums, epilogue, the register tile."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracea.core.dtype import DType
+from tracea.core.ops.gemm import GemmOp
+from tracea.kernels.operands import params_of, tensor_buffer
+from tracea.semantic.index import TRUE, Const, Index, Param, Predicate, Var
+from tracea.semantic.intrinsics import packed_depth_first_product, plain_product
+from tracea.semantic.nodes import Barrier, Block, EpilogueCall, For, Intrinsic, Level, Node, Parallel, Region
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
+from tracea.targets.target import Target
+
+__all__ = ["GemmOperands", "gemm_tile", "kernel_name"]
+
+M, N = Param("m"), Param("n")
+K = Param("k", minimum=1)  # an empty sum is a kernel of its own: gemm.empty
+
+
+@dataclass(frozen=True, slots=True)
+class GemmOperands:
+    """The global buffers of a GEMM; ``at(buffer, …)`` names a rectangle of one at the current batch index."""
+
+    op: GemmOp
+    a: Buffer
+    b: Buffer
+    c: Buffer
+    extras: tuple[Buffer, ...]
+    batch: tuple[Var, ...]
+
+    @classmethod
+    def of(cls, op: GemmOp, *, b: Buffer | None = None) -> GemmOperands:
+        """Return the buffers of an op; ``b`` replaces the second operand, for weights in a layout of the kernel's own."""
+        axes = tuple(Param(f"batch{axis}") for axis in range(len(op.batch)))
+        a_shape, a_dims = (*axes, M, K), (*op.batch, op.m, op.k)
+        b_shape, b_dims = (*axes, K, N), (*op.batch, op.k, op.n)
+        c_shape, c_dims = (*axes, M, N), (*op.batch, op.m, op.n)
+        return cls(
+            op=op,
+            a=tensor_buffer("a", op.a, a_shape, a_dims, BufferRole.INPUT),
+            b=b or tensor_buffer("b", op.b, b_shape, b_dims, BufferRole.INPUT),
+            c=tensor_buffer("c", op.infer(), c_shape, c_dims, BufferRole.OUTPUT),
+            extras=tuple(
+                tensor_buffer(f"x{position}", type_, c_shape, c_dims, BufferRole.INPUT)
+                for position, type_ in enumerate(op.epilogue.operands, start=1)
+            ),
+            batch=tuple(Var(f"i_batch{axis}") for axis in range(len(op.batch))),
+        )
+
+    @property
+    def accumulator(self) -> DType:
+        """The element type of the sums."""
+        return self.op.accumulator
+
+    @property
+    def sums_in_place(self) -> bool:
+        """Whether C itself can hold the sums between K blocks: the accumulator's type, columns next to each other."""
+        return self.c.dtype is self.accumulator and self.c.element_strides[-1] == Const(1)
+
+    def at(
+        self, buffer: Buffer, row: Index | int, column: Index | int, rows: Index | int, columns: Index | int
+    ) -> Region:
+        """Return a rectangle of the last two axes at the current batch index; all of an axis of extent 1."""
+        offset = (*self.batch, row, column)
+        extent = (*(1 for _ in self.batch), rows, columns)
+        single = [size == Const(1) for size in buffer.shape]
+        return buffer.region(
+            tuple(0 if one else start for one, start in zip(single, offset, strict=True)),
+            tuple(1 if one else size for one, size in zip(single, extent, strict=True)),
+        )
+
+    def epilogue(self, row: Index, column: Index, rows: Index, columns: Index) -> EpilogueCall | None:
+        """Return the call that turns a tile of sums into C, or None where the sums are C."""
+        if self.sums_in_place and self.op.epilogue.is_identity:
+            return None
+        return EpilogueCall(
+            expr=self.op.epilogue.expr,
+            operands=tuple(self.at(buffer, row, column, rows, columns) for buffer in self.extras),
+            target=None if self.sums_in_place else self.at(self.c, row, column, rows, columns),
+        )
+
+    def over_batch(self, body: Sequence[Node], *, between: Sequence[Node] = ()) -> tuple[Node, ...]:
+        """Return ``body`` repeated for every batch index, one after the other, with ``between`` after each."""
+        nodes = tuple(body)
+        for var, size in reversed(tuple(zip(self.batch, self.c.shape, strict=False))):
+            nodes = (For(var=var, extent=size, body=Block(nodes=(*nodes, *between))),)
+        return nodes
+
+    def tasks(self, *, var: Var, extent: Index, step: int, length: Var, body: Sequence[Node]) -> tuple[Node, ...]:
+        """Return ``body`` for every batch index and block of ``extent`` as tasks that are shared by the team.
+
+        The innermost batch axis makes the tasks where there is one: its indices are independent and need no tail.
+        """
+        if not self.batch:
+            return (
+                Parallel(
+                    level=Level.TASK, var=var, extent=extent, step=step, length=length, body=Block(nodes=tuple(body))
+                ),
+            )
+        blocks = For(var=var, extent=extent, step=step, length=length, body=Block(nodes=tuple(body)))
+        nodes: tuple[Node, ...] = (
+            Parallel(
+                level=Level.TASK,
+                var=self.batch[-1],
+                extent=self.c.shape[len(self.batch) - 1],
+                body=Block(nodes=(blocks,)),
+            ),
+        )
+        for batch, size in reversed(tuple(zip(self.batch[:-1], self.c.shape, strict=False))):
+            # All threads leave one task loop before any enters it again: the loops share a counter.
+            nodes = (For(var=batch, extent=size, body=Block(nodes=(*nodes, Barrier()))),)
+        return nodes
+
+    def kernel(
+        self,
+        variant: str,
+        schedule: Schedule,
+        target: Target,
+        scratch: Sequence[Buffer],
+        body: Sequence[Node],
+        *,
+        assumptions: Predicate = TRUE,
+    ) -> TileKernel:
+        """Return the kernel with these operands: a, b, the epilogue's, c, then the scratch."""
+        buffers = (self.a, self.b, *self.extras, self.c, *scratch)
+        return TileKernel(
+            name=kernel_name(self.op.key, variant, schedule, target),
+            op=self.op,
+            variant=variant,
+            schedule=schedule,
+            target=target.name,
+            params=params_of(buffers),
+            buffers=buffers,
+            body=Block(nodes=tuple(body)),
+            assumptions=assumptions,
+        )
+
+
+def kernel_name(key: str, variant: str, schedule: Schedule, target: Target) -> str:
+    """Return the C symbol of a kernel: the variant in words and a digest of everything that the text depends on."""
+    digest = hashlib.sha256("\0".join((key, variant, schedule.key, target.isa)).encode()).hexdigest()[:20]
+    return f"tracea_{variant.replace('.', '_')}_{digest}"
+
+
+def gemm_tile(
+    *, panels: tuple[bool, bool], mr: int, nv: int, unroll: int, prefetch: tuple[int, int], rows: Sequence[int]
+) -> Intrinsic:
+    """Return the register tile of ``mr`` rows by ``nv`` vectors.
+
+    ``panels`` says of a and of b whether they are packed; ``prefetch`` are the distances in steps for a and b; ``rows`` the row
+    counts that have code of their own, descending from ``mr``.
+    """
+    a_packed, b_packed = panels
+    return Intrinsic(
+        name="gemm_tile",
+        meaning=_MEANINGS[panels],
+        source="emitters/cpu/include/tracea/gemm.h",
+        attributes=(
+            ("a", "panel" if a_packed else "rows"),
+            ("b", "panel" if b_packed else "rows"),
+            ("mr", mr),
+            ("nv", nv),
+            ("unroll", unroll),
+            ("prefetch_a", prefetch[0]),
+            ("prefetch_b", prefetch[1]),
+            ("rows", ",".join(map(str, rows))),
+        ),
+    )
+
+
+_MEANINGS = {(True, True): packed_depth_first_product, (True, False): packed_depth_first_product}
+_MEANINGS |= {(False, False): plain_product, (False, True): plain_product}
