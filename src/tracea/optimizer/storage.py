@@ -251,6 +251,7 @@ class TrialStore:
         return self._guarded(self._connected)
 
     def _connected(self) -> sqlite3.Connection:
+        self._create_private_file()
         connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             # Two processes may create the file at once: the schema is made under the write lock, and only if still
@@ -270,6 +271,16 @@ class TrialStore:
             connection.close()
             raise
         return connection
+
+    def _create_private_file(self) -> None:
+        # SQLite would create it under the umask; its side files then take over the mode. An existing file is not even
+        # opened here: closing any descriptor of it would drop the locks that this process holds on it through SQLite.
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise CacheUnwritable(path=self.path, detail=str(error)) from error
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
