@@ -1,7 +1,7 @@
 """Arrays as addresses: zero-copy views of torch tensors, NumPy arrays and anything that speaks DLPack, in any strides.
 
-This is the slow, explaining path; the extension (launcher/extension.cpp) reads the same facts in nanoseconds. torch is never imported:
-if no tensor exists there is nothing to look at, and if one does, torch is in ``sys.modules``.
+This is the slow, explaining path; the extension (launcher/extension.cpp) reads the same facts in nanoseconds. torch is
+never imported: if no tensor exists there is nothing to look at, and if one does, torch is in ``sys.modules``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import enum
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -73,11 +73,11 @@ class ArrayView:
 def view(array: Any, field: str = "array") -> ArrayView:
     """Return where an array's elements are, without copying any.
 
-    Raises: InvalidDType: not an array, or elements that Tracea has no type for. InvalidDevice: not in this process's memory.
-        InvalidStride: strides that are no multiple of the element.
+    Raises: InvalidDType: not an array, or elements that Tracea has no type for. InvalidDevice: not in this process's
+        memory. InvalidStride: strides that are no multiple of the element.
     """
     if isinstance(array, np.ndarray):
-        return _view_numpy(array, field)
+        return _view_numpy(cast("np.ndarray[Any, Any]", array), field)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _view_torch(array, torch, field)
@@ -172,7 +172,7 @@ def check_output(out: ArrayView, inputs: Sequence[ArrayView], field: str = "out"
 def _shares_memory(first: ArrayView, second: ArrayView) -> bool:
     # Two column ranges of one matrix interleave in memory without sharing an element: only the exact test can tell.
     try:
-        return bool(np.shares_memory(first.numpy(), second.numpy(), max_work=_OVERLAP_WORK))
+        return bool(np.shares_memory(first.numpy(), second.numpy(), max_work=cast("Any", _OVERLAP_WORK)))
     except np.exceptions.TooHardError:
         return True
 
@@ -224,12 +224,19 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
             expected=tuple(known.value for known in DType),
             remedy="convert the tensor first",
         )
+    # Fake, distributed and other tensors with a dispatch of their own say that they are on the CPU and have no memory there.
+    own_meaning = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
     try:
-        address = tensor.data_ptr()
-    except RuntimeError as error:  # fake, functional and vmapped tensors say they are on the CPU and have no memory
+        address = 0 if own_meaning else tensor.data_ptr()
+    except RuntimeError:  # functional and vmapped tensors
+        address = 0
+    if address == 0 and (own_meaning or tensor.numel() > 0):
         raise InvalidDevice(
-            field=field, got=type(tensor).__name__, expected="a tensor with memory", remedy=str(error)[:200]
-        ) from error
+            field=field,
+            got=f"{type(tensor).__name__} without memory",
+            expected="a tensor with memory in this process",
+            remedy="call with real tensors; while torch traces, call through a registered torch op",
+        )
     return ArrayView(
         address=address,
         shape=tuple(tensor.shape),

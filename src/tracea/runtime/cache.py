@@ -6,8 +6,9 @@ Layout::
     <root>/v1/locks/<key>.lock                        one builder at a time, across processes
     <root>/v1/building/<random>/                      entries that are not finished
 
-An entry is native code that will be loaded into the process, so a directory that another user could have written is refused. Where the
-directory cannot be used, a private temporary one takes its place for the life of the process, with one warning.
+An entry is native code that will be loaded into the process, so a directory that another user could have written is
+refused. Where the directory cannot be used, a private temporary one takes its place for the life of the process, with
+one warning.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -70,7 +71,7 @@ class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEntry:
-    """One published entry, as ``tracea cache ls`` lists it; ``problem`` says what a check found, None where it is sound."""
+    """One published entry, as ``tracea cache ls`` lists it; ``problem`` is what a check found, or None."""
 
     key: str
     path: Path
@@ -195,14 +196,14 @@ class CacheStore:
         for path in (self.root, self._base, *(self._base / name for name in ("objects", "locks", "building"))):
             with contextlib.suppress(FileExistsError):
                 path.mkdir(mode=0o700)
-            # Only the root may be a link (a cache moved to another disk is common); what it leads to is what must be ours.
+            # Only the root may be a link (caches are moved to other disks); what it leads to is what must be ours.
             _require_private(path, follow=path == self.root)
         if not os.access(self._base / "building", os.W_OK, effective_ids=os.access in os.supports_effective_ids):
             raise CacheUnwritable(path=self.root, detail="no permission to write")
         self._prepared = True
 
     def _sound_entry(self, key: str, *, repair: bool) -> Path | None:
-        """Return the entry's path if it is there and sound; with ``repair`` a damaged one is removed, with one warning."""
+        """Return the entry's path if it is there and sound; ``repair`` removes a damaged one, with one warning."""
         path = self._object(key)
         if key in self._sound and path.is_dir():
             return path
@@ -266,14 +267,15 @@ class CacheStore:
             shutil.rmtree(place, ignore_errors=True)
 
     @contextlib.contextmanager
-    def _lock(self, key: str) -> Iterator[None]:
+    def _lock(self, key: str) -> Generator[None]:
         import filelock
 
         lock = filelock.FileLock(self._base / "locks" / f"{key}.lock", timeout=_LOCK_SECONDS, mode=0o600)
         try:
             lock.acquire()
         except (filelock.Timeout, NotImplementedError):
-            # A stuck holder or a file system without locks costs a second compilation, never a wrong entry: publishing is atomic.
+            # A stuck holder or a file system without locks costs a second compilation, never a wrong entry:
+            # publishing is atomic.
             yield
             return
         try:
@@ -309,10 +311,20 @@ def _require_private(path: Path, *, follow: bool) -> None:
         )
 
 
-_lock = threading.Lock()
-_stores: dict[str, CacheStore] = {}
-_private: CacheStore | None = None
-_private_owner = 0
+class _Process:
+    """The stores of this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.stores: dict[str, CacheStore] = {}
+        self.private: CacheStore | None = None
+
+    def after_fork(self) -> None:
+        self.lock = threading.Lock()  # another thread of the parent may have held it
+
+
+_process = _Process()
+os.register_at_fork(after_in_child=_process.after_fork)
 
 
 def default_store() -> CacheStore:
@@ -321,30 +333,21 @@ def default_store() -> CacheStore:
         root = cache_root()
     except CacheUnwritable as error:
         return _private_store(error)
-    with _lock:
-        return _stores.setdefault(str(root), CacheStore(root, fallback=_private_store))
+    with _process.lock:
+        return _process.stores.setdefault(str(root), CacheStore(root, fallback=_private_store))
 
 
 def _private_store(reason: CacheError) -> CacheStore:
     """Return this process's temporary store, made and announced once."""
-    global _private, _private_owner
-    with _lock:
-        if _private is None or not _private.root.is_dir():
-            _private = CacheStore(Path(tempfile.mkdtemp(prefix="tracea-")))
-            _private_owner = os.getpid()
-            atexit.register(_remove_private, _private.root, _private_owner)
+    with _process.lock:
+        store = _process.private
+        if store is None or not store.root.is_dir():
+            store = _process.private = CacheStore(Path(tempfile.mkdtemp(prefix="tracea-")))
+            atexit.register(_remove_private, store.root, os.getpid())
             warnings.warn(reason, stacklevel=4)
-        return _private
+        return store
 
 
 def _remove_private(root: Path, owner: int) -> None:
     if os.getpid() == owner:  # a forked child must not take its parent's libraries away
         shutil.rmtree(root, ignore_errors=True)
-
-
-def _after_fork() -> None:
-    global _lock
-    _lock = threading.Lock()  # another thread of the parent may have held it
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -174,7 +174,7 @@ def compile_object(
     flags = (*compile_flags(compiler, isa), *extra_flags)
     ingredients = _ingredients(text, compiler, flags, isa, identity)
     key = content_key(ingredients)
-    loaded = _registry.get(key)
+    loaded = _registry.libraries.get(key)
     if loaded is not None:
         return key, loaded.path
     search = tuple(f"-I{folder}" for folder in folders)
@@ -244,9 +244,20 @@ def headers_digest(folder: Path) -> str:
     return _digests[folder][1]
 
 
+class _Registry:
+    """The libraries of this process by key: each is loaded once and stays."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.libraries: dict[str, Library] = {}
+
+    def after_fork(self) -> None:
+        self.lock = threading.Lock()  # another thread of the parent may have held it
+
+
 _digests: dict[Path, tuple[tuple[tuple[str, int, int], ...], str]] = {}
-_registry: dict[str, Library] = {}
-_registry_lock = threading.Lock()
+_registry = _Registry()
+os.register_at_fork(after_in_child=_registry.after_fork)
 
 
 def _ingredients(
@@ -288,14 +299,14 @@ def _prelude(
 
 
 def _load(key: str, path: Path) -> Library:
-    with _registry_lock:
-        if key not in _registry:
+    with _registry.lock:
+        if key not in _registry.libraries:
             try:
                 handle = ctypes.CDLL(str(path))
             except OSError as error:
                 raise RunError(kernel=path.name, detail=str(error)) from error
-            _registry[key] = Library(key=key, path=path, handle=handle)
-        return _registry[key]
+            _registry.libraries[key] = Library(key=key, path=path, handle=handle)
+        return _registry.libraries[key]
 
 
 def _dump(sources: Sequence[KernelSource]) -> None:
@@ -305,11 +316,3 @@ def _dump(sources: Sequence[KernelSource]) -> None:
         where.mkdir(parents=True, exist_ok=True)
         for source in sources:
             (where / f"{source.name}.{source.isa}.cpp").write_text(source.text, encoding="utf-8")
-
-
-def _after_fork() -> None:
-    global _registry_lock
-    _registry_lock = threading.Lock()  # another thread of the parent may have held it
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -1,7 +1,7 @@
 """The extension: the same runs as `Program.run`, from Python objects to native code in a fraction of a microsecond.
 
-It is compiled once by the user's compiler against this interpreter and this NumPy. Where that is impossible (no Python.h), everything still
-runs, by ctypes, with one warning.
+It is compiled once by the user's compiler against this interpreter and this NumPy. Where that is impossible (no
+Python.h), everything still runs, by ctypes, with one warning.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dispatcher", "dispatcher", "extension", "make_runner"]
 
-_SOURCES: Final = ("operand.cpp", "extension.cpp")
+_SOURCES: Final = ("operand.cpp", "runner.cpp", "dispatcher.cpp", "extension.cpp")
 _MODULE: Final = "tracea_extension"
 _MOST_OPERANDS: Final = 16
 _MOST_DIMS: Final = 8
@@ -56,7 +56,7 @@ def extension() -> Any | None:
 
 
 def make_runner(program: Program) -> Any | None:
-    """Return the extension's runner of a program; None where there is no extension or it does not take such a program."""
+    """Return the extension's runner of a program; None where there is none, or it does not take such a program."""
     module = extension()
     types = (*program.inputs, *program.outputs)
     if module is None or max(len(program.inputs), len(program.outputs)) > _MOST_OPERANDS:
@@ -92,7 +92,7 @@ class Dispatcher:
         )
         threads = launcher().threads()
         views = [None if array is None else view(array) for array in (*arrays, out)]
-        typed_attributes = tuple((type(attribute), attribute) for attribute in attributes)
+        typed_attributes = tuple((type(attribute).__name__, attribute) for attribute in attributes)
         shapes = tuple(None if v is None else (v.kind, v.dtype, v.shape, v.strides) for v in views)
         key = (threads, shapes, typed_attributes)
         program = self._programs.get(key)
@@ -120,12 +120,14 @@ class Dispatcher:
 def dispatcher(arrays: int, miss: Miss) -> Any:
     """Return a callable ``(array..., out, *attributes)`` that runs the program of this signature.
 
-    The signature is each array's kind, type, shape and strides, ``out``'s, the attributes and the thread count. A signature that was not seen
-    before is given to ``miss(arrays, out, attributes, threads)``, once: it returns the Program whose inputs are the arrays that are not
-    None, in order, and which has one output; or anything else, which is the call's result and is not remembered. ``miss`` is also asked, each
-    time, about arrays that only Python can read (subclasses of tensors, other libraries' arrays).
+    The signature is each array's kind, type, shape and strides, ``out``'s, the attributes and the thread count. A new
+    one is given to ``miss(arrays, out, attributes, threads)``, once: it returns the Program whose inputs are the arrays
+    that are not None, in order, and which has one output; or anything else, which is the call's result and is not
+    remembered. ``miss`` is also asked, each time, about arrays that only Python can read (subclasses of tensors, other
+    libraries' arrays).
 
-    Attributes are compared by value: None, bool, int, float, str. An ``out`` that overlaps an input raises OverlappingOutput.
+    Attributes are compared by value: None, bool, int, float, str. An ``out`` that overlaps an input raises
+    OverlappingOutput.
     """
     module = extension()
     return Dispatcher(arrays, miss) if module is None else module.Dispatcher(arrays, miss)

@@ -1,4 +1,4 @@
-"""Library ports: calls of torch's exported C shim as entries of a Program, so that oneDNN and MKL compete as variants."""
+"""Library ports: calls of torch's exported C shim as entries of a Program: oneDNN and MKL compete as variants."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ class LibraryFunction(enum.Enum):
 class LibraryCall:
     """A library function with the types of its operands, output first.
 
-    mm: ``out = a @ b``. addmm: ``out = beta * c + alpha * (a @ b)`` with operands out, c, a, b and scalars ``(beta, alpha)``; bmm and baddbmm
-    the same with one batch axis. It runs on the calling thread and uses torch's own threads.
+    mm: ``out = a @ b``. addmm: ``out = beta * c + alpha * (a @ b)`` with operands out, c, a, b and scalars
+    ``(beta, alpha)``; bmm and baddbmm the same with one batch axis. It runs on the calling thread and uses torch's own
+    threads.
     """
 
     function: LibraryFunction

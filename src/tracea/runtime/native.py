@@ -110,7 +110,7 @@ class Launcher:
             raise RunError(kernel=name, detail=_MESSAGES.get(status, f"status {status}"), remedy=remedy)
 
     def threads(self) -> int:
-        """Return how many threads a run uses that does not say: TRACEA_THREADS, else torch's setting, else the cores allowed."""
+        """Return a run's default thread count: TRACEA_THREADS, else torch's setting, else the cores allowed."""
         return int(self._threads())
 
     def override_threads(self, threads: int) -> None:
@@ -141,16 +141,15 @@ class Launcher:
         self._trim()
 
 
-_launcher: Launcher | None = None
+_made: list[Launcher] = []
 
 
 def launcher() -> Launcher:
     """Return this process's launcher, compiling it on first use on this machine.
 
-    Raises: ToolchainMissing, CompileError, CacheError: as `compile_text`. InvalidOption: TRACEA_THREADS is not a thread count.
+    Raises: ToolchainMissing, CompileError, CacheError: as `compile_text`. InvalidOption: TRACEA_THREADS is no count.
     """
-    global _launcher
-    if _launcher is None:
+    if not _made:
         folder = launcher_directory()
         text = "".join(f'#include "{name}"\n' for name in SOURCES)
         library = compile_text(
@@ -163,8 +162,8 @@ def launcher() -> Launcher:
         )
         made = Launcher(library)
         made.override_threads(_threads_from_environment())
-        _launcher = made
-    return _launcher
+        _made.append(made)
+    return _made[0]
 
 
 def launcher_directory() -> Path:

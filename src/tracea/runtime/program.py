@@ -1,7 +1,7 @@
 """Program: a table of native calls on inputs, outputs, constants and an arena, run by one C call.
 
-A program is built for its shapes, strides and types. It may run in several threads at once, with the GIL released, and in a child after
-fork.
+A program is built for its shapes, strides and types. It may run in several threads at once, with the GIL released, and
+in a child after fork.
 """
 
 from __future__ import annotations
@@ -67,7 +67,8 @@ Slot: TypeAlias = InputSlot | OutputSlot | ConstantSlot | ArenaSlot
 class Call:
     """One native call: a kernel or a library function with its arguments in order.
 
-    ``parallel`` says that the whole team runs it; a call with little work is left to one thread. ``binding`` makes one from names.
+    ``parallel`` says that the whole team runs it; a call with little work is left to one thread. :meth:`binding` makes
+    one from names.
     """
 
     kernel: LoadedKernel | LibraryCall
@@ -176,13 +177,13 @@ class Program:
             )
 
     def run(self, *arrays: Any, out: Any = None, threads: int | None = None) -> Any:
-        """Run on torch tensors or NumPy arrays of exactly the program's types; return the outputs, of the first input's kind.
+        """Run on torch tensors or NumPy arrays of the program's types; return arrays of the first input's kind.
 
-        ``out`` is written in place: one array, or a sequence of them where the program has several outputs. The result is one array or a
-        tuple likewise.
+        ``out`` is written in place: one array, or a sequence of them where the program has several outputs. The result
+        is one array or a tuple likewise.
 
-        Raises: InvalidShape, InvalidDType, InvalidStride, InvalidDevice: an operand does not fit. OverlappingOutput. InvalidOption:
-            ``threads``. ResourceExceeded: no memory for the scratch. RunError.
+        Raises: InvalidShape, InvalidDType, InvalidStride, InvalidDevice: an operand does not fit. OverlappingOutput.
+            InvalidOption: ``threads``. ResourceExceeded: no memory for the scratch. RunError.
         """
         wanted = check_threads(threads)
         runner = self.runner
@@ -193,7 +194,7 @@ class Program:
         return self.run_explaining(arrays, out, wanted)
 
     def run_explaining(self, arrays: Sequence[Any], out: Any, threads: int) -> Any:
-        """Run as :meth:`run`, by Python alone: slower, and able to say what does not fit. ``threads`` 0 means the default."""
+        """Run as :meth:`run`, by Python alone: slower, able to say what does not fit. 0 threads means the default."""
         if len(arrays) != len(self.inputs):
             raise InvalidShape(
                 field="inputs", got=len(arrays), expected=len(self.inputs), remedy="give one array for each input"

@@ -26,7 +26,8 @@ __all__ = ["ISA_FLAGS", "Compiler", "CompilerFamily", "compile_flags", "compiler
 
 _VERSION_SECONDS: Final = 60.0
 
-# The instruction sets that kernels are printed for, with all the flags that name them; never -march=native, whose meaning the key lacks.
+# The instruction sets that kernels are printed for, with all the flags that name them; never -march=native, whose
+# meaning the key lacks.
 ISA_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "avx512": (
         "-DTRACEA_ISA_AVX512",
@@ -44,8 +45,9 @@ ISA_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "plain": ("-DTRACEA_ISA_PLAIN",),
 }
 
-# Contraction is off because our headers say every fused multiply-add by name: the same text rounds alike on every compiler. errno is
-# off because nothing reads it, which lets sqrt be an instruction. -ffast-math is never used: NaN and infinity propagate.
+# Contraction is off because our headers say every fused multiply-add by name: the same text rounds alike on every
+# compiler. errno is off because nothing reads it, which lets sqrt be an instruction. -ffast-math is never used: NaN and
+# infinity propagate.
 _COMMON: Final = (
     "-std=c++20",
     "-O3",

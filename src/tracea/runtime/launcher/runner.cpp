@@ -1,0 +1,177 @@
+#include "runner.h"
+
+namespace tracea_extension {
+
+Bound bound{};
+
+namespace {
+
+bool overlap(const Operand& first, const Operand& second) {
+    const char *low, *high, *begin, *end;
+    first.range(&low, &high);
+    second.range(&begin, &end);
+    return begin < high && low < end;
+}
+
+bool disjoint(const Operand& out, const Operand* inputs, int count) {
+    for (int i = 0; i < count; ++i) {
+        if (overlap(out, inputs[i])) return false;
+    }
+    return true;
+}
+
+// An output of the caller's may not reach one element by two indices. Contiguous ones cannot; others are left to the exact check.
+bool plain_output(const Operand& out) {
+    int64_t step = 1;
+    for (int i = out.rank - 1; i >= 0; --i) {
+        if (out.shape[i] > 1 && out.strides[i] < step) return false;
+        if (out.shape[i] > 1) step = out.strides[i] * out.shape[i];
+    }
+    return out.writable;
+}
+
+}  // namespace
+
+bool clean_output(const Operand& out, const Operand* inputs, int count) { return plain_output(out) && disjoint(out, inputs, count); }
+
+bool launch(PyObject* owner, const Runner* runner, const Operand* inputs, void* const* outputs, int32_t threads) {
+    void* addresses[most_operands];
+    for (int i = 0; i < runner->inputs; ++i) addresses[i] = inputs[i].data;
+    const tracea_program* program = runner->program;
+    int32_t status = 0;
+    if (runner->long_run) {
+        Py_INCREF(owner);  // the table may drop it while other threads hold the lock
+        Py_BEGIN_ALLOW_THREADS
+        status = bound.run(program, addresses, outputs, threads);
+        Py_END_ALLOW_THREADS
+        if (status != 0) Py_XDECREF(PyObject_CallFunction(bound.raise_status, "Oi", owner, static_cast<int>(status)));
+        Py_DECREF(owner);
+        return status == 0;
+    }
+    status = bound.run(program, addresses, outputs, threads);
+    if (status != 0) Py_XDECREF(PyObject_CallFunction(bound.raise_status, "Oi", owner, static_cast<int>(status)));
+    return status == 0;
+}
+
+PyObject* new_output(const Runner* runner, int index, int32_t kind, char** data) {
+    const Signature& signature = runner->signatures[runner->inputs + index];
+    return allocate(kind, signature.dtype, signature.rank, signature.shape, data);
+}
+
+namespace {
+
+bool read_signature(PyObject* item, Signature* signature) {
+    PyObject* shape = nullptr;
+    PyObject* strides = nullptr;
+    if (!PyArg_ParseTuple(item, "iO!O!", &signature->dtype, &PyTuple_Type, &shape, &PyTuple_Type, &strides)) return false;
+    const Py_ssize_t rank = PyTuple_GET_SIZE(shape);
+    if (rank > most_dims || PyTuple_GET_SIZE(strides) != rank || signature->dtype < 0 || signature->dtype >= TRACEA_DTYPES) {
+        PyErr_SetString(PyExc_ValueError, "signature: too many dimensions, or an unknown dtype");
+        return false;
+    }
+    signature->rank = static_cast<int32_t>(rank);
+    for (Py_ssize_t i = 0; i < rank; ++i) {
+        signature->shape[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(shape, i));
+        signature->strides[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(strides, i));
+        if (signature->shape[i] <= 1) signature->strides[i] = 0;
+    }
+    return PyErr_Occurred() == nullptr;
+}
+
+PyObject* runner_new(PyTypeObject* type, PyObject* arguments, PyObject*) {
+    unsigned long long handle = 0;
+    PyObject* inputs = nullptr;
+    PyObject* outputs = nullptr;
+    if (!PyArg_ParseTuple(arguments, "KO!O!", &handle, &PyTuple_Type, &inputs, &PyTuple_Type, &outputs)) return nullptr;
+    const Py_ssize_t input_count = PyTuple_GET_SIZE(inputs);
+    const Py_ssize_t output_count = PyTuple_GET_SIZE(outputs);
+    if (bound.run == nullptr || handle == 0 || input_count > most_operands || output_count > most_operands) {
+        PyErr_SetString(PyExc_ValueError, "Runner: not bound to a launcher, no handle, or too many operands");
+        return nullptr;
+    }
+    Runner* self = reinterpret_cast<Runner*>(type->tp_alloc(type, 0));
+    if (self == nullptr) return nullptr;
+    self->program = reinterpret_cast<const tracea_program*>(handle);
+    self->inputs = static_cast<int32_t>(input_count);
+    self->outputs = static_cast<int32_t>(output_count);
+    self->long_run = bound.is_long(self->program) != 0;
+    for (Py_ssize_t i = 0; i < input_count + output_count; ++i) {
+        PyObject* item = i < input_count ? PyTuple_GET_ITEM(inputs, i) : PyTuple_GET_ITEM(outputs, i - input_count);
+        if (!read_signature(item, &self->signatures[i])) {
+            Py_DECREF(self);
+            return nullptr;
+        }
+    }
+    return reinterpret_cast<PyObject*>(self);
+}
+
+void runner_dealloc(PyObject* self) {
+    PyTypeObject* type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+// run(program, arrays, out, threads) -> result, or NotImplemented where the operands are not exactly the program's.
+PyObject* runner_run(PyObject* object, PyObject* const* arguments, Py_ssize_t count) {
+    Runner* self = reinterpret_cast<Runner*>(object);
+    if (count != 4 || !PyTuple_CheckExact(arguments[1])) {
+        PyErr_SetString(PyExc_TypeError, "run(program, arrays, out, threads)");
+        return nullptr;
+    }
+    PyObject* arrays = arguments[1];
+    PyObject* out = arguments[2];
+    const long threads = PyLong_AsLong(arguments[3]);
+    if (threads == -1 && PyErr_Occurred()) return nullptr;
+    Operand operands[most_operands];
+    void* outputs[most_operands];
+    PyObject* results[most_operands];
+    if (PyTuple_GET_SIZE(arrays) != self->inputs || self->outputs == 0) Py_RETURN_NOTIMPLEMENTED;
+    for (int i = 0; i < self->inputs; ++i) {
+        if (!read_operand(PyTuple_GET_ITEM(arrays, i), &operands[i]) || !self->signatures[i].accepts(operands[i])) Py_RETURN_NOTIMPLEMENTED;
+    }
+    const int32_t kind = self->inputs > 0 ? operands[0].kind : int32_t{NUMPY};
+    if (out != Py_None) {
+        Operand given;
+        if (self->outputs != 1 || !read_operand(out, &given) || !self->signatures[self->inputs].accepts(given)) Py_RETURN_NOTIMPLEMENTED;
+        if (!clean_output(given, operands, self->inputs)) Py_RETURN_NOTIMPLEMENTED;
+        outputs[0] = given.data;
+        if (!launch(arguments[0], self, operands, outputs, static_cast<int32_t>(threads))) return nullptr;
+        return Py_NewRef(out);
+    }
+    for (int i = 0; i < self->outputs; ++i) {
+        char* data = nullptr;
+        results[i] = new_output(self, i, kind, &data);
+        outputs[i] = data;
+        if (results[i] == nullptr) {
+            while (--i >= 0) Py_DECREF(results[i]);
+            return nullptr;
+        }
+    }
+    PyObject* result = nullptr;
+    if (launch(arguments[0], self, operands, outputs, static_cast<int32_t>(threads))) {
+        if (self->outputs == 1) return results[0];
+        result = PyTuple_New(self->outputs);
+        for (int i = 0; result != nullptr && i < self->outputs; ++i) PyTuple_SET_ITEM(result, i, Py_NewRef(results[i]));
+    }
+    for (int i = 0; i < self->outputs; ++i) Py_DECREF(results[i]);
+    return result;
+}
+
+PyMethodDef runner_methods[] = {
+    {"run", method(runner_run), METH_FASTCALL, "run(program, arrays, out, threads) -> result or NotImplemented"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+PyType_Slot runner_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(runner_new)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(runner_dealloc)},
+    {Py_tp_methods, runner_methods},
+    {Py_tp_doc, const_cast<char*>("Runner(handle, inputs, outputs): signatures are (dtype, shape, strides)")},
+    {0, nullptr},
+};
+
+}  // namespace
+
+PyType_Spec runner_spec = {"tracea.runtime.Runner", sizeof(Runner), 0, Py_TPFLAGS_DEFAULT, runner_slots};
+
+}  // namespace tracea_extension

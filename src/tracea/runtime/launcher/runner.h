@@ -1,0 +1,67 @@
+// Runner: one program's signature and handle; it runs operands that are exactly what the program was built for.
+#ifndef TRACEA_LAUNCHER_RUNNER_H
+#define TRACEA_LAUNCHER_RUNNER_H
+
+#include "operand.h"
+
+#include <string.h>
+
+#include "launcher.h"
+
+namespace tracea_extension {
+
+constexpr int most_operands = 16;
+
+// The launcher's functions, and the Python functions that take over.
+struct Bound {
+    int32_t (*run)(const tracea_program*, void* const*, void* const*, int32_t);
+    int32_t (*threads)(void);
+    int32_t (*is_long)(const tracea_program*);
+    PyObject* runner_of;     // (program or anything else) -> Runner or None
+    PyObject* run_slowly;    // (program, arrays, out, threads) -> result
+    PyObject* raise_status;  // (program, status)
+};
+
+extern Bound bound;
+
+struct Signature {
+    int32_t dtype;
+    int32_t rank;
+    int64_t shape[most_dims];
+    int64_t strides[most_dims];  // 0 where the extent is at most 1, as an Operand's
+
+    bool accepts(const Operand& operand) const {
+        if (operand.kind == ABSENT || operand.dtype != dtype || operand.rank != rank) return false;
+        const size_t bytes = static_cast<size_t>(rank) * sizeof(int64_t);
+        return memcmp(shape, operand.shape, bytes) == 0 && memcmp(strides, operand.strides, bytes) == 0;
+    }
+};
+
+struct Runner {
+    PyObject_HEAD
+    const tracea_program* program;
+    int32_t inputs;
+    int32_t outputs;
+    bool long_run;
+    Signature signatures[2 * most_operands];  // inputs, then outputs
+};
+
+// Whether an output shares no byte with any input, and may be written by distinct indices: false leaves it to the exact check.
+bool clean_output(const Operand& out, const Operand* inputs, int count);
+
+// Runs on operands that match; false with a Python error set where it failed. `owner` is the program's Python object.
+bool launch(PyObject* owner, const Runner* runner, const Operand* inputs, void* const* outputs, int32_t threads);
+
+PyObject* new_output(const Runner* runner, int index, int32_t kind, char** data);
+
+template <class Function>
+PyCFunction method(Function function) {
+    return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)(void)>(function));
+}
+
+extern PyType_Spec runner_spec;
+extern PyType_Spec dispatcher_spec;
+
+}  // namespace tracea_extension
+
+#endif
