@@ -8,6 +8,7 @@ from tracea.gates.distribution import Distribution, generate
 from tracea.gates.gate import judge
 from tracea.gates.guarded import GuardedArray, Poison
 from tracea.gates.stability import check_stability
+from tracea.gates.timing import VerifiedTimes, time_verified
 from tracea.gates.verdict import Check, Verdict
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Poison",
     "Run",
     "Verdict",
+    "VerifiedTimes",
     "build_cases",
     "check_correctness",
     "check_determinism",
@@ -30,4 +32,5 @@ __all__ = [
     "compare_output",
     "generate",
     "judge",
+    "time_verified",
 ]
