@@ -1,0 +1,203 @@
+"""The aten operators that capture understands, each with its lowering to core ops: one explicit line an overload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tracea.core.expr import BinaryFunction, UnaryFunction
+from tracea.core.op import ReduceKind, RowKind
+from tracea.interface.torch import lower_matrix as matrix
+from tracea.interface.torch import lower_pointwise as pointwise
+from tracea.interface.torch import lower_rows as rows
+from tracea.interface.torch import lower_views as views
+
+__all__ = ["LOWERINGS", "VIEWS", "WITHOUT_VALUE"]
+
+_VIEWS: Final[dict[str, Callable[..., Any]]] = {
+    "aten.view.default": views.reshape,
+    "aten.reshape.default": views.reshape,
+    "aten._unsafe_view.default": views.reshape,
+    "aten.view_as.default": views.reshape,
+    "aten.reshape_as.default": views.reshape,
+    "aten.flatten.using_ints": views.reshape,
+    "aten.unflatten.int": views.reshape,
+    "aten.squeeze.default": views.reshape,
+    "aten.squeeze.dim": views.reshape,
+    "aten.squeeze.dims": views.reshape,
+    "aten.unsqueeze.default": views.reshape,
+    "aten.ravel.default": views.reshape,
+    "aten.permute.default": views.permute,
+    "aten.transpose.int": views.transpose,
+    "aten.swapaxes.default": views.transpose,
+    "aten.t.default": views.transpose,
+    "aten.numpy_T.default": lambda low, x: low.permute(x, range(x.type.rank)[::-1]),
+    "aten.mT.default": lambda low, x: low.transpose(x),
+    "aten.expand.default": views.expand,
+    "aten.expand_as.default": views.expand,
+    "aten.broadcast_to.default": views.expand,
+    "aten.select.int": views.select,
+    "aten.slice.Tensor": views.slice_,
+    "aten.narrow.default": views.narrow,
+    "aten.chunk.default": views.chunk,
+    "aten.split.Tensor": views.split,
+    "aten.split_with_sizes.default": views.split_with_sizes,
+    "aten.split.sizes": views.split_with_sizes,
+    "aten.unbind.int": views.unbind,
+    "aten.contiguous.default": views.contiguous,
+    "aten.clone.default": views.identity,
+    "aten.detach.default": views.identity,
+    "aten.alias.default": views.identity,
+    "aten.lift_fresh_copy.default": views.identity,
+    "aten.dropout.default": views.dropout,
+    "aten.feature_dropout.default": views.dropout,
+    "aten.alpha_dropout.default": views.dropout,
+}
+
+_MATRICES: Final[dict[str, Callable[..., Any]]] = {
+    "aten.linear.default": matrix.linear,
+    "aten.matmul.default": matrix.matmul,
+    "aten.mm.default": matrix.matmul,
+    "aten.bmm.default": matrix.matmul,
+    "aten.mv.default": matrix.matmul,
+    "aten.dot.default": lambda low, a, b: low.reshape(matrix.matmul(low, a, b), ()),
+    "aten.addmm.default": matrix.addmm,
+    "aten.baddbmm.default": matrix.addmm,
+}
+
+_ROWS: Final[dict[str, Callable[..., Any]]] = {
+    "aten.softmax.int": rows.row(RowKind.SOFTMAX),
+    "aten._softmax.default": rows.row(RowKind.SOFTMAX),
+    "aten.log_softmax.int": rows.row(RowKind.LOG_SOFTMAX),
+    "aten._log_softmax.default": rows.row(RowKind.LOG_SOFTMAX),
+    "aten.layer_norm.default": rows.layer_norm,
+    "aten.native_layer_norm.default": rows.native_layer_norm,
+    "aten.rms_norm.default": rows.rms_norm,
+    "aten._fused_rms_norm.default": lambda low, *arguments: (rows.rms_norm(low, *arguments), None),
+    "aten.mean.default": rows.reduction(ReduceKind.MEAN),
+    "aten.mean.dim": rows.reduction(ReduceKind.MEAN),
+    "aten.sum.default": rows.reduction(ReduceKind.SUM),
+    "aten.sum.dim_IntList": rows.reduction(ReduceKind.SUM),
+    "aten.amax.default": rows.reduction(ReduceKind.MAX),
+    "aten.max.default": rows.reduction(ReduceKind.MAX),
+    "aten.amin.default": rows.reduction(ReduceKind.MIN),
+    "aten.min.default": rows.reduction(ReduceKind.MIN),
+    "aten.var.correction": rows.variance(root=False),
+    "aten.std.correction": rows.variance(root=True),
+    "aten.var.dim": lambda low, x, axes, unbiased=True, keep=False: rows.variance(root=False)(
+        low, x, axes, int(unbiased), keep
+    ),
+    "aten.std.dim": lambda low, x, axes, unbiased=True, keep=False: rows.variance(root=True)(
+        low, x, axes, int(unbiased), keep
+    ),
+    "aten.batch_norm.default": lambda low, x, weight, bias, mean, variance, training, momentum, eps, *_: (
+        pointwise.batch_norm(low, x, weight, bias, mean, variance, training, momentum, eps)
+    ),
+    "aten._native_batch_norm_legit_no_training.default": lambda low, x, weight, bias, mean, variance, momentum, eps: (
+        pointwise.batch_norm(low, x, weight, bias, mean, variance, False, momentum, eps),
+        None,
+        None,
+    ),
+    "aten._native_batch_norm_legit_functional.default": pointwise.norm_of_training,
+    "aten._native_batch_norm_legit.default": pointwise.norm_of_training,
+}
+
+_POINTWISE: Final[dict[str, Callable[..., Any]]] = {
+    "aten.relu.default": pointwise.named("relu"),
+    "aten.relu6.default": pointwise.named("relu6"),
+    "aten.gelu.default": pointwise.gelu,
+    "aten.silu.default": pointwise.named("silu"),
+    "aten.sigmoid.default": pointwise.named("sigmoid"),
+    "aten.tanh.default": pointwise.named("tanh"),
+    "aten.hardswish.default": pointwise.named("hardswish"),
+    "aten.hardsigmoid.default": pointwise.named("hardsigmoid"),
+    "aten.mish.default": pointwise.named("mish"),
+    "aten.log_sigmoid.default": pointwise.named("logsigmoid"),
+    "aten.leaky_relu.default": pointwise.leaky_relu,
+    "aten.elu.default": pointwise.elu,
+    "aten.celu.default": lambda low, x, alpha=1.0: pointwise.elu(low, x, alpha, 1.0, 1.0 / alpha),
+    "aten.selu.default": lambda low, x: pointwise.elu(low, x, 1.6732632423543772, 1.0507009873554805),
+    "aten.hardtanh.default": pointwise.hardtanh,
+    "aten.softplus.default": pointwise.softplus,
+    "aten.glu.default": pointwise.glu,
+    "aten.exp.default": pointwise.unary(UnaryFunction.EXP),
+    "aten.log.default": pointwise.unary(UnaryFunction.LOG),
+    "aten.sqrt.default": pointwise.unary(UnaryFunction.SQRT),
+    "aten.rsqrt.default": pointwise.unary(UnaryFunction.RSQRT),
+    "aten.abs.default": pointwise.unary(UnaryFunction.ABS),
+    "aten.neg.default": pointwise.unary(UnaryFunction.NEG),
+    "aten.reciprocal.default": pointwise.unary(UnaryFunction.RECIPROCAL),
+    "aten.erf.default": pointwise.unary(UnaryFunction.ERF),
+    "aten.floor.default": pointwise.unary(UnaryFunction.FLOOR),
+    "aten.square.default": lambda low, x: low.pointwise(lambda v: v * v, x),
+    "aten.pow.Tensor_Scalar": pointwise.binary(BinaryFunction.POW),
+    "aten.pow.Tensor_Tensor": pointwise.binary(BinaryFunction.POW),
+    "aten.pow.Scalar": pointwise.binary(BinaryFunction.POW),
+    "aten.add.Tensor": pointwise.add,
+    "aten.add.Scalar": pointwise.add,
+    "aten.sub.Tensor": pointwise.sub,
+    "aten.sub.Scalar": pointwise.sub,
+    "aten.rsub.Tensor": pointwise.rsub,
+    "aten.rsub.Scalar": pointwise.rsub,
+    "aten.mul.Tensor": pointwise.binary(BinaryFunction.MUL),
+    "aten.mul.Scalar": pointwise.binary(BinaryFunction.MUL),
+    "aten.div.Tensor": pointwise.div,
+    "aten.div.Scalar": pointwise.div,
+    "aten.div.Tensor_mode": pointwise.div,
+    "aten.div.Scalar_mode": pointwise.div,
+    "aten.maximum.default": pointwise.binary(BinaryFunction.MAX),
+    "aten.max.other": pointwise.binary(BinaryFunction.MAX),
+    "aten.minimum.default": pointwise.binary(BinaryFunction.MIN),
+    "aten.min.other": pointwise.binary(BinaryFunction.MIN),
+    "aten.clamp.default": pointwise.clamp,
+    "aten.clamp.Tensor": pointwise.clamp,
+    "aten.clamp_min.default": pointwise.clamp,
+    "aten.clamp_min.Tensor": pointwise.clamp,
+    "aten.clamp_max.default": lambda low, x, most: pointwise.clamp(low, x, None, most),
+    "aten.clamp_max.Tensor": lambda low, x, most: pointwise.clamp(low, x, None, most),
+    "aten.where.self": pointwise.where,
+    "aten.where.ScalarOther": pointwise.where,
+    "aten.where.ScalarSelf": pointwise.where,
+    "aten.masked_fill.Scalar": pointwise.masked_fill,
+    "aten.masked_fill.Tensor": pointwise.masked_fill,
+    "aten.fill.Scalar": pointwise.fill,
+    "aten.fill.Tensor": pointwise.fill,
+    "aten.zeros_like.default": lambda low, x, *_: pointwise.fill(low, x, 0.0),
+    "aten.ones_like.default": lambda low, x, *_: pointwise.fill(low, x, 1.0),
+    "aten.full_like.default": lambda low, x, value, *_: pointwise.fill(low, x, value),
+    "aten.to.dtype": pointwise.convert,
+    "aten.to.dtype_layout": pointwise.convert,
+    "aten.to.device": pointwise.convert,
+    "aten.to.other": pointwise.convert,
+    "aten._to_copy.default": pointwise.convert,
+    "aten.type_as.default": pointwise.type_as,
+    "aten.logical_not.default": pointwise.logical_not,
+    "aten.bitwise_not.default": pointwise.logical_not,
+    "aten.logical_and.default": pointwise.logical(BinaryFunction.MUL),
+    "aten.bitwise_and.Tensor": pointwise.logical(BinaryFunction.MUL),
+    "aten.logical_or.default": pointwise.logical(BinaryFunction.MAX),
+    "aten.bitwise_or.Tensor": pointwise.logical(BinaryFunction.MAX),
+}
+
+_COMPARISONS: Final[dict[str, Callable[..., Any]]] = {
+    f"aten.{function.value}.{overload}": pointwise.comparison(function)
+    for function in BinaryFunction
+    if function.is_comparison
+    for overload in ("Tensor", "Scalar")
+}
+
+LOWERINGS: Final[dict[str, Callable[..., Any]]] = _VIEWS | _MATRICES | _ROWS | _POINTWISE | _COMPARISONS
+
+# Of constants these stay views, so that a stored weight is not copied; other ops of constants are computed once.
+VIEWS: Final = frozenset(_VIEWS)
+
+# Checks of the example inputs that export leaves behind; the program checks its inputs itself.
+WITHOUT_VALUE: Final = frozenset(
+    {
+        "aten._assert_tensor_metadata.default",
+        "aten._assert_scalar.default",
+        "aten._assert_async.msg",
+        "aten.sym_constrain_range_for_size.default",
+        "aten.sym_constrain_range.default",
+    }
+)

@@ -1,0 +1,375 @@
+"""Capture: a torch module and example inputs become a core.Graph, its constants and the nesting of its arguments."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.export.graph_signature import (
+    ConstantArgument,
+    InputKind,
+    InputSpec as TorchInput,
+    OutputKind,
+    TensorArgument,
+)
+from torch.utils import _pytree as pytree
+
+from tracea.core.graph import Graph, Node
+from tracea.core.op import SourceOp, ViewOp
+from tracea.errors import InvalidGraph, InvalidInput, UnsupportedNode
+from tracea.interface.torch.aten import LOWERINGS, VIEWS, WITHOUT_VALUE
+from tracea.interface.torch.constants import Constants
+from tracea.interface.torch.export import decomposed, exported, operator_name
+from tracea.interface.torch.location import line_of_node
+from tracea.interface.torch.lowering import Lowering, Refusal
+from tracea.interface.torch.specs import InputSpec, Leaf, OutputSpec
+from tracea.interface.torch.types import Dims, check_tensor, dtype_of, tensor_type_of
+
+__all__ = ["Captured", "capture"]
+
+_ROUNDS_OF_DECOMPOSITION = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """A module as a graph: the tensors that it binds once, how calls map to it, and where each node was written."""
+
+    graph: Graph
+    constants: Mapping[str, torch.Tensor]
+    input_spec: InputSpec
+    output_spec: OutputSpec
+    locations: Mapping[str, str]
+
+
+def capture(module: torch.nn.Module, example_inputs: Any, *, dynamic: Any = None) -> Captured:
+    """Return the graph of ``module(*example_inputs)`` for inference; parameters and buffers become constants.
+
+    ``dynamic`` is what ``torch.export`` calls ``dynamic_shapes``: each dynamic axis becomes a SymbolicDim.
+
+    Raises:
+        UnsupportedNode: the module uses what no op expresses; all such lines are named at once.
+        InvalidDevice, InvalidDType: a tensor is not in this machine's memory, or of a type that Tracea lacks.
+        InvalidInput: the module is none, or the inputs hold a sparse tensor.
+    """
+    inputs = _checked_inputs(module, example_inputs)
+    program = exported(module, inputs, dynamic)
+    unknown = _unknown_operators(program)
+    attempt = program
+    for _ in range(_ROUNDS_OF_DECOMPOSITION):
+        if not unknown:
+            return _Capture(attempt).run()
+        simpler = decomposed(attempt, unknown)
+        if simpler is None:
+            break
+        attempt, unknown = simpler, _unknown_operators(simpler)
+    return _Capture(program).run()  # which says every operator that is unknown, as the user wrote it
+
+
+def _checked_inputs(module: torch.nn.Module, example_inputs: Any) -> tuple[Any, ...]:
+    if not isinstance(module, torch.nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(
+            field="module",
+            got=type(module).__name__,
+            expected="a torch.nn.Module",
+            remedy="put the function into the forward of a module",
+        )
+    inputs = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    for index, leaf in enumerate(pytree.tree_leaves(inputs)):
+        if isinstance(leaf, torch.Tensor):
+            check_tensor(leaf, f"example_inputs[{index}]")
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        check_tensor(tensor, name)
+    return inputs
+
+
+def _unknown_operators(program: torch.export.ExportedProgram) -> list[OpOverload]:
+    """Return the operators without a lowering that are not computed from constants alone."""
+    constants = Constants(program)
+    return [
+        node.target
+        for node in program.graph.nodes
+        if isinstance(node.target, OpOverload)
+        and operator_name(node.target) not in LOWERINGS
+        and operator_name(node.target) not in WITHOUT_VALUE
+        and not constants.can_compute(node)
+    ]
+
+
+@dataclass(slots=True)
+class _Problem:
+    node: str
+    location: str
+    reason: str
+    remedy: str
+
+
+@dataclass(slots=True)
+class _Capture:
+    """The walk over one exported program; ``values`` holds what each of its nodes became."""
+
+    program: torch.export.ExportedProgram
+    graph: Graph = field(default_factory=Graph)
+    dims: Dims = field(default_factory=Dims)
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    scalars: dict[str, float] = field(default_factory=dict)
+    values: dict[torch.fx.Node, Any] = field(default_factory=dict)
+    locations: dict[str, str] = field(default_factory=dict)
+    problems: list[_Problem] = field(default_factory=list)
+    constants: Constants = field(init=False)
+    low: Lowering = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.constants = Constants(self.program)
+        self.low = Lowering(self.graph, self.scalars)
+
+    def run(self) -> Captured:
+        """Return the captured graph.
+
+        Raises:
+            UnsupportedNode: as :func:`capture` says.
+        """
+        input_spec = self._sources()
+        for node in self.program.graph.nodes:
+            if node.op not in ("placeholder", "output"):
+                self._lower(node)
+        output_spec = self._outputs()
+        self.graph.verify()
+        return Captured(
+            graph=self.graph,
+            constants=self.tensors,
+            input_spec=input_spec,
+            output_spec=output_spec,
+            locations=self.locations,
+        )
+
+    # Sources.
+
+    def _sources(self) -> InputSpec:
+        placeholders = [node for node in self.program.graph.nodes if node.op == "placeholder"]
+        specs = self.program.graph_signature.input_specs
+        user_inputs = [
+            (node, spec)
+            for node, spec in zip(placeholders, specs, strict=True)
+            if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
+        ]
+        for node, _ in user_inputs:
+            self._name_dims(node)
+        leaves: list[Leaf] = []
+        nodes: list[Node] = []
+        for node, spec in zip(placeholders, specs, strict=True):
+            if spec.kind is not InputKind.USER_INPUT:
+                self._constant_source(node, spec)
+            elif isinstance(spec.arg, TensorArgument):
+                source = self.graph.add_input(
+                    tensor_type_of(node.meta["val"], self.dims, node.name), name=self._free(node.name)
+                )
+                self.values[node] = source
+                leaves.append(Leaf(len(nodes)))
+                nodes.append(source)
+            elif isinstance(spec.arg, ConstantArgument):
+                leaves.append(Leaf(None, spec.arg.value))
+            else:
+                self._refuse(node, f"an input of kind {type(spec.arg).__name__}", "pass tensors, or plain numbers")
+        return InputSpec(
+            tree=self.program.call_spec.in_spec,  # pyright: ignore[reportArgumentType]
+            leaves=tuple(leaves),
+            names=tuple(node.id for node in nodes),
+            types=tuple(node.type for node in nodes),
+        )
+
+    def _name_dims(self, node: torch.fx.Node) -> None:
+        ranges = {str(symbol): bounds for symbol, bounds in self.program.range_constraints.items()}
+        for axis, extent in enumerate(node.meta["val"].shape):
+            if not isinstance(extent, int) and str(extent) in ranges:
+                bounds = ranges[str(extent)]
+                maximum = int(bounds.upper) if bounds.upper.is_Integer else None
+                self.dims.name(str(extent), f"{node.name}_dim{axis}", int(bounds.lower), maximum)
+
+    def _constant_source(self, node: torch.fx.Node, spec: TorchInput) -> None:
+        if not node.users:
+            return
+        tensor = self.constants.value(node)
+        if tensor is None:
+            self._refuse(node, f"a source of kind {spec.kind.name.lower()}", "keep only tensors as state of the module")
+            return
+        self.values[node] = self._constant(str(spec.target), tensor)
+
+    def _constant(self, name: str, tensor: torch.Tensor) -> Node:
+        for known, other in self.tensors.items():  # tied weights are one constant
+            if other is tensor or _is_same_memory(other, tensor):
+                return self.graph[known]
+        check_tensor(tensor, name)
+        node = self.graph.add_constant(tensor_type_of(tensor, self.dims, name), name=self._free(name))
+        self.tensors[node.id] = tensor
+        if tensor.dim() == 0:
+            self.scalars[node.id] = float(tensor)
+        return node
+
+    def _free(self, name: str) -> str:
+        return name if name not in self.graph else self.graph.fresh(name)
+
+    # Operators.
+
+    def _lower(self, node: torch.fx.Node) -> None:
+        before = set(self.locations) if not len(self.graph) else {item.id for item in self.graph.nodes}
+        try:
+            self.values[node] = self._value(node)
+        except _Unknowable:
+            return
+        except Refusal as refusal:
+            self._refuse(node, refusal.reason, refusal.remedy)
+        except InvalidInput as error:
+            self._refuse(node, error.statement(), error.remedy)
+        location = line_of_node(node)
+        self.locations |= {item.id: location for item in self.graph.nodes if item.id not in before}
+
+    def _value(self, node: torch.fx.Node) -> Any:
+        if node.op == "get_attr":
+            raise Refusal("a submodule that torch.export kept whole", "take the control flow out of forward")
+        if node.target is operator.getitem:
+            return self._item(node)
+        name = operator_name(node.target)
+        if name in WITHOUT_VALUE:
+            return None
+        if isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool):
+            return node.meta["val"]  # the size of an axis, or computed from one
+        if name not in VIEWS and self.constants.can_compute(node):
+            return self._computed(node)
+        lowering = LOWERINGS.get(name)
+        if lowering is None:
+            raise Refusal("no op expresses it", "rewrite the line with supported operators (docs/torch.md lists them)")
+        results = _results(node)
+        self.low.begin(node.name, self.dims.shape(results[0].shape), dtype_of(results[0].dtype, node.name))
+        value = lowering(self.low, *[self._argument(item) for item in _arguments(node)])
+        self._check(value, results)
+        return value
+
+    def _item(self, node: torch.fx.Node) -> Any:
+        source, index = node.args[0], node.args[1]
+        value = self._argument(source)[index]
+        if value is None and node.users:
+            raise Refusal("statistics that the op does not keep", "use its first result only")
+        return value
+
+    def _computed(self, node: torch.fx.Node) -> Any:
+        result = self.constants.value(node)
+        if isinstance(result, torch.Tensor):
+            return self._constant(node.name, result)
+        return [self._constant(f"{node.name}.{index}", item) for index, item in enumerate(result or ())]
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, torch.fx.Node):
+            if value not in self.values:
+                raise _Unknowable
+            return self._argument(self.values[value])
+        if isinstance(value, torch.SymInt):
+            return self.dims.of(value)
+        if isinstance(value, list | tuple):
+            return [self._argument(item) for item in value]
+        return value
+
+    def _check(self, value: Any, results: Sequence[torch.Tensor]) -> None:
+        # What torch inferred and what the lowering built are two derivations of one type.
+        nodes = [item for item in (value if isinstance(value, list | tuple) else [value]) if item is not None]
+        for node, result in zip(nodes, results, strict=False):
+            wanted = (self.dims.shape(result.shape), dtype_of(result.dtype, node.id))
+            if (node.type.shape, node.type.dtype) != wanted:
+                raise Refusal(
+                    f"it was lowered to {node.type} where torch has {tuple(result.shape)} of {result.dtype}",
+                    "this is a defect of the lowering: please report it with the line",
+                )
+
+    # Outputs.
+
+    def _outputs(self) -> OutputSpec:
+        self._refuse_writes()
+        if self.problems:
+            raise _unsupported(self.problems)
+        leaves: list[Leaf] = []
+        outputs: list[Node] = []
+        for item in self._user_outputs():
+            value = self.values.get(item) if isinstance(item, torch.fx.Node) else item
+            if not isinstance(value, Node):
+                leaves.append(Leaf(None, value))
+                continue
+            owned = self._owned(value)
+            if owned not in outputs:
+                outputs.append(owned)
+            leaves.append(Leaf(outputs.index(owned)))
+        if not outputs:
+            raise InvalidGraph(
+                field="outputs", got="no tensor", expected="at least one", remedy="return a tensor from forward"
+            )
+        self.graph.set_outputs(*outputs)
+        return OutputSpec(tree=self.program.call_spec.out_spec, leaves=tuple(leaves))  # pyright: ignore[reportArgumentType]
+
+    def _user_outputs(self) -> list[Any]:
+        flat: list[Any] = list(next(node for node in self.program.graph.nodes if node.op == "output").args[0])
+        kinds = [spec.kind for spec in self.program.graph_signature.output_specs]
+        return [item for item, kind in zip(flat, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
+
+    def _owned(self, node: Node) -> Node:
+        """Return the node, or a row-major copy where it would be a caller's or the program's own memory."""
+        origin = node
+        while isinstance(origin.op, ViewOp):
+            origin = self.graph[origin.inputs[0]]
+        if not isinstance(origin.op, SourceOp) and node.type.is_contiguous:
+            return node
+        key = f"{node.id}.result"
+        return self.graph[key] if key in self.graph else self.graph.add_pointwise("identity", node, name=key)
+
+    def _refuse_writes(self) -> None:
+        for spec in self.program.graph_signature.output_specs:
+            if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
+                what = "a buffer" if spec.kind is OutputKind.BUFFER_MUTATION else "an input"
+                nodes = {node.name: node for node in self.program.graph.nodes}
+                self._refuse(
+                    nodes[spec.arg.name],
+                    f"a write to {what}, {spec.target}",
+                    "return the new value instead, or call module.eval() if it is a running statistic",
+                )
+
+    def _refuse(self, node: torch.fx.Node, reason: str, remedy: str) -> None:
+        name = operator_name(node.target) if node.op == "call_function" else f"{node.op} {node.name}"
+        self.problems.append(_Problem(name, line_of_node(node), reason, remedy))
+
+
+class _Unknowable(Exception):
+    """An argument's own node was refused already."""
+
+
+def _arguments(node: torch.fx.Node) -> list[Any]:
+    """Return the arguments in the order of the operator's schema, defaults filled in."""
+    schema = node.target._schema  # pyright: ignore
+    values: list[Any] = []
+    for index, argument in enumerate(schema.arguments):
+        if index < len(node.args):
+            values.append(node.args[index])
+        else:
+            values.append(node.kwargs.get(argument.name, argument.default_value))
+    return values
+
+
+def _results(node: torch.fx.Node) -> list[torch.Tensor]:
+    value = node.meta["val"]
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return (
+        one.data_ptr() == other.data_ptr()
+        and one.numel() > 0
+        and (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
+    )
+
+
+def _unsupported(problems: Sequence[_Problem]) -> UnsupportedNode:
+    first, rest = problems[0], problems[1:]
+    others = "".join(f"; also {p.node} at {p.location}: {p.reason} ({p.remedy})" for p in rest)
+    return UnsupportedNode(
+        node=f"{first.node}: {first.reason}", location=first.location, remedy=f"{first.remedy}{others}"
+    )

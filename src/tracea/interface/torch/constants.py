@@ -1,0 +1,62 @@
+"""The tensors that an exported program does not take from its caller, and what follows from them alone."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.export.graph_signature import InputKind, TensorArgument
+
+__all__ = ["Constants"]
+
+
+class Constants:
+    """Parameters, buffers, lifted tensors, and the nodes that torch can compute from them before any run.
+
+    A mask built in forward, the square of a weight: computed once by torch itself, when it is asked for.
+    """
+
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        self._values: dict[torch.fx.Node, Any] = {}
+        self._constant: set[torch.fx.Node] = set()
+        specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs if hasattr(spec.arg, "name")}
+        for node in program.graph.nodes:
+            if node.op == "placeholder":
+                spec = specs.get(node.name)
+                if spec is None or spec.kind is InputKind.USER_INPUT or not isinstance(spec.arg, TensorArgument):
+                    continue
+                tensor = program.state_dict.get(str(spec.target), program.constants.get(str(spec.target)))
+                if isinstance(tensor, torch.Tensor):
+                    self._values[node] = tensor.detach()
+                    self._constant.add(node)
+            elif self._follows(node):
+                self._constant.add(node)
+
+    def can_compute(self, node: torch.fx.Node) -> bool:
+        """Tell whether a node's value does not depend on the program's inputs."""
+        return node in self._constant
+
+    def value(self, node: torch.fx.Node) -> Any:
+        """Return a node's tensor, or list of tensors; None if it is not constant."""
+        if node not in self._constant:
+            return None
+        if node not in self._values:
+            arguments, keywords = torch.fx.node.map_arg((node.args, node.kwargs), self.value)
+            with torch.no_grad():
+                self._values[node] = node.target(*arguments, **keywords)  # pyright: ignore
+        return self._values[node]
+
+    def _follows(self, node: torch.fx.Node) -> bool:
+        if node.op != "call_function" or not all(source in self._constant for source in node.all_input_nodes):
+            return False
+        if node.target is operator.getitem:
+            return True
+        target = node.target
+        return (
+            isinstance(target, OpOverload)
+            and not target._schema.is_mutable  # pyright: ignore[reportPrivateUsage]
+            and torch.Tag.nondeterministic_seeded not in target.tags
+            and any(isinstance(item.type, torch.TensorType | torch.ListType) for item in target._schema.returns)  # pyright: ignore[reportPrivateUsage]
+        )

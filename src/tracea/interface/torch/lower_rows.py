@@ -1,0 +1,127 @@
+"""Lowerings of normalisations and reductions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tracea.core.expr import Expr, Input
+from tracea.core.op import ReduceKind, RowKind
+from tracea.core.tensor_type import static
+
+if TYPE_CHECKING:
+    import torch
+
+    from tracea.core.graph import Node
+    from tracea.interface.torch.lowering import Lowering
+
+__all__ = ["layer_norm", "native_layer_norm", "reduction", "rms_norm", "row", "variance"]
+
+
+def row(kind: RowKind) -> Callable[..., Node]:
+    """Return the lowering of a softmax along any axis."""
+
+    def lower(low: Lowering, x: Node, axis: int, *_: Any) -> Node:
+        if x.type.rank == 0:
+            return low.reshape(low.row(kind, low.reshape(x, (1,))), ())
+        axis %= x.type.rank
+        if axis == x.type.rank - 1:
+            return low.row(kind, x)
+        return low.transpose(low.row(kind, low.transpose(x, axis, -1)), axis, -1)
+
+    return lower
+
+
+def layer_norm(
+    low: Lowering,
+    x: Node,
+    normalized_shape: Sequence[int],
+    weight: Node | None = None,
+    bias: Node | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Node:
+    """Lower the layer norm over the last axes."""
+    return _normalised(low, RowKind.LAYER_NORM, x, normalized_shape, weight, bias, eps)
+
+
+def native_layer_norm(low: Lowering, *arguments: Any) -> tuple[Node, None, None]:
+    """Lower the layer norm that also returns its statistics, which nothing may use."""
+    return layer_norm(low, *arguments), None, None
+
+
+def rms_norm(
+    low: Lowering, x: Node, normalized_shape: Sequence[int], weight: Node | None = None, eps: float | None = None
+) -> Node:
+    """Lower the RMS norm over the last axes; without ``eps`` it is the rounding unit of x's type, as in torch."""
+    return _normalised(
+        low, RowKind.RMS_NORM, x, normalized_shape, weight, None, x.type.dtype.eps if eps is None else eps
+    )
+
+
+def _normalised(
+    low: Lowering,
+    kind: RowKind,
+    x: Node,
+    normalized_shape: Sequence[int],
+    weight: Node | None,
+    bias: Node | None,
+    eps: float,
+) -> Node:
+    kept = x.type.rank - len(normalized_shape)
+    columns = math.prod(static(extent) for extent in x.type.shape[kept:])
+    source = x if len(normalized_shape) == 1 else low.reshape(x, (*x.type.shape[:kept], columns))
+    expr: Expr = Input(0)
+    extras: list[Node] = []
+    for parameter, is_factor in ((weight, True), (bias, False)):
+        if parameter is not None:
+            extras.append(low.reshape(parameter, (columns,)))
+            term = Input(len(extras))
+            expr = expr * term if is_factor else expr + term
+    return low.reshape(low.row(kind, source, epilogue=expr, extras=extras, eps=float(eps)), x.type.shape)
+
+
+def reduction(kind: ReduceKind) -> Callable[..., Node]:
+    """Return the lowering of a reduction over some axes or all."""
+
+    def lower(
+        low: Lowering,
+        x: Node,
+        axes: int | Sequence[int] | torch.dtype | None = None,
+        keepdims: bool = False,
+        *_: Any,
+    ) -> Node:
+        # `sum(x, *, dtype)` has a dtype where `sum(x, axes)` has axes; the result's type is known either way.
+        chosen = [axes] if isinstance(axes, int) else list(axes) if isinstance(axes, Sequence) else []
+        if x.type.rank == 0:
+            return low.cast(x, low.dtype)
+        return low.reduce(kind, x, chosen or range(x.type.rank), keepdims=keepdims)
+
+    return lower
+
+
+def variance(*, root: bool) -> Callable[..., Node]:
+    """Return the lowering of the variance over some axes or all, or of its root."""
+
+    def lower(
+        low: Lowering,
+        x: Node,
+        axes: Sequence[int] | None = None,
+        correction: float | None = None,
+        keepdims: bool = False,
+    ) -> Node:
+        if not x.type.rank:
+            low.refuse("the variance of one number", "compute it over an axis")
+        chosen = [axis % x.type.rank for axis in axes or range(x.type.rank)]
+        count = math.prod(static(x.type.shape[axis]) for axis in chosen)
+        divisor = count - (1 if correction is None else correction)
+        if divisor <= 0:
+            low.refuse(f"the variance of {count} numbers with a correction of {correction}", "use more numbers")
+        mean = low.reduce(ReduceKind.MEAN, x, chosen, keepdims=True)
+        squares = low.pointwise(lambda v, center: (v - center) * (v - center), x, mean)
+        total = low.reduce(ReduceKind.SUM, squares, chosen, keepdims=keepdims)
+        scale = 1.0 / divisor
+        return low.pointwise(lambda v: (v * scale) ** 0.5 if root else v * scale, total)
+
+    return lower

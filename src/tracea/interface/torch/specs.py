@@ -1,0 +1,85 @@
+"""How a module's arguments and results, nested as the user likes, become the flat tensors of a program and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidInput
+
+__all__ = ["InputSpec", "Leaf", "OutputSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One leaf of a structure: the tensor of that index, or, without an index, a value that was captured."""
+
+    index: int | None
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSpec:
+    """The structure of ``(args, kwargs)`` and the types of the tensors in it."""
+
+    tree: pytree.TreeSpec
+    leaves: tuple[Leaf, ...]
+    names: tuple[str, ...]
+    types: tuple[TensorType, ...]
+
+    def flatten(self, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> list[torch.Tensor]:
+        """Return the tensors of a call in the program's order.
+
+        Raises:
+            InvalidInput: the structure differs from the captured one, or a captured value does.
+        """
+        values, tree = pytree.tree_flatten((tuple(args), kwargs or {}))
+        if tree != self.tree:
+            raise InvalidInput(
+                field="inputs",
+                got=_described(tree),
+                expected=_described(self.tree),
+                remedy="call with the same nesting of tuples, lists and dicts as the example inputs",
+            )
+        tensors: list[torch.Tensor] = []
+        for position, (value, leaf) in enumerate(zip(values, self.leaves, strict=True)):
+            if leaf.index is not None:
+                if not isinstance(value, torch.Tensor):
+                    raise InvalidInput(
+                        field=self.names[leaf.index],
+                        got=type(value).__name__,
+                        expected="a torch.Tensor",
+                        remedy="convert it with torch.as_tensor",
+                    )
+                tensors.append(value)
+            elif type(value) is not type(leaf.value) or value != leaf.value:
+                raise InvalidInput(
+                    field=f"inputs[{position}]",
+                    got=value,
+                    expected=leaf.value,
+                    remedy="a value that is no tensor is part of the compiled program: capture again with the new one",
+                )
+        return tensors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputSpec:
+    """The structure of the results; several leaves may be one tensor."""
+
+    tree: pytree.TreeSpec
+    leaves: tuple[Leaf, ...]
+
+    def unflatten(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """Return the results of a run nested as the module returns them."""
+        values = [leaf.value if leaf.index is None else tensors[leaf.index] for leaf in self.leaves]
+        return pytree.tree_unflatten(values, self.tree)
+
+
+def _described(tree: pytree.TreeSpec) -> str:
+    text = " ".join(str(tree).split())
+    return text.replace("TreeSpec(", "(").replace(" None, ", " ")

@@ -1,0 +1,129 @@
+"""torch's element types, extents and strides as core ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from tracea.core.dtype import DType
+from tracea.core.tensor_type import Dim, StridedLayout, SymbolicDim, TensorType
+from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape
+
+__all__ = ["Dims", "check_tensor", "dtype_of", "tensor_type_of"]
+
+_DTYPES: Final[dict[torch.dtype, DType]] = {
+    torch.float64: DType.F64,
+    torch.float32: DType.F32,
+    torch.float16: DType.F16,
+    torch.bfloat16: DType.BF16,
+    torch.int64: DType.I64,
+    torch.int32: DType.I32,
+    torch.int8: DType.I8,
+    torch.uint8: DType.U8,
+    torch.bool: DType.BOOL,
+}
+
+
+def dtype_of(dtype: torch.dtype, field: str) -> DType:
+    """Return torch's element type as ours.
+
+    Raises:
+        InvalidDType: Tracea has none for it.
+    """
+    known = _DTYPES.get(dtype)
+    if known is None:
+        raise InvalidDType(
+            field=field,
+            got=str(dtype),
+            expected=[str(torch_dtype) for torch_dtype in _DTYPES],
+            remedy="convert the module and its inputs with .to(dtype)",
+        )
+    return known
+
+
+def check_tensor(tensor: torch.Tensor, field: str) -> None:
+    """Check that a tensor is dense memory of this machine.
+
+    Raises:
+        InvalidDevice: it is elsewhere, or has no data.
+        InvalidDType: its element type is not one of ours.
+        InvalidInput: it is sparse, quantized or a lazy view.
+    """
+    if tensor.device.type != "cpu":
+        raise InvalidDevice(
+            field=field, got=str(tensor.device), expected="cpu", remedy='move the module and its inputs with .to("cpu")'
+        )
+    if tensor.layout is not torch.strided:
+        raise InvalidInput(
+            field=field, got=str(tensor.layout), expected="torch.strided", remedy="convert it with .to_dense()"
+        )
+    dtype_of(tensor.dtype, field)
+    if tensor.is_neg():
+        raise InvalidInput(
+            field=field, got="a negated view", expected="memory that holds its values", remedy="call .resolve_neg()"
+        )
+
+
+class Dims:
+    """Translates extents; a torch symbol becomes a SymbolicDim under the name that it was given."""
+
+    def __init__(self) -> None:
+        self._by_symbol: dict[str, SymbolicDim] = {}
+
+    def name(self, symbol: str, name: str, minimum: int, maximum: int | None) -> None:
+        """Give a symbol a name and bounds; the first call counts."""
+        clean = re.sub(r"\W", "_", name)
+        taken = {dim.name for dim in self._by_symbol.values()}
+        if symbol not in self._by_symbol:
+            unique = clean if clean not in taken else f"{clean}_{symbol}"
+            self._by_symbol[symbol] = SymbolicDim(unique, minimum, maximum)
+
+    def of(self, extent: Any, field: str = "shape") -> Dim:
+        """Return an extent.
+
+        Raises:
+            InvalidShape: it is computed from symbols.
+        """
+        if isinstance(extent, int):
+            return extent
+        text = str(extent)
+        if text.lstrip("-").isdigit():
+            return int(text)
+        if text in self._by_symbol:
+            return self._by_symbol[text]
+        raise InvalidShape(
+            field=field,
+            got=text,
+            expected=f"a number or one of {sorted(self._by_symbol)}",
+            remedy="an extent may be symbolic, but not computed from symbols: make this axis static",
+        )
+
+    def shape(self, shape: Sequence[Any], field: str = "shape") -> tuple[Dim, ...]:
+        """Return the extents of a shape."""
+        return tuple(self.of(extent, field) for extent in shape)
+
+
+def tensor_type_of(tensor: torch.Tensor, dims: Dims, field: str) -> TensorType:
+    """Return the type of a tensor, with its strides where they are not row-major.
+
+    Raises:
+        InvalidDType, InvalidShape: as :func:`dtype_of` and :meth:`Dims.of` say.
+    """
+    shape, dtype = dims.shape(tensor.shape, field), dtype_of(tensor.dtype, field)
+    if tensor.is_contiguous():
+        return TensorType(shape, dtype)
+    try:
+        strides = tuple(int(str(stride)) for stride in tensor.stride())
+    except ValueError as error:
+        raise InvalidShape(
+            field=field,
+            got=[str(stride) for stride in tensor.stride()],
+            expected="strides that are numbers",
+            remedy="give a contiguous example input where an axis is dynamic",
+        ) from error
+    return TensorType(shape, dtype, StridedLayout(strides))
+
+
