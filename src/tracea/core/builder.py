@@ -32,7 +32,7 @@ __all__ = ["Builder", "Node"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One op of a graph: its id, the ids of its inputs, and the ids of the nodes that were fused into it."""
+    """One op of a graph: its id, the ids of its inputs, and the ids of the nodes that it now stands for."""
 
     id: str
     op: Op

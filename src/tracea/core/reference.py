@@ -70,8 +70,8 @@ def run(graph: Graph, bindings: Mapping[str, Any], *, rounded: bool = False) -> 
 
 def _extents(graph: Graph, values: Mapping[str, Array]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for node in graph:
-        for dim, extent in zip(node.type.shape, np.shape(values.get(node.id, ())), strict=False):
+    for name, value in values.items():
+        for dim, extent in zip(graph[name].type.shape, value.shape, strict=False):
             if isinstance(dim, SymbolicDim) and found.setdefault(dim.name, extent) != extent:
                 raise InvalidShape(
                     field=dim.name, got=(found[dim.name], extent), expected="one extent", remedy="bind data that agree"

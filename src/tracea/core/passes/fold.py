@@ -1,0 +1,119 @@
+"""Constant folding: in expressions, of constants of one element, and of whole subgraphs of constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tracea.core.expr import Constant, Expr, Input
+from tracea.core.graph import Graph, Node
+from tracea.core.op import Conv2dOp, Epilogue, GemmOp, PointwiseOp, ReduceOp, RowOp, SourceKind, SourceOp, ViewOp
+from tracea.core.passes.draft import Draft
+from tracea.core.reference import evaluate
+from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes
+
+__all__ = ["FoldConstants", "Folded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """A folded graph, and the data of the constants that folding made, by id."""
+
+    graph: Graph
+    values: Mapping[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoldConstants:
+    """Simplify expressions, put known one-element constants into them, and drop pointwise ops that change nothing.
+
+    ``values`` gives the data of constants by id, as far as they are known. :meth:`fold` also evaluates ops whose
+    operands are all known, in float64, rounded once; views stay views, since they cost nothing.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    name: str = "fold constants"
+
+    def apply(self, graph: Graph) -> Graph:
+        """Return the graph with simpler expressions; no constant is made."""
+        draft = Draft(graph)
+        for name in draft.order():
+            draft.put(self._simplified(draft, draft.nodes[name]))
+            _skip_identity(draft, draft.nodes[name])
+        return draft.finish()
+
+    def fold(self, graph: Graph) -> Folded:
+        """Return the graph with simpler expressions and with constant subgraphs replaced by constants of the same id."""
+        draft = Draft(graph)
+        known: dict[str, Any] = {name: self.values[name] for name in graph.constants if name in self.values}
+        made: dict[str, np.ndarray[Any, Any]] = {}
+        for node in graph:
+            if isinstance(node.op, SourceOp) or not node.inputs or any(name not in known for name in node.inputs):
+                continue
+            value = evaluate(node.op, [known[name] for name in node.inputs], rounded=True)
+            known[node.id] = value
+            if not isinstance(node.op, ViewOp):
+                made[node.id] = np.ascontiguousarray(value.astype(node.type.dtype.numpy))
+                source = SourceOp(kind=SourceKind.CONSTANT, type=node.type.contiguous())
+                draft.put(Node(id=node.id, op=source, fused=node.fused))
+        folded = replace(self, values={**self.values, **made}).apply(draft.finish())
+        return Folded(graph=folded, values={name: made[name] for name in folded.constants if name in made})
+
+    def _simplified(self, draft: Draft, node: Node) -> Node:
+        op = node.op
+        match op:
+            case PointwiseOp():
+                expr, inputs, types = self._folded(op.expr, node.inputs, op.inputs, op.shape)
+                return replace(node, op=PointwiseOp(expr=expr, inputs=types, out_dtype=op.out_dtype), inputs=inputs)
+            case GemmOp() | Conv2dOp():
+                epilogue, extras = self._folded_epilogue(op.epilogue, node.inputs[2:])
+                return replace(node, op=replace(op, epilogue=epilogue), inputs=(*node.inputs[:2], *extras))
+            case RowOp() | ReduceOp():
+                split = len(op.x)
+                shape = op.shape if isinstance(op, RowOp) else op.source_shape
+                prologue, sources, types = self._folded(op.prologue, node.inputs[:split], op.x, shape)
+                epilogue, extras = self._folded_epilogue(op.epilogue, node.inputs[split:])
+                new = replace(op, x=types, prologue=prologue, epilogue=epilogue, out=op.infer())
+                return replace(node, op=new, inputs=(*sources, *extras))
+            case _:
+                return node
+
+    def _scalar(self, name: str, tensor: TensorType) -> Expr | None:
+        if name not in self.values or not tensor.is_static or tensor.elements != 1:
+            return None
+        return Constant(float(tensor.dtype.round(np.asarray(self.values[name], dtype=np.float64)).reshape(())))
+
+    def _folded_epilogue(self, epilogue: Epilogue, names: Sequence[str]) -> tuple[Epilogue, tuple[str, ...]]:
+        inputs: dict[int, Expr] = {0: Input(0)}
+        for index, (name, tensor) in enumerate(zip(names, epilogue.operands, strict=True), start=1):
+            scalar = self._scalar(name, tensor)
+            inputs[index] = Input(index) if scalar is None else scalar
+        expr = epilogue.expr.substitute(inputs).simplify()
+        kept = [index for index in expr.inputs() if index > 0]
+        expr = expr.substitute({old: Input(new) for new, old in enumerate(kept, start=1)})
+        operands = tuple(epilogue.operands[index - 1] for index in kept)
+        return Epilogue(expr, operands), tuple(names[index - 1] for index in kept)
+
+    def _folded(
+        self, expr: Expr, names: Sequence[str], types: Sequence[TensorType], shape: tuple[Dim, ...]
+    ) -> tuple[Expr, tuple[str, ...], tuple[TensorType, ...]]:
+        scalars = {i: self._scalar(name, types[i]) for i, name in enumerate(names)}
+        expr = expr.substitute({i: value for i, value in scalars.items() if value is not None}).simplify()
+        # The operands also say the shape: one that the expression no longer reads stays if the shape needs it.
+        kept = list(expr.inputs())
+        for index in range(len(types)):
+            if not kept or broadcast_shapes(types[i].shape for i in kept) != shape:
+                kept = sorted({*kept, index})
+        expr = expr.substitute({old: Input(new) for new, old in enumerate(kept)})
+        return expr, tuple(names[i] for i in kept), tuple(types[i] for i in kept)
+
+
+def _skip_identity(draft: Draft, node: Node) -> None:
+    if not isinstance(node.op, PointwiseOp) or node.id in draft.outputs or not isinstance(node.op.expr, Input):
+        return
+    source = node.inputs[node.op.expr.index]
+    if draft.nodes[source].type == node.type:
+        draft.stand_in(node.id, source)

@@ -1,0 +1,211 @@
+"""Where each value lives: arena offsets from lifetimes by greedy best fit, in place where an op may overwrite its input.
+
+A value made by step ``i`` and last read by step ``j`` owns its bytes from ``i`` to ``j``, both included: an op's result
+never shares bytes with its inputs, except for a pointwise op that reads each element just before it writes the same
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from tracea.core.graph import Graph, Node
+from tracea.core.op import PointwiseOp, SourceKind, SourceOp, ViewOp
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidGraph
+
+__all__ = ["BufferKind", "MemoryPlan", "Placement", "is_whole", "plan_memory", "root_of"]
+
+ALIGNMENT = 64  # bytes of a cache line and of an AVX-512 register
+
+
+class BufferKind(Enum):
+    """Whose memory a value lies in."""
+
+    INPUT = "input"
+    CONSTANT = "constant"
+    OUTPUT = "output"
+    ARENA = "arena"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where a value's first element lies: in the arena, or in the buffer that belongs to source or output ``name``."""
+
+    buffer: BufferKind
+    name: str
+    offset_bytes: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPlan:
+    """A placement for every node of one graph, and the arena that they need."""
+
+    placements: Mapping[str, Placement]
+    arena_bytes: int
+    alignment: int
+
+    @property
+    def unshared_bytes(self) -> int:
+        """Bytes that the arena would have if no two values shared any."""
+        arena = [place for place in self.placements.values() if place.buffer is BufferKind.ARENA]
+        return sum(_aligned(place.nbytes, self.alignment) for place in arena)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One or more values that follow one another at the same address."""
+
+    members: list[str]
+    first: int
+    last: int
+    nbytes: int
+    offset: int = 0
+
+
+def plan_memory(graph: Graph, alignment: int = ALIGNMENT, *, in_place: bool = True) -> MemoryPlan:
+    """Return where every value of a static graph lies.
+
+    Sources lie with whoever gives them, outputs in the caller's buffers, views where they look, the rest in the arena.
+
+    Raises:
+        InvalidGraph: an output is no buffer of its own; ``MaterializeOutputs`` makes it one.
+        InvalidShape: an extent is symbolic.
+    """
+    graph.verify()
+    if alignment < 1 or alignment & (alignment - 1):
+        raise InvalidGraph(field="alignment", got=alignment, expected="a power of two", remedy="use 64")
+    roots = {node.id: root_of(graph, node) for node in graph}
+    homes = _outputs(graph, roots)
+    last = _last_uses(graph, roots)
+    slots: list[_Slot] = []
+    holder: dict[str, _Slot] = {}
+    for step, node in enumerate(graph):
+        if isinstance(node.op, SourceOp | ViewOp) or node.id in homes:
+            continue
+        nbytes = node.type.storage_bytes
+        reused = _overwritten(graph, node, step, roots=roots, last=last, holder=holder) if in_place else None
+        if reused is None:
+            slot = _Slot(members=[node.id], first=step, last=last[node.id], nbytes=nbytes)
+            slots.append(slot)
+        else:
+            slot = reused
+            slot.members.append(node.id)
+            slot.last = last[node.id]
+        holder[node.id] = slot
+    arena_bytes = _assign(slots, alignment)
+    placements: dict[str, Placement] = {}
+    for node in graph:
+        if isinstance(node.op, ViewOp):
+            base = placements[node.inputs[0]]
+            offset = base.offset_bytes + node.op.offset_elements * node.type.dtype.nbytes
+            placements[node.id] = replace(base, offset_bytes=offset, nbytes=node.type.storage_bytes)
+        elif isinstance(node.op, SourceOp):
+            kind = BufferKind.INPUT if node.op.kind is SourceKind.INPUT else BufferKind.CONSTANT
+            placements[node.id] = _placed(kind, node.id, 0, node.type)
+        elif node.id in homes:
+            placements[node.id] = _placed(BufferKind.OUTPUT, homes[node.id], 0, node.type)
+        else:
+            placements[node.id] = _placed(BufferKind.ARENA, "", holder[node.id].offset, node.type)
+    return MemoryPlan(placements=placements, arena_bytes=arena_bytes, alignment=alignment)
+
+
+def _placed(kind: BufferKind, name: str, offset: int, tensor: TensorType) -> Placement:
+    return Placement(buffer=kind, name=name, offset_bytes=offset, nbytes=tensor.storage_bytes)
+
+
+def root_of(graph: Graph, node: Node) -> str:
+    """Return the id of the node whose memory a value is: itself, or what a chain of views looks at."""
+    while isinstance(node.op, ViewOp):
+        node = graph[node.inputs[0]]
+    return node.id
+
+
+def is_whole(graph: Graph, node: Node, root: str) -> bool:
+    """Whether a value is its root's memory, all of it, in row-major order."""
+    tensor = graph[root].type
+    if not (node.type.is_contiguous and tensor.is_contiguous and node.type.elements == tensor.elements):
+        return False
+    offset = 0
+    while isinstance(node.op, ViewOp):
+        offset += node.op.offset_elements
+        node = graph[node.inputs[0]]
+    return offset == 0
+
+
+def _outputs(graph: Graph, roots: Mapping[str, str]) -> dict[str, str]:
+    """Return the output whose buffer each root is written to."""
+    homes: dict[str, str] = {}
+    for node in graph.outputs:
+        root = roots[node.id]
+        if isinstance(graph[root].op, SourceOp) or root in homes or not is_whole(graph, node, root):
+            raise InvalidGraph(
+                field=f"output {node.id}",
+                got=f"a view of {root}" if root != node.id else f"{root}, which has a buffer already",
+                expected="a value with a buffer of its own",
+                remedy="apply MaterializeOutputs() first",
+            )
+        homes[root] = node.id
+    return homes
+
+
+def _last_uses(graph: Graph, roots: Mapping[str, str]) -> dict[str, int]:
+    last = {node.id: step for step, node in enumerate(graph)}
+    for step, node in enumerate(graph):
+        for name in node.inputs:
+            last[roots[name]] = max(last[roots[name]], step)
+    return last
+
+
+def _overwritten(
+    graph: Graph,
+    node: Node,
+    step: int,
+    *,
+    roots: Mapping[str, str],
+    last: Mapping[str, int],
+    holder: Mapping[str, _Slot],
+) -> _Slot | None:
+    """Return the slot of an input that dies in this pointwise op and is read element for element as it writes."""
+    if not isinstance(node.op, PointwiseOp):
+        return None
+    for name in node.inputs:
+        root = roots[name]
+        slot = holder.get(root)
+        if slot is None or slot.members[-1] != root or last[root] != step:
+            continue
+        uses = [graph[other] for other in node.inputs if roots[other] == root]
+        same = all(use.type == node.type and is_whole(graph, use, root) for use in uses)
+        if same and node.type.storage_bytes == slot.nbytes:
+            return slot
+    return None
+
+
+def _assign(slots: list[_Slot], alignment: int) -> int:
+    """Give every slot its offset, large ones first, each in the smallest gap that fits; return the arena's size."""
+    placed: list[_Slot] = []
+    arena = 0
+    for slot in sorted(slots, key=lambda slot: (-slot.nbytes, slot.first)):
+        rivals = sorted(
+            (other for other in placed if other.first <= slot.last and slot.first <= other.last),
+            key=lambda other: other.offset,
+        )
+        need = _aligned(slot.nbytes, alignment)
+        best: tuple[int, int] | None = None  # gap, offset
+        end = 0
+        for other in rivals:
+            gap = other.offset - end
+            if gap >= need and (best is None or gap < best[0]):
+                best = (gap, end)
+            end = max(end, other.offset + _aligned(other.nbytes, alignment))
+        slot.offset = end if best is None else best[1]
+        arena = max(arena, slot.offset + need)
+        placed.append(slot)
+    return arena
+
+
+def _aligned(nbytes: int, alignment: int) -> int:
+    return -(-nbytes // alignment) * alignment
