@@ -10,8 +10,9 @@ from tracea.core.tensor_type import BlockedLayout, Dim, TensorType
 from tracea.errors import InvalidShape, InvalidStride
 from tracea.semantic.index import Const, Index, Param
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+from tracea.targets.target import Target
 
-__all__ = ["bind", "params_of", "scratch", "tensor_buffer"]
+__all__ = ["bind", "params_of", "scratch", "tensor_buffer", "vector_lanes"]
 
 
 def tensor_buffer(
@@ -72,6 +73,14 @@ def _params(index: Index) -> tuple[Param, ...]:
     if isinstance(index, Param):
         return (index,)
     return tuple(param for part in index.parts for param in _params(part))
+
+
+_PLAIN_VECTOR_BYTES = 64  # vec_plain.h: arrays as long as the longest registers
+
+
+def vector_lanes(target: Target, dtype: DType) -> int:
+    """Return how many elements a vector of the headers holds on this target."""
+    return (_PLAIN_VECTOR_BYTES if target.isa == "plain" else target.vector_bytes) // dtype.nbytes
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tracea.errors import InvalidSchedule
 
 if TYPE_CHECKING:
+    from tracea.core.tensor_type import TensorType
     from tracea.kernels.space import ScheduleSpace
     from tracea.semantic.schedule import Schedule
     from tracea.semantic.tile_kernel import TileKernel
@@ -47,6 +48,9 @@ class Variant:
     """An algorithm family for one kind of op on one backend.
 
     ``build`` is None for a library entry: its requirements are known here, and the runtime's library port runs it.
+
+    A variant with a ``constant_operand`` reads that operand in a layout of its own: ``build_pack`` is the kernel that makes it
+    from the op's operand, once, and ``pack_type`` its type.
     """
 
     id: str
@@ -58,6 +62,9 @@ class Variant:
     build: Callable[[Any, Schedule, Target], TileKernel] | None
     space: Callable[[Any, Target], ScheduleSpace] | None
     default_schedule: Callable[[Any, Target], Schedule] | None
+    constant_operand: int | None = None
+    build_pack: Callable[[Any, Schedule, Target], TileKernel] | None = None
+    pack_type: Callable[[Any, Schedule, Target], TensorType] | None = None
 
     def __post_init__(self) -> None:
         parts = (self.build is None, self.space is None, self.default_schedule is None)

@@ -9,6 +9,7 @@ from typing import Final
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
 from tracea.errors import InvalidSchedule
+from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
@@ -35,7 +36,7 @@ _FEW_ROWS: Final = 160  # below this many rows, packing A once per task costs le
 class Blocking:
     """A packed GEMM's schedule in numbers, with blocks rounded up to whole tiles.
 
-    Units: ``mr``, ``mc`` rows; ``nv`` vectors, ``nr``, ``nc`` columns; ``kc`` steps; ``tail`` is a row count with code of its own.
+    Units: ``mr``, ``mc`` rows; ``nv`` vectors, ``nr``, ``nc`` columns; ``kc`` steps. ``tail`` rows have code of their own.
     """
 
     mr: int
@@ -59,7 +60,7 @@ class Blocking:
         """
         get = schedule.integer
         mr, nv = get("mr"), get("nv")
-        nr = nv * target.lanes(op.accumulator)
+        nr = nv * vector_lanes(target, op.accumulator)
         _check_positive(schedule, "mr", "nv", "unroll", "kc", "mc", "nc")
         if not fits_registers(mr, nv, target):
             raise InvalidSchedule(
@@ -98,9 +99,9 @@ class Blocking:
 
 
 def packed_default(op: GemmOp, target: Target) -> Schedule:
-    """Return the schedule that needs no tuning: equal blocks near the measured best ones, and a task or two for each core."""
+    """Return the schedule that needs no tuning: equal blocks near the measured best, and a task or two for each core."""
     mr, nv, unroll = _tile(target)
-    nr = nv * target.lanes(op.accumulator)
+    nr = nv * vector_lanes(target, op.accumulator)
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
     narrow = op.accumulator.nbytes // 4  # blocks hold bytes: f64 takes half as many elements
     kc = round_up(equal_blocks(k, _K_BLOCK // narrow), unroll)
@@ -129,9 +130,9 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
 
 
 def packed_space(op: GemmOp, target: Target) -> ScheduleSpace:
-    """Return the schedules worth measuring: tiles that hide the FMA latency, panels that stay in their cache; the default is one."""
+    """Return the schedules worth measuring, the default among them: full registers, and panels that stay in their cache."""
     default = packed_default(op, target)
-    lanes = target.lanes(op.accumulator)
+    lanes = vector_lanes(target, op.accumulator)
     nbytes = op.accumulator.nbytes
     m = _known(op.m)
 
@@ -141,8 +142,9 @@ def packed_space(op: GemmOp, target: Target) -> ScheduleSpace:
             return True
         latency = target.fma_per_cycle * target.fma_latency_cycles
         return (
-            fits_registers(mr, nv, target)
-            and mr * nv >= 2 * latency
+            (mr, nv) in tiles
+            and fits_registers(mr, nv, target)
+            and mr * nv >= latency
             and int(chosen["tail"]) == m % mr
             and kc * nv * lanes * nbytes <= 2 * target.l1d_bytes
             and mc * kc * nbytes <= target.l2_bytes // 2
@@ -150,7 +152,7 @@ def packed_space(op: GemmOp, target: Target) -> ScheduleSpace:
             and mc >= mr
         )
 
-    tiles = _TILES.get(target.isa, _TILES["plain"])
+    tiles = _TILES[target.isa]
     axes: dict[str, tuple[Value, ...]] = {
         "mr": _with(default["mr"], *(mr for mr, _ in tiles)),
         "nv": _with(default["nv"], *(nv for _, nv in tiles)),
@@ -168,7 +170,8 @@ def packed_space(op: GemmOp, target: Target) -> ScheduleSpace:
 
 def fits_registers(mr: int, nv: int, target: Target) -> bool:
     """Whether the accumulators, the vectors of B and one broadcast of A fit the vector registers."""
-    return mr * nv + nv + 1 <= target.vector_registers
+    # The plain build's vectors are arrays that no register holds: any tile compiles there.
+    return target.isa == "plain" or mr * nv + nv + 1 <= target.vector_registers
 
 
 def equal_blocks(extent: int, limit: int) -> int:
@@ -192,7 +195,7 @@ _TILES: Final[Mapping[str, tuple[tuple[int, int], ...]]] = {
 
 
 def _tile(target: Target) -> tuple[int, int, int]:
-    mr, nv = _TILES.get(target.isa, _TILES["plain"])[0]
+    mr, nv = _TILES[target.isa][0]
     return mr, nv, 2
 
 

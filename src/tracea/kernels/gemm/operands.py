@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
+from tracea.core.tensor_type import Dim, TensorType
+from tracea.kernels.axes import AxisPlan
 from tracea.kernels.operands import params_of, tensor_buffer
 from tracea.semantic.index import TRUE, Const, Index, Param, Predicate, Var
 from tracea.semantic.intrinsics import packed_depth_first_product, plain_product
@@ -16,7 +18,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["GemmOperands", "gemm_tile", "kernel_name"]
+__all__ = ["GemmOperands", "gemm_tile", "gemm_types", "kernel_name"]
 
 M, N = Param("m"), Param("n")
 K = Param("k", minimum=1)  # an empty sum is a kernel of its own: gemm.empty
@@ -36,20 +38,19 @@ class GemmOperands:
     @classmethod
     def of(cls, op: GemmOp, *, b: Buffer | None = None) -> GemmOperands:
         """Return the buffers of an op; ``b`` replaces the second operand, for weights in a layout of the kernel's own."""
-        axes = tuple(Param(f"batch{axis}") for axis in range(len(op.batch)))
-        a_shape, a_dims = (*axes, M, K), (*op.batch, op.m, op.k)
-        b_shape, b_dims = (*axes, K, N), (*op.batch, op.k, op.n)
-        c_shape, c_dims = (*axes, M, N), (*op.batch, op.m, op.n)
+        types, dims = gemm_types(op), _merged_batch(op)
+        axes = tuple(Param(f"batch{axis}") for axis in range(len(dims)))
+        c_shape, c_dims = (*axes, M, N), (*dims, op.m, op.n)
         return cls(
             op=op,
-            a=tensor_buffer("a", op.a, a_shape, a_dims, BufferRole.INPUT),
-            b=b or tensor_buffer("b", op.b, b_shape, b_dims, BufferRole.INPUT),
-            c=tensor_buffer("c", op.infer(), c_shape, c_dims, BufferRole.OUTPUT),
+            a=tensor_buffer("a", types["a"], (*axes, M, K), (*dims, op.m, op.k), BufferRole.INPUT),
+            b=b or tensor_buffer("b", types["b"], (*axes, K, N), (*dims, op.k, op.n), BufferRole.INPUT),
+            c=tensor_buffer("c", types["c"], c_shape, c_dims, BufferRole.OUTPUT),
             extras=tuple(
-                tensor_buffer(f"x{position}", type_, c_shape, c_dims, BufferRole.INPUT)
-                for position, type_ in enumerate(op.epilogue.operands, start=1)
+                tensor_buffer(name, types[name], c_shape, c_dims, BufferRole.INPUT)
+                for name in (f"x{position}" for position in range(1, len(op.epilogue.operands) + 1))
             ),
-            batch=tuple(Var(f"i_batch{axis}") for axis in range(len(op.batch))),
+            batch=tuple(Var(f"i_batch{axis}") for axis in range(len(dims))),
         )
 
     @property
@@ -139,6 +140,28 @@ class GemmOperands:
             body=Block(nodes=tuple(body)),
             assumptions=assumptions,
         )
+
+
+def gemm_types(op: GemmOp, like: GemmOp | None = None) -> dict[str, TensorType]:
+    """Return the type of each buffer of a GEMM's kernel; batch axes are merged as for ``like``, the op that it is built for."""
+    plan = _batch_plan(like or op)
+    c_dims = (*op.batch, op.m, op.n)
+    types = {
+        "a": plan.apply(op.a, (*op.batch, op.m, op.k)),
+        "b": plan.apply(op.b, (*op.batch, op.k, op.n)),
+    }
+    types |= {f"x{i}": plan.apply(type_, c_dims) for i, type_ in enumerate(op.epilogue.operands, start=1)}
+    return types | {"c": plan.apply(op.infer(), c_dims)}
+
+
+def _batch_plan(op: GemmOp) -> AxisPlan:
+    rank = len(op.batch)
+    types = (op.a, op.b, *op.epilogue.operands, op.infer())
+    return AxisPlan.of((*op.batch, op.m, op.n), types, keep=frozenset((rank, rank + 1)))
+
+
+def _merged_batch(op: GemmOp) -> tuple[Dim, ...]:
+    return _batch_plan(op).dims((*op.batch, op.m, op.n))[:-2]
 
 
 def kernel_name(key: str, variant: str, schedule: Schedule, target: Target) -> str:

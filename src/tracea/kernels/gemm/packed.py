@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
 from tracea.kernels.gemm.blocking import PANELS_PER_SWEEP, Blocking, packed_default, packed_space
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
@@ -17,12 +18,12 @@ from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS
 from tracea.kernels.operands import scratch
 from tracea.kernels.variant import Variant
 from tracea.semantic.index import Const, Index, Var, ceil_div
-from tracea.semantic.nodes import Barrier, For, Level, MicroKernel, Node, Pack, Parallel, Region, block
+from tracea.semantic.nodes import Barrier, For, Level, MicroKernel, Node, Pack, Parallel, block
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["PACKED", "build_packed", "panel_buffer", "sums_region", "tile_loops"]
+__all__ = ["PACKED", "build_packed", "pack_a", "panel_buffer", "tile_loops"]
 
 _JC, _NC = Var("jc"), Var("nc")
 _PC, _KC = Var("pc"), Var("kc")
@@ -43,8 +44,8 @@ def build_packed(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
 
 def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, target: Target) -> TileKernel:
     dtype, kc, nr, mr = operands.accumulator, blocking.kc, blocking.nr, blocking.mr
-    b_panels = panel_buffer("b_panels", operands, MemorySpace.TEAM, blocking.nc // nr, kc, nr)
-    a_panels = panel_buffer("a_panels", operands, MemorySpace.THREAD, blocking.mc // mr, kc, mr)
+    b_panels = panel_buffer("b_panels", dtype, MemorySpace.TEAM, (blocking.nc // nr, kc, nr))
+    a_panels = panel_buffer("a_panels", dtype, MemorySpace.THREAD, (blocking.mc // mr, kc, mr))
     sums = () if operands.sums_in_place else (scratch("sums", dtype, MemorySpace.TEAM, M, blocking.nc),)
     pack_b = Parallel(
         level=Level.TASK,
@@ -68,8 +69,18 @@ def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, tar
         step=blocking.mc,
         length=_MC,
         body=block(
-            _pack_a(operands, a_panels, _IC, _MC, mr),
-            *tile_loops(operands, blocking, a_panels, b_panels, sums, row=_IC, column=_JC, b_panel=_JR // nr),
+            pack_a(operands, a_panels, (_IC, _MC), mr),
+            *tile_loops(
+                operands,
+                blocking,
+                panels=(a_panels, b_panels),
+                sums=sums,
+                origin=(_IC, _JC),
+                extents=(_MC, _NC),
+                b_panel=_JR // nr,
+                b_step=Const(0),
+                sums_origin=(_IC, Const(0)),
+            ),
         ),
     )
     # The second barrier: nobody overwrites the panels of B while another thread still multiplies with them.
@@ -80,8 +91,8 @@ def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, tar
 
 def _by_columns(operands: GemmOperands, blocking: Blocking, schedule: Schedule, target: Target) -> TileKernel:
     dtype, kc, nr, mr = operands.accumulator, blocking.kc, blocking.nr, blocking.mr
-    b_panels = panel_buffer("b_panels", operands, MemorySpace.THREAD, PANELS_PER_SWEEP, kc, nr)
-    a_panels = panel_buffer("a_panels", operands, MemorySpace.THREAD, ceil_div(M, mr), kc, mr)
+    b_panels = panel_buffer("b_panels", dtype, MemorySpace.THREAD, (PANELS_PER_SWEEP, kc, nr))
+    a_panels = panel_buffer("a_panels", dtype, MemorySpace.THREAD, (ceil_div(M, mr), kc, mr))
     sums = () if operands.sums_in_place else (scratch("sums", dtype, MemorySpace.THREAD, M, blocking.nc),)
     sweep = For(
         var=_JP,
@@ -98,35 +109,34 @@ def _by_columns(operands: GemmOperands, blocking: Blocking, schedule: Schedule, 
             *tile_loops(
                 operands,
                 blocking,
-                a_panels,
-                b_panels,
-                sums,
-                row=None,
-                column=_JC + _JP,
-                b_panel=_JR // nr,
-                sums_column=_JP,
+                panels=(a_panels, b_panels),
+                sums=sums,
+                origin=(Const(0), _JC + _JP),
                 extents=(M, _PW),
+                b_panel=_JR // nr,
+                b_step=Const(0),
+                sums_origin=(Const(0), _JP),
             ),
         ),
     )
     k_loop = For(
-        var=_PC, extent=K, step=kc, length=_KC, body=block(_pack_a(operands, a_panels, Const(0), M, mr), sweep)
+        var=_PC, extent=K, step=kc, length=_KC, body=block(pack_a(operands, a_panels, (Const(0), M), mr), sweep)
     )
     body = operands.tasks(var=_JC, extent=N, step=blocking.nc, length=_NC, body=(k_loop,))
     return operands.kernel(PACKED_ID, schedule, target, (b_panels, a_panels, *sums), body)
 
 
-def panel_buffer(
-    name: str, operands: GemmOperands, space: MemorySpace, panels: Index | int, depth: int, panel: int
-) -> Buffer:
-    """Return scratch for panels of ``panel`` lines, ``depth`` steps deep."""
-    return scratch(name, operands.accumulator, space, panels, depth, panel)
+def panel_buffer(name: str, dtype: DType, space: MemorySpace, shape: tuple[Index | int, int, int]) -> Buffer:
+    """Return scratch for panels: how many, how deep, how wide."""
+    return scratch(name, dtype, space, *shape)
 
 
-def _pack_a(operands: GemmOperands, a_panels: Buffer, row: Index, rows: Index, mr: int) -> Pack:
+def pack_a(operands: GemmOperands, a_panels: Buffer, rows: tuple[Index, Index], mr: int) -> Pack:
+    """Return the packing of a block of A: ``rows`` are the first and their number, columns those of the K block."""
+    first, count = rows
     return Pack(
-        source=operands.at(operands.a, row, _PC, rows, _KC),
-        target=a_panels.region((0, 0, 0), (ceil_div(rows, mr), _KC, mr)),
+        source=operands.at(operands.a, first, _PC, count, _KC),
+        target=a_panels.region((0, 0, 0), (ceil_div(count, mr), _KC, mr)),
         panel=mr,
         axis=0,
     )
@@ -135,24 +145,26 @@ def _pack_a(operands: GemmOperands, a_panels: Buffer, row: Index, rows: Index, m
 def tile_loops(
     operands: GemmOperands,
     blocking: Blocking,
-    a_panels: Buffer,
-    b_panels: Buffer,
-    sums: Sequence[Buffer],
     *,
-    row: Index | None,
-    column: Index,
+    panels: tuple[Buffer, Buffer],
+    sums: Sequence[Buffer],
+    origin: tuple[Index, Index],
+    extents: tuple[Index, Index],
     b_panel: Index,
-    b_step: Index = Const(0),
-    sums_column: Index = Const(0),
-    extents: tuple[Index, Index] = (_MC, _NC),
+    b_step: Index,
+    sums_origin: tuple[Index, Index],
 ) -> tuple[Node, ...]:
-    """Return the loops over the register tiles of a block that begins at (``row``, ``column``) and has these ``extents``.
+    """Return the loops over the register tiles of the block of C that begins at ``origin`` and has these ``extents``.
 
-    A's panels are those of the block; B's panel of a tile is ``b_panel``, from step ``b_step`` on.
+    A's panels are those of the block; B's panel of a tile is ``b_panel``, from step ``b_step`` on. Where C cannot hold the sums
+    between K blocks, those of the block begin at ``sums_origin`` of the scratch ``sums``.
     """
     mr, nr = blocking.mr, blocking.nr
-    c_row = _IR if row is None else row + _IR
-    c_column = column + _JR
+    a_panels, b_panels = panels
+    row, column = origin[0] + _IR, origin[1] + _JR
+    c = operands.at(operands.c, row, column, _ROWS, _COLUMNS)
+    if sums:
+        c = sums[0].region((sums_origin[0] + _IR, sums_origin[1] + _JR), (_ROWS, _COLUMNS))
     tile = MicroKernel(
         intrinsic=gemm_tile(
             panels=(True, True),
@@ -164,28 +176,13 @@ def tile_loops(
         ),
         a=a_panels.region((_IR // mr, 0, 0), (1, _KC, mr)),
         b=b_panels.region((b_panel, b_step, 0), (1, _KC, nr)),
-        c=sums_region(operands, sums, c_row, c_column, sums_column + _JR, _ROWS, _COLUMNS),
+        c=c,
         accumulate=_PC > 0,
         finish=_PC + _KC >= K,
-        epilogue=operands.epilogue(c_row, c_column, _ROWS, _COLUMNS),
+        epilogue=operands.epilogue(row, column, _ROWS, _COLUMNS),
     )
     rows = For(var=_IR, extent=extents[0], step=mr, length=_ROWS, body=block(tile))
     return (For(var=_JR, extent=extents[1], step=nr, length=_COLUMNS, body=block(rows)),)
-
-
-def sums_region(
-    operands: GemmOperands,
-    sums: Sequence[Buffer],
-    row: Index,
-    column: Index,
-    sums_column: Index,
-    rows: Index,
-    columns: Index,
-) -> Region:
-    """Return where a tile's sums are kept between K blocks: in C, or in the scratch that stands for it."""
-    if not sums:
-        return operands.at(operands.c, row, column, rows, columns)
-    return sums[0].region((row, sums_column), (rows, columns))
 
 
 PACKED_ID = "gemm.packed"
