@@ -106,11 +106,14 @@ class RecordedSpace:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the space, latencies to five significant digits; the same space gives the same bytes."""
         sizes = [len(parameter.values) for parameter in self.space.parameters]
+        numbers = np.zeros(len(self.space), dtype=np.int64)
+        for column, size in zip(self.space.rows.T, sizes, strict=True):
+            numbers = numbers * size + column
         recording = _Recording(
             name=self.name,
             source=self.source,
             parameters={parameter.name: list(parameter.values) for parameter in self.space.parameters},
-            rows=[int(number) for number in np.ravel_multi_index(tuple(self.space.rows.T), sizes)],
+            rows=numbers.tolist(),
             latencies_ms=[None if math.isnan(x) else float(f"{x:.5g}") for x in self.latencies_ms.tolist()],
         )
         content = msgspec.json.encode(recording)
