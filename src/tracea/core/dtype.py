@@ -131,7 +131,7 @@ def _round_to_odd_float32(exact: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     near = exact.astype(np.float32)
     toward_zero = np.where(np.abs(near.astype(np.float64)) > np.abs(exact), np.nextafter(near, np.float32(0)), near)
     inexact = (toward_zero.astype(np.float64) != exact) & ~np.isnan(exact)
-    bits = np.ascontiguousarray(toward_zero).view(np.uint32) | inexact.astype(np.uint32)
+    bits = np.asarray(toward_zero, dtype=np.float32).view(np.uint32) | inexact.astype(np.uint32)
     return bits.view(np.float32)
 
 

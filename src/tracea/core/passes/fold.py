@@ -46,7 +46,7 @@ class FoldConstants:
         return draft.finish()
 
     def fold(self, graph: Graph) -> Folded:
-        """Return the graph with simpler expressions and with constant subgraphs replaced by constants of the same id."""
+        """Return the graph with simpler expressions, and with constants of the same id for constant subgraphs."""
         draft = Draft(graph)
         known: dict[str, Any] = {name: self.values[name] for name in graph.constants if name in self.values}
         made: dict[str, np.ndarray[Any, Any]] = {}

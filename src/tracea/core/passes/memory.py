@@ -1,4 +1,4 @@
-"""Where each value lives: arena offsets from lifetimes by greedy best fit, in place where an op may overwrite its input.
+"""Where each value lives: arena offsets from lifetimes by greedy best fit, in place where an op may be.
 
 A value made by step ``i`` and last read by step ``j`` owns its bytes from ``i`` to ``j``, both included: an op's result
 never shares bytes with its inputs, except for a pointwise op that reads each element just before it writes the same

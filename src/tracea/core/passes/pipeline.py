@@ -72,6 +72,7 @@ def default_pipeline() -> tuple[Pass, ...]:
         EliminateViews(),
         SinkReshapes(),
         EliminateViews(),
+        EliminateDead(),  # a dead reader would keep a value from being fused
         FusePointwise(),
         FuseEpilogue(),
         FuseRows(),

@@ -93,7 +93,8 @@ class SinkReshapes:
         """Return the graph with flattening reshapes moved towards the outputs."""
         draft = Draft(graph)
         for name in draft.order():
-            _sink(draft, draft.nodes[name])
+            if name in draft.nodes:
+                _sink(draft, draft.nodes[name])
         return draft.finish()
 
 
@@ -118,6 +119,9 @@ def _sink(draft: Draft, node: Node) -> None:
     draft.put(Node(id=body, op=_over(op, types), inputs=tuple(inputs)))
     view = ViewOp(kind=ViewKind.RESHAPE, x=draft.nodes[body].type, shape=shape)
     draft.put(Node(id=node.id, op=view, inputs=(body,), fused=node.fused))
+    for name in dict.fromkeys(node.inputs):
+        if isinstance(draft.nodes[name].op, ViewOp) and not draft.users(name) and name not in draft.outputs:
+            draft.remove(name)
 
 
 def _flat_source(draft: Draft, name: str, shape: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
