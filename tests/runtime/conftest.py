@@ -35,7 +35,7 @@ extern "C" void {name}(const tracea_call* call, int32_t rank) {{
     }}
 }}
 """
-# Writes the team's size, each rank's presence, whether its scratch is aligned and its own, then meets the others at a barrier.
+# Writes the team's size, how many came, whether scratch is aligned and each one's own; all meet at a barrier.
 TEAM = """
 extern "C" void {name}(const tracea_call* call, int32_t rank) {{
     int32_t* out = static_cast<int32_t*>(call->pointers[0]);
@@ -45,7 +45,9 @@ extern "C" void {name}(const tracea_call* call, int32_t rank) {{
     tracea::team_barrier(call, rank);
     if (rank != 0) return;
     out[0] = call->team->size;
-    out[2] = reinterpret_cast<uintptr_t>(call->thread_scratch) % 64 == 0 && reinterpret_cast<uintptr_t>(call->team_scratch) % 64 == 0;
+    const uintptr_t own = reinterpret_cast<uintptr_t>(call->thread_scratch);
+    const uintptr_t both = own | reinterpret_cast<uintptr_t>(call->team_scratch);
+    out[2] = both % 64 == 0;
     out[3] = 1;
     for (int32_t r = 0; r < call->team->size; ++r) {{
         if (*reinterpret_cast<int64_t*>(call->thread_scratch + r * call->thread_scratch_bytes) != r) out[3] = 0;
@@ -158,7 +160,9 @@ def in_child() -> Callable[..., subprocess.CompletedProcess[str]]:
         "kit = importlib.util.module_from_spec(spec); sys.modules['kit'] = kit; spec.loader.exec_module(kit)\n"
     )
 
-    def run(text: str, *, timeout: float = 120, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        text: str, *, timeout: float = 120, check: bool = True, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
         found = {**os.environ, **environment}
         found["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SOURCE), found.get("PYTHONPATH"))))
         done = subprocess.run(

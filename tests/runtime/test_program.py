@@ -127,9 +127,9 @@ def test_an_output_that_overlaps_is_refused(kit):
     with pytest.raises(OverlappingOutput):
         program.run(tensor[: kit.N], out=tensor[1 : kit.N + 1])
     assert program.run(x[: kit.N], out=x[kit.N :])[0] == 6
+    frozen = np.ones(kit.N, np.float32)
+    frozen.flags.writeable = False
     with pytest.raises(InvalidStride, match="read-only"):
-        frozen = np.ones(kit.N, np.float32)
-        frozen.flags.writeable = False
         program.run(x[: kit.N], out=frozen)
 
 
@@ -177,7 +177,15 @@ def test_binding_names_every_argument(kit):
 
 def test_a_malformed_table_is_refused_not_run():
     words = Program(calls=(), inputs=(), outputs=()).words()
-    for broken in ([], words[:-1], [2, *words[1:]], [*words, 0], [1, 0, 0, 0, 1], [1, 0, 0, -1, 0], [1, 0, 0, 0, 10**12]):
+    for broken in (
+        [],
+        words[:-1],
+        [2, *words[1:]],
+        [*words, 0],
+        [1, 0, 0, 0, 1],
+        [1, 0, 0, -1, 0],
+        [1, 0, 0, 0, 10**12],
+    ):
         with pytest.raises(RunError, match="malformed"):
             launcher().create(broken, "broken")
 
@@ -187,10 +195,8 @@ def test_one_program_runs_in_many_threads_at_once(kit, rng):
     inputs = [rng.standard_normal(kit.N, dtype=np.float32) for _ in range(8)]
 
     def work(x):
-        for _ in range(20):
-            if not np.array_equal(program.run(x, threads=2), x * np.float32(2) * np.float32(3)):
-                return False
-        return True
+        wanted = x * np.float32(2) * np.float32(3)
+        return all(np.array_equal(program.run(x, threads=2), wanted) for _ in range(20))
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, inputs))

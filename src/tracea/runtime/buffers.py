@@ -7,6 +7,8 @@ never imported: if no tensor exists there is nothing to look at, and if one does
 from __future__ import annotations
 
 import enum
+import math
+import mmap
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +20,18 @@ from tracea.core.dtype import DType
 from tracea.core.tensor_type import BlockedLayout, StridedLayout, TensorType
 from tracea.errors import InvalidDevice, InvalidDType, InvalidShape, InvalidStride, OverlappingOutput
 
-__all__ = ["ArrayKind", "ArrayView", "check_operand", "check_output", "empty", "expected_array", "view"]
+__all__ = [
+    "ArrayKind",
+    "ArrayView",
+    "aligned_empty",
+    "check_operand",
+    "check_output",
+    "empty",
+    "expected_array",
+    "view",
+]
 
+_HUGE_PAGE: Final = 2 << 20
 _OVERLAP_WORK: Final = 100_000  # steps that the exact overlap test may take before it gives up and says yes
 
 
@@ -97,6 +109,21 @@ def empty(shape: Sequence[int], dtype: DType, kind: ArrayKind) -> Any:
         torch = sys.modules["torch"]
         return torch.empty(tuple(shape), dtype=getattr(torch, _TORCH_NAMES[dtype]))
     return np.empty(tuple(shape), dtype.numpy)
+
+
+def aligned_empty(shape: Sequence[int], dtype: DType) -> np.ndarray[Any, Any]:
+    """Return a new, uninitialised array for constants: on a cache line, from 2 MiB on in huge pages."""
+    nbytes = math.prod(shape) * dtype.nbytes
+    if nbytes < _HUGE_PAGE:
+        memory = np.empty(nbytes + 64, np.uint8)
+        start = -int(memory.__array_interface__["data"][0]) % 64
+    else:
+        pages = mmap.mmap(-1, nbytes + _HUGE_PAGE)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        memory = np.frombuffer(pages, np.uint8)
+        start = -int(memory.__array_interface__["data"][0]) % _HUGE_PAGE
+    return memory[start : start + nbytes].view(dtype.numpy).reshape(tuple(shape))
 
 
 def expected_array(type_: TensorType) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -224,8 +251,9 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
             expected=tuple(known.value for known in DType),
             remedy="convert the tensor first",
         )
-    # Fake, distributed and other tensors with a dispatch of their own say that they are on the CPU and have no memory there.
-    own_meaning = type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+    # Fake, distributed and other tensors with a dispatch of their own claim the CPU and have no memory there.
+    tensor_type: Any = type(tensor)
+    own_meaning = tensor_type.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
     try:
         address = 0 if own_meaning else tensor.data_ptr()
     except RuntimeError:  # functional and vmapped tensors

@@ -43,6 +43,7 @@ _LOCK_SECONDS: Final = 180.0
 # The reasons for which a directory that looked usable turns out not to be: another place may still work.
 _PLACE_ERRORS: Final = frozenset(
     {
+        errno.EEXIST,
         errno.ENOSPC,
         errno.EDQUOT,
         errno.EROFS,
@@ -103,8 +104,11 @@ def cache_root() -> Path:
         return Path(given).absolute()
     import platformdirs
 
-    root = Path(platformdirs.user_cache_path("tracea"))
-    if not root.is_absolute():  # no HOME and no entry in the password file leave a literal "~"
+    try:
+        root = Path(platformdirs.user_cache_path("tracea"))
+    except RuntimeError:
+        root = Path("~/.cache/tracea")
+    if not root.is_absolute():  # no HOME and no entry in the password file: some versions raise, some keep the "~"
         raise CacheUnwritable(path=root, detail="this user has no home directory")
     return root
 
@@ -117,6 +121,7 @@ class CacheStore:
         self._base = root / _FORMAT
         self._fallback = fallback
         self._prepared = False
+        self._problem: CacheError | None = None
         self._sound: set[str] = set()  # keys whose content this process has checked and keeps using
 
     def entry(self, key: str, build: Callable[[Path], None], ingredients: Mapping[str, Any]) -> Path:
@@ -130,6 +135,8 @@ class CacheStore:
             found = self._sound_entry(key, repair=False)
             if found is not None:
                 return found
+            if self._problem is not None:
+                raise self._problem
             self._prepare()
             with self._lock(key):
                 return self._sound_entry(key, repair=True) or self._publish(key, build, ingredients)
@@ -142,6 +149,7 @@ class CacheStore:
                 raise
             if self._fallback is None:
                 raise problem from error
+            self._problem = problem  # what is here is still used; nothing more is built here
             return self._fallback(problem).entry(key, build, ingredients)
 
     def contains(self, key: str) -> bool:

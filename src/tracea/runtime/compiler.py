@@ -22,7 +22,17 @@ from tracea.errors import CompileError, InvalidOption, RunError
 from tracea.runtime.cache import content_key, default_store
 from tracea.runtime.toolchain import Compiler, CompilerFamily, compile_flags, find_compiler
 
-__all__ = ["Library", "LoadedKernel", "build_library", "compile", "compile_text", "include_directory", "unit_text"]
+__all__ = [
+    "Library",
+    "LoadedKernel",
+    "build_library",
+    "compile",
+    "compile_object",
+    "compile_text",
+    "include_directory",
+    "load_library",
+    "unit_text",
+]
 
 COMPILE_SECONDS: Final = 120.0
 _LINK: Final = ("-shared", "-Wl,--as-needed")
@@ -150,7 +160,7 @@ def compile_text(
         include=include,
         identity=identity,
     )
-    return _load(key, path)
+    return load_library(key, path)
 
 
 def compile_object(
@@ -188,6 +198,21 @@ def compile_object(
 
     entry = default_store().entry(key, build, {**ingredients, "name": name})
     return key, entry / "library.so"
+
+
+def load_library(key: str, path: Path) -> Library:
+    """Load a shared library of the cache; a key that is loaded already is the same library.
+
+    Raises: RunError: the dynamic linker refused it.
+    """
+    with _registry.lock:
+        if key not in _registry.libraries:
+            try:
+                handle = ctypes.CDLL(str(path))
+            except OSError as error:
+                raise RunError(kernel=path.name, detail=str(error)) from error
+            _registry.libraries[key] = Library(key=key, path=path, handle=handle)
+        return _registry.libraries[key]
 
 
 def include_directory() -> Path:
@@ -296,17 +321,6 @@ def _prelude(
 
     entry = default_store().entry(content_key(ingredients), build, {**ingredients, "name": "prelude"})
     return ("-include-pch", str(entry / product)) if clang else ("-include", str(entry / "prelude.h"))
-
-
-def _load(key: str, path: Path) -> Library:
-    with _registry.lock:
-        if key not in _registry.libraries:
-            try:
-                handle = ctypes.CDLL(str(path))
-            except OSError as error:
-                raise RunError(kernel=path.name, detail=str(error)) from error
-            _registry.libraries[key] = Library(key=key, path=path, handle=handle)
-        return _registry.libraries[key]
 
 
 def _dump(sources: Sequence[KernelSource]) -> None:

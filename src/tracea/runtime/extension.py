@@ -178,7 +178,10 @@ def _load() -> Any:
 def _runner_of(program: Any) -> Any:
     from tracea.runtime.program import Program
 
-    return program.runner if isinstance(program, Program) else None
+    if not isinstance(program, Program):
+        return None
+    runner = program.runner
+    return NotImplemented if runner is None else runner
 
 
 def _run_slowly(program: Program, arrays: tuple[Any, ...], out: Any, threads: int) -> Any:

@@ -6,6 +6,7 @@ in a child after fork.
 
 from __future__ import annotations
 
+import os
 import struct
 import threading
 import weakref
@@ -224,6 +225,19 @@ class Program:
             check_operand(array, type_, name)
             check_output(array, [*inputs, *found[:index]], name)
         return found
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the program to one file (runtime/storage.py)."""
+        from tracea.runtime.storage import save
+
+        save(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Program:
+        """Read a program that :meth:`save` wrote and make it ready for this machine (runtime/storage.py)."""
+        from tracea.runtime.storage import load
+
+        return load(path)
 
     @property
     def handle(self) -> int:

@@ -214,6 +214,8 @@ PyObject* on_miss(Dispatcher* self, PyObject* const* arguments, Py_ssize_t count
     if (program != nullptr) runner = PyObject_CallOneArg(bound.runner_of, program);
     if (runner == Py_None) {
         result = Py_NewRef(program);  // not a program: the result itself
+    } else if (runner == Py_NotImplemented) {
+        result = run_slowly(program, arguments, self->arrays, threads);
     } else if (runner != nullptr) {
         Runner* made = reinterpret_cast<Runner*>(runner);
         bool slow = key == nullptr || !fits(made, operands, self->arrays, out);

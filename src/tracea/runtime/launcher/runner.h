@@ -17,7 +17,7 @@ struct Bound {
     int32_t (*run)(const tracea_program*, void* const*, void* const*, int32_t);
     int32_t (*threads)(void);
     int32_t (*is_long)(const tracea_program*);
-    PyObject* runner_of;     // (program or anything else) -> Runner or None
+    PyObject* runner_of;     // (object) -> Runner, NotImplemented for a program without one, None for anything else
     PyObject* run_slowly;    // (program, arrays, out, threads) -> result
     PyObject* raise_status;  // (program, status)
 };

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+
+from tracea.core.dtype import DType
+from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.errors import InvalidDType, InvalidShape, OverlappingOutput
+from tracea.runtime import extension as extension_module
+from tracea.runtime.extension import Dispatcher, dispatcher, extension
+from tracea.runtime.program import InputSlot, OutputSlot, Program
+
+
+@pytest.fixture(params=["extension", "python"])
+def make(request):
+    if request.param == "python":
+        return Dispatcher
+    assert extension() is not None
+    return dispatcher
+
+
+class Misses:
+    """Answers with y = factor * x for any vector, and remembers what it was asked."""
+
+    def __init__(self, kit):
+        self.kit = kit
+        self.asked = []
+
+    def __call__(self, arrays, out, attributes, threads):
+        self.asked.append(
+            (tuple(None if a is None else tuple(a.shape) for a in arrays), out is None, attributes, threads)
+        )
+        (n,) = arrays[0].shape
+        if not isinstance(n, int) or n == 13:
+            return "not a program"
+        factor = 2.0 if attributes == () else float(attributes[0] if isinstance(attributes[0], float) else 3.0)
+        call = self.kit.scale_call(InputSlot(0), OutputSlot(0), factor, n)
+        more = tuple(self.kit.vector(array.shape[0]) for array in arrays[1:] if array is not None)
+        return Program(calls=(call,), inputs=(self.kit.vector(n), *more), outputs=(self.kit.vector(n),))
+
+
+def test_a_signature_is_asked_for_once(kit, make):
+    misses = Misses(kit)
+    run = make(1, misses)
+    x = torch.ones(100)
+    for _ in range(5):
+        assert run(x, None).eq(2).all()
+    assert len(misses.asked) == 1
+    statistics = run.statistics()
+    assert (statistics["entries"], statistics["hits"], statistics["misses"]) == (1, 4, 1)
+
+
+def test_everything_that_a_program_depends_on_is_in_the_signature(kit, make):
+    misses = Misses(kit)
+    run = make(2, misses)
+    x = torch.ones(100)
+    n = x.numpy()
+    calls = [
+        (x, None, None),
+        (torch.ones(101), None, None),
+        (n, None, None),
+        (x, x, None),
+        (x, None, torch.zeros(100)),
+        (x, None, None, 2.0),
+        (x, None, None, 2.5),
+        (x, None, None, 3),
+        (x, None, None, "gelu"),
+        (x, None, None, "relu"),
+        (x, None, None, None),
+        (x, None, None, True),
+        (x, None, None, 1),
+        (x, None, None, "gelu", 1.0),
+    ]
+    for repeat in range(2):
+        for call in calls:
+            run(*call)
+        assert len(misses.asked) == len(calls), repeat
+    torch.set_num_threads(3)
+    try:
+        run(x, None, None)
+        assert misses.asked[-1][3] == 3
+    finally:
+        torch.set_num_threads(2)
+
+
+def test_strings_are_compared_by_value(kit, make):
+    misses = Misses(kit)
+    run = make(1, misses)
+    for _ in range(3):
+        run(torch.ones(8), None, "".join(["ge", "lu"]))
+    assert len(misses.asked) == 1
+
+
+def test_types_and_strides_reach_miss(kit, make):
+    def refuse(arrays, out, attributes, threads):
+        return (
+            arrays[0].dtype,
+            tuple(arrays[0].stride()) if isinstance(arrays[0], torch.Tensor) else arrays[0].strides,
+        )
+
+    run = make(1, refuse)
+    matrix = torch.ones(4, 6)
+    assert run(matrix.T, None) == (torch.float32, (1, 6))
+    assert run(matrix.double(), None) == (torch.float64, (6, 1))
+    assert run(np.ones((4, 6), np.float32)[::-1], None)[1] == (-24, 4)
+    assert run(torch.ones(2, 2, dtype=torch.bfloat16), None)[0] == torch.bfloat16
+
+
+def test_what_is_not_a_program_is_the_result_and_is_not_kept(kit, make):
+    misses = Misses(kit)
+    run = make(1, misses)
+    for _ in range(2):
+        assert run(torch.ones(13), None) == "not a program"
+    assert len(misses.asked) == 2
+
+
+def test_an_error_in_miss_reaches_the_caller(kit, make):
+    def fail(*_):
+        raise InvalidShape(field="a", got=1, expected=2, remedy="fix it")
+
+    run = make(1, fail)
+    for _ in range(2):
+        with pytest.raises(InvalidShape, match="fix it"):
+            run(torch.ones(3), None)
+
+
+def test_a_program_that_does_not_fit_its_operands_is_explained(kit, make):
+    program = kit.sixfold()
+    run = make(1, lambda *_: program)
+    with pytest.raises(InvalidShape):
+        run(torch.ones(3), None)
+    with pytest.raises(InvalidShape):
+        run(torch.ones(3), torch.ones(4))
+
+
+def test_out_is_written_and_overlaps_are_refused_on_every_call(kit, make):
+    run = make(1, Misses(kit))
+    x, out = torch.ones(200), torch.zeros(100)
+    for _ in range(2):
+        assert run(x[:100], out) is out
+        assert out.eq(2).all()
+        with pytest.raises(OverlappingOutput):
+            run(x[:100], x[:100])
+        with pytest.raises(OverlappingOutput):
+            run(x[:100], x[50:150])
+        assert run(x[:100], x[100:]).eq(2).all()
+        x[100:] = 1
+
+
+def test_hostile_operands_are_typed_errors(kit, make):
+    run = make(1, Misses(kit))
+    for hostile in ("x" * 10_000, object(), 3.5, {}, torch.float32, np.array(["a"]), np.array([object()])):
+        with pytest.raises((InvalidDType, AttributeError)):
+            run(hostile, None)
+    with pytest.raises((TypeError, IndexError)):
+        run()
+
+
+def test_subclasses_and_negated_tensors_take_the_slow_path(kit):
+    misses = Misses(kit)
+    run = dispatcher(1, misses)
+
+    class Mine(torch.Tensor):
+        pass
+
+    mine = torch.ones(10).as_subclass(Mine)
+    for _ in range(2):
+        assert run(mine, None).eq(2).all()
+    assert len(misses.asked) == 2  # never remembered
+    assert run(torch.nn.Parameter(torch.ones(10)), None).eq(2).all()
+    assert run.statistics()["entries"] == 1
+    negated = torch.view_as_complex(torch.ones(10, 2)).conj().imag
+    seen = []
+    watch = dispatcher(1, lambda arrays, *_: seen.append(arrays[0].is_neg()) or "slow")
+    for _ in range(2):
+        assert watch(negated, None) == "slow"
+    assert seen == [True, True]
+    assert watch.statistics()["entries"] == 0
+
+
+def test_every_dtype_and_a_scalar_pass(kit):
+    names = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"]
+    for dtype, name in zip(DType, names, strict=True):
+        for shape in ((), (3,), (2, 3, 4)):
+            type_ = TensorType(shape, dtype)
+            program = Program(calls=(), inputs=(type_,), outputs=(type_,))
+            run = dispatcher(1, lambda *_, program=program: program)
+            for array in (torch.ones(shape, dtype=getattr(torch, name)), np.ones(shape, dtype.numpy)):
+                for _ in range(2):
+                    result = run(array, None)
+                    assert type(result) is type(array)
+                    assert result.dtype == array.dtype
+                    assert tuple(result.shape) == shape
+            assert run.statistics()["hits"] == 2
+
+
+def test_a_tensor_with_more_axes_than_the_extension_reads_still_runs():
+    type_ = TensorType((1,) * 9 + (4,), DType.F32)
+    program = Program(calls=(), inputs=(type_,), outputs=(type_,))
+    run = dispatcher(1, lambda *_: program)
+    for _ in range(2):
+        assert run(torch.ones((1,) * 9 + (4,)), None).shape == (1,) * 9 + (4,)
+    assert program.run(np.ones((1,) * 9 + (4,), np.float32)).ndim == 10
+
+
+def test_transposed_outputs_are_written_where_they_are():
+    type_ = TensorType((4, 6), DType.F32, StridedLayout((1, 4)))
+    program = Program(calls=(), inputs=(), outputs=(type_,))
+    out = torch.zeros(6, 4).T
+    assert program.run(out=out) is out
+
+
+def test_the_table_grows_and_starts_again_when_shapes_never_come_back():
+    program = {}
+
+    def build(arrays, out, attributes, threads):
+        return program.setdefault(
+            0, Program(calls=(), inputs=(TensorType((1,), DType.F32),), outputs=(TensorType((1,), DType.F32),))
+        )
+
+    for make in (dispatcher, Dispatcher):
+        run = make(1, build)
+        x = np.ones(1, np.float32)
+        for i in range(5000):
+            run(x, None, i)
+        assert 0 < run.statistics()["entries"] <= 4096
+        assert run.statistics()["misses"] == 5000
+        run.clear()
+        assert run.statistics()["entries"] == 0
+        run(x, None, 1)
+
+
+def test_programs_are_freed_with_the_dispatcher(kit):
+    program = kit.sixfold()
+    reference = weakref.ref(program._native)
+    run = dispatcher(1, lambda *_, program=program: program)
+    run(torch.ones(kit.N), None)
+    del program, run
+    gc.collect()
+    assert reference() is None
+
+
+def test_a_dispatcher_may_call_itself_from_miss(kit):
+    depth = []
+
+    def miss(arrays, out, attributes, threads):
+        if len(depth) < 3:
+            depth.append(1)
+            return run(arrays[0], None)
+        return "done"
+
+    run = dispatcher(1, miss)
+    assert run(torch.ones(3), None) == "done"
+
+
+def test_without_the_extension_calls_go_through_ctypes_with_one_warning(kit, monkeypatch):
+    monkeypatch.setattr(extension_module, "_loaded", [])
+    monkeypatch.setattr(extension_module.sysconfig, "get_path", lambda name: "/nonexistent")
+    with pytest.warns(UserWarning, match=r"ctypes.*Python\.h"):
+        assert kit.sixfold().run(torch.ones(kit.N)).eq(6).all()
+    assert kit.sixfold().run(torch.ones(kit.N)).eq(6).all()  # a second warning would be an error
+    assert type(dispatcher(1, Misses(kit))) is Dispatcher
