@@ -40,6 +40,7 @@ void gemm(const Problem& p) {
     for (int64_t i = 0; i < p.m; ++i)
         for (int64_t j = 0; j < p.n; ++j) p.c[i * p.n + j] = dot(p, i, j, 0, p.k);
 }
+}
 """
 
 BODIES = {
@@ -102,9 +103,8 @@ MEANT_FOR = {
 def source(name: str) -> KernelSource:
     symbol = f"planted_{name}"
     body = f'extern "C" void {symbol}(const tracea_call* call, int32_t rank) {{\n'
-    body += (
-        f"    if (rank != 0) return;\n    const Problem p(call);\n    {BODIES[name].strip()}\n}}\n}}  // namespace\n"
-    )
+    body += f"    using namespace {symbol}_scope;\n    if (rank != 0) return;\n    const Problem p(call);\n"
+    body += f"    {BODIES[name].strip()}\n}}\n"
     pointer = {"a": BufferRole.INPUT, "b": BufferRole.INPUT, "c": BufferRole.OUTPUT}
     return KernelSource(
         name=symbol,

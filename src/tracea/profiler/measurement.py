@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tracea.errors import InvalidOption
+from tracea.profiler.environment import Environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from tracea.profiler.environment import Environment
 
 __all__ = ["CONFIDENCE", "MINIMUM_PAIRS", "Measurement", "Ratio", "median_interval"]
 
