@@ -88,6 +88,28 @@ class Polynomial:
                 terms[monomial] = terms.get(monomial, 0) + a * b
         return Polynomial(terms)
 
+    def split(self, divisor: Polynomial) -> tuple[Polynomial, Polynomial]:
+        """Return (whole, rest) with ``self == divisor * whole + rest``: as much as divides term by term."""
+        if self == divisor:
+            return Polynomial.of(1), Polynomial({})
+        if len(divisor.terms) != 1:
+            return Polynomial({}), self
+        ((atoms, factor),) = divisor.terms.items()
+        whole: dict[Monomial, int] = {}
+        rest: dict[Monomial, int] = {}
+        for monomial, value in self.terms.items():
+            left = list(monomial)
+            for atom in atoms:
+                if atom not in left:
+                    break
+                left.remove(atom)
+            else:
+                if value % factor == 0:
+                    whole[tuple(left)] = value // factor
+                    continue
+            rest[monomial] = value
+        return Polynomial(whole), Polynomial(rest)
+
     def substitute(self, atom: Index, value: Polynomial) -> Polynomial:
         """Return this polynomial with every occurrence of an atom replaced; atoms inside other atoms stay."""
         if not any(atom in monomial for monomial in self.terms):
@@ -160,17 +182,16 @@ def normalize(index: Index) -> Polynomial:
 
 def _quotient(numerator: Polynomial, denominator: Polynomial) -> Polynomial:
     divisor = denominator.constant
-    if divisor is None or divisor <= 0:
-        if numerator == denominator or not numerator.terms:  # a denominator is at least 1: the proofs check it
-            return Polynomial.of(1 if numerator.terms else 0)
-        return Polynomial.atom(FloorDiv(numerator.to_index(), denominator.to_index()))
+    if divisor is None or divisor <= 0:  # a denominator is at least 1: the proofs check it
+        whole, rest = numerator.split(denominator)
+        return whole + Polynomial.atom(FloorDiv(rest.to_index(), denominator.to_index())) if rest.terms else whole
     if divisor == 1:
         return numerator
-    whole = {m: v // divisor for m, v in numerator.terms.items() if m and v % divisor == 0}
+    multiples = {m: v // divisor for m, v in numerator.terms.items() if m and v % divisor == 0}
     rest = Polynomial({m: v for m, v in numerator.terms.items() if not m or v % divisor != 0})
     shift, remainder = divmod(rest.offset, divisor)
     rest = rest + (remainder - rest.offset)
-    outside = Polynomial(whole) + shift
+    outside = Polynomial(multiples) + shift
     common = gcd(rest.content, divisor)
     if common > 1:  # floor((c·x + r) / (c·d)) is floor((x + floor(r / c)) / d)
         rest = Polynomial({m: v // common for m, v in rest.terms.items()})
@@ -186,9 +207,8 @@ def _quotient(numerator: Polynomial, denominator: Polynomial) -> Polynomial:
 def _remainder(numerator: Polynomial, denominator: Polynomial) -> Polynomial:
     divisor = denominator.constant
     if divisor is None or divisor <= 0:
-        if numerator == denominator or not numerator.terms:
-            return Polynomial({})
-        return Polynomial.atom(Mod(numerator.to_index(), denominator.to_index()))
+        rest = numerator.split(denominator)[1]
+        return Polynomial.atom(Mod(rest.to_index(), denominator.to_index())) if rest.terms else rest
     rest = Polynomial({m: v % divisor for m, v in numerator.terms.items()})
     known = rest.constant
     return (

@@ -1,0 +1,50 @@
+"""Certificate: what was proved about a kernel, as data that is kept with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tracea.errors import ProofFailed
+
+__all__ = ["Certificate", "Fact", "refuse"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One statement that holds for all values of the parameters: by which proof, about which node, and what."""
+
+    proof: str
+    node: str
+    statement: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {"proof": self.proof, "node": self.node, "statement": self.statement}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """The facts that make a TileKernel an optimized one, and the guards that they rest on."""
+
+    kernel: str
+    facts: tuple[Fact, ...]
+    guards: tuple[str, ...]
+
+    def about(self, proof: str) -> tuple[Fact, ...]:
+        """Return the facts of one proof."""
+        return tuple(fact for fact in self.facts if fact.proof == proof)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "schema_version": 1,
+            "kernel": self.kernel,
+            "guards": list(self.guards),
+            "facts": [fact.to_dict() for fact in self.facts],
+        }
+
+
+def refuse(proof: str, node: str, detail: str) -> ProofFailed:
+    """Return the error of a proof that did not succeed."""
+    return ProofFailed(proof=proof, node=node, detail=detail)

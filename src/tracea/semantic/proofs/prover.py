@@ -1,0 +1,317 @@
+"""A prover of integer inequalities: sound, incomplete, and fast enough to run on every kernel.
+
+``Facts.proves(p)`` shows that ``p >= 0`` follows from the facts by refuting ``p <= -1``. Each monomial counts as one unknown; what is known
+of it is added as inequalities: a quotient's and a remainder's definition, a minimum's bounds, products of factors whose bounds are known.
+Fourier–Motzkin elimination with division by common factors (which rounds constants down, as integers allow) then looks for ``-1 >= 0``.
+Where that fails, each minimum and maximum that occurs is split into its two cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from tracea.semantic.index import Compare, Const, FloorDiv, Index, Lookup, Max, Min, Mod, Not, Param, Relation, as_index
+from tracea.semantic.linear import Monomial, Polynomial, normalize
+from tracea.semantic.predicate import And, Or, Predicate
+
+__all__ = ["Facts", "alternatives", "conjuncts"]
+
+_MAX_CONSTRAINTS = 260
+_MAX_SPLITS = 6
+
+
+class Facts:
+    """An immutable set of polynomials known to be >= 0, with the ranges of tables and the answers given so far."""
+
+    __slots__ = ("_answers", "_bounds_of_tables", "known", "use_maxima")
+
+    def __init__(
+        self,
+        known: Iterable[Polynomial] = (),
+        *,
+        tables: Sequence[tuple[str, Polynomial, Polynomial]] = (),
+        use_maxima: bool = False,
+    ) -> None:
+        self.known: tuple[Polynomial, ...] = tuple(dict.fromkeys(known))
+        self._bounds_of_tables = {name: (low, high) for name, low, high in tables}
+        self.use_maxima = use_maxima
+        self._answers: dict[Polynomial, bool] = {}
+
+    def plus(self, more: Iterable[Polynomial]) -> Facts:
+        """Return these facts and more."""
+        result = Facts((*self.known, *more), use_maxima=self.use_maxima)
+        result._bounds_of_tables = self._bounds_of_tables
+        return result
+
+    def assuming(self, predicate: Predicate) -> tuple[Facts, ...]:
+        """Return the cases of these facts where a condition holds: it follows from a condition what follows in every case."""
+        return tuple(self.plus(case) for case in alternatives(predicate))
+
+    def with_maxima(self) -> Facts:
+        """Return these facts and that no parameter exceeds its maximum."""
+        result = self.plus(())
+        result.use_maxima = True
+        return result
+
+    def proves(self, goal: Polynomial) -> bool:
+        """Return whether ``goal >= 0`` was shown."""
+        known = goal.constant
+        if known is not None and known >= 0:
+            return True
+        if goal not in self._answers:
+            self._answers[goal] = self._refutes([*self.known, -goal - 1], goal.atoms(), _MAX_SPLITS)
+        return self._answers[goal]
+
+    def proves_equal(self, left: Polynomial, right: Polynomial) -> bool:
+        """Return whether both were shown to be the same."""
+        return left == right or (self.proves(left - right) and self.proves(right - left))
+
+    def proves_predicate(self, predicate: Predicate) -> bool:
+        """Return whether a condition was shown."""
+        return all(case.contradictory() for case in self.assuming(Not(predicate)))
+
+    def contradictory(self) -> bool:
+        """Return whether the facts were shown to exclude each other, so that nothing ever reaches this place."""
+        atoms = frozenset[Index]().union(*(fact.atoms() for fact in self.known))
+        return self._refutes(list(self.known), atoms, _MAX_SPLITS)
+
+    def _refutes(
+        self, constraints: list[Polynomial], atoms: frozenset[Index], splits: int, done: frozenset[Index] = frozenset()
+    ) -> bool:
+        relevant, seen = self._relevant(constraints, atoms)
+        if _eliminates([*relevant, *self._products(relevant)]):
+            return True
+        extreme = next((a for a in sorted(seen - done, key=_text) if isinstance(a, Min | Max)), None) if splits else None
+        if extreme is None:
+            return False
+        this, left, right = Polynomial.atom(extreme), normalize(extreme.left), normalize(extreme.right)
+        order = right - left if isinstance(extreme, Min) else left - right
+        cases = ((this - left, left - this, order), (this - right, right - this, -order))
+        return all(
+            self._refutes([*constraints, *case], atoms | left.atoms() | right.atoms(), splits - 1, done | {extreme})
+            for case in cases
+        )
+
+    def _relevant(self, constraints: list[Polynomial], atoms: frozenset[Index]) -> tuple[list[Polynomial], set[Index]]:
+        """Return the constraints that share an unknown with the goal, directly or not, and the definitions of what occurs in them."""
+        chosen: list[Polynomial] = []
+        rest = list(dict.fromkeys(constraints))
+        seen: set[Index] = set()
+        new = set(atoms)
+        while new:
+            seen |= new
+            fresh: list[Polynomial] = []
+            for atom in sorted(new, key=_text):
+                fresh += self._definition(atom)
+            linked = {atom for atom in seen if not isinstance(atom, Param)}
+            kept: list[Polynomial] = []
+            for fact in rest:
+                facts_atoms = fact.atoms()
+                touches = facts_atoms & linked or facts_atoms <= seen
+                (fresh if touches else kept).append(fact)
+            rest = kept
+            chosen += fresh
+            new = {atom for fact in fresh for atom in fact.atoms()} - seen
+        return list(dict.fromkeys(chosen)), seen
+
+    def _definition(self, atom: Index) -> Sequence[Polynomial]:
+        if isinstance(atom, Lookup):
+            low, high = self._bounds_of_tables.get(atom.table, (None, None))
+            this = Polynomial.atom(atom)
+            return () if low is None or high is None else (this - low, high - this)
+        if isinstance(atom, Param):
+            this = Polynomial.atom(atom)
+            return (this - atom.minimum, -this + atom.maximum) if self.use_maxima else (this - atom.minimum,)
+        if isinstance(atom, FloorDiv) and not isinstance(atom.right, Const):
+            # The quotient of a non-negative number is not negative; this is not part of its linear definition.
+            numerator = normalize(atom.left)
+            positive = _all_positive(numerator)
+            return (*_definition(atom), Polynomial.atom(atom)) if positive else _definition(atom)
+        return _definition(atom)
+
+    def _products(self, constraints: Sequence[Polynomial]) -> list[Polynomial]:
+        """Return bounds of the products that occur: a bound of one factor times a factor (less its minimum) that is not negative."""
+        pairs = {m for p in constraints for m in p.monomials() if len(m) >= 2}
+        if not pairs:
+            return []
+        linear = [p for p in constraints if all(len(m) <= 1 for m in p.monomials())]
+        low = {atom: self._least(atom, constraints) for m in pairs for atom in m}
+        result: list[Polynomial] = []
+        for monomial in sorted(pairs, key=lambda m: [a.text for a in m]):
+            for position, factor in enumerate(monomial):
+                least = low[factor]
+                if least is None:
+                    continue
+                others = monomial[:position] + monomial[position + 1 :]
+                weight = Polynomial.atom(factor) - least
+                if len(others) == 1:
+                    bounds = [p for p in linear if (others[0],) in p.terms]
+                    result += [bound * weight for bound in bounds]
+                    if least > 0:
+                        result += [bound * least for bound in bounds]
+                elif all(low[other] is not None for other in others):
+                    result.append(Polynomial({others: 1}) * weight)
+        return list(dict.fromkeys(result))
+
+    @staticmethod
+    def _least(atom: Index, constraints: Sequence[Polynomial]) -> int | None:
+        """Return the largest constant (at least 0) that some constraint gives as a lower bound of the atom."""
+        found: int | None = None
+        for p in constraints:
+            if p.coefficient((atom,)) == 1 and all(m in ((), (atom,)) for m in p.terms) and -p.offset >= 0:
+                found = -p.offset if found is None else max(found, -p.offset)
+        return found
+
+
+def conjuncts(predicate: Predicate) -> tuple[Polynomial, ...] | None:
+    """Return a condition as polynomials that are all >= 0; None where it has several cases."""
+    cases = alternatives(predicate)
+    return cases[0] if len(cases) == 1 else None
+
+
+def alternatives(predicate: Predicate) -> tuple[tuple[Polynomial, ...], ...]:
+    """Return a condition as cases, each of polynomials that are all >= 0; no case is false."""
+    match predicate:
+        case Compare(relation=relation, left=left, right=right):
+            difference = normalize(right) - normalize(left)
+            match relation:
+                case Relation.LE:
+                    return ((difference,),)
+                case Relation.LT:
+                    return ((difference - 1,),)
+                case Relation.EQ:
+                    return ((difference, -difference),)
+                case Relation.NE:
+                    return ((difference - 1,), (-difference - 1,))
+        case And(parts=parts):
+            cases: tuple[tuple[Polynomial, ...], ...] = ((),)
+            for part in parts:
+                cases = tuple((*before, *case) for before in cases for case in alternatives(part))
+            return cases
+        case Or(parts=parts):
+            return tuple(case for part in parts for case in alternatives(part))
+        case Not(part=part):
+            return alternatives(_negated(part))
+        case _:
+            raise TypeError(f"not a predicate: {predicate!r}")
+
+
+def _negated(predicate: Predicate) -> Predicate:
+    match predicate:
+        case Compare(relation=Relation.LT, left=left, right=right):
+            return Compare(Relation.LE, right, left)
+        case Compare(relation=Relation.LE, left=left, right=right):
+            return Compare(Relation.LT, right, left)
+        case Compare(relation=relation, left=left, right=right):
+            return Compare(Relation.NE if relation is Relation.EQ else Relation.EQ, left, right)
+        case And(parts=parts):
+            return Or(tuple(Not(part) for part in parts))
+        case Or(parts=parts):
+            return And(tuple(Not(part) for part in parts))
+        case Not(part=part):
+            return part
+        case _:
+            raise TypeError(f"not a predicate: {predicate!r}")
+
+
+@lru_cache(maxsize=16_384)
+def _definition(atom: Index) -> tuple[Polynomial, ...]:
+    this = Polynomial.atom(atom)
+    match atom:
+        case FloorDiv(left=left, right=right):
+            numerator, divisor = normalize(left), normalize(right)
+            rest = numerator - divisor * this
+            return (rest, divisor - 1 - rest)
+        case Mod(left=left, right=right):
+            numerator, divisor = normalize(left), normalize(right)
+            whole = numerator - divisor * normalize(as_index(left) // right) - this
+            return (this, divisor - 1 - this, whole, -whole)
+        case Min(left=left, right=right):
+            return (normalize(left) - this, normalize(right) - this)
+        case Max(left=left, right=right):
+            return (this - normalize(left), this - normalize(right))
+        case _:
+            return ()
+
+
+def _all_positive(polynomial: Polynomial) -> bool:
+    """Return whether no term can be negative on sight: positive coefficients of parameters only."""
+    return all(
+        value >= 0 and all(isinstance(atom, Param) and atom.minimum >= 0 for atom in monomial)
+        for monomial, value in polynomial.terms.items()
+    )
+
+
+def _eliminates(constraints: Sequence[Polynomial]) -> bool:
+    """Return whether Fourier–Motzkin elimination with integer rounding derives a contradiction."""
+    current = _tightened(constraints)
+    if current is None:
+        return True
+    while current:
+        current = _without_equalities(current)
+        if current is None:
+            return True
+        counts: dict[Monomial, list[int]] = {}
+        for row in current:
+            for monomial, value in row.terms.items():
+                if monomial:
+                    counts.setdefault(monomial, [0, 0])[value > 0] += 1
+        if not counts:
+            return False
+        chosen = min(counts, key=lambda m: (counts[m][0] * counts[m][1] - sum(counts[m]), [a.text for a in m]))
+        upper = [row for row in current if row.coefficient(chosen) < 0]
+        lower = [row for row in current if row.coefficient(chosen) > 0]
+        rest = [row for row in current if not row.coefficient(chosen)]
+        combined = [low * -high.coefficient(chosen) + high * low.coefficient(chosen) for low in lower for high in upper]
+        current = _tightened([*rest, *combined])
+        if current is None:
+            return True
+        if len(current) > _MAX_CONSTRAINTS:
+            return False
+    return False
+
+
+def _without_equalities(rows: list[Polynomial]) -> list[Polynomial] | None:
+    """Substitute unknowns of coefficient 1 that two opposite constraints determine; None at a contradiction."""
+    while True:
+        present = set(rows)
+        equality = next((row for row in rows if -row in present and any(abs(v) == 1 for m, v in row.terms.items() if m)), None)
+        if equality is None:
+            return rows
+        unknown, sign = next((m, v) for m, v in sorted(equality.terms.items(), key=lambda t: _texts(t[0])) if m and abs(v) == 1)
+        replaced = [row - equality * (row.coefficient(unknown) * sign) for row in rows if row not in (equality, -equality)]
+        tightened = _tightened(replaced)
+        if tightened is None:
+            return None
+        rows = tightened
+
+
+def _tightened(rows: Iterable[Polynomial]) -> list[Polynomial] | None:
+    """Divide rows by common factors, keep the tightest of each direction; None where one is a contradiction."""
+    best: dict[frozenset[tuple[Monomial, int]], tuple[Polynomial, int]] = {}
+    for row in rows:
+        content = row.content
+        if not content:
+            if row.offset < 0:
+                return None
+            continue
+        if content > 1:
+            row = Polynomial({m: (v // content) for m, v in row.terms.items()})  # noqa: PLW2901 - the constant rounds down
+        direction = frozenset((m, v) for m, v in row.terms.items() if m)
+        offset = row.offset
+        if direction not in best or offset < best[direction][1]:
+            best[direction] = (row, offset)
+    for direction, (_, offset) in best.items():
+        opposite = best.get(frozenset((m, -v) for m, v in direction))
+        if opposite is not None and offset + opposite[1] < 0:
+            return None
+    return [row for row, _ in best.values()]
+
+
+def _text(atom: Index) -> str:
+    return atom.text
+
+
+def _texts(monomial: Monomial) -> list[str]:
+    return [atom.text for atom in monomial]

@@ -1,0 +1,203 @@
+"""Races: what different executors touch is disjoint, only read, or separated by a barrier; scratch is written before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tracea.semantic.index import Index, Var
+from tracea.semantic.linear import Polynomial, normalize
+from tracea.semantic.nodes import Access, Barrier, Level
+from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.prover import Facts
+from tracea.semantic.proofs.walk import Box, Loop, LoopKind, Site
+from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
+
+__all__ = ["prove_races"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Touch:
+    site: Site
+    access: Access
+    box: Box
+    executors: tuple[Loop, ...]  # the canonical loops of the parallel node that hands this out
+
+    @property
+    def shared(self) -> tuple[Loop, ...]:
+        """The loops around the parallel node: every executor runs them."""
+        return self.site.loops[: self.site.loops.index(self.executors[0])]
+
+
+def prove_races(kernel: TileKernel, sites: Sequence[Site], skip: frozenset[str] = frozenset()) -> Iterator[Fact]:
+    """Prove that no two executors conflict, for every buffer they share but those in ``skip`` (rings, which have their own proof).
+
+    Raises:
+        ProofFailed: two accesses, one of them a write, were shown neither disjoint nor ordered by a barrier.
+    """
+    barriers = [site for site in sites if isinstance(site.node, Barrier)]
+    grid = any(loop.kind is LoopKind.BLOCK for site in sites for loop in site.loops)
+    for buffer in kernel.buffers:
+        if buffer.name in skip or buffer.space not in (MemorySpace.GLOBAL, MemorySpace.TEAM):
+            continue
+        if buffer.role in (BufferRole.INPUT, BufferRole.CONSTANT):
+            _only_read(sites, buffer.name)
+            continue
+        levels = _levels(grid, buffer.space)
+        for level in levels:
+            touches = list(_touches(sites, buffer.name, level))
+            for number, first in enumerate(touches):
+                for second in touches[number:]:
+                    if first.access.writes or second.access.writes:
+                        _check(first, second, barriers if level is not LoopKind.BLOCK else [])
+            if touches:
+                yield Fact("races", buffer.name, f"{len(touches)} accesses by different {level.value}s do not conflict")
+
+
+def _levels(grid: bool, space: MemorySpace) -> tuple[LoopKind, ...]:
+    if not grid:
+        return (LoopKind.TASK,)
+    return (LoopKind.SUBGROUP,) if space is MemorySpace.TEAM else (LoopKind.BLOCK, LoopKind.SUBGROUP)
+
+
+def _only_read(sites: Sequence[Site], name: str) -> None:
+    for site in sites:
+        for access in site.node.accesses():
+            if access.region.buffer == name and access.writes:
+                raise refuse("races", site.label, f"writes {name}, which is the caller's to keep")
+
+
+def _touches(sites: Sequence[Site], name: str, level: LoopKind) -> Iterator[_Touch]:
+    kinds = (LoopKind.TASK, LoopKind.TEAM) if level is LoopKind.TASK else (level,)
+    for site in sites:
+        for access, box in site.accesses():
+            if box.buffer != name:
+                continue
+            loops = [loop for loop in site.loops if loop.kind in kinds]
+            if not loops:
+                if level is LoopKind.SUBGROUP:
+                    continue
+                if access.writes:
+                    raise refuse("races", site.label, f"every executor writes {name} here: no parallel loop hands it out")
+                loops = [Loop(Var("thread"), Polynomial.of(2), level, site.place, Polynomial.of(2), Polynomial.of(1), Facts())]
+                site_loops = (*site.loops, *loops)
+                yield _Touch(_with_loops(site, site_loops), access, box, tuple(loops))
+                continue
+            same = tuple(loop for loop in loops if loop.place == loops[0].place)
+            if len(same) != len(loops):
+                raise refuse("races", site.label, f"a {level.value} loop inside another one")
+            yield _Touch(site, access, box, same)
+
+
+def _with_loops(site: Site, loops: tuple[Loop, ...]) -> Site:
+    return Site(site.node, site.place, loops, site.guards, site.facts, site.unguarded, site.names, site.digits)
+
+
+def _check(first: _Touch, second: _Touch, barriers: Sequence[Site]) -> None:
+    """Show that the two accesses cannot meet, whichever comes first, in the same or in different iterations of shared loops."""
+    common = [loop for loop in first.shared if loop in second.shared]
+    inside = _spmd_loops(first, second)
+    same_node = first.executors == second.executors
+    sequence = [*common, *inside]
+    sequential = [loop for loop in sequence if not loop.kind.is_parallel]
+    if not _separated(first, second, None, barriers):
+        fixed = set(sequence)
+        for condition in _different(first, second, same_node):
+            _disjoint(first, second, fixed, condition)
+    for position, loop in enumerate(sequential):
+        outer = {other for other in sequence if other.kind.is_parallel} | set(sequential[:position])
+        for earlier, later in ((first, second), (second, first)):
+            if _separated(earlier, later, loop, barriers):
+                continue
+            gap = _renamed(loop.atom, {loop}) - loop.atom
+            conditions = [[gap - 1]]
+            if _meets_inside(loop, earlier, barriers):
+                conditions = [[gap - 1, 1 - gap]]
+            if loop in inside:  # one program of several executors: the same one is in order with itself
+                conditions = [[*c, *d] for c in conditions for d in _different(earlier, later, same_node)]
+            for condition in conditions:
+                _disjoint(earlier, later, outer, condition)
+
+
+def _spmd_loops(first: _Touch, second: _Touch) -> list[Loop]:
+    """Return the sequential loops inside the subgroups' loop, which all subgroups run side by side."""
+    if first.executors != second.executors or first.executors[0].kind is not LoopKind.SUBGROUP:
+        return []
+    inner = first.site.loops[first.site.loops.index(first.executors[-1]) + 1 :]
+    return [loop for loop in inner if loop in second.site.loops]
+
+
+def _different(first: _Touch, second: _Touch, same_node: bool) -> list[list[Polynomial]]:
+    """Return the ways in which two executors differ: in one of the digits of their index, up or down."""
+    if not same_node:
+        return [[]]
+    ways: list[list[Polynomial]] = []
+    for loop in first.executors:
+        gap = _renamed(loop.atom, {loop}) - loop.atom
+        ways.append([gap - 1])
+        if first is not second:
+            ways.append([-gap - 1])
+    return ways
+
+
+def _separated(earlier: _Touch, later: _Touch, loop: Loop | None, barriers: Sequence[Site]) -> bool:
+    """Return whether a barrier lies on the way: after the first in its own iteration, or before the second in its own."""
+    start, end = earlier.site.place, later.site.place
+    if loop is None and start > end:
+        start, end = end, start
+    for barrier in barriers:
+        place, parent = barrier.place, barrier.place[:-1]
+        if barrier.node.level is Level.SUBGROUP:  # type: ignore[attr-defined]
+            continue
+        within = loop is None or place[: len(loop.place)] == loop.place
+        if not within:
+            continue
+        after = start[: len(parent)] == parent and place > start and start[len(parent)] != place[-1]
+        before = end[: len(parent)] == parent and place < end and end[len(parent)] != place[-1]
+        if loop is None:
+            if (after or before) and start < place < end:
+                return True
+        elif after or before:
+            return True
+    return False
+
+
+def _meets_inside(loop: Loop, touch: _Touch, barriers: Sequence[Site]) -> bool:
+    """Return whether each iteration of the loop passes a barrier that stands directly in its body."""
+    return any(
+        barrier.place[: len(loop.place)] == loop.place and len(barrier.place) == len(loop.place) + 2 for barrier in barriers
+    )
+
+
+def _disjoint(first: _Touch, second: _Touch, fixed: set[Loop], condition: Sequence[Polynomial]) -> None:
+    renamed = [loop for loop in second.site.loops if loop not in fixed]
+    names = {loop.var.name: Var(f"{loop.var.name}'") for loop in renamed}
+    other_facts = [_rename(fact, names) for fact in second.site.facts.known]
+    facts = first.site.facts.plus([*other_facts, *condition])
+    for axis, (a, a_size, b, b_size) in enumerate(
+        zip(first.box.offset, first.box.extent, second.box.offset, second.box.extent, strict=True)
+    ):
+        del axis
+        b_start, b_extent = _rename(b, names), _rename(b_size, names)
+        if facts.proves(b_start - a - a_size) or facts.proves(a - b_start - b_extent):
+            return
+    if facts.contradictory():
+        return
+    raise refuse(
+        "races",
+        f"{first.site.label} and {second.site.label}",
+        f"{first.access.mode.value} {first.access.region} and {second.access.mode.value} {second.access.region} by different "
+        f"executors were shown neither disjoint nor separated by a barrier"
+        + (f", where {' and '.join(f'{p.to_index()} >= 0' for p in condition)}" if condition else ""),
+    )
+
+
+def _renamed(polynomial: Polynomial, loops: set[Loop]) -> Polynomial:
+    return _rename(polynomial, {loop.var.name: Var(f"{loop.var.name}'") for loop in loops})
+
+
+def _rename(polynomial: Polynomial, names: dict[str, Var]) -> Polynomial:
+    substitution: dict[str, Index] = dict(names)
+    if not any(name in atom.names() for atom in polynomial.atoms() for name in names):
+        return polynomial
+    return normalize(polynomial.to_index().substitute(substitution))

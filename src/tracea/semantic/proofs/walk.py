@@ -1,0 +1,305 @@
+"""One walk over a kernel: every node with its place, the loops around it in canonical form, and the facts that hold there.
+
+In canonical form each loop counts iterations: ``For(v, extent=E, step=S)`` becomes ``q`` in ``[0, ceil(E / S))`` with ``v = S·q`` and
+``length = min(S, E − S·q)``. A loop over ``X·Y`` whose variable occurs as ``t div Y`` and ``t mod Y`` becomes two, with ``t = i·Y + j``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from tracea.semantic.fields import expressions, subexpressions
+from tracea.semantic.index import Const, FloorDiv, Index, Mod, Param, Var, ceil_div, minimum
+from tracea.semantic.linear import Polynomial, normalize
+from tracea.semantic.nodes import Access, Block, For, If, Let, Node, Parallel, Region
+from tracea.semantic.nodes_async import Gather, Role, Roles, SegmentLoop
+from tracea.semantic.predicate import TRUE, Not, Predicate
+from tracea.semantic.proofs.prover import Facts, conjuncts
+from tracea.semantic.tile_kernel import TileKernel
+
+__all__ = ["Box", "Loop", "LoopKind", "Site", "walk"]
+
+_ONE = Polynomial.of(1)
+
+
+class LoopKind(Enum):
+    """Who executes the iterations of a canonical loop."""
+
+    SEQUENTIAL = "for"
+    SEGMENT = "segment"
+    TASK = "task"
+    TEAM = "team"
+    BLOCK = "block"
+    ROLE = "role"
+    SUBGROUP = "subgroup"
+    LANE = "lane"
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether different iterations may be executed by different executors at the same time."""
+        return self not in (LoopKind.SEQUENTIAL, LoopKind.SEGMENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A canonical loop: ``var`` counts from 0 below ``count`` = ceil(extent / step); ``place`` is the path of its node.
+
+    ``outside`` are the facts around the loop, where it may still have no iteration.
+    """
+
+    var: Var
+    count: Polynomial
+    kind: LoopKind
+    place: tuple[int, ...]
+    extent: Polynomial
+    step: Polynomial
+    outside: Facts = field(repr=False, compare=False)
+    first: Var | None = None  # of a segment: its first step, 0 where it owns its tile
+    worker: Var | None = None  # of a segment: the loop over all workers
+
+    @property
+    def atom(self) -> Polynomial:
+        """The loop's variable."""
+        return Polynomial.atom(self.var)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A region in canonical form."""
+
+    buffer: str
+    offset: tuple[Polynomial, ...]
+    extent: tuple[Polynomial, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A node where it stands: ``place`` is its path of positions, ``guards`` the conditions under which it is reached."""
+
+    node: Node
+    place: tuple[int, ...]
+    loops: tuple[Loop, ...]
+    guards: tuple[Predicate, ...]
+    facts: Facts
+    unguarded: Facts  # the facts without what the guards say
+    names: Mapping[str, Index]
+    digits: Mapping[str, Polynomial] = field(repr=False)
+
+    @property
+    def label(self) -> str:
+        """The node's kind and place, for messages."""
+        return f"{type(self.node).__name__} at {'.'.join(map(str, self.place))}"
+
+    def canonical(self, index: Index) -> Polynomial:
+        """Return an expression of the kernel over canonical loop variables."""
+        return _settled(normalize(index.substitute(self.names)), self.digits)
+
+    def box(self, region: Region) -> Box:
+        """Return a region over canonical loop variables."""
+        return Box(region.buffer, tuple(map(self.canonical, region.offset)), tuple(map(self.canonical, region.extent)))
+
+    def condition(self, predicate: Predicate) -> Predicate:
+        """Return a condition of the kernel over canonical loop variables."""
+        from tracea.semantic.fields import map_indices
+
+        changed: Predicate = map_indices(predicate, lambda index: self.canonical(index).to_index())
+        return changed
+
+    def accesses(self) -> Iterator[tuple[Access, Box]]:
+        """Yield what the node touches."""
+        for access in self.node.accesses():
+            yield access, self.box(access.region)
+
+
+def walk(kernel: TileKernel) -> tuple[Site, ...]:
+    """Return every node of the kernel in program order, structural ones before what is inside them."""
+    tables = tuple((t.name, normalize(t.minimum), normalize(t.maximum)) for t in kernel.tables)
+    facts = Facts(conjuncts(kernel.assumptions) or (), tables=tables)
+    walker = _Walker(kernel)
+    walker.block(kernel.body, _Scope((), (), facts, facts, {}, {}), ())
+    return tuple(walker.sites)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    loops: tuple[Loop, ...]
+    guards: tuple[Predicate, ...]
+    facts: Facts
+    unguarded: Facts
+    names: Mapping[str, Index]
+    digits: Mapping[str, Polynomial]
+
+    def within(self, loops: list[Loop], names: Mapping[str, Index]) -> _Scope:
+        """Return this scope inside some loops."""
+        known = [fact for loop in loops for fact in (loop.atom, loop.count - loop.atom - 1)]
+        return replace(
+            self,
+            loops=(*self.loops, *loops),
+            facts=self.facts.plus(known),
+            unguarded=self.unguarded.plus(known),
+            names=names,
+            digits={**self.digits, **{loop.var.name: loop.count for loop in loops}},
+        )
+
+    def guarded(self, guard: Predicate) -> _Scope:
+        """Return this scope where a condition holds."""
+        known = conjuncts(guard)
+        guards = self.guards if guard == TRUE else (*self.guards, guard)
+        return replace(self, guards=guards, facts=self.facts.plus(known) if known else self.facts)
+
+
+class _Walker:
+    def __init__(self, kernel: TileKernel) -> None:
+        self.sites: list[Site] = []
+        self.divisors = _divisors(kernel.body)
+
+    def block(self, body: Block, scope: _Scope, place: tuple[int, ...]) -> None:
+        names = dict(scope.names)
+        for position, node in enumerate(body.nodes):
+            site = Site(
+                node, (*place, position), scope.loops, scope.guards, scope.facts, scope.unguarded, dict(names), scope.digits
+            )
+            self.sites.append(site)
+            inside = replace(scope, names=dict(names))
+            match node:
+                case Let():
+                    names[node.var.name] = site.canonical(node.value).to_index()
+                case For() | Parallel():
+                    self._loop(node, site, inside)
+                case If():
+                    for number, (branch, predicate) in enumerate(
+                        ((node.then, node.predicate), (node.otherwise, Not(node.predicate)))
+                    ):
+                        self.block(branch, inside.guarded(site.condition(predicate)), (*site.place, number))
+                case Roles():
+                    for number, role in enumerate(node.roles):
+                        self._role(role, number, site, inside)
+                case SegmentLoop():
+                    self._segments(node, site, inside)
+                case Block():
+                    self.block(node, inside, site.place)
+                case _:
+                    pass
+
+    def _loop(self, node: For | Parallel, site: Site, scope: _Scope) -> None:
+        kind = LoopKind.SEQUENTIAL if isinstance(node, For) else LoopKind(node.level.value)
+        extent, step = site.canonical(node.extent), site.canonical(node.step)
+        unit = step.constant == 1
+        parts = _radix(node.var, extent, self._divisors(node.var, site)) if unit else []
+        names = dict(site.names)
+        if parts:
+            loops = [Loop(var, count, kind, site.place, count, _ONE, site.facts) for var, count, _ in parts]
+            value = Polynomial({})
+            for var, _, weight in parts:
+                value = value + Polynomial.atom(var) * weight
+            names[node.var.name] = value.to_index()
+        else:
+            var = node.var if unit else Var(f"{node.var.name}/{step.to_index()}")
+            count = normalize(ceil_div(extent.to_index(), step.to_index()))
+            loops = [Loop(var, count, kind, site.place, extent, step, site.facts)]
+            names[node.var.name] = (Polynomial.atom(var) * step).to_index()
+        if node.length is not None:
+            rest = (extent - normalize(names[node.var.name])).to_index()
+            names[node.length.name] = Const(1) if unit else minimum(step.to_index(), rest)
+        self.block(node.body, scope.within(loops, names), (*site.place, 0))
+
+    def _role(self, role: Role, number: int, site: Site, scope: _Scope) -> None:
+        place, executors = (*site.place, number), Polynomial.of(role.executors)
+        loop = Loop(role.index, executors, LoopKind.ROLE, place, executors, _ONE, site.facts)
+        self.block(role.body, scope.within([loop], site.names), place)
+
+    def _segments(self, node: SegmentLoop, site: Site, scope: _Scope) -> None:
+        tiles, steps, worker = site.canonical(node.tiles), site.canonical(node.steps), site.canonical(node.worker)
+        workers = site.canonical(node.workers)
+        over = next((loop.var for loop in site.loops if loop.atom == worker and loop.count == workers), None)
+        loop = Loop(
+            node.tile, tiles, LoopKind.SEGMENT, site.place, tiles, _ONE, site.facts, first=node.first, worker=over
+        )
+        first, count = Polynomial.atom(node.first), Polynomial.atom(node.count)
+        inside = scope.within([loop], site.names)
+        facts = (first, count - 1, steps - first - count)
+        inside = replace(inside, facts=inside.facts.plus(facts), unguarded=inside.unguarded.plus(facts))
+        self.block(node.body, inside, (*site.place, 0))
+
+    def _divisors(self, var: Var, site: Site) -> list[Polynomial]:
+        found = {site.canonical(divisor) for divisor in self.divisors.get(var.name, ())}
+        return sorted(found, key=lambda p: (sum(map(len, p.monomials())), p.offset, str(p.to_index())))
+
+
+def _divisors(body: Block) -> dict[str, list[Index]]:
+    """Return by variable name what it is divided by, products of nested divisions included, ``Let`` names looked through."""
+    lets: dict[str, Index] = {}
+    found: dict[str, list[Index]] = {}
+
+    def base(index: Index) -> tuple[str, Index] | None:
+        match index:
+            case Var(name=name):
+                return (name, Const(1))
+            case FloorDiv(left=left, right=right):
+                inner = base(left)
+                return None if inner is None else (inner[0], inner[1] * right)
+            case Mod(left=left):
+                return base(left)
+            case _:
+                return None
+
+    for node in body.walk():
+        if isinstance(node, Let):
+            lets[node.var.name] = node.value.substitute(lets)
+        points = {point.name for point in node.points} if isinstance(node, Gather) else frozenset[str]()
+        for expression in expressions(node):
+            for part in subexpressions(expression.substitute(lets)):
+                if isinstance(part, FloorDiv | Mod):
+                    below = base(part.left)
+                    if below is not None and below[0] not in points:
+                        found.setdefault(below[0], []).append(below[1] * part.right)
+    return found
+
+
+def _radix(var: Var, extent: Polynomial, divisors: list[Polynomial]) -> list[tuple[Var, Polynomial, Polynomial]]:
+    """Return digits (variable, count, weight) of a mixed-radix split of ``[0, extent)``, the slowest first; empty for no split."""
+    weights = [Polynomial.of(1)]
+    for divisor in divisors:
+        if divisor.constant == 1:
+            continue
+        quotient, rest = divisor.split(weights[-1])
+        if not rest.terms and quotient.terms and extent.split(divisor)[1] == Polynomial({}):
+            weights.append(divisor)
+    if len(weights) == 1:
+        return []
+    bounds = [*weights[1:], extent]
+    digits = [
+        (Var(f"{var.name}.{number}"), bound.split(weight)[0], weight)
+        for number, (weight, bound) in enumerate(zip(weights, bounds, strict=True))
+    ]
+    return digits[::-1]
+
+
+def _settled(polynomial: Polynomial, digits: Mapping[str, Polynomial]) -> Polynomial:
+    """Replace quotients and remainders of a digit that is below the divisor: ``j div Y`` is 0 and ``j mod Y`` is j."""
+    result = polynomial
+    for atom in polynomial.atoms():
+        if not isinstance(atom, FloorDiv | Mod):
+            continue
+        numerator, divisor = _settled(normalize(atom.left), digits), normalize(atom.right)
+        if _below(numerator, divisor, digits):
+            result = result.substitute(atom, Polynomial({}) if isinstance(atom, FloorDiv) else numerator)
+        elif numerator != normalize(atom.left):
+            again = type(atom)(numerator.to_index(), atom.right)
+            result = result.substitute(atom, _settled(normalize(again), digits))
+    return result
+
+
+def _below(numerator: Polynomial, divisor: Polynomial, digits: Mapping[str, Polynomial]) -> bool:
+    if any(value < 0 for value in numerator.terms.values()):
+        return False
+    largest = numerator
+    for atom in numerator.atoms():
+        count = digits.get(atom.name) if isinstance(atom, Var) else None
+        if count is None:
+            return False
+        largest = largest.substitute(atom, count - 1)
+    gap = (divisor - 1 - largest).terms
+    return all(value >= 0 and all(isinstance(a, Param) for a in monomial) for monomial, value in gap.items())
