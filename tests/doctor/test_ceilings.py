@@ -1,0 +1,105 @@
+"""The measured ceilings: real numbers, kept per fingerprint."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tracea.core.dtype import DType
+from tracea.doctor import Ceilings, measured_ceilings, probe_machine
+from tracea.doctor import ceilings as ceilings_module  # the module
+from tracea.errors import InvalidOption
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer and smaller runs: the figures are lower, everything else is the same."""
+    monkeypatch.setattr(ceilings_module, "_PEAK_REPEATS", 3)
+    monkeypatch.setattr(ceilings_module, "_MEMORY_REPEATS", 1)
+    monkeypatch.setattr(ceilings_module, "_MOST_BYTES", 64 * 1024**2)
+
+
+@pytest.mark.usefixtures("quick", "empty_cache")
+def test_the_ceilings_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = probe_machine()
+    first = measured_ceilings(machine)
+    threads = sorted({1, machine.cores_usable})
+    wanted = {(isa, dtype, n) for isa in machine.hardware.isas for dtype in ("f32", "f64") for n in threads}
+    assert {(row.isa, row.dtype, row.threads) for row in first.peaks} == wanted
+    assert {(row.pattern, row.threads) for row in first.bandwidths} == {
+        (p, n) for p in ("copy", "read") for n in threads
+    }
+    assert all(row.gflops > 0.1 for row in first.peaks)
+    assert all(row.gbytes > 0.1 for row in first.bandwidths)
+
+    def forbidden(*_: object) -> Ceilings:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(ceilings_module, "_measure", forbidden)
+    assert measured_ceilings(machine) == first
+    with pytest.raises(AssertionError, match="measured again"):
+        measured_ceilings(machine, again=True)
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_the_peak_loop_takes_time_in_proportion_to_its_iterations() -> None:
+    # A compiler that saw through the loop would make this constant, and the peak infinite.
+    from tracea.runtime.toolchain import find_compiler
+
+    machine = probe_machine()
+    for isa in machine.hardware.isas:
+        library = ceilings_module._library(isa, find_compiler())
+        run = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(library.address("tracea_peak_f32"))
+
+        def best(iterations: int, run: object = run) -> float:
+            times: list[float] = []
+            for _ in range(25):
+                start = time.perf_counter()
+                run(iterations)  # type: ignore[operator]
+                times.append(time.perf_counter() - start)
+            return min(times)
+
+        assert 4 < best(80_000) / best(10_000) < 16
+
+
+def test_one_thread_of_avx512_beats_avx2_on_a_machine_that_has_both() -> None:
+    machine = probe_machine()
+    if not {"avx512", "avx2"} <= set(machine.hardware.isas):
+        pytest.skip("this machine does not have both")
+    found = measured_ceilings(machine)
+    assert found.peak("avx512") > found.peak("avx2") > found.peak("plain")
+    assert found.peak("avx512", DType.F32) > found.peak("avx512", DType.F64)
+
+
+def example() -> Ceilings:
+    return Ceilings(
+        fingerprint="f",
+        peaks=(ceilings_module.Peak(isa="avx2", dtype="f32", threads=1, gflops=100.0),),
+        bandwidths=(ceilings_module.Bandwidth(pattern="copy", threads=1, gbytes=10.0, working_set_bytes=1),),
+        date="2026-01-01T00:00:00+00:00",
+        seconds=1.0,
+        load=0.0,
+    )
+
+
+def test_half_precision_has_the_peak_of_the_type_it_computes_in() -> None:
+    assert example().peak("avx2", DType.BF16) == 100.0
+    assert example().roofline("avx2").ridge == 10.0
+
+
+def test_what_was_not_measured_is_refused_with_what_was() -> None:
+    with pytest.raises(InvalidOption, match=r"avx2.*f32.*1"):
+        example().peak("avx512")
+    with pytest.raises(InvalidOption, match="copy"):
+        example().bandwidth("read")
+
+
+def test_ceilings_survive_json_and_refuse_other_fields(tmp_path: Path) -> None:
+    text = msgspec.json.encode(example())
+    assert msgspec.json.decode(text, type=Ceilings) == example()
+    with pytest.raises(msgspec.ValidationError, match="unknown"):
+        msgspec.json.decode(text[:-1] + b',"unknown":1}', type=Ceilings)

@@ -1,0 +1,131 @@
+"""The report, and the problems with their remedies."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tracea.doctor
+from tracea.doctor import Bandwidth, Ceilings, Machine, Peak, Report, diagnose, examine, identify, probe_machine
+from tracea.doctor.installed import TorchInstall
+
+
+@pytest.fixture(scope="module")
+def machine() -> Machine:
+    return probe_machine()
+
+
+def ceilings_of(machine: Machine, *, load: float = 0.0, together: float = 2.0) -> Ceilings:
+    threads = machine.cores_usable
+    isa = machine.hardware.isas[0]
+    return Ceilings(
+        fingerprint="f",
+        peaks=(
+            Peak(isa=isa, dtype="f32", threads=1, gflops=100.0),
+            Peak(isa=isa, dtype="f32", threads=threads, gflops=100.0 * together),
+        ),
+        bandwidths=(Bandwidth(pattern="copy", threads=1, gbytes=10.0, working_set_bytes=2**28),),
+        date="2026-01-01T00:00:00+00:00",
+        seconds=5.0,
+        load=load,
+    )
+
+
+def healthy(machine: Machine) -> Machine:
+    compilers = machine.toolchain.compilers
+    assert compilers, "the tests need a compiler, as Tracea does"
+    return dataclasses.replace(
+        machine,
+        hardware=dataclasses.replace(
+            machine.hardware, masked=(), governor=None, huge_pages="madvise", cores_present=2, isas=("avx2", "plain")
+        ),
+        cores_allowed=(0, 1),
+        cores_usable=2,
+        quota=None,
+        toolchain=dataclasses.replace(
+            machine.toolchain,
+            torch=TorchInstall(version="2.13.0", blas="mkl", path=Path("torch"), loaded=False),
+        ),
+    )
+
+
+def whats(machine: Machine, ceilings: Ceilings | None = None, failure: str = "") -> str:
+    problems = diagnose(machine, ceilings, failure)
+    assert all(problem.remedy for problem in problems)
+    return "\n".join(problem.what for problem in problems)
+
+
+def test_a_healthy_machine_has_no_problems(machine: Machine) -> None:
+    good = healthy(machine)
+    assert diagnose(good, ceilings_of(good)) == ()
+
+
+def test_every_kind_of_problem_is_named(machine: Machine) -> None:
+    good = healthy(machine)
+
+    def hardware(**changes: object) -> Machine:
+        return dataclasses.replace(good, hardware=dataclasses.replace(good.hardware, **changes))
+
+    def toolchain(**changes: object) -> Machine:
+        return dataclasses.replace(good, toolchain=dataclasses.replace(good.toolchain, **changes))
+
+    assert "No C++ compiler" in whats(toolchain(compilers=()))
+    assert "PyTorch is not installed" in whats(toolchain(torch=None))
+    assert "has avx512, but" in whats(hardware(masked=("avx512",)))
+    assert "plain C++ runs" in whats(hardware(isas=("plain",)))
+    assert "powersave" in whats(hardware(governor="powersave"))
+    assert "huge pages are off" in whats(hardware(huge_pages="never"))
+    assert "2 of 8 cores" in whats(hardware(cores_present=8))
+    assert "time of 1.5 cores" in whats(dataclasses.replace(good, quota=1.5))
+    assert "load of 3.0 on 2 cores" in whats(good, ceilings_of(good, load=3.0))
+    assert "2 threads reach 60%" in whats(good, ceilings_of(good, together=1.2))
+    assert "exit code 4" in whats(good, failure="CompileError: exit code 4")
+
+
+def test_the_report_prints_one_fact_a_line_and_problems_last(machine: Machine) -> None:
+    good = healthy(machine)
+    report = Report(
+        machine=good,
+        target=good.target,
+        fingerprint=identify(good),
+        ceilings=ceilings_of(good, load=9.0),
+        variants=(),
+        problems=diagnose(good, ceilings_of(good, load=9.0)),
+    )
+    lines = str(report).splitlines()
+    assert lines[0].startswith("Processor")
+    assert "  multiply-add  avx2 f32: 100 GFLOP/s (1 thread), 200 GFLOP/s (2 threads)" in lines
+    assert "  memory copy   10.0 GB/s (1 thread) over 256 MiB" in lines
+    assert lines[-1].strip().startswith("remedy: ")
+    data = json.loads(report.to_json())
+    assert data["schema_version"] == 1
+    assert data["ceilings"]["peaks"][0]["gflops"] == 100.0
+    assert data["target"]["isa"] == "avx2"
+
+
+def test_the_module_is_what_one_calls() -> None:
+    report = tracea.doctor(measure=False)
+    assert isinstance(report, Report)
+    assert report.ceilings is None
+    assert report.target.isa in report.machine.hardware.isas
+    assert report.toolchain is report.machine.toolchain
+    assert report.variants
+    assert "Ceilings      not measured" in str(report)
+
+
+def test_without_a_compiler_the_report_says_so_and_still_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracea.doctor.probe.compilers", lambda: ())
+    report = examine()
+    assert report.ceilings is None
+    assert any("No C++ compiler" in problem.what for problem in report.problems)
+
+
+def test_importing_the_doctor_is_light() -> None:
+    script = "import sys, tracea.doctor; print([n for n in ('torch', 'archspec', 'scipy') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

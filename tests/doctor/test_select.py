@@ -1,0 +1,145 @@
+"""Decisions: requirements reject with reasons, measurements beat scores, and the same question has one answer."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from tracea import targets
+from tracea.core.dtype import DType
+from tracea.core.op import GemmOp, RowKind, RowOp
+from tracea.core.tensor_type import TensorType
+from tracea.doctor import Known, decide, plan_ops
+from tracea.errors import InvalidOption
+from tracea.kernels.variant import Preference, Requirement, Unmet, Variant
+from tracea.semantic.schedule import Schedule
+from tracea.targets import Target
+
+AVX512, AVX2 = targets.load("avx512"), targets.load("avx2")
+GEMM = GemmOp.of(m=64, n=64, k=64)
+
+
+def needs_registers(count: int) -> Requirement:
+    def check(op: Any, target: Target) -> Unmet | None:
+        if target.vector_registers >= count:
+            return None
+        return Unmet(
+            needed=f"{count} vector registers", found=str(target.vector_registers), remedy="use a target with AVX-512"
+        )
+
+    return Requirement(name="vector registers", check=check)
+
+
+def variant(
+    name: str,
+    *,
+    priority: int = 0,
+    requirements: tuple[Requirement, ...] = (),
+    preferences: tuple[Preference, ...] = (),
+    backend: str = "cpu",
+    library: bool = False,
+) -> Variant:
+    return Variant(
+        id=name,
+        op_type=GemmOp,
+        backend=backend,
+        requirements=requirements,
+        preferences=preferences,
+        priority=priority,
+        build=None if library else lambda op, schedule, target: pytest.fail("a decision builds nothing"),
+        space=None if library else lambda op, target: pytest.fail("a decision enumerates nothing"),
+        default_schedule=None if library else lambda op, target: Schedule(kc=512),
+    )
+
+
+PACKED = variant("packed", priority=10, requirements=(needs_registers(32),))
+SMALL = variant(
+    "small", priority=5, preferences=(Preference(name="few steps", score=lambda op, target: 20 if op.k <= 32 else 0),)
+)
+LIBRARY = variant("library", priority=1, library=True)
+HIP = variant("wmma", priority=99, backend="hip")
+ALL = (PACKED, SMALL, LIBRARY, HIP)
+
+
+def test_the_highest_score_wins_where_nothing_was_measured() -> None:
+    decision = decide(GEMM, AVX512, variants=ALL)
+    assert decision.variant == "packed"
+    assert decision.schedule == Schedule(kc=512)
+    assert [candidate.variant for candidate in decision.candidates] == ["packed", "small", "library"]
+    assert decide(GemmOp.of(m=64, n=64, k=32), AVX512, variants=ALL).variant == "small"
+
+
+def test_a_variant_that_does_not_fit_is_rejected_with_numbers_and_remedy() -> None:
+    decision = decide(GEMM, AVX2, variants=ALL)
+    assert decision.variant == "small"
+    by_variant = {rejection.variant: rejection for rejection in decision.rejections}
+    assert by_variant["packed"].needed == "32 vector registers"
+    assert by_variant["packed"].found == "16"
+    assert (by_variant["wmma"].requirement, by_variant["wmma"].needed, by_variant["wmma"].found) == (
+        "backend",
+        "hip",
+        "cpu",
+    )
+
+
+def test_a_measurement_beats_every_score() -> None:
+    known = {
+        "library": Known(schedule=None, latency_us=10.0),
+        "packed": Known(schedule=Schedule(kc=64), latency_us=12.0),
+    }
+    decision = decide(GEMM, AVX512, variants=ALL, known=known)
+    assert decision.variant == "library"
+    assert decision.schedule is None
+    assert decision.reason == "the fastest measured: 10 µs"
+    assert [candidate.variant for candidate in decision.candidates] == ["library", "packed", "small"]
+    assert decision.flip == "packed 20.0% faster than measured"
+    faster = {**known, "packed": Known(schedule=Schedule(kc=64), latency_us=9.0)}
+    assert decide(GEMM, AVX512, variants=ALL, known=faster).schedule == Schedule(kc=64)
+
+
+def test_a_measurement_does_not_bring_back_what_does_not_fit_or_is_excluded() -> None:
+    known = {"packed": Known(schedule=Schedule(kc=64), latency_us=1.0)}
+    assert decide(GEMM, AVX2, variants=ALL, known=known).variant == "small"
+    decision = decide(GEMM, AVX512, variants=ALL, known=known, exclude=["packed"])
+    assert decision.variant == "small"
+    assert any(r.variant == "packed" and r.requirement == "not excluded" for r in decision.rejections)
+
+
+def test_the_order_of_the_registry_does_not_matter_and_equals_go_by_name() -> None:
+    equals = [variant(name, priority=3) for name in ("c", "a", "b")]
+    expected = decide(GEMM, AVX512, variants=[*ALL, *equals])
+    for seed in range(10):
+        shuffled = random.Random(seed).sample([*ALL, *equals], 7)
+        assert decide(GEMM, AVX512, variants=shuffled) == expected
+    assert [c.variant for c in expected.candidates] == ["packed", "small", "a", "b", "c", "library"]
+
+
+def test_when_nothing_fits_the_error_says_why_for_each() -> None:
+    with pytest.raises(InvalidOption, match=r"0 of 2 fit.*32 vector registers.*hip") as caught:
+        decide(GEMM, AVX2, variants=(PACKED, HIP))
+    assert caught.value.remedy == "use a target with AVX-512"
+    softmax = RowOp(kind=RowKind.SOFTMAX, x=(TensorType((4, 4), DType.F32),))
+    with pytest.raises(InvalidOption, match="a variant for row"):
+        decide(softmax, AVX512, variants=ALL)
+
+
+def test_a_plan_explains_what_was_chosen_what_lost_and_what_would_flip_it() -> None:
+    history = {GEMM.key: {"library": Known(schedule=None, latency_us=10.0)}}
+    plan = plan_ops({"mm1": GEMM, "mm2": GemmOp.of(m=8, n=8, k=8)}, AVX2, variants=ALL, history=history)
+    assert plan["mm1"].variant == "library"
+    assert plan["mm2"].variant == "small"
+    text = plan.explain()
+    for part in (
+        "plan on avx2, 2 ops",
+        "[mm1]",
+        "fastest measured",
+        "rejected packed: vector registers",
+        "would flip it",
+    ):
+        assert part in text
+    assert json.loads(json.dumps(plan.to_dict()))["decisions"]["mm2"]["schedule"] == {"kc": 512}
+    with pytest.raises(InvalidOption, match=r"mm1.*mm2"):
+        plan["mm3"]
