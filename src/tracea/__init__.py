@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from tracea import errors as errors
+    from tracea import optimizer as optimizer
     from tracea.errors import TraceaError as TraceaError
     from tracea.errors import TraceaWarning as TraceaWarning
+    from tracea.optimizer import Budget as Budget
 
 __version__ = "0.1.0"
 
 # Public name -> (module, attribute); an attribute of None is the module itself. A name is one line here and one above,
 # where type checkers read it.
 _FACE: Final[dict[str, tuple[str, str | None]]] = {
+    "Budget": ("tracea.optimizer", "Budget"),
     "TraceaError": ("tracea.errors", "TraceaError"),
     "TraceaWarning": ("tracea.errors", "TraceaWarning"),
     "errors": ("tracea.errors", None),
+    "optimizer": ("tracea.optimizer", None),
 }
 
 __all__ = ["__version__", *_FACE]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]
