@@ -1,4 +1,4 @@
-"""Races: what different executors touch is disjoint, only read, or separated by a barrier; scratch is written before it is read."""
+"""Races: what different executors touch is disjoint, only read, or separated by a barrier."""
 
 from __future__ import annotations
 

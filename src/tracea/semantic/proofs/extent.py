@@ -1,0 +1,89 @@
+"""Sizes: every integer fits the width it is computed in, and every scratch buffer has a size that the allocation covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tracea.semantic.fields import expressions, subexpressions
+from tracea.semantic.index import INT32_MAX, INT64_MAX, Var
+from tracea.semantic.linear import normalize
+from tracea.semantic.nodes import Let
+from tracea.semantic.nodes_async import Gather
+from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.interval import Ranges
+from tracea.semantic.proofs.walk import Site
+from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel, bound_names
+
+__all__ = ["prove_scratch", "prove_widths", "span_guards"]
+
+
+def prove_widths(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
+    """Prove that loop variables, named values and coordinates, with everything inside them, fit their width for the largest arguments.
+
+    Addresses follow from the bounds: a coordinate in bounds times its stride is within the buffer's span, which the launcher checks.
+
+    Raises:
+        ProofFailed: a value was not shown to fit.
+    """
+    count = 0
+    for site in sites:
+        ranges = Ranges(kernel, site)
+        node = site.node
+        bound = set(bound_names(node)) if not isinstance(node, Gather) else frozenset[str]()
+        bits = node.bits if isinstance(node, Let | Gather) else 64
+        limit = INT32_MAX if bits == 32 else INT64_MAX
+        if isinstance(node, Gather):
+            ranges = ranges.with_points(node, site)
+        for expression in expressions(node):
+            for part in subexpressions(expression):
+                if isinstance(part, Var) and part.name in bound:
+                    continue
+                count += 1
+                reach = ranges.of_expression(part)
+                if reach is None or reach.low < -limit - 1 or reach.high > limit:
+                    spans = "no bound" if reach is None else f"{reach.low} .. {reach.high}"
+                    raise refuse("width", site.label, f"{part} has {spans}, which does not fit {bits} bits")
+    yield Fact("width", kernel.name, f"{count} expressions fit their width for all arguments within their ranges")
+
+
+def prove_scratch(
+    kernel: TileKernel, sites: Sequence[Site], limits_bytes: Mapping[MemorySpace, int] | None = None
+) -> Iterator[Fact]:
+    """Prove that scratch sizes are not negative, fit int64, and stay within the given limits.
+
+    Raises:
+        ProofFailed: a size may be negative, too large for int64, or above the limit.
+    """
+    root = sites[0]
+    ranges = Ranges(kernel, root)
+    for buffer in kernel.buffers:
+        if buffer.role is not BufferRole.SCRATCH:
+            continue
+        for axis, size in enumerate(buffer.shape):
+            if not root.facts.proves(normalize(size)):
+                raise refuse("scratch", buffer.name, f"axis {axis}: size {size} was not shown to be at least 0")
+        if buffer.strides is not None:
+            raise refuse("scratch", buffer.name, "scratch is row-major: its allocation is the product of its shape")
+        reach = ranges.of_expression(buffer.nbytes)
+        if reach is None or reach.high > INT64_MAX:
+            raise refuse("scratch", buffer.name, f"{buffer.nbytes} bytes do not fit int64")
+        yield Fact("scratch", buffer.name, f"{buffer.nbytes} bytes of {buffer.space.value} memory")
+    for space, limit in (limits_bytes or {}).items():
+        needed = kernel.team_scratch_bytes if space is MemorySpace.TEAM else kernel.thread_scratch_bytes
+        reach = ranges.of_expression(needed)
+        if reach is None or reach.high > limit:
+            most = "unbounded" if reach is None else reach.high
+            raise refuse("scratch", space.value, f"{needed} bytes (at most {most}) exceed the limit of {limit} bytes")
+
+
+def span_guards(kernel: TileKernel) -> tuple[str, ...]:
+    """Return what the launcher checks of every array: that its span in bytes is an int64."""
+    guards: list[str] = []
+    for buffer in kernel.buffers_in(MemorySpace.GLOBAL):
+        reach = " + ".join(
+            f"({size} - 1) * |{stride}|" for size, stride in zip(buffer.shape, buffer.element_strides, strict=True)
+        )
+        guards.append(f"{buffer.name}: ({reach or '0'} + 1) * {buffer.dtype.nbytes} <= {INT64_MAX}")
+    return tuple(guards)
+
+

@@ -1,0 +1,105 @@
+"""Initialization: scratch is written before it is read, all of what is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tracea.semantic.linear import Polynomial
+from tracea.semantic.nodes import Access, AccessMode, MicroKernel, ReduceTile, RowTile
+from tracea.semantic.nodes_async import Mma, Wgmma
+from tracea.semantic.predicate import Predicate
+from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.tiling import hull
+from tracea.semantic.proofs.walk import Box, Loop, LoopKind, Site
+from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
+
+__all__ = ["prove_initialized"]
+
+
+def prove_initialized(kernel: TileKernel, sites: Sequence[Site], skip: frozenset[str] = frozenset()) -> Iterator[Fact]:
+    """Prove for every read of scratch that an earlier node, on every way to it, wrote all of what is read.
+
+    Raises:
+        ProofFailed: no such node was found.
+    """
+    for buffer in kernel.buffers:
+        if buffer.role is not BufferRole.SCRATCH or buffer.name in skip:
+            continue
+        writers = [(s, a, box) for s in sites for a, box in s.accesses() if box.buffer == buffer.name and a.writes]
+        reads = 0
+        for site in sites:
+            for access, box in site.accesses():
+                if box.buffer != buffer.name or not access.reads:
+                    continue
+                reads += 1
+                if access.mode is AccessMode.UPDATE and _starts_itself(site, access, box):
+                    continue
+                if not any(_covers(buffer.space, writer, written, site, box) for writer, a, written in writers if writer is not site):
+                    raise refuse(
+                        "initialized",
+                        site.label,
+                        f"reads {access.region}, and no node before it was shown to have written all of that",
+                    )
+        if reads:
+            yield Fact("initialized", buffer.name, f"{reads} reads follow the writes of what they read")
+
+
+def _starts_itself(site: Site, access: Access, box: Box) -> bool:
+    """Return whether an accumulator is read only where an earlier iteration of the same node wrote the same box.
+
+    Some loops, all sequential, do not move the box, and the node does not read at their first iteration.
+    """
+    accumulate = _accumulate(site)
+    if accumulate is None:
+        return False
+    still = [loop for loop in site.loops if not any(loop.var in p.atoms() for p in (*box.offset, *box.extent))]
+    still = [loop for loop in still if not loop.kind.is_parallel]
+    # The innermost loops that do not move the box: at the first iteration of all that the condition speaks of, it must be false.
+    named = [loop for loop in still if any(loop.var.name in index.names() for index in _indices(accumulate))]
+    if not named:
+        return False
+    first = site.unguarded.plus([-loop.atom for loop in named])
+    if any(not case.contradictory() for case in first.assuming(accumulate)):
+        return False
+    outermost = min(site.loops.index(loop) for loop in named)
+    moved = [loop for loop in site.loops[outermost:] if loop not in named and loop.kind is not LoopKind.LANE]
+    return all(any(loop.var in p.atoms() for p in box.offset) for loop in moved)
+
+
+def _accumulate(site: Site) -> Predicate | None:
+    node = site.node
+    return site.condition(node.accumulate) if isinstance(node, MicroKernel | ReduceTile | Mma | Wgmma) else None
+
+
+def _indices(predicate: Predicate):  # type: ignore[no-untyped-def]  # noqa: ANN202
+    from tracea.semantic.fields import expressions
+
+    return list(expressions(predicate))
+
+
+def _covers(space: MemorySpace, writer: Site, written: Box, reader: Site, read: Box) -> bool:
+    """Return whether the writer, on every way to the reader, has written a box that holds what is read."""
+    if writer.place >= reader.place or isinstance(writer.node, RowTile):
+        return False
+    common = [loop for loop in writer.loops if loop in reader.loops]
+    inner = [loop for loop in writer.loops if loop not in reader.loops]
+    private = space in (MemorySpace.THREAD, MemorySpace.REGISTER)
+    if private and any(loop.kind.is_parallel and loop.kind is not LoopKind.LANE for loop in inner):
+        return False
+    if any(guard not in reader.guards for guard in writer.guards):
+        return False
+    facts = reader.facts
+    united = hull(written, inner, writer.facts)
+    if united is None:
+        return False
+    box, moving = united
+    for loop in inner:
+        if loop in moving:
+            continue
+        if not facts.proves(loop.count - 1) or loop.var in {atom for p in (*box.offset, *box.extent) for atom in p.atoms()}:
+            return False
+    zero = Polynomial({})
+    for start, size, wanted, length in zip(box.offset, box.extent, read.offset, read.extent, strict=True):
+        if not facts.proves(wanted - start) or not facts.proves(start + size - wanted - length):
+            return bool(any(facts.proves_equal(extent, zero) for extent in read.extent))
+    return bool(common) or True

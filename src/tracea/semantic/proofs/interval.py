@@ -1,0 +1,109 @@
+"""Interval arithmetic over a kernel's expressions: what the largest arguments can make of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracea.semantic.index import Add, Const, FloorDiv, Index, Lookup, Max, Min, Mod, Mul, Param, Var
+from tracea.semantic.linear import Polynomial, normalize
+from tracea.semantic.nodes_async import Gather
+from tracea.semantic.proofs.prover import Facts
+from tracea.semantic.proofs.walk import Site
+from tracea.semantic.tile_kernel import TileKernel
+
+__all__ = ["Interval", "Ranges"]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Integers from ``low`` to ``high``."""
+
+    low: int
+    high: int
+
+
+class Ranges:
+    """The ranges of the names in scope at a node."""
+
+    def __init__(self, kernel: TileKernel, site: Site) -> None:
+        self._site = site
+        self._tables = {table.name: table for table in kernel.tables}
+        self._known: dict[str, Interval] = {}
+        for loop in site.loops:
+            count = self.of(loop.count.to_index())
+            if count is not None:
+                self._known[loop.var.name] = Interval(0, max(0, count.high - 1))
+            for var in (loop.first,):
+                if var is not None and count is not None:
+                    self._known[var.name] = Interval(0, 2**31 - 1)
+        self._facts = site.facts.with_maxima()
+
+    def with_points(self, node: Gather, site: Site) -> Ranges:
+        """Add the points of a gather."""
+        for point, extent in zip(node.points, node.target.extent, strict=True):
+            reach = self.of_expression(extent)
+            if reach is not None:
+                self._known[point.name] = Interval(0, max(0, reach.high - 1))
+                this = Polynomial.atom(point)
+                self._facts = self._facts.plus((this, site.canonical(extent) - this - 1)).with_maxima()
+        return self
+
+    def of_expression(self, index: Index) -> Interval | None:
+        """Return the range of an expression of the kernel, by intervals, or by the prover where they are too wide."""
+        canonical = self._site.canonical(index).to_index()
+        direct, folded = self.of(self._inlined(index)), self.of(canonical)
+        if direct is None or folded is None:
+            return direct or folded
+        if max(abs(direct.low), abs(direct.high)) > 2**31 - 1 and self._proves_32(canonical):
+            return Interval(0, 2**31 - 1)
+        return Interval(max(direct.low, folded.low), min(direct.high, folded.high))
+
+    def of(self, index: Index) -> Interval | None:  # noqa: PLR0911, PLR0912 - one case a node
+        """Return the range of an expression over canonical names; None where a name has none."""
+        match index:
+            case Const(value=value):
+                return Interval(value, value)
+            case Param(minimum=low, maximum=high):
+                return Interval(low, high)
+            case Var(name=name):
+                return self._known.get(name)
+            case Lookup(table=table):
+                known = self._tables.get(table)
+                low, high = (None, None) if known is None else (self.of(known.minimum), self.of(known.maximum))
+                return None if low is None or high is None else Interval(low.low, high.high)
+            case _:
+                left, right = (self.of(part) for part in index.parts)
+                if left is None or right is None:
+                    return None
+                return _combine(index, left, right)
+
+    def _inlined(self, index: Index) -> Index:
+        return index.substitute(self._site.names)
+
+    def _proves_32(self, canonical: Index) -> bool:
+        value = normalize(canonical)
+        facts: Facts = self._facts
+        return facts.proves(value) and facts.proves(-value + (2**31 - 1))
+
+
+def _combine(index: Index, a: Interval, b: Interval) -> Interval | None:
+    match index:
+        case Add():
+            return Interval(a.low + b.low, a.high + b.high)
+        case Mul():
+            corners = (a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high)
+            return Interval(min(corners), max(corners))
+        case FloorDiv() if b.high >= 1:
+            low = max(b.low, 1)
+            corners = (a.low // low, a.low // b.high, a.high // low, a.high // b.high)
+            return Interval(min(corners), max(corners))
+        case Mod() if b.high >= 1:
+            return Interval(0, min(b.high - 1, a.high) if a.low >= 0 else b.high - 1)
+        case Min():
+            return Interval(min(a.low, b.low), min(a.high, b.high))
+        case Max():
+            return Interval(max(a.low, b.low), max(a.high, b.high))
+        case _:
+            return None
+
+

@@ -1,0 +1,39 @@
+"""The one door to the proofs: a kernel's certificate, or the first proof that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tracea.semantic.proofs.bounds import prove_bounds, prove_divisions
+from tracea.semantic.proofs.certificate import Certificate, Fact
+from tracea.semantic.proofs.coverage import prove_coverage
+from tracea.semantic.proofs.extent import prove_scratch, prove_widths, span_guards
+from tracea.semantic.proofs.initialized import prove_initialized
+from tracea.semantic.proofs.races import prove_races
+from tracea.semantic.proofs.reduction import prove_reduction
+from tracea.semantic.proofs.walk import walk
+from tracea.semantic.tile_kernel import MemorySpace, TileKernel
+
+__all__ = ["prove"]
+
+
+def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None = None) -> Certificate:
+    """Prove everything that a kernel must have before it is emitted, for all arguments and trip counts.
+
+    Raises:
+        ProofFailed: a statement was not shown; it names the proof, the node and the goal.
+    """
+    sites = walk(kernel)
+    facts: list[Fact] = [
+        *prove_divisions(kernel, sites),
+        *prove_bounds(kernel, sites),
+        *prove_widths(kernel, sites),
+        *prove_scratch(kernel, sites, limits_bytes),
+        *prove_coverage(kernel, sites),
+        *prove_reduction(kernel, sites),
+        *prove_races(kernel, sites),
+        *prove_initialized(kernel, sites),
+    ]
+    ranges = (f"{param.minimum} <= {param.name} <= {param.maximum}" for param in kernel.params)
+    guards = (*ranges, str(kernel.assumptions), *span_guards(kernel))
+    return Certificate(kernel=kernel.name, facts=tuple(facts), guards=guards)
