@@ -55,7 +55,7 @@ def test_a_relative_leads_to_within_three_percent_in_ten_trials() -> None:
 
 
 def test_a_relative_with_other_favourites_still_shows_its_best_family() -> None:
-    """The A100's best family of schedules is only the third of the A4000's; without the relative the default does not find it."""
+    """The A100's best family of schedules is only the third of the A4000's."""
     relative = RECORDED["convolution_a4000"].history()
     assert median_fraction("default", RECORDED["convolution_a100"], 20, history=relative) >= 0.85
 

@@ -42,6 +42,16 @@ def test_a_study_ends_with_its_trials_and_knows_the_best() -> None:
     assert [trial.number for trial in study.trials] == list(range(8))
 
 
+def test_each_trial_knows_the_best_so_far_to_be_timed_beside() -> None:
+    study = Study(sampler("grid", SPACE), evaluate, Budget(trials=8))
+    study.run()
+    assert study.trials[0].incumbent is None
+    for number, trial in enumerate(study.trials[1:], start=1):
+        assert trial.incumbent is not None
+        assert trial.incumbent.latency_ms == min(latency_of(earlier) for earlier in study.trials[:number])
+        assert trial.incumbent.incumbent is None  # no chain of all trials
+
+
 def test_a_study_ends_with_the_space() -> None:
     study = Study(sampler("default", SPACE), evaluate, Budget(trials=500))
     study.run()

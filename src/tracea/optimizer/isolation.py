@@ -96,9 +96,9 @@ class IsolatedFunction:
 class IsolatedEvaluation:
     """An ``evaluate`` for a Study that runs in a child process.
 
-    The function gets ``request(trial)``, by default ``{"number", "schedule"}``, and returns an Outcome's fields:
-    ``{"kind": "ok", "latency_ms": 1.25}`` or ``{"kind": "wrong", "detail": "..."}``. After an outcome other than ok
-    the child is replaced.
+    The function gets ``request(trial)``, by default ``{"number", "schedule", "incumbent"}``, and returns an Outcome's
+    fields: ``{"kind": "ok", "latency_ms": 1.25}`` or ``{"kind": "wrong", "detail": "..."}``. After an outcome other
+    than ok the child is replaced.
     """
 
     def __init__(
@@ -140,4 +140,9 @@ class IsolatedEvaluation:
 
 
 def _schedule_request(trial: Trial) -> dict[str, Any]:
-    return {"number": trial.number, "schedule": dict(trial.schedule)}
+    incumbent = trial.incumbent
+    return {
+        "number": trial.number,
+        "schedule": dict(trial.schedule),
+        "incumbent": {"schedule": dict(incumbent.schedule), "latency_ms": incumbent.latency_ms} if incumbent else None,
+    }

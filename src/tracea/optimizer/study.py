@@ -109,7 +109,13 @@ class Study:
             if not self.budget.allows(trials=len(self._trials), seconds=time.monotonic() - started):
                 break
             row = self.sampler.ask()
-            trial = Trial(number=len(self._trials), row=row, schedule=self.sampler.space.decode(row))
+            best = self.best
+            trial = Trial(
+                number=len(self._trials),
+                row=row,
+                schedule=self.sampler.space.decode(row),
+                incumbent=replace(best, incumbent=None) if best is not None else None,
+            )
             trial = self._evaluated(trial)
             self._record(trial)
             self._trials.append(trial)

@@ -86,7 +86,9 @@ class Outcome:
 class Trial:
     """One schedule of a study: before its evaluation ``outcome`` is None.
 
-    ``retimed_ms`` is the latency of the final interleaved comparison, which outranks the outcome's own.
+    ``incumbent`` is the best trial when this one began: an evaluation that times both interleaved is not misled by a
+    machine whose speed drifts. ``retimed_ms`` is the latency of the final interleaved comparison, which outranks the
+    outcome's own.
     Units: ``seconds`` is what the evaluation took in all.
     """
 
@@ -97,6 +99,7 @@ class Trial:
     seconds: float = 0.0
     retimed_ms: float | None = None
     is_resumed: bool = False
+    incumbent: Trial | None = None
 
     @property
     def is_ok(self) -> bool:
