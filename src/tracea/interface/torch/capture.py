@@ -19,7 +19,6 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from tracea.core.graph import Graph, Node
-from tracea.core.op import SourceOp, ViewOp
 from tracea.errors import InvalidGraph, InvalidInput, UnsupportedNode
 from tracea.interface.torch.aten import LOWERINGS, VIEWS, WITHOUT_VALUE
 from tracea.interface.torch.constants import Constants
@@ -296,10 +295,10 @@ class _Capture:
             if not isinstance(value, Node):
                 leaves.append(Leaf(None, value))
                 continue
-            owned = self._owned(value)
-            if owned not in outputs:
-                outputs.append(owned)
-            leaves.append(Leaf(outputs.index(owned)))
+            result = self._row_major(value)
+            if result not in outputs:
+                outputs.append(result)
+            leaves.append(Leaf(outputs.index(result)))
         if not outputs:
             raise InvalidGraph(
                 field="outputs", got="no tensor", expected="at least one", remedy="return a tensor from forward"
@@ -312,12 +311,9 @@ class _Capture:
         kinds = [spec.kind for spec in self.program.graph_signature.output_specs]
         return [item for item, kind in zip(flat, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
 
-    def _owned(self, node: Node) -> Node:
-        """Return the node, or a row-major copy where it would be a caller's or the program's own memory."""
-        origin = node
-        while isinstance(origin.op, ViewOp):
-            origin = self.graph[origin.inputs[0]]
-        if not isinstance(origin.op, SourceOp) and node.type.is_contiguous:
+    def _row_major(self, node: Node) -> Node:
+        """Return the node, or a copy where its strides are not a result's."""
+        if node.type.is_contiguous:
             return node
         key = f"{node.id}.result"
         return self.graph[key] if key in self.graph else self.graph.add_pointwise("identity", node, name=key)

@@ -21,6 +21,7 @@ from tracea.core.expr import (
     sigmoid,
     tanh,
 )
+
 if TYPE_CHECKING:
     from tracea.core.graph import Node
     from tracea.interface.torch.lowering import Lowering, Operand
@@ -261,4 +262,3 @@ def batch_norm(
 def norm_of_training(low: Lowering, *_: Any) -> Node:
     """Refuse a normalisation by the batch's own statistics."""
     low.refuse("a batch norm in training mode", "call module.eval() first: this is for inference")
-

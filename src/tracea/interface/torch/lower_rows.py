@@ -54,9 +54,9 @@ def native_layer_norm(low: Lowering, *arguments: Any) -> tuple[Node, None, None]
 def rms_norm(
     low: Lowering, x: Node, normalized_shape: Sequence[int], weight: Node | None = None, eps: float | None = None
 ) -> Node:
-    """Lower the RMS norm over the last axes; without ``eps`` it is the rounding unit of x's type, as in torch."""
+    """Lower the RMS norm over the last axes; without ``eps`` it is the rounding unit that torch computes in."""
     return _normalised(
-        low, RowKind.RMS_NORM, x, normalized_shape, weight, None, x.type.dtype.eps if eps is None else eps
+        low, RowKind.RMS_NORM, x, normalized_shape, weight, None, x.type.dtype.compute.eps if eps is None else eps
     )
 
 

@@ -165,9 +165,7 @@ class Lowering:
             return x
         starts, steps, shape = [0] * x.type.rank, [1] * x.type.rank, list(x.type.shape)
         starts[axis], steps[axis], shape[axis] = start, step, size
-        return self.graph.add_view(
-            ViewKind.SLICE, x, shape=shape, starts=starts, steps=steps, name=self.label("slice")
-        )
+        return self.graph.add_view(ViewKind.SLICE, x, shape=shape, starts=starts, steps=steps, name=self.label("slice"))
 
     # Matrices.
 
@@ -196,9 +194,7 @@ class Lowering:
         self._matrix_of[tensor.id] = matrix
         return tensor
 
-    def gemm(
-        self, a: Node, b: Node, *, epilogue: Expr | None = None, extras: Sequence[Node] = ()
-    ) -> Node:
+    def gemm(self, a: Node, b: Node, *, epilogue: Expr | None = None, extras: Sequence[Node] = ()) -> Node:
         """Append ``a @ b``, batch axes broadcast; ``Input(0)`` of the epilogue is the product, then the extras."""
         if not a.type.dtype.is_float:
             self.refuse(f"a product of {a.type.dtype.value}", "multiply floats")
@@ -236,9 +232,7 @@ class Lowering:
             self.refuse(f"a reduction of {x.type.dtype.value} to {self.dtype.value}", "reduce floats")
         op = ReduceOp(kind=kind, x=(x.type,), axes=tuple(axes), keepdims=keepdims)
         if op.infer().dtype is not self.dtype:
-            op = ReduceOp(
-                kind=kind, x=(x.type,), axes=op.axes, keepdims=keepdims, out=TensorType(op.shape, self.dtype)
-            )
+            op = ReduceOp(kind=kind, x=(x.type,), axes=op.axes, keepdims=keepdims, out=TensorType(op.shape, self.dtype))
         return self.add(op, [x])
 
     def add(self, op: GemmOp | RowOp | ReduceOp | PointwiseOp, inputs: Sequence[Node], *, part: str = "") -> Node:

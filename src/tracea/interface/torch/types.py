@@ -125,5 +125,3 @@ def tensor_type_of(tensor: torch.Tensor, dims: Dims, field: str) -> TensorType:
             remedy="give a contiguous example input where an axis is dynamic",
         ) from error
     return TensorType(shape, dtype, StridedLayout(strides))
-
-

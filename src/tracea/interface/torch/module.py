@@ -1,0 +1,199 @@
+"""A compiled program as a torch module: the same call, the same nesting of results, for inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tracea.core.dtype import DType
+from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
+from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape
+from tracea.interface.torch.specs import InputSpec, OutputSpec
+from tracea.interface.torch.types import check_tensor, dtype_of
+
+__all__ = ["Compiled", "OptimizedModule", "Run"]
+
+Run: TypeAlias = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
+_MAX_PROGRAMS: Final = 16  # each holds its packed weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A program for inputs of given types; ``report`` is what ``plan`` and ``explain()`` of the module hand on to."""
+
+    run: Run
+    input_spec: InputSpec
+    output_spec: OutputSpec
+    report: Any = None
+
+
+class OptimizedModule(torch.nn.Module):
+    """A module that runs a compiled program; weights are frozen as they were when it was compiled.
+
+    Inputs of other strides are copied to those that were compiled. Inputs of another shape, type or nesting are
+    compiled when they first come if ``recompile`` was given (from the call's positional arguments), else refused.
+
+    Raises:
+        InvalidInput: a gradient is asked for, or the nesting differs.
+        InvalidShape, InvalidDType, InvalidDevice: a tensor is not of the compiled type.
+    """
+
+    def __init__(self, compiled: Compiled, *, recompile: Callable[[tuple[Any, ...]], Compiled] | None = None) -> None:
+        super().__init__()
+        self._compiled = compiled
+        self._recompile = recompile
+        self._others: list[Compiled] = []
+        self._is_flat = _takes_tensors_only(compiled.input_spec)
+        self.training = False
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the module returned, computed by the program."""
+        compiled = self._compiled
+        if self._is_flat and not kwargs and len(args) == len(compiled.input_spec.types):
+            tensors = list(args)
+            if not all(map(_fits, tensors, compiled.input_spec.types)):
+                return self._run_other(args, kwargs)
+        else:
+            return self._run_other(args, kwargs)
+        _refuse_gradients(tensors, compiled.input_spec)
+        return compiled.output_spec.unflatten(compiled.run(tensors))
+
+    @property
+    def plan(self) -> Any:
+        """What was chosen for each node."""
+        return self._compiled.report.plan
+
+    def explain(self) -> Any:
+        """Return what was fused and chosen, and why."""
+        return self._compiled.report.explain()
+
+    def train(self, mode: bool = True) -> OptimizedModule:
+        """Stay in inference mode.
+
+        Raises:
+            InvalidOption: training was asked for.
+        """
+        if mode:
+            raise InvalidOption(
+                field="train", got=True, expected=False, remedy="train the original module and optimize it again"
+            )
+        return self
+
+    def _apply(self, fn: Any, recurse: bool = True) -> OptimizedModule:
+        del fn, recurse
+        raise InvalidOption(
+            field="module",
+            got="a conversion (.to, .half, .cuda, ...)",
+            expected="the device and type that were compiled",
+            remedy="convert the original module and optimize it again",
+        )
+
+    def _run_other(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call that is not exactly the compiled one: other strides, nested inputs, or another program."""
+        first_error: InvalidInput | None = None
+        for compiled in (self._compiled, *self._others):
+            try:
+                tensors = _bound(compiled.input_spec, args, kwargs)
+            except InvalidInput as error:
+                first_error = first_error or error
+                continue
+            _refuse_gradients(tensors, compiled.input_spec)
+            return compiled.output_spec.unflatten(compiled.run(tensors))
+        assert first_error is not None
+        if self._recompile is None or kwargs:
+            raise first_error
+        if len(self._others) + 1 >= _MAX_PROGRAMS:
+            raise InvalidShape(
+                field="inputs",
+                got=f"{_MAX_PROGRAMS + 1} kinds of inputs",
+                expected=f"at most {_MAX_PROGRAMS}",
+                remedy="make the axis that varies dynamic, or optimize the module for the shapes of each use",
+            ) from first_error
+        self._others.append(self._recompile(args))
+        return self._run_other(args, kwargs)
+
+
+def _takes_tensors_only(spec: InputSpec) -> bool:
+    placeholders = tuple([0] * len(spec.types))
+    return spec.tree == pytree.tree_structure((placeholders, {})) and len(spec.leaves) == len(spec.types)
+
+
+def _fits(tensor: Any, wanted: TensorType) -> bool:
+    """Tell whether a tensor is exactly of the compiled type: the fast path, of row-major static inputs."""
+    return (
+        isinstance(tensor, torch.Tensor)
+        and tensor.shape == wanted.shape
+        and wanted.layout is None
+        and tensor.is_contiguous()
+        and tensor.device.type == "cpu"
+        and _TORCH_DTYPES[wanted.dtype] is tensor.dtype
+        and tensor.layout is torch.strided
+    )
+
+
+_TORCH_DTYPES: Final[dict[DType, torch.dtype]] = {
+    DType.F64: torch.float64,
+    DType.F32: torch.float32,
+    DType.F16: torch.float16,
+    DType.BF16: torch.bfloat16,
+    DType.I64: torch.int64,
+    DType.I32: torch.int32,
+    DType.I8: torch.int8,
+    DType.U8: torch.uint8,
+    DType.BOOL: torch.bool,
+}
+
+
+def _bound(spec: InputSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    tensors = spec.flatten(args, kwargs)
+    extents: dict[str, int] = {}
+    return [
+        _checked(tensor, wanted, name, extents)
+        for tensor, wanted, name in zip(tensors, spec.types, spec.names, strict=True)
+    ]
+
+
+def _checked(tensor: torch.Tensor, wanted: TensorType, name: str, extents: dict[str, int]) -> torch.Tensor:
+    """Return the tensor in the compiled strides."""
+    check_tensor(tensor, name)
+    shape = tuple(tensor.shape)
+    fits = len(shape) == wanted.rank and all(
+        extents.setdefault(dim.name, dim.check(extent)) == extent if isinstance(dim, SymbolicDim) else dim == extent
+        for extent, dim in zip(shape, wanted.shape, strict=True)
+    )
+    if not fits:
+        raise InvalidShape(
+            field=name,
+            got=shape,
+            expected=tuple(dim if isinstance(dim, int) else extents.get(dim.name, dim.name) for dim in wanted.shape),
+            remedy="optimize the module again with example inputs of this shape, or make the axis dynamic",
+        )
+    if dtype_of(tensor.dtype, name) is not wanted.dtype:
+        raise InvalidDType(
+            field=name,
+            got=str(tensor.dtype),
+            expected=wanted.dtype.value,
+            remedy="convert the input, or optimize the module again with example inputs of this type",
+        )
+    if not isinstance(wanted.layout, StridedLayout):
+        return tensor.contiguous()
+    if tensor.stride() == wanted.layout.strides:
+        return tensor
+    return torch.empty_strided(shape, wanted.layout.strides, dtype=tensor.dtype).copy_(tensor)
+
+
+def _refuse_gradients(tensors: Sequence[torch.Tensor], spec: InputSpec) -> None:
+    if not torch.is_grad_enabled():
+        return
+    for tensor, name in zip(tensors, spec.names, strict=True):
+        if tensor.requires_grad:
+            raise InvalidInput(
+                field=name,
+                got="requires_grad=True",
+                expected="inference",
+                remedy="inference only in this version: call under torch.inference_mode() or torch.no_grad()",
+            )

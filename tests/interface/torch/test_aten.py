@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.interface.torch.cases import CASES, REFUSED
+from tests.interface.torch.compare import check_capture
+
+from tracea.interface.torch.aten import LOWERINGS
+from tracea.interface.torch.capture import capture
+
+
+class Line(torch.nn.Module):
+    def __init__(self, call) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, *inputs: torch.Tensor):
+        return self.call(*inputs)
+
+
+def test_every_lowering_has_a_case() -> None:
+    assert set(CASES) | REFUSED == set(LOWERINGS)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lowering_computes_what_torch_computes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    lowering = LOWERINGS[name]
+    monkeypatch.setitem(LOWERINGS, name, lambda low, *rest: (seen.append(low.name), lowering(low, *rest))[1])
+    call, inputs = CASES[name]
+    module = Line(call).eval()
+    check_capture(capture(module, inputs), module, inputs)
+    assert seen, f"torch.export made another operator of {name}"

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from tests.interface.torch.compare import as_array
+from tracea.core import reference
+from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidOption, InvalidShape
+from tracea.interface.torch.capture import capture
+from tracea.interface.torch.module import Compiled, OptimizedModule
+
+
+def compiled(module: nn.Module, inputs: Any, **options: Any) -> Compiled:
+    """A program that is the float64 reference of the captured graph."""
+    captured = capture(module, inputs, **options)
+
+    def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        for tensor, wanted in zip(tensors, captured.input_spec.types, strict=True):
+            assert wanted.layout is None or tensor.stride() == wanted.strides
+            assert wanted.layout is not None or tensor.is_contiguous()
+        bound = dict(zip(captured.input_spec.names, map(as_array, tensors), strict=True))
+        bound |= {name: as_array(tensor) for name, tensor in captured.constants.items()}
+        results = reference.run(captured.graph, bound, rounded=True)
+        return [torch.from_numpy(np.array(value)).float() for value in results.values()]
+
+    return Compiled(
+        run=run,
+        input_spec=captured.input_spec,
+        output_spec=captured.output_spec,
+        report=SimpleNamespace(plan={"linear": "packed"}, explain=lambda: "because"),
+    )
+
+
+@pytest.fixture(scope="module")
+def linear() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Linear(4, 3).eval()
+
+
+@pytest.fixture
+def fast(linear: nn.Module) -> OptimizedModule:
+    return OptimizedModule(compiled(linear, torch.randn(5, 4)))
+
+
+def test_a_call_gives_what_the_module_gives(linear: nn.Module, fast: OptimizedModule) -> None:
+    x = torch.randn(5, 4)
+    torch.testing.assert_close(fast(x), linear(x).detach())
+    assert not fast(x).requires_grad
+
+
+def test_other_strides_are_copied(linear: nn.Module, fast: OptimizedModule) -> None:
+    x = torch.randn(4, 5).t()
+    torch.testing.assert_close(fast(x), linear(x).detach())
+    strided = OptimizedModule(compiled(linear, x))
+    torch.testing.assert_close(strided(x.contiguous()), linear(x).detach())
+    torch.testing.assert_close(strided(x), linear(x).detach())
+
+
+class Nested(nn.Module):
+    def forward(self, x, parts, scale=2):
+        return {"sum": x + parts["a"][0], "scaled": (x * scale,)}
+
+
+def test_nested_calls_and_keywords(linear: nn.Module) -> None:
+    module = Nested()
+    x, a = torch.randn(2, 3), torch.randn(3)
+    fast = OptimizedModule(compiled(module, (x, {"a": [a]})))
+    torch.testing.assert_close(fast(x, {"a": [a]}), module(x, {"a": [a]}))
+    with pytest.raises(InvalidInput, match="nesting"):
+        fast(x, {"a": (a,)})
+    with pytest.raises(InvalidInput, match="nesting"):
+        fast(x, {"a": [a]}, scale=2)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "said"),
+    [
+        (torch.randn(6, 4), InvalidShape, r"got \(6, 4\), expected \(5, 4\)"),
+        (torch.randn(4), InvalidShape, r"got \(4,\), expected \(5, 4\)"),
+        (torch.randn(5, 4, dtype=torch.float64), InvalidDType, "got torch.float64, expected f32"),
+        (torch.randn(5, 4, device="meta"), InvalidDevice, "got meta, expected cpu"),
+        (torch.randn(5, 4).to_sparse(), InvalidInput, "to_dense"),
+        (np.zeros((5, 4), np.float32), InvalidInput, "ndarray"),
+        (None, InvalidInput, "nesting|NoneType"),
+    ],
+)
+def test_other_inputs_are_refused_with_numbers(fast: OptimizedModule, bad: Any, error: type, said: str) -> None:
+    with pytest.raises(error, match=said):
+        fast(bad)
+
+
+def test_too_many_inputs_are_refused(fast: OptimizedModule) -> None:
+    with pytest.raises(InvalidInput, match="nesting"):
+        fast(torch.randn(5, 4), torch.randn(5, 4))
+
+
+def test_gradients_are_refused_and_inference_modes_are_not(linear: nn.Module, fast: OptimizedModule) -> None:
+    x = torch.randn(5, 4, requires_grad=True)
+    for other in (x, x.detach().t().contiguous().t().requires_grad_()):
+        with pytest.raises(InvalidInput, match=r"inference only in this version.*torch\.no_grad"):
+            fast(other)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), linear(x))
+    with torch.inference_mode():
+        torch.testing.assert_close(fast(x), linear(x))
+
+
+def test_another_shape_is_compiled_once(linear: nn.Module) -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def again(inputs: tuple[Any, ...]) -> Compiled:
+        asked.append(tuple(inputs[0].shape))
+        return compiled(linear, inputs)
+
+    fast = OptimizedModule(compiled(linear, torch.randn(5, 4)), recompile=again)
+    for rows in (5, 6, 7, 6, 5):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(fast(x), linear(x).detach())
+    assert asked == [(6, 4), (7, 4)]
+
+
+def test_programs_for_ever_other_shapes_come_to_an_end(linear: nn.Module) -> None:
+    fast = OptimizedModule(compiled(linear, torch.randn(5, 4)), recompile=lambda inputs: compiled(linear, inputs))
+    with pytest.raises(InvalidShape, match="got 17 kinds of inputs, expected at most 16"):
+        for rows in range(1, 30):
+            fast(torch.randn(rows, 4))
+
+
+def test_a_dynamic_axis_takes_any_extent_within_its_bounds(linear: nn.Module) -> None:
+    rows = torch.export.Dim("rows", min=2, max=8)
+    fast = OptimizedModule(compiled(linear, torch.randn(5, 4), dynamic=({0: rows},)))
+    for extent in (2, 5, 8):
+        x = torch.randn(extent, 4)
+        torch.testing.assert_close(fast(x), linear(x).detach())
+    with pytest.raises(InvalidShape, match="got 9, expected 2 <= input_dim0 <= 8"):
+        fast(torch.randn(9, 4))
+
+
+def test_the_report_is_handed_on(fast: OptimizedModule) -> None:
+    assert fast.plan == {"linear": "packed"}
+    assert fast.explain() == "because"
+
+
+def test_training_and_conversions_are_refused(fast: OptimizedModule) -> None:
+    assert fast.eval() is fast
+    assert not fast.training
+    for change in (fast.train, fast.half, lambda: fast.to("cpu")):
+        with pytest.raises(InvalidOption):
+            change()
