@@ -26,10 +26,18 @@ class AxisPlan:
     groups: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, dims: Sequence[Dim], types: Sequence[TensorType], *, keep: frozenset[int] = frozenset()) -> AxisPlan:
+    def of(
+        cls,
+        dims: Sequence[Dim],
+        types: Sequence[TensorType],
+        *,
+        keep: frozenset[int] = frozenset(),
+        reduced: frozenset[int] = frozenset(),
+    ) -> AxisPlan:
         """Return the coarsest plan for tensors that broadcast to ``dims``; an axis in ``keep`` is a group of its own.
 
-        Axes of extent 1 join a neighbour. Axes merge where no tensor's strides tell them apart.
+        Axes merge where no tensor's strides tell them apart; a reduced axis merges with reduced ones only. Other axes of extent
+        1 join a neighbour.
         """
         groups: list[list[int]] = []
         strides = [_expanded(type_, dims) for type_ in types]
@@ -37,12 +45,20 @@ class AxisPlan:
             if axis in keep or not groups or groups[-1][0] in keep:
                 groups.append([axis])
                 continue
-            before = groups[-1][-1]
-            if dim == 1 or all(dims[other] == 1 for other in groups[-1]) or (all(_continues(steps, before, axis, dim) for steps in strides) and isinstance(dims[before], int)):
+            spread = [other for other in groups[-1] if dims[other] != 1]
+            before = spread[-1] if spread else groups[-1][-1]
+            same = (axis in reduced) == any(other in reduced for other in groups[-1])
+            lone = dim == 1 and axis not in reduced
+            continues = isinstance(dims[before], int) and all(_continues(steps, before, axis, dim) for steps in strides)
+            if lone or (same and (not spread or dim == 1 or continues)):
                 groups[-1].append(axis)
             else:
                 groups.append([axis])
-        return cls(len(dims), tuple(map(tuple, groups)))
+        return cls(len(dims), tuple(map(tuple, groups)) or ((),))  # a scalar is one axis of one element
+
+    def group_of(self, axis: int) -> int:
+        """Return the position of the group that holds an axis."""
+        return next(position for position, group in enumerate(self.groups) if axis in group)
 
     def dims(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
         """Return the merged extents."""
@@ -59,6 +75,10 @@ class AxisPlan:
         strides: list[int] = []
         for group in self.groups:
             spread = [axis for axis in group if dims[axis] != 1]
+            if not group:
+                shape.append(1)
+                strides.append(1)
+                continue
             inner = spread[-1] if spread else group[-1]
             for before, axis in pairwise(spread):
                 if not _continues(steps, before, axis, dims[axis]):

@@ -16,17 +16,24 @@ __all__ = ["bind", "params_of", "scratch", "tensor_buffer", "vector_lanes"]
 
 
 def tensor_buffer(
-    name: str, type_: TensorType, shape: Sequence[Index], dims: Sequence[Dim], role: BufferRole
+    name: str,
+    type_: TensorType,
+    shape: Sequence[Index],
+    dims: Sequence[Dim],
+    role: BufferRole,
+    *,
+    unit_axis: int | None = None,
 ) -> Buffer:
     """Return the buffer of a tensor that broadcasts to ``shape``, with an axis for each of the shape's.
 
     ``dims`` are the op's own extents of ``shape``. A broadcast axis has stride 0, and the contiguous one of the last two axes
-    has stride 1: promises that :func:`bind` checks. Every other stride is a parameter named ``<buffer>_stride<axis>``.
+    has stride 1 (``unit_axis`` says which, counted from the end, where a kernel depends on it): promises that :func:`bind`
+    checks. Every other stride is a parameter named ``<buffer>_stride<axis>``.
     """
     if isinstance(type_.layout, BlockedLayout):
         raise InvalidStride(field=name, got=str(type_), expected="a strided layout", remedy="unpack the tensor first")
     missing = len(shape) - type_.rank
-    unit = _unit_axis(type_)
+    unit = _unit_axis(type_) if unit_axis is None else unit_axis + type_.rank
     sizes: list[Index] = []
     strides: list[Index] = []
     for axis, (size, dim) in enumerate(zip(shape, dims, strict=True)):

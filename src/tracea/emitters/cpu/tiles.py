@@ -5,80 +5,218 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tracea.core.dtype import DType
+from tracea.core.expr import Expr, Input
+from tracea.core.ops.rows import ReduceKind, RowKind
 from tracea.emitters.cpu.expression import C_TYPES
+from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_functor
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.printer import Printer
 from tracea.errors import EmitError
-from tracea.semantic.index import TRUE, Const
-from tracea.semantic.nodes import EpilogueCall, MicroKernel, Node, Pack, Region
+from tracea.semantic.index import FALSE, TRUE, Const
+from tracea.semantic.nodes import (
+    EpilogueCall,
+    Intrinsic,
+    MicroKernel,
+    Node,
+    Pack,
+    PointwiseTile,
+    ReduceTile,
+    Region,
+    RowTile,
+)
 
 __all__ = ["TILE_LINES"]
+
+_X = Input(0)
 
 
 def _pack(printer: Printer, node: Pack) -> None:
     printer.use("pack.h")
     target = printer.buffer(node.target)
     rows, columns = (printer.text(extent) for extent in node.source.extent[-2:])
-    routine = "pack_a" if node.axis == 0 else "pack_b"
     depth = printer.text(target.shape[-2])  # the allocated length of a panel: the pitch between panels, in steps
     row_step, column_step = printer.strides(node.source)
     printer.body.comment(f"Pack {node.source} -> {node.target.buffer}")
     printer.body.line(
-        f"{routine}<{C_TYPES[target.dtype]}, {node.panel}>({printer.address(node.source)}, {row_step}, {column_step}, "
-        f"{rows}, {columns}, {depth}, {printer.address(node.target)});"
+        f"{'pack_a' if node.axis == 0 else 'pack_b'}<{C_TYPES[target.dtype]}, {node.panel}>"
+        f"({printer.address(node.source)}, {row_step}, {column_step}, {rows}, {columns}, {depth}, "
+        f"{printer.address(node.target)});"
     )
 
 
 def _micro_kernel(printer: Printer, node: MicroKernel) -> None:
-    if node.intrinsic.name != "gemm_tile":
+    line = _PRODUCTS.get(node.intrinsic.name)
+    if line is None:
         raise EmitError(node=node.intrinsic.name, detail="no register tile of this name")
-    printer.use("gemm.h")
-    tile = _tile_type(printer, node)
-    rows, columns = (printer.text(extent) for extent in node.c.extent[-2:])
-    steps = printer.text(node.b.extent[-2])
-    c_row, c_column = printer.strides(node.c)
     if printer.step(node.c, -1) not in (Const(0), Const(1)):
-        raise EmitError(node=node.c.buffer, detail=f"sums need unit column stride, got {c_column}")
-    c_address = printer.address(node.c)
+        raise EmitError(node=node.c.buffer, detail=f"sums need unit column stride, got {printer.strides(node.c)[1]}")
     printer.body.comment(f"MicroKernel {node.c}")
-    printer.body.line(
-        f"{tile}::run<{str(node.intrinsic.attribute('rows')).replace(',', ', ')}>({rows}, {columns}, {steps}, "
-        f"{printer.address(node.a)}, {_pitch(printer, node.a)}, {printer.address(node.b)}, {_pitch(printer, node.b)}, "
-        f"{c_address}, {c_row}, {predicate_text(node.accumulate)});"
-    )
+    printer.body.line(line(printer, node))
     if node.epilogue is not None:
-        _store(printer, node, node.epilogue, rows, columns)
+        _store(printer, node, node.epilogue)
 
 
-def _store(printer: Printer, node: MicroKernel, epilogue: EpilogueCall, rows: str, columns: str) -> None:
+def _store(printer: Printer, node: MicroKernel, epilogue: EpilogueCall) -> None:
     printer.use("gemm_store.h")
-    functor = printer.functor("Epilogue", epilogue.expr, epilogue.operands, first=1)
+    compute = printer.buffer(node.c).dtype
+    functor = epilogue_functor(printer, epilogue.expr, epilogue.operands, compute)
     target = node.c if epilogue.target is None else epilogue.target
     row_step, column_step = printer.strides(target)
+    rows, columns = (printer.text(extent) for extent in node.c.extent[-2:])
     call = (
         f"store_tile({printer.address(node.c)}, {printer.strides(node.c)[0]}, {rows}, {columns}, 0, 0, "
-        f"{printer.address(target)}, {row_step}, {column_step}, {printer.instance(functor, epilogue.operands, first=1)});"
+        f"{printer.address(target)}, {row_step}, {column_step if column_step != '0' else '1'}, {functor});"
     )
     printer.body.line(call if node.finish == TRUE else f"if ({predicate_text(node.finish)}) {call}")
 
 
-def _tile_type(printer: Printer, node: MicroKernel) -> str:
+def _gemm_tile(printer: Printer, node: MicroKernel) -> str:
+    printer.use("gemm.h")
     get = node.intrinsic.attribute
-    dtype = C_TYPES[printer.buffer(node.c).dtype]
     mr, nv = get("mr"), get("nv")
     a = f"PanelA<{mr}>" if get("a") == "panel" else "RowsA"
     b = "PackedB" if get("b") == "panel" else "RowsB"
     prefetch = f"GemmPrefetch<{get('prefetch_a')}, {get('prefetch_b')}>"
-    name = printer.declare_type(f"GemmTile<{dtype}, {mr}, {nv}, {get('unroll')}, {a}, {b}, {prefetch}>", "Tile")
+    dtype = C_TYPES[printer.buffer(node.c).dtype]
+    tile = printer.declare_type(f"GemmTile<{dtype}, {mr}, {nv}, {get('unroll')}, {a}, {b}, {prefetch}>", "Tile")
     if get("b") == "panel":
         width = printer.text(node.b.extent[-1])
-        printer.declare_check(f"{name}::columns == {width}", "the kernel was built for this vector length")
-    return name
+        printer.declare_check(f"{tile}::columns == {width}", "the kernel was built for this vector length")
+    if get("a") == "rows":
+        _unit(printer, node.a, -1)
+    if get("b") == "rows":
+        _unit(printer, node.b, -1)
+    rows, columns = (printer.text(extent) for extent in node.c.extent[-2:])
+    return (
+        f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({rows}, {columns}, {printer.text(node.b.extent[-2])}, "
+        f"{printer.address(node.a)}, {printer.strides(node.a)[0]}, {printer.address(node.b)}, "
+        f"{printer.strides(node.b)[0]}, {printer.address(node.c)}, {printer.strides(node.c)[0]}, "
+        f"{predicate_text(node.accumulate)});"
+    )
 
 
-def _pitch(printer: Printer, region: Region) -> str:
-    """The distance of A's or B's rows: the panel's width where it is packed, else the row stride."""
-    return printer.text(printer.step(region, -2))
+def _gemv_columns(printer: Printer, node: MicroKernel) -> str:
+    printer.use("gemv.h")
+    get = node.intrinsic.attribute
+    dtype = C_TYPES[printer.buffer(node.c).dtype]
+    _unit(printer, node.b, -1)
+    columns, depth = printer.text(node.c.extent[-1]), printer.text(node.b.extent[-2])
+    return (
+        f"gemv_columns<{dtype}, {get('rows')}, {get('steps')}>({columns}, {depth}, {printer.address(node.a)}, "
+        f"{', '.join(printer.strides(node.a))}, {printer.address(node.b)}, {printer.strides(node.b)[0]}, "
+        f"{printer.address(node.c)}, {printer.strides(node.c)[0]}, {predicate_text(node.accumulate)}, "
+        f"{get('prefetch')});"
+    )
 
 
-TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {Pack: _pack, MicroKernel: _micro_kernel}
+def _dot_tile(printer: Printer, node: MicroKernel) -> str:
+    printer.use("dot.h")
+    _unit(printer, node.a, -1)
+    _unit(printer, node.b, -2)
+    get = node.intrinsic.attribute
+    dtype = C_TYPES[printer.buffer(node.c).dtype]
+    rows, columns = (printer.text(extent) for extent in node.c.extent[-2:])
+    return (
+        f"dot_block<{dtype}, {get('rows')}, {get('columns')}>({rows}, {columns}, {printer.text(node.b.extent[-2])}, "
+        f"{printer.address(node.a)}, {printer.strides(node.a)[0]}, {printer.address(node.b)}, "
+        f"{printer.strides(node.b)[1]}, {printer.address(node.c)}, {printer.strides(node.c)[0]}, "
+        f"{predicate_text(node.accumulate)}, {get('prefetch')});"
+    )
+
+
+def _unit(printer: Printer, region: Region, axis: int) -> None:
+    if printer.step(region, axis) not in (Const(0), Const(1)):
+        detail = f"axis {axis} has stride {printer.text(printer.step(region, axis))}, the routine reads neighbours"
+        raise EmitError(node=region.buffer, detail=detail, remedy="build the kernel with this axis contiguous")
+
+
+_PRODUCTS: Mapping[str, Callable[[Printer, MicroKernel], str]] = {
+    "gemm_tile": _gemm_tile,
+    "gemv_columns": _gemv_columns,
+    "dot_tile": _dot_tile,
+}
+
+
+def _compute(intrinsic: Intrinsic) -> DType:
+    return DType.parse(str(intrinsic.attribute("compute")))
+
+
+def _pointwise(printer: Printer, node: PointwiseTile) -> None:
+    printer.use("rows.h", "row_tiles.h")
+    compute = _compute(node.intrinsic)
+    load = load_functor(printer, node.expr, node.inputs, compute)
+    streaming = bool(node.intrinsic.attribute("streaming"))
+    store = store_functor(printer, _X, (), compute, target=node.target, streaming=streaming)
+    printer.body.comment(f"PointwiseTile {node.target}")
+    printer.body.line(f"map_rows<{C_TYPES[compute]}>({_rows_and_columns(printer, node.target)}, {load}, {store});")
+
+
+_ROW_ROUTINES: Mapping[RowKind, str] = {
+    RowKind.SOFTMAX: "softmax_rows",
+    RowKind.LOG_SOFTMAX: "log_softmax_rows",
+    RowKind.LAYER_NORM: "layer_norm_rows",
+    RowKind.RMS_NORM: "rms_norm_rows",
+}
+
+
+def _row(printer: Printer, node: RowTile) -> None:
+    if node.scratch is None:
+        raise EmitError(node="RowTile", detail="a row routine keeps the row in scratch, and there is none")
+    printer.use("rows.h", "row_tiles.h")
+    compute = _compute(node.intrinsic)
+    expr, operands = _epilogue(node.epilogue)
+    load = load_functor(printer, node.prologue, node.inputs, compute)
+    streaming = bool(node.intrinsic.attribute("streaming"))
+    store = store_functor(printer, expr, operands, compute, target=node.target, streaming=streaming)
+    has_eps = node.kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)
+    prefetch = "true" if node.intrinsic.attribute("prefetch") else "false"
+    printer.body.comment(f"RowTile {node.kind.value} {node.target}")
+    printer.body.line(
+        f"{_ROW_ROUTINES[node.kind]}<{C_TYPES[compute]}, {prefetch}>({_rows_and_columns(printer, node.target)}, "
+        f"{f'{node.eps!r}, ' if has_eps else ''}{printer.address(node.scratch)}, {load}, {store});"
+    )
+
+
+_REDUCTIONS: Mapping[ReduceKind, str] = {
+    ReduceKind.SUM: "SumOf",
+    ReduceKind.MEAN: "MeanOf",
+    ReduceKind.MAX: "MaxOf",
+    ReduceKind.MIN: "MinOf",
+}
+
+
+def _reduce(printer: Printer, node: ReduceTile) -> None:
+    if node.accumulate != FALSE or node.finish != TRUE:
+        raise EmitError(node="ReduceTile", detail="a reduction in parts has no routine")
+    printer.use("rows.h", "row_tiles.h")
+    compute = _compute(node.intrinsic)
+    expr, operands = _epilogue(node.epilogue)
+    target = node.target if node.epilogue is None or node.epilogue.target is None else node.epilogue.target
+    load = load_functor(printer, node.prologue, node.inputs, compute)
+    store = store_functor(printer, expr, operands, compute, target=target, streaming=False)
+    along_rows = node.axes == (len(node.shape) - 1,)
+    routine = "reduce_rows" if along_rows else "reduce_columns"
+    rows, columns = (printer.text(extent) for extent in node.shape[-2:])
+    printer.body.comment(f"ReduceTile {node.kind.value} {node.target}")
+    printer.body.line(
+        f"{routine}<{C_TYPES[compute]}, {_REDUCTIONS[node.kind]}>({rows}, {columns}, {load}, {store});"
+    )
+
+
+def _epilogue(call: EpilogueCall | None) -> tuple[Expr, tuple[Any, ...]]:
+    return (_X, ()) if call is None else (call.expr, call.operands)
+
+
+def _rows_and_columns(printer: Printer, region: Region) -> str:
+    rows = printer.text(region.extent[-2]) if len(region.extent) > 1 else "1"
+    return f"{rows}, {printer.text(region.extent[-1])}"
+
+
+TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
+    Pack: _pack,
+    MicroKernel: _micro_kernel,
+    PointwiseTile: _pointwise,
+    RowTile: _row,
+    ReduceTile: _reduce,
+}

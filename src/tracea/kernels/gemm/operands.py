@@ -1,4 +1,4 @@
-"""What all GEMM builders share: buffers of the operands in the result's coordinates, sums, epilogue, the register tile."""
+"""What all GEMM builders share: the operands' buffers, where sums are kept, the epilogue, the register tile."""
 
 from __future__ import annotations
 
@@ -36,15 +36,19 @@ class GemmOperands:
     batch: tuple[Var, ...]
 
     @classmethod
-    def of(cls, op: GemmOp, *, b: Buffer | None = None) -> GemmOperands:
-        """Return the buffers of an op; ``b`` replaces the second operand, for weights in a layout of the kernel's own."""
+    def of(cls, op: GemmOp, *, b: Buffer | None = None, b_unit: int | None = None, depth: Index = K) -> GemmOperands:
+        """Return the buffers of an op.
+
+        ``b`` replaces the second operand, for weights in a layout of the kernel's own; ``b_unit`` is the axis of it that has to
+        be contiguous; ``depth`` is the extent of K.
+        """
         types, dims = gemm_types(op), _merged_batch(op)
         axes = tuple(Param(f"batch{axis}") for axis in range(len(dims)))
         c_shape, c_dims = (*axes, M, N), (*dims, op.m, op.n)
         return cls(
             op=op,
-            a=tensor_buffer("a", types["a"], (*axes, M, K), (*dims, op.m, op.k), BufferRole.INPUT),
-            b=b or tensor_buffer("b", types["b"], (*axes, K, N), (*dims, op.k, op.n), BufferRole.INPUT),
+            a=tensor_buffer("a", types["a"], (*axes, M, depth), (*dims, op.m, op.k), BufferRole.INPUT),
+            b=b or tensor_buffer("b", types["b"], (*axes, depth, N), (*dims, op.k, op.n), BufferRole.INPUT, unit_axis=b_unit),
             c=tensor_buffer("c", types["c"], c_shape, c_dims, BufferRole.OUTPUT),
             extras=tuple(
                 tensor_buffer(name, types[name], c_shape, c_dims, BufferRole.INPUT)

@@ -4,6 +4,8 @@
 //                          out of range to the nearest end; bool is v != 0
 //   load, load_partial, load_broadcast, load_strided, store_partial, store_strided   of int64_t, int32_t, int8_t, uint8_t and bool storage;
 //                          a store takes a value that round_to gave
+//   load_partial_as, load_broadcast_as, load_strided_as, store_strided_as   of float storage into the vectors of the other arithmetic (float in a
+//                          chain of doubles), converted lane by lane with one rounding
 #ifndef TRACEA_CONVERT_H
 #define TRACEA_CONVERT_H
 
@@ -176,6 +178,43 @@ TRACEA_INTEGER_STORAGE(int8_t)
 TRACEA_INTEGER_STORAGE(uint8_t)
 TRACEA_INTEGER_STORAGE(bool)
 #undef TRACEA_INTEGER_STORAGE
+
+// ---- float storage in the other arithmetic ------------------------------------------------------------------------------------------------------
+namespace detail {
+template <class Storage>
+TRACEA_INLINE Storage narrow(double x) {
+    return from_float<Storage>(round_to_odd(x));
+}
+template <>
+TRACEA_INLINE float narrow<float>(double x) {
+    return static_cast<float>(x);
+}
+template <>
+TRACEA_INLINE double narrow<double>(double x) {
+    return x;
+}
+}  // namespace detail
+
+template <class V, class Storage>
+TRACEA_INLINE V load_strided_as(const Storage* p, int64_t stride, int64_t n) {
+    typename V::element lanes[V::lanes] = {};
+    for (int i = 0; i < V::lanes && i < n; ++i) lanes[i] = static_cast<typename V::element>(to_float(p[i * stride]));
+    return load<V>(lanes);
+}
+template <class V, class Storage>
+TRACEA_INLINE V load_partial_as(const Storage* p, int64_t n) {
+    return load_strided_as<V>(p, 1, n);
+}
+template <class V, class Storage>
+TRACEA_INLINE V load_broadcast_as(const Storage* p) {
+    return broadcast<V>(static_cast<typename V::element>(to_float(*p)));
+}
+template <class V, class Storage>
+TRACEA_INLINE void store_strided_as(Storage* p, int64_t stride, V v, int64_t n) {
+    typename V::element lanes[V::lanes];
+    store(lanes, v);
+    for (int i = 0; i < V::lanes && i < n; ++i) p[i * stride] = detail::narrow<Storage>(static_cast<double>(lanes[i]));
+}
 
 TRACEA_END_NAMESPACE
 

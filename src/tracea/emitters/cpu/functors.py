@@ -1,0 +1,146 @@
+"""Functors: a scalar expression with its operands as a struct that a tile routine calls for each vector.
+
+Three forms, as the headers ask for them: an epilogue takes a vector of sums and returns one, a load returns what a row begins
+with, a store takes what a row ends with. ``row`` and ``col`` count from the tile's first element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracea.core.dtype import DType
+from tracea.core.expr import Expr, Input
+from tracea.emitters.cpu.expression import C_TYPES, print_expression
+from tracea.emitters.cpu.printer import Printer
+from tracea.emitters.writer import Writer
+from tracea.semantic.index import Const, Index
+from tracea.semantic.nodes import Region, Scalar
+
+__all__ = ["epilogue_functor", "load_functor", "store_functor"]
+
+_PLACE = "[[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes"
+
+Operands = Sequence[Region | Scalar]
+
+
+def epilogue_functor(printer: Printer, expr: Expr, operands: Operands, compute: DType) -> str:
+    """Return the construction of ``V operator()(V x0, row, col, lanes)``; operand i is Input(i + 1)."""
+    parts = _Parts(printer, compute)
+    loads = parts.loads(expr, operands, first=1)
+    body = Writer()
+    with body.block(f"TRACEA_INLINE V operator()(V x0, {_PLACE}) const"):
+        body.line(f"return {parts.value(body, expr, loads)};")
+    return parts.instance("Epilogue", body)
+
+
+def load_functor(printer: Printer, expr: Expr, operands: Operands, compute: DType) -> str:
+    """Return the construction of ``V at<V>(row, col, lanes)`` with zero in the lanes beyond; operand i is Input(i)."""
+    parts = _Parts(printer, compute)
+    loads = parts.loads(expr, operands, first=0)
+    body = Writer()
+    with body.block(f"TRACEA_INLINE V at({_PLACE}) const"):
+        value = parts.value(body, expr, loads)
+        loaded_alone = isinstance(expr, Input) and "load_broadcast" not in loads[expr.index]
+        # Lanes that are not valid hold what the chain makes of zeros: sums and maxima must not see it.
+        body.line(f"return {value if loaded_alone else f'select(lane_mask<V>(lanes), {value}, zero<V>())'};")
+    prefetch = Writer()
+    streams = [load for load in loads.values() if load.startswith("load_") and load.endswith(" + col, lanes)")]
+    with prefetch.block("TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const"):
+        for load in streams:
+            prefetch.line(f"prefetch_l2({load[load.index('(') + 1 : -len(', lanes)')]});")
+    return parts.instance("Load", body, prefetch)
+
+
+def store_functor(
+    printer: Printer, expr: Expr, operands: Operands, compute: DType, *, target: Region, streaming: bool
+) -> str:
+    """Return the construction of ``void at<V>(row, col, V x0, lanes)``, which stores the expression of x0."""
+    parts = _Parts(printer, compute)
+    loads = parts.loads(expr, operands, first=1)
+    dtype = printer.buffer(target).dtype
+    storage = C_TYPES[dtype]
+    place = parts.member(f"{storage}*", "y", printer.address(target))
+    row, column = printer.step(target, -2), printer.step(target, -1)
+    row_text = "0" if row == Const(0) else parts.stride(row, "y_row")
+    body = Writer()
+    with body.block("TRACEA_INLINE void at(int64_t row, int64_t col, V x0, int64_t lanes) const"):
+        value = parts.value(body, expr, loads)
+        if not dtype.is_float:
+            value = f"round_to<{storage}>({value})"
+        natural = _is_natural(dtype, compute)
+        if column in (Const(1), Const(0)) and natural and dtype.is_float:
+            kind = f"StoreRows<{storage}, {'true' if streaming else 'false'}>"
+            body.line(f"{kind}{{{place}, {row_text}}}.template at<V>(row, col, {value}, lanes);")
+        else:
+            step = "1" if column in (Const(1), Const(0)) else parts.stride(column, "y_col")
+            routine = "store_strided" if natural else "store_strided_as"
+            body.line(f"{routine}({place} + row * {row_text} + col * {step}, {step}, {value}, lanes);")
+    return parts.instance("Store", body)
+
+
+def _is_natural(storage: DType, compute: DType) -> bool:
+    # Integers load into any vector; float storage into the vector of its own arithmetic.
+    return not storage.is_float or (storage is DType.F64) == (compute is DType.F64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    kind: str
+    name: str
+    value: str
+
+
+class _Parts:
+    """Collects the members of one functor while its loads and its chain are printed."""
+
+    def __init__(self, printer: Printer, compute: DType) -> None:
+        self._printer = printer
+        self._compute = compute
+        self._members: list[_Member] = []
+        printer.use("vec.h", "math.h", "convert.h")
+
+    def loads(self, expr: Expr, operands: Operands, *, first: int) -> dict[int, str]:
+        """Return the text that loads each input that the expression uses; operand i is Input(first + i)."""
+        return {index: self._load(operands[index - first], f"x{index}") for index in expr.inputs() if index >= first}
+
+    def value(self, body: Writer, expr: Expr, loads: dict[int, str]) -> str:
+        """Write the loads and the chain, and return the name of the result."""
+        for index, load in loads.items():
+            body.line(f"const V v{index} = {load};")
+        return print_expression(body, expr, {0: "x0"} | {index: f"v{index}" for index in loads})
+
+    def member(self, kind: str, name: str, value: str) -> str:
+        """Add a member with its value at this call, and return its name."""
+        self._members.append(_Member(kind, name, value))
+        return name
+
+    def stride(self, step: Index, name: str) -> str:
+        """Return a stride as text: a number where it is one, else a member."""
+        return str(step.value) if isinstance(step, Const) else self.member("int64_t", name, self._printer.text(step))
+
+    def _load(self, operand: Region | Scalar, name: str) -> str:
+        if isinstance(operand, Scalar):
+            return f"broadcast<V>(typename V::element({self.member('double', name, operand.name)}))"
+        printer = self._printer
+        dtype = printer.buffer(operand).dtype
+        suffix = "" if _is_natural(dtype, self._compute) else "_as"
+        place = self.member(f"const {C_TYPES[dtype]}*", name, printer.address(operand))
+        row, column = printer.step(operand, -2), printer.step(operand, -1)
+        if row != Const(0):
+            place += f" + row * {self.stride(row, f'{name}_row')}"
+        if column == Const(0):
+            return f"load_broadcast{suffix}<V>({place})"
+        if column == Const(1):
+            return f"load_partial{suffix}<V>({place} + col, lanes)"
+        step = self.stride(column, f"{name}_col")
+        return f"load_strided{suffix}<V>({place} + col * {step}, {step}, lanes)"
+
+    def instance(self, stem: str, *methods: Writer) -> str:
+        """Declare the struct and return its construction at this call."""
+        lines = [f"{member.kind} {member.name};" for member in self._members]
+        for method in methods:
+            text = method.text().splitlines()
+            lines += [*(["template <class V>"] if "V " in text[0] else []), *text]
+        name = self._printer.declare_struct(stem, lines)
+        return f"{name}{{{', '.join(member.value for member in self._members)}}}"

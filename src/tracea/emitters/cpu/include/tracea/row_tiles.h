@@ -1,0 +1,171 @@
+// Blocks of rows through the routines of rows.h, and reductions of a block along its rows or its columns.
+//
+// load and store are the functors that rows.h describes; rows count from the block's first one.
+#ifndef TRACEA_ROW_TILES_H
+#define TRACEA_ROW_TILES_H
+
+#include <stdint.h>
+
+#include "tracea/config.h"
+#include "tracea/math.h"
+#include "tracea/rows.h"
+#include "tracea/unroll.h"
+#include "tracea/vec.h"
+
+TRACEA_BEGIN_NAMESPACE
+
+template <class T, class Load, class Store>
+TRACEA_INLINE void map_rows(int64_t rows, int64_t columns, const Load& load, const Store& store) {
+    for (int64_t row = 0; row < rows; ++row) map_row<T>(row, columns, load, store);
+}
+template <class T, bool Prefetch, class Load, class Store>
+TRACEA_INLINE void softmax_rows(int64_t rows, int64_t columns, T* buffer, const Load& load, const Store& store) {
+    for (int64_t row = 0; row < rows; ++row) softmax_row<T, Prefetch>(row, rows, columns, buffer, load, store);
+}
+template <class T, bool Prefetch, class Load, class Store>
+TRACEA_INLINE void layer_norm_rows(int64_t rows, int64_t columns, double epsilon, T* buffer, const Load& load, const Store& store) {
+    for (int64_t row = 0; row < rows; ++row) layer_norm_row<T, Prefetch>(row, rows, columns, T(epsilon), buffer, load, store);
+}
+template <class T, bool Prefetch, class Load, class Store>
+TRACEA_INLINE void rms_norm_rows(int64_t rows, int64_t columns, double epsilon, T* buffer, const Load& load, const Store& store) {
+    for (int64_t row = 0; row < rows; ++row) rms_norm_row<T, Prefetch>(row, rows, columns, T(epsilon), buffer, load, store);
+}
+
+// y = x - max x - log(sum of exp(x - max x)); NaN in the row, plus infinity, or minus infinity throughout gives NaN, as torch.
+template <class T, bool Prefetch, class Load, class Store>
+TRACEA_INLINE void log_softmax_rows(int64_t rows, int64_t columns, T* buffer, const Load& load, const Store& store_row) {
+    using V = Vec<T>;
+    const V lowest = broadcast<V>(T(-__builtin_inf()));
+    for (int64_t row = 0; row < rows; ++row) {
+        V peak[detail::row_unroll];
+        unroll<detail::row_unroll>([&](auto u) TRACEA_LAMBDA { peak[u] = lowest; });
+        detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+            const V x = load.template at<V>(row, col, n);
+            store(buffer + col, x);
+            peak[u] = maximum(peak[u], detail::with_neutral(x, n, lowest));
+        });
+        const V shift = broadcast<V>(reduce_max(maximum(maximum(peak[0], peak[1]), maximum(peak[2], peak[3]))));
+        const bool ahead = Prefetch && row + 1 < rows;
+        detail::SumChains<V> chains;
+        detail::for_each_vector<V>(
+            columns,
+            [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+                if (ahead) load.prefetch(row + 1, col);
+                const V d = sub(tracea::load<V>(buffer + col), shift);
+                store(buffer + col, d);
+                chains.part[u] = add(chains.part[u], detail::with_neutral(exp(d), n, zero<V>()));
+            },
+            [&] TRACEA_LAMBDA { chains.fold(); });
+        const V logarithm = log(broadcast<V>(chains.sum()));
+        detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+            store_row.template at<V>(row, col, sub(tracea::load<V>(buffer + col), logarithm), n);
+        });
+    }
+}
+
+// ---- reductions ----------------------------------------------------------------------------------------------------------------------------------
+// A kind says how a row becomes a number, and how columns are combined vector by vector.
+struct SumOf {
+    template <class T, class Load>
+    static TRACEA_INLINE T row(int64_t row, int64_t columns, const Load& load) {
+        return sum_row<T>(row, columns, load);
+    }
+    template <class V>
+    static TRACEA_INLINE V start() {
+        return zero<V>();
+    }
+    template <class V>
+    static TRACEA_INLINE V combine(V a, V b) {
+        return add(a, b);
+    }
+    template <class V>
+    static TRACEA_INLINE V finish(V sum, int64_t) {
+        return sum;
+    }
+};
+struct MeanOf : SumOf {
+    template <class T, class Load>
+    static TRACEA_INLINE T row(int64_t row, int64_t columns, const Load& load) {
+        return mean_row<T>(row, columns, load);
+    }
+    template <class V>
+    static TRACEA_INLINE V finish(V sum, int64_t count) {
+        return div(sum, broadcast<V>(static_cast<typename V::element>(count)));
+    }
+};
+struct MaxOf {
+    template <class T, class Load>
+    static TRACEA_INLINE T row(int64_t row, int64_t columns, const Load& load) {
+        return max_row<T>(row, columns, load);
+    }
+    template <class V>
+    static TRACEA_INLINE V start() {
+        return broadcast<V>(typename V::element(-__builtin_inf()));
+    }
+    template <class V>
+    static TRACEA_INLINE V combine(V a, V b) {
+        return maximum(a, b);
+    }
+    template <class V>
+    static TRACEA_INLINE V finish(V extreme, int64_t) {
+        return extreme;
+    }
+};
+struct MinOf {
+    template <class T, class Load>
+    static TRACEA_INLINE T row(int64_t row, int64_t columns, const Load& load) {
+        return min_row<T>(row, columns, load);
+    }
+    template <class V>
+    static TRACEA_INLINE V start() {
+        return broadcast<V>(typename V::element(__builtin_inf()));
+    }
+    template <class V>
+    static TRACEA_INLINE V combine(V a, V b) {
+        return minimum(a, b);
+    }
+    template <class V>
+    static TRACEA_INLINE V finish(V extreme, int64_t) {
+        return extreme;
+    }
+};
+
+// One number a row, stored at (row, 0).
+template <class T, class Kind, class Load, class Store>
+TRACEA_INLINE void reduce_rows(int64_t rows, int64_t columns, const Load& load, const Store& store) {
+    using V = Vec<T>;
+    for (int64_t row = 0; row < rows; ++row) store.template at<V>(row, 0, broadcast<V>(Kind::template row<T>(row, columns, load)), 1);
+}
+
+// One number a column, stored at (0, column): four vectors of columns side by side, and sums in blocks of 128 rows, so that the error grows with
+// rows / 128 + 128 and not with rows.
+template <class T, class Kind, class Load, class Store>
+TRACEA_INLINE void reduce_columns(int64_t rows, int64_t columns, const Load& load, const Store& store) {
+    using V = Vec<T>;
+    constexpr int side = 4;
+    constexpr int64_t block = 128;
+    for (int64_t col = 0; col < columns; col += side * V::lanes) {
+        V total[side];
+        unroll<side>([&](auto s) TRACEA_LAMBDA { total[s] = Kind::template start<V>(); });
+        for (int64_t first = 0; first < rows; first += block) {
+            const int64_t last = first + block < rows ? first + block : rows;
+            V part[side];
+            unroll<side>([&](auto s) TRACEA_LAMBDA { part[s] = Kind::template start<V>(); });
+            for (int64_t row = first; row < last; ++row) {
+                unroll<side>([&](auto s) TRACEA_LAMBDA {
+                    const int64_t n = columns - col - s * V::lanes;
+                    if (n > 0) part[s] = Kind::combine(part[s], load.template at<V>(row, col + s * V::lanes, n < V::lanes ? n : V::lanes));
+                });
+            }
+            unroll<side>([&](auto s) TRACEA_LAMBDA { total[s] = Kind::combine(total[s], part[s]); });
+        }
+        unroll<side>([&](auto s) TRACEA_LAMBDA {
+            const int64_t n = columns - col - s * V::lanes;
+            if (n > 0) store.template at<V>(0, col + s * V::lanes, Kind::finish(total[s], rows), n < V::lanes ? n : V::lanes);
+        });
+    }
+}
+
+TRACEA_END_NAMESPACE
+
+#endif

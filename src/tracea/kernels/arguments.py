@@ -1,0 +1,69 @@
+"""From an op to the numbers of a call: the value of each parameter of a kernel, and which buffer each operand is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tracea.core.ops.base import Op
+from tracea.core.ops.gemm import GemmOp
+from tracea.core.ops.pointwise import PointwiseOp
+from tracea.core.ops.rows import ReduceOp, RowOp
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidOp, InvalidShape
+from tracea.kernels.gemm.operands import gemm_types
+from tracea.kernels.operands import bind
+from tracea.kernels.pointwise.chain import chain_types
+from tracea.kernels.rows.normalize import normalize_types
+from tracea.kernels.rows.reduce import reduce_types
+from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
+
+__all__ = ["arguments", "buffer_types", "operand_buffers", "result_buffer"]
+
+_TYPES: Final[Mapping[type[Op], Callable[[Any, Any], Mapping[str, TensorType]]]] = {
+    GemmOp: gemm_types,
+    RowOp: normalize_types,
+    PointwiseOp: chain_types,
+    ReduceOp: reduce_types,
+}
+
+
+def buffer_types(kernel: TileKernel, op: Op | None = None) -> Mapping[str, TensorType]:
+    """Return the type of each operand and of the result by buffer name, in the kernel's merged axes.
+
+    ``op`` is an op of the same structure as the kernel's own with other extents or strides; None means the kernel's own.
+    """
+    described = kernel.op if op is None else op
+    types = _TYPES.get(type(described))
+    if types is None or type(described) is not type(kernel.op):
+        raise InvalidOp(
+            field="op", got=type(described).__name__, expected=type(kernel.op).__name__, remedy="pass the op of the kernel"
+        )
+    return types(described, kernel.op)
+
+
+def arguments(kernel: TileKernel, op: Op | None = None) -> dict[str, int]:
+    """Return the value of each integer parameter of ``kernel`` for ``op`` (None: the op that it was built for).
+
+    Raises:
+        InvalidShape: two operands disagree, an extent or a stride is out of range, or a guard of the kernel does not hold.
+        InvalidStride: a layout is not the one that the kernel was built for.
+    """
+    names = {buffer.name for buffer in kernel.buffers if buffer.role in (BufferRole.INPUT, BufferRole.OUTPUT)}
+    types = {name: type_ for name, type_ in buffer_types(kernel, op).items() if name in names}
+    values = bind(kernel, types)
+    if not kernel.assumptions.evaluate(values):
+        raise InvalidShape(
+            field=kernel.name, got=values, expected=str(kernel.assumptions), remedy="build the kernel for this op: its schedule is for another"
+        )
+    return values
+
+
+def operand_buffers(kernel: TileKernel) -> tuple[Buffer, ...]:
+    """Return the buffers that the op's operands are passed as, in the op's order."""
+    return tuple(buffer for buffer in kernel.buffers if buffer.role in (BufferRole.INPUT, BufferRole.CONSTANT))
+
+
+def result_buffer(kernel: TileKernel) -> Buffer:
+    """Return the buffer that the result is written to."""
+    return next(buffer for buffer in kernel.buffers if buffer.role is BufferRole.OUTPUT)

@@ -1,0 +1,166 @@
+"""GEMM without packing: the register tile reads rows of A and rows of B where they lie.
+
+For few rows, where packing would cost as much as the product, and for small problems. ``split=columns`` makes tasks of column
+blocks, ``split=rows`` of row blocks; batch indices are tasks of their own. K is cut into blocks so that the pages of B that one
+block touches stay known to the core while its columns are walked.
+
+The tile of the last rows has code for exactly ``tail`` rows: the schedule is for one value of m modulo mr, which is a guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from tracea.core.ops.gemm import GemmOp
+from tracea.core.tensor_type import Dim
+from tracea.errors import InvalidSchedule
+from tracea.kernels.gemm.blocking import equal_blocks, fits_registers, round_up
+from tracea.kernels.gemm.operands import K, M, N, GemmOperands, gemm_tile
+from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, STORED_AS_SUMMED, contiguous
+from tracea.kernels.operands import scratch, vector_lanes
+from tracea.kernels.space import ScheduleSpace, Value
+from tracea.kernels.variant import Preference, Variant
+from tracea.semantic.index import Const, Index, Var, equal
+from tracea.semantic.nodes import For, MicroKernel, block
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
+from tracea.targets.target import Target
+
+__all__ = ["DIRECT", "build_direct"]
+
+_JC, _NC = Var("jc"), Var("nc")
+_IC, _MC = Var("ic"), Var("mc")
+_PC, _KC = Var("pc"), Var("kc")
+_JR, _COLUMNS = Var("jr"), Var("columns")
+_IR, _ROWS = Var("ir"), Var("rows")
+
+_MOST_VECTORS: Final = 8
+_K_BLOCK: Final = 256  # rows of B: as many pages where a row is longer than a page
+
+
+def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the GEMM of ``op`` that reads A and B in place."""
+    get = schedule.integer
+    mr, nv, tail, split = get("mr"), get("nv"), get("tail"), schedule.word("split")
+    if not fits_registers(mr, nv, target) or min(mr, nv, get("kc"), get("mc"), get("nc"), get("unroll")) < 1:
+        raise InvalidSchedule(
+            field="mr, nv", got=schedule.key, expected="positive blocks, a tile within the registers", remedy="see the space"
+        )
+    if split not in ("rows", "columns") or not 0 <= tail < mr:
+        raise InvalidSchedule(field="split, tail", got=(split, tail), expected="rows | columns, tail < mr", remedy="see the space")
+    nr = nv * vector_lanes(target, op.accumulator)
+    operands = GemmOperands.of(op)
+    by_rows = split == "rows"
+    mc, nc = round_up(get("mc"), mr), round_up(get("nc"), nr)
+    origin: tuple[Index, Index] = (_IC, Const(0)) if by_rows else (Const(0), _JC)
+    extents: tuple[Index, Index] = (_MC, N) if by_rows else (M, _NC)
+    sums: tuple[Buffer, ...] = ()
+    if not operands.sums_in_place:
+        sums = (scratch("sums", op.accumulator, MemorySpace.THREAD, *((mc, N) if by_rows else (M, nc))),)
+    row, column = origin[0] + _IR, origin[1] + _JR
+    tile = MicroKernel(
+        intrinsic=gemm_tile(
+            panels=(False, False),
+            mr=mr,
+            nv=nv,
+            unroll=get("unroll"),
+            prefetch=(0, get("prefetch_b")),
+            rows=(mr, tail) if tail else (mr,),
+        ),
+        a=operands.at(operands.a, row, _PC, _ROWS, _KC),
+        b=operands.at(operands.b, _PC, column, _KC, _COLUMNS),
+        c=sums[0].region((_IR, _JR), (_ROWS, _COLUMNS)) if sums else operands.at(operands.c, row, column, _ROWS, _COLUMNS),
+        accumulate=_PC > 0,
+        finish=_PC + _KC >= K,
+        epilogue=operands.epilogue(row, column, _ROWS, _COLUMNS),
+    )
+    rows = For(var=_IR, extent=extents[0], step=mr, length=_ROWS, body=block(tile))
+    columns = For(var=_JR, extent=extents[1], step=nr, length=_COLUMNS, body=block(rows))
+    k_loop = For(var=_PC, extent=K, step=get("kc"), length=_KC, body=block(columns))
+    if by_rows:
+        body = operands.tasks(var=_IC, extent=M, step=mc, length=_MC, body=(k_loop,))
+    else:
+        body = operands.tasks(var=_JC, extent=N, step=nc, length=_NC, body=(k_loop,))
+    return operands.kernel(DIRECT_ID, schedule, target, sums, body, assumptions=equal(M % mr, tail))
+
+
+def _default(op: GemmOp, target: Target) -> Schedule:
+    m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
+    mr, nv = _tile(m, target)
+    nr = nv * vector_lanes(target, op.accumulator)
+    by_rows = m > n
+    tasks = 1 if target.cores == 1 else 2 * target.cores
+    return Schedule(
+        mr=mr,
+        nv=nv,
+        unroll=2,
+        prefetch_b=8,
+        kc=equal_blocks(k, _K_BLOCK) if n * op.accumulator.nbytes >= target.page_bytes else max(1, min(k, 4 * _K_BLOCK)),
+        mc=round_up(-(-m // tasks) if by_rows else m, mr),
+        nc=round_up(n if by_rows else -(-n // tasks), nr),
+        tail=m % mr,
+        split="rows" if by_rows else "columns",
+    )
+
+
+def _space(op: GemmOp, target: Target) -> ScheduleSpace:
+    default = _default(op, target)
+    m = _known(op.m)
+    tiles = {_tile(m, target)} | {
+        (mr, nv) for mr in range(1, 15) for nv in range(1, _MOST_VECTORS + 1) if fits_registers(mr, nv, target)
+    }
+    latency = target.fma_per_cycle * target.fma_latency_cycles
+
+    def valid(chosen: Mapping[str, Value]) -> bool:
+        mr, nv, tail = (int(chosen[name]) for name in ("mr", "nv", "tail"))
+        fits = (mr, nv) in tiles and mr <= max(m, 1) and tail == m % mr
+        return fits and (mr * nv >= latency or (mr, nv) == (default["mr"], default["nv"]))
+
+    axes: dict[str, tuple[Value, ...]] = {
+        "mr": tuple(sorted({mr for mr, _ in tiles})),
+        "nv": tuple(sorted({nv for _, nv in tiles})),
+        "unroll": (2, 4),
+        "prefetch_b": (0, 4, 8),
+        "kc": tuple(dict.fromkeys((default["kc"], 128, 256, 512))),
+        "mc": (default["mc"],),
+        "nc": (default["nc"],),
+        "tail": tuple(sorted({m % mr for mr, _ in tiles})),
+        "split": (default["split"],),
+    }
+    return ScheduleSpace.enumerated(axes, valid)
+
+
+def _tile(m: int, target: Target) -> tuple[int, int]:
+    # Equal row blocks, the fewest: 16 rows are two tiles of 8 by 3 vectors rather than 14 and 2.
+    registers = target.vector_registers if target.isa != "plain" else 32
+    most = (registers - 3) // 2
+    mr = equal_blocks(max(m, 1), max(1, min(most, 14)))
+    return mr, max(1, min(_MOST_VECTORS, (registers - 1) // (mr + 1)))
+
+
+def _known(dim: Dim) -> int:
+    return dim if isinstance(dim, int) else dim.maximum or 1024
+
+
+_SMALL: Final = 1 << 18  # elements of B that the second-level cache holds
+
+
+def _few_rows_or_small(op: GemmOp, target: Target) -> float:
+    del target
+    few = _known(op.m) <= 8
+    return 20.0 if few or _known(op.m) * _known(op.k) + _known(op.k) * _known(op.n) <= _SMALL else -20.0
+
+
+DIRECT_ID = "gemm.direct"
+DIRECT = Variant(
+    id=DIRECT_ID,
+    op_type=GemmOp,
+    backend="cpu",
+    requirements=(*GEMM_REQUIREMENTS, STORED_AS_SUMMED, contiguous("a", "rows of A"), ROWS_OF_B),
+    preferences=(Preference(name="few rows or small", score=_few_rows_or_small),),
+    priority=45,
+    build=build_direct,
+    space=_space,
+    default_schedule=_default,
+)

@@ -1,0 +1,56 @@
+"""Library entries: what a library call requires, as data. The runtime's library port makes the call; here is only the choice.
+
+A fused op's library variant is composite: the call, then our kernel for the epilogue.
+"""
+
+from __future__ import annotations
+
+from tracea.core.dtype import DType
+from tracea.core.ops.gemm import GemmOp
+from tracea.kernels.requirements import condition, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.variant import Requirement, Unmet, Variant
+from tracea.targets.target import Target
+
+__all__ = ["LIBRARY_GEMM"]
+
+
+def _check_backend(op: object, target: Target) -> Unmet | None:
+    del op
+    if target.backend == "cpu":
+        return None
+    return Unmet(needed="cpu", found=target.backend, remedy="the library port of this backend is not there yet")
+
+
+_NON_EMPTY = condition(
+    "no empty extent",
+    lambda op, _: 0 not in (op.m, op.n, op.k),
+    needed="m, n, k >= 1",
+    found=lambda op: f"m = {op.m}, n = {op.n}, k = {op.k}",
+    remedy="gemm.empty stores the epilogue of zero",
+)
+_ONE_TYPE = condition(
+    "one element type",
+    lambda op, _: op.a.dtype is op.b.dtype is op.infer().dtype,
+    needed="a, b and the result of one element type",
+    found=lambda op: f"{op.a.dtype.value}, {op.b.dtype.value}, {op.infer().dtype.value}",
+    remedy="use gemm.packed, which converts while it packs",
+)
+
+LIBRARY_GEMM = Variant(
+    id="library.gemm",
+    op_type=GemmOp,
+    backend="cpu",
+    requirements=(
+        Requirement(name="backend", check=_check_backend),
+        element_types((DType.F64, DType.F32, DType.F16, DType.BF16)),
+        strided_layouts,
+        non_negative_strides,
+        _NON_EMPTY,
+        _ONE_TYPE,
+    ),
+    preferences=(),
+    priority=55,
+    build=None,
+    space=None,
+    default_schedule=None,
+)

@@ -1,0 +1,103 @@
+"""A chain of elementwise work in one pass: any broadcasts, strides and mixed element types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracea.core.dtype import DType
+from tracea.core.ops.pointwise import PointwiseOp
+from tracea.errors import InvalidSchedule
+from tracea.kernels.axes import AxisPlan
+from tracea.kernels.pointwise.tile import compute_type, map_tile
+from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.rows.normalize import default_blocks, streams
+from tracea.kernels.rows.operands import RowOperands, known, row_types
+from tracea.kernels.space import ScheduleSpace
+from tracea.kernels.variant import Variant
+from tracea.semantic.index import Index
+from tracea.semantic.nodes import Node, PointwiseTile
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import TileKernel
+from tracea.targets.target import Target
+
+__all__ = ["CHAIN", "build_chain", "chain_plan", "chain_types"]
+
+_COLUMNS = 1 << 14  # elements of a piece of a long row
+
+
+def chain_plan(op: PointwiseOp) -> AxisPlan:
+    """Return the merging of axes that all tensors walk alike."""
+    return AxisPlan.of(op.shape, (*op.inputs, op.infer()))
+
+
+def chain_types(op: PointwiseOp, like: PointwiseOp | None = None) -> dict[str, Any]:
+    """Return the type of each buffer; axes are merged as for ``like``, the op that the kernel is built for."""
+    return row_types(op, chain_plan(like or op))
+
+
+def build_chain(op: PointwiseOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the kernel of a pointwise op."""
+    operands = RowOperands.of(op, chain_plan(op))
+    compute = compute_type(*(type_.dtype for type_ in (*op.inputs, op.infer())))
+    split, rows, columns = schedule.word("split"), schedule.integer("rows"), schedule.integer("columns")
+    if rows < 1 or columns < 1 or split not in ("rows", "columns", "outer"):
+        raise InvalidSchedule(
+            field="schedule", got=schedule.key, expected="rows, columns >= 1, split rows | columns | outer", remedy="see the space"
+        )
+
+    def tile(offset: tuple[Index, ...], extent: tuple[Index, ...]) -> Node:
+        return PointwiseTile(
+            intrinsic=map_tile(compute, streaming=bool(schedule.integer("streaming"))),
+            expr=op.expr,
+            inputs=tuple(operands.window(buffer, offset, extent) for buffer in operands.inputs),
+            target=operands.window(operands.y, offset, extent),
+        )
+
+    if operands.rank == 1 or split == "columns":
+        body = operands.over_blocks(operands.rank - 1, columns, tile)
+    else:
+        body = operands.over_blocks(-1 if split == "outer" and operands.rank > 2 else operands.rank - 2, rows, tile)
+    return operands.kernel(CHAIN_ID, schedule, target, (), body)
+
+
+def _default(op: PointwiseOp, target: Target) -> Schedule:
+    dims = tuple(known(dim) for dim in chain_plan(op).dims(op.shape))
+    result = op.infer()
+    rows, split = default_blocks(dims, result.dtype.nbytes, target)
+    few_rows = len(dims) > 1 and split == "rows" and dims[-2] < 4 * target.cores and dims[-1] > 2 * _COLUMNS
+    total = result.dtype.nbytes
+    for dim in dims:
+        total *= dim
+    return Schedule(
+        rows=rows,
+        columns=_COLUMNS,
+        split="columns" if few_rows or len(dims) == 1 else split,
+        streaming=int(streams(total, target) and result.dtype.is_float),
+    )
+
+
+def _space(op: PointwiseOp, target: Target) -> ScheduleSpace:
+    default = _default(op, target)
+    rows = int(default["rows"])
+    return ScheduleSpace.enumerated(
+        {
+            "rows": tuple(dict.fromkeys((rows, max(1, rows // 4), 4 * rows))),
+            "columns": (_COLUMNS, _COLUMNS // 4, 4 * _COLUMNS),
+            "split": (default["split"],),
+            "streaming": (0, 1) if op.out_dtype.is_float else (0,),
+        }
+    )
+
+
+CHAIN_ID = "pointwise.chain"
+CHAIN = Variant(
+    id=CHAIN_ID,
+    op_type=PointwiseOp,
+    backend="cpu",
+    requirements=(CPU_VECTORS, element_types(DType), strided_layouts, non_negative_strides),
+    preferences=(),
+    priority=50,
+    build=build_chain,
+    space=_space,
+    default_schedule=_default,
+)

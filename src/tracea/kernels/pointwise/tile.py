@@ -1,0 +1,30 @@
+"""The tile of elementwise work: a block of rows through one chain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tracea.core.dtype import DType
+from tracea.semantic.nodes import Intrinsic
+
+__all__ = ["compute_type", "map_tile"]
+
+
+def map_tile(compute: DType, *, streaming: bool) -> Intrinsic:
+    """Return the routine that maps a block of rows; ``streaming`` stores past the caches, for results that are larger."""
+    return Intrinsic(
+        name="map_rows",
+        meaning=_copy,
+        source="emitters/cpu/include/tracea/row_tiles.h",
+        attributes=(("compute", compute.value), ("streaming", int(streaming))),
+    )
+
+
+def compute_type(*dtypes: DType) -> DType:
+    """Return what a chain over these element types is computed in: f64 where f32 would lose bits of an input or result."""
+    exact = {DType.F64, DType.I64, DType.I32}
+    return DType.F64 if exact & set(dtypes) else DType.F32
+
+
+def _copy(value: Any) -> Any:
+    return value

@@ -1,0 +1,68 @@
+"""All variants, listed. A new one is a file and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tracea.errors import InvalidOption
+from tracea.kernels.gemm.direct import DIRECT
+from tracea.kernels.gemm.empty import EMPTY
+from tracea.kernels.gemm.gemv import DOT, STREAM
+from tracea.kernels.gemm.packed import PACKED
+from tracea.kernels.gemm.prepacked import PREPACKED
+from tracea.kernels.library import LIBRARY_GEMM
+from tracea.kernels.pointwise.chain import CHAIN
+from tracea.kernels.rows.normalize import NORMALIZE
+from tracea.kernels.rows.reduce import REDUCE
+from tracea.kernels.variant import Variant
+from tracea.targets.target import Target
+
+__all__ = ["VARIANTS", "candidates", "check_unique", "find"]
+
+VARIANTS: Final[tuple[Variant, ...]] = (
+    PACKED,
+    PREPACKED,
+    DIRECT,
+    STREAM,
+    DOT,
+    EMPTY,
+    LIBRARY_GEMM,
+    NORMALIZE,
+    REDUCE,
+    CHAIN,
+)
+
+
+def check_unique(variants: Sequence[Variant]) -> None:
+    """Check that no two variants have one id.
+
+    Raises:
+        InvalidOption: two have.
+    """
+    ids = [variant.id for variant in variants]
+    twice = sorted({name for name in ids if ids.count(name) > 1})
+    if twice:
+        raise InvalidOption(field="registry", got=twice, expected="each variant id once", remedy="rename one of them")
+
+
+def find(name: str, variants: Sequence[Variant] = VARIANTS) -> Variant:
+    """Return the variant of that id.
+
+    Raises:
+        InvalidOption: there is none; the error lists those that there are.
+    """
+    for variant in variants:
+        if variant.id == name:
+            return variant
+    known = [variant.id for variant in variants]
+    raise InvalidOption(field="variant", got=name, expected=known, remedy="name one of these")
+
+
+def candidates(op: Any, target: Target, variants: Sequence[Variant] = VARIANTS) -> tuple[Variant, ...]:
+    """Return the variants whose requirements hold, the most promising first: what is tried where nothing was measured."""
+    fitting = [variant for variant in variants if isinstance(op, variant.op_type) and not variant.unmet(op, target)]
+    return tuple(sorted(fitting, key=lambda variant: -variant.score(op, target)))
+
+
+check_unique(VARIANTS)
