@@ -21,7 +21,7 @@ __all__ = ["Codec", "encode", "substitute"]
 T = TypeVar("T")
 
 _WORD_OF_FLOAT = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-_MAX_NESTING = 1_000  # levels of JSON; an expression of the deepest kind needs about half of it
+_MAX_NESTING = 160  # levels of JSON: the deepest expression, and the op and node around it
 
 
 def encode(value: Any) -> Any:

@@ -39,7 +39,7 @@ __all__ = [
     "tanh",
 ]
 
-MAX_DEPTH = 256  # levels: far below Python's recursion limit
+MAX_DEPTH = 128  # levels, some Python frames each: far below the recursion limit
 MAX_SIZE = 4_096  # nodes: a kernel's epilogue has tens
 
 

@@ -67,7 +67,12 @@ def _unary(expr: Unary) -> Expr:
 
 def _binary(expr: Binary) -> Expr:
     function, left, right = expr.function, expr.left, expr.right
-    if function.is_commutative and isinstance(left, Constant):
+    # Not MAX and MIN: of 0.0 and -0.0 they may give either, which the order decides.
+    if (
+        function.is_commutative
+        and function not in (BinaryFunction.MAX, BinaryFunction.MIN)
+        and isinstance(left, Constant)
+    ):
         return Binary(function, right, left)
     if function in (BinaryFunction.MAX, BinaryFunction.MIN) and left == right:
         return left
