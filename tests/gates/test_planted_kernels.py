@@ -12,7 +12,7 @@ import pytest
 from tracea.core.dtype import DType
 from tracea.core.op import Epilogue, GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import StridedLayout, TensorType
-from tracea.gates import Run, judge, time_verified
+from tracea.gates import QUICK, Run, judge, time_verified
 
 M, N, K = 21, 53, 100
 OP = GemmOp.of(m=M, n=N, k=K)
@@ -130,6 +130,12 @@ def test_a_planted_kernel_is_rejected_by_the_check_that_is_meant_for_it(name: st
     verdict = judge(make(), OP, subject=name, seed=seed)
     assert not verdict.passed
     assert check in [failure.name for failure in verdict.failures], str(verdict)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_searchs_quick_judgement_rejects_every_planted_kernel_too(name: str, seed: int) -> None:
+    make, _ = PLANTED[name]
+    assert not judge(make(), OP, seed=seed, distributions=QUICK, hashes=2, runs=2).passed
 
 
 def test_no_planted_kernel_is_timed_and_the_right_one_is(seed: int) -> None:

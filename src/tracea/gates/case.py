@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["ALL", "QUICK", "Case", "build_cases"]
 
 ALL: Final = tuple(Distribution)
-# For a search that judges hundreds of schedules of one op: sums, terms and overflow; the winner is judged by all.
-QUICK: Final = (Distribution.NORMAL, Distribution.INTEGER, Distribution.EDGES, Distribution.LARGE)
+# For a search that judges hundreds of schedules of one op: every term, the ends of the sum, its order and precision.
+# The winner of a search is judged by all.
+QUICK: Final = (Distribution.INTEGER, Distribution.EDGES, Distribution.WIDE)
 
 # Products of two integers up to 3 add exactly in f32 while their sum stays below 2²⁴.
 _EXACT_TERMS: Final = 2**24 // 9

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 from tracea.errors import InvalidOption
@@ -28,8 +27,7 @@ def check_determinism(run: Run, bench: Bench, case: Case, between: Case, *, hash
     found: list[str] = []
     for index in range(hashes):
         poison = Poison.NAN if index % 2 == 0 else Poison.FINITE
-        observation = bench.observe(run, case, poison=poison, fresh=False)
-        found.append(hashlib.blake2b(observation.content, digest_size=8).hexdigest())
+        found.append(bench.observe(run, case, poison=poison, fresh=False, digest=True).digest)
         bench.observe(run, between, poison=poison, fresh=False)
     distinct = len(set(found))
     return Check(

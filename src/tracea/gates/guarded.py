@@ -37,11 +37,15 @@ class Poison(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardedArray:
-    """A view ``array`` of ``memory``, whose bytes where ``outside`` is true belong to no element."""
+    """A view ``array`` of the bytes ``between`` the two parts ``outside``, all of them one memory.
+
+    ``gaps`` marks the bytes between that belong to no element of a strided layout; None: there are none.
+    """
 
     array: NDArray[Any]
-    memory: NDArray[np.uint8]
-    outside: NDArray[np.bool_]
+    outside: tuple[NDArray[np.uint8], NDArray[np.uint8]]
+    between: NDArray[np.uint8]
+    gaps: NDArray[np.bool_] | None
 
     @classmethod
     def of(cls, kind: TensorType, *, misaligned: bool = False) -> GuardedArray:
@@ -56,42 +60,63 @@ class GuardedArray:
             )
         itemsize = kind.dtype.nbytes
         low, high = kind.extent
-        size = GUARD_BYTES + (high - low) * itemsize + GUARD_BYTES + 2 * ALIGNMENT_BYTES
-        memory = np.full(size, _CANARY, np.uint8)
-        start = GUARD_BYTES + (-memory.ctypes.data - GUARD_BYTES - low * itemsize) % ALIGNMENT_BYTES
+        size = (high - low) * itemsize
+        memory = np.full(2 * GUARD_BYTES + size + 2 * ALIGNMENT_BYTES, _CANARY, np.uint8)
+        start = GUARD_BYTES + -(memory.ctypes.data + GUARD_BYTES - low * itemsize) % ALIGNMENT_BYTES
         start += itemsize if misaligned else 0
         strides = tuple(stride * itemsize for stride in kind.strides)
         dtype, shape = np.dtype(kind.dtype.numpy), kind.static_shape
-        array: NDArray[Any] = np.ndarray(shape, dtype, memory, start - low * itemsize, strides)
-        outside = np.ones(size, np.bool_)
-        # Mark the bytes of every element: the same strides over the mask, with the element's bytes as one more axis.
-        inside = np.ndarray((*shape, itemsize), np.bool_, outside, start - low * itemsize, (*strides, 1))
-        inside[...] = False
-        return cls(array=array, memory=memory, outside=outside)
+        between = memory[start : start + size]
+        return cls(
+            array=np.ndarray(shape, dtype, memory, start - low * itemsize, strides),
+            outside=(memory[:start], memory[start + size :]),
+            between=between,
+            gaps=None if kind.nbytes == size else _gaps(size, shape, -low * itemsize, strides, itemsize),
+        )
 
     def fill(self, values: NDArray[Any]) -> None:
         """Write the values of all elements; of those that share an address the last one stays."""
         self.array[...] = values
 
+    def differing(self, values: NDArray[Any]) -> int:
+        """Return how many elements do not have the bits of ``values``."""
+        return int(np.count_nonzero(_bits(self.array) != _bits(values)))
+
     def poison(self, poison: Poison) -> None:
         """Fill every element with the poison, and every byte beside them with the canary."""
-        self.memory[self.outside] = _CANARY
+        for part in self.outside:
+            part[...] = _CANARY
+        if self.gaps is not None:
+            self.between[...] = _CANARY
         self.array[...] = _poison_value(self.array.dtype, poison)
 
     def unwritten(self, poison: Poison) -> int:
         """Return how many elements still hold the bits of the poison."""
-        wanted = np.frombuffer(_poison_value(self.array.dtype, poison).tobytes(), np.uint8)
-        elements = np.ascontiguousarray(self.array).reshape(-1)
-        bits = elements.view(np.uint8).reshape(-1, elements.itemsize)
-        return int(np.count_nonzero((bits == wanted).all(axis=-1)))
+        return int(np.count_nonzero(_bits(self.array) == _bits(_poison_value(self.array.dtype, poison))))
 
     def damage(self) -> int:
         """Return how many bytes beside the elements no longer hold the canary."""
-        return int(np.count_nonzero((self.memory != _CANARY) & self.outside))
+        changed = sum(int(np.count_nonzero(part != _CANARY)) for part in self.outside)
+        if self.gaps is not None:
+            changed += int(np.count_nonzero((self.between != _CANARY) & self.gaps))
+        return changed
 
     def content(self) -> bytes:
         """Return the bytes of all elements in logical order."""
         return self.array.tobytes()
+
+
+def _gaps(size: int, shape: tuple[int, ...], first: int, strides: tuple[int, ...], itemsize: int) -> NDArray[np.bool_]:
+    """Return which bytes belong to no element: mark those of every element through the same strides."""
+    gaps = np.ones(size, np.bool_)
+    inside = np.ndarray((*shape, itemsize), np.bool_, gaps, first, (*strides, 1))
+    inside[...] = False
+    return gaps
+
+
+def _bits(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the elements' bits as unsigned integers: NaN and negative zero compare as what they are."""
+    return values.view(f"u{values.dtype.itemsize}")
 
 
 def _poison_value(dtype: np.dtype[Any], poison: Poison) -> NDArray[Any]:
