@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tracea.core.dtype import DType
+from tracea.core.expr import Input
+from tracea.core.graph import Graph, Node
+from tracea.core.op import GemmOp, PointwiseOp, RowKind, ViewKind
+from tracea.core.reference import run
+from tracea.core.tensor_type import SymbolicDim, TensorType
+from tracea.errors import InvalidGraph, InvalidInput, InvalidOp, InvalidShape
+
+
+def block() -> Graph:
+    """LayerNorm, Linear, GELU, Linear, residual."""
+    graph = Graph()
+    x = graph.add_input((SymbolicDim("rows", 1, 512), 8), name="x")
+    weight, bias = graph.add_constant((8,), name="gamma"), graph.add_constant((8,), name="beta")
+    normal = graph.add_row(RowKind.LAYER_NORM, x, weight=weight, bias=bias, eps=1e-5, name="norm")
+    up = graph.add_gemm(normal, graph.add_constant((32, 8), name="w1"), transpose_b=True, name="up")
+    act = graph.add_pointwise("gelu", up, name="act")
+    down = graph.add_gemm(act, graph.add_constant((8, 32), name="w2"), transpose_b=True, name="down")
+    graph.add_pointwise(Input(0) + Input(1), down, x, name="out")
+    return graph
+
+
+def test_a_graph_knows_its_inputs_constants_and_outputs() -> None:
+    graph = block()
+    assert [node.id for node in graph.inputs] == ["x"]
+    assert list(graph.constants) == ["gamma", "beta", "w1", "w2"]
+    assert [node.id for node in graph.outputs] == ["out"]
+    assert [node.id for node in graph.users("x")] == ["norm", "out"]
+    assert graph["down"].type.shape[1] == 8
+    assert "out = pointwise(down, x)" in str(graph)
+
+
+def test_add_gemm_makes_the_inputs_that_it_is_not_given() -> None:
+    graph = Graph()
+    node = graph.add_gemm(m=4, n=5, k=6)
+    assert [n.id for n in graph.inputs] == [f"{node.id}.a", f"{node.id}.b"]
+    assert node.op == GemmOp.of(m=4, n=5, k=6)
+    with pytest.raises(InvalidOp, match=r"gemm\.n"):
+        graph.add_gemm(m=4, k=6)
+    with pytest.raises(InvalidShape):
+        graph.add_gemm(node, node)
+    with pytest.raises(InvalidShape, match=r"gemm\.m"):
+        graph.add_gemm(node, m=9, n=2, k=5)
+
+
+def test_graphs_round_trip_through_json() -> None:
+    graph = block()
+    copy = Graph.from_json(graph.to_json())
+    assert copy == graph
+    assert copy.key == graph.key
+    assert copy.symbolic_dims == graph.symbolic_dims
+    assert Graph.from_json(graph.bind({"rows": 3}).to_json()) == graph.bind({"rows": 3})
+
+
+def test_binding_replaces_symbolic_extents_everywhere() -> None:
+    bound = block().bind({"rows": 5})
+    assert not bound.symbolic_dims
+    assert bound["out"].type == TensorType((5, 8), DType.F32)
+    with pytest.raises(InvalidGraph, match="rows"):
+        block().bind({"columns": 5})
+    with pytest.raises(InvalidShape, match="512"):
+        block().bind({"rows": 513})
+
+
+def test_running_takes_symbolic_extents_from_the_data(rng) -> None:
+    graph = block()
+    data = {n.id: rng.standard_normal((3, 8) if n.id == "x" else n.type.shape) for n in graph if n.op.name == "source"}
+    value = run(graph, data)["out"]
+    np.testing.assert_array_equal(value, run(graph.bind({"rows": 3}), data)["out"])
+    assert value.shape == (3, 8)
+    with pytest.raises(InvalidInput, match="w2"):
+        run(graph, {name: value for name, value in data.items() if name != "w2"})
+    with pytest.raises(InvalidShape, match="gamma"):
+        run(graph, {**data, "gamma": np.ones(9)})
+
+
+def test_rounded_runs_round_every_value(rng) -> None:
+    graph = Graph()
+    x = graph.add_input((64,), DType.BF16)
+    graph.add_pointwise(Input(0) * 3.0, graph.add_pointwise(Input(0) / 3.0, x))
+    data = {x.id: rng.standard_normal(64)}
+    (exact,), (rounded,) = run(graph, data).values(), run(graph, data, rounded=True).values()
+    third = DType.BF16.round(DType.BF16.round(data[x.id]) / 3.0)
+    np.testing.assert_array_equal(rounded, DType.BF16.round(third * 3.0))
+    assert (exact != rounded).any()
+
+
+def test_set_outputs_names_what_a_run_returns() -> None:
+    graph = block()
+    graph.set_outputs("act", graph["out"])
+    assert [node.id for node in graph.outputs] == ["act", "out"]
+    for bad in (["nowhere"], ["out", "out"]):
+        with pytest.raises(InvalidGraph):
+            graph.set_outputs(*bad)
+
+
+def test_building_refuses_what_does_not_fit_and_names_the_node() -> None:
+    graph = block()
+    with pytest.raises(InvalidGraph, match="node up"):
+        graph.add_input((2,), name="up")
+    with pytest.raises(InvalidGraph, match="node bad"):
+        graph.add(GemmOp.of(m=2, n=3, k=4), ("x", "w1"), name="bad")
+    with pytest.raises(InvalidGraph, match="input nowhere"):
+        graph.add(PointwiseOp(expr=Input(0), inputs=(TensorType((2,), DType.F32),), out_dtype=DType.F32), ("nowhere",))
+    with pytest.raises(InvalidGraph, match="1 inputs"):
+        graph.add(GemmOp.of(m=2, n=3, k=4), ("x",))
+    with pytest.raises(InvalidGraph, match="rows"):
+        graph.add_input((SymbolicDim("rows", 7),))
+    with pytest.raises(InvalidGraph, match="no such node"):
+        _ = graph["nowhere"]
+    assert graph == block()  # nothing was added by what failed
+
+
+def test_an_order_with_a_user_before_its_input_is_refused() -> None:
+    nodes = block().nodes
+    with pytest.raises(InvalidGraph, match="come before"):
+        Graph.of(reversed(nodes), ["out"])
+    with pytest.raises(InvalidGraph, match="another node"):
+        Graph.of((*nodes, nodes[0]), ["out"])
+    with pytest.raises(InvalidGraph, match="fused"):
+        Graph.of((*nodes, Node(id="late", op=nodes[0].op, fused=("up",))), ["out"])
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda d: d.update(schema_version=99),
+        lambda d: d.pop("schema_version"),
+        lambda d: d.pop("nodes"),
+        lambda d: d.update(outputs=["nowhere"]),
+        lambda d: d.update(outputs="out"),
+        lambda d: d["nodes"].reverse(),
+        lambda d: d["nodes"][3].update(inputs=["x"]),
+        lambda d: d["nodes"][0]["op"].update(kind="network"),
+        lambda d: d["nodes"][0].update(id=7),
+        lambda d: d["nodes"].append({"class": "GemmOp"}),
+    ],
+)
+def test_json_that_is_no_graph_is_refused(spoil) -> None:
+    data = json.loads(block().to_json())
+    spoil(data)
+    with pytest.raises(InvalidGraph):
+        Graph.from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"schema_version": 1}'])
+def test_text_that_is_no_graph_is_refused(text: str) -> None:
+    with pytest.raises(InvalidGraph):
+        Graph.from_json(text)
+
+
+def test_a_transposed_weight_is_a_view() -> None:
+    graph = block()
+    (view,) = (node for node in graph if node.inputs == ("w1",))
+    assert view.op.kind is ViewKind.PERMUTE
+    assert graph["up"].op.b.strides == (1, 8)
