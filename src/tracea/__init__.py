@@ -10,11 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from tracea import doctor as doctor
     from tracea import errors as errors
     from tracea import optimizer as optimizer
+    from tracea.core.dtype import DType as DType
+    from tracea.core.graph import Graph as Graph
     from tracea.errors import TraceaError as TraceaError
     from tracea.errors import TraceaWarning as TraceaWarning
+    from tracea.flow.tuning import tune as tune
+    from tracea.interface import functional as ops  # noqa: F401
+    from tracea.interface.context import Context as Context
+    from tracea.interface.torch.optimize import optimize as optimize
     from tracea.optimizer import Budget as Budget
+    from tracea.runtime.storage import load as load
 
 __version__ = "0.1.0"
 
@@ -22,10 +30,18 @@ __version__ = "0.1.0"
 # where type checkers read it.
 _FACE: Final[dict[str, tuple[str, str | None]]] = {
     "Budget": ("tracea.optimizer", "Budget"),
+    "Context": ("tracea.interface.context", "Context"),
+    "DType": ("tracea.core.dtype", "DType"),
+    "Graph": ("tracea.core.graph", "Graph"),
     "TraceaError": ("tracea.errors", "TraceaError"),
     "TraceaWarning": ("tracea.errors", "TraceaWarning"),
+    "doctor": ("tracea.doctor", None),
     "errors": ("tracea.errors", None),
+    "load": ("tracea.runtime.storage", "load"),
+    "ops": ("tracea.interface.functional", None),
+    "optimize": ("tracea.interface.torch.optimize", "optimize"),
     "optimizer": ("tracea.optimizer", None),
+    "tune": ("tracea.flow.tuning", "tune"),
 }
 
 __all__ = ["__version__", *_FACE]  # noqa: PLE0604  # pyright: ignore[reportUnsupportedDunderAll]

@@ -7,8 +7,8 @@ nothing but whom to face.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -79,22 +79,7 @@ def time_contenders(suite: str, name: str, peer_names: Sequence[str], pairs: int
             contenders[peer.name] = peer.build(problem, arrays, threads)
             _check(problem, contenders[peer.name], expected)
     timed = compare({key: contender.run for key, contender in contenders.items()}, pairs=pairs, threads=threads)
-    named = {
-        key: msgspec.structs.replace(measurement, name=contenders[key].name)
-        if isinstance(measurement, msgspec.Struct)
-        else _renamed(measurement, contenders[key].name)
-        for key, measurement in timed.items()
-    }
-    return msgspec.to_builtins(named)
-
-
-def _renamed(measurement: Measurement, name: str) -> Measurement:
-    return Measurement(
-        name=name,
-        samples_us=measurement.samples_us,
-        calls_per_sample=measurement.calls_per_sample,
-        environment=measurement.environment,
-    )
+    return msgspec.to_builtins({key: replace(timed[key], name=contender.name) for key, contender in contenders.items()})
 
 
 def _passes(

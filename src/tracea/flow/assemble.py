@@ -1,0 +1,206 @@
+"""From a graph and its decisions to a Program: kernels compiled in one unit, weights packed once, memory planned, calls bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from tracea.core.graph import Graph, Node
+from tracea.core.op import Epilogue, GemmOp, Op, PointwiseOp, SourceKind, SourceOp, ViewOp
+from tracea.core.passes.draft import Draft
+from tracea.core.passes.memory import BufferKind, MemoryPlan, plan_memory
+from tracea.doctor import Decision
+from tracea.errors import InvalidOption
+from tracea.flow.kernel import Built, build, build_pack
+from tracea.kernels.arguments import arguments, operand_buffers, result_buffer
+from tracea.kernels.operands import bind
+from tracea.kernels.registry import find
+from tracea.kernels.variant import Variant
+from tracea.runtime.compiler import LoadedKernel, compile
+from tracea.runtime.library import LibraryCall, LibraryFunction
+from tracea.runtime.program import ArenaSlot, Call, ConstantSlot, InputSlot, OutputSlot, Program, Slot
+from tracea.semantic.schedule import Schedule
+from tracea.targets.target import Target
+
+__all__ = ["Assembled", "Values", "assemble", "compute_nodes", "constant_operands", "split_library_epilogues"]
+
+Values: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
+
+_SMALL_WORK: Final = 200_000  # operations and bytes below which a fork-join costs more than a second thread saves (about 20 µs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembled:
+    """A runnable program with the kernels that it is made of, by node; a node that a library runs has none."""
+
+    program: Program
+    kernels: Mapping[str, Built] = field(default_factory=dict[str, Built])
+
+
+def compute_nodes(graph: Graph) -> tuple[Node, ...]:
+    """Return the nodes that do work: neither sources nor views."""
+    return tuple(node for node in graph if not isinstance(node.op, SourceOp | ViewOp))
+
+
+def constant_operands(graph: Graph, node: Node) -> frozenset[int]:
+    """Return which operands of a node are known before a run: constants, or views of one."""
+    return frozenset(index for index, name in enumerate(node.inputs) if _is_constant(graph, graph[name]))
+
+
+def _is_constant(graph: Graph, node: Node) -> bool:
+    while isinstance(node.op, ViewOp):
+        node = graph[node.inputs[0]]
+    return isinstance(node.op, SourceOp) and node.op.kind is SourceKind.CONSTANT
+
+
+def split_library_epilogues(graph: Graph, library: Iterable[str]) -> Graph:
+    """Return the graph in which each named GEMM is a plain product, followed by its epilogue as a pointwise op of ours.
+
+    The pointwise op keeps the node's id, so that whatever reads the value still finds it; the product is ``<id>.product``.
+    """
+    draft = Draft(graph)
+    for name in library:
+        node = draft.nodes[name]
+        op = node.op
+        if not isinstance(op, GemmOp) or op.epilogue.is_identity:
+            continue
+        plain = replace(op, epilogue=Epilogue.identity(), out=None)
+        product = Node(id=f"{name}.product", op=plain, inputs=node.inputs[:2])
+        inputs = (plain.infer(), *op.epilogue.operands)
+        tail = PointwiseOp(expr=op.epilogue.expr, inputs=inputs, out_dtype=op.infer().dtype)
+        draft.put(product)
+        draft.put(Node(id=name, op=tail, inputs=(product.id, *node.inputs[2:]), fused=node.fused))
+    return draft.finish()
+
+
+def assemble(
+    graph: Graph, values: Values, decisions: Mapping[str, Decision], target: Target, *, name: str = "program"
+) -> Assembled:
+    """Return the program of an optimized graph under its decisions.
+
+    ``values`` gives the data of the graph's constants by id. Each node whose result has elements needs a decision.
+
+    Raises:
+        InvalidOption: a constant has no data. ProofFailed, EmitError, CompileError, ToolchainMissing.
+    """
+    missing = sorted(set(graph.constants) - set(values))
+    if missing:
+        raise InvalidOption(field="constants", got=sorted(values), expected=missing, remedy="give the data of each constant")
+    return _Assembly(graph, values, decisions, target).finish(name)
+
+
+class _Assembly:
+    """The state of one assembly: what was built, the constants so far, and where each value lives."""
+
+    def __init__(self, graph: Graph, values: Values, decisions: Mapping[str, Decision], target: Target) -> None:
+        self.graph = graph
+        self.values = values
+        self.decisions = decisions
+        self.target = target
+        self.plan: MemoryPlan = plan_memory(graph)
+        self.inputs = {node.id: index for index, node in enumerate(graph.inputs)}
+        self.outputs = {node.id: index for index, node in enumerate(graph.outputs)}
+        self.constants: list[np.ndarray[Any, Any]] = []
+        self.constant_index: dict[str, int] = {}
+
+    def finish(self, name: str) -> Assembled:
+        nodes = [node for node in compute_nodes(self.graph) if node.type.elements > 0]
+        ours = [node for node in nodes if not self._variant(node).is_library]
+        built = {node.id: self._build(node, build) for node in ours}
+        packs = {node.id: self._build(node, build_pack) for node in ours if self._packed_operand(node) is not None}
+        sources = {each.source.name: each.source for each in (*built.values(), *packs.values())}
+        loaded = {kernel.name: kernel for kernel in compile(tuple(sources.values()))}
+        calls: list[Call] = []
+        for node in nodes:
+            if node.id not in built:
+                calls.append(self._library_call(node))
+                continue
+            slots = [self._slot(name) for name in node.inputs]
+            if node.id in packs:
+                operand = self._packed_operand(node)
+                assert operand is not None  # packs holds the nodes that have one
+                slots[operand] = self._packed(node, operand, packs[node.id], loaded[packs[node.id].source.name])
+            calls.append(self._kernel_call(node, loaded[built[node.id].source.name], built[node.id], slots))
+        program = Program(
+            calls=tuple(calls),
+            inputs=tuple(node.type for node in self.graph.inputs),
+            outputs=tuple(node.type for node in self.graph.outputs),
+            constants=tuple(self.constants),
+            arena_bytes=self.plan.arena_bytes,
+            name=name,
+        )
+        return Assembled(program=program, kernels=built)
+
+    def _variant(self, node: Node) -> Variant:
+        return find(self.decisions[node.id].variant)
+
+    def _schedule(self, node: Node) -> Schedule:
+        return self.decisions[node.id].schedule or Schedule()
+
+    def _build(self, node: Node, how: Callable[[Op, str, Schedule, Target], Built]) -> Built:
+        return how(node.op, self.decisions[node.id].variant, self._schedule(node), self.target)
+
+    def _packed_operand(self, node: Node) -> int | None:
+        return self._variant(node).constant_operand
+
+    def _packed(self, node: Node, operand: int, pack: Built, kernel: LoadedKernel) -> Slot:
+        """Pack a node's weight now and return where it lies."""
+        chosen = self._variant(node)
+        assert chosen.pack_type is not None  # a variant that packs says the type
+        packed_type = chosen.pack_type(node.op, self._schedule(node), self.target)
+        packed = np.empty(packed_type.static_shape, packed_type.dtype.numpy)
+        types = {"b": node.op.operands[operand], "panels": packed_type}
+        call = Call.binding(
+            kernel, pointers={"b": InputSlot(0), "panels": OutputSlot(0)}, integers=bind(pack.kernel, types)
+        )
+        program = Program(calls=(call,), inputs=(types["b"],), outputs=(packed_type,), name=f"pack {node.id}")
+        program.run(self._constant_array(node.inputs[operand]), out=packed)
+        return self._add_constant(f"{node.id}.packed", packed)
+
+    def _constant_array(self, name: str) -> np.ndarray[Any, Any]:
+        """Return a constant, or a view of one, as an array of the node's own strides."""
+        node = self.graph[name]
+        if not isinstance(node.op, ViewOp):
+            return np.ascontiguousarray(self.values[name]) if node.type.is_contiguous else self.values[name]
+        base = self._constant_array(node.inputs[0])
+        size, offset = base.itemsize, node.op.offset_elements
+        flat = np.lib.stride_tricks.as_strided(base, shape=(base.size,), strides=(size,))
+        strides = tuple(stride * size for stride in node.type.strides)
+        return np.lib.stride_tricks.as_strided(flat[offset:], shape=node.type.static_shape, strides=strides, writeable=False)
+
+    def _add_constant(self, name: str, array: np.ndarray[Any, Any]) -> ConstantSlot:
+        if name not in self.constant_index:
+            self.constant_index[name] = len(self.constants)
+            self.constants.append(array)
+        return ConstantSlot(self.constant_index[name])
+
+    def _slot(self, name: str) -> Slot:
+        place = self.plan.placements[name]
+        match place.buffer:
+            case BufferKind.INPUT:
+                return InputSlot(self.inputs[place.name], place.offset_bytes)
+            case BufferKind.OUTPUT:
+                return OutputSlot(self.outputs[place.name], place.offset_bytes)
+            case BufferKind.ARENA:
+                return ArenaSlot(place.offset_bytes)
+            case BufferKind.CONSTANT:
+                array = np.ascontiguousarray(self.values[place.name])
+                return replace(self._add_constant(place.name, array), offset=place.offset_bytes)
+
+    def _kernel_call(self, node: Node, kernel: LoadedKernel, built: Built, slots: Sequence[Slot]) -> Call:
+        pointers = {buffer.name: slot for buffer, slot in zip(operand_buffers(built.kernel), slots, strict=True)}
+        pointers[result_buffer(built.kernel).name] = self._slot(node.id)
+        return Call.binding(
+            kernel, pointers=pointers, integers=arguments(built.kernel), parallel=node.op.flops + node.op.bytes > _SMALL_WORK
+        )
+
+    def _library_call(self, node: Node) -> Call:
+        op = node.op
+        assert isinstance(op, GemmOp)  # the only library variant
+        function = LibraryFunction.BMM if op.batch else LibraryFunction.MM
+        call = LibraryCall(function=function, operands=(node.type, *op.operands))
+        return Call(kernel=call, pointers=(self._slot(node.id), *(self._slot(name) for name in node.inputs)))
+

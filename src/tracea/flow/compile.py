@@ -1,0 +1,178 @@
+"""Compile: a graph, or one op, becomes a program under decisions that measurements or scores made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tracea.core.graph import Graph, Node
+from tracea.core.op import GemmOp, Op
+from tracea.core.passes.pipeline import PipelineResult, run_pipeline
+from tracea.doctor import Decision, Plan, decide, host
+from tracea.flow.assemble import Values, assemble, compute_nodes, constant_operands, split_library_epilogues
+from tracea.flow.history import known_variants
+from tracea.flow.kernel import Built
+from tracea.kernels.registry import VARIANTS, find
+from tracea.runtime.library import LibraryFunction, available
+from tracea.runtime.native import launcher
+from tracea.runtime.program import Program
+from tracea.semantic.schedule import Schedule
+from tracea.targets.target import Target
+
+__all__ = ["Compiled", "compile_graph", "compile_node", "compile_op", "decision_for", "excluded", "for_threads", "graph_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """A program with its plan, the graph that it runs, what the passes did, and its kernels by node."""
+
+    program: Program
+    plan: Plan
+    pipeline: PipelineResult
+    kernels: Mapping[str, Built]
+
+    @property
+    def graph(self) -> Graph:
+        """The optimized graph, before a library's product and our epilogue were parted."""
+        return self.pipeline.graph
+
+
+def for_threads(target: Target, threads: int) -> Target:
+    """Return the target with as many cores as there will be threads: what schedules divide work by."""
+    return replace(target, cores=max(1, threads))
+
+
+def graph_of(op: Op, constants: Iterable[int] = ()) -> Graph:
+    """Return the graph of one op: node "y" over its operands "x0", "x1", …, inputs but for the ``constants``."""
+    graph, known = Graph(), frozenset(constants)
+    operands = [
+        (graph.add_constant if index in known else graph.add_input)(operand, name=f"x{index}")
+        for index, operand in enumerate(op.operands)
+    ]
+    graph.add(op, operands, name="y")
+    return graph
+
+
+def excluded(op: Op, constants: Iterable[int], *, library: bool) -> tuple[str, ...]:
+    """Return the variants that may not run ``op`` here: those that pack an operand that is not constant, and absent libraries."""
+    known = frozenset(constants)
+    has_library = library and _library_available(op)
+    return tuple(
+        variant.id
+        for variant in VARIANTS
+        if isinstance(op, variant.op_type)
+        and (
+            (variant.constant_operand is not None and variant.constant_operand not in known)
+            or (variant.is_library and not has_library)
+        )
+    )
+
+
+def decision_for(
+    op: Op,
+    target: Target,
+    *,
+    threads: int,
+    constants: Iterable[int] = (),
+    library: bool = True,
+    variant: str | None = None,
+    schedule: Schedule | None = None,
+) -> Decision:
+    """Decide what runs ``op``: what is stated, else what was measured fastest here, else what scores highest.
+
+    Raises:
+        InvalidOption: no variant fits, or the stated one does not.
+    """
+    constants = tuple(constants)
+    refused = excluded(op, constants, library=library)
+    if variant is not None:
+        others = tuple(known.id for known in VARIANTS if known.id != variant)
+        made = decide(op, target, exclude=(*refused, *others))
+        return replace(made, schedule=schedule or made.schedule, reason="stated by the caller")
+    return decide(op, target, known=known_variants(op, threads), exclude=refused)
+
+
+def compile_op(op: Op, *, threads: int, library: bool = True) -> Program:
+    """Return the program of one op as it was decided; its inputs are the op's operands in order."""
+    return compile_node(op, {}, threads=threads, library=library).program
+
+
+def compile_node(
+    op: Op,
+    constants: Mapping[int, Any],
+    *,
+    threads: int,
+    target: Target | None = None,
+    library: bool = True,
+    variant: str | None = None,
+    schedule: Schedule | None = None,
+) -> Compiled:
+    """Compile one op as it is, without passes. ``constants`` gives the operands that are known now; the others are inputs, in order."""
+    where = for_threads(target or host(), threads)
+    graph = graph_of(op, constants)
+    values = {f"x{index}": array for index, array in constants.items()}
+    decision = decision_for(
+        op, where, threads=threads, constants=constants, library=library, variant=variant, schedule=schedule
+    )
+    pipeline = run_pipeline(graph, passes=())
+    if op.infer().elements == 0:
+        return _compiled(pipeline, values, {}, where, op.key)
+    return _compiled(pipeline, values, {"y": decision}, where, op.key)
+
+
+def compile_graph(
+    graph: Graph,
+    values: Values | None = None,
+    *,
+    threads: int | None = None,
+    target: Target | None = None,
+    library: bool = True,
+    decisions: Mapping[str, Decision] | None = None,
+    name: str = "graph",
+) -> Compiled:
+    """Optimize a graph, decide each node, and return its program.
+
+    ``values`` gives the data of the graph's constants by id; ``decisions`` states some nodes' decisions, by id of the optimized
+    graph. The other nodes are decided here.
+    """
+    count = threads or launcher().threads()
+    where = for_threads(target or host(), count)
+    pipeline = run_pipeline(graph, values)
+    made = {**(values or {}), **pipeline.values}
+    data = {name: made[name] for name in pipeline.graph.constants if name in made}
+    chosen = dict(decisions or {})
+    for node in compute_nodes(pipeline.graph):
+        if node.id not in chosen and node.type.elements > 0:
+            chosen[node.id] = decide_node(pipeline.graph, node, where, threads=count, library=library)
+    return _compiled(pipeline, data, chosen, where, name)
+
+
+def decide_node(graph: Graph, node: Node, target: Target, *, threads: int, library: bool) -> Decision:
+    """Decide one node of an optimized graph."""
+    return decision_for(
+        node.op, target, threads=threads, constants=constant_operands(graph, node), library=library
+    )
+
+
+def _compiled(
+    pipeline: PipelineResult, values: Values, decisions: Mapping[str, Decision], target: Target, name: str
+) -> Compiled:
+    """Assemble, with the epilogues that no library fuses as pointwise nodes of our own."""
+    libraries = [node for node, decision in decisions.items() if find(decision.variant).is_library]
+    parted = split_library_epilogues(pipeline.graph, libraries)
+    every = dict(decisions)
+    for node_id in libraries:
+        if f"{node_id}.product" in parted:
+            every[f"{node_id}.product"] = decisions[node_id]
+            every[node_id] = decide(parted[node_id].op, target)
+    result = assemble(parted, values, every, target, name=name)
+    plan = Plan(target=target.name, decisions=decisions)
+    return Compiled(program=result.program, plan=plan, pipeline=pipeline, kernels=result.kernels)
+
+
+def _library_available(op: Op) -> bool:
+    if not isinstance(op, GemmOp) or "torch" not in sys.modules:
+        return False
+    return available(LibraryFunction.BMM if op.batch else LibraryFunction.MM)

@@ -1,0 +1,178 @@
+"""Evaluate: what a child process does with one candidate - build, prove, compile, judge, and only then time it.
+
+A candidate is timed in turns with the op's reference schedule, and its latency is the reference's, as first measured in this process,
+times the median of their quotients: the machine's slow phases cancel, and latencies of different trials can be compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from tracea.core.op import Op, from_dict
+from tracea.flow.compile import Compiled, compile_node
+from tracea.gates import ALL, QUICK, Case, GuardedArray, Verdict, build_cases, judge
+from tracea.profiler.timer import Timed, compare
+from tracea.semantic.schedule import Schedule
+
+__all__ = ["Candidate", "Request", "evaluate", "judge_candidate", "rank"]
+
+_PAIRS: Final = 9
+_FINAL_PAIRS: Final = 31
+_BATCH_US: Final = 4_000.0
+_REPEATS: Final = 2  # hashes and stability runs of a trial; the winner is judged by all
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant under a schedule; a library has none."""
+
+    variant: str
+    schedule: dict[str, int | str] = {}
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What the parent asks: an op, which of its operands are constant, the threads, and the candidates in question.
+
+    ``reference`` is what each trial is timed beside.
+    """
+
+    op: dict[str, Any]
+    constants: tuple[int, ...]
+    threads: int
+    seed: int
+    candidates: tuple[Candidate, ...]
+    reference: Candidate | None = None
+
+
+def evaluate(data: Any) -> dict[str, Any]:
+    """Judge and time the one candidate of a request; returns the fields of an Outcome.
+
+    Raises: whatever refuses the candidate: InvalidSchedule, ProofFailed, CompileError, VerdictFailed.
+    """
+    request = msgspec.convert(data, Request)
+    bench = _bench(msgspec.json.encode((request.op, request.constants, request.threads, request.seed)).decode())
+    (candidate,) = request.candidates
+    bench.judge(candidate, quick=True).require()
+    if request.reference is None or request.reference == candidate:
+        latency_ms, samples = bench.reference_ms(candidate), ()
+    else:
+        reference_ms = bench.reference_ms(request.reference)
+        timed = compare(
+            {"candidate": bench.timed(candidate), "reference": bench.timed(request.reference)},
+            pairs=_PAIRS,
+            batch_us=_BATCH_US,
+            threads=request.threads,
+        )
+        pairs = zip(timed["candidate"].samples_us, timed["reference"].samples_us, strict=True)
+        samples = tuple(reference_ms * mine / other for mine, other in pairs)
+        latency_ms = statistics.median(samples)
+    return {"kind": "ok", "latency_ms": latency_ms, "samples_ms": list(samples)}
+
+
+def rank(data: Any) -> list[float | None]:
+    """Judge every candidate of a request by all gates and time those that pass in one interleaved run.
+
+    Returns milliseconds in the order of the candidates, None for one that a gate refused.
+    """
+    request = msgspec.convert(data, Request)
+    if any(candidate.variant.startswith("library.") for candidate in request.candidates):
+        import torch  # noqa: F401, TID253  # the library port finds torch's C shim once torch is loaded
+    bench = _bench(msgspec.json.encode((request.op, request.constants, request.threads, request.seed)).decode())
+    passed = [i for i, candidate in enumerate(request.candidates) if bench.judge(candidate, quick=False).passed]
+    if not passed:
+        return [None for _ in request.candidates]
+    functions = {str(i): bench.timed(request.candidates[i]) for i in passed}
+    timed = compare(functions, pairs=_FINAL_PAIRS, batch_us=_BATCH_US, threads=request.threads)
+    return [timed[str(i)].median_us / 1e3 if i in passed else None for i in range(len(request.candidates))]
+
+
+def judge_candidate(
+    op: Op, candidate: Candidate, *, constants: Sequence[int] = (), threads: int, seed: int | None = None
+) -> Verdict:
+    """Judge one candidate by all gates in this process."""
+    return _Bench(op, tuple(constants), threads, np.random.SeedSequence().generate_state(1)[0] if seed is None else seed).judge(
+        candidate, quick=False
+    )
+
+
+@lru_cache(maxsize=2)
+def _bench(key: str) -> _Bench:
+    op, constants, threads, seed = msgspec.json.decode(key)
+    return _Bench(from_dict(op), tuple(constants), threads, seed)
+
+
+@dataclass(slots=True)
+class _Bench:
+    """One op with its cases and the memory that candidates are timed on."""
+
+    op: Op
+    constants: tuple[int, ...]
+    threads: int
+    seed: int
+    _cases: dict[bool, tuple[Case, ...]] = field(default_factory=dict[bool, "tuple[Case, ...]"])
+    _timed: dict[Candidate, Timed] = field(default_factory=dict[Candidate, Timed])
+    _reference_ms: dict[Candidate, float] = field(default_factory=dict[Candidate, float])
+    _arrays: list[GuardedArray] = field(default_factory=list[GuardedArray])
+
+    def judge(self, candidate: Candidate, *, quick: bool) -> Verdict:
+        """Return the verdict; ``quick`` is for a search's trials."""
+        if quick not in self._cases:
+            self._cases[quick] = build_cases(self.op, np.random.default_rng(self.seed), QUICK if quick else ALL)
+        programs: dict[bytes, Compiled] = {}
+
+        def run(inputs: Sequence[np.ndarray[Any, Any]], out: np.ndarray[Any, Any]) -> None:
+            # A packed weight belongs to its program: other weights, another program.
+            digest = hashlib.blake2b(b"".join(inputs[index].tobytes() for index in self.constants)).digest()
+            if digest not in programs:
+                programs[digest] = self._compiled(candidate, inputs)
+            self._run(programs[digest], inputs, out)
+
+        repeats = {"hashes": _REPEATS, "runs": _REPEATS} if quick else {}
+        name = f"{candidate.variant} {Schedule(candidate.schedule).key}"
+        return judge(run, self.op, subject=name, seed=self.seed, cases=self._cases[quick], **repeats)
+
+    def timed(self, candidate: Candidate) -> Timed:
+        """Return a call without arguments that runs a candidate on arrays that are always the same."""
+        if candidate not in self._timed:
+            inputs, out = self._operands()
+            compiled = self._compiled(candidate, inputs)
+            self._timed[candidate] = compiled.program.bound(*self._free(inputs), out=out, threads=self.threads)
+        return self._timed[candidate]
+
+    def reference_ms(self, candidate: Candidate) -> float:
+        """Return the latency of a reference as it was first measured here."""
+        if candidate not in self._reference_ms:
+            timed = compare({"reference": self.timed(candidate)}, pairs=_PAIRS, batch_us=_BATCH_US, threads=self.threads)
+            self._reference_ms[candidate] = timed["reference"].median_us / 1e3
+        return self._reference_ms[candidate]
+
+    def _compiled(self, candidate: Candidate, inputs: Sequence[np.ndarray[Any, Any]]) -> Compiled:
+        return compile_node(
+            self.op,
+            {index: inputs[index] for index in self.constants},
+            threads=self.threads,
+            variant=candidate.variant,
+            schedule=Schedule(candidate.schedule) if candidate.schedule else None,
+        )
+
+    def _run(self, compiled: Compiled, inputs: Sequence[np.ndarray[Any, Any]], out: np.ndarray[Any, Any]) -> None:
+        compiled.program.run(*self._free(inputs), out=out, threads=self.threads)
+
+    def _free(self, inputs: Sequence[np.ndarray[Any, Any]]) -> tuple[np.ndarray[Any, Any], ...]:
+        return tuple(array for index, array in enumerate(inputs) if index not in self.constants)
+
+    def _operands(self) -> tuple[list[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
+        if not self._arrays:
+            rng = np.random.default_rng(self.seed)
+            self._arrays = [GuardedArray.of(type_) for type_ in (*self.op.operands, self.op.infer())]
+            for guarded in self._arrays[:-1]:
+                guarded.fill(rng.standard_normal(guarded.array.shape).astype(guarded.array.dtype))
+        arrays = [guarded.array for guarded in self._arrays]
+        return arrays[:-1], arrays[-1]

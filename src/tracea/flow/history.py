@@ -1,0 +1,79 @@
+"""History: what earlier measurements on this machine say, kept in the trial store of the cache directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, lru_cache
+
+from tracea.core.op import Op
+from tracea.doctor import Fingerprint, Known, identify, probe_machine
+from tracea.optimizer.priors import Hero, load_heroes
+from tracea.optimizer.space import Value
+from tracea.optimizer.storage import StudyKey, TrialStore, fingerprint
+from tracea.optimizer.trial import OutcomeKind
+from tracea.runtime.cache import default_store
+from tracea.semantic.schedule import Schedule
+
+__all__ = ["known_variants", "store", "study_key"]
+
+
+@lru_cache(maxsize=8)
+def _store_at(path: str) -> TrialStore:
+    return TrialStore(path)
+
+
+@lru_cache(maxsize=1)
+def _identity() -> Fingerprint:
+    return identify(probe_machine())
+
+
+def store() -> TrialStore:
+    """Return the trial store of the current cache directory."""
+    return _store_at(str(default_store().root / "trials.sqlite"))
+
+
+def study_key(op: Op, variant: str, threads: int) -> StudyKey:
+    """Return the identity of one op's search of one variant on this machine with this toolchain."""
+    identity = _identity()
+    return StudyKey(
+        op_key=op.key,
+        variant=variant,
+        hardware={"fingerprint": identity.hardware, "threads": threads},
+        toolchain={"fingerprint": identity.toolchain},
+    )
+
+
+def known_variants(op: Op, threads: int) -> dict[str, Known]:
+    """Return the best verified schedule of each variant that was measured for ``op`` here, or, shipped with us, on such hardware.
+
+    A latency of a final interleaved comparison outranks one of a search: where a variant took part in one, only those count.
+    """
+    key = study_key(op, "", threads)
+    found = store().find(
+        op_key=op.key,
+        hardware=key.hardware_fingerprint,
+        toolchain=key.toolchain_fingerprint,
+        kinds=(OutcomeKind.OK,),
+    )
+    compared = [trial for trial in found if trial.retimed_ms is not None]
+    best: dict[str, Known] = {}
+    for trial in compared or found:
+        latency_ms = trial.retimed_ms if trial.retimed_ms is not None else trial.record.outcome.latency_ms
+        assert latency_ms is not None  # a verified outcome has one
+        _keep(best, trial.record.key.variant, trial.record.schedule, latency_ms)
+    if not found:
+        for hero in _heroes():
+            if hero.op_key == op.key and fingerprint(hero.record.hardware) == key.hardware_fingerprint:
+                _keep(best, hero.variant, hero.schedule, hero.record.latency_ms)
+    return best
+
+
+@cache
+def _heroes() -> tuple[Hero, ...]:
+    return load_heroes()
+
+
+def _keep(best: dict[str, Known], variant: str, schedule: Mapping[str, Value], latency_ms: float) -> None:
+    known = best.get(variant)
+    if known is None or 1e3 * latency_ms < known.latency_us:
+        best[variant] = Known(schedule=Schedule(schedule), latency_us=1e3 * latency_ms)  # type: ignore[arg-type]

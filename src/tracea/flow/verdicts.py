@@ -1,0 +1,59 @@
+"""Verdicts that are kept: a kernel that passed all gates on this machine with this toolchain need not be judged again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tracea.core.op import Op
+from tracea.doctor import Decision
+from tracea.flow.evaluate import Candidate, judge_candidate
+from tracea.flow.history import study_key
+from tracea.flow.kernel import build
+from tracea.kernels.registry import find
+from tracea.gates import Verdict
+from tracea.runtime.cache import content_key, default_store
+from tracea.semantic.schedule import Schedule
+
+__all__ = ["recorded_verdict"]
+
+
+def recorded_verdict(op: Op, decision: Decision, *, constants: Sequence[int], threads: int) -> Verdict:
+    """Return the verdict on what was decided for ``op``: as recorded for the same text on the same machine, else judged now.
+
+    Only a verdict that passed is kept.
+    """
+    schedule = decision.schedule or Schedule()
+    key = study_key(op, decision.variant, threads)
+    ingredients = {
+        "kind": "verdict",
+        "op": op.key,
+        "variant": decision.variant,
+        "schedule": schedule.key,
+        "constants": list(constants),
+        "threads": threads,
+        "hardware": key.hardware_fingerprint,
+        "toolchain": key.toolchain_fingerprint,
+        "text": _text(op, decision, schedule, threads),
+    }
+    judged: list[Verdict] = []
+
+    def judge_now(place: Path) -> None:
+        candidate = Candidate(variant=decision.variant, schedule=schedule.values_)
+        verdict = judge_candidate(op, candidate, constants=constants, threads=threads).require()
+        judged.append(verdict)
+        (place / "verdict.json").write_bytes(msgspec.json.encode(verdict))
+
+    entry = default_store().entry(content_key(ingredients), judge_now, ingredients)
+    return judged[0] if judged else msgspec.json.decode((entry / "verdict.json").read_bytes(), type=Verdict)
+
+
+def _text(op: Op, decision: Decision, schedule: Schedule, threads: int) -> str:
+    from tracea.doctor import host
+    from tracea.flow.compile import for_threads
+
+    if find(decision.variant).is_library:
+        return ""
+    return build(op, decision.variant, schedule, for_threads(host(), threads)).source.text

@@ -1,0 +1,1 @@
+"""The faces: functional ops, contexts over graphs, and PyTorch capture."""

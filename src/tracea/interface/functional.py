@@ -1,0 +1,167 @@
+"""tracea.ops: operations on torch tensors or NumPy arrays, zero copy, any strides; the result is of the inputs' kind.
+
+A call whose shapes, strides and types were seen before goes straight to native code; a new one is lowered, proved, compiled and
+remembered. ``out=`` writes in place and may not overlap an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tracea.core.expr import Expr, Input
+from tracea.core.op import Epilogue, GemmOp, RowKind, RowOp
+from tracea.core.tensor_type import TensorType, broadcast_shapes
+from tracea.errors import InvalidDType, InvalidShape
+from tracea.flow.compile import compile_op
+from tracea.interface.fusion import fuse
+from tracea.interface.operands import Given
+from tracea.interface.prepacked import PrepackedWeight, prepack
+from tracea.runtime.extension import dispatcher
+
+if TYPE_CHECKING:
+    from tracea.runtime.program import Program
+
+__all__ = ["fuse", "gemm", "layer_norm", "prepack", "rms_norm", "softmax"]
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    *,
+    bias: Any = None,
+    residual: Any = None,
+    activation: str | None = None,
+    alpha: float = 1.0,
+    out: Any = None,
+) -> Any:
+    """Return ``activation(alpha · a @ b + bias) + residual``.
+
+    Shapes: a is (…, m, k); b is (…, k, n) or a weight that :func:`prepack` made; leading axes broadcast; bias broadcasts to the
+    result from the right, as does residual.
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown activation.
+    """
+    if type(b) is PrepackedWeight:
+        return b.multiply(a, bias=bias, residual=residual, activation=activation, alpha=alpha, out=out)
+    return _dispatch_gemm()(a, b, bias, residual, out, activation, alpha)
+
+
+def softmax(x: Any, dim: int = -1, *, out: Any = None) -> Any:
+    """Return ``exp(x - max x) / sum`` along ``dim``; a row that is -inf throughout, or holds NaN, gives NaN as in torch.
+
+    Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
+    """
+    return _dispatch_softmax()(x, out, dim)
+
+
+def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None) -> Any:
+    """Return ``(x - mean) / sqrt(variance + eps) · weight + bias`` along the last axis.
+
+    Shapes: weight and bias are (columns,).
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: eps is negative or not finite.
+    """
+    return _dispatch_norm(RowKind.LAYER_NORM)(x, weight, bias, out, eps)
+
+
+def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None) -> Any:
+    """Return ``x / sqrt(mean of x² + eps) · weight`` along the last axis.
+
+    Shapes: weight is (columns,).
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: eps is negative or not finite.
+    """
+    return _dispatch_norm(RowKind.RMS_NORM)(x, weight, None, out, eps)
+
+
+@cache
+def _dispatch_gemm() -> Any:
+    return dispatcher(4, _missed_gemm)
+
+
+def _missed_gemm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("a", "b", "bias", "residual"), arrays, out)
+    activation, alpha = attributes
+    a, b, bias, residual = given.type(0), given.type(1), given.optional(2), given.optional(3)
+    if a.rank < 2 or b.rank < 2 or a.shape[-1] != b.shape[-2]:
+        raise InvalidShape(
+            field="gemm", got={"a": a.shape, "b": b.shape}, expected="(…, m, k) @ (…, k, n)", remedy="make the inner extents agree"
+        )
+    _same_dtype("gemm", a, b)
+    op = GemmOp(
+        m=a.shape[-2],
+        n=b.shape[-1],
+        k=a.shape[-1],
+        batch=broadcast_shapes((a.shape[:-2], b.shape[:-2]), field="gemm.batch"),
+        a=a,
+        b=b,
+        epilogue=Epilogue.of(alpha=given.number("alpha", alpha), bias=bias, activation=activation, residual=residual),
+        out=given.result,
+    )
+    given.check_result(op)
+    return compile_op(op, threads=threads)
+
+
+@cache
+def _dispatch_softmax() -> Any:
+    return dispatcher(1, _missed_softmax)
+
+
+def _missed_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    given = Given.of(("x",), arrays, out)
+    x, (dim,) = given.type(0), attributes
+    axis = _axis(dim, x.rank)
+    if axis != x.rank - 1:
+        axes = [*(i for i in range(x.rank) if i != axis), axis]
+        back = sorted(range(x.rank), key=axes.__getitem__)
+        moved = softmax(_permuted(arrays[0], axes), -1, out=None if out is None else _permuted(out, axes))
+        return out if out is not None else _permuted(moved, back)
+    op = RowOp(kind=RowKind.SOFTMAX, x=(x,), out=given.result)
+    given.check_result(op)
+    return compile_op(op, threads=threads)
+
+
+@cache
+def _dispatch_norm(kind: RowKind) -> Any:
+    def missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+        given = Given.of(("x", "weight", "bias"), arrays, out)
+        x, weight, bias = given.type(0), given.optional(1), given.optional(2)
+        expr: Expr = Input(0)
+        operands: list[TensorType] = []
+        for name, operand in (("weight", weight), ("bias", bias)):
+            if operand is None:
+                continue
+            if x.rank == 0 or operand.shape != x.shape[-1:]:
+                raise InvalidShape(
+                    field=name, got=operand.shape, expected=x.shape[-1:], remedy="give one value for each column"
+                )
+            operands.append(operand)
+            expr = expr * Input(len(operands)) if name == "weight" else expr + Input(len(operands))
+        epilogue = Epilogue(expr, tuple(operands))
+        op = RowOp(kind=kind, x=(x,), epilogue=epilogue, eps=given.number("eps", attributes[0]), out=given.result)
+        given.check_result(op)
+        return compile_op(op, threads=threads)
+
+    return dispatcher(3, missed)
+
+
+def _same_dtype(name: str, first: TensorType, second: TensorType) -> None:
+    if first.dtype is not second.dtype:
+        raise InvalidDType(
+            field=name,
+            got=f"{first.dtype.value} and {second.dtype.value}",
+            expected="operands of one element type",
+            remedy="cast one of them; only the bias and the residual may differ",
+        )
+
+
+def _axis(dim: Any, rank: int) -> int:
+    if isinstance(dim, bool) or not isinstance(dim, int) or not -rank <= dim < rank:
+        raise InvalidShape(field="dim", got=dim, expected=f"an axis of rank {rank}", remedy="name an axis that exists")
+    return dim % rank
+
+
+def _permuted(array: Any, axes: Sequence[int]) -> Any:
+    return array.permute(*axes) if hasattr(array, "permute") else array.transpose(*axes)

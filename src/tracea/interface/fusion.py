@@ -1,0 +1,113 @@
+"""tracea.ops.fuse: a chain of steps as one kernel.
+
+>>> block = fuse(["gemm", "add", "gelu", "add"])
+>>> y = block(a, b, bias, residual)
+
+The first step may be "gemm" (two operands), "softmax", "layer_norm", "rms_norm" (one, without weights) or elementwise. Each later step
+is elementwise on the value so far: an activation or function by name takes no operand, "add", "sub", "mul", "div", "maximum" and
+"minimum" take the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tracea.core.expr import Expr, Input, activation, activation_names, maximum, minimum
+from tracea.core.op import Epilogue, GemmOp, Op, PointwiseOp, RowKind, RowOp
+from tracea.core.tensor_type import TensorType, broadcast_shapes
+from tracea.errors import InvalidOp, InvalidShape
+from tracea.flow.compile import compile_op
+from tracea.interface.operands import Given
+from tracea.runtime.extension import dispatcher
+
+__all__ = ["Fused", "fuse"]
+
+_BINARY: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+    "maximum": maximum,
+    "minimum": minimum,
+}
+_ROWS: Final = {"softmax": RowKind.SOFTMAX, "layer_norm": RowKind.LAYER_NORM, "rms_norm": RowKind.RMS_NORM}
+_EPS: Final = {RowKind.SOFTMAX: 0.0, RowKind.LAYER_NORM: 1e-5, RowKind.RMS_NORM: 1e-6}
+
+
+def fuse(steps: Sequence[str | Callable[..., Any]]) -> Fused:
+    """Return a callable that runs the steps as one kernel; a step is a name, or a function of ``tracea.ops`` with that name.
+
+    Raises: InvalidOp: no step, or one that is not known or not possible at its place.
+    """
+    return Fused(tuple(step if isinstance(step, str) else getattr(step, "__name__", repr(step)) for step in steps))
+
+
+class Fused:
+    """A chain of steps; call it with the operands in the order in which the steps take them, and ``out=``."""
+
+    def __init__(self, steps: tuple[str, ...]) -> None:
+        known = ["gemm", *_ROWS, *_BINARY, *activation_names()]
+        for position, step in enumerate(steps):
+            if step not in known or (position > 0 and (step == "gemm" or step in _ROWS)):
+                raise InvalidOp(
+                    field=f"steps[{position}]",
+                    got=step,
+                    expected=known if position == 0 else [*_BINARY, *activation_names()],
+                    remedy="a product or a normalisation comes first, elementwise steps after it",
+                )
+        if not steps:
+            raise InvalidOp(field="steps", got=0, expected="at least one", remedy='fuse(["gemm", "relu"])')
+        self.steps = steps
+        self._heads = 2 if steps[0] == "gemm" else 1
+        self._tail = steps[1:] if steps[0] == "gemm" or steps[0] in _ROWS else steps
+        self.operands = self._heads + sum(step in _BINARY for step in self._tail)
+        self._dispatch = dispatcher(self.operands, self._missed)
+
+    def __call__(self, *operands: Any, out: Any = None) -> Any:
+        """Run the chain.
+
+        Raises: InvalidShape: another number of operands, or shapes that do not fit. InvalidDType, InvalidDevice, OverlappingOutput.
+        """
+        if len(operands) != self.operands:
+            raise InvalidShape(
+                field="operands", got=len(operands), expected=self.operands, remedy=f"the steps are {', '.join(self.steps)}"
+            )
+        return self._dispatch(*operands, out)
+
+    def __repr__(self) -> str:
+        return f"fuse({list(self.steps)!r})"
+
+    def _expr(self) -> Expr:
+        """Return the elementwise tail over Input(0), the head's value, and Input(i), the i-th further operand."""
+        value: Expr = Input(0)
+        taken = 0
+        for step in self._tail:
+            if step in _BINARY:
+                taken += 1
+                value = _BINARY[step](value, Input(taken))
+            else:
+                value = activation(step).substitute({0: value})
+        return value
+
+    def _missed(self, arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+        del attributes
+        given = Given.of([f"operand {index}" for index in range(self.operands)], arrays, out)
+        op = self._op([given.type(index) for index in range(self.operands)], given.result)
+        given.check_result(op)
+        return compile_op(op, threads=threads)
+
+    def _op(self, types: list[TensorType], out: TensorType | None) -> Op:
+        extras = tuple(types[self._heads :])
+        epilogue = Epilogue(self._expr(), extras)
+        head = self.steps[0]
+        if head == "gemm":
+            a, b = types[:2]
+            if a.rank < 2 or b.rank < 2:
+                raise InvalidShape(field="gemm", got=(a.rank, b.rank), expected="matrices", remedy="give (…, m, k), (…, k, n)")
+            batch = broadcast_shapes((a.shape[:-2], b.shape[:-2]), field="gemm.batch")
+            return GemmOp(m=a.shape[-2], n=b.shape[-1], k=a.shape[-1], batch=batch, a=a, b=b, epilogue=epilogue, out=out)
+        if head in _ROWS:
+            kind = _ROWS[head]
+            return RowOp(kind=kind, x=(types[0],), epilogue=epilogue, eps=_EPS[kind], out=out)
+        return PointwiseOp(expr=epilogue.expr, inputs=tuple(types), out_dtype=types[0].dtype)

@@ -1,0 +1,105 @@
+"""Optimize a graph: tune its distinct ops within a budget, compile it, and keep what is worth telling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tracea.core.graph import Graph, Node
+from tracea.core.op import Op
+from tracea.core.passes.pipeline import run_pipeline
+from tracea.flow.assemble import Values, compute_nodes, constant_operands
+from tracea.flow.compile import Compiled, compile_graph
+from tracea.kernels.registry import find
+from tracea.flow.tuning import Tuned, tune
+from tracea.flow.verdicts import recorded_verdict
+from tracea.gates import Verdict
+from tracea.optimizer.budget import Budget
+from tracea.optimizer.study import Progress
+from tracea.runtime.native import launcher
+
+__all__ = ["Optimized", "optimize_graph"]
+
+Listener = Callable[[str, Progress], None]  # the node, and how its search goes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimized:
+    """A compiled graph with what was measured on the way: the searches by node, and each kernel's verdict."""
+
+    captured: Graph
+    compiled: Compiled
+    tuned: Mapping[str, Tuned]
+    verdicts: Mapping[str, Verdict]
+    threads: int
+
+    @property
+    def plan(self) -> Any:
+        """What was chosen for each node."""
+        return self.compiled.plan
+
+    @property
+    def from_cache(self) -> bool:
+        """Whether every schedule was known, so that nothing was measured."""
+        return all(tuned.fresh == 0 for tuned in self.tuned.values())
+
+    @property
+    def share(self) -> float | None:
+        """The share of the measured time of all nodes that our kernels take; None where a node was never measured."""
+        times: dict[bool, float] = {True: 0.0, False: 0.0}
+        for decision in self.compiled.plan.decisions.values():
+            if decision.chosen.latency_us is None:
+                return None
+            times[find(decision.variant).is_library] += decision.chosen.latency_us
+        total = sum(times.values())
+        return times[False] / total if total else None
+
+    def explain(self) -> str:
+        """Return the passes' work and the plan as text."""
+        return f"{self.compiled.pipeline}\n{self.compiled.plan.explain()}"
+
+
+def optimize_graph(
+    graph: Graph,
+    values: Values | None = None,
+    *,
+    budget: Budget | None = None,
+    threads: int | None = None,
+    library: bool = True,
+    listener: Listener | None = None,
+) -> Optimized:
+    """Return the graph as a program whose schedules were searched within ``budget`` trials an op; None searches nothing.
+
+    Raises:
+        InvalidInput: the graph or its values do not fit. VerdictFailed: a chosen kernel fails a gate on this machine.
+    """
+    count = threads or launcher().threads()
+    pipeline = run_pipeline(graph, values)
+    tuned: dict[str, Tuned] = {}
+    for node, op, constants in _distinct(pipeline.graph) if budget is not None else ():
+        heard = None if listener is None else _for_node(listener, node)
+        tuned[node.id] = tune(
+            op, budget=budget, threads=count, constants=constants, library=library, listener=heard
+        )
+    compiled = compile_graph(graph, values, threads=count, library=library)
+    verdicts = {
+        node.id: recorded_verdict(op, compiled.plan[node.id], constants=constants, threads=count).require()
+        for node, op, constants in _distinct(compiled.graph)
+        if budget is not None
+    }
+    return Optimized(captured=graph, compiled=compiled, tuned=tuned, verdicts=verdicts, threads=count)
+
+
+def _distinct(graph: Graph) -> list[tuple[Node, Op, tuple[int, ...]]]:
+    """Return one node for each distinct op: two layers of the same shapes are searched once."""
+    found: dict[tuple[str, tuple[int, ...]], tuple[Node, Op, tuple[int, ...]]] = {}
+    for node in compute_nodes(graph):
+        if node.type.elements > 0:
+            constants = tuple(sorted(constant_operands(graph, node)))
+            found.setdefault((node.op.key, constants), (node, node.op, constants))
+    return list(found.values())
+
+
+def _for_node(listener: Listener, node: Node) -> Callable[[str, Progress], None]:
+    return lambda variant, progress: listener(f"{node.id} {variant}", progress)

@@ -1,0 +1,98 @@
+"""Constant weights in a kernel's own layout: packed once, multiplied many times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tracea.core.op import Epilogue, GemmOp
+from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.errors import InvalidOption, InvalidShape
+from tracea.flow.compile import compile_node
+from tracea.interface.operands import Given
+from tracea.runtime.buffers import ArrayKind, view
+from tracea.runtime.extension import dispatcher
+
+__all__ = ["PrepackedWeight", "prepack"]
+
+
+@dataclass(slots=True, eq=False)
+class PrepackedWeight:
+    """A (k, n) weight whose values are frozen: later changes of the array it was made from do not reach it.
+
+    Each distinct left operand's shape packs the weight for the kernel that was measured, or scored, fastest for it.
+    """
+
+    values: np.ndarray[Any, Any]
+    kind: ArrayKind
+    type: TensorType
+    _dispatch: Any = field(init=False, repr=False, default=None)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The weight's logical shape, (k, n)."""
+        return self.type.static_shape
+
+    def multiply(
+        self,
+        a: Any,
+        *,
+        bias: Any = None,
+        residual: Any = None,
+        activation: str | None = None,
+        alpha: float = 1.0,
+        out: Any = None,
+    ) -> Any:
+        """Return ``activation(alpha · a @ weight + bias) + residual``; see ``tracea.ops.gemm``."""
+        if self._dispatch is None:
+            self._dispatch = dispatcher(3, self._missed)
+        return self._dispatch(a, bias, residual, out, activation, alpha)
+
+    def _missed(self, arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+        given = Given.of(("a", "bias", "residual"), arrays, out)
+        activation, alpha = attributes
+        a = given.type(0)
+        if a.rank < 2 or a.shape[-1] != self.shape[0]:
+            raise InvalidShape(
+                field="gemm",
+                got={"a": a.shape, "b": self.shape},
+                expected="(…, m, k) @ (k, n)",
+                remedy="make the inner extents agree",
+            )
+        op = GemmOp(
+            m=a.shape[-2],
+            n=self.shape[1],
+            k=a.shape[-1],
+            batch=a.shape[:-2],
+            a=a,
+            b=self.type,
+            epilogue=Epilogue.of(
+                alpha=given.number("alpha", alpha),
+                bias=given.optional(1),
+                activation=activation,
+                residual=given.optional(2),
+            ),
+            out=given.result,
+        )
+        given.check_result(op)
+        return compile_node(op, {1: self.values}, threads=threads, library=False).program
+
+
+def prepack(w: Any, for_op: str = "gemm") -> PrepackedWeight:
+    """Return a constant weight ready to be multiplied from the left: ``tracea.ops.gemm(a, prepack(w))``.
+
+    Shapes: w is (k, n) with any strides; a ``torch.nn.Linear`` weight is given as ``weight.t()``.
+
+    Raises:
+        InvalidOption: ``for_op`` is not "gemm". InvalidShape: w is not a matrix. InvalidDType, InvalidDevice, InvalidStride.
+    """
+    if for_op != "gemm":
+        raise InvalidOption(field="for_op", got=for_op, expected="gemm", remedy='prepack(w, for_op="gemm")')
+    found = view(w, "w")
+    if len(found.shape) != 2:
+        raise InvalidShape(field="w", got=found.shape, expected="(k, n)", remedy="give a matrix")
+    values = np.array(found.numpy(), order="K", copy=True)  # a transpose stays one: packing reads either
+    stored = TensorType(found.shape, found.dtype, StridedLayout(tuple(s // values.itemsize for s in values.strides)))
+    return PrepackedWeight(values=values, kind=found.kind, type=stored)

@@ -1,0 +1,69 @@
+"""tracea.optimize: a torch module becomes a callable module of verified kernels, its weights frozen and packed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from tracea.interface.optimized import Listener, Optimized, optimize_graph
+from tracea.interface.torch.capture import capture
+from tracea.interface.torch.module import Compiled, OptimizedModule
+from tracea.optimizer.budget import Budget
+from tracea.runtime.buffers import view
+from tracea.runtime.native import launcher
+
+__all__ = ["DEFAULT_BUDGET", "optimize"]
+
+DEFAULT_BUDGET = Budget(trials=16)
+
+
+def optimize(
+    module: torch.nn.Module,
+    example_inputs: Any,
+    *,
+    budget: Budget | None = DEFAULT_BUDGET,
+    threads: int | None = None,
+    library: bool = True,
+    listener: Listener | None = None,
+) -> OptimizedModule:
+    """Return ``module`` for inference on inputs like the examples, as one program of our and the library's fastest kernels.
+
+    Each distinct op is searched within ``budget`` trials; what was searched before on this machine is reused, and None searches nothing.
+    The result is called like the module. Inputs of other shapes compile another program at their first call, without a search.
+
+    Raises:
+        UnsupportedNode: the module uses what no op expresses, with the lines of your code. InvalidInput: the inputs do not fit.
+    """
+    count = threads or launcher().threads()
+
+    def compiled(inputs: Any, trials: Budget | None) -> Compiled:
+        captured = capture(module, inputs)
+        values = {name: view(tensor.detach(), name).numpy() for name, tensor in captured.constants.items()}
+        optimized = optimize_graph(
+            captured.graph, values, budget=trials, threads=count, library=library, listener=listener
+        )
+        program = optimized.compiled.program
+
+        def run(tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+            result = program.run(*tensors, threads=count)
+            return result if isinstance(result, tuple) else (result,)
+
+        return Compiled(
+            run=run, input_spec=captured.input_spec, output_spec=captured.output_spec, report=_Report(optimized)
+        )
+
+    return OptimizedModule(compiled(example_inputs, budget), recompile=lambda inputs: compiled(inputs, None))
+
+
+class _Report:
+    """What an optimized module says about itself."""
+
+    def __init__(self, optimized: Optimized) -> None:
+        self.optimized = optimized
+        self.plan = optimized.plan
+
+    def explain(self) -> str:
+        """Return what was fused and chosen, and why."""
+        return self.optimized.explain()
