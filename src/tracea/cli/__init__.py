@@ -1,0 +1,1 @@
+"""The command line: one file a verb; what a verb needs is imported when it runs."""

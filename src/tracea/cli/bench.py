@@ -1,0 +1,98 @@
+"""``tracea bench``: a suite of problems against the peers, interleaved."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from tracea.cli.console import print_json
+from tracea.cli.progress import shown_progress
+from tracea.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from tracea.profiler.record import Record
+
+__all__ = ["bench"]
+
+_RESULTS = Path("benchmarks/results")
+
+
+def bench(
+    *,
+    suite: str = "gemm",
+    against: str = "torch,onnxruntime",
+    threads: str = "1,2",
+    only: str | None = None,
+    pairs: int | None = None,
+    processes: int = 3,
+    library: Annotated[bool, Parameter(negative=())] = False,
+    output: Path | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Time a suite against its peers in interleaved rounds, and report ratios with their intervals.
+
+    Example: tracea bench --suite gemm --against torch,onnxruntime --threads 1
+
+    Parameters
+    ----------
+    suite
+        gemm or rows.
+    against
+        The peers, by comma.
+    threads
+        Numbers of threads, by comma; each gives a record.
+    only
+        Problems whose name contains this.
+    pairs
+        Interleaved pairs in each process.
+    processes
+        Fresh processes for each problem.
+    library
+        Let our library variants compete too.
+    output
+        Folder for the records; by default benchmarks/results where that exists.
+    json
+        Print the records as JSON.
+    """
+    from tracea.bench.run import render, run_suite
+    from tracea.profiler.measurement import MINIMUM_PAIRS
+
+    folder = output or (_RESULTS if _RESULTS.is_dir() else None)
+    with shown_progress() as progress:
+        records = run_suite(
+            suite,
+            against=tuple(_parts(against)),
+            threads=_numbers(threads),
+            only=only,
+            pairs=MINIMUM_PAIRS if pairs is None else pairs,
+            processes=processes,
+            library=library,
+            output=folder,
+            progress=progress.note,
+        )
+    if json:
+        print_json([_as_dict(record) for record in records])
+    else:
+        print("\n\n".join(render(record) for record in records))
+        if folder is not None:
+            print(f"\nrecords in {folder}")
+    return 0
+
+
+def _parts(text: str) -> list[str]:
+    return [part for item in text.split(",") if (part := item.strip())]
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    parts = _parts(text)
+    if not parts or not all(part.isascii() and part.isdecimal() and 0 < int(part[:9]) for part in parts):
+        raise InvalidOption(field="--threads", got=text, expected="whole numbers from 1 on", remedy="--threads 1,2")
+    return tuple(int(part[:9]) for part in parts)
+
+
+def _as_dict(record: Record) -> Any:
+    import msgspec
+
+    return msgspec.to_builtins(record)

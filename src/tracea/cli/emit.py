@@ -1,0 +1,73 @@
+"""``tracea emit``: print the kernel of one op for a target, this machine or another."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tracea.cli.console import print_json
+from tracea.cli.problem import ProblemFlags, parse_op, parse_schedule
+from tracea.errors import InvalidOption
+
+__all__ = ["emit"]
+
+_SWITCH = Parameter(negative=(), group="Form")
+
+
+def emit(
+    kind: str,
+    /,
+    *,
+    problem: ProblemFlags = ProblemFlags(),  # noqa: B008  # frozen
+    target: str = "host",
+    variant: str | None = None,
+    schedule: str | None = None,
+    ir: Annotated[bool, _SWITCH] = False,
+    asm: Annotated[bool, _SWITCH] = False,
+    stats: Annotated[bool, _SWITCH] = False,
+    certificate: Annotated[bool, _SWITCH] = False,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Print the source of an op's kernel, after its proofs passed; without a flag for the form, the source.
+
+    Example: tracea emit gemm -m 128 -n 3072 -k 768 --epilogue bias,gelu --target avx512 --ir
+
+    Parameters
+    ----------
+    kind
+        gemm, softmax, log_softmax, layer_norm or rms_norm.
+    target
+        host, or an architecture such as avx512, avx2, neon or plain.
+    variant
+        The variant; by default the one that would run.
+    schedule
+        key=value,... ; by default the one that would run.
+    ir
+        Print the tile program.
+    asm
+        Print the compiler's assembly.
+    stats
+        Print what the compiler made of it: registers, stack, instructions of the hot loop.
+    certificate
+        Print the facts that were proved.
+    json
+        Print the text within JSON.
+    """
+    from tracea.flow import emit_text
+
+    chosen = [
+        name
+        for name, wanted in (("ir", ir), ("asm", asm), ("stats", stats), ("certificate", certificate))
+        if wanted
+    ]
+    if len(chosen) > 1:
+        raise InvalidOption(field="form", got=chosen, expected="one form", remedy=f"give --{chosen[0]} alone")
+    form = chosen[0] if chosen else "source"
+    op = parse_op(kind, problem)
+    text = emit_text(op, target=target, variant=variant, schedule=parse_schedule(schedule), form=form)
+    if json:
+        print_json({"op": op.to_dict(), "target": target, "form": form, "text": text})
+    else:
+        print(text)
+    return 0

@@ -1,0 +1,121 @@
+"""``tracea``: reads the command line, runs a verb, and turns what is raised into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Any, Final, TextIO
+
+from cyclopts import App, CycloptsError
+
+import tracea
+from tracea.cli import bench, cache, doctor, emit, optimize, tune
+from tracea.cli.console import print_json
+from tracea.errors import InvalidInput, TraceaError, TraceaWarning, UnsupportedNode
+
+__all__ = ["BAD_USAGE", "FAILED", "GOOD", "app", "main"]
+
+GOOD: Final = 0
+FAILED: Final = 1
+BAD_USAGE: Final = 2
+_INTERRUPTED: Final = 130  # as a shell reports SIGINT
+
+app = App(
+    name="tracea",
+    help="Finds, proves, measures and runs the fastest kernel for the machine at hand.\n\n"
+    "Example: tracea optimize examples/mlp.py:build --trials 50",
+    help_epilogue="Exit codes: 0 good, 1 a verdict failed or a tool is missing, 2 bad usage.",
+    help_format="plaintext",
+    version=tracea.__version__,
+    version_flags=("--version",),
+)
+app.command(doctor.doctor)
+app.command(optimize.optimize)
+app.command(tune.tune)
+app.command(emit.emit)
+app.command(bench.bench)
+app.command(cache.app)
+
+
+def main(tokens: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    given = list(sys.argv[1:] if tokens is None else tokens)
+    as_json = "--json" in given
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", TraceaWarning)
+        warnings.showwarning = _show_warning
+        try:
+            result: Any = app(given, exit_on_error=False, print_error=False, result_action="return_value")
+            sys.stdout.flush()
+        except CycloptsError as error:
+            return _report_usage(error, given, as_json=as_json)
+        except TraceaError as error:
+            return _report(error, as_json=as_json)
+        except KeyboardInterrupt:
+            print("interrupted; finished trials are kept", file=sys.stderr)
+            return _INTERRUPTED
+        except BrokenPipeError:  # the reader, such as head, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return GOOD
+        except Exception as error:
+            return _report_unexpected(error, as_json=as_json)
+    return result if isinstance(result, int) else GOOD
+
+
+def _report(error: TraceaError, *, as_json: bool) -> int:
+    _debug()
+    if as_json:
+        print_json(error.to_dict())
+    print(_one_line(str(error)), file=sys.stderr)
+    return BAD_USAGE if isinstance(error, InvalidInput | UnsupportedNode) else FAILED
+
+
+def _report_usage(error: CycloptsError, given: list[str], *, as_json: bool) -> int:
+    _debug()
+    verbs = [name for name in app if not name.startswith("-")]
+    verb = given[0] if given and given[0] in verbs else ""
+    remedy = " ".join(part for part in ("tracea", verb, "--help") if part)
+    text = _one_line(str(error))
+    if as_json:
+        print_json({"error": "BadUsage", "message": text, "remedy": remedy})
+    print(f"bad usage: {text} Remedy: {remedy}", file=sys.stderr)
+    return BAD_USAGE
+
+
+def _report_unexpected(error: Exception, *, as_json: bool) -> int:
+    _debug()
+    text = _one_line(f"{type(error).__name__}: {error}")
+    remedy = "TRACEA_LOG=debug shows where; if it is not in your own code, please report it"
+    if as_json:
+        print_json({"error": type(error).__name__, "message": text, "remedy": remedy})
+    print(f"unexpected {text}. Remedy: {remedy}", file=sys.stderr)
+    return FAILED
+
+
+def _debug() -> None:
+    if os.environ.get("TRACEA_LOG", "").lower() == "debug":
+        traceback.print_exc()
+
+
+def _one_line(text: str) -> str:
+    """Return text as one line that a terminal prints and does not obey: no control characters."""
+    spaced = " ".join(text.split())
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in spaced)
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    if issubclass(category, TraceaWarning):
+        print(f"warning: {_one_line(str(message))}", file=file or sys.stderr)
+    else:
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+        print(text, end="", file=file or sys.stderr)

@@ -1,0 +1,171 @@
+"""Problem flags: one op, said the same way to every verb."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
+
+from cyclopts import Parameter
+
+from tracea.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from tracea.core.op import Epilogue, Op
+    from tracea.core.tensor_type import TensorType
+
+__all__ = ["KINDS", "ProblemFlags", "parse_op", "parse_schedule"]
+
+KINDS: Final = ("gemm", "softmax", "log_softmax", "layer_norm", "rms_norm")
+_DEFAULT_EPILOGUES: Final = {"layer_norm": "weight,bias", "rms_norm": "weight"}
+_NORM_EPS: Final = 1e-5
+
+
+@Parameter(name="*", group="Problem")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemFlags:
+    """Sizes, element type and epilogue of the op."""
+
+    m: Annotated[int | None, Parameter(name="-m")] = None
+    """gemm: rows of the result"""
+    n: Annotated[int | None, Parameter(name="-n")] = None
+    """gemm: columns of the result"""
+    k: Annotated[int | None, Parameter(name="-k")] = None
+    """gemm: terms of each sum"""
+    batch: str = ""
+    """gemm: leading axes, such as 8 or 4,12"""
+    transpose_a: Annotated[bool, Parameter(negative=())] = False
+    """gemm: a is stored (k, m)"""
+    transpose_b: Annotated[bool, Parameter(negative=())] = False
+    """gemm: b is stored (n, k), as torch.nn.Linear stores its weight"""
+    rows: int | None = None
+    """softmax, log_softmax, layer_norm, rms_norm: number of rows"""
+    columns: int | None = None
+    """softmax, log_softmax, layer_norm, rms_norm: elements of a row"""
+    dtype: str = "f32"
+    """f32, f64, f16 or bf16"""
+    epilogue: str | None = None
+    """what follows, in order: bias, weight, residual and activations, such as bias,gelu,residual"""
+
+
+def parse_op(kind: str, flags: ProblemFlags) -> Op:
+    """Return the op that a kind and its flags say.
+
+    Raises:
+        InvalidOption: the kind, an epilogue's term or the batch is unknown, or a flag is missing or belongs elsewhere.
+        InvalidInput: the op refuses its sizes or its type.
+    """
+    if kind not in KINDS:
+        raise InvalidOption(field="kind", got=kind, expected=KINDS, remedy="name one of these ops")
+    _refuse_foreign(kind, flags)
+    return _gemm(flags) if kind == "gemm" else _row(kind, flags)
+
+
+def parse_schedule(text: str | None) -> dict[str, int | str] | None:
+    """Return ``key=value,...`` as a mapping, whole numbers as such; None for None.
+
+    Raises:
+        InvalidOption: a part is no ``key=value``, or a key comes twice.
+    """
+    if text is None:
+        return None
+    values: dict[str, int | str] = {}
+    for part in text.split(","):
+        key, equals, value = (item.strip() for item in part.partition("="))
+        if not (key and equals and value) or key in values:
+            raise InvalidOption(
+                field="--schedule",
+                got=part,
+                expected="key=value, each key once",
+                remedy="separate by commas: mc=280,kc=512",
+            )
+        values[key] = int(value) if _is_whole(value.removeprefix("-")) else value
+    return values
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 18  # 64 bits; Python refuses to read thousands
+
+
+def _refuse_foreign(kind: str, flags: ProblemFlags) -> None:
+    of_gemm = {
+        "-m": flags.m is not None,
+        "-n": flags.n is not None,
+        "-k": flags.k is not None,
+        "--batch": bool(flags.batch),
+        "--transpose-a": flags.transpose_a,
+        "--transpose-b": flags.transpose_b,
+    }
+    of_rows = {"--rows": flags.rows is not None, "--columns": flags.columns is not None}
+    foreign, own = (of_rows, of_gemm) if kind == "gemm" else (of_gemm, of_rows)
+    given = [name for name, is_given in foreign.items() if is_given]
+    if given:
+        raise InvalidOption(field=given[0], got=kind, expected=list(own), remedy=f"{kind} takes {', '.join(own)}")
+
+
+def _required(value: int | None, name: str, example: str) -> int:
+    if value is None:
+        raise InvalidOption(field=name, got="nothing", expected="a whole number", remedy=example)
+    return value
+
+
+def _gemm(flags: ProblemFlags) -> Op:
+    from tracea.core.dtype import DType
+    from tracea.core.op import Epilogue, GemmOp
+    from tracea.core.tensor_type import TensorType
+
+    example = "tracea ... gemm -m 2048 -n 2048 -k 2048"
+    m, n, k = (
+        _required(value, f"-{name}", example) for value, name in ((flags.m, "m"), (flags.n, "n"), (flags.k, "k"))
+    )
+    dtype, batch = DType.parse(flags.dtype), _batch(flags.batch)
+    plain = GemmOp.of(
+        m=m, n=n, k=k, dtype=dtype, batch=batch, transpose_a=flags.transpose_a, transpose_b=flags.transpose_b
+    )
+    epilogue = _epilogue(flags.epilogue or "", TensorType((*batch, m, n), dtype), Epilogue.identity())
+    return GemmOp(m=m, n=n, k=k, batch=batch, a=plain.a, b=plain.b, epilogue=epilogue, accumulator=plain.accumulator)
+
+
+def _row(kind: str, flags: ProblemFlags) -> Op:
+    from tracea.core.dtype import DType
+    from tracea.core.op import Epilogue, RowKind, RowOp
+    from tracea.core.tensor_type import TensorType
+
+    example = f"tracea ... {kind} --rows 4096 --columns 4096"
+    rows, columns = _required(flags.rows, "--rows", example), _required(flags.columns, "--columns", example)
+    x = TensorType((rows, columns), DType.parse(flags.dtype))
+    text = _DEFAULT_EPILOGUES.get(kind, "") if flags.epilogue is None else flags.epilogue
+    epilogue = _epilogue(text, x, Epilogue.identity())
+    return RowOp(kind=RowKind(kind), x=(x,), epilogue=epilogue, eps=_NORM_EPS if kind.endswith("norm") else 0.0)
+
+
+def _batch(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if not all(_is_whole(part) for part in parts):
+        raise InvalidOption(field="--batch", got=text, expected="whole numbers", remedy="--batch 8, or --batch 4,12")
+    return tuple(int(part) for part in parts)
+
+
+def _epilogue(text: str, result: TensorType, epilogue: Epilogue) -> Epilogue:
+    from tracea.core.expr import Input, activation, activation_names
+    from tracea.core.tensor_type import TensorType
+
+    row = TensorType(result.shape[-1:], result.dtype)
+    for term in [part.strip() for part in text.split(",")] if text.strip() else []:
+        match term:
+            case "bias":
+                epilogue = epilogue.then(Input(0) + Input(1), (row,))
+            case "weight":
+                epilogue = epilogue.then(Input(0) * Input(1), (row,))
+            case "residual":
+                epilogue = epilogue.then(Input(0) + Input(1), (result,))
+            case _ if term in activation_names():
+                epilogue = epilogue.then(activation(term))
+            case _:
+                raise InvalidOption(
+                    field="--epilogue",
+                    got=term,
+                    expected=("bias", "weight", "residual", *activation_names()),
+                    remedy="separate by commas: --epilogue bias,gelu,residual",
+                )
+    return epilogue
+

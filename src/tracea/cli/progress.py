@@ -1,0 +1,159 @@
+"""Progress of long work on standard error: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TextIO
+
+from tracea.cli.console import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+    from tracea.optimizer.study import Progress as StudyProgress
+
+__all__ = ["LineProgress", "Progress", "TerminalProgress", "shown_progress"]
+
+_SECONDS_BETWEEN_LINES: Final = 5.0
+
+
+class Progress(ABC):
+    """What long work tells: a step begins, advances with the best so far, and ends.
+
+    An instance is also a listener of ``flow.tuning.tune``: call it with the step's label and what a study reports.
+    """
+
+    def __init__(self) -> None:
+        self._label: str | None = None
+
+    def __call__(self, label: str, progress: StudyProgress) -> None:
+        """Take what a study reports after a trial."""
+        if label != self._label:
+            self.start(label, progress.total)
+        best = progress.best
+        self.update(progress.done, best_ms=None if best is None else best.latency_ms)
+
+    def start(self, label: str, total: int) -> None:
+        """Begin a step of ``total`` parts; the one before ends."""
+        self.finish()
+        self._label = label
+        self._begin(printable(label), total)
+
+    @abstractmethod
+    def update(self, done: int, *, best_ms: float | None = None) -> None:
+        """Say how many parts are done, and the best latency so far."""
+
+    @abstractmethod
+    def note(self, line: str) -> None:
+        """Say something that stays."""
+
+    def finish(self, line: str = "") -> None:
+        """End the step that was begun, if any."""
+        if self._label is not None:
+            self._label = None
+            self._end()
+        if line:
+            self.note(line)
+
+    @abstractmethod
+    def _begin(self, label: str, total: int) -> None: ...
+
+    @abstractmethod
+    def _end(self) -> None: ...
+
+
+class LineProgress(Progress):
+    """Plain lines: the first and the last part of a step, each better one, and one every few seconds."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._step = ""
+        self._total = 0
+        self._best_ms: float | None = None
+        self._printed_at = 0.0
+
+    def update(self, done: int, *, best_ms: float | None = None) -> None:
+        """Print a line where there is something new to say."""
+        is_better = best_ms is not None and (self._best_ms is None or best_ms < self._best_ms)
+        now = time.monotonic()
+        if is_better or done >= self._total or now - self._printed_at >= _SECONDS_BETWEEN_LINES:
+            self._printed_at = now
+            self.note(f"{self._step}: {done}/{self._total}{_best(best_ms)}")
+        self._best_ms = best_ms
+
+    def note(self, line: str) -> None:
+        """Print the line."""
+        print(printable(line), file=self._stream, flush=True)
+
+    def _begin(self, label: str, total: int) -> None:
+        self._step, self._total, self._best_ms = label, total, None
+        self._printed_at = time.monotonic()
+
+    def _end(self) -> None:
+        self._step = ""
+
+
+class TerminalProgress(Progress):
+    """A bar with the best so far; it is there while a step runs."""
+
+    def __init__(self, bar: RichProgress) -> None:
+        super().__init__()
+        self._bar = bar
+        self._task: TaskID | None = None
+
+    def update(self, done: int, *, best_ms: float | None = None) -> None:
+        """Advance the bar."""
+        if self._task is not None:
+            self._bar.update(self._task, completed=done, best=_best(best_ms))
+
+    def note(self, line: str) -> None:
+        """Print the line above the bar."""
+        self._bar.console.print(printable(line), markup=False, highlight=False)
+
+    def _begin(self, label: str, total: int) -> None:
+        self._task = self._bar.add_task(label, total=total, best="")
+
+    def _end(self) -> None:
+        if self._task is not None:
+            self._bar.stop_task(self._task)
+            self._task = None
+
+
+@contextmanager
+def shown_progress(stream: TextIO | None = None) -> Iterator[Progress]:
+    """Give the progress that suits the stream, by default standard error."""
+    target = sys.stderr if stream is None else stream
+    if not target.isatty():
+        progress: Progress = LineProgress(target)
+        try:
+            yield progress
+        finally:
+            progress.finish()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[best]}", markup=False),
+    )
+    with Bar(*columns, console=Console(file=target, markup=False, emoji=False)) as bar:
+        progress = TerminalProgress(bar)
+        try:
+            yield progress
+        finally:
+            progress.finish()
+
+
+def _best(best_ms: float | None) -> str:
+    return "" if best_ms is None else f", best {best_ms:.4g} ms"

@@ -1,0 +1,124 @@
+"""``tracea tune``: search the schedules of one op on this machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from tracea.cli.console import print_json, print_table
+from tracea.cli.problem import ProblemFlags, parse_op
+from tracea.cli.progress import shown_progress
+
+if TYPE_CHECKING:
+    from tracea.flow.tuning import Tuned
+    from tracea.optimizer.trial import Trial
+
+__all__ = ["tune"]
+
+_SHOWN_TRIALS = 5
+
+
+def tune(
+    kind: str,
+    /,
+    *,
+    problem: ProblemFlags = ProblemFlags(),  # noqa: B008  # frozen
+    trials: int = 50,
+    seconds: float | None = None,
+    sampler: str = "default",
+    threads: int = 1,
+    variant: str | None = None,
+    seed: int = 0,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Search the schedules of one op: each is proved, judged and only then timed; every trial is kept.
+
+    Example: tracea tune gemm -m 2048 -n 2048 -k 2048 --dtype f32
+
+    Parameters
+    ----------
+    kind
+        gemm, softmax, log_softmax, layer_norm or rms_norm.
+    trials
+        Trials at most; those of earlier runs count.
+    seconds
+        Seconds at most.
+    sampler
+        default, gp, evolution, random or grid.
+    threads
+        Threads that the op will run on.
+    variant
+        Search this variant only.
+    seed
+        Seed of the sampler.
+    json
+        Print the result as JSON.
+    """
+    from tracea.flow.tuning import tune as search
+    from tracea.optimizer.budget import Budget
+
+    op = parse_op(kind, problem)
+    with shown_progress() as progress:
+        tuned = search(
+            op,
+            budget=Budget(trials, seconds),
+            sampler=sampler,
+            threads=threads,
+            variant=variant,
+            seed=seed,
+            listener=progress,
+        )
+    if json:
+        print_json(_as_dict(tuned))
+    else:
+        _print(tuned)
+    return 0 if tuned.best is not None else 1
+
+
+def _as_dict(tuned: Tuned) -> dict[str, Any]:
+    return {
+        "op": tuned.op.to_dict(),
+        "trials": {name: [_trial_dict(trial) for trial in found] for name, found in tuned.trials.items()},
+        "best": None if tuned.best is None else _trial_dict(tuned.best),
+        "decision": tuned.decision.to_dict(),
+        "fresh": tuned.fresh,
+        "seconds": tuned.seconds,
+    }
+
+
+def _trial_dict(trial: Trial) -> dict[str, Any]:
+    outcome = trial.outcome
+    return {
+        "number": trial.number,
+        "schedule": dict(trial.schedule),
+        "latency_ms": trial.latency_ms,
+        "outcome": None if outcome is None else outcome.kind.value,
+        "detail": "" if outcome is None else outcome.detail,
+        "is_resumed": trial.is_resumed,
+    }
+
+
+def _print(tuned: Tuned) -> None:
+    found = [(name, trial) for name, trials in tuned.trials.items() for trial in trials]
+    good = sorted((item for item in found if item[1].is_ok), key=lambda item: item[1].latency_ms or 0.0)
+    print(
+        f"{tuned.op.key}: {len(found)} trials, {tuned.fresh} of them now, {len(good)} verified, "
+        f"{len(found) - len(good)} refused, {tuned.seconds:.1f} s"
+    )
+    rate = tuned.op.flops / 1e6
+    print_table(
+        ("variant", "schedule", "ms", "GFLOP/s"),
+        [
+            (name, _schedule_text(trial), f"{latency_ms:.4g}", f"{rate / latency_ms:.1f}")
+            for name, trial in good[:_SHOWN_TRIALS]
+            if (latency_ms := trial.latency_ms) is not None
+        ],
+        title="fastest verified schedules",
+        numbers=(2, 3),
+    )
+    print(tuned.decision.explain())
+
+
+def _schedule_text(trial: Trial) -> str:
+    return ",".join(f"{key}={value}" for key, value in trial.schedule.items()) or "its own"
