@@ -11,13 +11,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from tracea import targets
 from tracea.doctor.installed import TorchInstall, torch_install
 from tracea.errors import CompileError, RunError
 from tracea.profiler import machine
 from tracea.runtime.compiler import compile_text
 from tracea.runtime.toolchain import Compiler, compilers
-from tracea.targets import ISAS, Isa, Target
+from tracea.targets import ISAS, Isa, Target, load
 
 __all__ = ["Cache", "Hardware", "Machine", "Toolchain", "host", "probe_machine"]
 
@@ -89,7 +88,7 @@ class Machine:
     @property
     def target(self) -> Target:
         """The best usable instruction set's target with this machine's numbers in place of the catalogue's."""
-        base = targets.load(self.hardware.isas[0])
+        base = load(self.hardware.isas[0])
         l1d, l2, l3 = (self._cache(level) for level in (1, 2, 3))
         return replace(
             base,
@@ -139,7 +138,7 @@ def host() -> Target:
 def _hardware(root: Path, compiler: Compiler | None) -> Hardware:
     processor = machine.processor(root)
     name, promised = _archspec(root)
-    usable = tuple(isa for isa in ISAS if _usable(isa, processor, compiler, here=root == Path("/")))
+    usable: tuple[Isa, ...] = tuple(isa for isa in ISAS if _usable(isa, processor, compiler, here=root == Path("/")))
     return Hardware(
         processor=processor,
         microarchitecture=name,
