@@ -115,8 +115,8 @@ def compile_text(
         result = subprocess.run(
             [*command, str(unit), "-o", str(partial), "-pthread"], capture_output=True, text=True, check=False
         )
-        assert result.returncode == 0, f"{' '.join(command)} {unit}\n{result.stderr[:4000]}"
-        assert "warning" not in result.stderr, result.stderr[:4000]
+        assert result.returncode == 0, f"{' '.join(command)} {unit}\n{result.stderr[:1500]}"
+        assert "warning" not in result.stderr, result.stderr[:1500]
         partial.rename(binary)
         unit.unlink()
     return binary

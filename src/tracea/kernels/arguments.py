@@ -37,7 +37,10 @@ def buffer_types(kernel: TileKernel, op: Op | None = None) -> Mapping[str, Tenso
     types = _TYPES.get(type(described))
     if types is None or type(described) is not type(kernel.op):
         raise InvalidOp(
-            field="op", got=type(described).__name__, expected=type(kernel.op).__name__, remedy="pass the op of the kernel"
+            field="op",
+            got=type(described).__name__,
+            expected=type(kernel.op).__name__,
+            remedy="pass the op of the kernel",
         )
     return types(described, kernel.op)
 
@@ -54,7 +57,10 @@ def arguments(kernel: TileKernel, op: Op | None = None) -> dict[str, int]:
     values = bind(kernel, types)
     if not kernel.assumptions.evaluate(values):
         raise InvalidShape(
-            field=kernel.name, got=values, expected=str(kernel.assumptions), remedy="build the kernel for this op: its schedule is for another"
+            field=kernel.name,
+            got=values,
+            expected=str(kernel.assumptions),
+            remedy="build the kernel for this op: its schedule is for another",
         )
     return values
 

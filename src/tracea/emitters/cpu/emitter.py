@@ -113,7 +113,8 @@ class _Structure:
             raise EmitError(node=f"Parallel({node.level.value})", detail="a CPU has tasks and a team")
         with printer.body.block(head):
             scale = "" if node.step == Const(1) else f" * {printer.text(node.step)}"
-            printer.body.line(f"const int64_t {var} = {loop}.task(){scale};")
+            if var in _names_used(node):
+                printer.body.line(f"const int64_t {var} = {loop}.task(){scale};")
             self._length(node)
             self.block(node.body)
 
@@ -121,6 +122,25 @@ class _Structure:
         if node.length is not None:
             length: Index = minimum(node.step, node.extent - node.var)
             self._printer.body.line(f"const int64_t {node.length.name} = {self._printer.text(length)};")
+
+
+def _names_used(node: Parallel) -> frozenset[str]:
+    """Return the names that a loop's body reads; an index that nothing reads is not declared."""
+    found: set[str] = set(node.extent.names()) if node.length is not None else set()
+    if node.length is not None:
+        found.add(node.var.name)
+    for inner in node.body.walk():
+        for access in inner.accesses():
+            for index in (*access.region.offset, *access.region.extent):
+                found |= index.names()
+        match inner:
+            case For() | Parallel():
+                found |= inner.extent.names() | inner.step.names()
+            case Let(value=value):
+                found |= value.names()
+            case _:
+                pass
+    return frozenset(found)
 
 
 def _assemble(printer: Printer, isa: str) -> str:

@@ -118,7 +118,7 @@ class _Printer:
 
     def _mask(self, expr: Expr) -> str:
         name, is_mask = self._printed[id(expr)]
-        return name if is_mask else self._assign(f"ne({name}, {self._constant(0.0)})", "m")
+        return name if is_mask else self._assign(f"not_equal({name}, {self._constant(0.0)})", "m")
 
     def _print(self, expr: Expr) -> tuple[str, bool]:
         match expr:

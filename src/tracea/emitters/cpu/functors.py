@@ -46,7 +46,9 @@ def load_functor(printer: Printer, expr: Expr, operands: Operands, compute: DTyp
         body.line(f"return {value if loaded_alone else f'select(lane_mask<V>(lanes), {value}, zero<V>())'};")
     prefetch = Writer()
     streams = [load for load in loads.values() if load.startswith("load_") and load.endswith(" + col, lanes)")]
-    with prefetch.block("TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const"):
+    with prefetch.block(
+        "TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const"
+    ):
         for load in streams:
             prefetch.line(f"prefetch_l2({load[load.index('(') + 1 : -len(', lanes)')]});")
     return parts.instance("Load", body, prefetch)

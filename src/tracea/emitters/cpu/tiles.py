@@ -197,11 +197,10 @@ def _reduce(printer: Printer, node: ReduceTile) -> None:
     store = store_functor(printer, expr, operands, compute, target=target, streaming=False)
     along_rows = node.axes == (len(node.shape) - 1,)
     routine = "reduce_rows" if along_rows else "reduce_columns"
-    rows, columns = (printer.text(extent) for extent in node.shape[-2:])
+    rows = printer.text(node.shape[-2]) if len(node.shape) > 1 else "1"
+    columns = printer.text(node.shape[-1])
     printer.body.comment(f"ReduceTile {node.kind.value} {node.target}")
-    printer.body.line(
-        f"{routine}<{C_TYPES[compute]}, {_REDUCTIONS[node.kind]}>({rows}, {columns}, {load}, {store});"
-    )
+    printer.body.line(f"{routine}<{C_TYPES[compute]}, {_REDUCTIONS[node.kind]}>({rows}, {columns}, {load}, {store});")
 
 
 def _epilogue(call: EpilogueCall | None) -> tuple[Expr, tuple[Any, ...]]:

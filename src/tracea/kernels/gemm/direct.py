@@ -45,10 +45,15 @@ def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     mr, nv, tail, split = get("mr"), get("nv"), get("tail"), schedule.word("split")
     if not fits_registers(mr, nv, target) or min(mr, nv, get("kc"), get("mc"), get("nc"), get("unroll")) < 1:
         raise InvalidSchedule(
-            field="mr, nv", got=schedule.key, expected="positive blocks, a tile within the registers", remedy="see the space"
+            field="mr, nv",
+            got=schedule.key,
+            expected="positive blocks, a tile within the registers",
+            remedy="see the space",
         )
     if split not in ("rows", "columns") or not 0 <= tail < mr:
-        raise InvalidSchedule(field="split, tail", got=(split, tail), expected="rows | columns, tail < mr", remedy="see the space")
+        raise InvalidSchedule(
+            field="split, tail", got=(split, tail), expected="rows | columns, tail < mr", remedy="see the space"
+        )
     nr = nv * vector_lanes(target, op.accumulator)
     operands = GemmOperands.of(op)
     by_rows = split == "rows"
@@ -70,7 +75,9 @@ def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
         ),
         a=operands.at(operands.a, row, _PC, _ROWS, _KC),
         b=operands.at(operands.b, _PC, column, _KC, _COLUMNS),
-        c=sums[0].region((_IR, _JR), (_ROWS, _COLUMNS)) if sums else operands.at(operands.c, row, column, _ROWS, _COLUMNS),
+        c=sums[0].region((_IR, _JR), (_ROWS, _COLUMNS))
+        if sums
+        else operands.at(operands.c, row, column, _ROWS, _COLUMNS),
         accumulate=_PC > 0,
         finish=_PC + _KC >= K,
         epilogue=operands.epilogue(row, column, _ROWS, _COLUMNS),
@@ -96,7 +103,9 @@ def _default(op: GemmOp, target: Target) -> Schedule:
         nv=nv,
         unroll=2,
         prefetch_b=8,
-        kc=equal_blocks(k, _K_BLOCK) if n * op.accumulator.nbytes >= target.page_bytes else max(1, min(k, 4 * _K_BLOCK)),
+        kc=equal_blocks(k, _K_BLOCK)
+        if n * op.accumulator.nbytes >= target.page_bytes
+        else max(1, min(k, 4 * _K_BLOCK)),
         mc=round_up(-(-m // tasks) if by_rows else m, mr),
         nc=round_up(n if by_rows else -(-n // tasks), nr),
         tail=m % mr,

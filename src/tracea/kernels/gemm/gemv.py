@@ -34,7 +34,9 @@ _IC, _MC = Var("ic"), Var("mc")
 _JR, _COLUMNS = Var("jr"), Var("columns")
 _IR, _ROWS = Var("ir"), Var("rows")
 
-_MOST_STREAMED_ROWS: Final = 4  # sums of a row are loaded and stored for every few rows of B: more rows want register tiles
+_MOST_STREAMED_ROWS: Final = (
+    4  # sums of a row are loaded and stored for every few rows of B: more rows want register tiles
+)
 _MOST_DOTTED_ROWS: Final = 8
 
 
@@ -43,7 +45,9 @@ def build_stream(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     get = schedule.integer
     rows, nc = get("rows"), round_up(get("nc"), vector_lanes(target, op.accumulator))
     if rows < 1 or get("steps") < 1 or get("nc") < 1:
-        raise InvalidSchedule(field="schedule", got=schedule.key, expected="rows, steps, nc >= 1", remedy="see the space")
+        raise InvalidSchedule(
+            field="schedule", got=schedule.key, expected="rows, steps, nc >= 1", remedy="see the space"
+        )
     operands = GemmOperands.of(op)
     sums = _sums(operands, (rows, nc))
     tile = MicroKernel(
@@ -148,7 +152,9 @@ def _dot_space(op: GemmOp, target: Target) -> ScheduleSpace:
 
     def valid(chosen: Mapping[str, Value]) -> bool:
         rows, columns = int(chosen["rows"]), int(chosen["columns"])
-        return rows * columns + rows + 1 <= registers and rows <= max(1, _known(op.m)) and columns <= max(1, _known(op.n))
+        return (
+            rows * columns + rows + 1 <= registers and rows <= max(1, _known(op.m)) and columns <= max(1, _known(op.n))
+        )
 
     axes: dict[str, tuple[Value, ...]] = {
         "rows": tuple(dict.fromkeys((default["rows"], 1, 2, 4, 8))),

@@ -48,7 +48,10 @@ class GemmOperands:
         return cls(
             op=op,
             a=tensor_buffer("a", types["a"], (*axes, M, depth), (*dims, op.m, op.k), BufferRole.INPUT),
-            b=b or tensor_buffer("b", types["b"], (*axes, depth, N), (*dims, op.k, op.n), BufferRole.INPUT, unit_axis=b_unit),
+            b=b
+            or tensor_buffer(
+                "b", types["b"], (*axes, depth, N), (*dims, op.k, op.n), BufferRole.INPUT, unit_axis=b_unit
+            ),
             c=tensor_buffer("c", types["c"], c_shape, c_dims, BufferRole.OUTPUT),
             extras=tuple(
                 tensor_buffer(name, types[name], c_shape, c_dims, BufferRole.INPUT)

@@ -30,7 +30,9 @@ _ONE_ARITHMETIC = condition(
     "one arithmetic",
     lambda op, _: _is_pure(op),
     needed="f64 everywhere with f64 sums, or nowhere with f32 sums",
-    found=lambda op: f"{', '.join(str(t.dtype.value) for t in (*op.operands, op.infer()))}, sums {op.accumulator.value}",
+    found=lambda op: (
+        f"{', '.join(str(t.dtype.value) for t in (*op.operands, op.infer()))}, sums {op.accumulator.value}"
+    ),
     remedy="cast the operands to one of the two",
 )
 

@@ -42,7 +42,10 @@ def build_chain(op: PointwiseOp, schedule: Schedule, target: Target) -> TileKern
     split, rows, columns = schedule.word("split"), schedule.integer("rows"), schedule.integer("columns")
     if rows < 1 or columns < 1 or split not in ("rows", "columns", "outer"):
         raise InvalidSchedule(
-            field="schedule", got=schedule.key, expected="rows, columns >= 1, split rows | columns | outer", remedy="see the space"
+            field="schedule",
+            got=schedule.key,
+            expected="rows, columns >= 1, split rows | columns | outer",
+            remedy="see the space",
         )
 
     def tile(offset: tuple[Index, ...], extent: tuple[Index, ...]) -> Node:

@@ -21,9 +21,9 @@ def map_tile(compute: DType, *, streaming: bool) -> Intrinsic:
 
 
 def compute_type(*dtypes: DType) -> DType:
-    """Return what a chain over these element types is computed in: f64 where f32 would lose bits of an input or result."""
-    exact = {DType.F64, DType.I64, DType.I32}
-    return DType.F64 if exact & set(dtypes) else DType.F32
+    """Return what a chain over these element types is computed in: f64 where f32 would lose bits of an integer or of f64."""
+    wide = {DType.F64, DType.I64, DType.I32} & set(dtypes)
+    return DType.F64 if wide or not any(dtype.is_float for dtype in dtypes) else DType.F32
 
 
 def _copy(value: Any) -> Any:

@@ -75,11 +75,11 @@ def build_normalize(op: RowOp, schedule: Schedule, target: Target) -> TileKernel
         )
 
     if schedule.integer("rows") < 1 or schedule.word("split") not in ("rows", "outer"):
-        raise InvalidSchedule(field="schedule", got=schedule.key, expected="rows >= 1, split rows | outer", remedy="see the space")
-    if operands.rank == 1:
-        once = Parallel(
-            level=Level.TASK, var=Var("once"), extent=Const(1), body=block(tile((Const(0),), (columns,)))
+        raise InvalidSchedule(
+            field="schedule", got=schedule.key, expected="rows >= 1, split rows | outer", remedy="see the space"
         )
+    if operands.rank == 1:
+        once = Parallel(level=Level.TASK, var=Var("once"), extent=Const(1), body=block(tile((Const(0),), (columns,))))
         return operands.kernel(NORMALIZE_ID, schedule, target, (row,), (once,))
     axis = operands.rank - 2 if schedule.word("split") == "rows" or operands.rank == 2 else -1
     body = operands.over_blocks(axis, schedule.integer("rows"), tile)

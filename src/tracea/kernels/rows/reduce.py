@@ -47,7 +47,8 @@ def reduce_types(op: ReduceOp, like: ReduceOp | None = None) -> dict[str, Tensor
     plan, dims = reduce_plan(like or op), op.source_shape
     types = {f"x{i}": plan.apply(type_, dims) for i, type_ in enumerate(op.x)}
     types |= {
-        f"x{i}": plan.apply(_as_source(type_, op), dims) for i, type_ in enumerate(op.epilogue.operands, start=len(op.x))
+        f"x{i}": plan.apply(_as_source(type_, op), dims)
+        for i, type_ in enumerate(op.epilogue.operands, start=len(op.x))
     }
     return types | {"y": plan.apply(_as_source(op.infer(), op), dims)}
 
@@ -80,7 +81,10 @@ def build_reduce(op: ReduceOp, schedule: Schedule, target: Target) -> TileKernel
     plan, group = reduce_plan(op), _reduced_group(op)
     if group is None or schedule.integer("rows") < 1 or schedule.integer("columns") < 1:
         raise InvalidSchedule(
-            field="reduce", got=f"{op.key}, {schedule.key}", expected="one merged axis, blocks >= 1", remedy="see the requirements"
+            field="reduce",
+            got=f"{op.key}, {schedule.key}",
+            expected="one merged axis, blocks >= 1",
+            remedy="see the requirements",
         )
     dims = plan.dims(op.source_shape)
     rank = len(dims)

@@ -1,0 +1,250 @@
+"""The kernels that the tests compile: every variant, its schedule's structural choices, element types and layouts.
+
+Blocks are small, so that small problems have several of each, with tails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.kernels.conformance import Case
+from tracea.core.dtype import DType
+from tracea.core.expr import Cast, Input, activation, exp, maximum, select, sigmoid
+from tracea.core.op import Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp
+from tracea.core.tensor_type import StridedLayout, TensorType
+
+F32, F64, F16, BF16, I32, I8, BOOL = DType.F32, DType.F64, DType.F16, DType.BF16, DType.I32, DType.I8, DType.BOOL
+FUSED = {"bias": True, "activation": "gelu", "residual": True}
+SMALL_BLOCKS = {"kc": 16, "unroll": 2}
+
+
+def matrix(rows: int, columns: int, dtype: DType, row_step: int, column_step: int) -> TensorType:
+    return TensorType((rows, columns), dtype, StridedLayout((row_step, column_step)))
+
+
+def strided_gemm(m: int, n: int, k: int, dtype: DType = F32) -> GemmOp:
+    """A, B and C with both strides above 1, and an operand that is one column."""
+    return GemmOp(
+        m=m,
+        n=n,
+        k=k,
+        a=matrix(m, k, dtype, 2 * k + 3, 2),
+        b=matrix(k, n, dtype, 3, 3 * k + 1),
+        epilogue=Epilogue(Input(0) * Input(1) + Input(2), (TensorType((m, 1), dtype), TensorType((), dtype))),
+        out=matrix(m, n, dtype, 2, 2 * m + 1),
+    )
+
+
+def resized(op: GemmOp, m: int, n: int, k: int) -> GemmOp:
+    """Return an op of the same structure with other extents."""
+    if op.infer().layout is not None:
+        return strided_gemm(m, n, k, op.a.dtype)
+    transposed = {
+        "transpose_a": op.a.layout is not None,
+        "transpose_b": op.b.layout is not None,
+    }
+    fused = FUSED if op.epilogue.operands else {}
+    out = op.infer().dtype
+    return GemmOp.of(m=m, n=n, k=k, dtype=op.a.dtype, batch=op.batch, out_dtype=out, **transposed, **fused)
+
+
+def gemm_cases(isa: str) -> tuple[Case, ...]:
+    """GEMM kernels of every variant; ``tile`` is small where compile time matters, the default's at least once."""
+    tile = {"mr": 4, "nv": 2}
+    blocks = {**SMALL_BLOCKS, **tile, "mc": 8, "nc": 64, "tail": 1}
+    fused = GemmOp.of(m=33, n=70, k=40, **FUSED)
+    batched = GemmOp.of(m=9, n=40, k=20, batch=(3,), **FUSED)
+    shared_b = replace(batched, b=TensorType((20, 40), F32))
+    linear = GemmOp.of(m=3, n=40, k=70, transpose_b=True, **FUSED)
+    column = GemmOp.of(m=40, n=1, k=70)
+    direct = {"mr": 4, "nv": 2, "kc": 16, "mc": 8, "nc": 64, "tail": 1}
+    return (
+        Case.of("packed_default_tile", "gemm.packed", GemmOp.of(m=64, n=64, k=64)),
+        Case.of("packed_rows", "gemm.packed", fused, split="rows", **blocks),
+        Case.of("packed_columns", "gemm.packed", fused, split="columns", **blocks),
+        Case.of("packed_f64", "gemm.packed", GemmOp.of(m=33, n=70, k=40, dtype=F64, **FUSED), split="rows", **blocks),
+        Case.of("packed_bf16", "gemm.packed", GemmOp.of(m=33, n=70, k=40, dtype=BF16, **FUSED), split="rows", **blocks),
+        Case.of(
+            "packed_f16", "gemm.packed", GemmOp.of(m=33, n=70, k=40, dtype=F16, **FUSED), split="columns", **blocks
+        ),
+        Case.of(
+            "packed_f16_to_f32",
+            "gemm.packed",
+            GemmOp.of(m=33, n=70, k=40, dtype=F16, out_dtype=F32, transpose_a=True),
+            split="rows",
+            **blocks,
+        ),
+        Case.of(
+            "packed_transposed",
+            "gemm.packed",
+            GemmOp.of(m=33, n=70, k=40, transpose_a=True, transpose_b=True),
+            split="columns",
+            **blocks,
+        ),
+        Case.of("packed_strided", "gemm.packed", strided_gemm(33, 70, 40), split="rows", **blocks),
+        Case.of("packed_batch", "gemm.packed", batched, split="rows", **blocks),
+        Case.of("packed_batch_columns", "gemm.packed", shared_b, split="columns", **blocks),
+        Case.of("prepacked_rows", "gemm.prepacked", fused, split="rows", **blocks),
+        Case.of("prepacked_columns", "gemm.prepacked", fused, split="columns", **blocks),
+        Case.of(
+            "prepacked_bf16", "gemm.prepacked", GemmOp.of(m=33, n=70, k=40, dtype=BF16, **FUSED), split="rows", **blocks
+        ),
+        Case.of("direct_columns", "gemm.direct", fused, split="columns", **direct),
+        Case.of("direct_rows", "gemm.direct", replace(fused, out=TensorType((33, 70), BF16)), split="rows", **direct),
+        Case.of("direct_batch", "gemm.direct", batched, split="columns", **direct),
+        Case.of("stream", "gemm.stream", GemmOp.of(m=3, n=70, k=41, **FUSED), nc=32),
+        Case.of("stream_bf16", "gemm.stream", GemmOp.of(m=1, n=70, k=41, dtype=BF16, **FUSED), nc=32),
+        Case.of("dot_columns", "gemm.dot", linear, rows=2, columns=4, nc=8, split="columns"),
+        Case.of("dot_rows", "gemm.dot", column, rows=8, columns=1, mc=16, split="rows"),
+        Case.of(
+            "dot_f16", "gemm.dot", GemmOp.of(m=3, n=40, k=70, dtype=F16, transpose_b=True), rows=2, columns=4, nc=8
+        ),
+        Case.of("empty", "gemm.empty", GemmOp.of(m=33, n=70, k=0, **FUSED), mc=8),
+    )
+
+
+def row(kind: RowKind, shape: tuple[int, ...], dtype: DType = F32, **more: object) -> RowOp:
+    x = TensorType(shape, dtype)
+    return RowOp(kind=kind, x=(x,), eps=1e-5 if "norm" in kind.value else 0.0, **more)  # type: ignore[arg-type]
+
+
+def norm(shape: tuple[int, ...], dtype: DType = F32) -> RowOp:
+    """A layer norm of a sum, with weight, bias and residual."""
+    x = TensorType(shape, dtype)
+    w = TensorType(shape[-1:], F32)
+    return RowOp(
+        kind=RowKind.LAYER_NORM,
+        x=(x, x),
+        prologue=Input(0) + Input(1),
+        epilogue=Epilogue(Input(0) * Input(1) + Input(2) + Input(3), (w, w, x)),
+        eps=1e-5,
+    )
+
+
+def strided_softmax(rows: int, columns: int) -> RowOp:
+    """A softmax over every second element of a wider tensor, into a transposed result."""
+    return RowOp(
+        kind=RowKind.SOFTMAX,
+        x=(matrix(rows, columns, F32, 2 * columns + 5, 2),),
+        prologue=Input(0) * 0.125,
+        out=matrix(rows, columns, F32, 1, rows + 2),
+    )
+
+
+def row_cases() -> tuple[Case, ...]:
+    """Row kernels: kinds, element types, strides, several axes."""
+    return (
+        Case.of("softmax", "rows.normalize", row(RowKind.SOFTMAX, (9, 100)), rows=4),
+        Case.of("softmax_streaming", "rows.normalize", row(RowKind.SOFTMAX, (9, 100)), rows=4, streaming=1, prefetch=0),
+        Case.of("softmax_strided", "rows.normalize", strided_softmax(9, 50), rows=4),
+        Case.of("softmax_f64", "rows.normalize", row(RowKind.SOFTMAX, (9, 100), F64), rows=4),
+        Case.of("log_softmax", "rows.normalize", row(RowKind.LOG_SOFTMAX, (9, 100)), rows=4),
+        Case.of("rms_norm_bf16", "rows.normalize", row(RowKind.RMS_NORM, (9, 100), BF16), rows=4),
+        Case.of("layer_norm", "rows.normalize", norm((9, 100)), rows=4),
+        Case.of("layer_norm_f16", "rows.normalize", norm((9, 100), F16), rows=4),
+        Case.of(
+            "softmax_masked",
+            "rows.normalize",
+            RowOp(
+                kind=RowKind.SOFTMAX,
+                x=(TensorType((4, 3, 10, 30), F32), TensorType((4, 1, 1, 30), F32)),
+                prologue=Input(0) + Input(1),
+            ),
+            rows=4,
+        ),
+        Case.of(
+            "softmax_outer",
+            "rows.normalize",
+            replace(
+                row(RowKind.SOFTMAX, (5, 6, 40)),
+                x=(TensorType((5, 6, 40), F32, StridedLayout((300, 41, 1))),),
+            ),
+            split="outer",
+        ),
+    )
+
+
+def chain_cases() -> tuple[Case, ...]:
+    """Pointwise kernels: broadcasts, mixed element types, casts, every scalar function."""
+    x, w = TensorType((9, 100), F32), TensorType((100,), F32)
+    a, b = Input(0), Input(1)
+    gate = activation("silu").substitute({0: a}) * b
+    functions = exp(-abs(a)) + sigmoid(b) + activation("mish") + activation("elu") + select(a > b, a, maximum(b, 0.25))
+    return (
+        Case.of(
+            "gelu_bias_residual",
+            "pointwise.chain",
+            PointwiseOp(expr=activation("gelu").substitute({0: a + b}) + Input(2), inputs=(x, w, x), out_dtype=F32),
+            rows=4,
+        ),
+        Case.of(
+            "gate_f16",
+            "pointwise.chain",
+            PointwiseOp(expr=gate, inputs=(TensorType((900,), F16), TensorType((900,), F16)), out_dtype=F16),
+            columns=256,
+        ),
+        Case.of("functions", "pointwise.chain", PointwiseOp(expr=functions, inputs=(x, w), out_dtype=F32), rows=4),
+        Case.of(
+            "mixed",
+            "pointwise.chain",
+            PointwiseOp(
+                expr=select(b, a, -a) + Cast(a * 3.0, I32),
+                inputs=(TensorType((9, 100), F32), TensorType((9, 1), BOOL)),
+                out_dtype=F32,
+            ),
+            rows=4,
+        ),
+        Case.of(
+            "integers",
+            "pointwise.chain",
+            PointwiseOp(expr=a * b + 1.0, inputs=(TensorType((9, 100), I32), TensorType((9, 100), I8)), out_dtype=I32),
+            rows=4,
+        ),
+        Case.of(
+            "transpose",
+            "pointwise.chain",
+            PointwiseOp(expr=a, inputs=(matrix(9, 100, F32, 1, 9),), out_dtype=BF16),
+            rows=4,
+        ),
+        Case.of(
+            "columns",
+            "pointwise.chain",
+            PointwiseOp(expr=a + b, inputs=(x, w), out_dtype=F64),
+            split="columns",
+            columns=32,
+        ),
+        Case.of(
+            "scalar",
+            "pointwise.chain",
+            PointwiseOp(expr=a * b, inputs=(TensorType((), F32), TensorType((1,), F32)), out_dtype=F32),
+        ),
+    )
+
+
+def reduce_cases() -> tuple[Case, ...]:
+    """Reductions: kinds, along rows, along columns, in the middle, of everything."""
+    x = TensorType((9, 100), F32)
+    y = TensorType((4, 30, 20), F32)
+    scale = Epilogue(Input(0) * Input(1), (TensorType((9,), F32),))
+    return (
+        Case.of(
+            "sum_rows",
+            "rows.reduce",
+            ReduceOp(kind=ReduceKind.SUM, x=(x,), axes=(1,), prologue=Input(0) * Input(0), epilogue=scale),
+            rows=4,
+        ),
+        Case.of("max_rows", "rows.reduce", ReduceOp(kind=ReduceKind.MAX, x=(x,), axes=(-1,), keepdims=True), rows=4),
+        Case.of("mean_columns", "rows.reduce", ReduceOp(kind=ReduceKind.MEAN, x=(x,), axes=(0,)), columns=64),
+        Case.of("min_middle", "rows.reduce", ReduceOp(kind=ReduceKind.MIN, x=(y,), axes=(1,)), columns=64),
+        Case.of(
+            "sum_all_bf16",
+            "rows.reduce",
+            ReduceOp(kind=ReduceKind.SUM, x=(TensorType((9, 100), BF16),), axes=(0, 1), out=TensorType((), F32)),
+        ),
+        Case.of("mean_f64", "rows.reduce", ReduceOp(kind=ReduceKind.MEAN, x=(TensorType((9, 100), F64),), axes=(1,))),
+    )
+
+
+def all_cases(isa: str) -> tuple[Case, ...]:
+    """Every kernel that is compiled for an instruction set."""
+    return (*gemm_cases(isa), *row_cases(), *chain_cases(), *reduce_cases())
