@@ -19,6 +19,8 @@
 
 #include <stdint.h>
 
+#include <type_traits>
+
 #include "tracea/config.h"
 #include "tracea/unroll.h"
 #include "tracea/vec.h"
@@ -63,12 +65,22 @@ struct RowsB {
     }
 };
 
-// Prefetch distances in reduction steps; 0 leaves it to the hardware. C is prefetched for writing in the first steps, a row a step.
-template <int ADistance = 0, int BDistance = 0, bool CLines = true>
+// Prefetch distances in reduction steps; 0 leaves it to the hardware. CLines: the tile of C, for writing. UpcomingLines: the lines of an Upcoming, into the
+// second-level cache.
+template <int ADistance = 0, int BDistance = 0, bool CLines = true, bool UpcomingLines = false>
 struct GemmPrefetch {
     static constexpr int a = ADistance;
     static constexpr int b = BDistance;
     static constexpr bool c = CLines;
+    static constexpr bool upcoming = UpcomingLines;
+};
+
+// A tile's share of what is needed next, usually of the next packed panel of B: `lines` cache lines, fetched one every Unroll steps (two at a time were
+// measurably worse).
+template <class T>
+struct Upcoming {
+    const T* first = nullptr;
+    int64_t lines = 0;
 };
 
 template <class T, int MR, int NV, int Unroll, class A, class B, class Prefetch = GemmPrefetch<>>
@@ -77,6 +89,7 @@ struct GemmTile {
     static constexpr int rows = MR;
     static constexpr int columns = NV * V::lanes;
     static constexpr int line_elements = 64 / static_cast<int>(sizeof(T));
+    static constexpr int row_lines = (columns + line_elements - 1) / line_elements;
     static_assert(MR >= 1 && NV >= 1 && Unroll >= 1, "a tile has rows, vectors and steps");
 #if defined(TRACEA_ISA_AVX512) || defined(TRACEA_ISA_NEON)
     static_assert(MR * NV + NV + 1 <= 32, "accumulators, NV vectors of B and one broadcast must fit in 32 registers");
@@ -88,26 +101,27 @@ struct GemmTile {
     // instantiation, so there each possible rows_valid must be listed.
     template <int First, int... Rest>
     static TRACEA_INLINE void run(int64_t rows_valid, int64_t columns_valid, int64_t k, const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* c,
-                                  int64_t c_stride, bool accumulate) {
+                                  int64_t c_stride, bool accumulate, Upcoming<T> upcoming = {}) {
         if constexpr (sizeof...(Rest) > 0) {
             constexpr int next[] = {Rest...};
             static_assert(next[0] < First, "row counts in descending order");
             if (rows_valid <= next[0]) {
-                run<Rest...>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride, accumulate);
+                run<Rest...>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride, accumulate, upcoming);
                 return;
             }
         }
         using Part = GemmTile<T, First, NV, Unroll, A, B, Prefetch>;
         if (TRACEA_LIKELY(columns_valid >= columns && rows_valid == First)) {
-            Part::template compute<true>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride, accumulate);
+            Part::template compute<true>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride, accumulate, upcoming);
         } else {
-            Part::template compute<false>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride, accumulate);
+            Part::template compute<false>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride, accumulate, upcoming);
         }
     }
 
     template <bool Full>
     static TRACEA_NOINLINE void compute(int64_t rows_valid, int64_t columns_valid, int64_t k, const T* a, int64_t a_stride, const T* b, int64_t b_stride,
-                                        T* c, int64_t c_stride, bool accumulate) {
+                                        T* c, int64_t c_stride, bool accumulate, Upcoming<T> upcoming) {
+        (void)upcoming;
         V acc[MR][NV];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
         Mask<V> valid[NV];
@@ -142,11 +156,24 @@ struct GemmTile {
         };
 
         int64_t remaining = k;
+        // One line an iteration: in bursts they would hold every line-fill buffer for a memory latency, and the stream of A out of the second-level
+        // cache would stand still. Plain loops one after the other, because a nest of short loops never settles in the loop buffer.
         if constexpr (Prefetch::c) {
-            const T* c_line = c;
-            for (int64_t row = 0; row < rows_valid && remaining >= Unroll; ++row, remaining -= Unroll) {
-                unroll<(columns + line_elements - 1) / line_elements>([&](auto l) TRACEA_LAMBDA { prefetch_l1_write(c_line + l * line_elements); });
-                c_line += c_stride;
+            const T* line = c;
+            int64_t column = 0;
+            for (int64_t lines = rows_valid * row_lines; lines > 0 && remaining >= Unroll; --lines, remaining -= Unroll) {
+                prefetch_l1_write(line);
+                ++column;
+                const bool wrap = column == row_lines;
+                line += wrap ? c_stride - (row_lines - 1) * line_elements : line_elements;
+                column = wrap ? 0 : column;
+                steps();
+            }
+        }
+        if constexpr (Prefetch::upcoming) {
+            for (int64_t line = 0; line < upcoming.lines && remaining >= Unroll; ++line, remaining -= Unroll) {
+                prefetch_l2(upcoming.first);
+                upcoming.first += line_elements;
                 steps();
             }
         }
@@ -157,20 +184,27 @@ struct GemmTile {
             b += b_step;
         }
 
-        unroll<MR>([&](auto i) TRACEA_LAMBDA {
-            if (Full || i < rows_valid) {
-                T* row = c + i * c_stride;
-                unroll<NV>([&](auto j) TRACEA_LAMBDA {
-                    if constexpr (Full) {
-                        if (accumulate) acc[i][j] = add(acc[i][j], load<V>(row + j * V::lanes));
-                        store(row + j * V::lanes, acc[i][j]);
-                    } else {
-                        if (accumulate) acc[i][j] = add(acc[i][j], load_masked<V>(row + j * V::lanes, valid[j]));
-                        store_masked(row + j * V::lanes, acc[i][j], valid[j]);
-                    }
-                });
-            }
-        });
+        const auto write = [&](auto add_old) TRACEA_LAMBDA {
+            T* row = c;
+            unroll<MR>([&](auto i) TRACEA_LAMBDA {
+                if (Full || i < rows_valid) {
+                    unroll<NV>([&](auto j) TRACEA_LAMBDA {
+                        T* p = row + j * V::lanes;
+                        if constexpr (Full) {
+                            store(p, add_old ? add(acc[i][j], load<V>(p)) : acc[i][j]);
+                        } else {
+                            store_masked(p, add_old ? add(acc[i][j], load_masked<V>(p, valid[j])) : acc[i][j], valid[j]);
+                        }
+                    });
+                    row += c_stride;
+                }
+            });
+        };
+        if (accumulate) {
+            write(std::true_type{});
+        } else {
+            write(std::false_type{});
+        }
     }
 };
 
