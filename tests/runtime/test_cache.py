@@ -277,7 +277,10 @@ def test_a_killed_builder_does_not_block_the_next(root):
     text = (
         "import pathlib, sys, time\n"
         "from tracea.runtime.cache import CacheStore\n"
-        f"CacheStore(pathlib.Path({str(root)!r})).entry({KEY!r}, lambda place: (print('in', flush=True), time.sleep(60)), {{}})\n"
+        "def build(place):\n"
+        "    print('in', flush=True)\n"
+        "    time.sleep(60)\n"
+        f"CacheStore(pathlib.Path({str(root)!r})).entry({KEY!r}, build, {{}})\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     with subprocess.Popen([sys.executable, "-c", text], env=environment, stdout=subprocess.PIPE) as process:

@@ -23,7 +23,6 @@ import secrets
 import shutil
 import stat
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -31,9 +30,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import filelock
 import msgspec
+import platformdirs
 
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable
+from tracea.runtime.process_lock import ProcessLock
 
 __all__ = ["CacheEntry", "CacheStore", "cache_root", "content_key", "default_store", "sha256_file"]
 
@@ -102,8 +104,6 @@ def cache_root() -> Path:
     given = os.environ.get("TRACEA_CACHE_DIR")
     if given:
         return Path(given).absolute()
-    import platformdirs
-
     try:
         root = Path(platformdirs.user_cache_path("tracea"))
     except RuntimeError:
@@ -276,8 +276,6 @@ class CacheStore:
 
     @contextlib.contextmanager
     def _lock(self, key: str) -> Generator[None]:
-        import filelock
-
         lock = filelock.FileLock(self._base / "locks" / f"{key}.lock", timeout=_LOCK_SECONDS, mode=0o600)
         try:
             lock.acquire()
@@ -323,16 +321,12 @@ class _Process:
     """The stores of this process."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = ProcessLock()
         self.stores: dict[str, CacheStore] = {}
         self.private: CacheStore | None = None
 
-    def after_fork(self) -> None:
-        self.lock = threading.Lock()  # another thread of the parent may have held it
-
 
 _process = _Process()
-os.register_at_fork(after_in_child=_process.after_fork)
 
 
 def default_store() -> CacheStore:

@@ -9,7 +9,6 @@ import os
 import platform
 import signal
 import subprocess
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -20,6 +19,7 @@ from tracea import __version__
 from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import CompileError, InvalidOption, RunError
 from tracea.runtime.cache import content_key, default_store
+from tracea.runtime.process_lock import ProcessLock
 from tracea.runtime.toolchain import Compiler, CompilerFamily, compile_flags, find_compiler
 
 __all__ = [
@@ -273,16 +273,12 @@ class _Registry:
     """The libraries of this process by key: each is loaded once and stays."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = ProcessLock()
         self.libraries: dict[str, Library] = {}
-
-    def after_fork(self) -> None:
-        self.lock = threading.Lock()  # another thread of the parent may have held it
 
 
 _digests: dict[Path, tuple[tuple[tuple[str, int, int], ...], str]] = {}
 _registry = _Registry()
-os.register_at_fork(after_in_child=_registry.after_fork)
 
 
 def _ingredients(

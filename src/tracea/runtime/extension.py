@@ -24,6 +24,7 @@ from tracea.errors import CompileError, TraceaError, TraceaWarning
 from tracea.runtime.buffers import expected_array
 from tracea.runtime.compiler import compile_object, headers_digest
 from tracea.runtime.native import launcher, launcher_directory
+from tracea.runtime.process_lock import ProcessLock
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
@@ -38,21 +39,28 @@ _CODES: Final = {dtype: code for code, dtype in enumerate(DType)}
 
 Miss = Callable[[tuple[Any, ...], Any, tuple[Any, ...], int], Any]
 _loaded: list[Any] = []  # the module, or None where it could not be built
+_lock = ProcessLock()
 
 
 def extension() -> Any | None:
     """Return the extension module, built on first use on this machine; None where it cannot be, after one warning."""
     if not _loaded:
-        try:
-            _loaded.append(_load())
-        except (TraceaError, ImportError, OSError) as error:
-            reason = error.log.strip().splitlines()[0] if isinstance(error, CompileError) and error.log else str(error)
-            warnings.warn(
-                TraceaWarning(f"calls go through ctypes, about 20 µs more each: the extension was not built: {reason}"),
-                stacklevel=2,
-            )
-            _loaded.append(None)
+        with _lock:
+            if not _loaded:
+                _loaded.append(_load_or_warn())
     return _loaded[0]
+
+
+def _load_or_warn() -> Any | None:
+    try:
+        return _load()
+    except (TraceaError, ImportError, OSError) as error:
+        reason = error.log.strip().splitlines()[0] if isinstance(error, CompileError) and error.log else str(error)
+        warnings.warn(
+            TraceaWarning(f"calls go through ctypes, about 20 µs more each: the extension was not built: {reason}"),
+            stacklevel=3,
+        )
+        return None
 
 
 def make_runner(program: Program) -> Any | None:

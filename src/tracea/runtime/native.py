@@ -11,6 +11,7 @@ from typing import Final
 
 from tracea.errors import InvalidOption, ResourceExceeded, RunError
 from tracea.runtime.compiler import Library, compile_text, headers_digest
+from tracea.runtime.process_lock import ProcessLock
 
 __all__ = ["Launcher", "Statistics", "launcher", "launcher_directory"]
 
@@ -142,6 +143,7 @@ class Launcher:
 
 
 _made: list[Launcher] = []
+_lock = ProcessLock()
 
 
 def launcher() -> Launcher:
@@ -150,20 +152,25 @@ def launcher() -> Launcher:
     Raises: ToolchainMissing, CompileError, CacheError: as `compile_text`. InvalidOption: TRACEA_THREADS is no count.
     """
     if not _made:
-        folder = launcher_directory()
-        text = "".join(f'#include "{name}"\n' for name in SOURCES)
-        library = compile_text(
-            text,
-            isa="plain",
-            name="launcher",
-            extra_flags=("-pthread", "-ldl"),
-            include=(folder,),
-            identity={"kind": "launcher", "launcher": headers_digest(folder)},
-        )
-        made = Launcher(library)
-        made.override_threads(_threads_from_environment())
-        _made.append(made)
+        with _lock:
+            if not _made:
+                _made.append(_build())
     return _made[0]
+
+
+def _build() -> Launcher:
+    folder = launcher_directory()
+    library = compile_text(
+        "".join(f'#include "{name}"\n' for name in SOURCES),
+        isa="plain",
+        name="launcher",
+        extra_flags=("-pthread", "-ldl"),
+        include=(folder,),
+        identity={"kind": "launcher", "launcher": headers_digest(folder)},
+    )
+    made = Launcher(library)
+    made.override_threads(_threads_from_environment())
+    return made
 
 
 def launcher_directory() -> Path:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import struct
-import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
@@ -21,8 +21,10 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidGraph, InvalidShape, RunError
 from tracea.runtime.buffers import ArrayKind, ArrayView, check_operand, check_output, empty, expected_array, view
 from tracea.runtime.compiler import LoadedKernel
+from tracea.runtime.extension import make_runner
 from tracea.runtime.library import LibraryCall
 from tracea.runtime.native import check_threads, launcher
+from tracea.runtime.process_lock import ProcessLock
 
 __all__ = ["ArenaSlot", "Call", "ConstantSlot", "InputSlot", "OutputSlot", "Program", "Slot"]
 
@@ -116,13 +118,15 @@ class Call:
         )
 
 
+_creation = ProcessLock()
+
+
 class _Native:
     """The launcher's handle of a program, made on first use and freed with the program."""
 
-    __slots__ = ("__weakref__", "asked", "handle", "lock", "runner")
+    __slots__ = ("__weakref__", "asked", "handle", "runner")
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
         self.handle = 0
         self.asked = False
         self.runner: Any = None
@@ -194,6 +198,14 @@ class Program:
                 return result
         return self.run_explaining(arrays, out, wanted)
 
+    def bound(self, *arrays: Any, out: Any, threads: int | None = None) -> Callable[[], Any]:
+        """Return a call without arguments that runs on these arrays as :meth:`run` does; what is left is native."""
+        self.run(*arrays, out=out, threads=threads)  # whatever does not fit is explained now
+        runner = self.runner
+        if runner is None:
+            return partial(self.run, *arrays, out=out, threads=threads)
+        return partial(runner.run, self, arrays, out, check_threads(threads))
+
     def run_explaining(self, arrays: Sequence[Any], out: Any, threads: int) -> Any:
         """Run as :meth:`run`, by Python alone: slower, able to say what does not fit. 0 threads means the default."""
         if len(arrays) != len(self.inputs):
@@ -247,7 +259,7 @@ class Program:
         """
         native = self._native
         if native.handle == 0:
-            with native.lock:
+            with _creation:
                 if native.handle == 0:
                     native.handle = self._create(native)
         return native.handle
@@ -257,10 +269,8 @@ class Program:
         """The extension's runner of this program, made on first use; None where calls go through ctypes."""
         native = self._native
         if not native.asked:
-            from tracea.runtime.extension import make_runner
-
             handle = self.handle
-            with native.lock:
+            with _creation:
                 if not native.asked:
                     native.runner = make_runner(self) if handle else None
                     native.asked = True
