@@ -56,7 +56,7 @@ class FoldConstants:
             value = evaluate(node.op, [known[name] for name in node.inputs], rounded=True)
             known[node.id] = value
             if not isinstance(node.op, ViewOp):
-                made[node.id] = np.ascontiguousarray(value.astype(node.type.dtype.numpy))
+                made[node.id] = value.astype(node.type.dtype.numpy, order="C")
                 source = SourceOp(kind=SourceKind.CONSTANT, type=node.type.contiguous())
                 draft.put(Node(id=node.id, op=source, fused=node.fused))
         folded = replace(self, values={**self.values, **made}).apply(draft.finish())
