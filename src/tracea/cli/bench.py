@@ -56,6 +56,7 @@ def bench(
     json
         Print the records as JSON.
     """
+    counts = _numbers(threads)
     from tracea.bench.run import render, run_suite
     from tracea.profiler.measurement import MINIMUM_PAIRS
 
@@ -64,7 +65,7 @@ def bench(
         records = run_suite(
             suite,
             against=tuple(_parts(against)),
-            threads=_numbers(threads),
+            threads=counts,
             only=only,
             pairs=MINIMUM_PAIRS if pairs is None else pairs,
             processes=processes,

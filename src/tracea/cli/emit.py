@@ -54,8 +54,6 @@ def emit(
     json
         Print the text within JSON.
     """
-    from tracea.flow import emit_text
-
     chosen = [
         name
         for name, wanted in (("ir", ir), ("asm", asm), ("stats", stats), ("certificate", certificate))
@@ -64,8 +62,10 @@ def emit(
     if len(chosen) > 1:
         raise InvalidOption(field="form", got=chosen, expected="one form", remedy=f"give --{chosen[0]} alone")
     form = chosen[0] if chosen else "source"
-    op = parse_op(kind, problem)
-    text = emit_text(op, target=target, variant=variant, schedule=parse_schedule(schedule), form=form)
+    op, values = parse_op(kind, problem), parse_schedule(schedule)
+    from tracea.flow import emit_text
+
+    text = emit_text(op, target=target, variant=variant, schedule=values, form=form)
     if json:
         print_json({"op": op.to_dict(), "target": target, "form": form, "text": text})
     else:

@@ -31,6 +31,7 @@ app = App(
     help_format="plaintext",
     version=tracea.__version__,
     version_flags=("--version",),
+    suppress_keyboard_interrupt=False,
 )
 app.command(doctor.doctor)
 app.command(optimize.optimize)
@@ -60,6 +61,8 @@ def main(tokens: Sequence[str] | None = None) -> int:
         except BrokenPipeError:  # the reader, such as head, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return GOOD
+        except SystemExit as exit_:  # how rich takes leave of a reader that went away
+            return exit_.code if isinstance(exit_.code, int) else FAILED
         except Exception as error:
             return _report_unexpected(error, as_json=as_json)
     return result if isinstance(result, int) else GOOD

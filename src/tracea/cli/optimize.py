@@ -43,7 +43,7 @@ class OptimizeReport(Protocol):
     @property
     def verdicts(self) -> Sequence[Verdict]: ...
     @property
-    def share(self) -> float: ...
+    def share(self) -> float | None: ...
     @property
     def table(self) -> Iterable[TableRow]: ...
     @property
@@ -109,7 +109,8 @@ def render(report: OptimizeReport) -> None:
         [(row.name, str(row.threads), f"{row.median_ms:.4g}", _ratio(row.ratio)) for row in report.table],
         numbers=(1, 2),
     )
-    print(f"{report.share:.1%} of the time is in our kernels")
+    if report.share is not None:
+        print(f"{report.share:.1%} of the time is in our kernels")
     if report.from_cache:
         print("answered from earlier measurements; the peers' times are those of the dated record")
 

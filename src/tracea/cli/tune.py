@@ -55,10 +55,10 @@ def tune(
     json
         Print the result as JSON.
     """
+    op = parse_op(kind, problem)
     from tracea.flow.tuning import tune as search
     from tracea.optimizer.budget import Budget
 
-    op = parse_op(kind, problem)
     with shown_progress() as progress:
         tuned = search(
             op,

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+import tracea
+from tracea.cli import main as cli
+from tracea.errors import CacheCorrupt, InvalidOption, ToolchainMissing, UnsupportedNode, VerdictFailed
+
+VERBS = ("bench", "cache", "doctor", "emit", "optimize", "tune")
+
+PROBE = """
+import json, sys
+from tracea.cli.main import main
+code = main(["--help"])
+print(json.dumps([code, sorted(sys.modules)]), file=sys.stderr)
+"""
+
+
+def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tracea", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | variables,
+    )
+
+
+def raising(error: BaseException):
+    def examine(**_: object) -> None:
+        raise error
+
+    return examine
+
+
+@pytest.fixture
+def failing_doctor(monkeypatch: pytest.MonkeyPatch):
+    """Make ``tracea doctor`` raise."""
+
+    def install(error: BaseException) -> None:
+        monkeypatch.setattr("tracea.doctor.examine", raising(error))
+
+    return install
+
+
+def test_help_names_every_verb_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(verb in text for verb in VERBS)
+    assert "Example: tracea optimize" in text
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "cache ls"])
+def test_every_verb_has_help_with_an_example_and_json(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*verb.split(), "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"Example: tracea {verb}" in text
+    assert "--json" in text or verb == "cache"
+
+
+def test_help_loads_no_numpy_and_no_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)
+    code, modules = json.loads(done.stderr.splitlines()[-1])
+    assert code == 0
+    assert {"numpy", "torch", "msgspec", "sqlite3", "ml_dtypes"} & set(modules) == set()
+
+
+def test_help_takes_at_most_300_ms() -> None:
+    # Of the processor: another test shares the machine, and the time that it takes is not ours.
+    def cpu_ms() -> float:
+        process = subprocess.Popen([sys.executable, "-m", "tracea", "--help"], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0
+        return 1e3 * (usage.ru_utime + usage.ru_stime)
+
+    assert min(cpu_ms() for _ in range(7)) <= 300
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == tracea.__version__
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["no-such-verb"],
+        ["doctor", "--no-such-flag"],
+        ["tune"],
+        ["tune", "gemm", "-m"],
+        ["tune", "gemm", "-m", "many"],
+        ["tune", "gemm", "-m", "9" * 5000],
+        ["tune", "gemm", "--trials", "1e3"],
+        ["optimize"],
+        ["cache", "no-such-verb"],
+        ["\x1b[31mred\n\x00"],
+        ["--\u202e"],
+        ["doctor", "'; rm -rf /"],
+    ],
+)
+def test_bad_usage_is_one_line_and_code_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == cli.BAD_USAGE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    line = captured.err.removesuffix("\n")
+    assert line.isprintable()
+    assert line.startswith("bad usage: ")
+    assert "--help" in line
+
+
+def test_bad_usage_under_json_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["tune", "gemm", "-m", "many", "--json"]) == cli.BAD_USAGE
+    assert json.loads(capsys.readouterr().out)["remedy"] == "tracea tune --help"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidOption(field="x", got="\x1b[2J\n", expected="y", remedy="z"), 2),
+        (UnsupportedNode(node="aten.sort", location="model.py:3 in forward", remedy="leave it out"), 2),
+        (VerdictFailed(gate="float64", kernel="k", got=1.0, limit=0.5), 1),
+        (ToolchainMissing(tool="C++ compiler"), 1),
+    ],
+)
+def test_a_typed_error_is_one_line_with_its_remedy(
+    error: tracea.TraceaError, code: int, failing_doctor, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing_doctor(error)
+    assert cli.main(["doctor"]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    line = captured.err.removesuffix("\n")
+    assert line.isprintable()
+    assert "Remedy: " + error.remedy in line
+    assert cli.main(["doctor", "--json"]) == code
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(error.to_dict()))
+
+
+def test_an_unexpected_error_is_one_line_and_a_traceback_only_for_debugging(
+    failing_doctor, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing_doctor(ZeroDivisionError("a\nb"))
+    monkeypatch.delenv("TRACEA_LOG", raising=False)
+    assert cli.main(["doctor"]) == cli.FAILED
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1
+    assert "ZeroDivisionError: a b" in text
+    monkeypatch.setenv("TRACEA_LOG", "debug")
+    assert cli.main(["doctor"]) == cli.FAILED
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_an_interrupt_says_that_trials_are_kept(failing_doctor, capsys: pytest.CaptureFixture[str]) -> None:
+    failing_doctor(KeyboardInterrupt())
+    assert cli.main(["doctor"]) == 130
+    assert "kept" in capsys.readouterr().err
+
+
+def test_a_warning_of_ours_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def examine(**_: object) -> str:
+        warnings.warn(CacheCorrupt(path="/x/y", detail="bad\nchecksum"), stacklevel=1)
+        return "a report"
+
+    monkeypatch.setattr("tracea.doctor.examine", examine)
+    assert cli.main(["doctor"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "a report\n"
+    assert captured.err.startswith("warning: CacheCorrupt: /x/y: bad checksum. Remedy: ")
+    assert captured.err.count("\n") == 1
+
+
+def test_the_module_and_its_exit_codes_in_a_process() -> None:
+    assert command("--version").stdout.strip() == tracea.__version__
+    done = command("tune", "no-such-op", "-m", "3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    script = f"{sys.executable} -m tracea tune --help | head -c 1"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("U", "")

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tracea.cli.problem import KINDS, ProblemFlags, parse_op, parse_schedule
+from tracea.core.dtype import DType
+from tracea.core.expr import Input, activation
+from tracea.core.op import GemmOp, RowKind, RowOp
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidInput, InvalidOption, InvalidShape, TraceaError
+
+
+def gemm(**flags: object) -> GemmOp:
+    op = parse_op("gemm", ProblemFlags(**({"m": 4, "n": 6, "k": 8} | flags)))  # type: ignore[arg-type]
+    assert isinstance(op, GemmOp)
+    return op
+
+
+def test_gemm_is_the_op_that_the_library_makes() -> None:
+    assert gemm() == GemmOp.of(m=4, n=6, k=8)
+    assert gemm(dtype="bf16", batch="3,5", transpose_a=True) == GemmOp.of(
+        m=4, n=6, k=8, dtype=DType.BF16, batch=(3, 5), transpose_a=True
+    )
+    assert gemm(transpose_b=True).key == GemmOp.of(m=4, n=6, k=8, transpose_b=True).key
+
+
+def test_epilogue_terms_apply_in_order() -> None:
+    assert gemm(epilogue="bias,gelu,residual").key == (
+        GemmOp.of(m=4, n=6, k=8, bias=True, activation="gelu", residual=True).key
+    )
+    swapped = gemm(epilogue="residual, relu, weight").epilogue
+    assert [operand.shape for operand in swapped.operands] == [(4, 6), (6,)]
+    assert swapped.expr == activation("relu").substitute({0: Input(0) + Input(1)}) * Input(2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "operands", "eps"),
+    [("softmax", 0, 0.0), ("log_softmax", 0, 0.0), ("layer_norm", 2, 1e-5), ("rms_norm", 1, 1e-5)],
+)
+def test_rows_have_the_parameters_of_their_kind(kind: str, operands: int, eps: float) -> None:
+    op = parse_op(kind, ProblemFlags(rows=3, columns=5, dtype="f16"))
+    assert isinstance(op, RowOp)
+    assert (op.kind, op.x, op.eps) == (RowKind(kind), (TensorType((3, 5), DType.F16),), eps)
+    assert [operand.shape for operand in op.epilogue.operands] == [(5,)] * operands
+    plain = parse_op(kind, ProblemFlags(rows=3, columns=5, epilogue=""))
+    assert isinstance(plain, RowOp)
+    assert plain.epilogue.is_identity
+
+
+@pytest.mark.parametrize(
+    ("kind", "flags", "said"),
+    [
+        ("conv9d", {}, "conv9d"),
+        ("gemm", {"m": 4, "n": 6}, "-k: got nothing"),
+        ("gemm", {"m": 4, "n": 6, "k": 8, "rows": 3}, "--rows"),
+        ("softmax", {"rows": 3}, "--columns: got nothing"),
+        ("softmax", {"rows": 3, "columns": 4, "transpose_a": True}, "--transpose-a"),
+        ("gemm", {"m": 4, "n": 6, "k": 8, "batch": "2,x"}, "--batch"),
+        ("gemm", {"m": 4, "n": 6, "k": 8, "batch": "9" * 5000}, "--batch"),
+        ("gemm", {"m": 4, "n": 6, "k": 8, "epilogue": "bias,__import__('os')"}, "--epilogue"),
+        ("gemm", {"m": 4, "n": 6, "k": 8, "epilogue": "bias,,relu"}, "--epilogue"),
+        ("gemm", {"m": 4, "n": 6, "k": 8, "dtype": "f33"}, "f33"),
+        ("gemm", {"m": -4, "n": 6, "k": 8}, "-4"),
+    ],
+)
+def test_what_means_nothing_is_refused(kind: str, flags: dict[str, object], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        parse_op(kind, ProblemFlags(**flags))  # type: ignore[arg-type]
+
+
+def test_sizes_beyond_memory_are_refused_with_numbers() -> None:
+    with pytest.raises(InvalidShape, match="9223372036854775807 bytes"):
+        gemm(m=2**40, n=2**40)
+
+
+@given(kind=st.sampled_from(KINDS), text=st.text(), batch=st.text(), dtype=st.text())
+def test_hostile_text_is_an_op_or_a_typed_error(kind: str, text: str, batch: str, dtype: str) -> None:
+    try:
+        parse_op(kind, ProblemFlags(m=2, n=3, k=4, epilogue=text, batch=batch, dtype=dtype))
+    except TraceaError as error:
+        assert error.remedy
+
+
+def test_schedules_are_keys_and_values() -> None:
+    assert parse_schedule(None) is None
+    assert parse_schedule("mc=280, layout=packed,shift=-1") == {"mc": 280, "layout": "packed", "shift": -1}
+
+
+@pytest.mark.parametrize("text", ["", "mc", "mc=", "=3", "mc=1,mc=2", "mc=1,,kc=2"])
+def test_schedules_that_do_not_parse_are_refused(text: str) -> None:
+    with pytest.raises(InvalidOption, match="--schedule"):
+        parse_schedule(text)
+
+
+@given(st.text())
+def test_any_schedule_parses_or_is_refused(text: str) -> None:
+    try:
+        parse_schedule(text)
+    except InvalidOption as error:
+        assert error.remedy

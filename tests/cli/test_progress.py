@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import io
+import pty
+import os
+from types import SimpleNamespace
+
+from tracea.cli.progress import LineProgress, TerminalProgress, shown_progress
+
+
+def trial(latency_ms: float | None) -> SimpleNamespace | None:
+    return None if latency_ms is None else SimpleNamespace(latency_ms=latency_ms)
+
+
+def test_elsewhere_each_better_trial_and_the_last_are_lines() -> None:
+    stream = io.StringIO()
+    with shown_progress(stream) as progress:
+        assert isinstance(progress, LineProgress)
+        for done, best in enumerate((None, 0.5, 0.5, 0.25, 0.25), start=1):
+            progress("gemm.packed", SimpleNamespace(total=5, done=done, best=trial(best)))
+        progress("gemm.small", SimpleNamespace(total=2, done=2, best=trial(1.0)))
+        progress.note("done\x1b[31m")
+    assert stream.getvalue().splitlines() == [
+        "gemm.packed: 2/5, best 0.5 ms",
+        "gemm.packed: 4/5, best 0.25 ms",
+        "gemm.packed: 5/5, best 0.25 ms",
+        "gemm.small: 2/2, best 1 ms",
+        "done\\x1b[31m",
+    ]
+
+
+def test_on_a_terminal_there_is_a_bar_with_the_best() -> None:
+    leader, follower = pty.openpty()
+    with os.fdopen(follower, "w") as terminal:
+        with shown_progress(terminal) as progress:
+            assert isinstance(progress, TerminalProgress)
+            progress.start("gemm", 2)
+            progress.update(1, best_ms=0.125)
+            progress.update(2, best_ms=0.125)
+            progress.finish("gemm is done")
+        terminal.flush()
+        text = os.read(leader, 65536).decode()
+    os.close(leader)
+    assert "2/2" in text
+    assert "best 0.125 ms" in text
+    assert "gemm is done" in text
+
+
+def test_progress_ends_where_the_work_fails() -> None:
+    stream = io.StringIO()
+    try:
+        with shown_progress(stream) as progress:
+            progress.start("gemm", 2)
+            raise KeyError
+    except KeyError:
+        pass
+    assert stream.getvalue() == ""

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tracea.cli import main as cli
+from tracea.optimizer.storage import StudyKey, TrialRecord, TrialStore
+from tracea.optimizer.trial import Outcome, OutcomeKind
+from tracea.profiler.measurement import Ratio
+from tracea.runtime.cache import CacheStore
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an optimized model tells, as the verb expects it."""
+
+    passed: bool = True
+    machine: tuple[str, ...] = ("one core", "of silicon")
+    graph: str = "x = source()\nreturn x"
+    share: float = 0.875
+    from_cache: bool = False
+    asked: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def verdicts(self) -> tuple[Any, ...]:
+        class Verdict(SimpleNamespace):
+            def __str__(self) -> str:
+                return f"gemm: {'passed' if self.passed else 'FAILED'}\n  detail of the check"
+
+        return (Verdict(passed=self.passed),)
+
+    @property
+    def table(self) -> list[Any]:
+        ratio = Ratio(median=1.5, low=1.25, high=1.75, pairs=30, processes=3)
+        return [
+            SimpleNamespace(name="tracea", threads=1, median_ms=1.0, ratio=None),
+            SimpleNamespace(name="eager [red]", threads=1, median_ms=1.5, ratio=ratio),
+        ]
+
+    def to_json(self) -> str:
+        return json.dumps({"share": self.share})
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch):
+    """Stand in for the session that the verb calls; returns what it was asked."""
+    asked: dict[str, Any] = {}
+
+    def install(report: Report) -> dict[str, Any]:
+        def optimize_file(builder: str, **options: Any) -> Report:
+            asked.update(options, builder=builder)
+            options["progress"].note("working")
+            return report
+
+        monkeypatch.setitem(sys.modules, "tracea.interface.session", SimpleNamespace(optimize_file=optimize_file))
+        return asked
+
+    return install
+
+
+def test_optimize_prints_every_part(session, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = session(Report(from_cache=True))
+    assert cli.main(["optimize", "model.py:build", "--trials", "7", "--no-peers"]) == 0
+    assert (asked["builder"], asked["trials"], asked["seconds"], asked["peers"]) == ("model.py:build", 7, None, False)
+    captured = capsys.readouterr()
+    assert captured.err == "working\n"
+    for part in ("of silicon", "return x", "gemm: passed", "1.500 [1.250, 1.750]", "eager [red]", "87.5%", "earlier"):
+        assert part in captured.out
+    assert "detail of the check" not in captured.out
+
+
+def test_optimize_fails_with_a_failed_verdict_and_says_why(session, capsys: pytest.CaptureFixture[str]) -> None:
+    session(Report(passed=False))
+    assert cli.main(["optimize", "model.py:build"]) == cli.FAILED
+    assert "detail of the check" in capsys.readouterr().out
+
+
+def test_optimize_as_json_is_nothing_but_json(session, capsys: pytest.CaptureFixture[str]) -> None:
+    session(Report())
+    assert cli.main(["optimize", "model.py:build", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"share": 0.875}
+
+
+def test_cache_ls_of_no_cache(empty_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["cache", "ls"]) == 0
+    assert "0 entries" in capsys.readouterr().out
+    assert not empty_cache.exists()
+
+
+def entry_of(root: Path) -> Path:
+    return CacheStore(root).entry(
+        "ab" * 32, lambda folder: (folder / "kernel.so").write_bytes(b"x" * 2048), {"what": "library"}
+    )
+
+
+def test_cache_ls_lists_entries_and_trials(empty_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry_of(empty_cache)
+    with TrialStore(empty_cache / "trials.sqlite") as store:
+        store.add(
+            TrialRecord(
+                key=StudyKey(op_key="gemm"),
+                schedule={"mc": 8},
+                outcome=Outcome(kind=OutcomeKind.OK, latency_ms=1.0),
+                seconds=0.1,
+                sampler="random",
+                seed=0,
+                recorded_at=0.0,
+            )
+        )
+    assert cli.main(["cache", "ls", "--check"]) == 0
+    text = capsys.readouterr().out
+    for part in ("1 entries, 2.0 KiB", "1 trials", "library", "sound"):
+        assert part in text
+    assert cli.main(["cache", "ls", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert (listed["trials"], listed["bytes"], listed["entries"][0]["key"]) == (1, 2048, "ab" * 32)
+
+
+def test_cache_ls_check_finds_a_flipped_bit(empty_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = entry_of(empty_cache) / "kernel.so"
+    path.chmod(0o600)
+    path.write_bytes(b"x" * 2047 + b"y")
+    assert cli.main(["cache", "ls"]) == 0
+    assert cli.main(["cache", "ls", "--check"]) == cli.FAILED
+    assert "sound" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("threads", ["", "0", "1,x", "-1", "1;2"])
+def test_bench_refuses_threads_that_are_none(threads: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", f"--threads={threads}"]) == cli.BAD_USAGE
+    assert "--threads" in capsys.readouterr().err
+
+
+def test_emit_takes_one_form(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["emit", "gemm", "-m", "4", "-n", "4", "-k", "4", "--ir", "--asm"]) == cli.BAD_USAGE
+    assert "give --ir alone" in capsys.readouterr().err
