@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,11 +58,13 @@ class Index:
     """
 
     text: str = field(init=False, repr=False)
+    key: str = field(init=False, repr=False)  # tells apart parameters of one name and different ranges
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", self._spell())
+        object.__setattr__(self, "text", self._spell(_text))
+        object.__setattr__(self, "key", self._spell(_key))
 
-    def _spell(self) -> str:
+    def _spell(self, spell: Callable[[Index], str]) -> str:
         raise NotImplementedError
 
     @property
@@ -110,10 +112,10 @@ class Index:
         return simple.value if isinstance(simple, Const) else None
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and isinstance(other, Index) and self.text == other.text
+        return type(self) is type(other) and isinstance(other, Index) and self.key == other.key
 
     def __hash__(self) -> int:
-        return hash(self.text)
+        return hash(self.key)
 
     def __str__(self) -> str:
         return self.text[1:-1] if isinstance(self, Add | Mul | FloorDiv | Mod) else self.text
@@ -175,7 +177,7 @@ class Const(Index):
 
     value: int
 
-    def _spell(self) -> str:
+    def _spell(self, spell: Callable[[Index], str]) -> str:
         return str(self.value)
 
     def evaluate(self, env: Environment) -> Any:
@@ -189,7 +191,7 @@ class Var(Index):
 
     name: str
 
-    def _spell(self) -> str:
+    def _spell(self, spell: Callable[[Index], str]) -> str:
         return self.name
 
     def evaluate(self, env: Environment) -> Any:
@@ -205,8 +207,8 @@ class Param(Index):
     minimum: int = 0
     maximum: int = INT32_MAX
 
-    def _spell(self) -> str:
-        return self.name
+    def _spell(self, spell: Callable[[Index], str]) -> str:
+        return self.name if spell is _text else f"{self.name}[{self.minimum}..{self.maximum}]"
 
     def evaluate(self, env: Environment) -> Any:
         """Return the argument's value."""
@@ -228,8 +230,9 @@ class _Pair(Index):
 class Add(_Pair):
     """Sum."""
 
-    def _spell(self) -> str:
-        return f"({self.left.text} + {self.right.text})"
+    def _spell(self, spell: Callable[[Index], str]) -> str:
+        taken = _taken_away(self.right)
+        return f"({spell(self.left)} + {spell(self.right)})" if taken is None else f"({spell(self.left)} - {spell(taken)})"
 
     def evaluate(self, env: Environment) -> Any:
         """Add."""
@@ -240,8 +243,8 @@ class Add(_Pair):
 class Mul(_Pair):
     """Product."""
 
-    def _spell(self) -> str:
-        return f"({self.left.text} * {self.right.text})"
+    def _spell(self, spell: Callable[[Index], str]) -> str:
+        return f"({spell(self.left)} * {spell(self.right)})"
 
     def evaluate(self, env: Environment) -> Any:
         """Multiply."""
@@ -252,8 +255,8 @@ class Mul(_Pair):
 class FloorDiv(_Pair):
     """Floored quotient; on a GPU by multiplication where the divisor is an argument (fast division)."""
 
-    def _spell(self) -> str:
-        return f"({self.left.text} / {self.right.text})"
+    def _spell(self, spell: Callable[[Index], str]) -> str:
+        return f"({spell(self.left)} / {spell(self.right)})"
 
     def evaluate(self, env: Environment) -> Any:
         """Divide."""
@@ -264,8 +267,8 @@ class FloorDiv(_Pair):
 class Mod(_Pair):
     """Floored remainder."""
 
-    def _spell(self) -> str:
-        return f"({self.left.text} % {self.right.text})"
+    def _spell(self, spell: Callable[[Index], str]) -> str:
+        return f"({spell(self.left)} % {spell(self.right)})"
 
     def evaluate(self, env: Environment) -> Any:
         """Take the remainder."""
@@ -276,8 +279,8 @@ class Mod(_Pair):
 class Min(_Pair):
     """The smaller one."""
 
-    def _spell(self) -> str:
-        return f"min({self.left.text}, {self.right.text})"
+    def _spell(self, spell: Callable[[Index], str]) -> str:
+        return f"min({spell(self.left)}, {spell(self.right)})"
 
     def evaluate(self, env: Environment) -> Any:
         """Take the smaller value."""
@@ -289,8 +292,8 @@ class Min(_Pair):
 class Max(_Pair):
     """The larger one."""
 
-    def _spell(self) -> str:
-        return f"max({self.left.text}, {self.right.text})"
+    def _spell(self, spell: Callable[[Index], str]) -> str:
+        return f"max({spell(self.left)}, {spell(self.right)})"
 
     def evaluate(self, env: Environment) -> Any:
         """Take the larger value."""
@@ -305,8 +308,8 @@ class Lookup(Index):
     table: str
     index: Index
 
-    def _spell(self) -> str:
-        return f"{self.table}[{self.index.text}]"
+    def _spell(self, spell: Callable[[Index], str]) -> str:
+        return f"{self.table}[{spell(self.index)}]"
 
     @property
     def parts(self) -> tuple[Index, ...]:
@@ -370,6 +373,25 @@ def equal(left: Index | int, right: Index | int) -> Compare:
 def differs(left: Index | int, right: Index | int) -> Compare:
     """Return the condition that both are not the same."""
     return Compare(Relation.NE, as_index(left), as_index(right))
+
+
+def _taken_away(index: Index) -> Index | None:
+    """Return what a term subtracts where it is a negative multiple, for spelling."""
+    match index:
+        case Const(value=value) if value < 0:
+            return Const(-value)
+        case Mul(left=Const(value=value), right=other) | Mul(left=other, right=Const(value=value)) if value < 0:
+            return other if value == -1 else Mul(other, Const(-value))
+        case _:
+            return None
+
+
+def _text(index: Index) -> str:
+    return index.text
+
+
+def _key(index: Index) -> str:
+    return index.key
 
 
 def _sum(left: Index, right: Index) -> Index:

@@ -151,6 +151,8 @@ class _Run:
             case Let():
                 env[node.var.name] = node.value.evaluate(env)
             case Barrier():
+                if not executor.domain.members:  # directly under a block: nobody else is running yet
+                    return
                 yield executor.domain.meet(f"{executor.name} at a barrier of {executor.domain.name}")
             case Roles():
                 finished = [

@@ -229,4 +229,4 @@ def _as_polynomial(value: Polynomial | int) -> Polynomial:
 
 
 def _atom_key(atom: Index) -> str:
-    return atom.text
+    return atom.key

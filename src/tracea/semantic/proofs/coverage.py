@@ -75,7 +75,8 @@ def prove_coverage(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
             site = write.site
             loops, facts = site.loops, site.unguarded
             happens = _alternatives(ours, write)
-            chained = _tiles(write, shape, loops, facts)
+            chained, through = _tiles(write, shape, loops, facts)
+            happens = _without(happens, through)
             others = [loop for loop in loops if loop not in chained]
             _once(write, others, happens)
             tiled = ", ".join(str(loop.var) for loop in loops if loop in chained) or "no loop"
@@ -121,19 +122,28 @@ def _opposite(a: Predicate, b: Predicate) -> bool:
     return all(case.contradictory() for case in (*both, *neither))
 
 
-def _tiles(write: Write, shape: Sequence[Polynomial], loops: Sequence[Loop], facts: Facts) -> set[Loop]:
+def _tiles(write: Write, shape: Sequence[Polynomial], loops: Sequence[Loop], facts: Facts) -> tuple[set[Loop], set[Predicate]]:
     chained: set[Loop] = set()
+    through: set[Predicate] = set()
     for axis, (offset, extent, full) in enumerate(zip(write.box.offset, write.box.extent, shape, strict=True)):
-        used = chain(offset, extent, full, loops, facts)
-        if used is None or chained & set(used):
+        sweep = chain(offset, extent, full, loops, facts, guards=write.site.guards)
+        if sweep is None or chained & set(sweep.loops):
             raise refuse(
                 "coverage",
                 write.site.label,
                 f"{write.box.buffer} axis {axis}: [{offset.to_index()} : +{extent.to_index()}] was not shown to tile "
                 f"[0, {full.to_index()}) once over {', '.join(str(loop.var) for loop in loops) or 'no loop'}",
             )
-        chained |= set(used)
-    return chained
+        chained |= set(sweep.loops)
+        through |= set(sweep.guards)
+    return chained, through
+
+
+def _without(predicate: Predicate, parts: set[Predicate]) -> Predicate:
+    """Drop parts of a conjunction."""
+    if isinstance(predicate, And):
+        return And(tuple(_without(part, parts) for part in predicate.parts if part not in parts))
+    return TRUE if predicate in parts else predicate
 
 
 def _once(write: Write, others: Sequence[Loop], happens: Predicate) -> None:

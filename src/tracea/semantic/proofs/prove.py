@@ -9,8 +9,10 @@ from tracea.semantic.proofs.certificate import Certificate, Fact
 from tracea.semantic.proofs.coverage import prove_coverage
 from tracea.semantic.proofs.extent import prove_scratch, prove_widths, span_guards
 from tracea.semantic.proofs.initialized import prove_initialized
+from tracea.semantic.proofs.mbarriers import barrier_buffers, prove_mbarriers, prove_products, tma_rings
 from tracea.semantic.proofs.races import prove_races
 from tracea.semantic.proofs.reduction import prove_reduction
+from tracea.semantic.proofs.slots import group_rings, prove_slots
 from tracea.semantic.proofs.walk import walk
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 
@@ -24,6 +26,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         ProofFailed: a statement was not shown; it names the proof, the node and the goal.
     """
     sites = walk(kernel)
+    rings = group_rings(kernel) | tma_rings(kernel) | barrier_buffers(kernel)
     facts: list[Fact] = [
         *prove_divisions(kernel, sites),
         *prove_bounds(kernel, sites),
@@ -31,8 +34,11 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_scratch(kernel, sites, limits_bytes),
         *prove_coverage(kernel, sites),
         *prove_reduction(kernel, sites),
-        *prove_races(kernel, sites),
-        *prove_initialized(kernel, sites),
+        *prove_races(kernel, sites, rings),
+        *prove_initialized(kernel, sites, rings),
+        *prove_slots(kernel, sites),
+        *prove_mbarriers(kernel, sites),
+        *prove_products(kernel, sites),
     ]
     ranges = (f"{param.minimum} <= {param.name} <= {param.maximum}" for param in kernel.params)
     guards = (*ranges, str(kernel.assumptions), *span_guards(kernel))

@@ -123,11 +123,13 @@ class Facts:
         if isinstance(atom, Param):
             this = Polynomial.atom(atom)
             return (this - atom.minimum, -this + atom.maximum) if self.use_maxima else (this - atom.minimum,)
-        if isinstance(atom, FloorDiv) and not isinstance(atom.right, Const):
-            # The quotient of a non-negative number is not negative; this is not part of its linear definition.
-            numerator = normalize(atom.left)
-            positive = _all_positive(numerator)
-            return (*_definition(atom), Polynomial.atom(atom)) if positive else _definition(atom)
+        if isinstance(atom, FloorDiv):
+            # A quotient of parameters has a least value on sight: not part of its linear definition, and products need it.
+            least = _least_on_sight(normalize(atom.left))
+            if least is not None:
+                below = atom.right.value if isinstance(atom.right, Const) else None
+                quotient = 0 if below is None else least // below
+                return (*_definition(atom), Polynomial.atom(atom) - quotient)
         return _definition(atom)
 
     def _products(self, constraints: Sequence[Polynomial]) -> list[Polynomial]:
@@ -235,12 +237,19 @@ def _definition(atom: Index) -> tuple[Polynomial, ...]:
             return ()
 
 
-def _all_positive(polynomial: Polynomial) -> bool:
-    """Return whether no term can be negative on sight: positive coefficients of parameters only."""
-    return all(
-        value >= 0 and all(isinstance(atom, Param) and atom.minimum >= 0 for atom in monomial)
-        for monomial, value in polynomial.terms.items()
-    )
+def _least_on_sight(polynomial: Polynomial) -> int | None:
+    """Return the value at the least parameters, where no term falls with any of them; None elsewhere."""
+    result = 0
+    for monomial, value in polynomial.terms.items():
+        if monomial and value < 0:
+            return None
+        term = value
+        for atom in monomial:
+            if not isinstance(atom, Param) or atom.minimum < 0:
+                return None
+            term *= atom.minimum
+        result += term
+    return result if result >= 0 else None
 
 
 def _eliminates(constraints: Sequence[Polynomial]) -> bool:

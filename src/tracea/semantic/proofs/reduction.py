@@ -40,7 +40,7 @@ def _micro_kernel(kernel: TileKernel, sites: Sequence[Site], site: Site, node: M
         if full.constant == 1 or any(loop.var in offset.atoms() for loop in ours):
             continue
         used = chain(offset, extent, full, site.loops, site.unguarded)
-        if used is None or set(used) & set(summed):
+        if used is None or set(used.loops) & set(summed):
             raise refuse(
                 "reduction",
                 site.label,
@@ -48,7 +48,7 @@ def _micro_kernel(kernel: TileKernel, sites: Sequence[Site], site: Site, node: M
                 f"[0, {full.to_index()}) once",
             )
         depths.append(axis)
-        summed += used
+        summed += used.loops
     if not depths:
         raise refuse("reduction", site.label, f"no axis of {b.box.buffer} was found to be summed over")
     _aligned(kernel, site, node, a, b, result, depths)
@@ -148,7 +148,7 @@ def _reduce_tile(kernel: TileKernel, site: Site, node: ReduceTile) -> Iterator[F
                 f"{box.buffer} axis {at}: [{box.offset[at].to_index()} : +{box.extent[at].to_index()}] was not shown to cover "
                 f"[0, {shape[at].to_index()}) once",
             )
-        summed |= set(used)
+        summed |= set(used.loops)
     first, last = first_and_last([loop for loop in site.loops if loop in summed])
     if not exactly_at(site.unguarded, site.condition(node.accumulate), first, holds=False):
         raise refuse("reduction", site.label, f"the reduction does not start exactly at its first block: {node.accumulate}")

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tracea.semantic.index import ceil_div, minimum
 from tracea.semantic.linear import Polynomial, normalize
-from tracea.semantic.proofs.prover import Facts
+from tracea.semantic.predicate import Not, Predicate
+from tracea.semantic.proofs.prover import Facts, conjuncts
 from tracea.semantic.proofs.walk import Box, Loop
 
-__all__ = ["chain", "hull", "stride_of"]
+__all__ = ["Sweep", "chain", "hull", "stride_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The loops that sweep an axis, and the guards that cut their iterations to those inside."""
+
+    loops: tuple[Loop, ...]
+    guards: tuple[Predicate, ...] = ()
 
 
 def stride_of(offset: Polynomial, loop: Loop) -> Polynomial:
@@ -24,30 +34,53 @@ def stride_of(offset: Polynomial, loop: Loop) -> Polynomial:
 
 
 def chain(
-    offset: Polynomial, extent: Polynomial, full: Polynomial, loops: Sequence[Loop], facts: Facts
-) -> tuple[Loop, ...] | None:
-    """Return the loops over which ``[offset, offset + extent)`` sweeps ``[0, full)``, each element once; None where it was not shown.
+    offset: Polynomial,
+    extent: Polynomial,
+    full: Polynomial,
+    loops: Sequence[Loop],
+    facts: Facts,
+    *,
+    guards: Sequence[Predicate] = (),
+    padded: bool = False,
+) -> Sweep | None:
+    """Return how ``[offset, offset + extent)`` sweeps ``[0, full)`` over the loops, each element once; None where it was not shown.
 
-    A loop with stride S must have ceil(E / S) iterations for the E elements that are left to it, and leaves min(S, E − S·q) to the next.
+    A loop with stride S must have ceil(E / S) iterations for the E elements that are left to it, and leaves min(S, E − S·q) to the next;
+    or more iterations, of which a guard lets exactly those with S·q < E through. ``padded``: the interval may reach beyond what is left,
+    where the access is masked.
     """
     used = [loop for loop in loops if stride_of(offset, loop).terms]
     rest = offset
     left = full
+    through: list[Predicate] = []
     for loop in _slowest_first(used, offset):
         stride = stride_of(offset, loop)
-        if any(other.var in stride.atoms() for other in loops):
-            return None
-        if not facts.proves(stride - 1):
+        if any(other.var in stride.atoms() for other in loops) or not facts.proves(stride - 1):
             return None
         needed = normalize(ceil_div(left.to_index(), stride.to_index()))
-        if not loop.outside.proves_equal(loop.count, needed) and not facts.proves_equal(loop.count, needed):
-            return None
         swept = stride * loop.atom
+        if not loop.outside.proves_equal(loop.count, needed) and not facts.proves_equal(loop.count, needed):
+            guard = _guard_of(left - swept - 1, guards, facts) if facts.proves(loop.count - needed) else None
+            if guard is None:
+                return None
+            through.append(guard)
         rest = rest - swept
         left = normalize(minimum(stride.to_index(), (left - swept).to_index()))
-    if not facts.proves_equal(rest, Polynomial({})) or not facts.proves_equal(left, extent):
+    if not facts.proves_equal(rest, Polynomial({})):
         return None
-    return tuple(used)
+    inside = facts.plus([p for guard in guards for p in conjuncts(guard) or ()])
+    if not inside.proves_equal(left, extent) and not (padded and inside.proves(extent - left) and used):
+        return None
+    return Sweep(tuple(used), tuple(through))
+
+
+def _guard_of(inside: Polynomial, guards: Sequence[Predicate], facts: Facts) -> Predicate | None:
+    """Return the guard that holds exactly where ``inside >= 0``."""
+    where, elsewhere = facts.plus([inside]), facts.plus([-inside - 1])
+    for guard in guards:
+        if where.proves_predicate(guard) and elsewhere.proves_predicate(Not(guard)):
+            return guard
+    return None
 
 
 def hull(box: Box, loops: Sequence[Loop], facts: Facts) -> tuple[Box, tuple[Loop, ...]] | None:

@@ -15,7 +15,7 @@ from tracea.semantic.index import Const, FloorDiv, Index, Mod, Param, Var, ceil_
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import Access, Block, For, If, Let, Node, Parallel, Region
 from tracea.semantic.nodes_async import Gather, Role, Roles, SegmentLoop
-from tracea.semantic.predicate import TRUE, Not, Predicate
+from tracea.semantic.predicate import And, Not, Predicate
 from tracea.semantic.proofs.prover import Facts, conjuncts
 from tracea.semantic.tile_kernel import TileKernel
 
@@ -146,7 +146,8 @@ class _Scope:
     def guarded(self, guard: Predicate) -> _Scope:
         """Return this scope where a condition holds."""
         known = conjuncts(guard)
-        guards = self.guards if guard == TRUE else (*self.guards, guard)
+        parts = guard.parts if isinstance(guard, And) else (guard,)
+        guards = (*self.guards, *parts)
         return replace(self, guards=guards, facts=self.facts.plus(known) if known else self.facts)
 
 

@@ -1,0 +1,312 @@
+"""Rings between roles: copies that mbarriers announce, reads that mbarriers release.
+
+Every loop that uses a ring counts its uses from 0. What is shown, for use number k of a ring of N stages: the consumer reads use k after it
+waited for phase ``k div N`` of ``full`` of slot ``k mod N``; that phase has the arrivals and the bytes of the producer's iteration k, and of no
+other; the producer issues it after it waited for the phase of ``empty`` that the release of use k − N completes; a release of use k comes
+after all its reads are complete; every use that the producer waits for is released; no barrier is used before all executors saw it set up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tracea.semantic.index import Index, Var
+from tracea.semantic.linear import Polynomial, normalize
+from tracea.semantic.nodes import Access
+from tracea.semantic.nodes_async import (
+    MbarrierArrive,
+    MbarrierExpect,
+    MbarrierInit,
+    MbarrierWait,
+    TmaCopy,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaWait,
+)
+from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.tiling import hull, stride_of
+from tracea.semantic.proofs.timeline import Timeline, barrier_between, excluded, executor_loops, guard_cases, use_number
+from tracea.semantic.proofs.walk import Box, Loop, Site
+from tracea.semantic.tile_kernel import TileKernel
+
+__all__ = ["barrier_buffers", "prove_mbarriers", "prove_products", "tma_rings"]
+
+_BarrierNode = MbarrierInit | MbarrierExpect | MbarrierArrive | MbarrierWait | TmaCopy
+
+
+def tma_rings(kernel: TileKernel) -> frozenset[str]:
+    """Return the names of the buffers that the copy engine fills."""
+    return frozenset(node.target.buffer for node in kernel.body.walk() if isinstance(node, TmaCopy))
+
+
+def barrier_buffers(kernel: TileKernel) -> frozenset[str]:
+    """Return the names of the mbarrier arrays."""
+    return frozenset(node.barrier for node in kernel.body.walk() if isinstance(node, _BarrierNode))
+
+
+def prove_mbarriers(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
+    """Prove slot safety, arrival counts and phases of every ring that the copy engine fills.
+
+    Raises:
+        ProofFailed: a wait is missing or is for another phase, a count or a number of bytes differs, or a release is too early.
+    """
+    for barrier in sorted(barrier_buffers(kernel)):
+        _set_up(kernel, sites, barrier)
+    for name in sorted(tma_rings(kernel)):
+        stages = normalize(kernel.buffer(name).shape[0])
+        copies = [site for site in sites if isinstance(site.node, TmaCopy) and site.node.target.buffer == name]
+        reads = [(s, a) for s in sites for a in s.node.accesses() if a.region.buffer == name and a.reads]
+        if len(copies) != 1 or not reads:
+            raise refuse("slots", name, f"needs one copy and at least one read, has {len(copies)} and {len(reads)}")
+        copy = copies[0]
+        full = _announced(kernel, sites, copy, stages)
+        empties = {_read_in_turn(kernel, sites, copy, read, access, full, stages) for read, access in reads}
+        for empty in empties:
+            _copy_in_turn(sites, copy, empty, stages)
+        yield Fact("slots", name, f"one copy and {len(reads)} reads are in order for {stages.to_index()} stages and any trip count")
+
+
+def prove_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
+    """Prove that accumulators of asynchronous products are touched by other nodes only when all products are complete.
+
+    Raises:
+        ProofFailed: a product may be unfinished, or was not committed, where its accumulator is used.
+    """
+    for name in sorted({node.c.buffer for node in kernel.body.walk() if isinstance(node, Wgmma)}):
+        touching = [s for s in sites if not isinstance(s.node, Wgmma) and any(a.region.buffer == name for a in s.node.accesses())]
+        for site in touching:
+            scope = executor_loops(site)
+            products, commits = (Timeline(tuple(sites), kind, scope) for kind in (Wgmma, WgmmaCommit))
+            if not site.facts.proves(products.before(site) - 1) and products.before(site) == Polynomial({}):
+                continue
+            wait = _last(sites, WgmmaWait, site)
+            if wait is None:
+                raise refuse("slots", site.label, f"uses {name} and waits for no matrix operation before it")
+            done = commits.before(wait) - wait.canonical(_wait_node(wait).pending)
+            if not site.facts.proves(done - commits.before(site)) or products.before(site) != products.before(wait):
+                raise refuse("slots", site.label, f"uses {name}, when only groups below {done.to_index()} were waited for")
+            uncommitted = [s for s in sites if isinstance(s.node, Wgmma) and not _committed(sites, s)]
+            if uncommitted:
+                raise refuse("slots", uncommitted[0].label, "is in no group")
+        yield Fact("slots", name, f"{len(touching)} uses of the accumulator follow the products")
+
+
+def _set_up(kernel: TileKernel, sites: Sequence[Site], barrier: str) -> None:
+    """Show that every slot of a barrier array is set up once, and that all executors met before it is used."""
+    inits = [site for site in sites if isinstance(site.node, MbarrierInit) and site.node.barrier == barrier]
+    if len(inits) != 1:
+        raise refuse("slots", barrier, f"is set up at {len(inits)} nodes, must be at one")
+    init = inits[0]
+    node = init.node
+    assert isinstance(node, MbarrierInit)
+    one = Polynomial.of(1)
+    inner = [loop for loop in init.loops if not loop.kind.is_parallel]
+    united = hull(Box(barrier, (init.canonical(node.slot),), (one,)), inner, init.facts)
+    size = normalize(kernel.buffer(barrier).shape[0])
+    if united is None or united[0].offset[0].terms or not init.facts.proves_equal(united[0].extent[0], size):
+        raise refuse("slots", init.label, f"was not shown to set up slots 0 .. {size.to_index()} of {barrier}")
+    for site in sites:
+        used = isinstance(site.node, MbarrierExpect | MbarrierArrive | MbarrierWait | TmaCopy) and site.node.barrier == barrier
+        if used and not barrier_between(sites, init, site, None):
+            raise refuse("slots", site.label, f"uses {barrier}, and no block barrier lies between that and {init.label}")
+
+
+def _announced(kernel: TileKernel, sites: Sequence[Site], copy: Site, stages: Polynomial) -> str:
+    """Show that one arrival of the copy's iteration expects exactly the bytes of all copies to its barrier; return the barrier."""
+    node = copy.node
+    assert isinstance(node, TmaCopy)
+    loop = _numbering(copy, _use(copy, node.target.offset[0]))
+    _same_slot(copy, node.slot, node.target.offset[0])
+    together = [
+        s for s in sites if isinstance(s.node, TmaCopy) and s.node.barrier == node.barrier
+    ]
+    expects = [s for s in sites if isinstance(s.node, MbarrierExpect) and s.node.barrier == node.barrier]
+    others = [s for s in sites if isinstance(s.node, MbarrierArrive) and s.node.barrier == node.barrier]
+    if len(expects) != 1 or others or any(s.loops != copy.loops or s.guards != copy.guards for s in (*expects, *together)):
+        raise refuse("slots", copy.label, f"{node.barrier} must have one expecting arrival in each iteration of {loop.var}, with its copies")
+    expect = expects[0]
+    expect_node = expect.node
+    assert isinstance(expect_node, MbarrierExpect)
+    _same_slot(expect, expect_node.slot, node.target.offset[0])
+    expected = expect.canonical(expect_node.nbytes)
+    moved = Polynomial({})
+    for site in together:
+        assert isinstance(site.node, TmaCopy)
+        size = Polynomial.of(kernel.buffer(site.node.target.buffer).dtype.nbytes)
+        for extent in site.node.descriptor.box:
+            size = size * extent
+        moved = moved + size
+    if expected != moved:
+        raise refuse("slots", expect.label, f"expects {expected.to_index()} bytes of {node.barrier}, the copies bring {moved.to_index()}")
+    if expect.place > min(site.place for site in together):
+        raise refuse("slots", expect.label, f"expects the bytes of {node.barrier} after the copies were issued")
+    _count(sites, node.barrier, [expect])
+    return node.barrier
+
+
+def _read_in_turn(
+    kernel: TileKernel, sites: Sequence[Site], copy: Site, read: Site, access: Access, full: str, stages: Polynomial
+) -> str:
+    """Show that a read waits for its own use, and is complete when its use is released; return the barrier that releases."""
+    number = _use(read, access.region.offset[0])
+    loop = _numbering(read, number)
+    produced = _numbering(copy, _use(copy, _copy_node(copy).target.offset[0]))
+    if number != loop.atom or not read.facts.proves_equal(loop.count, produced.count):
+        raise refuse("slots", read.label, f"reads {loop.count.to_index()} uses, of {produced.count.to_index()} that are copied")
+    wait = _last(sites, MbarrierWait, read, full)
+    if wait is None:
+        raise refuse("slots", read.label, f"reads {access.region} and does not wait for {full} before it")
+    _phase(wait, number, stages, 0)
+    _filled(kernel, copy, read, access)
+    releases = [
+        s
+        for s in sites
+        if isinstance(s.node, MbarrierArrive) and s.loops[: executor_loops(s)] == read.loops[: executor_loops(read)]
+    ]
+    if len(releases) != 1:
+        raise refuse("slots", read.label, f"its use must be released at one node, is at {len(releases)}")
+    release = releases[0]
+    _released(sites, read, release, loop, number, produced, stages)
+    node = release.node
+    assert isinstance(node, MbarrierArrive)
+    _count(sites, node.barrier, [release])
+    return node.barrier
+
+
+def _released(
+    sites: Sequence[Site], read: Site, release: Site, loop: Loop, number: Polynomial, produced: Loop, stages: Polynomial
+) -> None:
+    node = release.node
+    assert isinstance(node, MbarrierArrive)
+    freed = _use(release, node.slot)
+    if release.loops != (*read.loops[: read.loops.index(loop) + 1],):
+        raise refuse("slots", release.label, f"is not executed once in each iteration of {loop.var}")
+    shift = freed - number
+    if shift.constant is None or shift.constant > 0:
+        raise refuse("slots", release.label, f"releases use {freed.to_index()} in iteration {number.to_index()}")
+    if isinstance(read.node, Wgmma):
+        commits = Timeline(tuple(sites), WgmmaCommit, read.loops.index(loop))
+        wait = _last(sites, WgmmaWait, release)
+        if wait is None:
+            raise refuse("slots", release.label, "releases operands of matrix operations that were not waited for")
+        done = commits.before(wait) - wait.canonical(_wait_node(wait).pending)
+        group = commits.before(read).substitute(loop.var, freed)
+        if not release.facts.proves(done - 1 - group):
+            raise refuse(
+                "slots", release.label, f"releases use {freed.to_index()}, read by group {group.to_index()}, when only groups below "
+                f"{done.to_index()} were waited for"
+            )
+    elif shift.constant == 0 and release.place < read.place:
+        raise refuse("slots", release.label, f"releases use {freed.to_index()} before {read.label} reads it")
+    # The producer waits for the release of every use k − N with N <= k < T: it must come, from some iteration of the consumer.
+    wanted = Polynomial.atom(Var("released use"))
+    facts = read.loops[0].outside.plus([wanted, produced.count - stages - wanted - 1, stages - 1])
+    solved = wanted - shift
+    cases = guard_cases(release)
+    option = [solved, loop.count - 1 - solved, *(p.substitute(loop.var, solved) for p in cases[0])]
+    if len(cases) > 1 or not excluded(facts, [option]):
+        raise refuse("slots", release.label, f"a use that the producer waits for is not released: deadlock for some {stages.to_index()} stages")
+    # With none in flight beyond the ring, the release of use k must not itself wait for the copy of use k + N.
+    if not facts.proves(stages - 1 + shift):
+        raise refuse(
+            "slots", release.label, f"use k is released in iteration k + {-shift.constant}, whose copy waits for that release where "
+            f"{stages.to_index()} <= {-shift.constant}: deadlock"
+        )
+
+
+def _copy_in_turn(sites: Sequence[Site], copy: Site, empty: str, stages: Polynomial) -> None:
+    """Show that the copy of use k waits for the phase that the release of use k − N completes; the first N pass at once."""
+    number = _use(copy, _copy_node(copy).target.offset[0])
+    wait = _last(sites, MbarrierWait, copy, empty)
+    if wait is None:
+        raise refuse("slots", copy.label, f"overwrites {_copy_node(copy).target} and does not wait for {empty} before it")
+    _phase(wait, number, stages, 1)
+    loop = _numbering(copy, number)
+    if number != loop.atom:
+        raise refuse("slots", copy.label, f"uses are numbered {number.to_index()}, not from 0 by {loop.var}")
+
+
+def _phase(wait: Site, number: Polynomial, stages: Polynomial, shift: int) -> None:
+    """Show that a wait is for slot ``k mod N`` and parity ``(k div N + shift) mod 2``, and stands in the loop that numbers k."""
+    node = wait.node
+    assert isinstance(node, MbarrierWait)
+    k, n = number.to_index(), stages.to_index()
+    slot, parity = normalize(k % n), normalize((k // n + shift) % 2)
+    if wait.canonical(node.slot) != slot:
+        raise refuse("slots", wait.label, f"waits for slot {node.slot}, use {k} is in slot {slot.to_index()}")
+    if wait.canonical(node.parity) != parity:
+        raise refuse("slots", wait.label, f"waits for parity {node.parity}, use {k} needs {parity.to_index()}")
+
+
+def _filled(kernel: TileKernel, copy: Site, read: Site, access: Access) -> None:
+    box, copied = read.box(access.region), copy.box(_copy_node(copy).target)
+    del kernel
+    for start, size, offset, extent in zip(copied.offset[1:], copied.extent[1:], box.offset[1:], box.extent[1:], strict=True):
+        if not read.facts.proves(offset - start) or not read.facts.proves(start + size - offset - extent):
+            raise refuse("slots", read.label, f"reads more of {access.region} than {copy.label} copies")
+
+
+def _count(sites: Sequence[Site], barrier: str, arrivals: Sequence[Site]) -> None:
+    """Show that a phase expects as many arrivals as there are executors of the arriving nodes."""
+    init = next(s for s in sites if isinstance(s.node, MbarrierInit) and s.node.barrier == barrier)
+    node = init.node
+    assert isinstance(node, MbarrierInit)
+    arriving = Polynomial({})
+    for site in arrivals:
+        executors = Polynomial.of(1)
+        for loop in site.loops[: executor_loops(site)]:
+            if loop.kind.value in ("role", "subgroup"):
+                executors = executors * loop.count
+        arriving = arriving + executors
+    if init.canonical(node.count) != arriving:
+        raise refuse("slots", init.label, f"{barrier} counts {node.count} arrivals a phase, {arriving.to_index()} arrive")
+
+
+def _numbering(site: Site, number: Polynomial) -> Loop:
+    loops = [loop for loop in site.loops[executor_loops(site) :] if stride_of(number, loop) == Polynomial.of(1)]
+    if len(loops) != 1:
+        raise refuse("slots", site.label, f"use {number.to_index()} is not numbered by one loop")
+    return loops[0]
+
+
+def _use(site: Site, offset: Index) -> Polynomial:
+    from tracea.semantic.nodes import Region
+
+    inner = site.loops[executor_loops(site) :]
+    return use_number(site, Region("", (offset,), (offset,)), inner)
+
+
+def _same_slot(site: Site, slot: Index, offset: Index) -> None:
+    if site.canonical(slot) != site.canonical(offset):
+        raise refuse("slots", site.label, f"announces slot {slot}, the data is in slot {offset}")
+
+
+def _last(sites: Sequence[Site], kind: type, read: Site, barrier: str | None = None) -> Site | None:
+    """Return the last such node before another that every way to it passes, in the same iteration."""
+    found = [
+        site
+        for site in sites
+        if isinstance(site.node, kind)
+        and (barrier is None or getattr(site.node, "barrier", None) == barrier)
+        and site.place < read.place
+        and read.place[: len(site.place) - 1] == site.place[:-1]
+    ]
+    return found[-1] if found else None
+
+
+def _committed(sites: Sequence[Site], product: Site) -> bool:
+    return any(
+        isinstance(s.node, WgmmaCommit) and s.place > product.place and s.place[:-1] == product.place[: len(s.place) - 1] for s in sites
+    )
+
+
+def _copy_node(site: Site) -> TmaCopy:
+    assert isinstance(site.node, TmaCopy)
+    return site.node
+
+
+def _wait_node(site: Site) -> WgmmaWait:
+    assert isinstance(site.node, WgmmaWait)
+    return site.node
+
+

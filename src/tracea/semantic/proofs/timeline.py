@@ -1,0 +1,126 @@
+"""Timelines: what one executor has committed when it stands at a node, and in which order two of its nodes happen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracea.semantic.index import Index, Mod, Var
+from tracea.semantic.linear import Polynomial, normalize
+from tracea.semantic.nodes import Barrier, Level, Node, Region
+from tracea.semantic.proofs.certificate import refuse
+from tracea.semantic.proofs.prover import Facts, alternatives
+from tracea.semantic.proofs.walk import Loop, LoopKind, Site
+
+__all__ = ["Timeline", "barrier_between", "executor_loops", "priming", "rename", "use_number"]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The nodes of one program that ``kind`` marks: how many of them come before a place, as a polynomial in the loops' counts."""
+
+    sites: tuple[Site, ...]
+    kind: type[Node]
+    scope: int  # loops around the whole pipeline: counting starts anew in each of their iterations
+
+    def before(self, site: Site) -> Polynomial:
+        """Return how many marked nodes were executed before the node, since the pipeline's scope was entered.
+
+        Raises:
+            ProofFailed: a marked node is executed conditionally, so that its number is not known.
+        """
+        result = Polynomial({})
+        for marked in self.sites:
+            if not isinstance(marked.node, self.kind) or marked.loops[: self.scope] != site.loops[: self.scope]:
+                continue
+            if any(guard not in site.guards for guard in marked.guards):
+                raise refuse("slots", marked.label, "is executed conditionally, so that groups cannot be counted")
+            result = result + self._executions(marked, site)
+        return result
+
+    def _executions(self, marked: Site, site: Site) -> Polynomial:
+        common = 0
+        for mine, theirs in zip(marked.loops[self.scope :], site.loops[self.scope :], strict=False):
+            if mine != theirs:
+                break
+            common += 1
+        inner = marked.loops[self.scope + common :]
+        once = Polynomial.of(1)
+        for loop in inner:
+            once = once * loop.count
+        result = once if marked.place < site.place else Polynomial({})
+        for loop in reversed(marked.loops[self.scope : self.scope + common]):
+            result = result + once * loop.atom
+            once = once * loop.count
+        return result
+
+
+def executor_loops(site: Site) -> int:
+    """Return how many loops lie around one executor's program: up to and with the innermost subgroup or role loop."""
+    kinds = (LoopKind.SUBGROUP, LoopKind.ROLE, LoopKind.TASK, LoopKind.TEAM)
+    found = [number + 1 for number, loop in enumerate(site.loops) if loop.kind in kinds]
+    return found[-1] if found else 0
+
+
+def use_number(site: Site, region: Region, shared: Sequence[Loop]) -> Polynomial:
+    """Return the use number of an access of a ring: what its first offset is the remainder of.
+
+    A ring of one stage has no remainder: there the use is the iteration of the innermost sequential loop around all its accesses.
+    """
+    first: Index = region.offset[0]
+    while isinstance(first, Var) and first.name in site.names:
+        first = site.names[first.name]
+    if isinstance(first, Mod):
+        return site.canonical(first.left)
+    position = site.canonical(first)
+    if position.terms:
+        return position
+    sequential = [loop for loop in shared if not loop.kind.is_parallel]
+    return sequential[-1].atom if sequential else Polynomial({})
+
+
+def barrier_between(sites: Sequence[Site], earlier: Site, later: Site, loop: Loop | None) -> bool:
+    """Return whether a block barrier is passed from one node to another, in the same iteration or (``loop``) in a later one of a loop."""
+    for barrier in sites:
+        if not isinstance(barrier.node, Barrier) or barrier.node.level is Level.SUBGROUP:
+            continue
+        parent = barrier.place[:-1]
+        if loop is not None and barrier.place[: len(loop.place)] != loop.place:
+            continue
+        after = earlier.place[: len(parent)] == parent and barrier.place > earlier.place
+        before = later.place[: len(parent)] == parent and barrier.place < later.place
+        if loop is None:
+            if (after or before) and earlier.place < barrier.place < later.place:
+                return True
+        elif after or before:
+            return True
+    return False
+
+
+def priming(site: Site, keep: Sequence[Loop]) -> dict[str, Var]:
+    """Return new names for the loop variables of a node but those of ``keep``."""
+    return {loop.var.name: Var(f"{loop.var.name}'") for loop in site.loops if loop not in keep}
+
+
+def rename(polynomial: Polynomial, names: dict[str, Var]) -> Polynomial:
+    """Return a polynomial over renamed variables."""
+    if not any(name in atom.names() for atom in polynomial.atoms() for name in names):
+        return polynomial
+    return normalize(polynomial.to_index().substitute(dict[str, Index](names)))
+
+
+def guard_cases(site: Site) -> tuple[tuple[Polynomial, ...], ...]:
+    """Return the guards of a node as cases of polynomials that are all >= 0."""
+    cases: tuple[tuple[Polynomial, ...], ...] = ((),)
+    for guard in site.guards:
+        cases = tuple((*before, *case) for before in cases for case in alternatives(guard))
+    return cases
+
+
+def excluded(facts: Facts, options: Sequence[Sequence[Polynomial]]) -> bool:
+    """Return whether in every case at least one option, a conjunction of polynomials >= 0, holds: their negations contradict."""
+    if facts.contradictory():
+        return True
+    if not options:
+        return False
+    return all(excluded(facts.plus([-part - 1]), options[1:]) for part in options[0])
