@@ -55,12 +55,14 @@ def test_several_kernels_are_one_library(kit, fresh, counted):
     assert len({kernel.library.path for kernel in kernels}) == 1
     assert len({kernel.address for kernel in kernels}) == 3
     assert all(run_scale(kernel, kit) for kernel in kernels)
+    before = len(counted)  # the launcher may have been among them
     assert compile([]) == ()
     assert compile(sources)[0].library is kernels[0].library
-    assert len(counted) == 2
+    assert len(counted) == before
 
 
 def test_a_second_process_compiles_nothing(kit, fresh, counted, monkeypatch):
+    monkeypatch.setattr(toolchain, "_known", {})
     compile([kit.scale_source()])
     before = len(counted)
     monkeypatch.setattr(compiler_module._registry, "libraries", {})
@@ -92,7 +94,7 @@ def test_a_source_that_does_not_compile_is_an_error_with_command_and_log(kit, fr
         compile([broken])
     assert caught.value.exit_code == 1
     assert str(caught.value.command[-1]).endswith("source.cpp")
-    assert "does not name a type" in caught.value.log
+    assert "source.cpp:4:1: error" in caught.value.log
     assert list((fresh / "v1" / "building").iterdir()) == []
 
 
@@ -204,9 +206,7 @@ def test_a_damaged_library_is_rebuilt_and_runs(kit, fresh, counted, monkeypatch,
 def test_eight_processes_compile_one_kernel_once(in_child, tmp_path):
     log = tmp_path / "compiler.log"
     wrapper = tmp_path / "g++"
-    wrapper.write_text(
-        f'#!/bin/sh\n[ "$1" = --version ] || echo run >> {log}\nexec /usr/bin/env PATH={os.environ["PATH"]} g++ "$@"\n'
-    )
+    wrapper.write_text(f'#!/bin/sh\n[ "$1" = --version ] || echo "run $*" >> {log}\nexec {shutil.which("g++")} "$@"\n')
     wrapper.chmod(0o755)
     text = "import numpy as np\nkit.compile_kernels([kit.scale_source()])\n"
     source = str(Path(__file__).parents[2] / "src")
@@ -225,7 +225,8 @@ def test_eight_processes_compile_one_kernel_once(in_child, tmp_path):
         subprocess.Popen([sys.executable, "-W", "error", "-c", prelude + text], env=environment) for _ in range(8)
     ]
     assert [process.wait(120) for process in processes] == [0] * 8
-    assert log.read_text().count("run") == 2  # the precompiled header, and the unit
+    runs = log.read_text().splitlines()
+    assert len(runs) == 2, runs  # the precompiled header, and the unit
 
 
 def test_a_compiler_is_found_and_named():

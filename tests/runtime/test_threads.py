@@ -75,9 +75,7 @@ def test_a_program_runs_in_a_child_after_fork(in_child, module):
 def test_a_fork_while_other_threads_run_leaves_no_lock_held(in_child):
     in_child(
         RUN
-        + CHECK.format(
-            threads=2
-        )  # compiled: a fork while another thread waits for a compiler is beyond what Python allows
+        + CHECK.format(threads=2)  # compiled now: Python allows no fork beside a thread that waits for a compiler
         + "import os, threading\n"
         + "stop = threading.Event()\n"
         + "def work():\n"

@@ -252,7 +252,7 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
             remedy="convert the tensor first",
         )
     # Fake, distributed and other tensors with a dispatch of their own claim the CPU and have no memory there.
-    own_meaning = getattr(type(tensor), "__torch_dispatch__", None) is not torch.Tensor.__torch_dispatch__
+    own_meaning = getattr(tensor.__class__, "__torch_dispatch__", None) is not torch.Tensor.__torch_dispatch__
     try:
         address = 0 if own_meaning else tensor.data_ptr()
     except RuntimeError:  # functional and vmapped tensors
