@@ -163,9 +163,7 @@ def test_an_interrupt_says_that_trials_are_kept(failing_doctor, capsys: pytest.C
     assert "kept" in capsys.readouterr().err
 
 
-def test_a_warning_of_ours_is_one_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_warning_of_ours_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def examine(**_: object) -> str:
         warnings.warn(CacheCorrupt(path="/x/y", detail="bad\nchecksum"), stacklevel=1)
         return "a report"

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import io
-import pty
 import os
+import pty
 from types import SimpleNamespace
 
 from tracea.cli.progress import LineProgress, TerminalProgress, shown_progress

@@ -55,9 +55,7 @@ def emit(
         Print the text within JSON.
     """
     chosen = [
-        name
-        for name, wanted in (("ir", ir), ("asm", asm), ("stats", stats), ("certificate", certificate))
-        if wanted
+        name for name, wanted in (("ir", ir), ("asm", asm), ("stats", stats), ("certificate", certificate)) if wanted
     ]
     if len(chosen) > 1:
         raise InvalidOption(field="form", got=chosen, expected="one form", remedy=f"give --{chosen[0]} alone")

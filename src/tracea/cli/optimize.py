@@ -83,9 +83,7 @@ def optimize(
     from tracea.interface.session import optimize_file
 
     with shown_progress() as progress:
-        report = optimize_file(
-            builder, trials=trials, seconds=seconds, threads=threads, progress=progress, peers=peers
-        )
+        report = optimize_file(builder, trials=trials, seconds=seconds, threads=threads, progress=progress, peers=peers)
     if json:
         print_json(report.to_json())
     else:

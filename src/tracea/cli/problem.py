@@ -168,4 +168,3 @@ def _epilogue(text: str, result: TensorType, epilogue: Epilogue) -> Epilogue:
                     remedy="separate by commas: --epilogue bias,gelu,residual",
                 )
     return epilogue
-

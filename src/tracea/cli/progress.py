@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -126,7 +126,7 @@ class TerminalProgress(Progress):
 
 
 @contextmanager
-def shown_progress(stream: TextIO | None = None) -> Iterator[Progress]:
+def shown_progress(stream: TextIO | None = None) -> Generator[Progress]:
     """Give the progress that suits the stream, by default standard error."""
     target = sys.stderr if stream is None else stream
     if not target.isatty():

@@ -39,17 +39,17 @@ VIEWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.reshape_as.default": (lambda x, y: aten.reshape_as.default(x, y) + y, (X, rows(3, 8))),
     "aten.flatten.using_ints": (lambda x: aten.flatten.using_ints(x, 1), (Z,)),
     "aten.unflatten.int": (lambda x: aten.unflatten.int(x, 1, [2, 3]), (X,)),
-    "aten.squeeze.default": (lambda x: aten.squeeze.default(x), (rows(1, 4, 1),)),
+    "aten.squeeze.default": (aten.squeeze.default, (rows(1, 4, 1),)),
     "aten.squeeze.dim": (lambda x: aten.squeeze.dim(x, 0), (rows(1, 4, 1),)),
     "aten.squeeze.dims": (lambda x: aten.squeeze.dims(x, [0, 2]), (rows(1, 4, 1),)),
     "aten.unsqueeze.default": (lambda x: aten.unsqueeze.default(x, -2), (X,)),
-    "aten.ravel.default": (lambda x: aten.ravel.default(x), (X,)),
+    "aten.ravel.default": (aten.ravel.default, (X,)),
     "aten.permute.default": (lambda x: aten.permute.default(x, [2, 0, -2]), (Z,)),
     "aten.transpose.int": (lambda x: aten.transpose.int(x, 0, -1), (Z,)),
     "aten.swapaxes.default": (lambda x: aten.swapaxes.default(x, 1, 2), (Z,)),
-    "aten.t.default": (lambda x: aten.t.default(x), (X,)),
-    "aten.numpy_T.default": (lambda x: aten.numpy_T.default(x), (Z,)),
-    "aten.mT.default": (lambda x: aten.mT.default(x), (Z,)),
+    "aten.t.default": (aten.t.default, (X,)),
+    "aten.numpy_T.default": (aten.numpy_T.default, (Z,)),
+    "aten.mT.default": (aten.mT.default, (Z,)),
     "aten.expand.default": (lambda x: aten.expand.default(x, [5, -1, 6]), (rows(4, 1),)),
     "aten.expand_as.default": (lambda x, y: aten.expand_as.default(x, y) * y, (V, X)),
     "aten.broadcast_to.default": (lambda x: aten.broadcast_to.default(x, [4, 6]), (V,)),
@@ -72,12 +72,12 @@ VIEWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
 }
 
 MATRICES: dict[str, tuple[Call, tuple[Any, ...]]] = {
-    "aten.linear.default": (lambda x, w, b: aten.linear.default(x, w, b), (Z, rows(5, 6), rows(5))),
-    "aten.matmul.default": (lambda a, b: aten.matmul.default(a, b), (rows(3, 1, 4, 6), rows(2, 6, 5))),
-    "aten.mm.default": (lambda a, b: aten.mm.default(a, b), (X, rows(6, 5))),
-    "aten.bmm.default": (lambda a, b: aten.bmm.default(a, b), (Z, rows(2, 6, 5))),
-    "aten.mv.default": (lambda a, b: aten.mv.default(a, b), (X, V)),
-    "aten.dot.default": (lambda a, b: aten.dot.default(a, b), (V, rows(6) + 1)),
+    "aten.linear.default": (aten.linear.default, (Z, rows(5, 6), rows(5))),
+    "aten.matmul.default": (aten.matmul.default, (rows(3, 1, 4, 6), rows(2, 6, 5))),
+    "aten.mm.default": (aten.mm.default, (X, rows(6, 5))),
+    "aten.bmm.default": (aten.bmm.default, (Z, rows(2, 6, 5))),
+    "aten.mv.default": (aten.mv.default, (X, V)),
+    "aten.dot.default": (aten.dot.default, (V, rows(6) + 1)),
     "aten.addmm.default": (
         lambda c, a, b: aten.addmm.default(c, a, b, beta=0.5, alpha=2.0),
         (rows(5), X, rows(6, 5)),
@@ -103,14 +103,14 @@ ROWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     ),
     "aten.rms_norm.default": (lambda x, w: aten.rms_norm.default(x, [6], w), (Z, V)),
     "aten._fused_rms_norm.default": (lambda x, w: aten._fused_rms_norm.default(x, [6], w, 0.01)[0], (Z, V)),
-    "aten.mean.default": (lambda x: aten.mean.default(x), (Z,)),
+    "aten.mean.default": (aten.mean.default, (Z,)),
     "aten.mean.dim": (lambda x: aten.mean.dim(x, [-1, 0], True), (Z,)),
-    "aten.sum.default": (lambda x: aten.sum.default(x), (Z,)),
+    "aten.sum.default": (aten.sum.default, (Z,)),
     "aten.sum.dim_IntList": (lambda x: aten.sum.dim_IntList(x, [1]), (Z,)),
     "aten.amax.default": (lambda x: aten.amax.default(x, [0, -1]), (Z,)),
-    "aten.max.default": (lambda x: aten.max.default(x), (Z,)),
+    "aten.max.default": (aten.max.default, (Z,)),
     "aten.amin.default": (lambda x: aten.amin.default(x, [1], True), (Z,)),
-    "aten.min.default": (lambda x: aten.min.default(x), (Z,)),
+    "aten.min.default": (aten.min.default, (Z,)),
     "aten.var.correction": (lambda x: aten.var.correction(x, [-1], correction=2, keepdim=True), (Z,)),
     "aten.std.correction": (lambda x: aten.std.correction(x, [0, 1]), (Z,)),
     "aten.var.dim": (lambda x: aten.var.dim(x, [-1], False), (Z,)),
@@ -133,11 +133,11 @@ POINTWISE: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.hardtanh.default": (lambda x: aten.hardtanh.default(x, -0.5, 2.5), (X,)),
     "aten.softplus.default": (lambda x: aten.softplus.default(8.0 * x, 2.0, 3.0), (X,)),
     "aten.glu.default": (lambda x: aten.glu.default(x, 1), (Z,)),
-    "aten.log.default": (lambda x: aten.log.default(x), (P,)),
-    "aten.sqrt.default": (lambda x: aten.sqrt.default(x), (P,)),
-    "aten.rsqrt.default": (lambda x: aten.rsqrt.default(x), (P,)),
+    "aten.log.default": (aten.log.default, (P,)),
+    "aten.sqrt.default": (aten.sqrt.default, (P,)),
+    "aten.rsqrt.default": (aten.rsqrt.default, (P,)),
     "aten.pow.Tensor_Scalar": (lambda x: aten.pow.Tensor_Scalar(x, 3), (X,)),
-    "aten.pow.Tensor_Tensor": (lambda x, y: aten.pow.Tensor_Tensor(x, y), (P, X)),
+    "aten.pow.Tensor_Tensor": (aten.pow.Tensor_Tensor, (P, X)),
     "aten.pow.Scalar": (lambda x: aten.pow.Scalar(2.5, x), (X,)),
     "aten.add.Tensor": (lambda x, y: aten.add.Tensor(x, y, alpha=2), (X, V)),
     "aten.add.Scalar": (lambda x: aten.add.Scalar(x, 2, 3), (X,)),
@@ -145,65 +145,81 @@ POINTWISE: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.sub.Scalar": (lambda x: aten.sub.Scalar(x, 2.5), (X,)),
     "aten.rsub.Tensor": (lambda x, y: aten.rsub.Tensor(x, y, alpha=2), (X, Y)),
     "aten.rsub.Scalar": (lambda x: aten.rsub.Scalar(x, 1.0), (X,)),
-    "aten.mul.Tensor": (lambda x, y: aten.mul.Tensor(x, y), (X, rows(4, 1))),
+    "aten.mul.Tensor": (aten.mul.Tensor, (X, rows(4, 1))),
     "aten.mul.Scalar": (lambda x: aten.mul.Scalar(x, -2), (X,)),
-    "aten.div.Tensor": (lambda x, y: aten.div.Tensor(x, y), (X, P)),
+    "aten.div.Tensor": (aten.div.Tensor, (X, P)),
     "aten.div.Scalar": (lambda x: aten.div.Scalar(x, 3), (X,)),
     "aten.div.Tensor_mode": (lambda x, y: aten.div.Tensor_mode(x, y, rounding_mode="floor"), (X, P)),
     "aten.div.Scalar_mode": (lambda x: aten.div.Scalar_mode(x, 0.7, rounding_mode="floor"), (X,)),
-    "aten.maximum.default": (lambda x, y: aten.maximum.default(x, y), (X, Y)),
-    "aten.max.other": (lambda x, y: aten.max.other(x, y), (X, Y)),
-    "aten.minimum.default": (lambda x, y: aten.minimum.default(x, y), (X, Y)),
-    "aten.min.other": (lambda x, y: aten.min.other(x, y), (X, Y)),
+    "aten.maximum.default": (aten.maximum.default, (X, Y)),
+    "aten.max.other": (aten.max.other, (X, Y)),
+    "aten.minimum.default": (aten.minimum.default, (X, Y)),
+    "aten.min.other": (aten.min.other, (X, Y)),
     "aten.clamp.default": (lambda x: aten.clamp.default(x, -1, 2.5), (X,)),
     "aten.clamp.Tensor": (lambda x, a: aten.clamp.Tensor(x, a, a + 1), (X, V)),
     "aten.clamp_min.default": (lambda x: aten.clamp_min.default(x, 0.5), (X,)),
-    "aten.clamp_min.Tensor": (lambda x, a: aten.clamp_min.Tensor(x, a), (X, V)),
+    "aten.clamp_min.Tensor": (aten.clamp_min.Tensor, (X, V)),
     "aten.clamp_max.default": (lambda x: aten.clamp_max.default(x, 0.5), (X,)),
-    "aten.clamp_max.Tensor": (lambda x, a: aten.clamp_max.Tensor(x, a), (X, V)),
-    "aten.where.self": (lambda m, x, y: aten.where.self(m, x, y), (M, X, Y)),
+    "aten.clamp_max.Tensor": (aten.clamp_max.Tensor, (X, V)),
+    "aten.where.self": (aten.where.self, (M, X, Y)),
     "aten.where.ScalarOther": (lambda m, x: aten.where.ScalarOther(m, x, -1.5), (M, X)),
     "aten.where.ScalarSelf": (lambda m, x: aten.where.ScalarSelf(m, 2.5, x), (M, X)),
     "aten.masked_fill.Scalar": (lambda x, m: aten.masked_fill.Scalar(x, m, float("-inf")), (X, M)),
-    "aten.masked_fill.Tensor": (lambda x, m, v: aten.masked_fill.Tensor(x, m, v), (X, M, rows(1)[0])),
+    "aten.masked_fill.Tensor": (aten.masked_fill.Tensor, (X, M, rows(1)[0])),
     "aten.fill.Scalar": (lambda x: aten.fill.Scalar(x, 2.5), (X,)),
-    "aten.fill.Tensor": (lambda x, v: aten.fill.Tensor(x, v), (X, rows(1)[0])),
+    "aten.fill.Tensor": (aten.fill.Tensor, (X, rows(1)[0])),
     "aten.zeros_like.default": (lambda x: aten.zeros_like.default(x) + x, (X,)),
     "aten.ones_like.default": (lambda x: aten.ones_like.default(x) + x, (X,)),
     "aten.full_like.default": (lambda x: aten.full_like.default(x, 0.3) + x, (X,)),
     "aten.to.dtype": (lambda x: aten.to.dtype(x, torch.float16), (X,)),
     "aten.to.dtype_layout": (lambda x: aten.to.dtype_layout(x, dtype=torch.int32), (X,)),
     "aten.to.device": (lambda x: aten.to.device(x, "cpu", torch.bfloat16), (X,)),
-    "aten.to.other": (lambda x, y: aten.to.other(x, y), (X, rows(2).float())),
+    "aten.to.other": (aten.to.other, (X, rows(2).float())),
     "aten._to_copy.default": (lambda x: aten._to_copy.default(x, dtype=torch.float32), (X,)),
-    "aten.type_as.default": (lambda x, y: aten.type_as.default(x, y), (X, rows(2).bfloat16())),
-    "aten.logical_not.default": (lambda x: aten.logical_not.default(x), (torch.tensor([0.0, -1.0]),)),
-    "aten.bitwise_not.default": (lambda m: aten.bitwise_not.default(m), (M,)),
-    "aten.logical_and.default": (lambda m, n: aten.logical_and.default(m, n), (M, N)),
-    "aten.bitwise_and.Tensor": (lambda m, n: aten.bitwise_and.Tensor(m, n), (M, N)),
-    "aten.logical_or.default": (lambda m, n: aten.logical_or.default(m, n), (M, N)),
-    "aten.bitwise_or.Tensor": (lambda m, n: aten.bitwise_or.Tensor(m, n), (M, N)),
+    "aten.type_as.default": (aten.type_as.default, (X, rows(2).bfloat16())),
+    "aten.logical_not.default": (aten.logical_not.default, (torch.tensor([0.0, -1.0]),)),
+    "aten.bitwise_not.default": (aten.bitwise_not.default, (M,)),
+    "aten.logical_and.default": (aten.logical_and.default, (M, N)),
+    "aten.bitwise_and.Tensor": (aten.bitwise_and.Tensor, (M, N)),
+    "aten.logical_or.default": (aten.logical_or.default, (M, N)),
+    "aten.bitwise_or.Tensor": (aten.bitwise_or.Tensor, (M, N)),
 }
 
 
 def of_one(name: str) -> Call:
     packet, overload = name.removeprefix("aten.").split(".")
     operator = getattr(getattr(aten, packet), overload)
-    return lambda x: operator(x)
+    return operator
 
 
 POINTWISE |= {
     f"aten.{name}.default": (of_one(f"aten.{name}.default"), (X,))
     for name in (
-        "relu relu6 silu sigmoid tanh hardswish hardsigmoid mish log_sigmoid selu exp abs neg reciprocal erf floor square"
-    ).split()
+        "relu",
+        "relu6",
+        "silu",
+        "sigmoid",
+        "tanh",
+        "hardswish",
+        "hardsigmoid",
+        "mish",
+        "log_sigmoid",
+        "selu",
+        "exp",
+        "abs",
+        "neg",
+        "reciprocal",
+        "erf",
+        "floor",
+        "square",
+    )
 }
 
 
 def comparing(name: str) -> Call:
     packet, overload = name.removeprefix("aten.").split(".")
     operator = getattr(getattr(aten, packet), overload)
-    return (lambda x, y: operator(x, y)) if overload == "Tensor" else (lambda x: operator(x, 0.5))
+    return (operator) if overload == "Tensor" else (lambda x: operator(x, 0.5))
 
 
 HALVES = (2.0 * rows(4, 6)).round() / 2.0  # equal to one another, and to 0.5, here and there

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from tests.interface.torch.compare import check_capture
 from torch import nn
 
-from tests.interface.torch.compare import check_capture
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, PointwiseOp, RowOp, SourceOp, ViewOp
 from tracea.core.passes.memory import root_of

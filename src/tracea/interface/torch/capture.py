@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
@@ -22,7 +22,15 @@ from tracea.core.graph import Graph, Node
 from tracea.errors import InvalidGraph, InvalidInput, UnsupportedNode
 from tracea.interface.torch.aten import LOWERINGS, VIEWS, WITHOUT_VALUE
 from tracea.interface.torch.constants import Constants
-from tracea.interface.torch.export import decomposed, exported, operator_name
+from tracea.interface.torch.export import (
+    ExportedProgram,
+    FxNode,
+    decomposed,
+    exported,
+    is_node,
+    is_operator,
+    operator_name,
+)
 from tracea.interface.torch.location import line_of_node
 from tracea.interface.torch.lowering import Lowering, Refusal
 from tracea.interface.torch.specs import InputSpec, Leaf, OutputSpec
@@ -76,7 +84,8 @@ def _checked_inputs(module: torch.nn.Module, example_inputs: Any) -> tuple[Any, 
             expected="a torch.nn.Module",
             remedy="put the function into the forward of a module",
         )
-    inputs = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    is_sequence = isinstance(example_inputs, tuple | list)
+    inputs: tuple[Any, ...] = tuple(cast("Sequence[Any]", example_inputs)) if is_sequence else (example_inputs,)
     for index, leaf in enumerate(pytree.tree_leaves(inputs)):
         if isinstance(leaf, torch.Tensor):
             check_tensor(leaf, f"example_inputs[{index}]")
@@ -85,16 +94,13 @@ def _checked_inputs(module: torch.nn.Module, example_inputs: Any) -> tuple[Any, 
     return inputs
 
 
-def _unknown_operators(program: torch.export.ExportedProgram) -> list[OpOverload]:
+def _unknown_operators(program: ExportedProgram) -> list[OpOverload[..., Any]]:
     """Return the operators without a lowering that are not computed from constants alone."""
     constants = Constants(program)
+    known = {*LOWERINGS, *WITHOUT_VALUE}
+    operators = [(node, cast("OpOverload[..., Any]", node.target)) for node in program.graph.nodes if is_operator(node)]
     return [
-        node.target
-        for node in program.graph.nodes
-        if isinstance(node.target, OpOverload)
-        and operator_name(node.target) not in LOWERINGS
-        and operator_name(node.target) not in WITHOUT_VALUE
-        and not constants.can_compute(node)
+        target for node, target in operators if operator_name(target) not in known and not constants.can_compute(node)
     ]
 
 
@@ -110,14 +116,14 @@ class _Problem:
 class _Capture:
     """The walk over one exported program; ``values`` holds what each of its nodes became."""
 
-    program: torch.export.ExportedProgram
+    program: ExportedProgram
     graph: Graph = field(default_factory=Graph)
     dims: Dims = field(default_factory=Dims)
-    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
-    scalars: dict[str, float] = field(default_factory=dict)
-    values: dict[torch.fx.Node, Any] = field(default_factory=dict)
-    locations: dict[str, str] = field(default_factory=dict)
-    problems: list[_Problem] = field(default_factory=list)
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    scalars: dict[str, float] = field(default_factory=dict[str, float])
+    values: dict[FxNode, Any] = field(default_factory=dict[FxNode, Any])
+    locations: dict[str, str] = field(default_factory=dict[str, str])
+    problems: list[_Problem] = field(default_factory=list[_Problem])
     constants: Constants = field(init=False)
     low: Lowering = field(init=False)
 
@@ -180,7 +186,7 @@ class _Capture:
             types=tuple(node.type for node in nodes),
         )
 
-    def _name_dims(self, node: torch.fx.Node) -> None:
+    def _name_dims(self, node: FxNode) -> None:
         ranges = {str(symbol): bounds for symbol, bounds in self.program.range_constraints.items()}
         for axis, extent in enumerate(node.meta["val"].shape):
             if not isinstance(extent, int) and str(extent) in ranges:
@@ -188,7 +194,7 @@ class _Capture:
                 maximum = int(bounds.upper) if bounds.upper.is_Integer else None
                 self.dims.name(str(extent), f"{node.name}_dim{axis}", int(bounds.lower), maximum)
 
-    def _constant_source(self, node: torch.fx.Node, spec: TorchInput) -> None:
+    def _constant_source(self, node: FxNode, spec: TorchInput) -> None:
         if not node.users:
             return
         tensor = self.constants.value(node)
@@ -213,7 +219,7 @@ class _Capture:
 
     # Operators.
 
-    def _lower(self, node: torch.fx.Node) -> None:
+    def _lower(self, node: FxNode) -> None:
         before = set(self.locations) if not len(self.graph) else {item.id for item in self.graph.nodes}
         try:
             self.values[node] = self._value(node)
@@ -226,7 +232,7 @@ class _Capture:
         location = line_of_node(node)
         self.locations |= {item.id: location for item in self.graph.nodes if item.id not in before}
 
-    def _value(self, node: torch.fx.Node) -> Any:
+    def _value(self, node: FxNode) -> Any:
         if node.op == "get_attr":
             raise Refusal("a submodule that torch.export kept whole", "take the control flow out of forward")
         if node.target is operator.getitem:
@@ -247,34 +253,36 @@ class _Capture:
         self._check(value, results)
         return value
 
-    def _item(self, node: torch.fx.Node) -> Any:
+    def _item(self, node: FxNode) -> Any:
         source, index = node.args[0], node.args[1]
         value = self._argument(source)[index]
         if value is None and node.users:
             raise Refusal("statistics that the op does not keep", "use its first result only")
         return value
 
-    def _computed(self, node: torch.fx.Node) -> Any:
+    def _computed(self, node: FxNode) -> Any:
         result = self.constants.value(node)
         if isinstance(result, torch.Tensor):
             return self._constant(node.name, result)
         return [self._constant(f"{node.name}.{index}", item) for index, item in enumerate(result or ())]
 
     def _argument(self, value: Any) -> Any:
-        if isinstance(value, torch.fx.Node):
+        if is_node(value):
             if value not in self.values:
                 raise _Unknowable
             return self._argument(self.values[value])
         if isinstance(value, torch.SymInt):
             return self.dims.of(value)
         if isinstance(value, list | tuple):
-            return [self._argument(item) for item in value]
+            return [self._argument(item) for item in cast("Sequence[Any]", value)]
         return value
 
     def _check(self, value: Any, results: Sequence[torch.Tensor]) -> None:
         # What torch inferred and what the lowering built are two derivations of one type.
-        nodes = [item for item in (value if isinstance(value, list | tuple) else [value]) if item is not None]
+        nodes: list[Node | None] = list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
         for node, result in zip(nodes, results, strict=False):
+            if node is None:
+                continue
             wanted = (self.dims.shape(result.shape), dtype_of(result.dtype, node.id))
             if (node.type.shape, node.type.dtype) != wanted:
                 raise Refusal(
@@ -291,7 +299,7 @@ class _Capture:
         leaves: list[Leaf] = []
         outputs: list[Node] = []
         for item in self._user_outputs():
-            value = self.values.get(item) if isinstance(item, torch.fx.Node) else item
+            value = self.values.get(item) if is_node(item) else item
             if not isinstance(value, Node):
                 leaves.append(Leaf(None, value))
                 continue
@@ -329,7 +337,7 @@ class _Capture:
                     "return the new value instead, or call module.eval() if it is a running statistic",
                 )
 
-    def _refuse(self, node: torch.fx.Node, reason: str, remedy: str) -> None:
+    def _refuse(self, node: FxNode, reason: str, remedy: str) -> None:
         name = operator_name(node.target) if node.op == "call_function" else f"{node.op} {node.name}"
         self.problems.append(_Problem(name, line_of_node(node), reason, remedy))
 
@@ -338,7 +346,7 @@ class _Unknowable(Exception):
     """An argument's own node was refused already."""
 
 
-def _arguments(node: torch.fx.Node) -> list[Any]:
+def _arguments(node: FxNode) -> list[Any]:
     """Return the arguments in the order of the operator's schema, defaults filled in."""
     schema = node.target._schema  # pyright: ignore
     values: list[Any] = []
@@ -350,9 +358,9 @@ def _arguments(node: torch.fx.Node) -> list[Any]:
     return values
 
 
-def _results(node: torch.fx.Node) -> list[torch.Tensor]:
+def _results(node: FxNode) -> list[torch.Tensor]:
     value = node.meta["val"]
-    return list(value) if isinstance(value, list | tuple) else [value]
+    return list(cast("Sequence[torch.Tensor]", value)) if isinstance(value, list | tuple) else [value]
 
 
 def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:

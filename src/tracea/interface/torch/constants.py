@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._ops import OpOverload
 from torch.export.graph_signature import InputKind, TensorArgument
+from torch.fx.node import map_arg
+
+from tracea.interface.torch.export import ExportedProgram, FxNode
 
 __all__ = ["Constants"]
 
@@ -18,9 +21,9 @@ class Constants:
     A mask built in forward, the square of a weight: computed once by torch itself, when it is asked for.
     """
 
-    def __init__(self, program: torch.export.ExportedProgram) -> None:
-        self._values: dict[torch.fx.Node, Any] = {}
-        self._constant: set[torch.fx.Node] = set()
+    def __init__(self, program: ExportedProgram) -> None:
+        self._values: dict[FxNode, Any] = {}
+        self._constant: set[FxNode] = set()
         specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs if hasattr(spec.arg, "name")}
         for node in program.graph.nodes:
             if node.op == "placeholder":
@@ -34,21 +37,21 @@ class Constants:
             elif self._follows(node):
                 self._constant.add(node)
 
-    def can_compute(self, node: torch.fx.Node) -> bool:
+    def can_compute(self, node: FxNode) -> bool:
         """Tell whether a node's value does not depend on the program's inputs."""
         return node in self._constant
 
-    def value(self, node: torch.fx.Node) -> Any:
+    def value(self, node: FxNode) -> Any:
         """Return a node's tensor, or list of tensors; None if it is not constant."""
         if node not in self._constant:
             return None
         if node not in self._values:
-            arguments, keywords = torch.fx.node.map_arg((node.args, node.kwargs), self.value)
+            arguments, keywords = cast("Any", map_arg)((node.args, node.kwargs), self.value)
             with torch.no_grad():
                 self._values[node] = node.target(*arguments, **keywords)  # pyright: ignore
         return self._values[node]
 
-    def _follows(self, node: torch.fx.Node) -> bool:
+    def _follows(self, node: FxNode) -> bool:
         if node.op != "call_function" or not all(source in self._constant for source in node.all_input_nodes):
             return False
         if node.target is operator.getitem:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Generator
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch._ops import OpOverload
@@ -14,11 +14,15 @@ from torch._ops import OpOverload
 from tracea.errors import UnsupportedNode
 from tracea.interface.torch.location import line_of_traceback
 
-__all__ = ["decomposed", "exported", "operator_name"]
+__all__ = ["ExportedProgram", "FxNode", "decomposed", "exported", "is_node", "is_operator", "operator_name"]
+
+# torch annotates its graphs in part only: here and in what reads them they are Any.
+ExportedProgram: TypeAlias = Any
+FxNode: TypeAlias = Any
 
 
 @contextlib.contextmanager
-def _without_torch_warnings() -> Iterator[None]:
+def _without_torch_warnings() -> Generator[None]:
     # torch warns about its own use of its own names, and the user can do nothing about it. Warnings of the user's
     # code, of which the module is theirs, stay.
     with warnings.catch_warnings():
@@ -28,7 +32,7 @@ def _without_torch_warnings() -> Iterator[None]:
         yield
 
 
-def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = None) -> torch.export.ExportedProgram:
+def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = None) -> ExportedProgram:
     """Return the captured program, free of writes in place.
 
     Raises:
@@ -36,7 +40,7 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
     """
     try:
         with _without_torch_warnings(), torch.no_grad():
-            program = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
+            program: ExportedProgram = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
             return program.run_decompositions({}) if _writes(program) else program
     except Exception as error:
         first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
@@ -48,23 +52,30 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
         ) from error
 
 
-def decomposed(
-    program: torch.export.ExportedProgram, operators: Collection[OpOverload]
-) -> torch.export.ExportedProgram | None:
+def decomposed(program: ExportedProgram, operators: Collection[OpOverload[..., Any]]) -> ExportedProgram | None:
     """Return the program with these operators replaced by what torch says they are made of; None if it says nothing."""
     with _without_torch_warnings(), torch.no_grad():
-        known = torch.export.default_decompositions()
-        table = {operator: known[operator] for operator in operators if operator in known}
+        known: Any = torch.export.default_decompositions()
+        table: dict[Any, Any] = {operator: known[operator] for operator in operators if operator in known}
         return program.run_decompositions(table) if table else None
+
+
+def is_node(value: Any) -> bool:
+    """Tell whether a value is a node of a captured graph, not a literal."""
+    return isinstance(value, torch.fx.Node)
+
+
+def is_operator(node: FxNode) -> bool:
+    """Tell whether a node calls an operator of torch, not a Python function."""
+    return isinstance(node.target, OpOverload)
 
 
 def operator_name(target: Any) -> str:
     """Return ``aten.add.Tensor`` of an operator, or the name of another callable."""
-    return str(target) if isinstance(target, OpOverload) else getattr(target, "__name__", str(target))
-
-
-def _writes(program: torch.export.ExportedProgram) -> bool:
-    return any(
-        isinstance(node.target, OpOverload) and node.target._schema.is_mutable  # pyright: ignore[reportPrivateUsage]
-        for node in program.graph.nodes
+    return (
+        str(getattr(target, "__name__", target)) if not isinstance(target, OpOverload) else str(cast("object", target))
     )
+
+
+def _writes(program: ExportedProgram) -> bool:
+    return any(is_operator(node) and node.target._schema.is_mutable for node in program.graph.nodes)

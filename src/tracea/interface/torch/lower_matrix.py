@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tracea.core.graph import Node
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["addmm", "linear", "matmul"]
+__all__ = ["addmm", "dot", "linear", "matmul"]
 
 _SUM = Input(0) + Input(1)
 
@@ -20,7 +20,7 @@ def linear(low: Lowering, x: Node, weight: Node, bias: Node | None = None) -> No
     """Lower ``x @ weight.T + bias``; a weight is stored (columns, k) and stays so."""
     if weight.type.rank == 1:
         product = matmul(low, x, weight)
-        return product if bias is None else low.pointwise(lambda a, b: a + b, product, bias)
+        return product if bias is None else low.pointwise(_SUM, product, bias)
     extras = () if bias is None else (bias,)
     return _rows_times(low, x, low.transpose(weight), None if bias is None else _SUM, extras)
 
@@ -29,11 +29,11 @@ def matmul(low: Lowering, a: Node, b: Node) -> Node:
     """Lower torch's product: vectors, matrices and broadcast batches of them."""
     if b.type.rank == 1:
         column = low.reshape(b, (*b.type.shape, 1))
-        return low.reshape(matmul_of_matrices(low, a, column), low.shape)
-    return matmul_of_matrices(low, a, b)
+        return low.reshape(_times_matrices(low, a, column), low.shape)
+    return _times_matrices(low, a, b)
 
 
-def matmul_of_matrices(low: Lowering, a: Node, b: Node) -> Node:
+def _times_matrices(low: Lowering, a: Node, b: Node) -> Node:
     """Lower a product whose right side has two axes or more."""
     if b.type.rank == 2:
         return _rows_times(low, a, b)
@@ -41,6 +41,11 @@ def matmul_of_matrices(low: Lowering, a: Node, b: Node) -> Node:
         product = low.gemm(low.reshape(a, (1, *a.type.shape)), b)
         return low.reshape(product, (*product.type.shape[:-2], product.type.shape[-1]))
     return low.gemm(a, b)
+
+
+def dot(low: Lowering, a: Node, b: Node) -> Node:
+    """Lower the product of two vectors."""
+    return low.reshape(matmul(low, a, b), ())
 
 
 def addmm(low: Lowering, c: Node, a: Node, b: Node, beta: float = 1, alpha: float = 1) -> Node:

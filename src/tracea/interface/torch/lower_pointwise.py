@@ -1,9 +1,9 @@
-"""Lowerings of what torch computes element by element."""
+"""Lowerings of what torch computes element by element: X, Y and Z are the operands of an expression in order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tracea.core.dtype import DType
 from tracea.core.expr import (
@@ -11,6 +11,7 @@ from tracea.core.expr import (
     BinaryFunction,
     Constant,
     Expr,
+    Input,
     Unary,
     UnaryFunction,
     activation,
@@ -29,13 +30,18 @@ if TYPE_CHECKING:
 __all__ = [
     "add",
     "batch_norm",
+    "batch_norm_of_inference",
+    "batch_norm_of_training",
     "binary",
+    "celu",
     "clamp",
+    "clamp_max",
     "comparison",
     "convert",
     "div",
     "elu",
     "fill",
+    "filled",
     "gelu",
     "glu",
     "hardtanh",
@@ -44,40 +50,48 @@ __all__ = [
     "logical_not",
     "masked_fill",
     "named",
-    "norm_of_training",
+    "of_one",
     "rsub",
+    "selu",
     "softplus",
     "sub",
-    "type_as",
     "unary",
     "where",
 ]
 
-Lowered = Callable[..., "Node"]
+Lowered: TypeAlias = Callable[..., "Node"]
+
+X: Final = Input(0)
+Y: Final = Input(1)
+Z: Final = Input(2)
+_SELU_ALPHA: Final = 1.6732632423543772848170429916717
+_SELU_SCALE: Final = 1.0507009873554804934193349852946
+
+
+def of_one(expr: Expr) -> Lowered:
+    """Return the lowering to an expression of one operand."""
+
+    def lower(low: Lowering, x: Node, *_: Any) -> Node:
+        return low.pointwise(expr, x)
+
+    return lower
 
 
 def named(name: str) -> Lowered:
     """Return the lowering to an activation of that name."""
-    return _of_one(lambda x: activation(name).substitute({0: x}))
+    return of_one(activation(name))
 
 
 def unary(function: UnaryFunction) -> Lowered:
     """Return the lowering to a function of one operand."""
-    return _of_one(lambda x: Unary(function, x))
-
-
-def _of_one(build: Callable[[Expr], Expr]) -> Lowered:
-    def lower(low: Lowering, x: Node, *_: Any) -> Node:
-        return low.pointwise(build, x)
-
-    return lower
+    return of_one(Unary(function, X))
 
 
 def binary(function: BinaryFunction) -> Lowered:
     """Return the lowering to a function of two operands, numbers allowed."""
 
     def lower(low: Lowering, left: Operand, right: Operand, *_: Any) -> Node:
-        return low.pointwise(lambda a, b: Binary(function, a, b), left, right)
+        return low.pointwise(Binary(function, X, Y), left, right)
 
     return lower
 
@@ -86,16 +100,9 @@ def comparison(function: BinaryFunction) -> Lowered:
     """Return the lowering to a comparison, whose result is bool; operands of any type."""
 
     def lower(low: Lowering, left: Operand, right: Operand) -> Node:
-        return low.pointwise(lambda a, b: Binary(function, a, b), left, right, exact=True)
+        return low.pointwise(Binary(function, X, Y), left, right, exact=True)
 
     return lower
-
-
-def logical_not(low: Lowering, x: Node) -> Node:
-    """Lower ``x == 0``."""
-    if low.dtype is not DType.BOOL:
-        low.refuse("a bitwise operation on integers", "use bool masks")
-    return low.pointwise(lambda a: Binary(BinaryFunction.EQ, a, Constant(0.0)), x, exact=True)
 
 
 def logical(function: BinaryFunction) -> Lowered:
@@ -104,91 +111,98 @@ def logical(function: BinaryFunction) -> Lowered:
     def lower(low: Lowering, left: Node, right: Node) -> Node:
         if left.type.dtype is not DType.BOOL or right.type.dtype is not DType.BOOL:
             low.refuse("a bitwise operation on integers", "use bool masks")
-        return low.pointwise(lambda a, b: Binary(function, a, b), left, right)
+        return low.pointwise(Binary(function, X, Y), left, right)
 
     return lower
 
 
+def logical_not(low: Lowering, x: Node) -> Node:
+    """Lower ``x == 0``."""
+    if low.dtype is not DType.BOOL:
+        low.refuse("a bitwise operation on integers", "use bool masks")
+    return low.pointwise(Binary(BinaryFunction.EQ, X, Constant(0.0)), x, exact=True)
+
+
 def add(low: Lowering, left: Operand, right: Operand, alpha: float = 1) -> Node:
     """Lower ``left + alpha * right``."""
-    return low.pointwise(lambda a, b: a + _scaled(b, alpha), left, right)
+    return low.pointwise(X + _scaled(Y, alpha), left, right)
 
 
 def sub(low: Lowering, left: Operand, right: Operand, alpha: float = 1) -> Node:
     """Lower ``left - alpha * right``."""
-    return low.pointwise(lambda a, b: a - _scaled(b, alpha), left, right)
+    return low.pointwise(X - _scaled(Y, alpha), left, right)
 
 
 def rsub(low: Lowering, left: Operand, right: Operand, alpha: float = 1) -> Node:
     """Lower ``right - alpha * left``."""
-    return low.pointwise(lambda a, b: b - _scaled(a, alpha), left, right)
+    return low.pointwise(Y - _scaled(X, alpha), left, right)
 
 
-def _scaled(x: Expr, alpha: float) -> Expr:
-    return x if alpha == 1 else x * float(alpha)
+def _scaled(x: Expr, factor: float) -> Expr:
+    return x if factor == 1 else x * float(factor)
 
 
 def div(low: Lowering, left: Operand, right: Operand, rounding_mode: str | None = None) -> Node:
     """Lower ``left / right``, or the floor of it."""
     if rounding_mode == "floor":
-        return low.pointwise(lambda a, b: Unary(UnaryFunction.FLOOR, a / b), left, right)
+        return low.pointwise(Unary(UnaryFunction.FLOOR, X / Y), left, right)
     if rounding_mode is not None:
         low.refuse(f"rounding_mode={rounding_mode!r}", "divide without a rounding mode, or with 'floor'")
-    return low.pointwise(lambda a, b: a / b, left, right)
+    return low.pointwise(X / Y, left, right)
 
 
 def gelu(low: Lowering, x: Node, approximate: str = "none") -> Node:
     """Lower the exact GELU (erf) or its tanh approximation."""
-    return named("gelu_tanh" if approximate == "tanh" else "gelu")(low, x)
+    return low.pointwise(activation("gelu_tanh" if approximate == "tanh" else "gelu"), x)
 
 
 def leaky_relu(low: Lowering, x: Node, slope: float = 0.01) -> Node:
     """Lower ``x`` where positive, else ``slope * x``."""
-    return low.pointwise(lambda v: select(v > 0.0, v, v * float(slope)), x)
+    return low.pointwise(select(X > 0.0, X, X * float(slope)), x)
 
 
 def elu(low: Lowering, x: Node, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Node:
     """Lower ``scale * (x if x > 0 else alpha * (exp(input_scale * x) - 1))``."""
-
-    def build(v: Expr) -> Expr:
-        # exp(z) - 1 = tanh(z / 2) * (exp(z) + 1) keeps small z exact.
-        z = minimum(v, 0.0) if input_scale == 1.0 else minimum(v, 0.0) * float(input_scale)
-        below = tanh(z * 0.5) * (exp(z) + 1.0)
-        return _scaled(select(v > 0.0, v, _scaled(below, alpha)), scale)
-
-    return low.pointwise(build, x)
+    # exp(z) - 1 = tanh(z / 2) * (exp(z) + 1) keeps small z exact.
+    z = _scaled(minimum(X, 0.0), input_scale)
+    below = tanh(z * 0.5) * (exp(z) + 1.0)
+    return low.pointwise(_scaled(select(X > 0.0, X, _scaled(below, alpha)), scale), x)
 
 
-def hardtanh(low: Lowering, x: Node, least: float = -1.0, most: float = 1.0) -> Node:
-    """Lower the clamp of an activation."""
-    return clamp(low, x, least, most)
+def celu(low: Lowering, x: Node, alpha: float = 1.0) -> Node:
+    """Lower ``x if x > 0 else alpha * (exp(x / alpha) - 1)``."""
+    return elu(low, x, alpha, 1.0, 1.0 / alpha)
+
+
+def selu(low: Lowering, x: Node) -> Node:
+    """Lower the ELU whose constants keep mean 0 and variance 1."""
+    return elu(low, x, _SELU_ALPHA, _SELU_SCALE)
 
 
 def clamp(low: Lowering, x: Node, least: Operand | None = None, most: Operand | None = None) -> Node:
     """Lower ``min(max(x, least), most)``; a NaN stays NaN."""
-    if least is None and most is None:
-        return x
-    if most is None:
-        return low.pointwise(maximum, x, _given(least))
-    if least is None:
-        return low.pointwise(minimum, x, most)
-    return low.pointwise(lambda v, a, b: minimum(maximum(v, a), b), x, least, most)
+    if least is not None and most is not None:
+        return low.pointwise(minimum(maximum(X, Y), Z), x, least, most)
+    if least is not None:
+        return low.pointwise(maximum(X, Y), x, least)
+    return x if most is None else low.pointwise(minimum(X, Y), x, most)
 
 
-def _given(operand: Operand | None) -> Operand:
-    assert operand is not None
-    return operand
+def clamp_max(low: Lowering, x: Node, most: Operand) -> Node:
+    """Lower ``min(x, most)``."""
+    return clamp(low, x, None, most)
+
+
+def hardtanh(low: Lowering, x: Node, least: float = -1.0, most: float = 1.0) -> Node:
+    """Lower the clamp between two numbers."""
+    return clamp(low, x, least, most)
 
 
 def softplus(low: Lowering, x: Node, beta: float = 1.0, threshold: float = 20.0) -> Node:
     """Lower ``log(1 + exp(beta * x)) / beta``, and ``x`` itself where ``beta * x`` is above the threshold."""
-
-    def build(v: Expr) -> Expr:
-        z = _scaled(v, beta)
-        soft = activation("softplus").substitute({0: z})
-        return select(z > float(threshold), v, soft if beta == 1 else soft / float(beta))
-
-    return low.pointwise(build, x)
+    z = _scaled(X, beta)
+    soft = activation("softplus").substitute({0: z})
+    return low.pointwise(select(z > float(threshold), X, soft if beta == 1 else soft / float(beta)), x)
 
 
 def glu(low: Lowering, x: Node, axis: int = -1) -> Node:
@@ -197,33 +211,36 @@ def glu(low: Lowering, x: Node, axis: int = -1) -> Node:
     half = low.shape[axis]
     if not isinstance(half, int):
         low.refuse("a gated unit over a symbolic axis", "make that axis static")
-    first, second = low.slice(x, axis, 0, half), low.slice(x, axis, half, half)
-    return low.pointwise(lambda a, b: a * sigmoid(b), first, second)
+    return low.pointwise(X * sigmoid(Y), low.slice(x, axis, 0, half), low.slice(x, axis, half, half))
 
 
 def where(low: Lowering, condition: Node, if_true: Operand, if_false: Operand) -> Node:
     """Lower the choice by a mask."""
-    return low.pointwise(select, condition, if_true, if_false, exact=True)
+    return low.pointwise(select(X, Y, Z), condition, if_true, if_false, exact=True)
 
 
 def masked_fill(low: Lowering, x: Node, mask: Node, value: Operand) -> Node:
     """Lower ``value`` where the mask is set, else x."""
-    return low.pointwise(select, mask, value, x, exact=True)
+    return low.pointwise(select(X, Y, Z), mask, value, x, exact=True)
 
 
-def fill(low: Lowering, x: Node, value: Operand) -> Node:
+def fill(low: Lowering, x: Node, value: Operand, *_: Any) -> Node:
     """Lower a tensor of x's shape that holds one value."""
-    return low.pointwise(lambda v, number: select(Constant(1.0), number, v), x, value, exact=True)
+    return low.pointwise(select(Constant(1.0), Y, X), x, value, exact=True)
+
+
+def filled(value: float) -> Lowered:
+    """Return the lowering to a tensor of x's shape that holds a fixed value."""
+
+    def lower(low: Lowering, x: Node, *_: Any) -> Node:
+        return fill(low, x, value)
+
+    return lower
 
 
 def convert(low: Lowering, x: Node, *_: Any) -> Node:
     """Lower a conversion to the result's type; device and memory format change nothing here."""
     return low.cast(x, low.dtype)
-
-
-def type_as(low: Lowering, x: Node, other: Node) -> Node:
-    """Lower the conversion to another tensor's type."""
-    return low.cast(x, other.type.dtype)
 
 
 def batch_norm(
@@ -241,24 +258,32 @@ def batch_norm(
     """Lower the normalisation by stored statistics, channels on axis 1."""
     del momentum
     if training or mean is None or variance is None:
-        norm_of_training(low)
-    shape = (-1, *[1] * (x.type.rank - 2))
-    rows = [
-        low.reshape(row, (*row.type.shape, *shape[1:])) if x.type.rank > 2 else row
-        for row in (mean, variance, weight, bias)
-        if row is not None
-    ]
-
-    def build(v: Expr, center: Expr, spread: Expr, *affine: Expr) -> Expr:
-        value = (v - center) * Unary(UnaryFunction.RSQRT, spread + float(eps))
-        terms = list(affine)
-        if weight is not None:
-            value = value * terms.pop(0)
-        return value + terms.pop(0) if bias is not None else value
-
-    return low.pointwise(build, x, *rows)
+        return batch_norm_of_training(low)
+    expr = (X - Y) * Unary(UnaryFunction.RSQRT, Z + float(eps))
+    operands = [mean, variance]
+    for parameter, is_factor in ((weight, True), (bias, False)):
+        if parameter is not None:
+            operands.append(parameter)
+            term = Input(len(operands))
+            expr = expr * term if is_factor else expr + term
+    trailing = (1,) * (x.type.rank - 2)
+    return low.pointwise(expr, x, *(low.reshape(row, (*row.type.shape, *trailing)) for row in operands))
 
 
-def norm_of_training(low: Lowering, *_: Any) -> Node:
+def batch_norm_of_inference(
+    low: Lowering,
+    x: Node,
+    weight: Node | None,
+    bias: Node | None,
+    mean: Node,
+    variance: Node,
+    momentum: float,
+    eps: float,
+) -> tuple[Node, None, None]:
+    """Lower the overload that also returns statistics, which nothing may use."""
+    return batch_norm(low, x, weight, bias, mean, variance, False, momentum, eps), None, None
+
+
+def batch_norm_of_training(low: Lowering, *_: Any) -> Node:
     """Refuse a normalisation by the batch's own statistics."""
     low.refuse("a batch norm in training mode", "call module.eval() first: this is for inference")

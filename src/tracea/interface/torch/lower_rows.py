@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracea.core.expr import Expr, Input
+from tracea.core.expr import Expr, Input, Unary, UnaryFunction
 from tracea.core.op import ReduceKind, RowKind
 from tracea.core.tensor_type import static
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tracea.core.graph import Node
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["layer_norm", "native_layer_norm", "reduction", "rms_norm", "row", "variance"]
+__all__ = ["fused_rms_norm", "layer_norm", "native_layer_norm", "reduction", "rms_norm", "row", "variance"]
 
 
 def row(kind: RowKind) -> Callable[..., Node]:
@@ -58,6 +58,11 @@ def rms_norm(
     return _normalised(
         low, RowKind.RMS_NORM, x, normalized_shape, weight, None, x.type.dtype.compute.eps if eps is None else eps
     )
+
+
+def fused_rms_norm(low: Lowering, *arguments: Any) -> tuple[Node, None]:
+    """Lower the RMS norm that also returns its statistics, which nothing may use."""
+    return rms_norm(low, *arguments), None
 
 
 def _normalised(
@@ -108,9 +113,10 @@ def variance(*, root: bool) -> Callable[..., Node]:
         low: Lowering,
         x: Node,
         axes: Sequence[int] | None = None,
-        correction: float | None = None,
+        correction: float | bool | None = None,
         keepdims: bool = False,
     ) -> Node:
+        # `unbiased=True` of the older overloads is a correction of 1, and False one of 0.
         if not x.type.rank:
             low.refuse("the variance of one number", "compute it over an axis")
         chosen = [axis % x.type.rank for axis in axes or range(x.type.rank)]
@@ -119,9 +125,9 @@ def variance(*, root: bool) -> Callable[..., Node]:
         if divisor <= 0:
             low.refuse(f"the variance of {count} numbers with a correction of {correction}", "use more numbers")
         mean = low.reduce(ReduceKind.MEAN, x, chosen, keepdims=True)
-        squares = low.pointwise(lambda v, center: (v - center) * (v - center), x, mean)
+        squares = low.pointwise((Input(0) - Input(1)) * (Input(0) - Input(1)), x, mean)
         total = low.reduce(ReduceKind.SUM, squares, chosen, keepdims=keepdims)
-        scale = 1.0 / divisor
-        return low.pointwise(lambda v: (v * scale) ** 0.5 if root else v * scale, total)
+        value = Input(0) * (1.0 / divisor)
+        return low.pointwise(Unary(UnaryFunction.SQRT, value) if root else value, total)
 
     return lower

@@ -20,10 +20,12 @@ __all__ = [
     "narrow",
     "permute",
     "reshape",
+    "reverse_axes",
     "select",
     "slice_",
     "split",
     "split_with_sizes",
+    "swap_last_axes",
     "transpose",
     "unbind",
 ]
@@ -64,6 +66,16 @@ def permute(low: Lowering, x: Node, axes: Sequence[int]) -> Node:
 def transpose(low: Lowering, x: Node, first: int = 0, second: int = 1) -> Node:
     """Lower a swap of two axes; ``t`` names none and may be given a vector."""
     return x if x.type.rank < 2 else low.transpose(x, first, second)
+
+
+def reverse_axes(low: Lowering, x: Node) -> Node:
+    """Lower the transpose of all axes, last one first."""
+    return low.permute(x, range(x.type.rank)[::-1])
+
+
+def swap_last_axes(low: Lowering, x: Node) -> Node:
+    """Lower the transpose of each matrix."""
+    return low.transpose(x)
 
 
 def expand(low: Lowering, x: Node, *_: Any) -> Node:

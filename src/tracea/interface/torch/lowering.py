@@ -8,8 +8,8 @@ fusions find neighbours that no view separates.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, TypeAlias
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Cast, Constant, Expr, Input
@@ -17,9 +17,6 @@ from tracea.core.graph import Graph, Node
 from tracea.core.op import Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp, ViewKind
 from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes
 from tracea.errors import InvalidInput, InvalidStride
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["Lowering", "Operand", "Refusal"]
 
@@ -64,10 +61,8 @@ class Lowering:
 
     # Element by element.
 
-    def pointwise(
-        self, build: Callable[..., Expr], *operands: Operand, dtype: DType | None = None, exact: bool = False
-    ) -> Node:
-        """Append ``build(*operands)`` element by element; a number becomes a constant of the expression.
+    def pointwise(self, expr: Expr, *operands: Operand, dtype: DType | None = None, exact: bool = False) -> Node:
+        """Append an expression, ``Input(i)`` of which is operand i; a number becomes a constant of it.
 
         ``exact`` says that the expression only moves or compares values, so that integers stay what they are.
         """
@@ -75,16 +70,15 @@ class Lowering:
         if not (exact or out_dtype.is_float or out_dtype is DType.BOOL):
             self.refuse(f"arithmetic on {out_dtype.value}", "compute in floats, or on constants only")
         tensors: list[Node] = []
-        expr = build(*[self._term(operand, tensors) for operand in operands])
+        value = expr.substitute({index: self._term(operand, tensors) for index, operand in enumerate(operands)})
         if not tensors:
             self.refuse("no operand is a tensor of the run", "compute it once, outside of forward")
         matrices = self._as_matrices(tensors)
         if matrices is None:
-            return self.add(PointwiseOp(expr=expr, inputs=_types(tensors), out_dtype=out_dtype), tensors)
+            return self.add(PointwiseOp(expr=value, inputs=_types(tensors), out_dtype=out_dtype), tensors)
         shape = broadcast_shapes(tensor.type.shape for tensor in tensors)
-        return self.from_matrix(
-            self.add(PointwiseOp(expr=expr, inputs=_types(matrices), out_dtype=out_dtype), matrices), shape
-        )
+        op = PointwiseOp(expr=value, inputs=_types(matrices), out_dtype=out_dtype)
+        return self.from_matrix(self.add(op, matrices), shape)
 
     def _term(self, operand: Operand, tensors: list[Node]) -> Expr:
         if not isinstance(operand, Node):
@@ -114,8 +108,8 @@ class Lowering:
         if x.type.dtype is dtype:
             return x
         if dtype.holds(x.type.dtype):
-            return self.pointwise(lambda v: v, x, dtype=dtype, exact=True)
-        return self.pointwise(lambda v: Cast(v, dtype), x, dtype=dtype, exact=True)
+            return self.pointwise(Input(0), x, dtype=dtype, exact=True)
+        return self.pointwise(Cast(Input(0), dtype), x, dtype=dtype, exact=True)
 
     def copy(self, x: Node) -> Node:
         """Append a row-major copy."""
