@@ -12,8 +12,9 @@ from tracea.core.graph import Graph, Node
 from tracea.core.op import Epilogue, GemmOp, Op, PointwiseOp, SourceKind, SourceOp, ViewOp
 from tracea.core.passes.draft import Draft
 from tracea.core.passes.memory import BufferKind, MemoryPlan, plan_memory
+from tracea.core.tensor_type import TensorType
 from tracea.doctor import Decision
-from tracea.errors import InvalidOption
+from tracea.errors import InvalidOption, InvalidShape
 from tracea.flow.kernel import Built, build, build_pack
 from tracea.kernels.arguments import arguments, operand_buffers, result_buffer
 from tracea.kernels.operands import bind
@@ -164,12 +165,12 @@ class _Assembly:
         """Return a constant, or a view of one, as an array of the node's own strides."""
         node = self.graph[name]
         if not isinstance(node.op, ViewOp):
-            return np.ascontiguousarray(self.values[name]) if node.type.is_contiguous else self.values[name]
+            return _laid_out(self.values[name], node.type)[1]
         base = self._constant_array(node.inputs[0])
-        size, offset = base.itemsize, node.op.offset_elements
-        flat = np.lib.stride_tricks.as_strided(base, shape=(base.size,), strides=(size,))
-        strides = tuple(stride * size for stride in node.type.strides)
-        return np.lib.stride_tricks.as_strided(flat[offset:], shape=node.type.static_shape, strides=strides, writeable=False)
+        first = base.__array_interface__["data"][0] + node.op.offset_elements * base.itemsize
+        strides = tuple(stride * base.itemsize for stride in node.type.strides)
+        described = {**base.__array_interface__, "data": (first, True), "shape": node.type.static_shape, "strides": strides}
+        return np.asarray(_Described(described, base))
 
     def _add_constant(self, name: str, array: np.ndarray[Any, Any]) -> ConstantSlot:
         if name not in self.constant_index:
@@ -187,8 +188,11 @@ class _Assembly:
             case BufferKind.ARENA:
                 return ArenaSlot(place.offset_bytes)
             case BufferKind.CONSTANT:
-                array = np.ascontiguousarray(self.values[place.name])
-                return replace(self._add_constant(place.name, array), offset=place.offset_bytes)
+                # A copy: a constant is frozen, whatever happens later to the array that it was given as.
+                if place.name not in self.constant_index:
+                    self._add_constant(place.name, _laid_out(self.values[place.name], self.graph[place.name].type)[0])
+                first = -self.graph[place.name].type.extent[0] * self.graph[place.name].type.dtype.nbytes
+                return ConstantSlot(self.constant_index[place.name], place.offset_bytes + first)
 
     def _kernel_call(self, node: Node, kernel: LoadedKernel, built: Built, slots: Sequence[Slot]) -> Call:
         pointers = {buffer.name: slot for buffer, slot in zip(operand_buffers(built.kernel), slots, strict=True)}
@@ -204,3 +208,29 @@ class _Assembly:
         call = LibraryCall(function=function, operands=(node.type, *op.operands))
         return Call(kernel=call, pointers=(self._slot(node.id), *(self._slot(name) for name in node.inputs)))
 
+
+
+def _laid_out(values: Any, type_: TensorType) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return a copy of a constant as memory from its lowest element on, and the array of the type's strides in it."""
+    given = np.asarray(values)
+    if given.shape != type_.static_shape or given.dtype != type_.dtype.numpy:
+        raise InvalidShape(
+            field="constant",
+            got=f"{given.dtype}{list(given.shape)}",
+            expected=str(type_),
+            remedy="give each constant as an array of its type",
+        )
+    low, high = type_.extent
+    memory = np.zeros(high - low, type_.dtype.numpy)
+    strides = tuple(stride * given.itemsize for stride in type_.strides)
+    array = np.lib.stride_tricks.as_strided(memory[-low:], type_.static_shape, strides)
+    array[...] = given
+    return memory, array
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """An array described by address for NumPy, which keeps ``owner`` alive."""
+
+    __array_interface__: dict[str, Any]
+    owner: Any

@@ -7,6 +7,7 @@ times the median of their quotients: the machine's slow phases cancel, and laten
 from __future__ import annotations
 
 import hashlib
+import secrets
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,10 +32,10 @@ _REPEATS: Final = 2  # hashes and stability runs of a trial; the winner is judge
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant under a schedule; a library has none."""
+    """A variant under a schedule, as ``Schedule.key`` writes it; a library has none."""
 
     variant: str
-    schedule: dict[str, int | str] = {}
+    schedule: str = ""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,9 +98,8 @@ def judge_candidate(
     op: Op, candidate: Candidate, *, constants: Sequence[int] = (), threads: int, seed: int | None = None
 ) -> Verdict:
     """Judge one candidate by all gates in this process."""
-    return _Bench(op, tuple(constants), threads, np.random.SeedSequence().generate_state(1)[0] if seed is None else seed).judge(
-        candidate, quick=False
-    )
+    number = secrets.randbits(32) if seed is None else seed
+    return _Bench(op, tuple(constants), threads, number).judge(candidate, quick=False)
 
 
 @lru_cache(maxsize=2)
@@ -135,7 +135,7 @@ class _Bench:
             self._run(programs[digest], inputs, out)
 
         repeats = {"hashes": _REPEATS, "runs": _REPEATS} if quick else {}
-        name = f"{candidate.variant} {Schedule(candidate.schedule).key}"
+        name = f"{candidate.variant} {candidate.schedule}"
         return judge(run, self.op, subject=name, seed=self.seed, cases=self._cases[quick], **repeats)
 
     def timed(self, candidate: Candidate) -> Timed:
@@ -159,7 +159,7 @@ class _Bench:
             {index: inputs[index] for index in self.constants},
             threads=self.threads,
             variant=candidate.variant,
-            schedule=Schedule(candidate.schedule) if candidate.schedule else None,
+            schedule=Schedule.parse(candidate.schedule) if candidate.schedule else None,
         )
 
     def _run(self, compiled: Compiled, inputs: Sequence[np.ndarray[Any, Any]], out: np.ndarray[Any, Any]) -> None:

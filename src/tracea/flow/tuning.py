@@ -26,7 +26,7 @@ from tracea.optimizer.isolation import IsolatedEvaluation, IsolatedFunction, Lim
 from tracea.optimizer.priors import load_heroes, seeds_for
 from tracea.optimizer.samplers import Sampler
 from tracea.optimizer.samplers import sampler as make_sampler
-from tracea.optimizer.space import SearchSpace
+from tracea.optimizer.space import SearchSpace, Value
 from tracea.optimizer.storage import StoredTrial, TrialRecord
 from tracea.optimizer.study import Progress, Study
 from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
@@ -152,7 +152,7 @@ class _Search:
     def default(self, variant: Variant) -> Candidate:
         """Return a variant under its default schedule."""
         assert variant.default_schedule is not None
-        return Candidate(variant=variant.id, schedule=variant.default_schedule(self.op, self.target).values_)
+        return Candidate(variant=variant.id, schedule=variant.default_schedule(self.op, self.target).key)
 
     def evaluation(self, reference: Variant) -> IsolatedEvaluation:
         """Return the evaluation in a child; each trial is timed beside the default schedule of ``reference``."""
@@ -160,7 +160,7 @@ class _Search:
         self.variant = reference
 
         def request(trial: Trial) -> Any:
-            candidate = Candidate(variant=self.variant.id, schedule=dict(trial.schedule))
+            candidate = Candidate(variant=self.variant.id, schedule=_schedule(trial.schedule).key)
             return self._request((candidate,), self.reference)
 
         return IsolatedEvaluation("tracea.flow.evaluate:evaluate", _LIMITS, request=request)
@@ -251,4 +251,8 @@ class _Search:
 
 
 def _candidate_of(trial: StoredTrial) -> Candidate:
-    return Candidate(variant=trial.record.key.variant, schedule=dict(Schedule(trial.record.schedule)))  # type: ignore[arg-type]
+    return Candidate(variant=trial.record.key.variant, schedule=_schedule(trial.record.schedule).key)
+
+
+def _schedule(values: Mapping[str, Value]) -> Schedule:
+    return Schedule({name: value for name, value in values.items() if isinstance(value, int | str)})

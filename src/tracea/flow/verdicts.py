@@ -41,7 +41,7 @@ def recorded_verdict(op: Op, decision: Decision, *, constants: Sequence[int], th
     judged: list[Verdict] = []
 
     def judge_now(place: Path) -> None:
-        candidate = Candidate(variant=decision.variant, schedule=schedule.values_)
+        candidate = Candidate(variant=decision.variant, schedule=schedule.key)
         verdict = judge_candidate(op, candidate, constants=constants, threads=threads).require()
         judged.append(verdict)
         (place / "verdict.json").write_bytes(msgspec.json.encode(verdict))
