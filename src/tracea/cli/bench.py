@@ -88,7 +88,7 @@ def _parts(text: str) -> list[str]:
 
 def _numbers(text: str) -> tuple[int, ...]:
     parts = _parts(text)
-    if not parts or not all(part.isascii() and part.isdecimal() and 0 < int(part[:9]) for part in parts):
+    if not parts or not all(part.isascii() and part.isdecimal() and int(part[:9]) > 0 for part in parts):
         raise InvalidOption(field="--threads", got=text, expected="whole numbers from 1 on", remedy="--threads 1,2")
     return tuple(int(part[:9]) for part in parts)
 

@@ -18,7 +18,8 @@ __all__ = ["app"]
 
 app = App(
     name="cache",
-    help="List what is stored: compiled kernels and the trials of earlier searches.\n\nExample: tracea cache ls --check",
+    help="List what is stored: compiled kernels and the trials of earlier searches.\n\n"
+    "Example: tracea cache ls --check",
     help_format="plaintext",
     version_flags=(),
 )

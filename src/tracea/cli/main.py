@@ -109,7 +109,7 @@ def _one_line(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in spaced)
 
 
-def _show_warning(
+def _show_warning(  # noqa: PLR0917  # the signature of warnings.showwarning
     message: Warning | str,
     category: type[Warning],
     filename: str,

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from tests.interface.torch.cases import CASES, REFUSED
@@ -16,6 +19,12 @@ class Line(torch.nn.Module):
 
     def forward(self, *inputs: torch.Tensor):
         return self.call(*inputs)
+
+
+def test_every_lowering_is_in_the_documentation() -> None:
+    page = Path(__file__).parents[3] / "docs" / "torch.md"
+    named = set(re.findall(r"`(\w+)`", page.read_text(encoding="utf-8")))
+    assert {name.split(".")[1] for name in set(LOWERINGS) - REFUSED} <= named
 
 
 def test_every_lowering_has_a_case() -> None:

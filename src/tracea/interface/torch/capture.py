@@ -12,9 +12,11 @@ from torch._ops import OpOverload
 from torch.export.graph_signature import (
     ConstantArgument,
     InputKind,
-    InputSpec as TorchInput,
     OutputKind,
     TensorArgument,
+)
+from torch.export.graph_signature import (
+    InputSpec as TorchInput,
 )
 from torch.utils import _pytree as pytree
 

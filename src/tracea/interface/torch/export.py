@@ -1,5 +1,7 @@
-"""torch.export, called quietly and only as far as needed: functional where a model writes in place, decomposed where
-an operator has no lowering of its own."""
+"""torch.export, called quietly and only as far as needed.
+
+Functional where a model writes in place, decomposed where an operator has no lowering of its own.
+"""
 
 from __future__ import annotations
 
