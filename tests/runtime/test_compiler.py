@@ -261,7 +261,14 @@ def test_a_wrong_choice_of_compiler_is_named(fresh, monkeypatch, given):
         find_compiler()
 
 
-@pytest.mark.parametrize("family", list(CompilerFamily))
+FAMILIES = [
+    CompilerFamily.GCC,
+    CompilerFamily.CLANG,
+    pytest.param(CompilerFamily.ZIG, marks=pytest.mark.slow),  # builds its runtime library first: 2 minutes
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_each_compiler_that_is_here_builds_a_kernel_that_runs(kit, family):
     found = [compiler for compiler in compilers() if compiler.family is family]
     if not found:

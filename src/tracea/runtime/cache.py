@@ -41,7 +41,7 @@ __all__ = ["CacheEntry", "CacheStore", "cache_root", "content_key", "default_sto
 
 _FORMAT: Final = "v1"
 _MANIFEST: Final = "manifest.json"
-_LOCK_SECONDS: Final = 180.0
+_LOCK_SECONDS: Final = 360.0  # longer than a compilation may take
 # The reasons for which a directory that looked usable turns out not to be: another place may still work.
 _PLACE_ERRORS: Final = frozenset(
     {

@@ -57,7 +57,7 @@ def _load_or_warn() -> Any | None:
     except (TraceaError, ImportError, OSError) as error:
         reason = error.log.strip().splitlines()[0] if isinstance(error, CompileError) and error.log else str(error)
         warnings.warn(
-            TraceaWarning(f"calls go through ctypes, about 20 µs more each: the extension was not built: {reason}"),
+            TraceaWarning(f"calls go through ctypes, about 60 µs more each: the extension was not built: {reason}"),
             stacklevel=3,
         )
         return None
