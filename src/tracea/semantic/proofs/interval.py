@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracea.semantic.index import Add, Const, FloorDiv, Index, Lookup, Max, Min, Mod, Mul, Param, Var
+from tracea.semantic.index import INT32_MAX, Add, Const, FloorDiv, Index, Lookup, Max, Min, Mod, Mul, Param, Var
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes_async import Gather
-from tracea.semantic.proofs.prover import Facts
 from tracea.semantic.proofs.walk import Site
 from tracea.semantic.tile_kernel import TileKernel
 
@@ -28,6 +27,8 @@ class Ranges:
     def __init__(self, kernel: TileKernel, site: Site) -> None:
         self._site = site
         self._tables = {table.name: table for table in kernel.tables}
+        self._params = kernel.params
+        self._closely = False
         self._known: dict[str, Interval] = {}
         for loop in site.loops:
             count = self.of(loop.count.to_index())
@@ -35,7 +36,7 @@ class Ranges:
                 self._known[loop.var.name] = Interval(0, max(0, count.high - 1))
             for var in (loop.first,):
                 if var is not None and count is not None:
-                    self._known[var.name] = Interval(0, 2**31 - 1)
+                    self._known[var.name] = Interval(0, INT32_MAX)
         self._facts = site.facts.with_maxima()
 
     def with_points(self, node: Gather, site: Site) -> Ranges:
@@ -54,9 +55,15 @@ class Ranges:
         direct, folded = self.of(self._inlined(index)), self.of(canonical)
         if direct is None or folded is None:
             return direct or folded
-        if max(abs(direct.low), abs(direct.high)) > 2**31 - 1 and self._proves_32(canonical):
-            return Interval(0, 2**31 - 1)
-        return Interval(max(direct.low, folded.low), min(direct.high, folded.high))
+        best = _meet(direct, folded)
+        if max(-best.low, best.high) > INT32_MAX:  # worth a closer look: 32 bits is the narrowest width
+            self._closely = True
+            closer = self.of(self._inlined(index))
+            self._closely = False
+            best = best if closer is None else _meet(best, closer)
+            if max(-best.low, best.high) > INT32_MAX and self._facts.proves(-normalize(canonical) + INT32_MAX):
+                best = _meet(best, Interval(best.low, INT32_MAX))
+        return best
 
     def of(self, index: Index) -> Interval | None:  # noqa: PLR0911, PLR0912 - one case a node
         """Return the range of an expression over canonical names; None where a name has none."""
@@ -75,15 +82,27 @@ class Ranges:
                 left, right = (self.of(part) for part in index.parts)
                 if left is None or right is None:
                     return None
-                return _combine(index, left, right)
+                found = _combine(index, left, right)
+                return self._quotient_below(index, found) if self._closely and found is not None else found
 
     def _inlined(self, index: Index) -> Index:
         return index.substitute(self._site.names)
 
-    def _proves_32(self, canonical: Index) -> bool:
-        value = normalize(canonical)
-        facts: Facts = self._facts
-        return facts.proves(value) and facts.proves(-value + (2**31 - 1))
+    def _quotient_below(self, index: Index, found: Interval) -> Interval:
+        """Bound a quotient by the parameters that it was shown to stay below: an image row by the number of rows."""
+        if not isinstance(index, FloorDiv) or found.high <= INT32_MAX // 2**16:
+            return found
+        value = self._site.canonical(index)
+        for param in sorted(self._params, key=lambda param: param.maximum):
+            if param.maximum >= found.high:
+                break
+            if self._facts.proves(Polynomial.atom(param) - 1 - value):
+                return Interval(found.low, param.maximum - 1)
+        return found
+
+
+def _meet(a: Interval, b: Interval) -> Interval:
+    return Interval(max(a.low, b.low), min(a.high, b.high))
 
 
 def _combine(index: Index, a: Interval, b: Interval) -> Interval | None:
