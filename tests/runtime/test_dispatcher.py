@@ -264,3 +264,29 @@ def test_without_the_extension_calls_go_through_ctypes_with_one_warning(kit, mon
         assert kit.sixfold().run(torch.ones(kit.N)).eq(6).all()
     assert kit.sixfold().run(torch.ones(kit.N)).eq(6).all()  # a second warning would be an error
     assert type(dispatcher(1, Misses(kit))) is Dispatcher
+
+
+def test_the_way_through_python_costs_less_than_a_small_torch_mm(kit):
+    """A kernel that does nothing, so that all that is timed is ours; best of many interleaved rounds."""
+    import timeit
+
+    from tracea.runtime.compiler import compile as compile_kernels
+    from tracea.runtime.program import Call
+
+    types = (TensorType((32, 32), DType.F32),) * 2
+    pointers = (("a", DType.F32), ("b", DType.F32), ("c", DType.F32))
+    nothing = kit.make_source("nothing", 'extern "C" void {name}(const tracea_call*, int32_t) {{}}\n', pointers)
+    slots = {"a": InputSlot(0), "b": InputSlot(1), "c": OutputSlot(0)}
+    call = Call.binding(compile_kernels([nothing])[0], pointers=slots, parallel=False)
+    program = Program(calls=(call,), inputs=types, outputs=types[:1])
+    run = dispatcher(4, lambda *_: program)
+    a, b = torch.ones(32, 32), torch.ones(32, 32)
+
+    def face(a, b, *, bias=None, residual=None, activation=None, alpha=1.0, out=None):
+        return run(a, b, bias, residual, out, activation, alpha)
+
+    ours, torchs = [], []
+    for _ in range(20):
+        ours.append(timeit.timeit(lambda: face(a, b), number=500))
+        torchs.append(timeit.timeit(lambda: torch.mm(a, b), number=500))
+    assert min(ours) < min(torchs)
