@@ -56,12 +56,16 @@ class AxisPlan:
                 groups.append([axis])
         return cls(len(dims), tuple(map(tuple, groups)) or ((),))  # a scalar is one axis of one element
 
+    def with_row_axis(self) -> AxisPlan:
+        """Return this plan, or where it has one axis only the same with an axis of one element before it."""
+        return self if len(self.groups) > 1 else AxisPlan(self.rank, ((), *self.groups))
+
     def group_of(self, axis: int) -> int:
         """Return the position of the group that holds an axis."""
         return next(position for position, group in enumerate(self.groups) if axis in group)
 
     def dims(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Return the merged extents."""
+        """Return the merged extents; a group without axes has one element."""
         return tuple(_product([dims[axis] for axis in group]) for group in self.groups)
 
     def apply(self, type_: TensorType, dims: Sequence[Dim]) -> TensorType:

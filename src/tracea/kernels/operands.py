@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import BlockedLayout, Dim, TensorType
-from tracea.errors import InvalidShape, InvalidStride
+from tracea.errors import InvalidDType, InvalidShape, InvalidStride
 from tracea.semantic.index import Const, Index, Param
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
@@ -122,6 +122,7 @@ def bind(kernel: TileKernel, types: Mapping[str, TensorType]) -> dict[str, int]:
     Raises:
         InvalidShape: two tensors disagree about a size, or a stride is out of a parameter's range.
         InvalidStride: a tensor does not have the stride that the kernel was built for.
+        InvalidDType: a tensor has other elements than the kernel was built for.
     """
     binding = _Binding({})
     for buffer in kernel.buffers:
@@ -143,6 +144,13 @@ def bind(kernel: TileKernel, types: Mapping[str, TensorType]) -> dict[str, int]:
 
 
 def _bind_tensor(binding: _Binding, kernel: TileKernel, buffer: Buffer, type_: TensorType) -> None:
+    if type_.dtype is not buffer.dtype:
+        raise InvalidDType(
+            field=f"{kernel.name}: {buffer.name}",
+            got=type_.dtype.value,
+            expected=buffer.dtype.value,
+            remedy="build the kernel for this element type, or cast the tensor",
+        )
     extra = buffer.rank - type_.rank
     if extra < 0:
         raise InvalidShape(

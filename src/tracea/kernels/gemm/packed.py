@@ -51,7 +51,7 @@ def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, tar
         level=Level.TASK,
         var=_JP,
         extent=_NC,
-        step=PANELS_PER_SWEEP * nr,
+        step=min(PANELS_PER_SWEEP * nr, blocking.nc),
         length=_PW,
         body=block(
             Pack(
@@ -91,13 +91,14 @@ def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, tar
 
 def _by_columns(operands: GemmOperands, blocking: Blocking, schedule: Schedule, target: Target) -> TileKernel:
     dtype, kc, nr, mr = operands.accumulator, blocking.kc, blocking.nr, blocking.mr
-    b_panels = panel_buffer("b_panels", dtype, MemorySpace.THREAD, (PANELS_PER_SWEEP, kc, nr))
+    panels = min(PANELS_PER_SWEEP, blocking.nc // nr)
+    b_panels = panel_buffer("b_panels", dtype, MemorySpace.THREAD, (panels, kc, nr))
     a_panels = panel_buffer("a_panels", dtype, MemorySpace.THREAD, (ceil_div(M, mr), kc, mr))
     sums = () if operands.sums_in_place else (scratch("sums", dtype, MemorySpace.THREAD, M, blocking.nc),)
     sweep = For(
         var=_JP,
         extent=_NC,
-        step=PANELS_PER_SWEEP * nr,
+        step=panels * nr,
         length=_PW,
         body=block(
             Pack(

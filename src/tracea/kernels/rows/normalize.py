@@ -19,8 +19,8 @@ from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative
 from tracea.kernels.rows.operands import RowOperands, known, row_types
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Variant
-from tracea.semantic.index import Const, Index, Var, ceil_div
-from tracea.semantic.nodes import EpilogueCall, Intrinsic, Level, Node, Parallel, RowTile, block
+from tracea.semantic.index import Index, ceil_div
+from tracea.semantic.nodes import EpilogueCall, Intrinsic, Node, RowTile
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 from tracea.targets.target import Target
@@ -31,9 +31,9 @@ _BLOCK_BYTES = 1 << 18  # a task's share of a tensor: far more than handing out 
 
 
 def normalize_plan(op: RowOp) -> AxisPlan:
-    """Return the merging of the axes before the last one."""
+    """Return the merging of the axes before the last one, which is at least one."""
     shape = op.shape
-    return AxisPlan.of(shape, (*op.operands, op.infer()), keep=frozenset({len(shape) - 1}))
+    return AxisPlan.of(shape, (*op.operands, op.infer()), keep=frozenset({len(shape) - 1})).with_row_axis()
 
 
 def normalize_types(op: RowOp, like: RowOp | None = None) -> dict[str, Any]:
@@ -78,9 +78,6 @@ def build_normalize(op: RowOp, schedule: Schedule, target: Target) -> TileKernel
         raise InvalidSchedule(
             field="schedule", got=schedule.key, expected="rows >= 1, split rows | outer", remedy="see the space"
         )
-    if operands.rank == 1:
-        once = Parallel(level=Level.TASK, var=Var("once"), extent=Const(1), body=block(tile((Const(0),), (columns,))))
-        return operands.kernel(NORMALIZE_ID, schedule, target, (row,), (once,))
     axis = operands.rank - 2 if schedule.word("split") == "rows" or operands.rank == 2 else -1
     body = operands.over_blocks(axis, schedule.integer("rows"), tile)
     return operands.kernel(NORMALIZE_ID, schedule, target, (row,), body)

@@ -36,10 +36,10 @@ __all__ = ["REDUCE", "build_reduce", "reduce_plan", "reduce_types"]
 
 
 def reduce_plan(op: ReduceOp) -> AxisPlan:
-    """Return the merging of the source's axes; reduced axes merge with reduced ones."""
+    """Return the merging of the source's axes, at least two; reduced axes merge with reduced ones."""
     dims = op.source_shape
     types = (*op.x, *(_as_source(type_, op) for type_ in (*op.epilogue.operands, op.infer())))
-    return AxisPlan.of(dims, types, reduced=frozenset(op.axes))
+    return AxisPlan.of(dims, types, reduced=frozenset(op.axes)).with_row_axis()
 
 
 def reduce_types(op: ReduceOp, like: ReduceOp | None = None) -> dict[str, TensorType]:
@@ -101,13 +101,12 @@ def build_reduce(op: ReduceOp, schedule: Schedule, target: Target) -> TileKernel
     )
     compute = compute_type(*(type_.dtype for type_ in (*op.operands, op.infer())))
     along_rows = group == rank - 1
-    leads = tuple(Var(f"i{axis}") for axis in range(max(0, rank - 2)))
+    leads = tuple(Var(f"i{axis}") for axis in range(rank - 2))
     start, length = Var("start"), Var("length")
     blocked = rank - 2 if along_rows else rank - 1  # the kept one of the last two axes
     offset: list[Index] = [*leads, *(Const(0) for _ in sizes[len(leads) :])]
     extent: list[Index] = [*(Const(1) for _ in leads), *sizes[len(leads) :]]
-    if blocked >= 0:
-        offset[blocked], extent[blocked] = start, length
+    offset[blocked], extent[blocked] = start, length
     tile = ReduceTile(
         kind=op.kind,
         intrinsic=Intrinsic(
@@ -126,14 +125,13 @@ def build_reduce(op: ReduceOp, schedule: Schedule, target: Target) -> TileKernel
             expr=op.epilogue.expr, operands=tuple(_window(buffer, offset, extent) for buffer in extras)
         ),
     )
-    nodes: tuple[Node, ...] = (tile,)
-    if blocked >= 0:
-        step = schedule.integer("rows" if along_rows else "columns")
-        tasks = Parallel(level=Level.TASK, var=start, extent=sizes[blocked], step=step, length=length, body=block(tile))
-        sequential = For(var=start, extent=sizes[blocked], step=step, length=length, body=block(tile))
-        nodes = (sequential if leads else tasks,)
-    else:
-        nodes = (Parallel(level=Level.TASK, var=Var("once"), extent=Const(1), body=block(tile)),)
+    step = schedule.integer("rows" if along_rows else "columns")
+    # Where there are axes before the last two, the outermost makes the tasks.
+    nodes: tuple[Node, ...] = (
+        (For(var=start, extent=sizes[blocked], step=step, length=length, body=block(tile)),)
+        if leads
+        else (Parallel(level=Level.TASK, var=start, extent=sizes[blocked], step=step, length=length, body=block(tile)),)
+    )
     for var, size in reversed(tuple(zip(leads[1:], sizes[1:], strict=False))):
         nodes = (For(var=var, extent=size, body=Block(nodes=nodes)),)
     if leads:

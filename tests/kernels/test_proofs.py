@@ -1,0 +1,122 @@
+"""Every builder's kernel passes the proofs over its schedule space, and the interpreter gives it the op's meaning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.kernels.cases import all_cases
+from tests.kernels.conformance import Built, build, random_inputs
+from tracea.core.accuracy import error_bound
+from tracea.core.dtype import DType
+from tracea.core.op import GemmOp, Op
+from tracea.core.reference import evaluate
+from tracea.emitters.cpu.emitter import emit
+from tracea.errors import ProofFailed
+from tracea.kernels.arguments import arguments, buffer_types, operand_buffers, result_buffer
+from tracea.kernels.registry import VARIANTS, find
+from tracea.semantic.interpreter import interpret
+from tracea.semantic.nodes import Barrier, Block, For, Node
+from tracea.semantic.proofs import prove
+from tracea.semantic.tile_kernel import BufferRole, TileKernel
+from tracea.targets import load
+
+CASES = {case.name: case for case in all_cases()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernel_is_proved_for_every_argument(name: str) -> None:
+    built = build(CASES[name], "avx512")
+    assert prove(built.kernel).facts
+    if built.pack is not None:
+        assert prove(built.pack).facts
+
+
+@pytest.mark.parametrize(
+    ("variant", "op"),
+    [
+        ("gemm.packed", GemmOp.of(m=2048, n=2048, k=2048)),
+        ("gemm.packed", GemmOp.of(m=128, n=3072, k=768, bias=True, activation="gelu", residual=True)),
+        ("gemm.packed", GemmOp.of(m=512, n=768, k=3072, dtype=DType.BF16)),
+        ("gemm.prepacked", GemmOp.of(m=16, n=4096, k=4096)),
+        ("gemm.direct", GemmOp.of(m=16, n=4096, k=4096)),
+        ("gemm.direct", GemmOp.of(m=64, n=64, k=64)),
+        ("gemm.stream", GemmOp.of(m=1, n=4096, k=4096)),
+        ("gemm.dot", GemmOp.of(m=1, n=1000, k=2048, transpose_b=True)),
+    ],
+)
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "neon", "plain"])
+def test_schedules_of_the_space_build_prove_and_emit(variant: str, op: Op, isa: str, rng: np.random.Generator) -> None:
+    target, found = load(isa), find(variant)
+    assert found.build is not None and found.space is not None and found.default_schedule is not None
+    space = found.space(op, target)
+    assert found.default_schedule(op, target) in space
+    rows = {space.rows[int(i)] for i in rng.integers(0, len(space), 3)}
+    for schedule in map(space.schedule, rows):
+        kernel = found.build(op, schedule, target)
+        prove(kernel)
+        assert emit(kernel, isa).text.startswith(f"// {op.key} | {variant} | {isa}, {isa} | {schedule.key}\n")
+
+
+def test_packed_space_of_a_square_problem_has_five_hundred_schedules() -> None:
+    space = find("gemm.packed").space
+    assert space is not None
+    assert len(space(GemmOp.of(m=2048, n=2048, k=2048), load("avx512"))) >= 500
+
+
+def interpreted(built: Built, kernel: TileKernel, op: Op, inputs: list[np.ndarray], seed: int) -> np.ndarray:
+    values = arguments(kernel, op)
+    types = buffer_types(kernel, op)
+    buffers = {}
+    for buffer, type_, array in zip(operand_buffers(kernel), op.operands, inputs, strict=True):
+        memory = np.zeros(max(1, type_.extent[1]), type_.dtype.numpy)
+        view = np.lib.stride_tricks.as_strided(memory, array.shape, [s * memory.itemsize for s in type_.strides])
+        view[...] = array
+        buffers[buffer.name] = memory
+    if built.pack is not None:
+        panels = next(buffer for buffer in built.pack.buffers if buffer.role is BufferRole.OUTPUT)
+        shape = tuple(int(size.evaluate(values)) for size in panels.shape)
+        packed = {"b": buffers["b"], "panels": np.zeros(shape, panels.dtype.numpy)}
+        buffers["b"] = interpret(built.pack, packed, arguments(built.pack, op), threads=2, seed=seed)["panels"]
+    result = op.infer()
+    memory = np.zeros(max(1, result.extent[1]), result.dtype.numpy)
+    buffers[result_buffer(kernel).name] = memory
+    assert set(types) >= set(buffers)
+    interpret(kernel, buffers, values, threads=2, seed=seed)
+    return np.lib.stride_tricks.as_strided(memory, result.static_shape, [s * memory.itemsize for s in result.strides])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interpreter_agrees_with_the_reference(name: str, seed: int, rng: np.random.Generator) -> None:
+    built = build(CASES[name], "avx512")
+    op = CASES[name].op
+    inputs = random_inputs(op, rng)
+    got = interpreted(built, built.kernel, op, inputs, seed).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        assert (np.abs(got - evaluate(op, inputs)) <= error_bound(op, inputs, worst_case=True)).all()
+
+
+def without_first_barrier(body: Block, removed: list[Node]) -> Block:
+    """Return a block with the first barrier inside it left out."""
+    nodes: list[Node] = []
+    for node in body.nodes:
+        if isinstance(node, Barrier) and not removed:
+            removed.append(node)
+            continue
+        nodes.append(replace(node, body=without_first_barrier(node.body, removed)) if isinstance(node, For) else node)
+    return replace(body, nodes=tuple(nodes))
+
+
+def test_packed_kernel_without_a_barrier_is_refused() -> None:
+    kernel = build(CASES["packed_rows"], "avx512").kernel
+    removed: list[Node] = []
+    mutant = replace(kernel, body=without_first_barrier(kernel.body, removed))
+    assert removed
+    with pytest.raises(ProofFailed):
+        prove(mutant)
+
+
+def test_every_kernel_variant_is_compiled_by_a_case() -> None:
+    assert {variant.id for variant in VARIANTS if not variant.is_library} == {case.variant for case in CASES.values()}
