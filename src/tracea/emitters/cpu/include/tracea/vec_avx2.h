@@ -248,16 +248,16 @@ TRACEA_INLINE bool any(Mask<VecF> m) { return _mm256_movemask_ps(m.reg) != 0; }
 TRACEA_INLINE bool any(Mask<VecD> m) { return _mm256_movemask_pd(m.reg) != 0; }
 
 // ---- exponents ---------------------------------------------------------------------------------------------------------------------------------
-// Four factors 2^(n/4): every product but the last is exact unless the result has already left the range for good.
+// At most three factors, each as large as the exponent range allows: only the last product of a finite result can round.
 TRACEA_INLINE VecF scale_pow2(VecF a, VecF n) {
-    const __m256 limited = _mm256_max_ps(_mm256_min_ps(n.reg, _mm256_set1_ps(480.0F)), _mm256_set1_ps(-480.0F));
-    const __m256i total = _mm256_cvtps_epi32(limited);
-    const __m256i quarter = _mm256_srai_epi32(total, 2);
-    const __m256i rest = _mm256_sub_epi32(total, _mm256_add_epi32(quarter, _mm256_add_epi32(quarter, quarter)));
-    const __m256i bias = _mm256_set1_epi32(127);
-    const __m256 factor = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(quarter, bias), 23));
-    const __m256 last = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
-    const __m256 product = _mm256_mul_ps(_mm256_mul_ps(_mm256_mul_ps(_mm256_mul_ps(a.reg, factor), factor), factor), last);
+    __m256 product = a.reg;
+    __m256 left = n.reg;
+    for (int i = 0; i < 3; ++i) {
+        const __m256 part = _mm256_max_ps(_mm256_min_ps(left, _mm256_set1_ps(127.0F)), _mm256_set1_ps(-126.0F));
+        const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(part), _mm256_set1_epi32(127)), 23);
+        product = _mm256_mul_ps(product, _mm256_castsi256_ps(power));
+        left = _mm256_sub_ps(left, part);
+    }
     return {_mm256_blendv_ps(product, n.reg, _mm256_cmp_ps(n.reg, n.reg, _CMP_UNORD_Q))};
 }
 TRACEA_INLINE VecD scale_pow2(VecD a, VecD n) {

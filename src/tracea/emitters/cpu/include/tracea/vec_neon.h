@@ -223,15 +223,16 @@ TRACEA_INLINE bool any(Mask<V> m) {
 }
 
 // ---- exponents ---------------------------------------------------------------------------------------------------------------------------------
-// Four factors 2^(n/4): every product but the last is exact unless the result has already left the range for good.
+// At most three factors, each as large as the exponent range allows: only the last product of a finite result can round.
 TRACEA_INLINE VecF scale_pow2(VecF a, VecF n) {
-    const int32x4_t total = vcvtq_s32_f32(vmaxq_f32(vminq_f32(n.reg, vdupq_n_f32(480.0F)), vdupq_n_f32(-480.0F)));
-    const int32x4_t quarter = vshrq_n_s32(total, 2);
-    const int32x4_t rest = vsubq_s32(total, vaddq_s32(quarter, vaddq_s32(quarter, quarter)));
-    const int32x4_t bias = vdupq_n_s32(127);
-    const float32x4_t factor = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(quarter, bias), 23));
-    const float32x4_t last = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(rest, bias), 23));
-    const float32x4_t product = vmulq_f32(vmulq_f32(vmulq_f32(vmulq_f32(a.reg, factor), factor), factor), last);
+    float32x4_t product = a.reg;
+    float32x4_t left = n.reg;
+    for (int i = 0; i < 3; ++i) {
+        const float32x4_t part = vmaxq_f32(vminq_f32(left, vdupq_n_f32(127.0F)), vdupq_n_f32(-126.0F));
+        const int32x4_t power = vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(part), vdupq_n_s32(127)), 23);
+        product = vmulq_f32(product, vreinterpretq_f32_s32(power));
+        left = vsubq_f32(left, part);
+    }
     return {vbslq_f32(vceqq_f32(n.reg, n.reg), product, n.reg)};
 }
 TRACEA_INLINE VecD scale_pow2(VecD a, VecD n) {

@@ -1,0 +1,119 @@
+// Row operations and pointwise chains against plain loops in double, for every row length around the vector widths.
+#include <math.h>
+#include <string.h>
+
+#include <vector>
+
+#include "check.h"
+#include "tracea/pointwise.h"
+#include "tracea/rows.h"
+
+using namespace tracea;
+
+namespace {
+
+void near(double got, double want, double tolerance, const char* what, int64_t columns) {
+    CHECK(fabs(got - want) <= tolerance * (1 + fabs(want)), "%s of %ld columns: %.9g, not %.9g", what, static_cast<long>(columns), got, want);
+}
+
+template <class Storage>
+void rows(int64_t columns, double offset, double tolerance, Random& random) {
+    using T = arithmetic_t<Storage>;
+    constexpr int64_t count = 2;
+    const int64_t stride = columns + 3;
+    std::vector<Storage> x((count - 1) * stride + columns);
+    for (Storage& v : x) v = from_float<Storage>(static_cast<T>(random.value() + offset));
+    std::vector<Storage> y(x.size());
+    std::vector<T> memory(columns + 2 * Vec<T>::lanes + 64);
+    T* buffer = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
+    const LoadRows<Storage> source{x.data(), stride};
+    for (int64_t row = 0; row < count; ++row) {
+        double sum = 0;
+        double peak = -INFINITY;
+        double low = INFINITY;
+        double squares = 0;
+        const auto at = [&](int64_t j) { return static_cast<double>(to_float(x[row * stride + j])); };
+        for (int64_t j = 0; j < columns; ++j) {
+            sum += at(j);
+            squares += at(j) * at(j);
+            peak = fmax(peak, at(j));
+            low = fmin(low, at(j));
+        }
+        const double n = static_cast<double>(columns);
+        double variance = 0;
+        double total = 0;
+        for (int64_t j = 0; j < columns; ++j) {
+            variance += (at(j) - sum / n) * (at(j) - sum / n);
+            total += ::exp(at(j) - peak);
+        }
+        near(static_cast<double>(sum_row<T>(row, columns, source)) / n, sum / n, tolerance, "sum", columns);
+        near(static_cast<double>(mean_row<T>(row, columns, source)), sum / n, tolerance, "mean", columns);
+        CHECK(static_cast<double>(max_row<T>(row, columns, source)) == peak, "max of %ld", static_cast<long>(columns));
+        CHECK(static_cast<double>(min_row<T>(row, columns, source)) == low, "min of %ld", static_cast<long>(columns));
+        const auto check = [&](const char* what, auto&& want) {
+            for (int64_t j = 0; j < columns; ++j) near(static_cast<double>(to_float(y[row * stride + j])), want(j), tolerance, what, columns);
+        };
+        softmax_row<T, true>(row, count, columns, buffer, source, StoreRows<Storage, true>{y.data(), stride});
+        check("softmax", [&](int64_t j) { return ::exp(at(j) - peak) / total; });
+        layer_norm_row<T, true>(row, count, columns, T(1e-5), buffer, source, StoreRows<Storage>{y.data(), stride});
+        check("layer norm", [&](int64_t j) { return (at(j) - sum / n) / ::sqrt(variance / n + 1e-5); });
+        rms_norm_row<T, true>(row, count, columns, T(1e-5), buffer, source, StoreRows<Storage>{y.data(), stride});
+        check("rms norm", [&](int64_t j) { return at(j) / ::sqrt(squares / n + 1e-5); });
+    }
+    streaming_fence();
+}
+
+void not_a_number() {
+    std::vector<float> x(100, 1.0F);
+    std::vector<float> y(100);
+    alignas(64) float buffer[128];
+    x[97] = NAN;
+    softmax_row<float>(0, 1, 100, buffer, LoadRows<float>{x.data(), 100}, StoreRows<float>{y.data(), 100});
+    for (const float v : y) CHECK(isnan(v), "softmax dropped a NaN");
+    CHECK(isnan(max_row<float>(0, 100, LoadRows<float>{x.data(), 100})), "max dropped a NaN");
+}
+
+void chains(Random& random) {
+    using V = VecF;
+    tracea_team team;
+    memset(&team, 0, sizeof team);
+    team.size = 1;
+    tracea_call call;
+    memset(&call, 0, sizeof call);
+    call.team = &team;
+    const int64_t sizes[3] = {1 + random.below(4), 1 + random.below(5), 1 + random.below(90)};
+    const int64_t lines = sizes[0] * sizes[1];
+    std::vector<float> x(lines * sizes[2]);
+    std::vector<float> bias(sizes[0]);
+    std::vector<float> y((lines * sizes[2] - 1) * 2 + 1);
+    for (float& v : x) v = static_cast<float>(random.value());
+    for (float& v : bias) v = static_cast<float>(random.value());
+    const int64_t strides[3][3] = {{sizes[1] * sizes[2], sizes[2], 1}, {1, 0, 0}, {2 * sizes[1] * sizes[2], 2 * sizes[2], 2}};
+    const Operand<const float, Inner::unit> in{x.data(), 1};
+    const Operand<const float, Inner::zero> shift{bias.data(), 0};
+    const Operand<float, Inner::strided> out{y.data(), 2};
+    pointwise<V, 3, 3>(&call, 0, 0, sizes, strides, 1 + random.below(100), [&](const int64_t* at, int64_t i, int64_t n) TRACEA_LAMBDA {
+        out.put(at[2], i, mul(add(in.get<V>(at[0], i, n), shift.get<V>(at[1], i, n)), broadcast<V>(3.0F)), n);
+    });
+    for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i) {
+        const float want = (x[i] + bias[i / (sizes[1] * sizes[2])]) * 3.0F;
+        CHECK(y[2 * i] == want, "element %ld: %g, not %g", static_cast<long>(i), static_cast<double>(y[2 * i]), static_cast<double>(want));
+    }
+}
+
+}  // namespace
+
+int main() {
+    Random random{11};
+    for (int64_t columns = 1; columns <= 140; ++columns) {
+        rows<float>(columns, 0, 2e-5, random);
+        rows<double>(columns, 0, 1e-12, random);
+        rows<f16>(columns, 0, 2e-3, random);
+        rows<bf16>(columns, 0, 2e-2, random);
+    }
+    rows<float>(5000, 0, 2e-5, random);
+    rows<float>(3000, 1000, 3e-3, random);  // a mean far above the deviation: inputs are exact, the result must not be noise
+    not_a_number();
+    for (int trial = 0; trial < 100; ++trial) chains(random);
+    return 0;
+}

@@ -1,0 +1,65 @@
+// Largest error of the float functions of math.h against double, over every `stride`-th bit pattern: one line `name max_ulp at_input` each.
+//   ulp_sweep 101
+#include <math.h>
+#include <string.h>
+
+#include "check.h"
+#include "tracea/math.h"
+
+using namespace tracea;
+
+namespace {
+
+double ulp_of(double x) {
+    const double magnitude = fabs(x);
+    if (magnitude < 0x1p-126) return 0x1p-149;
+    return ::ldexp(1.0, ilogb(magnitude) - 23);
+}
+
+template <class F, class R>
+void sweep(const char* name, uint64_t stride, F&& f, R&& reference) {
+    double worst = 0;
+    float at = 0;
+    for (uint64_t u = 0; u < (1ULL << 32); u += stride * VecF::lanes) {
+        float in[VecF::lanes];
+        float out[VecF::lanes];
+        for (int i = 0; i < VecF::lanes; ++i) in[i] = float_of(static_cast<uint32_t>(u + stride * i));
+        store(out, f(load<VecF>(in)));
+        for (int i = 0; i < VecF::lanes; ++i) {
+            const double want = reference(static_cast<double>(in[i]));
+            const float rounded = static_cast<float>(want);
+            if (isnan(want)) {
+                CHECK(isnan(out[i]), "%s(%a) is %a, not NaN", name, static_cast<double>(in[i]), static_cast<double>(out[i]));
+                continue;
+            }
+            if (out[i] == rounded) continue;
+            CHECK(!isnan(out[i]), "%s(%a) is NaN, not %a", name, static_cast<double>(in[i]), want);
+            // One step short of, or into, infinity is an error of that step.
+            const double got = isinf(out[i]) ? copysign(0x1p128, out[i]) : static_cast<double>(out[i]);
+            const double target = fabs(want) > 0x1p128 ? copysign(0x1p128, want) : want;
+            const double error = fabs(got - target) / ulp_of(target);
+            if (error > worst) {
+                worst = error;
+                at = in[i];
+            }
+        }
+    }
+    printf("%s %.3f %a\n", name, worst, static_cast<double>(at));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const uint64_t stride = argc > 1 ? strtoull(argv[1], nullptr, 10) : 10007;
+    const auto sigmoid_exact = [](double x) { return x < 0 ? ::exp(x) / (1 + ::exp(x)) : 1 / (1 + ::exp(-x)); };
+    sweep("exp", stride, [](VecF x) { return exp(x); }, [](double x) { return ::exp(x); });
+    sweep("log", stride, [](VecF x) { return log(x); }, [](double x) { return ::log(x); });
+    sweep("tanh", stride, [](VecF x) { return tanh(x); }, [](double x) { return ::tanh(x); });
+    sweep("erf", stride, [](VecF x) { return erf(x); }, [](double x) { return ::erf(x); });
+    sweep("sigmoid", stride, [](VecF x) { return sigmoid(x); }, sigmoid_exact);
+    sweep("silu", stride, [](VecF x) { return silu(x); }, [&](double x) { return x * sigmoid_exact(x); });
+    sweep("gelu", stride, [](VecF x) { return gelu(x); }, [](double x) { return x * 0.5 * ::erfc(-x * 0.70710678118654752440); });
+    sweep("gelu_tanh", stride, [](VecF x) { return gelu_tanh(x); },
+          [&](double x) { return x * sigmoid_exact(1.5957691216057308 * (x + 0.044715 * x * x * x)); });
+    return 0;
+}
