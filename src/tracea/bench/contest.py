@@ -67,7 +67,9 @@ def contest(suite: str, problem: Problem, rules: Rules) -> Row:
     )
 
 
-def time_contenders(suite: str, name: str, peer_names: Sequence[str], pairs: int, threads: int, library: bool, seed: int) -> Any:
+def time_contenders(
+    suite: str, name: str, peer_names: Sequence[str], pairs: int, threads: int, library: bool, seed: int
+) -> Any:
     """Time ours and the named peers in this process; called in fresh ones. Returns measurements by name as JSON values."""
     problem = next(problem for problem in problems(suite) if problem.name == name)
     arrays = problem.arrays(seed)

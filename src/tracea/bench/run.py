@@ -92,7 +92,9 @@ def render(record: Record) -> str:
         for ratio in row.ratios.values():
             groups[row.notes.get("group", "")].append(ratio.median)
             groups["all"].append(ratio.median)
-    lines += [f"  geomean {name}: {math.exp(statistics.fmean(map(math.log, found))):.3f}" for name, found in groups.items()]
+    lines += [
+        f"  geomean {name}: {math.exp(statistics.fmean(map(math.log, found))):.3f}" for name, found in groups.items()
+    ]
     return "\n".join(lines)
 
 

@@ -36,9 +36,7 @@ def _gemm(m: int, n: int, k: int, group: str) -> Problem:
 
 
 def _prepacked(m: int) -> Problem:
-    return Problem(
-        name=f"{m}x4096x4096 prepacked", group="prepacked", op=GemmOp.of(m=m, n=4096, k=4096), constant=(1,)
-    )
+    return Problem(name=f"{m}x4096x4096 prepacked", group="prepacked", op=GemmOp.of(m=m, n=4096, k=4096), constant=(1,))
 
 
 def _row(kind: RowKind, rows: int, columns: int) -> Problem:

@@ -61,7 +61,7 @@ def emit(
         raise InvalidOption(field="form", got=chosen, expected="one form", remedy=f"give --{chosen[0]} alone")
     form = chosen[0] if chosen else "source"
     op, values = parse_op(kind, problem), parse_schedule(schedule)
-    from tracea.flow import emit_text
+    from tracea.flow.text import emit_text
 
     text = emit_text(op, target=target, variant=variant, schedule=values, form=form)
     if json:

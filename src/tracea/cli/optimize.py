@@ -80,7 +80,7 @@ def optimize(
     json
         Print the report as JSON.
     """
-    from tracea.interface.session import optimize_file
+    from tracea.bench.session import optimize_file
 
     with shown_progress() as progress:
         report = optimize_file(builder, trials=trials, seconds=seconds, threads=threads, progress=progress, peers=peers)

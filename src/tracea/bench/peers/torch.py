@@ -83,7 +83,9 @@ def _setup(arrays: Sequence[NDArray[np.float32]], threads: int) -> tuple[Any, li
 
 
 def _into(torch: Any, name: str, run: Callable[[], Any], out: Any) -> Contender:
-    return Contender(name=name, version=torch.__version__, run=run, result=lambda: _run_and_read(run, out), allocation="out")
+    return Contender(
+        name=name, version=torch.__version__, run=run, result=lambda: _run_and_read(run, out), allocation="out"
+    )
 
 
 def _run_and_read(run: Callable[[], Any], out: Any) -> NDArray[np.float32]:
@@ -93,7 +95,9 @@ def _run_and_read(run: Callable[[], Any], out: Any) -> NDArray[np.float32]:
 
 
 def _fresh(torch: Any, name: str, run: Callable[[], Any]) -> Contender:
-    return Contender(name=name, version=torch.__version__, run=run, result=lambda: run().numpy().copy(), allocation="fresh")
+    return Contender(
+        name=name, version=torch.__version__, run=run, result=lambda: run().numpy().copy(), allocation="fresh"
+    )
 
 
 def _is_plain_gemm(problem: Problem) -> bool:
@@ -102,7 +106,9 @@ def _is_plain_gemm(problem: Problem) -> bool:
 
 PEERS: Final = (
     Peer(name="torch.mm", supports=_is_plain_gemm, build=_mm),
-    Peer(name="torch.mkl", supports=lambda problem: _is_plain_gemm(problem) and 1 in problem.constant, build=_linear_mkl),
+    Peer(
+        name="torch.mkl", supports=lambda problem: _is_plain_gemm(problem) and 1 in problem.constant, build=_linear_mkl
+    ),
     Peer(
         name="torch.fused",
         supports=lambda problem: isinstance(problem.op, GemmOp) and not problem.op.epilogue.is_identity,

@@ -67,6 +67,11 @@ class OptimizedModule(torch.nn.Module):
         """What was chosen for each node."""
         return self._compiled.report.plan
 
+    @property
+    def optimized(self) -> Any:
+        """The optimized graph behind the module: plan, searches, verdicts."""
+        return self._compiled.report.optimized
+
     def explain(self) -> Any:
         """Return what was fused and chosen, and why."""
         return self._compiled.report.explain()

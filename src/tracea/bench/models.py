@@ -1,0 +1,117 @@
+"""Whole models against PyTorch: eager, Inductor, Inductor with frozen weights, and ours, in turns, in fresh processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tracea.errors import InvalidOption, VerdictFailed
+from tracea.profiler.measurement import Measurement
+from tracea.profiler.processes import run_in_processes
+from tracea.profiler.timer import compare
+
+__all__ = ["CONTENDERS", "load_builder", "time_model", "time_models"]
+
+OURS: Final = "tracea"
+CONTENDERS: Final = {
+    "eager": "torch eager",
+    "inductor": "torch.compile (Inductor)",
+    "frozen": "torch.compile (Inductor, frozen weights)",
+}
+_TOLERANCE: Final = 1e-3  # of the largest result: whether a contender computes the same thing
+
+
+def load_builder(text: str) -> Callable[[], Any]:
+    """Return the function that ``file.py:function`` names; it returns (module, example_inputs).
+
+    Raises:
+        InvalidOption: there is no such file or function.
+    """
+    path_text, _, name = text.rpartition(":")
+    path = Path(path_text)
+    if not path_text or not name or not path.is_file():
+        raise InvalidOption(
+            field="builder",
+            got=text,
+            expected="file.py:function",
+            remedy="name a file that exists and a function in it",
+        )
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise InvalidOption(field="builder", got=text, expected="a Python file", remedy="name a .py file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    spec.loader.exec_module(module)
+    builder = getattr(module, name, None)
+    if not callable(builder):
+        raise InvalidOption(
+            field="builder", got=name, expected=f"a function in {path}", remedy="name a function without arguments"
+        )
+    return builder
+
+
+def time_models(
+    builder: str, *, threads: int, pairs: int, processes: int, library: bool = True
+) -> list[dict[str, Measurement]]:
+    """Return the measurements of each fresh process, by contender."""
+    results = run_in_processes(
+        "tracea.bench.models:time_model",
+        {"builder": str(builder), "threads": threads, "pairs": pairs, "library": library},
+        processes=processes,
+        cores=tuple(range(threads)),
+        variables={"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)},
+    )
+    return [msgspec.convert(result, dict[str, Measurement]) for result in results]
+
+
+def time_model(builder: str, threads: int, pairs: int, library: bool) -> Any:
+    """Time every contender in this process; called in fresh ones. Returns measurements by contender as JSON values."""
+    import torch
+
+    import tracea
+
+    torch.set_num_threads(threads)
+    module, inputs = load_builder(builder)()
+    with torch.inference_mode(), torch.no_grad():
+        ours = tracea.optimize(module, inputs, budget=None, threads=threads, library=library)
+        calls: Mapping[str, Callable[[], Any]] = {
+            OURS: lambda: ours(*inputs),
+            "eager": lambda: module(*inputs),
+            **{name: _compiled(torch, module, inputs, frozen=name == "frozen") for name in ("inductor", "frozen")},
+        }
+        expected = calls["eager"]()
+        for name, call in calls.items():
+            _check(name, call(), expected)
+        timed = compare(calls, pairs=pairs, threads=threads)
+    names = {OURS: "Tracea", **CONTENDERS}
+    return msgspec.to_builtins({name: replace(measurement, name=names[name]) for name, measurement in timed.items()})
+
+
+def _compiled(torch: Any, module: Any, inputs: Any, *, frozen: bool) -> Callable[[], Any]:
+    import torch._inductor.config as settings
+
+    torch._dynamo.reset()
+    with settings.patch(freezing=frozen):
+        compiled = torch.compile(module)
+        compiled(*inputs)  # compiled now, under this setting
+    return lambda: compiled(*inputs)
+
+
+def _check(name: str, result: Any, expected: Any) -> None:
+    for got, wanted in zip(_tensors(result), _tensors(expected), strict=True):
+        error = float((got - wanted).abs().max())
+        limit = _TOLERANCE * max(1.0, float(wanted.abs().max()))
+        if not error <= limit:
+            raise VerdictFailed(gate="same result as eager", kernel=name, got=error, limit=limit)
+
+
+def _tensors(value: Any) -> list[Any]:
+    from torch.utils import _pytree
+
+    return [leaf for leaf in _pytree.tree_leaves(value) if hasattr(leaf, "abs")]

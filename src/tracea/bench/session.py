@@ -1,0 +1,154 @@
+"""A session of ``tracea optimize``: a model from a file, made fast, verified, and compared with PyTorch; told part by part."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+import tracea
+from tracea.bench.models import CONTENDERS, OURS, load_builder, time_models
+from tracea.flow.history import study_key
+from tracea.gates import Verdict
+from tracea.interface.optimized import Optimized
+from tracea.optimizer.budget import Budget
+from tracea.profiler.measurement import MINIMUM_PAIRS, Measurement, Ratio
+from tracea.runtime.cache import content_key, default_store
+
+__all__ = ["OptimizeReport", "TableRow", "optimize_file"]
+
+_PROCESSES = 3
+
+
+class Listener(Protocol):
+    """What is told of a search's progress."""
+
+    def __call__(self, label: str, progress: Any) -> None: ...
+    def note(self, line: str) -> None:
+        """Take a line that stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """One contender at one number of threads; ``ratio`` is its time over ours."""
+
+    name: str
+    threads: int
+    median_ms: float
+    ratio: Ratio | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizeReport:
+    """What an optimized model has to tell; ``measured`` is when the table was."""
+
+    machine: str
+    graph: str
+    verdicts: tuple[Verdict, ...]
+    share: float | None
+    table: tuple[TableRow, ...]
+    from_cache: bool
+    measured: str
+
+    def to_json(self) -> str:
+        """Return the report as JSON text."""
+        return msgspec.json.encode(self).decode()
+
+
+def optimize_file(
+    builder: str,
+    *,
+    trials: int = 50,
+    seconds: float | None = None,
+    threads: int | None = None,
+    progress: Listener | None = None,
+    peers: bool = True,
+) -> OptimizeReport:
+    """Optimize the model of ``file.py:function`` and return what there is to tell.
+
+    Without ``threads`` the model is made for one thread, and for two where there are two cores. The comparison with PyTorch is measured
+    in three fresh processes, and kept: a second call with the same model, machine and toolchain answers from the record.
+
+    Raises:
+        InvalidOption: there is no such file or function. UnsupportedNode: the model uses what no op expresses.
+    """
+    import torch
+
+    module, inputs = load_builder(builder)()
+    counts = (threads,) if threads else tuple(range(1, min(2, len(os.sched_getaffinity(0))) + 1))
+    optimized: dict[int, Optimized] = {}
+    rows: list[TableRow] = []
+    dates: list[str] = []
+    machine = str(tracea.doctor())
+    with torch.inference_mode():
+        for count in counts:
+            made: Any = tracea.optimize(
+                module, inputs, budget=Budget(trials, seconds), threads=count, listener=_labelled(progress, count)
+            )
+            optimized[count] = made.optimized
+            if not peers:
+                continue
+            if progress is not None:
+                progress.note(f"{count} thread{'s' if count > 1 else ''}: timing beside eager and Inductor")
+            timed = _recorded_times(builder, made.optimized, count)
+            dates.append(timed[0][OURS].environment.date)
+            rows += _rows(timed, count)
+    first = optimized[counts[0]]
+    return OptimizeReport(
+        machine=machine,
+        graph=f"{first.captured}\n\n{first.compiled.pipeline}\n\n{first.compiled.plan.explain()}",
+        verdicts=tuple(verdict for each in optimized.values() for verdict in each.verdicts.values()),
+        share=first.share,
+        table=tuple(rows),
+        from_cache=all(each.from_cache for each in optimized.values()),
+        measured=min(dates, default=""),
+    )
+
+
+def _labelled(progress: Listener | None, threads: int) -> Any:
+    if progress is None:
+        return None
+    return lambda label, told: progress(f"{threads} thread{'s' if threads > 1 else ''}: {label}", told)
+
+
+def _recorded_times(builder: str, optimized: Optimized, threads: int) -> list[dict[str, Measurement]]:
+    """Return the times of all contenders: from the dated record of the same program and surroundings, else measured now."""
+    import torch
+
+    plan = optimized.compiled.plan
+    identity = study_key(next(iter(optimized.compiled.graph)).op, "", threads)
+    ingredients = {
+        "kind": "model times",
+        "graph": optimized.captured.key,
+        "plan": [[node, plan[node].variant, plan[node].schedule.key if plan[node].schedule else ""] for node in plan],
+        "threads": threads,
+        "hardware": identity.hardware_fingerprint,
+        "toolchain": identity.toolchain_fingerprint,
+        "torch": torch.__version__,
+        "tracea": tracea.__version__,
+    }
+
+    def measure(place: Path) -> None:
+        timed = time_models(
+            str(Path(builder.rpartition(":")[0]).absolute()) + ":" + builder.rpartition(":")[2],
+            threads=threads,
+            pairs=MINIMUM_PAIRS,
+            processes=_PROCESSES,
+        )
+        (place / "times.json").write_bytes(msgspec.json.encode(timed))
+
+    entry = default_store().entry(content_key(ingredients), measure, ingredients)
+    return msgspec.json.decode((entry / "times.json").read_bytes(), type=list[dict[str, Measurement]])
+
+
+def _rows(timed: Sequence[Mapping[str, Measurement]], threads: int) -> list[TableRow]:
+    rows: list[TableRow] = []
+    for name in (*CONTENDERS, OURS):
+        median = sorted(process[name].median_us for process in timed)[len(timed) // 2]
+        ratio = None if name == OURS else Ratio.merge([(process[name], process[OURS]) for process in timed])
+        rows.append(TableRow(name=timed[0][name].name, threads=threads, median_ms=median / 1e3, ratio=ratio))
+    return rows

@@ -1,0 +1,119 @@
+"""What a kernel looks like: its source, tile program, certificate, assembly, and what the compiler made of it."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from tracea import targets
+from tracea.core.op import Op
+from tracea.doctor import host
+from tracea.errors import InvalidOption
+from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.kernel import Built, build
+from tracea.kernels.registry import find
+from tracea.runtime.compiler import include_directory, run_compiler, unit_text
+from tracea.runtime.toolchain import compile_flags, find_compiler
+from tracea.semantic.printer import print_kernel
+from tracea.semantic.schedule import Schedule
+from tracea.targets.target import Target
+
+__all__ = ["FORMS", "emit_text"]
+
+FORMS: Final = ("source", "ir", "asm", "stats", "certificate")
+_COMPILE_SECONDS: Final = 120.0
+# A mnemonic class by prefix, for x86-64 and AArch64.
+_CLASSES: Final = {
+    "fused multiply-add": ("vfmadd", "vfnmadd", "fmla"),
+    "vector load or store": ("vmov", "ldr q", "ldp q", "str q", "stp q", "ld1", "st1"),
+    "broadcast": ("vbroadcast", "ld1r", "dup"),
+    "prefetch": ("prefetch", "prfm"),
+    "call": ("call", "bl "),
+}
+
+
+def emit_text(
+    op: Op,
+    *,
+    target: str = "host",
+    variant: str | None = None,
+    schedule: dict[str, int | str] | None = None,
+    form: str = "source",
+    threads: int = 1,
+) -> str:
+    """Return one form of the kernel that would run ``op`` on ``target``, after its proofs passed.
+
+    Raises:
+        InvalidOption: an unknown form, target or variant, or a form that needs a compiler for another processor.
+        InvalidSchedule, ProofFailed: the schedule is refused.
+    """
+    if form not in FORMS:
+        raise InvalidOption(field="form", got=form, expected=FORMS, remedy="name a form")
+    where = for_threads(host() if target == "host" else targets.load(target), threads)
+    chosen = decision_for(
+        op,
+        where,
+        threads=threads,
+        library=False,
+        variant=variant,
+        schedule=None if schedule is None else _completed(op, variant, schedule, where),
+        measured=target == "host",
+    )
+    built = build(op, chosen.variant, chosen.schedule or Schedule(), where)
+    match form:
+        case "ir":
+            return print_kernel(built.kernel)
+        case "certificate":
+            return str(built.certificate)
+        case "asm":
+            return _assembly(built)
+        case "stats":
+            return _statistics(built)
+        case _:
+            return built.source.text
+
+
+def _completed(op: Op, variant: str | None, values: dict[str, int | str], target: Target) -> Schedule:
+    """Return the default schedule of the variant with the stated values in place of its own."""
+    name = variant or decision_for(op, target, threads=target.cores, library=False, measured=False).variant
+    known = find(name)
+    if known.default_schedule is None:
+        raise InvalidOption(field="schedule", got=values, expected="none", remedy="a library has no schedule of ours")
+    default = known.default_schedule(op, target)
+    unknown = sorted(set(values) - set(default))
+    if unknown:
+        raise InvalidOption(
+            field="schedule", got=unknown, expected=sorted(default), remedy="name values of the variant"
+        )
+    return default.with_values(**values)
+
+
+def _assembly(built: Built) -> str:
+    compiler = find_compiler()
+    with tempfile.TemporaryDirectory(prefix="tracea-asm-") as folder:
+        source, assembly = Path(folder) / "kernel.cpp", Path(folder) / "kernel.s"
+        source.write_text(unit_text((built.source,)), encoding="utf-8")
+        flags = compile_flags(compiler, built.source.isa)
+        command = (*compiler.command, *flags, f"-I{include_directory()}", "-S", "-o", str(assembly), str(source))
+        run_compiler(command, _COMPILE_SECONDS)
+        return assembly.read_text(encoding="utf-8")
+
+
+def _statistics(built: Built) -> str:
+    lines = [
+        line.strip() for line in _assembly(built).splitlines() if line.startswith("\t") and not line.startswith("\t.")
+    ]
+    counts: Counter[str] = Counter()
+    for line in lines:
+        plain = re.sub(r"\s+", " ", line)
+        for name, prefixes in _CLASSES.items():
+            counts[name] += plain.startswith(prefixes)
+    frames = [int(found, 0) for line in lines for found in re.findall(r"^subq?\s+\$(\d+), %rsp", line)]
+    vector_spills = sum(1 for line in lines if re.match(r"v\w+\s.*\(%rsp\)", line))
+    rows = [("instructions", len(lines)), *counts.items(), ("stack frame bytes", max(frames, default=0))]
+    rows.append(("vector accesses of the stack", vector_spills))
+    rows.append(("facts proved", len(built.certificate.facts)))
+    return "\n".join(f"{name:30s} {value}" for name, value in rows)
