@@ -1,7 +1,9 @@
 """Contest: a problem run by ours and by the peers, in turns, in fresh processes.
 
-First pass: one process runs ours and every peer that supports the problem, and the fastest peer is picked. Second pass: ours against that
-peer alone, in three fresh processes. One-shot sweeps mis-rank by 20 to 40 % on a host that shares its cores, so the first pass decides
+First pass: one process runs ours and every peer that supports the problem, and the fastest peer is picked. Second
+pass: ours against that
+peer alone, in three fresh processes. One-shot sweeps mis-rank by 20 to 40 % on a host that shares its cores, so the
+first pass decides
 nothing but whom to face.
 """
 
@@ -51,26 +53,33 @@ def contest(suite: str, problem: Problem, rules: Rules) -> Row:
         RunError: a process failed.
     """
     supported = [peer.name for peer in known_peers(rules.against) if peer.supports(problem)]
-    first = _passes(suite, problem, rules, supported, _SCREENING_PAIRS, 1)[0]
+    first = _passes(suite, problem, rules, supported, pairs=_SCREENING_PAIRS, processes=1)[0]
     rivals = sorted((measurement.median_us, name) for name, measurement in first.items() if name != "ours")
     if not rivals:
-        return Row(problem=problem.name, measurements=tuple(first.values()), ratios={}, **_work(problem))
+        return Row(
+            problem=problem.name,
+            measurements=tuple(first.values()),
+            ratios={},
+            flops=problem.op.flops,
+            nbytes=problem.op.bytes,
+        )
     best = rivals[0][1]
-    rounds = _passes(suite, problem, rules, [best], rules.pairs, rules.processes)
+    rounds = _passes(suite, problem, rules, [best], pairs=rules.pairs, processes=rules.processes)
     ratio = Ratio.merge([(timed[best], timed["ours"]) for timed in rounds])
     return Row(
         problem=problem.name,
         measurements=tuple(rounds[-1].values()),
         ratios={rounds[-1][best].name: ratio},
         notes={"group": problem.group, "screened": ", ".join(f"{name} {us:.4g} µs" for us, name in rivals)},
-        **_work(problem),
+        flops=problem.op.flops,
+        nbytes=problem.op.bytes,
     )
 
 
 def time_contenders(
-    suite: str, name: str, peer_names: Sequence[str], pairs: int, threads: int, library: bool, seed: int
+    *, suite: str, name: str, peer_names: Sequence[str], pairs: int, threads: int, library: bool, seed: int
 ) -> Any:
-    """Time ours and the named peers in this process; called in fresh ones. Returns measurements by name as JSON values."""
+    """Time ours and the named peers in this process and return measurements by name as JSON values."""
     problem = next(problem for problem in problems(suite) if problem.name == name)
     arrays = problem.arrays(seed)
     ours = our_contender(problem, arrays, threads, library=library)
@@ -85,7 +94,7 @@ def time_contenders(
 
 
 def _passes(
-    suite: str, problem: Problem, rules: Rules, peer_names: Sequence[str], pairs: int, processes: int
+    suite: str, problem: Problem, rules: Rules, peer_names: Sequence[str], *, pairs: int, processes: int
 ) -> list[dict[str, Measurement]]:
     arguments = {
         "suite": suite,
@@ -117,7 +126,3 @@ def _check(problem: Problem, contender: Contender, expected: np.ndarray[Any, Any
             limit=limit,
             remedy="the contenders do not compute the same: fix the problem's definition",
         )
-
-
-def _work(problem: Problem) -> dict[str, int]:
-    return {"flops": problem.op.flops, "nbytes": problem.op.bytes}

@@ -1,7 +1,8 @@
-"""Whole models against PyTorch: eager, Inductor, Inductor with frozen weights, and ours, in turns, in fresh processes."""
+"""Whole models beside PyTorch: eager, Inductor, Inductor frozen, and ours, in turns, in fresh processes."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
@@ -94,7 +95,7 @@ def time_model(builder: str, threads: int, pairs: int, library: bool) -> Any:
 
 
 def _compiled(torch: Any, module: Any, inputs: Any, *, frozen: bool) -> Callable[[], Any]:
-    import torch._inductor.config as settings
+    settings: Any = importlib.import_module("torch._inductor.config")
 
     torch._dynamo.reset()
     with settings.patch(freezing=frozen):

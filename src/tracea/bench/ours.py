@@ -1,4 +1,4 @@
-"""Our side of a benchmark: what was measured fastest for the problem, or its default schedule, into memory given once."""
+"""Our side of a benchmark: the schedule measured fastest here, else the default one, into memory given once."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ __all__ = ["Problem"]
 class Problem:
     """An op to be timed.
 
-    ``constant`` names the operands that are weights: known once, so that every contender may prepack them. ``group`` is the
+    ``constant`` names the operands that are weights: known once, so that every contender may prepack them. ``group``
+    is the
     line of a summary that the row belongs to.
     """
 
@@ -29,7 +30,7 @@ class Problem:
     constant: tuple[int, ...] = ()
 
     def arrays(self, seed: int) -> tuple[NDArray[np.float32], ...]:
-        """Return fresh standard-normal operands; the weights of a product are scaled so that its results stay near 1."""
+        """Return fresh standard-normal operands; a product's weights are scaled so that its results stay near 1."""
         generator = np.random.default_rng(seed)
         made: list[NDArray[np.float32]] = []
         for index, operand in enumerate(self.op.operands):

@@ -75,7 +75,7 @@ def run_suite(
 
 
 def render(record: Record) -> str:
-    """Return the record as text: a header with the surroundings, a line a problem, and the geometric mean of each group."""
+    """Return the record as text: its surroundings, a line a problem, and the geometric mean of each group."""
     environment = record.environment
     versions = ", ".join(f"{name} {version}" for name, version in sorted(environment.toolchain.items()))
     limits = ", ".join(f"{name} {value:.4g}" for name, value in record.ceilings.items())

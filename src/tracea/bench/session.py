@@ -1,4 +1,4 @@
-"""A session of ``tracea optimize``: a model from a file, made fast, verified, and compared with PyTorch; told part by part."""
+"""What ``tracea optimize`` does: a model from a file, made fast, verified, and compared with PyTorch."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 
 import tracea
 from tracea.bench.models import CONTENDERS, OURS, load_builder, time_models
+from tracea.doctor import Decision, examine
 from tracea.flow.history import study_key
 from tracea.gates import Verdict
 from tracea.interface.optimized import Optimized
@@ -70,8 +71,10 @@ def optimize_file(
 ) -> OptimizeReport:
     """Optimize the model of ``file.py:function`` and return what there is to tell.
 
-    Without ``threads`` the model is made for one thread, and for two where there are two cores. The comparison with PyTorch is measured
-    in three fresh processes, and kept: a second call with the same model, machine and toolchain answers from the record.
+    Without ``threads`` the model is made for one thread, and for two where there are two cores. The comparison with
+    PyTorch is measured
+    in three fresh processes, and kept: a second call with the same model, machine and toolchain answers from the
+    record.
 
     Raises:
         InvalidOption: there is no such file or function. UnsupportedNode: the model uses what no op expresses.
@@ -83,7 +86,7 @@ def optimize_file(
     optimized: dict[int, Optimized] = {}
     rows: list[TableRow] = []
     dates: list[str] = []
-    machine = str(tracea.doctor())
+    machine = str(examine())
     with torch.inference_mode():
         for count in counts:
             made: Any = tracea.optimize(
@@ -112,11 +115,15 @@ def optimize_file(
 def _labelled(progress: Listener | None, threads: int) -> Any:
     if progress is None:
         return None
-    return lambda label, told: progress(f"{threads} thread{'s' if threads > 1 else ''}: {label}", told)
+
+    def told(label: str, found: Any) -> None:
+        progress(f"{threads} thread{'s' if threads > 1 else ''}: {label}", found)
+
+    return told
 
 
 def _recorded_times(builder: str, optimized: Optimized, threads: int) -> list[dict[str, Measurement]]:
-    """Return the times of all contenders: from the dated record of the same program and surroundings, else measured now."""
+    """Return the times of all contenders: from the dated record of the same program, else measured now."""
     import torch
 
     plan = optimized.compiled.plan
@@ -124,7 +131,7 @@ def _recorded_times(builder: str, optimized: Optimized, threads: int) -> list[di
     ingredients = {
         "kind": "model times",
         "graph": optimized.captured.key,
-        "plan": [[node, plan[node].variant, plan[node].schedule.key if plan[node].schedule else ""] for node in plan],
+        "plan": [[node, *_chosen(plan[node])] for node in plan],
         "threads": threads,
         "hardware": identity.hardware_fingerprint,
         "toolchain": identity.toolchain_fingerprint,
@@ -143,6 +150,10 @@ def _recorded_times(builder: str, optimized: Optimized, threads: int) -> list[di
 
     entry = default_store().entry(content_key(ingredients), measure, ingredients)
     return msgspec.json.decode((entry / "times.json").read_bytes(), type=list[dict[str, Measurement]])
+
+
+def _chosen(decision: Decision) -> tuple[str, str]:
+    return decision.variant, "" if decision.schedule is None else decision.schedule.key
 
 
 def _rows(timed: Sequence[Mapping[str, Measurement]], threads: int) -> list[TableRow]:

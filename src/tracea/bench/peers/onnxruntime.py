@@ -1,8 +1,9 @@
-"""ONNX Runtime as a peer: a one-node model with inputs and outputs bound once; constant weights are initializers, which it prepacks."""
+"""ONNX Runtime as a peer: a one-node model, inputs and outputs bound once, constant weights as prepacked initializers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from tracea.bench.peers.peer import Contender, Peer
@@ -33,8 +34,8 @@ def _rows(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int)
 def _session(
     problem: Problem, node: tuple[str, dict[str, Any]], arrays: Sequence[NDArray[np.float32]], threads: int
 ) -> Contender:
-    import onnx
-    import onnxruntime
+    onnx: Any = import_module("onnx")
+    onnxruntime: Any = import_module("onnxruntime")
 
     helper, f32 = onnx.helper, onnx.TensorProto.FLOAT
     names = [f"x{index}" for index in range(len(arrays))]

@@ -34,7 +34,7 @@ Build: TypeAlias = "Callable[[Problem, Sequence[NDArray[np.float32]], int], Cont
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """A way to run problems; ``supports`` says which. ``build`` takes the problem, its arrays and the number of threads."""
+    """A way to run the problems that it ``supports``; ``build`` takes a problem, its arrays and the threads."""
 
     name: str
     supports: Callable[[Problem], bool]

@@ -1,8 +1,9 @@
-"""PyTorch as a peer: eager ops into ``out=``, MKL with prepacked weights, and compositions where no single op exists."""
+"""PyTorch as a peer: eager ops into ``out=``, MKL with prepacked weights, compositions where no single op exists."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from tracea.bench.peers.peer import Contender, Peer
@@ -75,8 +76,7 @@ def _chain(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int
 
 
 def _setup(arrays: Sequence[NDArray[np.float32]], threads: int) -> tuple[Any, list[Any]]:
-    import torch
-
+    torch: Any = import_module("torch")
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     return torch, [torch.from_numpy(array) for array in arrays]
