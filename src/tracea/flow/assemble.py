@@ -30,7 +30,8 @@ __all__ = ["Assembled", "Values", "assemble", "compute_nodes", "constant_operand
 
 Values: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
 
-_SMALL_WORK: Final = 200_000  # operations and bytes below which a fork-join costs more than a second thread saves (about 20 µs)
+# Operations and bytes below which a fork-join costs more than a second thread saves (about 20 µs).
+_SMALL_WORK: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,9 @@ def assemble(
     """
     missing = sorted(set(graph.constants) - set(values))
     if missing:
-        raise InvalidOption(field="constants", got=sorted(values), expected=missing, remedy="give the data of each constant")
+        raise InvalidOption(
+            field="constants", got=sorted(values), expected=missing, remedy="give the data of each constant"
+        )
     return _Assembly(graph, values, decisions, target).finish(name)
 
 
@@ -169,7 +172,12 @@ class _Assembly:
         base = self._constant_array(node.inputs[0])
         first = base.__array_interface__["data"][0] + node.op.offset_elements * base.itemsize
         strides = tuple(stride * base.itemsize for stride in node.type.strides)
-        described = {**base.__array_interface__, "data": (first, True), "shape": node.type.static_shape, "strides": strides}
+        described = {
+            **base.__array_interface__,
+            "data": (first, True),
+            "shape": node.type.static_shape,
+            "strides": strides,
+        }
         return np.asarray(_Described(described, base))
 
     def _add_constant(self, name: str, array: np.ndarray[Any, Any]) -> ConstantSlot:
@@ -198,7 +206,10 @@ class _Assembly:
         pointers = {buffer.name: slot for buffer, slot in zip(operand_buffers(built.kernel), slots, strict=True)}
         pointers[result_buffer(built.kernel).name] = self._slot(node.id)
         return Call.binding(
-            kernel, pointers=pointers, integers=arguments(built.kernel), parallel=node.op.flops + node.op.bytes > _SMALL_WORK
+            kernel,
+            pointers=pointers,
+            integers=arguments(built.kernel),
+            parallel=node.op.flops + node.op.bytes > _SMALL_WORK,
         )
 
     def _library_call(self, node: Node) -> Call:
@@ -207,7 +218,6 @@ class _Assembly:
         function = LibraryFunction.BMM if op.batch else LibraryFunction.MM
         call = LibraryCall(function=function, operands=(node.type, *op.operands))
         return Call(kernel=call, pointers=(self._slot(node.id), *(self._slot(name) for name in node.inputs)))
-
 
 
 def _laid_out(values: Any, type_: TensorType) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -21,7 +21,16 @@ from tracea.runtime.program import Program
 from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
 
-__all__ = ["Compiled", "compile_graph", "compile_node", "compile_op", "decision_for", "excluded", "for_threads", "graph_of"]
+__all__ = [
+    "Compiled",
+    "compile_graph",
+    "compile_node",
+    "compile_op",
+    "decision_for",
+    "excluded",
+    "for_threads",
+    "graph_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +88,11 @@ def decision_for(
     library: bool = True,
     variant: str | None = None,
     schedule: Schedule | None = None,
+    measured: bool = True,
 ) -> Decision:
     """Decide what runs ``op``: what is stated, else what was measured fastest here, else what scores highest.
+
+    ``measured`` False leaves this machine's measurements out: the target is another one.
 
     Raises:
         InvalidOption: no variant fits, or the stated one does not.
@@ -91,7 +103,8 @@ def decision_for(
         others = tuple(known.id for known in VARIANTS if known.id != variant)
         made = decide(op, target, exclude=(*refused, *others))
         return replace(made, schedule=schedule or made.schedule, reason="stated by the caller")
-    return decide(op, target, known=known_variants(op, threads), exclude=refused)
+    made = decide(op, target, known=known_variants(op, threads) if measured else None, exclude=refused)
+    return made if schedule is None else replace(made, schedule=schedule, reason=f"{made.reason}; schedule stated")
 
 
 def compile_op(op: Op, *, threads: int, library: bool = True) -> Program:
@@ -151,9 +164,7 @@ def compile_graph(
 
 def decide_node(graph: Graph, node: Node, target: Target, *, threads: int, library: bool) -> Decision:
     """Decide one node of an optimized graph."""
-    return decision_for(
-        node.op, target, threads=threads, constants=constant_operands(graph, node), library=library
-    )
+    return decision_for(node.op, target, threads=threads, constants=constant_operands(graph, node), library=library)
 
 
 def _compiled(

@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from importlib import import_module
 from typing import Any, Final
 
 import msgspec
@@ -41,7 +42,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What the parent asks: an op, which of its operands are constant, the threads, and the candidates in question.
 
-    ``reference`` is what each trial is timed beside.
+    ``reference`` is what each trial is timed beside. ``modules`` are loaded first: a library port finds a library's functions only
+    in a process that has loaded it.
     """
 
     op: dict[str, Any]
@@ -50,6 +52,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     candidates: tuple[Candidate, ...]
     reference: Candidate | None = None
+    modules: tuple[str, ...] = ()
 
 
 def evaluate(data: Any) -> dict[str, Any]:
@@ -83,8 +86,8 @@ def rank(data: Any) -> list[float | None]:
     Returns milliseconds in the order of the candidates, None for one that a gate refused.
     """
     request = msgspec.convert(data, Request)
-    if any(candidate.variant.startswith("library.") for candidate in request.candidates):
-        import torch  # noqa: F401, TID253  # the library port finds torch's C shim once torch is loaded
+    for name in request.modules:
+        import_module(name)
     bench = _bench(msgspec.json.encode((request.op, request.constants, request.threads, request.seed)).decode())
     passed = [i for i, candidate in enumerate(request.candidates) if bench.judge(candidate, quick=False).passed]
     if not passed:
@@ -149,7 +152,9 @@ class _Bench:
     def reference_ms(self, candidate: Candidate) -> float:
         """Return the latency of a reference as it was first measured here."""
         if candidate not in self._reference_ms:
-            timed = compare({"reference": self.timed(candidate)}, pairs=_PAIRS, batch_us=_BATCH_US, threads=self.threads)
+            timed = compare(
+                {"reference": self.timed(candidate)}, pairs=_PAIRS, batch_us=_BATCH_US, threads=self.threads
+            )
             self._reference_ms[candidate] = timed["reference"].median_us / 1e3
         return self._reference_ms[candidate]
 

@@ -37,7 +37,10 @@ def build(op: Op, variant: str, schedule: Schedule, target: Target) -> Built:
     chosen = find(variant)
     if chosen.build is None:
         raise InvalidOption(
-            field="variant", got=variant, expected="a variant with a kernel", remedy="a library's kernels are not built here"
+            field="variant",
+            got=variant,
+            expected="a variant with a kernel",
+            remedy="a library's kernels are not built here",
         )
     kernel = chosen.build(op, schedule, target)
     return Built(kernel=kernel, certificate=prove(kernel), source=emit(kernel, target.isa))
@@ -52,6 +55,8 @@ def build_pack(op: Op, variant: str, schedule: Schedule, target: Target) -> Buil
     """
     chosen = find(variant)
     if chosen.build_pack is None:
-        raise InvalidOption(field="variant", got=variant, expected="one that packs a constant", remedy="call build alone")
+        raise InvalidOption(
+            field="variant", got=variant, expected="one that packs a constant", remedy="call build alone"
+        )
     kernel = chosen.build_pack(op, schedule, target)
     return Built(kernel=kernel, certificate=prove(kernel), source=emit(kernel, target.isa))

@@ -38,6 +38,7 @@ __all__ = ["Tuned", "search_space", "tune"]
 _FINALISTS: Final = 3
 _LIMITS: Final = Limits(seconds=120.0)
 _FINAL_LIMITS: Final = Limits(seconds=600.0)
+_LIBRARY_MODULES: Final = ("torch",)  # what a child loads to have the library variants: see runtime/library.py
 _CLOSE: Final = 1.15  # a variant whose default is within this factor of the fastest default is searched as well
 
 Listener = Callable[[str, Progress], None]
@@ -165,7 +166,9 @@ class _Search:
 
         return IsolatedEvaluation("tracea.flow.evaluate:evaluate", _LIMITS, request=request)
 
-    def run(self, variant: Variant, evaluation: IsolatedEvaluation, *, trials: int, started: float) -> tuple[Trial, ...]:
+    def run(
+        self, variant: Variant, evaluation: IsolatedEvaluation, *, trials: int, started: float
+    ) -> tuple[Trial, ...]:
         """Search one variant's space up to ``trials`` in all; earlier trials count."""
         self.variant = variant
         space = search_space(self.op, variant, self.target)
@@ -197,7 +200,7 @@ class _Search:
         libraries = self._libraries() if with_library else ()
         candidates = [_candidate_of(trial) for trial in finalists] + [Candidate(variant=name) for name in libraries]
         with IsolatedFunction("tracea.flow.evaluate:rank", _FINAL_LIMITS) as function:
-            answer = function.call(self._request(tuple(candidates), None))
+            answer = function.call(self._request(tuple(candidates), None, _LIBRARY_MODULES if libraries else ()))
         if answer.kind is not OutcomeKind.OK:
             raise RunError(kernel=self.op.key, detail=f"the final comparison {answer.kind}: {answer.detail}")
         latencies = msgspec.json.decode(answer.value, type=list[float | None])
@@ -220,7 +223,9 @@ class _Search:
             return None
         return max(1e-3, self.budget.seconds - (time.monotonic() - started))
 
-    def _request(self, candidates: tuple[Candidate, ...], reference: Candidate | None) -> Any:
+    def _request(
+        self, candidates: tuple[Candidate, ...], reference: Candidate | None, modules: tuple[str, ...] = ()
+    ) -> Any:
         return msgspec.to_builtins(
             Request(
                 op=self.op.to_dict(),
@@ -229,6 +234,7 @@ class _Search:
                 seed=self.seed,
                 candidates=candidates,
                 reference=reference,
+                modules=modules,
             )
         )
 

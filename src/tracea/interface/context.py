@@ -75,7 +75,9 @@ class Context:
         self.threads = threads
         if cache_dir is not None:
             if not os.fspath(cache_dir):
-                raise InvalidOption(field="cache_dir", got="", expected="a directory", remedy="cache_dir=None for the default")
+                raise InvalidOption(
+                    field="cache_dir", got="", expected="a directory", remedy="cache_dir=None for the default"
+                )
             os.environ["TRACEA_CACHE_DIR"] = os.fspath(cache_dir)
 
     def optimize_graph(

@@ -87,7 +87,10 @@ def _missed_gemm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
     a, b, bias, residual = given.type(0), given.type(1), given.optional(2), given.optional(3)
     if a.rank < 2 or b.rank < 2 or a.shape[-1] != b.shape[-2]:
         raise InvalidShape(
-            field="gemm", got={"a": a.shape, "b": b.shape}, expected="(…, m, k) @ (…, k, n)", remedy="make the inner extents agree"
+            field="gemm",
+            got={"a": a.shape, "b": b.shape},
+            expected="(…, m, k) @ (…, k, n)",
+            remedy="make the inner extents agree",
         )
     _same_dtype("gemm", a, b)
     op = GemmOp(

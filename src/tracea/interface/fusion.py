@@ -71,7 +71,10 @@ class Fused:
         """
         if len(operands) != self.operands:
             raise InvalidShape(
-                field="operands", got=len(operands), expected=self.operands, remedy=f"the steps are {', '.join(self.steps)}"
+                field="operands",
+                got=len(operands),
+                expected=self.operands,
+                remedy=f"the steps are {', '.join(self.steps)}",
             )
         return self._dispatch(*operands, out)
 
@@ -104,9 +107,13 @@ class Fused:
         if head == "gemm":
             a, b = types[:2]
             if a.rank < 2 or b.rank < 2:
-                raise InvalidShape(field="gemm", got=(a.rank, b.rank), expected="matrices", remedy="give (…, m, k), (…, k, n)")
+                raise InvalidShape(
+                    field="gemm", got=(a.rank, b.rank), expected="matrices", remedy="give (…, m, k), (…, k, n)"
+                )
             batch = broadcast_shapes((a.shape[:-2], b.shape[:-2]), field="gemm.batch")
-            return GemmOp(m=a.shape[-2], n=b.shape[-1], k=a.shape[-1], batch=batch, a=a, b=b, epilogue=epilogue, out=out)
+            return GemmOp(
+                m=a.shape[-2], n=b.shape[-1], k=a.shape[-1], batch=batch, a=a, b=b, epilogue=epilogue, out=out
+            )
         if head in _ROWS:
             kind = _ROWS[head]
             return RowOp(kind=kind, x=(types[0],), epilogue=epilogue, eps=_EPS[kind], out=out)

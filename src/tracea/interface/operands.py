@@ -71,7 +71,9 @@ class Given:
             return
         for error, fits in ((InvalidShape, out.shape == wanted.shape), (InvalidDType, out.dtype is wanted.dtype)):
             if not fits:
-                raise error(field="out", got=str(out), expected=str(wanted), remedy="give an out of the result's shape and type")
+                raise error(
+                    field="out", got=str(out), expected=str(wanted), remedy="give an out of the result's shape and type"
+                )
 
     def number(self, name: str, value: Any) -> float:
         """Return an attribute that must be a number.

@@ -79,9 +79,7 @@ def optimize_graph(
     tuned: dict[str, Tuned] = {}
     for node, op, constants in _distinct(pipeline.graph) if budget is not None else ():
         heard = None if listener is None else _for_node(listener, node)
-        tuned[node.id] = tune(
-            op, budget=budget, threads=count, constants=constants, library=library, listener=heard
-        )
+        tuned[node.id] = tune(op, budget=budget, threads=count, constants=constants, library=library, listener=heard)
     compiled = compile_graph(graph, values, threads=count, library=library)
     verdicts = {
         node.id: recorded_verdict(op, compiled.plan[node.id], constants=constants, threads=count).require()
