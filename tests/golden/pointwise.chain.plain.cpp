@@ -1,0 +1,64 @@
+// pointwise_128x768_f32_866c023e0f202d12 | pointwise.chain | plain, plain | columns=16384,rows=32,split=rows,streaming=0
+#include "tracea/abi.h"
+#include "tracea/config.h"
+#include "tracea/convert.h"
+#include "tracea/index.h"
+#include "tracea/math.h"
+#include "tracea/row_tiles.h"
+#include "tracea/rows.h"
+#include "tracea/team.h"
+#include "tracea/vec.h"
+
+namespace tracea_pointwise_chain_fcf85a2ee2462fba2ea1_text {
+using namespace tracea;
+
+struct Load0 {
+  const float* x0;
+  int64_t x0_row;
+  const float* x1;
+  const float* x2;
+  int64_t x2_row;
+  template <class V>
+  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
+    const V v0 = load_partial<V>(x0 + row * x0_row + col, lanes);
+    const V v1 = load_partial<V>(x1 + col, lanes);
+    const V v2 = load_partial<V>(x2 + row * x2_row + col, lanes);
+    const auto t0 = add(v0, v1);
+    const auto t1 = gelu(t0);
+    const auto t2 = add(t1, v2);
+    return select(lane_mask<V>(lanes), t2, zero<V>());
+  }
+  TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
+    prefetch_l2(x0 + row * x0_row + col);
+    prefetch_l2(x1 + col);
+    prefetch_l2(x2 + row * x2_row + col);
+  }
+};
+
+struct Store0 {
+  float* y;
+  int64_t y_row;
+  template <class V>
+  TRACEA_INLINE void at(int64_t row, int64_t col, V x0, int64_t lanes) const {
+    StoreRows<float, false>{y, y_row}.template at<V>(row, col, x0, lanes);
+  }
+};
+
+extern "C" __attribute__((visibility("default"))) void tracea_pointwise_chain_fcf85a2ee2462fba2ea1(const tracea_call* call, int32_t rank) {
+  const float* const x0 = static_cast<const float*>(call->pointers[0]);
+  const float* const x1 = static_cast<const float*>(call->pointers[1]);
+  const float* const x2 = static_cast<const float*>(call->pointers[2]);
+  float* const y = static_cast<float*>(call->pointers[3]);
+  const int64_t n0 = call->integers[0];
+  const int64_t n1 = call->integers[1];
+  const int64_t x0_stride0 = call->integers[2];
+  const int64_t x2_stride0 = call->integers[3];
+  const int64_t y_stride0 = call->integers[4];
+  for (TaskLoop tasks0(call, rank, 0, (n0 + 31) / 32); tasks0.next();) {
+    const int64_t start = tasks0.task() * 32;
+    const int64_t length = min_index(n0 - start, 32);
+    // PointwiseTile y[start : +length, 0 : +n1]
+    map_rows<float>(length, n1, Load0{x0 + start * x0_stride0, x0_stride0, x1, x2 + start * x2_stride0, x2_stride0}, Store0{y + start * y_stride0, y_stride0});
+  }
+}
+}  // namespace tracea_pointwise_chain_fcf85a2ee2462fba2ea1_text

@@ -1,0 +1,70 @@
+"""The emitted text of every variant and instruction set, kept in tests/golden; `make golden` accepts a change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.kernels.conformance import Case, build
+from tests.kernels.native import ISA_FLAGS, Unit, host_isas
+from tracea.core.dtype import DType
+from tracea.core.op import Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp
+from tracea.core.expr import Input, activation
+from tracea.core.tensor_type import TensorType
+from tracea.kernels.registry import VARIANTS
+
+X, W = TensorType((128, 768), DType.F32), TensorType((768,), DType.F32)
+LINEAR = GemmOp.of(m=128, n=3072, k=768, bias=True, activation="gelu", residual=True)
+# One op a variant, with its default schedule: what a user's kernel looks like.
+GOLDEN = (
+    Case.of("gemm.packed", "gemm.packed", GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True)),
+    Case.of("gemm.packed.columns", "gemm.packed", LINEAR),
+    Case.of("gemm.prepacked", "gemm.prepacked", LINEAR),
+    Case.of("gemm.direct", "gemm.direct", GemmOp.of(m=16, n=4096, k=4096)),
+    Case.of("gemm.stream", "gemm.stream", GemmOp.of(m=1, n=4096, k=4096, bias=True)),
+    Case.of("gemm.dot", "gemm.dot", GemmOp.of(m=1, n=4096, k=4096, dtype=DType.BF16, transpose_b=True, bias=True)),
+    Case.of("gemm.empty", "gemm.empty", GemmOp.of(m=128, n=768, k=0, bias=True)),
+    Case.of(
+        "rows.normalize",
+        "rows.normalize",
+        RowOp(kind=RowKind.LAYER_NORM, x=(X,), epilogue=Epilogue(Input(0) * Input(1) + Input(2), (W, W)), eps=1e-5),
+    ),
+    Case.of("rows.reduce", "rows.reduce", ReduceOp(kind=ReduceKind.MEAN, x=(X,), axes=(0,))),
+    Case.of(
+        "pointwise.chain",
+        "pointwise.chain",
+        PointwiseOp(
+            expr=activation("gelu").substitute({0: Input(0) + Input(1)}) + Input(2), inputs=(X, W, X), out_dtype=DType.F32
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("isa", ISA_FLAGS)
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
+def test_emitted_text_is_the_golden_one(case: Case, isa: str, golden: Any) -> None:
+    built = build(case, isa)
+    golden.check(f"{case.name}.{isa}.cpp", built.source.text)
+    if built.pack_source is not None:
+        golden.check(f"{case.name}.pack.{isa}.cpp", built.pack_source.text)
+
+
+@pytest.mark.parametrize("isa", host_isas())
+def test_golden_texts_compile_together_without_a_warning(isa: str) -> None:
+    flags = ("-Og" if isa == "plain" else "-O1", "-shared")
+    Unit([source for case in GOLDEN for source in build(case, isa).sources], isa, extra=flags)
+
+
+def test_every_variant_has_golden_text() -> None:
+    assert {case.variant for case in GOLDEN} == {variant.id for variant in VARIANTS if not variant.is_library}
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
+def test_emission_is_deterministic_and_one_line_a_statement(case: Case) -> None:
+    build.cache_clear()
+    first = build(case, "avx512").source
+    build.cache_clear()
+    assert build(case, "avx512").source == first
+    statements = [line for line in first.text.splitlines() if line.strip().endswith(";") and "for (" not in line]
+    assert all(line.count(";") == 1 for line in statements)
