@@ -237,7 +237,8 @@ class _Run:
         while position < end:
             tile, first = divmod(position, steps)
             count = min(steps - first, end - position)
-            env.update({node.tile.name: tile, node.first.name: first, node.count.name: count})
+            last = ((tile + 1) * steps * workers - 1) // (tiles * steps)
+            env.update({node.tile.name: tile, node.first.name: first, node.count.name: count, node.last.name: last})
             yield from self._block(node.body, executor)
             position += count
 

@@ -323,8 +323,9 @@ class SegmentLoop(Node):
     """Walk one worker's contiguous share of the flat (tile, step) space, one segment of one tile at a time (stream-K).
 
     Worker ``w`` of ``W`` owns the iterations ``w·T div W <= i < (w + 1)·T div W`` of ``T = tiles · steps``. In each segment ``tile`` is
-    the tile, ``first`` its first step and ``count`` (>= 1) the number of steps. Over all workers every (tile, step) occurs once; the
-    segment with ``first == 0`` owns the tile.
+    the tile, ``first`` its first step, ``count`` (>= 1) the number of steps, and ``last`` the worker that does the tile's last step:
+    ``((tile + 1)·steps·W − 1) div T``. Over all workers every (tile, step) occurs once; the segment with ``first == 0`` owns the tile;
+    if every worker has a share (T >= W), the others of its segments belong to the workers ``w + 1 … last``, each one's first.
     """
 
     worker: Index
@@ -334,6 +335,7 @@ class SegmentLoop(Node):
     tile: Var
     first: Var
     count: Var
+    last: Var
     body: Block
 
     def __post_init__(self) -> None:

@@ -221,7 +221,7 @@ def bound_names(node: Node) -> Iterator[str]:
         case Roles():
             yield from (role.index.name for role in node.roles)
         case SegmentLoop():
-            yield from (node.tile.name, node.first.name, node.count.name)
+            yield from (node.tile.name, node.first.name, node.count.name, node.last.name)
         case Gather():
             yield from (point.name for point in node.points)
         case _:

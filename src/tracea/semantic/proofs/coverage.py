@@ -12,7 +12,7 @@ from tracea.semantic.predicate import FALSE, TRUE, And, Not, Predicate
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.prover import Facts
 from tracea.semantic.proofs.tiling import chain
-from tracea.semantic.proofs.walk import Box, Loop, LoopKind, Site
+from tracea.semantic.proofs.walk import Box, Loop, LoopKind, Segment, Site
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 
 __all__ = ["Write", "exactly_at", "first_and_last", "output_writes", "prove_coverage"]
@@ -150,9 +150,9 @@ def _once(write: Write, others: Sequence[Loop], happens: Predicate) -> None:
     """Show that over the loops that do not move the tile, it is written once, or summed in sequence from zero to the finish."""
     site, facts = write.site, write.site.unguarded
     label, buffer = site.label, write.box.buffer
-    segment = next((loop for loop in site.loops if loop.kind is LoopKind.SEGMENT), None)
+    segment = next((loop.segment for loop in site.loops if loop.segment is not None), None)
     if segment is not None:
-        others, happens = _owned(write, others, segment), TRUE
+        others, happens = _owned(write, others, segment, happens), TRUE
     for loop in others:
         if loop.kind.is_parallel:
             raise refuse("coverage", label, f"every iteration of the {loop.kind.value} loop {loop.var} writes the same tile of {buffer}")
@@ -184,14 +184,14 @@ def _once(write: Write, others: Sequence[Loop], happens: Predicate) -> None:
         )
 
 
-def _owned(write: Write, others: Sequence[Loop], segment: Loop) -> list[Loop]:
+def _owned(write: Write, others: Sequence[Loop], segment: Segment, happens: Predicate) -> list[Loop]:
     """Drop the workers' loop of a stream-K kernel: of all the segments of a tile one begins at step 0, and only that one writes."""
     site = write.site
-    if segment.first is None or segment.worker is None:
+    if segment.worker is None:
         raise refuse("coverage", site.label, "the segments' worker is not the index of one loop over all workers")
-    if not exactly_at(site.unguarded, write.happens, (Polynomial.atom(segment.first),), holds=True):
+    if not exactly_at(site.unguarded, happens, (Polynomial.atom(segment.first),), holds=True):
         raise refuse(
-            "coverage", site.label, f"{write.box.buffer} is written where {write.happens}, which was not shown to be where the "
+            "coverage", site.label, f"{write.box.buffer} is written where {happens}, which was not shown to be where the "
             f"segment owns its tile: {segment.first} == 0"
         )
-    return [loop for loop in others if loop is not segment and loop.var != segment.worker]
+    return [loop for loop in others if loop.kind is not LoopKind.SEGMENT and loop.var != segment.worker]

@@ -34,9 +34,11 @@ class Ranges:
             count = self.of(loop.count.to_index())
             if count is not None:
                 self._known[loop.var.name] = Interval(0, max(0, count.high - 1))
-            for var in (loop.first,):
-                if var is not None and count is not None:
-                    self._known[var.name] = Interval(0, INT32_MAX)
+            if loop.segment is not None:
+                steps, workers = (self.of(p.to_index()) for p in (loop.segment.steps, loop.segment.workers))
+                if steps is not None and workers is not None:
+                    self._known[loop.segment.first.name] = self._known[loop.segment.count.name] = Interval(0, steps.high)
+                    self._known[loop.segment.last.name] = Interval(0, workers.high)
         self._facts = site.facts.with_maxima()
 
     def with_points(self, node: Gather, site: Site) -> Ranges:

@@ -8,6 +8,7 @@ from tracea.semantic.proofs.bounds import prove_bounds, prove_divisions
 from tracea.semantic.proofs.certificate import Certificate, Fact
 from tracea.semantic.proofs.coverage import prove_coverage
 from tracea.semantic.proofs.extent import prove_scratch, prove_widths, span_guards
+from tracea.semantic.proofs.flags import flag_buffers, prove_flags, workspaces
 from tracea.semantic.proofs.initialized import prove_initialized
 from tracea.semantic.proofs.mbarriers import barrier_buffers, prove_mbarriers, prove_products, tma_rings
 from tracea.semantic.proofs.races import prove_races
@@ -27,6 +28,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
     """
     sites = walk(kernel)
     rings = group_rings(kernel) | tma_rings(kernel) | barrier_buffers(kernel)
+    rings |= flag_buffers(kernel) | workspaces(kernel)
     facts: list[Fact] = [
         *prove_divisions(kernel, sites),
         *prove_bounds(kernel, sites),
@@ -39,6 +41,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_slots(kernel, sites),
         *prove_mbarriers(kernel, sites),
         *prove_products(kernel, sites),
+        *prove_flags(kernel, sites),
     ]
     ranges = (f"{param.minimum} <= {param.name} <= {param.maximum}" for param in kernel.params)
     guards = (*ranges, str(kernel.assumptions), *span_guards(kernel))

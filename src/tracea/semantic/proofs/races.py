@@ -132,12 +132,22 @@ def _different(first: _Touch, second: _Touch, same_node: bool) -> list[list[Poly
     if not same_node:
         return [[]]
     ways: list[list[Polynomial]] = []
-    for loop in first.executors:
+    owned = _owned_tile(first) if _owned_tile(first) == _owned_tile(second) else ()
+    for loop in owned or first.executors:
         gap = _renamed(loop.atom, {loop}) - loop.atom
         ways.append([gap - 1])
-        if first is not second:
+        if first is not second or owned:
             ways.append([-gap - 1])
     return ways
+
+
+def _owned_tile(touch: _Touch) -> tuple[Loop, ...]:
+    """Return the loops that number the tile that a segment's worker owns: different workers own different tiles."""
+    loops = tuple(loop for loop in touch.site.loops if loop.segment is not None)
+    segment = loops[0].segment if loops else None
+    if segment is None or segment.worker != touch.executors[0].var or len(touch.executors) != 1:
+        return ()
+    return loops if touch.site.facts.proves_equal(Polynomial.atom(segment.first), Polynomial({})) else ()
 
 
 def _separated(earlier: _Touch, later: _Touch, loop: Loop | None, barriers: Sequence[Site]) -> bool:

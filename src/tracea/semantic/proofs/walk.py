@@ -16,10 +16,10 @@ from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import Access, Block, For, If, Let, Node, Parallel, Region
 from tracea.semantic.nodes_async import Gather, Role, Roles, SegmentLoop
 from tracea.semantic.predicate import And, Not, Predicate
-from tracea.semantic.proofs.prover import Facts, conjuncts
+from tracea.semantic.proofs.prover import Facts, alternatives, conjuncts
 from tracea.semantic.tile_kernel import TileKernel
 
-__all__ = ["Box", "Loop", "LoopKind", "Site", "walk"]
+__all__ = ["Box", "Loop", "LoopKind", "Segment", "Site", "walk"]
 
 _ONE = Polynomial.of(1)
 
@@ -43,6 +43,18 @@ class LoopKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """What a segment loop names besides its tile; ``worker`` is the loop over all workers, None where it was not recognised."""
+
+    first: Var
+    count: Var
+    last: Var
+    worker: Var | None
+    steps: Polynomial
+    workers: Polynomial
+
+
+@dataclass(frozen=True, slots=True)
 class Loop:
     """A canonical loop: ``var`` counts from 0 below ``count`` = ceil(extent / step); ``place`` is the path of its node.
 
@@ -56,8 +68,7 @@ class Loop:
     extent: Polynomial
     step: Polynomial
     outside: Facts = field(repr=False, compare=False)
-    first: Var | None = None  # of a segment: its first step, 0 where it owns its tile
-    worker: Var | None = None  # of a segment: the loop over all workers
+    segment: Segment | None = None
 
     @property
     def atom(self) -> Polynomial:
@@ -145,7 +156,10 @@ class _Scope:
 
     def guarded(self, guard: Predicate) -> _Scope:
         """Return this scope where a condition holds."""
-        known = conjuncts(guard)
+        cases = alternatives(guard)
+        if len(cases) > 1:  # such as a difference: one of its cases may be impossible here
+            cases = tuple(case for case in cases if not self.facts.plus(case).contradictory())
+        known = cases[0] if len(cases) == 1 else None
         parts = guard.parts if isinstance(guard, And) else (guard,)
         guards = (*self.guards, *parts)
         return replace(self, guards=guards, facts=self.facts.plus(known) if known else self.facts)
@@ -215,12 +229,19 @@ class _Walker:
         tiles, steps, worker = site.canonical(node.tiles), site.canonical(node.steps), site.canonical(node.worker)
         workers = site.canonical(node.workers)
         over = next((loop.var for loop in site.loops if loop.atom == worker and loop.count == workers), None)
-        loop = Loop(
-            node.tile, tiles, LoopKind.SEGMENT, site.place, tiles, _ONE, site.facts, first=node.first, worker=over
-        )
+        parts = _radix(node.tile, tiles, self._divisors(node.tile, site)) or [(node.tile, tiles, _ONE)]
+        segment = Segment(node.first, node.count, node.last, over, steps, workers)
+        loops = [
+            Loop(var, size, LoopKind.SEGMENT, site.place, size, _ONE, site.facts, segment=segment)
+            for var, size, _ in parts
+        ]
+        value = Polynomial({})
+        for var, _, weight in parts:
+            value = value + Polynomial.atom(var) * weight
+        inside = scope.within(loops, {**site.names, node.tile.name: value.to_index()})
         first, count = Polynomial.atom(node.first), Polynomial.atom(node.count)
-        inside = scope.within([loop], site.names)
-        facts = (first, count - 1, steps - first - count)
+        last = Polynomial.atom(node.last)
+        facts = (first, count - 1, steps - first - count, last - worker, workers - 1 - last)
         inside = replace(inside, facts=inside.facts.plus(facts), unguarded=inside.unguarded.plus(facts))
         self.block(node.body, inside, (*site.place, 0))
 
