@@ -19,12 +19,14 @@ def test_elsewhere_each_better_trial_and_the_last_are_lines() -> None:
         for done, best in enumerate((None, 0.5, 0.5, 0.25, 0.25), start=1):
             progress("gemm.packed", SimpleNamespace(total=5, done=done, best=trial(best)))
         progress("gemm.small", SimpleNamespace(total=2, done=2, best=trial(1.0)))
+        progress("gemm.small", SimpleNamespace(total=3, done=3, best=trial(1.0)))
         progress.note("done\x1b[31m")
     assert stream.getvalue().splitlines() == [
         "gemm.packed: 2/5, best 0.5 ms",
         "gemm.packed: 4/5, best 0.25 ms",
         "gemm.packed: 5/5, best 0.25 ms",
         "gemm.small: 2/2, best 1 ms",
+        "gemm.small: 3/3, best 1 ms",
         "done\\x1b[31m",
     ]
 

@@ -30,10 +30,11 @@ class Progress(ABC):
 
     def __init__(self) -> None:
         self._label: str | None = None
+        self._parts = 0
 
     def __call__(self, label: str, progress: StudyProgress) -> None:
         """Take what a study reports after a trial."""
-        if label != self._label:
+        if (label, progress.total) != (self._label, self._parts):
             self.start(label, progress.total)
         best = progress.best
         self.update(progress.done, best_ms=None if best is None else best.latency_ms)
@@ -41,7 +42,7 @@ class Progress(ABC):
     def start(self, label: str, total: int) -> None:
         """Begin a step of ``total`` parts; the one before ends."""
         self.finish()
-        self._label = label
+        self._label, self._parts = label, total
         self._begin(printable(label), total)
 
     @abstractmethod

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from tracea.cli.console import print_json, print_table
+from tracea.cli.console import print_json, print_table, printable
 from tracea.cli.problem import ProblemFlags, parse_op
 from tracea.cli.progress import shown_progress
 
@@ -106,6 +106,9 @@ def _print(tuned: Tuned) -> None:
         f"{tuned.op.key}: {len(found)} trials, {tuned.fresh} of them now, {len(good)} verified, "
         f"{len(found) - len(good)} refused, {tuned.seconds:.1f} s"
     )
+    for name, trial in found:
+        if trial.outcome is not None and not trial.is_ok:
+            print(printable(f"  refused {name} {_schedule_text(trial)}: {trial.outcome.kind}: {trial.outcome.detail}"))
     rate = tuned.op.flops / 1e6
     print_table(
         ("variant", "schedule", "ms", "GFLOP/s"),
@@ -114,7 +117,7 @@ def _print(tuned: Tuned) -> None:
             for name, trial in good[:_SHOWN_TRIALS]
             if (latency_ms := trial.latency_ms) is not None
         ],
-        title="fastest verified schedules",
+        title="fastest verified schedules, by the times of the search; the decision rests on the final comparison",
         numbers=(2, 3),
     )
     print(tuned.decision.explain())

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.interface.torch.compare import check_capture
+from tests.interface.torch.modules import inputs_of
 from torch import nn
 
 from tracea.core.dtype import DType
@@ -16,16 +17,11 @@ from tracea.core.op import GemmOp, PointwiseOp, RowOp, SourceOp, ViewOp
 from tracea.core.passes.memory import root_of
 from tracea.core.passes.pipeline import run_pipeline
 from tracea.core.tensor_type import StridedLayout, SymbolicDim
-from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, UnsupportedNode
+from tracea.errors import InvalidInput, UnsupportedNode
 from tracea.interface.torch.capture import capture
 
 HERE = Path(__file__)
 F64 = torch.float64
-
-
-def inputs_of(*shapes: tuple[int, ...], seed: int = 0) -> tuple[torch.Tensor, ...]:
-    generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.randn(shape, generator=generator, dtype=F64) for shape in shapes)
 
 
 def checked(module: nn.Module, inputs: Any, **options: Any):
@@ -245,114 +241,30 @@ def test_an_extent_computed_from_a_dynamic_one_is_refused_with_the_line() -> Non
     assert re.search(rf"{HERE.name}:\d+ in forward", caught.value.location)
 
 
-# Refusals.
+def test_attention_by_hand_over_a_dynamic_batch() -> None:
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+            self.register_buffer("keep", torch.ones(8, 8, dtype=torch.bool).tril())
 
-
-class Unsupported(nn.Module):
-    def forward(self, x):
-        a = torch.sort(x).values  # first
-        b = torch.cumsum(a, -1)  # second
-        return a + b
-
-
-def line_with(owner: Any, text: str) -> int:
-    lines, start = inspect.getsourcelines(owner)
-    return start + next(index for index, line in enumerate(lines) if text in line)
-
-
-def test_all_unsupported_nodes_are_named_with_their_lines() -> None:
-    with pytest.raises(UnsupportedNode) as caught:
-        capture(Unsupported(), inputs_of((3, 4)))
-    error = caught.value
-    assert error.location == f"{HERE}:{line_with(Unsupported, 'first')} in forward"
-    assert "aten.sort" in str(error.node)
-    assert "aten.cumsum" in error.remedy
-    assert f"{HERE}:{line_with(Unsupported, 'second')} in forward" in error.remedy
-
-
-class Counting(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("count", torch.zeros(()))
-
-    def forward(self, x):
-        self.count += 1  # a write
-        return x * self.count
-
-
-def test_a_write_to_a_buffer_is_refused() -> None:
-    with pytest.raises(UnsupportedNode, match="a write to a buffer, count") as caught:
-        capture(Counting(), inputs_of((3, 4)))
-    assert f"{HERE}:{line_with(Counting, 'a write')}" in caught.value.location
-
-
-def test_a_write_to_an_input_is_refused() -> None:
-    class Writes(nn.Module):
         def forward(self, x):
-            return x.add_(1.0)
+            batch, rows, width = x.shape
+            q, k, v = self.qkv(x).view(batch, rows, 3, 4, width // 4).permute(2, 0, 3, 1, 4)
+            scores = (q @ k.transpose(-1, -2)) * (width // 4) ** -0.5
+            weights = scores.masked_fill(~self.keep[:rows, :rows], float("-inf")).softmax(-1)
+            return self.out((weights @ v).transpose(1, 2).reshape(batch, rows, width))
 
-    with pytest.raises(UnsupportedNode, match="a write to an input, x"):
-        capture(Writes(), inputs_of((3, 4)))
-
-
-@pytest.mark.parametrize(
-    ("module", "said"),
-    [(nn.Dropout(0.5), "a dropout of 0.5 in training mode"), (nn.BatchNorm1d(4), "a batch norm in training mode")],
-)
-def test_training_mode_is_refused(module: nn.Module, said: str) -> None:
-    with pytest.raises(UnsupportedNode, match=said) as caught:
-        capture(nn.Sequential(nn.Linear(4, 4), module).double().train(), inputs_of((3, 4)))
-    assert "module.eval()" in caught.value.remedy
+    module = Attention().double().eval()
+    check_capture(capture(module, inputs_of((2, 8, 16))), module, inputs_of((2, 8, 16)))
+    dynamic = capture(module, inputs_of((3, 8, 16)), dynamic=({0: torch.export.Dim.AUTO},))
+    check_capture(dynamic, module, inputs_of((3, 8, 16)))
+    assert len(dynamic.graph.symbolic_dims) == 1
 
 
 def test_batch_norm_for_inference_is_an_epilogue() -> None:
     captured = checked(nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU()), inputs_of((3, 4)))
     assert kernels(run_pipeline(captured.graph).graph) == ["gemm"]
-
-
-class Branches(nn.Module):
-    def forward(self, x):
-        if x.sum() > 0:  # decides
-            return x
-        return -x
-
-
-def test_a_branch_on_values_is_refused_with_the_line() -> None:
-    with pytest.raises(UnsupportedNode) as caught:
-        capture(Branches(), inputs_of((3, 4)))
-    assert caught.value.location == f"{HERE}:{line_with(Branches, 'decides')} in forward"
-
-
-def test_integer_arithmetic_is_refused() -> None:
-    class Counts(nn.Module):
-        def forward(self, x):
-            return x + 1
-
-    with pytest.raises(UnsupportedNode, match="arithmetic on i64"):
-        capture(Counts(), torch.arange(4))
-
-
-def test_other_devices_are_refused() -> None:
-    with pytest.raises(InvalidDevice, match=r"weight: got meta"):
-        capture(nn.Linear(4, 4, device="meta"), inputs_of((3, 4)))
-    with pytest.raises(InvalidDevice, match=r"example_inputs\[0\]: got meta"):
-        capture(nn.Linear(4, 4), torch.empty(70_000, 70_000, device="meta"))
-
-
-def test_unknown_element_types_are_refused() -> None:
-    with pytest.raises(InvalidDType, match="complex64"):
-        capture(nn.Identity(), torch.zeros(3, dtype=torch.complex64))
-
-
-def test_sparse_tensors_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="to_dense"):
-        capture(nn.Identity(), torch.eye(3).to_sparse())
-
-
-@pytest.mark.parametrize("thing", [None, 3, "model", lambda x: x])
-def test_what_is_no_module_is_refused(thing: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"torch\.nn\.Module"):
-        capture(thing, inputs_of((3, 4)))
 
 
 # Random modules.

@@ -236,7 +236,7 @@ class _Capture:
 
     def _value(self, node: FxNode) -> Any:
         if node.op == "get_attr":
-            raise Refusal("a submodule that torch.export kept whole", "take the control flow out of forward")
+            raise _Unknowable  # a region that torch keeps whole; the node that runs it is refused
         if node.target is operator.getitem:
             return self._item(node)
         name = operator_name(node.target)
@@ -247,6 +247,8 @@ class _Capture:
         if name not in VIEWS and self.constants.can_compute(node):
             return self._computed(node)
         lowering = LOWERINGS.get(name)
+        if lowering is None and not is_operator(node):
+            raise Refusal("a region with rules of its own", "take the autocast, the branch or the loop out of forward")
         if lowering is None:
             raise Refusal("no op expresses it", "rewrite the line with supported operators (docs/torch.md lists them)")
         results = _results(node)

@@ -6,6 +6,9 @@ Functional where a model writes in place, decomposed where an operator has no lo
 from __future__ import annotations
 
 import contextlib
+import io
+import logging
+import sys
 import warnings
 from collections.abc import Collection, Generator
 from typing import Any, TypeAlias, cast
@@ -34,6 +37,27 @@ def _without_torch_warnings() -> Generator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _without_torch_dumps() -> Generator[None]:
+    # Where export gives up it prints its graph on standard error beside the exception, which says the same in a line.
+    text = io.StringIO()
+    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    log.addFilter(_is_error)
+    try:
+        with contextlib.redirect_stderr(text):
+            yield
+    except Exception:
+        text = io.StringIO()
+        raise
+    finally:
+        log.removeFilter(_is_error)
+        sys.stderr.write(text.getvalue())
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
+
+
 def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = None) -> ExportedProgram:
     """Return the captured program, free of writes in place.
 
@@ -41,7 +65,7 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
         UnsupportedNode: torch.export could not follow the module; the line is the user's.
     """
     try:
-        with _without_torch_warnings(), torch.no_grad():
+        with _without_torch_warnings(), _without_torch_dumps(), torch.no_grad():
             program: ExportedProgram = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
             return program.run_decompositions({}) if _writes(program) else program
     except Exception as error:

@@ -26,9 +26,7 @@ _UNKNOWN: Final = "an unknown line"
 
 def line_of_node(node: Node) -> str:
     """Return ``path:line in scope`` of the user's line that made a node; where torch kept none, the module's name."""
-    trace = str(node.meta.get("stack_trace") or "")
-    found = _last_outside_machinery((m["path"], m["line"], m["scope"]) for m in _FRAME.finditer(trace))
-    return found or _module_of(node) or _UNKNOWN
+    return _line_in_trace(node) or _line_within(node) or _module_of(node) or _UNKNOWN
 
 
 def line_of_traceback(traceback: TracebackType | None) -> str:
@@ -39,6 +37,20 @@ def line_of_traceback(traceback: TracebackType | None) -> str:
         frames.append((code.co_filename, traceback.tb_lineno, code.co_name))
         traceback = traceback.tb_next
     return _last_outside_machinery(frames) or _UNKNOWN
+
+
+def _line_in_trace(node: Node) -> str | None:
+    trace = str(node.meta.get("stack_trace") or "")
+    return _last_outside_machinery((m["path"], m["line"], m["scope"]) for m in _FRAME.finditer(trace))
+
+
+def _line_within(node: Node) -> str | None:
+    """Return the first line of the region that a node runs, such as the body of an autocast."""
+    for source in node.all_input_nodes:
+        region = getattr(node.graph.owning_module, str(source.target), None) if source.op == "get_attr" else None
+        if isinstance(region, torch.fx.GraphModule):
+            return next((line for inner in region.graph.nodes if (line := _line_in_trace(inner))), None)
+    return None
 
 
 def _last_outside_machinery(frames: Iterable[tuple[str, object, str]]) -> str | None:
@@ -52,9 +64,9 @@ def _last_outside_machinery(frames: Iterable[tuple[str, object, str]]) -> str | 
 
 def _module_of(node: Node) -> str | None:
     stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {}
-    entries = [(path, kind) for path, kind in stack.values() if path]
-    if not entries:
+    if not stack:
         return None
-    path, kind = entries[-1]
-    name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
-    return f"module {path!r} ({name.rpartition('.')[2]})"
+    path, kind = list(stack.values())[-1]
+    full_name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+    name = full_name.rpartition(".")[2]
+    return f"module {path!r} ({name})" if path else f"the module ({name})"

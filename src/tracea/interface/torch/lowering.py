@@ -128,7 +128,10 @@ class Lowering:
         part = "" if wanted == self.shape else "reshape"
         try:
             return self.graph.add_view(ViewKind.RESHAPE, x, shape=wanted, name=self.label(part))
-        except InvalidStride:
+        except InvalidInput as error:
+            # Of a strided tensor with a symbolic extent, nothing says which strides a reshape would have.
+            if not isinstance(error, InvalidStride) and (x.type.is_static or x.type.is_contiguous):
+                raise
             return self.graph.add_view(ViewKind.RESHAPE, self.copy(x), shape=wanted, name=self.label(part))
 
     def permute(self, x: Node, axes: Sequence[int]) -> Node:

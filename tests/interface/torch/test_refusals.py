@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.interface.torch.modules import inputs_of
+from torch import nn
+
+from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, UnsupportedNode
+from tracea.interface.torch.capture import capture
+
+HERE = Path(__file__)
+
+
+class Unsupported(nn.Module):
+    def forward(self, x):
+        a = torch.sort(x).values  # first
+        b = torch.cumsum(a, -1)  # second
+        return a + b
+
+
+def line_with(owner: Any, text: str) -> int:
+    lines, start = inspect.getsourcelines(owner)
+    return start + next(index for index, line in enumerate(lines) if text in line)
+
+
+def test_all_unsupported_nodes_are_named_with_their_lines() -> None:
+    with pytest.raises(UnsupportedNode) as caught:
+        capture(Unsupported(), inputs_of((3, 4)))
+    error = caught.value
+    assert error.location == f"{HERE}:{line_with(Unsupported, 'first')} in forward"
+    assert "aten.sort" in str(error.node)
+    assert "aten.cumsum" in error.remedy
+    assert f"{HERE}:{line_with(Unsupported, 'second')} in forward" in error.remedy
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count += 1  # a write
+        return x * self.count
+
+
+def test_a_write_to_a_buffer_is_refused() -> None:
+    with pytest.raises(UnsupportedNode, match="a write to a buffer, count") as caught:
+        capture(Counting(), inputs_of((3, 4)))
+    assert f"{HERE}:{line_with(Counting, 'a write')}" in caught.value.location
+
+
+def test_a_write_to_an_input_is_refused() -> None:
+    class Writes(nn.Module):
+        def forward(self, x):
+            return x.add_(1.0)
+
+    with pytest.raises(UnsupportedNode, match="a write to an input, x"):
+        capture(Writes(), inputs_of((3, 4)))
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [(nn.Dropout(0.5), "a dropout of 0.5 in training mode"), (nn.BatchNorm1d(4), "a batch norm in training mode")],
+)
+def test_training_mode_is_refused(module: nn.Module, said: str) -> None:
+    with pytest.raises(UnsupportedNode, match=said) as caught:
+        capture(nn.Sequential(nn.Linear(4, 4), module).double().train(), inputs_of((3, 4)))
+    assert "module.eval()" in caught.value.remedy
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        if x.sum() > 0:  # decides
+            return x
+        return -x
+
+
+def test_a_branch_on_values_is_refused_with_the_line() -> None:
+    with pytest.raises(UnsupportedNode) as caught:
+        capture(Branches(), inputs_of((3, 4)))
+    assert caught.value.location == f"{HERE}:{line_with(Branches, 'decides')} in forward"
+
+
+def test_what_export_cannot_follow_leaves_nothing_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    class Reads(nn.Module):
+        def forward(self, x):
+            return x + float(x.sum())
+
+    with pytest.raises(UnsupportedNode):
+        capture(Reads(), inputs_of((3, 4)))
+    assert capfd.readouterr() == ("", "")
+
+
+class Casts(nn.Module):
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x.T  # within
+
+
+def test_an_autocast_region_is_refused_with_a_line_inside() -> None:
+    with pytest.raises(UnsupportedNode, match="autocast") as caught:
+        capture(Casts(), inputs_of((3, 4)))
+    assert caught.value.location == f"{HERE}:{line_with(Casts, 'within')} in forward"
+
+
+def test_a_module_of_torch_itself_is_named() -> None:
+    with pytest.raises(UnsupportedNode, match=r"aten\.conv2d.* at the module \(Conv2d\)"):
+        capture(nn.Conv2d(3, 4, 3), torch.zeros(1, 3, 8, 8))
+
+
+def test_integer_arithmetic_is_refused() -> None:
+    class Counts(nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    with pytest.raises(UnsupportedNode, match="arithmetic on i64"):
+        capture(Counts(), torch.arange(4))
+
+
+def test_other_devices_are_refused() -> None:
+    with pytest.raises(InvalidDevice, match=r"weight: got meta"):
+        capture(nn.Linear(4, 4, device="meta"), inputs_of((3, 4)))
+    with pytest.raises(InvalidDevice, match=r"example_inputs\[0\]: got meta"):
+        capture(nn.Linear(4, 4), torch.empty(70_000, 70_000, device="meta"))
+
+
+def test_unknown_element_types_are_refused() -> None:
+    with pytest.raises(InvalidDType, match="complex64"):
+        capture(nn.Identity(), torch.zeros(3, dtype=torch.complex64))
+
+
+def test_sparse_tensors_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="to_dense"):
+        capture(nn.Identity(), torch.eye(3).to_sparse())
+
+
+@pytest.mark.parametrize("thing", [None, 3, "model", lambda x: x])
+def test_what_is_no_module_is_refused(thing: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"torch\.nn\.Module"):
+        capture(thing, inputs_of((3, 4)))
