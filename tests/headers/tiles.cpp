@@ -21,8 +21,8 @@ constexpr int tile_vectors = 2;
 constexpr int tile_rows = 14;
 constexpr int tile_vectors = 2;
 #else
-constexpr int tile_rows = 5;
-constexpr int tile_vectors = 2;
+constexpr int tile_rows = 3;
+constexpr int tile_vectors = 1;
 #endif
 
 // Exactly as many elements as the strides reach, so that a sanitizer sees one too many.
@@ -79,7 +79,7 @@ void packed(Random& random) {
     std::vector<T> c(m * n, T(1));
     for (int64_t j = 0; j < n; j += NR) {
         for (int64_t i = 0; i < m; i += MR) {
-            Tile::template run<MR, 4, 1>(m - i < MR ? m - i : MR, n - j < NR ? n - j : NR, k, packed_a + i * k, MR, packed_b + j * k, NR, &c[i * n + j], n, true,
+            Tile::template run<MR, 2>(m - i < MR ? m - i : MR, n - j < NR ? n - j : NR, k, packed_a + i * k, MR, packed_b + j * k, NR, &c[i * n + j], n, true,
                                          Upcoming<T>{packed_b, 3});
         }
     }

@@ -27,7 +27,12 @@
     }                        \
     }
 
+// The plain build is read by sanitizers and debuggers, not timed: forced inlining would make its loops over lanes take minutes to compile.
+#if defined(TRACEA_ISA_PLAIN)
+#define TRACEA_INLINE inline
+#else
 #define TRACEA_INLINE inline __attribute__((always_inline))
+#endif
 #define TRACEA_NOINLINE __attribute__((noinline))
 #define TRACEA_RESTRICT __restrict__
 #define TRACEA_LIKELY(condition) __builtin_expect(!!(condition), 1)

@@ -9,7 +9,11 @@
 #include "tracea/config.h"
 
 // Between a lambda's parameter list and its body.
+#if defined(TRACEA_ISA_PLAIN)
+#define TRACEA_LAMBDA
+#else
 #define TRACEA_LAMBDA __attribute__((always_inline))
+#endif
 
 TRACEA_BEGIN_NAMESPACE
 

@@ -1,0 +1,171 @@
+"""The CPU device headers: each compiles alone, all instruction sets agree, sanitizers find nothing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tracea
+
+HERE = Path(__file__).parent
+INCLUDE = Path(tracea.__file__).parent / "emitters" / "cpu" / "include"
+HEADERS = sorted(path.name for path in (INCLUDE / "tracea").glob("*.h") if not path.name.startswith("vec_"))
+COMPILER = shutil.which("g++") or shutil.which("clang++")
+STRICT = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-pthread", f"-I{INCLUDE}", f"-I{HERE}")
+AVX512 = ("-DTRACEA_ISA_AVX512", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx2", "-mfma", "-mf16c")
+AVX2 = ("-DTRACEA_ISA_AVX2", "-mavx2", "-mfma", "-mf16c")
+ISA_FLAGS = {"avx512": (*AVX512, "-O1"), "avx2": (*AVX2, "-O1"), "plain": ("-DTRACEA_ISA_PLAIN", "-O0")}
+SANITIZE = ("-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+# Largest error in units in the last place that math.h states; the deep tails it excepts are bounded apart.
+ULP_LIMITS = {
+    "exp": 1.0,
+    "log": 0.8,
+    "tanh": 2.5,
+    "erf": 2.5,
+    "sigmoid": 2.4,
+    "gelu": 13.0,
+    "silu": 60.0,
+    "gelu_tanh": 200.0,
+}
+
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on the path")
+
+
+def cpu_flags() -> set[str]:
+    """Return the feature names that Linux reports for this processor; empty elsewhere."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return set()
+    line = next((text for text in info.read_text().splitlines() if text.startswith("flags")), ":")
+    return set(line.split(":", 1)[1].split())
+
+
+NEEDED = {
+    "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"},
+    "avx2": {"avx2", "fma", "f16c"},
+    "plain": set[str](),
+}
+
+
+def require(isa: str) -> None:
+    if not NEEDED[isa] <= cpu_flags():
+        pytest.skip(f"this processor lacks {sorted(NEEDED[isa] - cpu_flags())}")
+
+
+def compile_driver(source: Path, output: Path, *flags: str) -> Path:
+    assert COMPILER is not None
+    command = [COMPILER, *STRICT, *flags, str(source), "-o", str(output)]
+    finished = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert finished.returncode == 0, finished.stderr[:4000]
+    return output
+
+
+def run(binary: Path, *arguments: str) -> bytes:
+    finished = subprocess.run([str(binary), *arguments], check=False, capture_output=True, timeout=120)
+    assert finished.returncode == 0, finished.stderr.decode()[:4000]
+    return finished.stdout
+
+
+Builds = Callable[[str, str], Path]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Builds:
+    """Compile all drivers for all instruction sets, two at a time; hand out binaries as they are asked for."""
+    folder = tmp_path_factory.mktemp("drivers")
+    pool = ThreadPoolExecutor(2)
+    jobs: dict[tuple[str, str], Future[Path]] = {}
+    for driver in ("tiles", "sweeps", "primitives"):
+        for isa, flags in ISA_FLAGS.items():
+            extra = SANITIZE if isa == "plain" else ()
+            jobs[driver, isa] = pool.submit(
+                compile_driver, HERE / f"{driver}.cpp", folder / f"{driver}_{isa}", *flags, *extra
+            )
+    thread_flags = ("-DTRACEA_ISA_PLAIN", "-O1", "-g1", "-fsanitize=thread")
+    jobs["teams", "plain"] = pool.submit(compile_driver, HERE / "teams.cpp", folder / "teams", *thread_flags)
+    for isa in ("avx512", "avx2"):
+        jobs["ulp_sweep", isa] = pool.submit(
+            compile_driver, HERE / "ulp_sweep.cpp", folder / f"ulp_{isa}", *ISA_FLAGS[isa]
+        )
+    pool.shutdown(wait=False)
+    return lambda driver, isa: jobs[driver, isa].result()
+
+
+@pytest.mark.parametrize("isa", ISA_FLAGS)
+def test_each_header_compiles_alone_without_a_warning(isa: str, tmp_path: Path) -> None:
+    assert len(HEADERS) >= 15
+
+    def check(header: str) -> str:
+        source = tmp_path / f"{header}.cpp"
+        source.write_text(f'#include "tracea/{header}"\n#include "tracea/{header}"\n', encoding="utf-8")
+        command = [str(COMPILER), *STRICT, *ISA_FLAGS[isa], "-fsyntax-only", str(source)]
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=120).stderr
+
+    with ThreadPoolExecutor(2) as pool:
+        complaints = dict(zip(HEADERS, pool.map(check, HEADERS), strict=True))
+    assert not {header: text for header, text in complaints.items() if text}
+
+
+def test_a_translation_unit_without_an_instruction_set_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "none.cpp"
+    source.write_text('#include "tracea/vec.h"\n', encoding="utf-8")
+    command = [str(COMPILER), *STRICT, "-fsyntax-only", str(source)]
+    finished = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert finished.returncode != 0
+    assert "define exactly one of TRACEA_ISA_AVX512" in finished.stderr
+
+
+@pytest.mark.parametrize("isa", ISA_FLAGS)
+@pytest.mark.parametrize("driver", ["tiles", "sweeps"])
+def test_routines_agree_with_plain_loops_in_double(driver: str, isa: str, built: Builds) -> None:
+    require(isa)
+    run(built(driver, isa))
+
+
+def test_barriers_and_task_loops_are_free_of_races(built: Builds) -> None:
+    run(built("teams", "plain"), "100")
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_every_primitive_gives_the_bits_of_the_plain_build(isa: str, built: Builds) -> None:
+    require(isa)
+    found = sections(run(built("primitives", isa)))
+    wanted = sections(run(built("primitives", "plain")))
+    assert len(found) == len(wanted)
+    for number, (have, want) in enumerate(zip(found, wanted, strict=True)):
+        bits = np.dtype(f"u{have.dtype.itemsize}")
+        different = have.view(bits) != want.view(bits)
+        if have.dtype.kind == "f":
+            different &= ~(np.isnan(have) & np.isnan(want))
+        where = np.flatnonzero(different)
+        first = [(have[i], want[i]) for i in where[:1]]
+        assert where.size == 0, f"section {number}: {where.size} differ, the first {first} at {where[0]}"
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_the_stated_error_of_the_elementary_functions_holds(isa: str, built: Builds) -> None:
+    require(isa)
+    lines = run(built("ulp_sweep", isa), "1009").decode().split("\n")
+    worst = {name: float(ulp) for name, ulp, _ in (line.split() for line in lines if line)}
+    assert worst.keys() == ULP_LIMITS.keys()
+    assert not {name: ulp for name, ulp in worst.items() if ulp > ULP_LIMITS[name]}
+
+
+def sections(output: bytes) -> list[np.ndarray]:
+    """Split what primitives.cpp wrote: 26 results in float, 26 in double, 9 in float, then both 16-bit types."""
+    kinds = [(np.float32, 4096)] * 26 + [(np.float64, 4096)] * 26 + [(np.float32, 4096)] * 9
+    kinds += [(np.uint16, 4096), (np.float32, 65536)] * 2
+    arrays: list[np.ndarray] = []
+    start = 0
+    for kind, count in kinds:
+        arrays.append(np.frombuffer(output, kind, count, start))
+        start += count * np.dtype(kind).itemsize
+    assert start == len(output)
+    return arrays
