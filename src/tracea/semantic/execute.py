@@ -76,7 +76,12 @@ def leaf(node: Node, executor: Executor, kernel: TileKernel, scalars: Scalars) -
             executor.open_products = []
         case LoadMatrix():
             target = region(node.target, executor, node)
-            _assign(target, np.asarray(node.intrinsic.meaning(_squeezed(region(node.source, executor, node)))).reshape(target.shape))
+            _assign(
+                target,
+                np.asarray(node.intrinsic.meaning(_squeezed(region(node.source, executor, node)))).reshape(
+                    target.shape
+                ),
+            )
         case Mma():
             _product(node, executor)
         case Wgmma():
@@ -113,7 +118,13 @@ def tma(node: TmaCopy, executor: Executor, phase: Phase) -> Callable[[], None]:
 
 
 def _read(
-    operand: Region, executor: Executor, node: Node, *, masked: bool, fill: float = 0.0, env: Mapping[str, Any] | None = None
+    operand: Region,
+    executor: Executor,
+    node: Node,
+    *,
+    masked: bool,
+    fill: float = 0.0,
+    env: Mapping[str, Any] | None = None,
 ) -> Array:
     env = executor.env if env is None else env
     array = executor.memory.find(operand.buffer)
@@ -121,8 +132,14 @@ def _read(
     if not masked:
         return window(array, operand.buffer, offset, extent, type(node).__name__)
     result = np.full(extent, fill, dtype=array.dtype)
-    inside = [slice(max(0, -start), max(0, min(size, bound - start))) for start, size, bound in zip(offset, extent, array.shape, strict=True)]
-    outside = [slice(max(0, start), max(0, min(bound, start + size))) for start, size, bound in zip(offset, extent, array.shape, strict=True)]
+    inside = [
+        slice(max(0, -start), max(0, min(size, bound - start)))
+        for start, size, bound in zip(offset, extent, array.shape, strict=True)
+    ]
+    outside = [
+        slice(max(0, start), max(0, min(bound, start + size)))
+        for start, size, bound in zip(offset, extent, array.shape, strict=True)
+    ]
     if all(s.stop > s.start for s in inside):
         result[tuple(inside)] = array[tuple(outside)]
     return result
@@ -151,7 +168,8 @@ def _pack(node: Pack, executor: Executor) -> None:
     panels = -(-rows // node.panel)
     if target.size != panels * depth * node.panel or target.shape[-2:] != (depth, node.panel):
         raise RunError(
-            kernel="Pack", detail=f"target {target.shape}, needed ({panels}, {depth}, {node.panel}) for source {source.shape}"
+            kernel="Pack",
+            detail=f"target {target.shape}, needed ({panels}, {depth}, {node.panel}) for source {source.shape}",
         )
     padded = np.zeros((panels * node.panel, depth), dtype=target.dtype)
     padded[:rows] = rows_by_depth.astype(target.dtype)
@@ -169,13 +187,17 @@ def _micro_kernel(node: MicroKernel, executor: Executor, scalars: Scalars) -> No
     if not node.finish.evaluate(executor.env):
         _assign(c, value)
         return
-    target = c if node.epilogue is None or node.epilogue.target is None else region(node.epilogue.target, executor, node)
+    target = (
+        c if node.epilogue is None or node.epilogue.target is None else region(node.epilogue.target, executor, node)
+    )
     _assign(target, _finished(value.reshape(target.shape), node.epilogue, executor, node, scalars))
 
 
 def _row_tile(node: RowTile, executor: Executor, scalars: Scalars) -> None:
     target = region(node.target, executor, node)
-    x = np.broadcast_to(node.prologue.evaluate([_operand(r, executor, node, scalars) for r in node.inputs]), target.shape)
+    x = np.broadcast_to(
+        node.prologue.evaluate([_operand(r, executor, node, scalars) for r in node.inputs]), target.shape
+    )
     if node.scratch is not None:
         region(node.scratch, executor, node)[...] = np.nan  # whatever the routine leaves there
     match node.kind:
@@ -215,7 +237,11 @@ def _reduce_tile(node: ReduceTile, executor: Executor, scalars: Scalars) -> None
         return
     if node.kind is ReduceKind.MEAN:
         value = value / int(node.count.evaluate(executor.env))
-    out = target if node.epilogue is None or node.epilogue.target is None else region(node.epilogue.target, executor, node)
+    out = (
+        target
+        if node.epilogue is None or node.epilogue.target is None
+        else region(node.epilogue.target, executor, node)
+    )
     _assign(out, _finished(value.reshape(out.shape), node.epilogue, executor, node, scalars))
 
 
@@ -257,7 +283,10 @@ def _fragment_op(node: FragmentOp, executor: Executor, scalars: Scalars) -> None
 def _gather(node: Gather, executor: Executor) -> None:
     target = region(node.target, executor, node)
     source = executor.memory.find(node.source)
-    axes = [np.arange(size).reshape([-1 if a == d else 1 for a in range(target.ndim)]) for d, size in enumerate(target.shape)]
+    axes = [
+        np.arange(size).reshape([-1 if a == d else 1 for a in range(target.ndim)])
+        for d, size in enumerate(target.shape)
+    ]
     env = {**executor.env, **{point.name: axis for point, axis in zip(node.points, axes, strict=True)}}
 
     def value() -> Array:
@@ -266,7 +295,8 @@ def _gather(node: Gather, executor: Executor) -> None:
         for axis, place in enumerate(places):
             if place.size and (place.min() < 0 or place.max() >= source.shape[axis]):
                 raise RunError(
-                    kernel="Gather", detail=f"{node.source} axis {axis}: {place.min()} .. {place.max()} outside of {source.shape}"
+                    kernel="Gather",
+                    detail=f"{node.source} axis {axis}: {place.min()} .. {place.max()} outside of {source.shape}",
                 )
         result = np.full(target.shape, node.fill, dtype=target.dtype)
         result[chosen] = source[tuple(places)]

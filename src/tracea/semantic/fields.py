@@ -7,10 +7,14 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from tracea.semantic.index import Index
-from tracea.semantic.nodes import Block, Node
+from tracea.semantic.nodes import Block
 from tracea.semantic.predicate import And, Compare, Not, Or, Predicate
 
 __all__ = ["divisions", "expressions", "map_indices", "subexpressions"]
+
+_NODE_MODULES = ("tracea.semantic.nodes", "tracea.semantic.nodes_async")
+_OPAQUE = ("intrinsic", "expr", "prologue", "roles")
+_BINDERS = ("var", "length", "tile", "first", "count", "last", "points", "index")
 
 
 def expressions(value: Any) -> Iterator[Index]:
@@ -34,7 +38,7 @@ def expressions(value: Any) -> Iterator[Index]:
         case _ if is_dataclass(value) and not isinstance(value, type):
             if type(value).__module__.startswith("tracea.semantic"):
                 for part in fields(value):
-                    if part.name not in ("intrinsic", "expr", "prologue"):
+                    if part.name not in _OPAQUE:
                         yield from expressions(getattr(value, part.name))
         case _:
             return
@@ -57,25 +61,27 @@ def divisions(value: Any) -> Iterator[Index]:
                 yield part
 
 
-def map_indices(value: Any, change: Callable[[Index], Index]) -> Any:
-    """Return a copy of a node with every outermost index expression replaced, child blocks included."""
+def map_indices(value: Any, change: Callable[[Index], Index], *, binders: bool = True) -> Any:
+    """Return a copy of a node with every outermost index expression replaced, without its child blocks.
+
+    ``binders``: whether the variables that a node binds are expressions too.
+    """
     match value:
         case Index():
             return change(value)
         case Predicate():
             return _map_predicate(value, change)
         case tuple():
-            return tuple(map_indices(item, change) for item in value)  # pyright: ignore[reportUnknownVariableType]
-        case Node():
+            return tuple(map_indices(item, change, binders=binders) for item in value)  # pyright: ignore[reportUnknownVariableType]
+        case Block():
+            return value
+        case _ if is_dataclass(value) and not isinstance(value, type) and type(value).__module__ in _NODE_MODULES:
             changed = {
-                part.name: map_indices(getattr(value, part.name), change) for part in fields(value) if part.init
+                part.name: map_indices(getattr(value, part.name), change, binders=binders)
+                for part in fields(value)
+                if part.init and part.name not in _OPAQUE and (binders or part.name not in _BINDERS)
             }
             return replace(value, **changed)
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            if type(value).__module__ in ("tracea.semantic.nodes", "tracea.semantic.nodes_async") and not hasattr(value, "meaning"):
-                changed = {part.name: map_indices(getattr(value, part.name), change) for part in fields(value) if part.init}
-                return replace(value, **changed)
-            return value
         case _:
             return value
 

@@ -232,7 +232,9 @@ class Add(_Pair):
 
     def _spell(self, spell: Callable[[Index], str]) -> str:
         taken = _taken_away(self.right)
-        return f"({spell(self.left)} + {spell(self.right)})" if taken is None else f"({spell(self.left)} - {spell(taken)})"
+        return (
+            f"({spell(self.left)} + {spell(self.right)})" if taken is None else f"({spell(self.left)} - {spell(taken)})"
+        )
 
     def evaluate(self, env: Environment) -> Any:
         """Add."""

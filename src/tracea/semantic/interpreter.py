@@ -10,7 +10,19 @@ import numpy as np
 
 from tracea.errors import InvalidInput, RunError
 from tracea.semantic import execute
-from tracea.semantic.machine import Array, Domain, Executor, Memory, Phase, Request, Scheduler, Steps, allocate, bind, poison
+from tracea.semantic.machine import (
+    Array,
+    Domain,
+    Executor,
+    Memory,
+    Phase,
+    Request,
+    Scheduler,
+    Steps,
+    allocate,
+    bind,
+    poison,
+)
 from tracea.semantic.nodes import Barrier, Block, For, If, Let, Level, Node, Parallel
 from tracea.semantic.nodes_async import (
     AwaitFlag,
@@ -97,7 +109,10 @@ class _Run:
             env[param.name] = int(params[param.name])
         if not self.kernel.assumptions.evaluate({**self.tables, **env}):
             raise InvalidInput(
-                field="assumptions", got=env, expected=str(self.kernel.assumptions), remedy="this kernel is for other arguments"
+                field="assumptions",
+                got=env,
+                expected=str(self.kernel.assumptions),
+                remedy="this kernel is for other arguments",
             )
         return env
 
@@ -107,7 +122,10 @@ class _Run:
             low, high = table.minimum.evaluate(env), table.maximum.evaluate(env)
             if len(entries) != table.length.evaluate(env) or np.any(entries < low) or np.any(entries > high):
                 raise InvalidInput(
-                    field=table.name, got=entries.tolist(), expected=f"entries in {low} .. {high}", remedy="recompute the table"
+                    field=table.name,
+                    got=entries.tolist(),
+                    expected=f"entries in {low} .. {high}",
+                    remedy="recompute the table",
                 )
 
     def _allocate(self, *spaces_then_env: Any) -> dict[str, Array]:
@@ -115,7 +133,16 @@ class _Run:
         return {b.name: allocate(b, env) for space in spaces for b in self.kernel.buffers_in(space)}
 
     def _start(
-        self, body: Block, name: str, rank: int, size: int, env: Mapping[str, Any], memory: Memory, domain: Domain, *, private: bool
+        self,
+        body: Block,
+        name: str,
+        rank: int,
+        size: int,
+        env: Mapping[str, Any],
+        memory: Memory,
+        domain: Domain,
+        *,
+        private: bool,
     ) -> Any:
         if private:
             memory = Memory(self._allocate(MemorySpace.THREAD, MemorySpace.REGISTER, env), memory)
@@ -265,12 +292,15 @@ class _Run:
             case MbarrierWait():
                 parity = int(node.parity.evaluate(env)) % 2
                 yield Request(
-                    f"{executor.name} waits for parity {parity} of {key}", ready=lambda: (phase.completed + 1) % 2 == parity
+                    f"{executor.name} waits for parity {parity} of {key}",
+                    ready=lambda: (phase.completed + 1) % 2 == parity,
                 )
 
     def _arrive(self, phase: Phase, key: object) -> None:
         if phase.missing == 0:
-            raise RunError(kernel=self.kernel.name, detail=f"more arrivals at mbarrier {key} than its count {phase.count}")
+            raise RunError(
+                kernel=self.kernel.name, detail=f"more arrivals at mbarrier {key} than its count {phase.count}"
+            )
         phase.missing -= 1
         phase.settle()
 

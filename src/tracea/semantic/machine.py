@@ -39,7 +39,9 @@ def allocate(buffer: Buffer, env: Mapping[str, Any]) -> Array:
     """Return new poisoned memory in the buffer's logical shape."""
     shape = tuple(int(size.evaluate(env)) for size in buffer.shape)
     if any(size < 0 for size in shape):
-        raise InvalidShape(field=buffer.name, got=shape, expected="sizes >= 0", remedy="check the kernel's scratch shapes")
+        raise InvalidShape(
+            field=buffer.name, got=shape, expected="sizes >= 0", remedy="check the kernel's scratch shapes"
+        )
     return np.full(shape, poison(np.dtype(buffer.dtype.numpy)), dtype=buffer.dtype.numpy)
 
 
@@ -52,7 +54,9 @@ def bind(buffer: Buffer, array: Array, env: Mapping[str, Any]) -> Array:
     shape = tuple(int(size.evaluate(env)) for size in buffer.shape)
     strides = tuple(int(stride.evaluate(env)) * array.itemsize for stride in buffer.element_strides)
     if array.dtype != buffer.dtype.numpy:
-        raise InvalidShape(field=buffer.name, got=array.dtype, expected=buffer.dtype.value, remedy="convert the array first")
+        raise InvalidShape(
+            field=buffer.name, got=array.dtype, expected=buffer.dtype.value, remedy="convert the array first"
+        )
     if all(size > 0 for size in shape):
         reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
         low, high = np.lib.array_utils.byte_bounds(array)
@@ -103,7 +107,9 @@ class Memory:
             if name in scope.arrays:
                 return scope.arrays[name]
             scope = scope.outer
-        raise RunError(kernel=name, detail="the buffer does not exist where it is used", remedy="use it within its scope")
+        raise RunError(
+            kernel=name, detail="the buffer does not exist where it is used", remedy="use it within its scope"
+        )
 
 
 @dataclass(slots=True)
@@ -144,13 +150,17 @@ class Executor:
     groups: list[list[Callable[[], None]]] = field(default_factory=list[list[Callable[[], None]]])
     open_products: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
     product_groups: list[list[Callable[[], None]]] = field(default_factory=list[list[Callable[[], None]]])
-    in_flight: dict[tuple[str, tuple[int, ...]], Flight] = field(default_factory=dict[tuple[str, tuple[int, ...]], Flight])
+    in_flight: dict[tuple[str, tuple[int, ...]], Flight] = field(
+        default_factory=dict[tuple[str, tuple[int, ...]], Flight]
+    )
     visits: dict[int, int] = field(default_factory=dict[int, int])
 
     def drain(self, groups: list[list[Callable[[], None]]], pending: int) -> None:
         """Complete all but the latest ``pending`` groups, oldest first."""
         if pending < 0:
-            raise RunError(kernel=self.name, detail=f"a wait for all but {pending} groups", remedy="pending is at least 0")
+            raise RunError(
+                kernel=self.name, detail=f"a wait for all but {pending} groups", remedy="pending is at least 0"
+            )
         while len(groups) > pending:
             for finish in groups.pop(0):
                 finish()
@@ -216,7 +226,9 @@ class Scheduler:
             if not able:
                 if not self.late:
                     waiting = "; ".join(sorted({request.what for _, request in self._fibers}))
-                    raise RunError(kernel="interpreter", detail=f"deadlock: {waiting}", remedy="the slots proof names the wait")
+                    raise RunError(
+                        kernel="interpreter", detail=f"deadlock: {waiting}", remedy="the slots proof names the wait"
+                    )
                 self.late.pop(self.random.randrange(len(self.late)))()
                 continue
             chosen = self.random.choice(able)

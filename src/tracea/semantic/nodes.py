@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 Attribute = int | float | str
-_ONE: Index = Const(1)
+ONE: Index = Const(1)
 
 
 class Level(Enum):
@@ -187,7 +187,7 @@ class For(Node):
 
     var: Var
     extent: Index
-    step: Index = _ONE
+    step: Index = ONE
     length: Var | None = None
     body: Block
 
@@ -209,7 +209,7 @@ class Parallel(Node):
     level: Level
     var: Var
     extent: Index
-    step: Index = _ONE
+    step: Index = ONE
     length: Var | None = None
     body: Block
 
@@ -398,7 +398,7 @@ class ReduceTile(Node):
     shape: tuple[Index, ...]
     axes: tuple[int, ...]
     target: Region
-    count: Index = _ONE
+    count: Index = ONE
     accumulate: Predicate = FALSE
     finish: Predicate = TRUE
     epilogue: EpilogueCall | None = None

@@ -9,7 +9,9 @@ from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace
 __all__ = ["argument", "scratch", "variables"]
 
 
-def argument(name: str, dtype: DType, shape: tuple[Index | int, ...], role: BufferRole, pitch: Index | None = None) -> Buffer:
+def argument(
+    name: str, dtype: DType, shape: tuple[Index | int, ...], role: BufferRole, pitch: Index | None = None
+) -> Buffer:
     """Return a global buffer: row-major, or a matrix whose rows are ``pitch`` elements apart."""
     strides = None if pitch is None else (pitch, as_index(1))
     return Buffer(

@@ -78,7 +78,9 @@ def build(stages: int | Param = 2) -> TileKernel:
         CommitGroup(),
         WaitGroup(pending=Const(0)),
         Barrier(level=Level.BLOCK),
-        LoadMatrix(intrinsic=LDMATRIX_A, source=q_tile.region((0, warp * 16, 0), (1, 16, DIM)), target=q_fragment.whole()),
+        LoadMatrix(
+            intrinsic=LDMATRIX_A, source=q_tile.region((0, warp * 16, 0), (1, 16, DIM)), target=q_fragment.whole()
+        ),
         FragmentOp(intrinsic=_START, outputs=(row_max.whole(), row_sum.whole(), sums.whole())),
     )
     attend = (
@@ -142,7 +144,9 @@ def build(stages: int | Param = 2) -> TileKernel:
                     StoreFragment(
                         intrinsic=STORE_M16N8,
                         source=sums.region((j_out, 0, 0), (1, 32, 4)),
-                        target=o.region((head, row + warp * 16, j_out * 8), (1, minimum(16, ROWS - row - warp * 16), 8)),
+                        target=o.region(
+                            (head, row + warp * 16, j_out * 8), (1, minimum(16, ROWS - row - warp * 16), 8)
+                        ),
                     )
                 ),
             ),
@@ -173,7 +177,23 @@ def build(stages: int | Param = 2) -> TileKernel:
         schedule=Schedule(bq=BQ, bk=BK, dim=DIM, stages=str(stages)),
         target="sm_80",
         params=(HEADS, ROWS, KEYS, *symbolic),
-        buffers=(q, k, v, o, q_tile, k_tiles, v_tiles, q_fragment, k_fragment, v_fragment, scores, weights, row_max, row_sum, sums),
+        buffers=(
+            q,
+            k,
+            v,
+            o,
+            q_tile,
+            k_tiles,
+            v_tiles,
+            q_fragment,
+            k_fragment,
+            v_fragment,
+            scores,
+            weights,
+            row_max,
+            row_sum,
+            sums,
+        ),
         body=block(grid),
     )
 
@@ -205,15 +225,20 @@ def _normalise(row_sum: Any, sums: Any) -> Any:
 
 
 _START = Intrinsic(name="start_rows", meaning=_start, source="definition")
-_ONLINE_SOFTMAX = Intrinsic(name="online_softmax", meaning=_online_softmax, source="Dao 2023, FlashAttention-2, algorithm 1")
+_ONLINE_SOFTMAX = Intrinsic(
+    name="online_softmax", meaning=_online_softmax, source="Dao 2023, FlashAttention-2, algorithm 1"
+)
 _NORMALISE = Intrinsic(name="normalise_rows", meaning=_normalise, source="Dao 2023, FlashAttention-2, algorithm 1")
 
 
-def arguments(*, heads: int = 2, rows: int = 37, keys: int = 45, seed: int = 0) -> tuple[dict[str, Any], dict[str, int]]:
+def arguments(
+    *, heads: int = 2, rows: int = 37, keys: int = 45, seed: int = 0
+) -> tuple[dict[str, Any], dict[str, int]]:
     """Return arrays and parameters."""
     rng = np.random.default_rng(seed)
     arrays: dict[str, Any] = {
-        name: rng.standard_normal((heads, size, DIM)).astype(np.float16) for name, size in (("Q", rows), ("K", keys), ("V", keys))
+        name: rng.standard_normal((heads, size, DIM)).astype(np.float16)
+        for name, size in (("Q", rows), ("K", keys), ("V", keys))
     }
     arrays["O"] = np.zeros((heads, rows, DIM), dtype=np.float32)
     return arrays, {"heads": heads, "rows": rows, "keys": keys}

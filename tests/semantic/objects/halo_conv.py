@@ -45,7 +45,8 @@ def build(*, rows: int = 3, pixels: int = 4, panel: int = 4, stride: int = 2, pa
         b=weights.region((channel // panel, 0, 0, 0, 0), (1, R, S, C, panel)),
         c=y.region((image, top + line, pixel, channel), (1, 1, width, channels)),
         epilogue=EpilogueCall(
-            expr=activation("relu").substitute({0: Input(0) + Input(1)}), operands=(bias.region((channel,), (channels,)),)
+            expr=activation("relu").substitute({0: Input(0) + Input(1)}),
+            operands=(bias.region((channel,), (channels,)),),
         ),
     )
     tiles = For(
@@ -102,7 +103,13 @@ def window_product(a: Any, b: Any, *, stride: int) -> Any:
 
 
 def arguments(
-    *, images: int = 2, size: tuple[int, int] = (9, 11), c: int = 3, taps: tuple[int, int] = (3, 3), co: int = 6, seed: int = 0
+    *,
+    images: int = 2,
+    size: tuple[int, int] = (9, 11),
+    c: int = 3,
+    taps: tuple[int, int] = (3, 3),
+    co: int = 6,
+    seed: int = 0,
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """Return arrays for stride 2 and padding 1, with the weights packed, and the parameters."""
     rng = np.random.default_rng(seed)
@@ -130,5 +137,7 @@ def expected(arrays: dict[str, Any], params: dict[str, int]) -> dict[str, Any]:
     result = np.zeros(y.shape)
     for i in range(y.shape[1]):
         for j in range(y.shape[2]):
-            result[:, i, j] = np.einsum("nrsc,rsco->no", wide[:, i * stride : i * stride + r, j * stride : j * stride + s], weights)
+            result[:, i, j] = np.einsum(
+                "nrsc,rsco->no", wide[:, i * stride : i * stride + r, j * stride : j * stride + s], weights
+            )
     return {"y": np.maximum(result + arrays["bias"], 0.0)}

@@ -71,14 +71,18 @@ def build(stages: int | Param = 3) -> TileKernel:
 
     multiply = (
         LoadMatrix(
-            intrinsic=LDMATRIX_A, source=a_tiles.region((k % count, warp * 16, 0), (1, 16, BK)), target=a_fragment.whole()
+            intrinsic=LDMATRIX_A,
+            source=a_tiles.region((k % count, warp * 16, 0), (1, 16, BK)),
+            target=a_fragment.whole(),
         ),
         For(
             var=j,
             extent=Const(BN // 8),
             body=block(
                 LoadMatrix(
-                    intrinsic=LDMATRIX_B, source=b_tiles.region((k % count, 0, j * 8), (1, BK, 8)), target=b_fragment.whole()
+                    intrinsic=LDMATRIX_B,
+                    source=b_tiles.region((k % count, 0, j * 8), (1, BK, 8)),
+                    target=b_fragment.whole(),
                 ),
                 Mma(
                     intrinsic=MMA_M16N8K16,
@@ -128,7 +132,9 @@ def build(stages: int | Param = 3) -> TileKernel:
         var=tile,
         extent=ceil_div(PIXELS, BM) * columns_of_tiles,
         body=block(
-            Let(var=row, value=tile // columns_of_tiles * BM), Let(var=column, value=tile % columns_of_tiles * BN), program
+            Let(var=row, value=tile // columns_of_tiles * BM),
+            Let(var=column, value=tile % columns_of_tiles * BN),
+            program,
         ),
     )
     symbolic = (stages,) if isinstance(stages, Param) else ()
@@ -146,13 +152,32 @@ def build(stages: int | Param = 3) -> TileKernel:
 
 
 def arguments(
-    *, images: int = 2, size: tuple[int, int] = (6, 7), c: int = 3, taps: tuple[int, int] = (3, 3), co: int = 11, stride: int = 2, seed: int = 0
+    *,
+    images: int = 2,
+    size: tuple[int, int] = (6, 7),
+    c: int = 3,
+    taps: tuple[int, int] = (3, 3),
+    co: int = 11,
+    stride: int = 2,
+    seed: int = 0,
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """Return arrays for padding 1, and the parameters with the products that the guards check."""
     rng = np.random.default_rng(seed)
     (h, w), (r, s), pad = size, taps, 1
     oh, ow = (h + 2 * pad - r) // stride + 1, (w + 2 * pad - s) // stride + 1
-    params = {"images": images, "co": co, "h": h, "w": w, "oh": oh, "ow": ow, "r": r, "s": s, "c": c, "stride": stride, "pad": pad}
+    params = {
+        "images": images,
+        "co": co,
+        "h": h,
+        "w": w,
+        "oh": oh,
+        "ow": ow,
+        "r": r,
+        "s": s,
+        "c": c,
+        "stride": stride,
+        "pad": pad,
+    }
     params |= {"image_pixels": oh * ow, "row_taps": s * c, "pixels": images * oh * ow, "depth": r * s * c}
     arrays = {
         "x": rng.standard_normal((images, h, w, c)).astype(np.float16),

@@ -52,7 +52,12 @@ def build(*, mc: int = 6, nc: int = 8, kc: int = 4, mr: int = 3, nr: int = 4) ->
     ir, m_tile = Var("ir"), Var("m_tile")
     row, column = ic + ir, jc + jr
     micro = MicroKernel(
-        intrinsic=Intrinsic(name="micro_gemm", meaning=packed_depth_first_product, source="definition", attributes=(("mr", mr), ("nr", nr))),
+        intrinsic=Intrinsic(
+            name="micro_gemm",
+            meaning=packed_depth_first_product,
+            source="definition",
+            attributes=(("mr", mr), ("nr", nr)),
+        ),
         a=a_panels.region((ir // mr, 0, 0), (1, k_block, mr)),
         b=b_panels.region((jr // nr, 0, 0), (1, k_block, nr)),
         c=c.region((row, column), (m_tile, n_tile)),
@@ -106,9 +111,7 @@ def build(*, mc: int = 6, nc: int = 8, kc: int = 4, mr: int = 3, nr: int = 4) ->
             extent=N,
             step=nc,
             length=n_block,
-            body=block(
-                For(var=pc, extent=K, step=kc, length=k_block, body=block(pack_b, Barrier(), rows, Barrier()))
-            ),
+            body=block(For(var=pc, extent=K, step=kc, length=k_block, body=block(pack_b, Barrier(), rows, Barrier()))),
         )
     )
     return TileKernel(

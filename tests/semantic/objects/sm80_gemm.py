@@ -29,9 +29,15 @@ def build(stages: int | Param = 3, *, single: bool | None = None) -> TileKernel:
     """Return the kernel; ``stages`` may be a parameter, and ``single`` chooses the two-barrier form, which one stage needs."""
     count: Index = as_index(stages)
     single = count == Const(1) if single is None else single
-    a = Buffer(name="A", dtype=DType.F16, space=MemorySpace.GLOBAL, shape=(M, K), strides=(LDA, 1), role=BufferRole.INPUT)
-    b = Buffer(name="B", dtype=DType.F16, space=MemorySpace.GLOBAL, shape=(K, N), strides=(LDB, 1), role=BufferRole.INPUT)
-    c = Buffer(name="C", dtype=DType.F32, space=MemorySpace.GLOBAL, shape=(M, N), strides=(LDC, 1), role=BufferRole.OUTPUT)
+    a = Buffer(
+        name="A", dtype=DType.F16, space=MemorySpace.GLOBAL, shape=(M, K), strides=(LDA, 1), role=BufferRole.INPUT
+    )
+    b = Buffer(
+        name="B", dtype=DType.F16, space=MemorySpace.GLOBAL, shape=(K, N), strides=(LDB, 1), role=BufferRole.INPUT
+    )
+    c = Buffer(
+        name="C", dtype=DType.F32, space=MemorySpace.GLOBAL, shape=(M, N), strides=(LDC, 1), role=BufferRole.OUTPUT
+    )
 
     def scratch(name: str, dtype: DType, space: MemorySpace, *shape: Index | int) -> Buffer:
         return Buffer(name=name, dtype=dtype, space=space, shape=tuple(map(as_index, shape)), role=BufferRole.SCRATCH)
@@ -91,7 +97,12 @@ def build(stages: int | Param = 3, *, single: bool | None = None) -> TileKernel:
     )
     pipeline: tuple[Node, ...]
     if single:
-        pipeline = (Barrier(level=Level.BLOCK), Let(var=following, value=k + count - 1), fetch(following), CommitGroup())
+        pipeline = (
+            Barrier(level=Level.BLOCK),
+            Let(var=following, value=k + count - 1),
+            fetch(following),
+            CommitGroup(),
+        )
         pipeline += (WaitGroup(pending=count - 1), Barrier(level=Level.BLOCK))
     else:
         pipeline = (WaitGroup(pending=count - 2), Barrier(level=Level.BLOCK))
@@ -128,7 +139,9 @@ def build(stages: int | Param = 3, *, single: bool | None = None) -> TileKernel:
         var=tile,
         extent=ceil_div(M, BM) * columns_of_tiles,
         body=block(
-            Let(var=row, value=tile // columns_of_tiles * BM), Let(var=column, value=tile % columns_of_tiles * BN), program
+            Let(var=row, value=tile // columns_of_tiles * BM),
+            Let(var=column, value=tile % columns_of_tiles * BN),
+            program,
         ),
     )
     symbolic = (stages,) if isinstance(stages, Param) else ()

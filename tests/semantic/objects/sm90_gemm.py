@@ -45,7 +45,12 @@ def build(stages: int | Param = 3, *, in_flight: int | None = None) -> TileKerne
 
     def operand(name: str, dtype: DType, rows: Index, columns: Index, stride: Index, role: BufferRole) -> Buffer:
         return Buffer(
-            name=name, dtype=dtype, space=MemorySpace.GLOBAL, shape=(rows, columns), strides=(stride, Const(1)), role=role
+            name=name,
+            dtype=dtype,
+            space=MemorySpace.GLOBAL,
+            shape=(rows, columns),
+            strides=(stride, Const(1)),
+            role=role,
         )
 
     def scratch(name: str, dtype: DType, space: MemorySpace, *shape: Index | int) -> Buffer:

@@ -74,7 +74,9 @@ def build() -> TileKernel:
             CommitGroup(),
             WaitGroup(pending=Const(0)),
             Barrier(level=Level.BLOCK),
-            LoadMatrix(intrinsic=LDMATRIX_A, source=a_tile.region((0, warp * 16, 0), (1, 16, BK)), target=a_fragment.whole()),
+            LoadMatrix(
+                intrinsic=LDMATRIX_A, source=a_tile.region((0, warp * 16, 0), (1, 16, BK)), target=a_fragment.whole()
+            ),
             LoadMatrix(intrinsic=LDMATRIX_B, source=b_tile.whole(), target=b_fragment.whole()),
             Mma(intrinsic=MMA_M16N8K16, a=a_fragment.whole(), b=b_fragment.whole(), c=sums.whole(), accumulate=k > 0),
         ),

@@ -7,19 +7,19 @@ from collections.abc import Iterator, Sequence
 from tracea.semantic.fields import divisions
 from tracea.semantic.index import FloorDiv, Index, Mod
 from tracea.semantic.linear import Polynomial, normalize
-from tracea.semantic.nodes import CopyTile, For, Parallel
-from tracea.semantic.nodes_async import AsyncCopy, Gather, TmaCopy
+from tracea.semantic.nodes import For, Parallel
+from tracea.semantic.nodes_async import Gather
 from tracea.semantic.predicate import Predicate
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.prover import Facts
-from tracea.semantic.proofs.walk import Box, Site
+from tracea.semantic.proofs.walk import Site
 from tracea.semantic.tile_kernel import TileKernel
 
 __all__ = ["prove_bounds", "prove_divisions"]
 
 
 def prove_bounds(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
-    """Prove that regions lie in their buffers, for unmasked accesses, and that masked ones fill targets of their own extent.
+    """Prove that regions lie in their buffers, for all unmasked accesses.
 
     Raises:
         ProofFailed: an offset, an end or an extent was not shown to be within its limits.
@@ -35,13 +35,8 @@ def prove_bounds(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
                     end = offset + extent
                     _show(site, size - end, f"{where}: end {end.to_index()} <= {size.to_index()}")
             yield Fact("bounds", site.label, f"{access.mode.value} {access.region} within {box.buffer}")
-        match site.node:
-            case CopyTile() | AsyncCopy() | TmaCopy():
-                _same_extents(site, site.box(site.node.source), site.box(site.node.target))
-            case Gather():
-                yield from _gather(kernel, site, site.node)
-            case _:
-                pass
+        if isinstance(site.node, Gather):
+            yield from _gather(kernel, site, site.node)
 
 
 def prove_divisions(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
@@ -56,7 +51,9 @@ def prove_divisions(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
         if isinstance(node, For | Parallel):
             step = site.canonical(node.step)
             if not facts.proves(step - 1):
-                raise refuse("division", site.label, f"step {step.to_index()} of {node.var} was not shown to be at least 1")
+                raise refuse(
+                    "division", site.label, f"step {step.to_index()} of {node.var} was not shown to be at least 1"
+                )
         cases = _point_facts(site, node) if isinstance(node, Gather) else (facts,)
         for division in divisions(node):
             if not isinstance(division, FloorDiv | Mod) or (division, site.place) in seen:
@@ -64,9 +61,13 @@ def prove_divisions(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
             seen.add((division, site.place))
             dividend, divisor = site.canonical(division.left), site.canonical(division.right)
             if not all(case.proves(divisor - 1) for case in cases):
-                raise refuse("division", site.label, f"divisor {division.right} of {division} was not shown to be at least 1")
+                raise refuse(
+                    "division", site.label, f"divisor {division.right} of {division} was not shown to be at least 1"
+                )
             if not all(case.proves(dividend) for case in cases):
-                raise refuse("division", site.label, f"dividend {division.left} of {division} was not shown to be at least 0")
+                raise refuse(
+                    "division", site.label, f"dividend {division.left} of {division} was not shown to be at least 0"
+                )
     for buffer in kernel.buffers:
         for division in divisions(buffer.shape):
             if isinstance(division, FloorDiv | Mod) and not sites[0].facts.proves(normalize(division.right) - 1):
@@ -99,20 +100,7 @@ def _point_facts(site: Site, node: Gather) -> tuple[Facts, ...]:
     return facts.assuming(condition)
 
 
-def _same_extents(site: Site, source: Box, target: Box) -> None:
-    one = Polynomial.of(1)
-    ours = [extent for extent in source.extent if extent != one]
-    theirs = [extent for extent in target.extent if extent != one]
-    if len(ours) != len(theirs) or not all(site.facts.proves_equal(a, b) for a, b in zip(ours, theirs, strict=True)):
-        raise refuse(
-            "bounds",
-            site.label,
-            f"source extent {[str(e.to_index()) for e in source.extent]} is not the target's {[str(e.to_index()) for e in target.extent]}",
-        )
-
-
 def _show(site: Site, goal: Polynomial, statement: str) -> None:
     if not site.facts.proves(goal):
         loops = ", ".join(f"0 <= {loop.var} < {loop.count.to_index()}" for loop in site.loops) or "no loop"
         raise refuse("bounds", site.label, f"{statement} was not shown, for {loops}")
-

@@ -81,7 +81,9 @@ def prove_coverage(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
             _once(write, others, happens)
             tiled = ", ".join(str(loop.var) for loop in loops if loop in chained) or "no loop"
             summed = ", ".join(str(loop.var) for loop in others)
-            statement = f"{buffer.name} is tiled once by {tiled}" + (f", summed over {summed} in sequence" if summed else "")
+            statement = f"{buffer.name} is tiled once by {tiled}" + (
+                f", summed over {summed} in sequence" if summed else ""
+            )
             yield Fact("coverage", site.label, statement)
 
 
@@ -122,7 +124,9 @@ def _opposite(a: Predicate, b: Predicate) -> bool:
     return all(case.contradictory() for case in (*both, *neither))
 
 
-def _tiles(write: Write, shape: Sequence[Polynomial], loops: Sequence[Loop], facts: Facts) -> tuple[set[Loop], set[Predicate]]:
+def _tiles(
+    write: Write, shape: Sequence[Polynomial], loops: Sequence[Loop], facts: Facts
+) -> tuple[set[Loop], set[Predicate]]:
     chained: set[Loop] = set()
     through: set[Predicate] = set()
     for axis, (offset, extent, full) in enumerate(zip(write.box.offset, write.box.extent, shape, strict=True)):
@@ -155,32 +159,46 @@ def _once(write: Write, others: Sequence[Loop], happens: Predicate) -> None:
         others, happens = _owned(write, others, segment, happens), TRUE
     for loop in others:
         if loop.kind.is_parallel:
-            raise refuse("coverage", label, f"every iteration of the {loop.kind.value} loop {loop.var} writes the same tile of {buffer}")
+            raise refuse(
+                "coverage",
+                label,
+                f"every iteration of the {loop.kind.value} loop {loop.var} writes the same tile of {buffer}",
+            )
         if not loop.outside.proves(loop.count - 1):
             raise refuse(
-                "coverage", label, f"loop {loop.var} of {loop.count.to_index()} may have no iteration, and {buffer} is then not written"
+                "coverage",
+                label,
+                f"loop {loop.var} of {loop.count.to_index()} may have no iteration, and {buffer} is then not written",
             )
     first, last = first_and_last(others)
     if write.accumulate == FALSE:
-        if facts.proves_predicate(happens) if not others else (
-            exactly_at(facts, happens, last, holds=True) or exactly_at(facts, happens, first, holds=True)
+        if (
+            facts.proves_predicate(happens)
+            if not others
+            else (exactly_at(facts, happens, last, holds=True) or exactly_at(facts, happens, first, holds=True))
         ):
             return
         raise refuse(
-            "coverage", label, f"{buffer} is written where {happens}, which was not shown to be exactly one iteration of "
-            f"{', '.join(str(loop.var) for loop in others) or 'no loop'}"
+            "coverage",
+            label,
+            f"{buffer} is written where {happens}, which was not shown to be exactly one iteration of "
+            f"{', '.join(str(loop.var) for loop in others) or 'no loop'}",
         )
     if not facts.proves_predicate(happens):
         raise refuse("coverage", label, f"the sum in {buffer} is skipped where not {happens}")
     if not exactly_at(facts, write.accumulate, first, holds=False):
         raise refuse(
-            "coverage", label, f"{buffer} must start from zero exactly at the first iteration of "
-            f"{[str(loop.var) for loop in others]}; it accumulates where {write.accumulate}"
+            "coverage",
+            label,
+            f"{buffer} must start from zero exactly at the first iteration of "
+            f"{[str(loop.var) for loop in others]}; it accumulates where {write.accumulate}",
         )
     if write.finish != TRUE and not exactly_at(facts, write.finish, last, holds=True):
         raise refuse(
-            "coverage", label, f"{buffer} must finish exactly at the last iteration of {[str(loop.var) for loop in others]}; "
-            f"it finishes where {write.finish}"
+            "coverage",
+            label,
+            f"{buffer} must finish exactly at the last iteration of {[str(loop.var) for loop in others]}; "
+            f"it finishes where {write.finish}",
         )
 
 
@@ -191,7 +209,9 @@ def _owned(write: Write, others: Sequence[Loop], segment: Segment, happens: Pred
         raise refuse("coverage", site.label, "the segments' worker is not the index of one loop over all workers")
     if not exactly_at(site.unguarded, happens, (Polynomial.atom(segment.first),), holds=True):
         raise refuse(
-            "coverage", site.label, f"{write.box.buffer} is written where {happens}, which was not shown to be where the "
-            f"segment owns its tile: {segment.first} == 0"
+            "coverage",
+            site.label,
+            f"{write.box.buffer} is written where {happens}, which was not shown to be where the "
+            f"segment owns its tile: {segment.first} == 0",
         )
     return [loop for loop in others if loop.kind is not LoopKind.SEGMENT and loop.var != segment.worker]

@@ -85,5 +85,3 @@ def span_guards(kernel: TileKernel) -> tuple[str, ...]:
         )
         guards.append(f"{buffer.name}: ({reach or '0'} + 1) * {buffer.dtype.nbytes} <= {INT64_MAX}")
     return tuple(guards)
-
-

@@ -28,7 +28,10 @@ def workspaces(kernel: TileKernel) -> frozenset[str]:
     return frozenset(
         buffer.name
         for buffer in kernel.buffers
-        if flags and buffer.role is BufferRole.SCRATCH and buffer.space is MemorySpace.GLOBAL and buffer.name not in flags
+        if flags
+        and buffer.role is BufferRole.SCRATCH
+        and buffer.space is MemorySpace.GLOBAL
+        and buffer.name not in flags
     )
 
 
@@ -60,7 +63,9 @@ def _written_once(site: Site, box: Box) -> None:
     if segment is None or segment.worker is None or box.offset[0] != Polynomial.atom(segment.worker):
         raise refuse("flags", site.label, f"writes {box.buffer} elsewhere than in its worker's own entry")
     if not site.facts.proves(Polynomial.atom(segment.first) - 1):
-        raise refuse("flags", site.label, f"may write {box.buffer} in a segment that owns its tile: more than one a worker")
+        raise refuse(
+            "flags", site.label, f"may write {box.buffer} in a segment that owns its tile: more than one a worker"
+        )
 
 
 def _signalled(sites: Sequence[Site], site: Site, box: Box) -> None:
@@ -94,13 +99,19 @@ def _from_all_others(kernel: TileKernel, site: Site, box: Box) -> None:
     worker, last = Polynomial.atom(segment.worker), Polynomial.atom(segment.last)
     loops = [loop for loop in site.loops if loop.var in box.offset[0].atoms() and loop.var != segment.worker]
     if len(loops) != 1 or box.offset[0] != worker + 1 + loops[0].atom or loops[0].count != last - worker:
-        raise refuse("flags", site.label, f"entries {box.offset[0].to_index()} of {box.buffer} were not shown to be those of workers w + 1 … last")
+        raise refuse(
+            "flags",
+            site.label,
+            f"entries {box.offset[0].to_index()} of {box.buffer} were not shown to be those of workers w + 1 … last",
+        )
     if not site.facts.proves_equal(Polynomial.atom(segment.first), Polynomial({})):
         raise refuse("flags", site.label, "only the owner of a tile (first == 0) may take what others left")
     node = next(node for node in kernel.body.walk() if isinstance(node, SegmentLoop))
     shares = site.canonical(node.tiles * node.steps) - site.canonical(node.workers)
     if not site.facts.proves(shares):
-        raise refuse("flags", site.label, "a worker without a share would leave nothing: assume tiles * steps >= workers")
+        raise refuse(
+            "flags", site.label, "a worker without a share would leave nothing: assume tiles * steps >= workers"
+        )
 
 
 def _same_shape(read: Box, written: Box) -> bool:

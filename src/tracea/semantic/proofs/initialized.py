@@ -34,7 +34,11 @@ def prove_initialized(kernel: TileKernel, sites: Sequence[Site], skip: frozenset
                 reads += 1
                 if access.mode is AccessMode.UPDATE and _starts_itself(site, access, box):
                     continue
-                if not any(_covers(buffer.space, writer, written, site, box) for writer, a, written in writers if writer is not site):
+                if not any(
+                    _covers(buffer.space, writer, written, site, box)
+                    for writer, a, written in writers
+                    if writer is not site
+                ):
                     raise refuse(
                         "initialized",
                         site.label,
@@ -96,7 +100,9 @@ def _covers(space: MemorySpace, writer: Site, written: Box, reader: Site, read: 
     for loop in inner:
         if loop in moving:
             continue
-        if not facts.proves(loop.count - 1) or loop.var in {atom for p in (*box.offset, *box.extent) for atom in p.atoms()}:
+        if not facts.proves(loop.count - 1) or loop.var in {
+            atom for p in (*box.offset, *box.extent) for atom in p.atoms()
+        }:
             return False
     zero = Polynomial({})
     for start, size, wanted, length in zip(box.offset, box.extent, read.offset, read.extent, strict=True):

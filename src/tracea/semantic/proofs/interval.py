@@ -37,7 +37,9 @@ class Ranges:
             if loop.segment is not None:
                 steps, workers = (self.of(p.to_index()) for p in (loop.segment.steps, loop.segment.workers))
                 if steps is not None and workers is not None:
-                    self._known[loop.segment.first.name] = self._known[loop.segment.count.name] = Interval(0, steps.high)
+                    self._known[loop.segment.first.name] = self._known[loop.segment.count.name] = Interval(
+                        0, steps.high
+                    )
                     self._known[loop.segment.last.name] = Interval(0, workers.high)
         self._facts = site.facts.with_maxima()
 
@@ -126,5 +128,3 @@ def _combine(index: Index, a: Interval, b: Interval) -> Interval | None:
             return Interval(max(a.low, b.low), max(a.high, b.high))
         case _:
             return None
-
-

@@ -63,7 +63,11 @@ def prove_mbarriers(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
         empties = {_read_in_turn(kernel, sites, copy, read, access, full, stages) for read, access in reads}
         for empty in empties:
             _copy_in_turn(sites, copy, empty, stages)
-        yield Fact("slots", name, f"one copy and {len(reads)} reads are in order for {stages.to_index()} stages and any trip count")
+        yield Fact(
+            "slots",
+            name,
+            f"one copy and {len(reads)} reads are in order for {stages.to_index()} stages and any trip count",
+        )
 
 
 def prove_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
@@ -73,7 +77,11 @@ def prove_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
         ProofFailed: a product may be unfinished, or was not committed, where its accumulator is used.
     """
     for name in sorted({node.c.buffer for node in kernel.body.walk() if isinstance(node, Wgmma)}):
-        touching = [s for s in sites if not isinstance(s.node, Wgmma) and any(a.region.buffer == name for a in s.node.accesses())]
+        touching = [
+            s
+            for s in sites
+            if not isinstance(s.node, Wgmma) and any(a.region.buffer == name for a in s.node.accesses())
+        ]
         for site in touching:
             scope = executor_loops(site)
             products, commits = (Timeline(tuple(sites), kind, scope) for kind in (Wgmma, WgmmaCommit))
@@ -84,7 +92,9 @@ def prove_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
                 raise refuse("slots", site.label, f"uses {name} and waits for no matrix operation before it")
             done = commits.before(wait) - wait.canonical(_wait_node(wait).pending)
             if not site.facts.proves(done - commits.before(site)) or products.before(site) != products.before(wait):
-                raise refuse("slots", site.label, f"uses {name}, when only groups below {done.to_index()} were waited for")
+                raise refuse(
+                    "slots", site.label, f"uses {name}, when only groups below {done.to_index()} were waited for"
+                )
             uncommitted = [s for s in sites if isinstance(s.node, Wgmma) and not _committed(sites, s)]
             if uncommitted:
                 raise refuse("slots", uncommitted[0].label, "is in no group")
@@ -106,9 +116,14 @@ def _set_up(kernel: TileKernel, sites: Sequence[Site], barrier: str) -> None:
     if united is None or united[0].offset[0].terms or not init.facts.proves_equal(united[0].extent[0], size):
         raise refuse("slots", init.label, f"was not shown to set up slots 0 .. {size.to_index()} of {barrier}")
     for site in sites:
-        used = isinstance(site.node, MbarrierExpect | MbarrierArrive | MbarrierWait | TmaCopy) and site.node.barrier == barrier
+        used = (
+            isinstance(site.node, MbarrierExpect | MbarrierArrive | MbarrierWait | TmaCopy)
+            and site.node.barrier == barrier
+        )
         if used and not barrier_between(sites, init, site, None):
-            raise refuse("slots", site.label, f"uses {barrier}, and no block barrier lies between that and {init.label}")
+            raise refuse(
+                "slots", site.label, f"uses {barrier}, and no block barrier lies between that and {init.label}"
+            )
 
 
 def _announced(kernel: TileKernel, sites: Sequence[Site], copy: Site, stages: Polynomial) -> str:
@@ -117,13 +132,19 @@ def _announced(kernel: TileKernel, sites: Sequence[Site], copy: Site, stages: Po
     assert isinstance(node, TmaCopy)
     loop = _numbering(copy, _use(copy, node.target.offset[0]))
     _same_slot(copy, node.slot, node.target.offset[0])
-    together = [
-        s for s in sites if isinstance(s.node, TmaCopy) and s.node.barrier == node.barrier
-    ]
+    together = [s for s in sites if isinstance(s.node, TmaCopy) and s.node.barrier == node.barrier]
     expects = [s for s in sites if isinstance(s.node, MbarrierExpect) and s.node.barrier == node.barrier]
     others = [s for s in sites if isinstance(s.node, MbarrierArrive) and s.node.barrier == node.barrier]
-    if len(expects) != 1 or others or any(s.loops != copy.loops or s.guards != copy.guards for s in (*expects, *together)):
-        raise refuse("slots", copy.label, f"{node.barrier} must have one expecting arrival in each iteration of {loop.var}, with its copies")
+    if (
+        len(expects) != 1
+        or others
+        or any(s.loops != copy.loops or s.guards != copy.guards for s in (*expects, *together))
+    ):
+        raise refuse(
+            "slots",
+            copy.label,
+            f"{node.barrier} must have one expecting arrival in each iteration of {loop.var}, with its copies",
+        )
     expect = expects[0]
     expect_node = expect.node
     assert isinstance(expect_node, MbarrierExpect)
@@ -137,7 +158,11 @@ def _announced(kernel: TileKernel, sites: Sequence[Site], copy: Site, stages: Po
             size = size * extent
         moved = moved + size
     if expected != moved:
-        raise refuse("slots", expect.label, f"expects {expected.to_index()} bytes of {node.barrier}, the copies bring {moved.to_index()}")
+        raise refuse(
+            "slots",
+            expect.label,
+            f"expects {expected.to_index()} bytes of {node.barrier}, the copies bring {moved.to_index()}",
+        )
     if expect.place > min(site.place for site in together):
         raise refuse("slots", expect.label, f"expects the bytes of {node.barrier} after the copies were issued")
     _count(sites, node.barrier, [expect])
@@ -152,7 +177,9 @@ def _read_in_turn(
     loop = _numbering(read, number)
     produced = _numbering(copy, _use(copy, _copy_node(copy).target.offset[0]))
     if number != loop.atom or not read.facts.proves_equal(loop.count, produced.count):
-        raise refuse("slots", read.label, f"reads {loop.count.to_index()} uses, of {produced.count.to_index()} that are copied")
+        raise refuse(
+            "slots", read.label, f"reads {loop.count.to_index()} uses, of {produced.count.to_index()} that are copied"
+        )
     wait = _last(sites, MbarrierWait, read, full)
     if wait is None:
         raise refuse("slots", read.label, f"reads {access.region} and does not wait for {full} before it")
@@ -193,8 +220,10 @@ def _released(
         group = commits.before(read).substitute(loop.var, freed)
         if not release.facts.proves(done - 1 - group):
             raise refuse(
-                "slots", release.label, f"releases use {freed.to_index()}, read by group {group.to_index()}, when only groups below "
-                f"{done.to_index()} were waited for"
+                "slots",
+                release.label,
+                f"releases use {freed.to_index()}, read by group {group.to_index()}, when only groups below "
+                f"{done.to_index()} were waited for",
             )
     elif shift.constant == 0 and release.place < read.place:
         raise refuse("slots", release.label, f"releases use {freed.to_index()} before {read.label} reads it")
@@ -205,12 +234,18 @@ def _released(
     cases = guard_cases(release)
     option = [solved, loop.count - 1 - solved, *(p.substitute(loop.var, solved) for p in cases[0])]
     if len(cases) > 1 or not excluded(facts, [option]):
-        raise refuse("slots", release.label, f"a use that the producer waits for is not released: deadlock for some {stages.to_index()} stages")
+        raise refuse(
+            "slots",
+            release.label,
+            f"a use that the producer waits for is not released: deadlock for some {stages.to_index()} stages",
+        )
     # With none in flight beyond the ring, the release of use k must not itself wait for the copy of use k + N.
     if not facts.proves(stages - 1 + shift):
         raise refuse(
-            "slots", release.label, f"use k is released in iteration k + {-shift.constant}, whose copy waits for that release where "
-            f"{stages.to_index()} <= {-shift.constant}: deadlock"
+            "slots",
+            release.label,
+            f"use k is released in iteration k + {-shift.constant}, whose copy waits for that release where "
+            f"{stages.to_index()} <= {-shift.constant}: deadlock",
         )
 
 
@@ -219,7 +254,9 @@ def _copy_in_turn(sites: Sequence[Site], copy: Site, empty: str, stages: Polynom
     number = _use(copy, _copy_node(copy).target.offset[0])
     wait = _last(sites, MbarrierWait, copy, empty)
     if wait is None:
-        raise refuse("slots", copy.label, f"overwrites {_copy_node(copy).target} and does not wait for {empty} before it")
+        raise refuse(
+            "slots", copy.label, f"overwrites {_copy_node(copy).target} and does not wait for {empty} before it"
+        )
     _phase(wait, number, stages, 1)
     loop = _numbering(copy, number)
     if number != loop.atom:
@@ -241,7 +278,9 @@ def _phase(wait: Site, number: Polynomial, stages: Polynomial, shift: int) -> No
 def _filled(kernel: TileKernel, copy: Site, read: Site, access: Access) -> None:
     box, copied = read.box(access.region), copy.box(_copy_node(copy).target)
     del kernel
-    for start, size, offset, extent in zip(copied.offset[1:], copied.extent[1:], box.offset[1:], box.extent[1:], strict=True):
+    for start, size, offset, extent in zip(
+        copied.offset[1:], copied.extent[1:], box.offset[1:], box.extent[1:], strict=True
+    ):
         if not read.facts.proves(offset - start) or not read.facts.proves(start + size - offset - extent):
             raise refuse("slots", read.label, f"reads more of {access.region} than {copy.label} copies")
 
@@ -259,7 +298,9 @@ def _count(sites: Sequence[Site], barrier: str, arrivals: Sequence[Site]) -> Non
                 executors = executors * loop.count
         arriving = arriving + executors
     if init.canonical(node.count) != arriving:
-        raise refuse("slots", init.label, f"{barrier} counts {node.count} arrivals a phase, {arriving.to_index()} arrive")
+        raise refuse(
+            "slots", init.label, f"{barrier} counts {node.count} arrivals a phase, {arriving.to_index()} arrive"
+        )
 
 
 def _numbering(site: Site, number: Polynomial) -> Loop:
@@ -296,7 +337,10 @@ def _last(sites: Sequence[Site], kind: type, read: Site, barrier: str | None = N
 
 def _committed(sites: Sequence[Site], product: Site) -> bool:
     return any(
-        isinstance(s.node, WgmmaCommit) and s.place > product.place and s.place[:-1] == product.place[: len(s.place) - 1] for s in sites
+        isinstance(s.node, WgmmaCommit)
+        and s.place > product.place
+        and s.place[:-1] == product.place[: len(s.place) - 1]
+        for s in sites
     )
 
 
@@ -308,5 +352,3 @@ def _copy_node(site: Site) -> TmaCopy:
 def _wait_node(site: Site) -> WgmmaWait:
     assert isinstance(site.node, WgmmaWait)
     return site.node
-
-

@@ -13,6 +13,7 @@ from tracea.semantic.proofs.initialized import prove_initialized
 from tracea.semantic.proofs.mbarriers import barrier_buffers, prove_mbarriers, prove_products, tma_rings
 from tracea.semantic.proofs.races import prove_races
 from tracea.semantic.proofs.reduction import prove_reduction
+from tracea.semantic.proofs.shapes import prove_shapes
 from tracea.semantic.proofs.slots import group_rings, prove_slots
 from tracea.semantic.proofs.walk import walk
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
@@ -32,6 +33,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
     facts: list[Fact] = [
         *prove_divisions(kernel, sites),
         *prove_bounds(kernel, sites),
+        *prove_shapes(kernel, sites),
         *prove_widths(kernel, sites),
         *prove_scratch(kernel, sites, limits_bytes),
         *prove_coverage(kernel, sites),

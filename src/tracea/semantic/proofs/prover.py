@@ -82,7 +82,9 @@ class Facts:
         relevant, seen = self._relevant(constraints, atoms)
         if _eliminates([*relevant, *self._products(relevant)]):
             return True
-        extreme = next((a for a in sorted(seen - done, key=_text) if isinstance(a, Min | Max)), None) if splits else None
+        extreme = (
+            next((a for a in sorted(seen - done, key=_text) if isinstance(a, Min | Max)), None) if splits else None
+        )
         if extreme is None:
             return False
         this, left, right = Polynomial.atom(extreme), normalize(extreme.left), normalize(extreme.right)
@@ -285,11 +287,17 @@ def _without_equalities(rows: list[Polynomial]) -> list[Polynomial] | None:
     """Substitute unknowns of coefficient 1 that two opposite constraints determine; None at a contradiction."""
     while True:
         present = set(rows)
-        equality = next((row for row in rows if -row in present and any(abs(v) == 1 for m, v in row.terms.items() if m)), None)
+        equality = next(
+            (row for row in rows if -row in present and any(abs(v) == 1 for m, v in row.terms.items() if m)), None
+        )
         if equality is None:
             return rows
-        unknown, sign = next((m, v) for m, v in sorted(equality.terms.items(), key=lambda t: _texts(t[0])) if m and abs(v) == 1)
-        replaced = [row - equality * (row.coefficient(unknown) * sign) for row in rows if row not in (equality, -equality)]
+        unknown, sign = next(
+            (m, v) for m, v in sorted(equality.terms.items(), key=lambda t: _texts(t[0])) if m and abs(v) == 1
+        )
+        replaced = [
+            row - equality * (row.coefficient(unknown) * sign) for row in rows if row not in (equality, -equality)
+        ]
         tightened = _tightened(replaced)
         if tightened is None:
             return None

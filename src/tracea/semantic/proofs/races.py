@@ -78,8 +78,14 @@ def _touches(sites: Sequence[Site], name: str, level: LoopKind) -> Iterator[_Tou
                 if level is LoopKind.SUBGROUP:
                     continue
                 if access.writes:
-                    raise refuse("races", site.label, f"every executor writes {name} here: no parallel loop hands it out")
-                loops = [Loop(Var("thread"), Polynomial.of(2), level, site.place, Polynomial.of(2), Polynomial.of(1), Facts())]
+                    raise refuse(
+                        "races", site.label, f"every executor writes {name} here: no parallel loop hands it out"
+                    )
+                loops = [
+                    Loop(
+                        Var("thread"), Polynomial.of(2), level, site.place, Polynomial.of(2), Polynomial.of(1), Facts()
+                    )
+                ]
                 site_loops = (*site.loops, *loops)
                 yield _Touch(_with_loops(site, site_loops), access, box, tuple(loops))
                 continue
@@ -175,7 +181,8 @@ def _separated(earlier: _Touch, later: _Touch, loop: Loop | None, barriers: Sequ
 def _meets_inside(loop: Loop, touch: _Touch, barriers: Sequence[Site]) -> bool:
     """Return whether each iteration of the loop passes a barrier that stands directly in its body."""
     return any(
-        barrier.place[: len(loop.place)] == loop.place and len(barrier.place) == len(loop.place) + 2 for barrier in barriers
+        barrier.place[: len(loop.place)] == loop.place and len(barrier.place) == len(loop.place) + 2
+        for barrier in barriers
     )
 
 

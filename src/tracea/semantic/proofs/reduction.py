@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import MicroKernel, ReduceTile
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.coverage import exactly_at, first_and_last
@@ -54,7 +55,9 @@ def _micro_kernel(kernel: TileKernel, sites: Sequence[Site], site: Site, node: M
     _aligned(kernel, site, node, a, b, result, depths)
     first, last = first_and_last(summed)
     if not exactly_at(site.unguarded, site.condition(node.accumulate), first, holds=False):
-        raise refuse("reduction", site.label, f"the sum does not start exactly at the first block of K: {node.accumulate}")
+        raise refuse(
+            "reduction", site.label, f"the sum does not start exactly at the first block of K: {node.accumulate}"
+        )
     target = node.epilogue.target if node.epilogue else None
     if (node.epilogue or target) and not exactly_at(site.unguarded, site.condition(node.finish), last, holds=True):
         raise refuse("reduction", site.label, f"the sum does not finish exactly at the last block of K: {node.finish}")
@@ -97,9 +100,19 @@ def _aligned(
         if len(b.box.offset) > len(result.offset) and _is_panel(kernel, site, b):
             columns = columns + b.box.offset[-3] * site.canonical(kernel.buffer(b.box.buffer).shape[-1])
         pairs.append(("columns of b and of the tile", columns, result.offset[-1]))
+    _wide_enough(site, a, b, result, a_rows)
     for what, left, right in pairs:
         if not site.facts.proves_equal(left, right):
             raise refuse("reduction", site.label, f"{what} differ: {left.to_index()} and {right.to_index()}")
+
+
+def _wide_enough(site: Site, a: Origin, b: Origin, result: Box, a_rows: int) -> None:
+    """Show that the operands bring at least the tile's rows and columns."""
+    rows = result.extent[-2] if len(result.extent) > 1 else Polynomial.of(1)
+    brought = [("rows of a", a.box.extent[a_rows], rows), ("columns of b", b.box.extent[-1], result.extent[-1])]
+    for what, has, needs in brought:
+        if not site.facts.proves(has - needs):
+            raise refuse("reduction", site.label, f"{has.to_index()} {what}, the tile needs {needs.to_index()}")
 
 
 def _is_window(node: MicroKernel) -> bool:
@@ -111,7 +124,10 @@ def _packed_operand(kernel: TileKernel, a: Origin) -> bool:
 
 
 def _is_panel(kernel: TileKernel, site: Site, b: Origin) -> bool:
-    return b.box.extent[-3].constant == 1 and kernel.buffer(b.box.buffer).role in (BufferRole.CONSTANT, BufferRole.INPUT)
+    return b.box.extent[-3].constant == 1 and kernel.buffer(b.box.buffer).role in (
+        BufferRole.CONSTANT,
+        BufferRole.INPUT,
+    )
 
 
 def _undisturbed(site: Site, node: MicroKernel, summed: Sequence[Loop], ours: set[Loop]) -> None:
@@ -124,7 +140,11 @@ def _undisturbed(site: Site, node: MicroKernel, summed: Sequence[Loop], ours: se
         if loop in summed:
             continue
         if not any(loop.var in offset.atoms() for offset in place.offset):
-            raise refuse("reduction", site.label, f"{place.buffer} holds one sum for all iterations of {loop.var} inside the loop over K")
+            raise refuse(
+                "reduction",
+                site.label,
+                f"{place.buffer} holds one sum for all iterations of {loop.var} inside the loop over K",
+            )
 
 
 def _reduce_tile(kernel: TileKernel, site: Site, node: ReduceTile) -> Iterator[Fact]:
@@ -140,7 +160,9 @@ def _reduce_tile(kernel: TileKernel, site: Site, node: ReduceTile) -> Iterator[F
         at = axis - skipped
         if at < 0:
             continue
-        used = chain(box.offset[at], box.extent[at], shape[at], [loop for loop in site.loops if loop not in ours], site.unguarded)
+        used = chain(
+            box.offset[at], box.extent[at], shape[at], [loop for loop in site.loops if loop not in ours], site.unguarded
+        )
         if used is None:
             raise refuse(
                 "reduction",
@@ -151,8 +173,9 @@ def _reduce_tile(kernel: TileKernel, site: Site, node: ReduceTile) -> Iterator[F
         summed |= set(used.loops)
     first, last = first_and_last([loop for loop in site.loops if loop in summed])
     if not exactly_at(site.unguarded, site.condition(node.accumulate), first, holds=False):
-        raise refuse("reduction", site.label, f"the reduction does not start exactly at its first block: {node.accumulate}")
+        raise refuse(
+            "reduction", site.label, f"the reduction does not start exactly at its first block: {node.accumulate}"
+        )
     if not exactly_at(site.unguarded, site.condition(node.finish), last, holds=True):
         raise refuse("reduction", site.label, f"the reduction does not finish exactly at its last block: {node.finish}")
     yield Fact("reduction", site.label, f"axes {list(node.axes)} of {box.buffer} are covered once")
-

@@ -75,7 +75,11 @@ def prove_slots(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
             for other in ring.copies:
                 _in_order(ring, copy, other)
         stages = ring.stages.to_index()
-        yield Fact("slots", name, f"{len(ring.copies)} copies and {len(ring.reads)} reads are in order for {stages} stages and any trip count")
+        yield Fact(
+            "slots",
+            name,
+            f"{len(ring.copies)} copies and {len(ring.reads)} reads are in order for {stages} stages and any trip count",
+        )
 
 
 def _ring(kernel: TileKernel, sites: Sequence[Site], name: str) -> _Ring:
@@ -112,7 +116,9 @@ def _follows_its_copies(sites: Sequence[Site], ring: _Ring, read: _Use) -> None:
         raise refuse("slots", read.site.label, f"reads {read.region} and waits for no group before it")
     if not barrier_between(sites, wait, read.site, None):
         raise refuse(
-            "slots", read.site.label, f"reads {read.region} without a barrier after {wait.label}: others' copies may be unfinished"
+            "slots",
+            read.site.label,
+            f"reads {read.region} without a barrier after {wait.label}: others' copies may be unfinished",
         )
     commits = Timeline(tuple(sites), CommitGroup, ring.scope)
     node = wait.node
@@ -137,7 +143,11 @@ def _follows_its_copies(sites: Sequence[Site], ring: _Ring, read: _Use) -> None:
         options.append(_existence(ring, read, copy))
         _same_region(ring, read, copy)
     if not excluded(read.site.facts, options):
-        raise refuse("slots", read.site.label, f"use {read.number.to_index()} of {ring.buffer.name} was not shown to be copied before")
+        raise refuse(
+            "slots",
+            read.site.label,
+            f"use {read.number.to_index()} of {ring.buffer.name} was not shown to be copied before",
+        )
 
 
 def _existence(ring: _Ring, read: _Use, copy: _Use) -> tuple[Polynomial, ...]:
@@ -162,7 +172,8 @@ def _same_region(ring: _Ring, read: _Use, copy: _Use) -> None:
     movers = [
         loop
         for position, loop in enumerate(copy.site.loops)
-        if loop not in numbering and (position >= ring.scope or (position < around and loop.kind.value in ("subgroup", "role")))
+        if loop not in numbering
+        and (position >= ring.scope or (position < around and loop.kind.value in ("subgroup", "role")))
     ]
     united = hull(copy.box, movers, copy.site.unguarded)
     facts = read.site.facts
@@ -170,10 +181,14 @@ def _same_region(ring: _Ring, read: _Use, copy: _Use) -> None:
         box, _ = united
         if all(
             facts.proves(offset - start) and facts.proves(start + size - offset - extent)
-            for start, size, offset, extent in zip(box.offset, box.extent, read.box.offset, read.box.extent, strict=True)
+            for start, size, offset, extent in zip(
+                box.offset, box.extent, read.box.offset, read.box.extent, strict=True
+            )
         ):
             return
-    raise refuse("slots", read.site.label, f"what it reads of {ring.buffer.name} was not shown to be filled by {copy.site.label}")
+    raise refuse(
+        "slots", read.site.label, f"what it reads of {ring.buffer.name} was not shown to be filled by {copy.site.label}"
+    )
 
 
 def _not_overwritten(sites: Sequence[Site], ring: _Ring, read: _Use, copy: _Use) -> None:
@@ -192,7 +207,9 @@ def _not_overwritten(sites: Sequence[Site], ring: _Ring, read: _Use, copy: _Use)
             raise refuse("slots", copy.site.label, f"{problem} in a later iteration of {loop.var}")
         after = facts.plus([*equal, later - 1])
         if not barrier_between(sites, read.site, copy.site, loop) and not after.contradictory():
-            raise refuse("slots", copy.site.label, f"{problem}: no barrier lies between them from one {loop.var} to the next")
+            raise refuse(
+                "slots", copy.site.label, f"{problem}: no barrier lies between them from one {loop.var} to the next"
+            )
         equal += [later, -later]
     same = facts.plus(equal)
     ordered = read.site.place < copy.site.place and barrier_between(sites, read.site, copy.site, None)
@@ -200,7 +217,9 @@ def _not_overwritten(sites: Sequence[Site], ring: _Ring, read: _Use, copy: _Use)
         raise refuse("slots", copy.site.label, f"{problem} in the same iteration")
     for loop in read.site.loops[executor_loops(read.site) : ring.scope]:
         if not barrier_between(sites, read.site, copy.site, loop):
-            raise refuse("slots", copy.site.label, f"{problem}: no barrier lies between them from one {loop.var} to the next")
+            raise refuse(
+                "slots", copy.site.label, f"{problem}: no barrier lies between them from one {loop.var} to the next"
+            )
 
 
 def _in_order(ring: _Ring, copy: _Use, other: _Use) -> None:
@@ -215,10 +234,16 @@ def _in_order(ring: _Ring, copy: _Use, other: _Use) -> None:
         gap = rename(loop.atom, names) - loop.atom
         numbered = stride_of(copy.number, loop).terms or stride_of(other.number, loop).terms
         if numbered and not facts.plus([*equal, gap - 1]).contradictory():
-            raise refuse("slots", other.site.label, f"later copies were not shown to have larger use numbers than {copy.site.label}")
+            raise refuse(
+                "slots",
+                other.site.label,
+                f"later copies were not shown to have larger use numbers than {copy.site.label}",
+            )
         equal += [gap, -gap]
     if copy.site.place < other.site.place and not common and not facts.contradictory():
-        raise refuse("slots", other.site.label, f"later copies were not shown to have larger use numbers than {copy.site.label}")
+        raise refuse(
+            "slots", other.site.label, f"later copies were not shown to have larger use numbers than {copy.site.label}"
+        )
 
 
 def _last_wait(sites: Sequence[Site], read: Site) -> Site | None:
@@ -226,7 +251,9 @@ def _last_wait(sites: Sequence[Site], read: Site) -> Site | None:
     waits = [
         site
         for site in sites
-        if isinstance(site.node, WaitGroup) and site.place < read.place and read.place[: len(site.place) - 1] == site.place[:-1]
+        if isinstance(site.node, WaitGroup)
+        and site.place < read.place
+        and read.place[: len(site.place) - 1] == site.place[:-1]
     ]
     return waits[-1] if waits else None
 

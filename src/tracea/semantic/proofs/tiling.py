@@ -123,4 +123,9 @@ def _slowest_first(loops: Sequence[Loop], offset: Polynomial) -> list[Loop]:
     strides = [stride_of(offset, loop).constant for loop in loops]
     if any(stride is None for stride in strides):
         return list(loops)
-    return [loop for _, _, loop in sorted(zip(strides, range(len(loops)), loops, strict=True), key=lambda t: (-(t[0] or 0), t[1]))]
+    return [
+        loop
+        for _, _, loop in sorted(
+            zip(strides, range(len(loops)), loops, strict=True), key=lambda t: (-(t[0] or 0), t[1])
+        )
+    ]

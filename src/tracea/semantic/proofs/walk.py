@@ -174,7 +174,14 @@ class _Walker:
         names = dict(scope.names)
         for position, node in enumerate(body.nodes):
             site = Site(
-                node, (*place, position), scope.loops, scope.guards, scope.facts, scope.unguarded, dict(names), scope.digits
+                node,
+                (*place, position),
+                scope.loops,
+                scope.guards,
+                scope.facts,
+                scope.unguarded,
+                dict(names),
+                scope.digits,
             )
             self.sites.append(site)
             inside = replace(scope, names=dict(names))

@@ -1,0 +1,164 @@
+"""Prints a TileKernel, one line a node: what ``tracea emit --ir`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tracea.semantic import nodes as n
+from tracea.semantic import nodes_async as g
+from tracea.semantic.predicate import FALSE, TRUE, Predicate
+from tracea.semantic.tile_kernel import Buffer, TileKernel
+
+__all__ = ["print_kernel"]
+
+_INDENT = "  "
+
+
+def print_kernel(kernel: TileKernel) -> str:
+    """Return the kernel as readable text: its arguments and buffers, then one line a node, indented by scope."""
+    lines = [f"kernel {kernel.name} variant={kernel.variant} target={kernel.target} schedule({kernel.schedule.key})"]
+    lines += [f"{_INDENT}param {param.name}: {param.minimum} .. {param.maximum}" for param in kernel.params]
+    lines += [f"{_INDENT}scalar {scalar.name}" for scalar in kernel.scalars]
+    lines += [f"{_INDENT}table {t.name}[{t.length}]: {t.minimum} .. {t.maximum}" for t in kernel.tables]
+    lines += [_INDENT + _buffer(buffer) for buffer in kernel.buffers]
+    if kernel.assumptions != TRUE:
+        lines.append(f"{_INDENT}assume {kernel.assumptions}")
+    lines += [_INDENT + line for line in _block(kernel.body)]
+    return "\n".join(lines) + "\n"
+
+
+def _buffer(buffer: Buffer) -> str:
+    shape = ", ".join(map(str, buffer.shape))
+    strides = "" if buffer.strides is None else f" strides({', '.join(map(str, buffer.strides))})"
+    return f"{buffer.role.value} {buffer.name}: {buffer.dtype.value}[{shape}]{strides} in {buffer.space.value}"
+
+
+def _block(body: n.Block) -> Iterator[str]:
+    for node in body.nodes:
+        yield from _node(node)
+
+
+def _node(node: n.Node) -> Iterator[str]:  # noqa: PLR0912 - one case a structural node
+    match node:
+        case n.Block():
+            yield from _block(node)
+        case n.For() | n.Parallel():
+            word = "for" if isinstance(node, n.For) else f"parallel {node.level.value}"
+            yield f"{word} {node.var} < {node.extent}{_step(node)}:"
+            yield from _inside(node.body)
+        case n.If():
+            yield f"if {node.predicate}:"
+            yield from _inside(node.then)
+            if node.otherwise.nodes:
+                yield "else:"
+                yield from _inside(node.otherwise)
+        case n.Let():
+            yield f"let {node.var} = {node.value}" + ("" if node.bits == 64 else f" in {node.bits} bits")
+        case n.Barrier():
+            yield f"barrier {node.level.value}"
+        case g.Roles():
+            for role in node.roles:
+                yield f"role {role.name} ({role.executors}) {role.index}:"
+                yield from _inside(role.body)
+        case g.SegmentLoop():
+            yield (
+                f"segments of worker {node.worker} of {node.workers} over {node.tiles} x {node.steps}: "
+                f"{node.tile}, {node.first}, {node.count}, {node.last}:"
+            )
+            yield from _inside(node.body)
+        case _:
+            yield _leaf(node)
+
+
+def _inside(body: n.Block) -> Iterator[str]:
+    for line in _block(body):
+        yield _INDENT + line
+
+
+def _step(node: n.For | n.Parallel) -> str:
+    if node.step == n.ONE:
+        return ""
+    return f" step {node.step}" + ("" if node.length is None else f" length {node.length}")
+
+
+def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
+    match node:
+        case n.Pack():
+            return f"{node.target} = pack(axis {node.axis}, panel {node.panel}, {node.source})"
+        case n.CopyTile():
+            masked = f" masked fill {node.fill:g}" if node.masked else ""
+            return f"{node.target} = copy({node.source}){masked}"
+        case n.MicroKernel():
+            call = f"{node.c} = {_call(node.intrinsic, node.a, node.b)}"
+            return call + _sum(node.accumulate, node.finish) + _epilogue(node.epilogue)
+        case n.RowTile():
+            return f"{node.target} = {node.kind.value}({_all(node.inputs)}; eps {node.eps:g})" + _epilogue(
+                node.epilogue
+            )
+        case n.PointwiseTile():
+            return f"{node.target} = {node.expr} of ({_all(node.inputs)})"
+        case n.ReduceTile():
+            head = f"{node.target} = {node.kind.value} over axes {list(node.axes)} of ({_all(node.inputs)})"
+            return head + _sum(node.accumulate, node.finish) + _epilogue(node.epilogue)
+        case g.AsyncCopy():
+            return f"{node.target} <- async copy({node.source})" + (" masked" if node.masked else "")
+        case g.Gather():
+            place = f"{node.source}[{_all(node.coordinates)}]"
+            late = "<- async gather" if node.asynchronous else "= gather"
+            return f"{node.target} {late}({place} for {_all(node.points)} where {node.predicate}, else {node.fill:g})"
+        case g.CommitGroup():
+            return "commit group"
+        case g.WaitGroup():
+            return f"wait group pending {node.pending}"
+        case g.MbarrierInit():
+            return f"mbarrier init {node.barrier}[{node.slot}] count {node.count}"
+        case g.MbarrierExpect():
+            return f"mbarrier expect {node.barrier}[{node.slot}] bytes {node.nbytes}"
+        case g.MbarrierArrive():
+            return f"mbarrier arrive {node.barrier}[{node.slot}]"
+        case g.MbarrierWait():
+            return f"mbarrier wait {node.barrier}[{node.slot}] parity {node.parity}"
+        case g.TmaCopy():
+            swizzle = f" swizzle {node.descriptor.swizzle_bytes}" if node.descriptor.swizzle_bytes else ""
+            return f"{node.target} <- tma({node.source}){swizzle} signals {node.barrier}[{node.slot}]"
+        case g.LoadMatrix():
+            return f"{node.target} = {_call(node.intrinsic, node.source)}"
+        case g.Mma() | g.Wgmma():
+            sign = "=" if isinstance(node, g.Mma) else "<-"
+            return f"{node.c} {sign} {_call(node.intrinsic, node.a, node.b)}" + _sum(node.accumulate, TRUE)
+        case g.WgmmaCommit():
+            return "wgmma commit"
+        case g.WgmmaWait():
+            return f"wgmma wait pending {node.pending}"
+        case g.FragmentOp():
+            into = _all((*node.outputs, *node.updates))
+            return f"{into} = {node.intrinsic.name}({_all((*node.inputs, *node.updates, *node.indices))})"
+        case g.StoreFragment():
+            return f"{node.target} = {_call(node.intrinsic, node.source)}" + _epilogue(node.epilogue)
+        case g.SignalFlag():
+            return f"signal {node.flag}"
+        case g.AwaitFlag():
+            return f"await {node.flag}"
+        case _:
+            return repr(node)
+
+
+def _call(intrinsic: n.Intrinsic, *operands: n.Region) -> str:
+    attributes = ", ".join(f"{name}={value}" for name, value in intrinsic.attributes)
+    return f"{intrinsic.name}{f'<{attributes}>' if attributes else ''}({_all(operands)})"
+
+
+def _sum(accumulate: Predicate, finish: Predicate) -> str:
+    text = "" if accumulate == FALSE else f" added where {accumulate}"
+    return text if finish == TRUE else f"{text} finished where {finish}"
+
+
+def _epilogue(epilogue: n.EpilogueCall | None) -> str:
+    if epilogue is None:
+        return ""
+    operands = f" with ({_all(epilogue.operands)})" if epilogue.operands else ""
+    return f" then {epilogue.expr}{operands}" + ("" if epilogue.target is None else f" into {epilogue.target}")
+
+
+def _all(values: tuple[object, ...]) -> str:
+    return ", ".join(value.name if isinstance(value, n.Scalar) else str(value) for value in values)

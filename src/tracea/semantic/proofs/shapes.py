@@ -1,0 +1,87 @@
+"""Shapes: the regions of one node fit each other, as its meaning needs them to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tracea.semantic.index import ceil_div
+from tracea.semantic.linear import Polynomial, normalize
+from tracea.semantic.nodes import CopyTile, EpilogueCall, MicroKernel, Pack, PointwiseTile, ReduceTile, Region, RowTile
+from tracea.semantic.nodes_async import AsyncCopy, StoreFragment, TmaCopy
+from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.walk import Site
+from tracea.semantic.tile_kernel import TileKernel
+
+__all__ = ["prove_shapes"]
+
+_ONE = Polynomial.of(1)
+
+
+def prove_shapes(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
+    """Prove that copies fill targets of their own extent, panels hold what is packed, and operands broadcast to their tile.
+
+    Raises:
+        ProofFailed: two extents that must agree were not shown to.
+    """
+    checked = 0
+    for site in sites:
+        node = site.node
+        match node:
+            case CopyTile() | AsyncCopy() | TmaCopy():
+                ours, theirs = (_wide(site.box(region).extent) for region in (node.source, node.target))
+                _agree(site, "source and target", ours, theirs)
+            case Pack():
+                _packed(site, node)
+            case MicroKernel() | ReduceTile() | RowTile() | StoreFragment():
+                target = node.c if isinstance(node, MicroKernel) else node.target
+                if isinstance(node, RowTile):
+                    _broadcast(site, node.inputs, site.box(target).extent)
+                if isinstance(node, ReduceTile):
+                    _broadcast(site, node.inputs, tuple(map(site.canonical, node.shape)))
+                if node.epilogue is not None:
+                    _epilogue(site, node.epilogue, target)
+            case PointwiseTile():
+                _broadcast(site, [r for r in node.inputs if isinstance(r, Region)], site.box(node.target).extent)
+            case _:
+                continue
+        checked += 1
+    yield Fact("shapes", kernel.name, f"the regions of {checked} nodes fit each other")
+
+
+def _packed(site: Site, node: Pack) -> None:
+    source, target = site.box(node.source).extent, site.box(node.target).extent
+    lines, depth = (source[-2], source[-1]) if node.axis == 0 else (source[-1], source[-2])
+    panels = normalize(ceil_div(lines.to_index(), node.panel))
+    _agree(site, "panels and packed lines", [panels, depth, Polynomial.of(node.panel)], list(target[-3:]))
+    _agree(site, "leading axes", [extent for extent in (*source[:-2], *target[:-3]) if extent != _ONE], [])
+
+
+def _epilogue(site: Site, epilogue: EpilogueCall, target: Region) -> None:
+    tile = site.box(target).extent
+    if epilogue.target is not None:
+        tile = site.box(epilogue.target).extent
+        _agree(site, "sums and target", _wide(site.box(target).extent), _wide(tile))
+    _broadcast(site, [operand for operand in epilogue.operands if isinstance(operand, Region)], tile)
+
+
+def _broadcast(site: Site, operands: Sequence[Region], tile: Sequence[Polynomial]) -> None:
+    for operand in operands:
+        extents = site.box(operand).extent
+        leading = [extent for extent in extents[: max(0, len(extents) - len(tile))] if extent != _ONE]
+        pairs = zip(reversed(extents), reversed(tile), strict=False)
+        if leading or not all(extent == _ONE or site.facts.proves_equal(extent, size) for extent, size in pairs):
+            raise refuse(
+                "shapes",
+                site.label,
+                f"{operand} was not shown to broadcast to [{', '.join(str(size.to_index()) for size in tile)}]",
+            )
+
+
+def _wide(extents: Sequence[Polynomial]) -> list[Polynomial]:
+    return [extent for extent in extents if extent != _ONE]
+
+
+def _agree(site: Site, what: str, left: Sequence[Polynomial], right: Sequence[Polynomial]) -> None:
+    if len(left) != len(right) or not all(site.facts.proves_equal(a, b) for a, b in zip(left, right, strict=True)):
+        ours, theirs = (", ".join(str(extent.to_index()) for extent in side) for side in (left, right))
+        raise refuse("shapes", site.label, f"{what} differ: [{ours}] and [{theirs}]")
