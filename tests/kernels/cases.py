@@ -15,7 +15,7 @@ from tracea.core.tensor_type import StridedLayout, TensorType
 
 F32, F64, F16, BF16, I32, I8, BOOL = DType.F32, DType.F64, DType.F16, DType.BF16, DType.I32, DType.I8, DType.BOOL
 FUSED = {"bias": True, "activation": "gelu", "residual": True}
-SMALL_BLOCKS = {"kc": 16, "unroll": 2}
+SMALL_BLOCKS = {"kc": 16, "unroll": 2, "sweep": 2, "upcoming": 1}
 
 
 def matrix(rows: int, columns: int, dtype: DType, row_step: int, column_step: int) -> TensorType:

@@ -49,7 +49,9 @@ class Fenced:
             self._release.append(lambda: LIBC.free(address))
         else:
             inside = round_up(max(count, 1), PAGE)
-            base = LIBC.mmap(None, inside + 2 * PAGE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
+            base = LIBC.mmap(
+                None, inside + 2 * PAGE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0
+            )
             assert base not in (None, ctypes.c_void_p(-1).value)
             assert LIBC.mprotect(base, PAGE, 0) == 0
             assert LIBC.mprotect(base + PAGE + inside, PAGE, 0) == 0
@@ -110,7 +112,12 @@ def main() -> None:
         unit = Unit(tuple(sources.values()), isa, extra=(*flags, "-shared"))
         for case in group:
             ops = [case.op]
-            if isinstance(case.op, GemmOp) and case.variant == "gemm.packed" and not case.op.batch and not case.op.infer().layout:
+            if (
+                isinstance(case.op, GemmOp)
+                and case.variant == "gemm.packed"
+                and not case.op.batch
+                and not case.op.infer().layout
+            ):
                 ops += [resized(case.op, 5, 33, 17), resized(case.op, 1, 1, 1)]
             for op in ops:
                 for threads in (1, 3):

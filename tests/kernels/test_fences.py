@@ -22,8 +22,12 @@ def child(*arguments: str, preload: str | None = None, wrapper: tuple[str, ...] 
     if preload is not None:
         environment["LD_PRELOAD"] = preload
     command = [*wrapper, sys.executable, "-m", "tests.kernels.fenced", *arguments]
-    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=600)
-    assert result.returncode == 0, f"after {result.stdout.split()[-1:]}: exit {result.returncode}\n{result.stderr[-4000:]}"
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert result.returncode == 0, (
+        f"after {result.stdout.split()[-1:]}: exit {result.returncode}\n{result.stderr[-4000:]}"
+    )
     return result.stdout
 
 

@@ -35,7 +35,9 @@ GOLDEN = (
         "pointwise.chain",
         "pointwise.chain",
         PointwiseOp(
-            expr=activation("gelu").substitute({0: Input(0) + Input(1)}) + Input(2), inputs=(X, W, X), out_dtype=DType.F32
+            expr=activation("gelu").substitute({0: Input(0) + Input(1)}) + Input(2),
+            inputs=(X, W, X),
+            out_dtype=DType.F32,
         ),
     ),
 )

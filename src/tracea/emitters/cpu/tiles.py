@@ -29,6 +29,7 @@ from tracea.semantic.nodes import (
 __all__ = ["TILE_LINES"]
 
 _X = Input(0)
+_LINE_BYTES = 64
 
 
 def _pack(printer: Printer, node: Pack) -> None:
@@ -77,7 +78,8 @@ def _gemm_tile(printer: Printer, node: MicroKernel) -> str:
     mr, nv = get("mr"), get("nv")
     a = f"PanelA<{mr}>" if get("a") == "panel" else "RowsA"
     b = "PackedB" if get("b") == "panel" else "RowsB"
-    prefetch = f"GemmPrefetch<{get('prefetch_a')}, {get('prefetch_b')}>"
+    lines = int(get("upcoming_lines"))
+    prefetch = f"GemmPrefetch<{get('prefetch_a')}, {get('prefetch_b')}, true, {'true' if lines else 'false'}>"
     dtype = C_TYPES[printer.buffer(node.c).dtype]
     tile = printer.declare_type(f"GemmTile<{dtype}, {mr}, {nv}, {get('unroll')}, {a}, {b}, {prefetch}>", "Tile")
     if get("b") == "panel":
@@ -92,8 +94,16 @@ def _gemm_tile(printer: Printer, node: MicroKernel) -> str:
         f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({rows}, {columns}, {printer.text(node.b.extent[-2])}, "
         f"{printer.address(node.a)}, {printer.strides(node.a)[0]}, {printer.address(node.b)}, "
         f"{printer.strides(node.b)[0]}, {printer.address(node.c)}, {printer.strides(node.c)[0]}, "
-        f"{predicate_text(node.accumulate)});"
+        f"{predicate_text(node.accumulate)}{_upcoming(printer, node, lines) if lines else ''});"
     )
+
+
+def _upcoming(printer: Printer, node: MicroKernel, lines: int) -> str:
+    """The share of b's next panel that belongs to this tile: a's panel index counts the tiles of the block."""
+    dtype = printer.buffer(node.b).dtype
+    pitch = printer.buffer(node.b).element_strides[-3]
+    share = printer.text(node.a.offset[0] * (lines * _LINE_BYTES // dtype.nbytes) + pitch)
+    return f", {{{printer.address(node.b)} + {share}, {lines}}}"
 
 
 def _gemv_columns(printer: Printer, node: MicroKernel) -> str:

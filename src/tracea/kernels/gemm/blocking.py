@@ -26,6 +26,7 @@ __all__ = [
 
 PANELS_PER_SWEEP: Final = 8  # panels of B that one packing task fills: reads run along rows of B (pack.h)
 
+_LINE_BYTES: Final = 64
 _K_BLOCK: Final = 384  # with _M_BLOCK and _N_BLOCK the best of the sweep in benchmarks/NOTES.md
 _M_BLOCK: Final = 336
 _N_BLOCK: Final = 1024
@@ -37,6 +38,7 @@ class Blocking:
     """A packed GEMM's schedule in numbers, with blocks rounded up to whole tiles.
 
     Units: ``mr``, ``mc`` rows; ``nv`` vectors, ``nr``, ``nc`` columns; ``kc`` steps. ``tail`` rows have code of their own.
+    ``sweep`` panels of B are packed at a time; ``upcoming`` is 1 where tiles fetch B's next panel into the second-level cache.
     """
 
     mr: int
@@ -49,6 +51,8 @@ class Blocking:
     mc: int
     nc: int
     tail: int
+    sweep: int
+    upcoming: int
     split: str
 
     @classmethod
@@ -61,7 +65,7 @@ class Blocking:
         get = schedule.integer
         mr, nv = get("mr"), get("nv")
         nr = nv * vector_lanes(target, op.accumulator)
-        _check_positive(schedule, "mr", "nv", "unroll", "kc", "mc", "nc")
+        _check_positive(schedule, "mr", "nv", "unroll", "kc", "mc", "nc", "sweep")
         if not fits_registers(mr, nv, target):
             raise InvalidSchedule(
                 field="mr, nv",
@@ -89,8 +93,17 @@ class Blocking:
             mc=round_up(get("mc"), mr),
             nc=round_up(get("nc"), nr),
             tail=tail,
+            sweep=min(get("sweep"), round_up(get("nc"), nr) // nr),
+            upcoming=get("upcoming"),
             split=split,
         )
+
+    def upcoming_lines(self, rows: int, element_bytes: int) -> int:
+        """Return the cache lines of B's next panel that each tile of a block of ``rows`` rows fetches."""
+        if not self.upcoming:
+            return 0
+        panel_lines = -(-self.kc * self.nr * element_bytes // _LINE_BYTES)
+        return -(-panel_lines // max(1, rows // self.mr))
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -125,6 +138,8 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
         mc=mc,
         nc=round_up(nc, nr),
         tail=m % mr,
+        sweep=1 if columns else PANELS_PER_SWEEP,
+        upcoming=0 if columns else 1,
         split="columns" if columns else "rows",
     )
 
@@ -158,11 +173,13 @@ def packed_space(op: GemmOp, target: Target) -> ScheduleSpace:
         "nv": _with(default["nv"], *(nv for _, nv in tiles)),
         "unroll": _with(default["unroll"], 2, 4),
         "prefetch_a": (0,),
-        "prefetch_b": (0, 8),
+        "prefetch_b": (0,),
         "kc": _with(default["kc"], 128, 192, 256, 384, 512),
         "mc": _with(default["mc"], 84, 168, 336, 672),
         "nc": _with(default["nc"], 512, 1024, 2048),
         "tail": tuple(sorted({m % mr for mr, _ in tiles} | {int(default["tail"])})),
+        "sweep": (default["sweep"],),
+        "upcoming": (0, 1),
         "split": ("rows", "columns") if m <= 2 * _FEW_ROWS else (default["split"],),
     }
     return ScheduleSpace.enumerated(axes, valid)

@@ -35,6 +35,7 @@ _PC, _KC = Var("pc"), Var("kc")
 _JR, _COLUMNS = Var("jr"), Var("columns")
 _IR, _ROWS = Var("ir"), Var("rows")
 
+_MOST_ROWS: Final = 6
 _MOST_VECTORS: Final = 8
 _K_BLOCK: Final = 256  # rows of B: as many pages where a row is longer than a page
 
@@ -94,8 +95,9 @@ def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
 
 def _default(op: GemmOp, target: Target) -> Schedule:
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
-    mr, nv = _tile(m, target)
-    nr = nv * vector_lanes(target, op.accumulator)
+    lanes = vector_lanes(target, op.accumulator)
+    mr, nv = _tile(m, n, lanes, target)
+    nr = nv * lanes
     by_rows = m > n
     tasks = 1 if target.cores == 1 else 2 * target.cores
     return Schedule(
@@ -116,8 +118,11 @@ def _default(op: GemmOp, target: Target) -> Schedule:
 def _space(op: GemmOp, target: Target) -> ScheduleSpace:
     default = _default(op, target)
     m = _known(op.m)
-    tiles = {_tile(m, target)} | {
-        (mr, nv) for mr in range(1, 15) for nv in range(1, _MOST_VECTORS + 1) if fits_registers(mr, nv, target)
+    tiles = {(int(default["mr"]), int(default["nv"]))} | {
+        (mr, nv)
+        for mr in range(1, _MOST_ROWS + 1)
+        for nv in range(1, _MOST_VECTORS + 1)
+        if fits_registers(mr, nv, target)
     }
     latency = target.fma_per_cycle * target.fma_latency_cycles
 
@@ -140,12 +145,12 @@ def _space(op: GemmOp, target: Target) -> ScheduleSpace:
     return ScheduleSpace.enumerated(axes, valid)
 
 
-def _tile(m: int, target: Target) -> tuple[int, int]:
-    # Equal row blocks, the fewest: 16 rows are two tiles of 8 by 3 vectors rather than 14 and 2.
+def _tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
+    # Equal row blocks, the fewest: 16 rows are tiles of 6, 6 and 4 rows by 4 vectors. Each row has an address of its own, and
+    # more than 6 do not fit the integer registers beside the rest.
     registers = target.vector_registers if target.isa != "plain" else 32
-    most = (registers - 3) // 2
-    mr = equal_blocks(max(m, 1), max(1, min(most, 14)))
-    return mr, max(1, min(_MOST_VECTORS, (registers - 1) // (mr + 1)))
+    mr = equal_blocks(max(m, 1), min((registers - 4) // 3, _MOST_ROWS))
+    return mr, max(1, min(_MOST_VECTORS, (registers - 1) // (mr + 1), -(-max(n, 1) // lanes)))
 
 
 def _known(dim: Dim) -> int:

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
-from tracea.core.tensor_type import Dim, TensorType
+from tracea.core.tensor_type import Dim
 from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.blocking import round_up
-from tracea.kernels.gemm.operands import K, M, N, GemmOperands, gemm_types
-from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, contiguous, most
+from tracea.kernels.gemm.operands import K, M, N, GemmOperands
+from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, contiguous, most, unit_stride
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
@@ -171,10 +171,6 @@ def _known(dim: Dim) -> int:
     return dim if isinstance(dim, int) else dim.maximum or 1024
 
 
-def _unit_stride(type_: TensorType, axis: int) -> bool:
-    return type_.is_static and (type_.shape[axis] == 1 or type_.strides[axis] == 1)
-
-
 def _dot_shaped(op: GemmOp) -> bool:
     few = isinstance(op.m, int) and op.m <= _MOST_DOTTED_ROWS
     return few or op.n == 1
@@ -182,7 +178,7 @@ def _dot_shaped(op: GemmOp) -> bool:
 
 _COLUMNS_OF_B = condition(
     "columns of B contiguous",
-    lambda op, _: _unit_stride(gemm_types(op)["b"], -2),
+    lambda op, _: unit_stride(op, "b", -2),
     needed="stride 1 along K in b",
     found=lambda op: str(op.b),
     remedy="use gemm.stream for contiguous rows of B, else gemm.packed",

@@ -178,12 +178,20 @@ def kernel_name(key: str, variant: str, schedule: Schedule, target: Target) -> s
 
 
 def gemm_tile(
-    *, panels: tuple[bool, bool], mr: int, nv: int, unroll: int, prefetch: tuple[int, int], rows: Sequence[int]
+    *,
+    panels: tuple[bool, bool],
+    mr: int,
+    nv: int,
+    unroll: int,
+    prefetch: tuple[int, int],
+    rows: Sequence[int],
+    upcoming_lines: int = 0,
 ) -> Intrinsic:
     """Return the register tile of ``mr`` rows by ``nv`` vectors.
 
-    ``panels`` says of a and of b whether they are packed; ``prefetch`` are the distances in steps for a and b; ``rows`` the row
-    counts that have code of their own, descending from ``mr``.
+    ``panels`` says of a and of b whether they are packed; ``prefetch`` are the distances in steps for a and b; ``rows`` are the
+    row counts that have code of their own, descending from ``mr``. ``upcoming_lines`` cache lines of b's next panel are fetched
+    by each tile, so that the tiles of one panel fetch all of it.
     """
     a_packed, b_packed = panels
     return Intrinsic(
@@ -199,6 +207,7 @@ def gemm_tile(
             ("prefetch_a", prefetch[0]),
             ("prefetch_b", prefetch[1]),
             ("rows", ",".join(map(str, rows))),
+            ("upcoming_lines", upcoming_lines),
         ),
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
-from tracea.kernels.gemm.blocking import PANELS_PER_SWEEP, Blocking, packed_default, packed_space
+from tracea.kernels.gemm.blocking import Blocking, packed_default, packed_space
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS
 from tracea.kernels.operands import scratch
@@ -51,7 +51,7 @@ def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, tar
         level=Level.TASK,
         var=_JP,
         extent=_NC,
-        step=min(PANELS_PER_SWEEP * nr, blocking.nc),
+        step=blocking.sweep * nr,
         length=_PW,
         body=block(
             Pack(
@@ -91,14 +91,13 @@ def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, tar
 
 def _by_columns(operands: GemmOperands, blocking: Blocking, schedule: Schedule, target: Target) -> TileKernel:
     dtype, kc, nr, mr = operands.accumulator, blocking.kc, blocking.nr, blocking.mr
-    panels = min(PANELS_PER_SWEEP, blocking.nc // nr)
-    b_panels = panel_buffer("b_panels", dtype, MemorySpace.THREAD, (panels, kc, nr))
+    b_panels = panel_buffer("b_panels", dtype, MemorySpace.THREAD, (blocking.sweep, kc, nr))
     a_panels = panel_buffer("a_panels", dtype, MemorySpace.THREAD, (ceil_div(M, mr), kc, mr))
     sums = () if operands.sums_in_place else (scratch("sums", dtype, MemorySpace.THREAD, M, blocking.nc),)
     sweep = For(
         var=_JP,
         extent=_NC,
-        step=panels * nr,
+        step=blocking.sweep * nr,
         length=_PW,
         body=block(
             Pack(
@@ -174,6 +173,7 @@ def tile_loops(
             unroll=blocking.unroll,
             prefetch=(blocking.prefetch_a, blocking.prefetch_b),
             rows=blocking.rows,
+            upcoming_lines=blocking.upcoming_lines(blocking.mc, operands.accumulator.nbytes),
         ),
         a=a_panels.region((_IR // mr, 0, 0), (1, _KC, mr)),
         b=b_panels.region((b_panel, b_step, 0), (1, _KC, nr)),

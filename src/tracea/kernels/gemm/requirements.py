@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
-from tracea.core.tensor_type import TensorType
+from tracea.core.tensor_type import BlockedLayout
 from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
 from tracea.kernels.variant import Requirement
 
-__all__ = ["FLOATS", "GEMM_REQUIREMENTS", "ROWS_OF_B", "STORED_AS_SUMMED", "contiguous", "most"]
+__all__ = ["FLOATS", "GEMM_REQUIREMENTS", "ROWS_OF_B", "STORED_AS_SUMMED", "contiguous", "most", "unit_stride"]
 
 FLOATS = (DType.F64, DType.F32, DType.F16, DType.BF16)
 
@@ -58,14 +58,18 @@ def contiguous(name: str, what: str) -> Requirement:
     """Return the requirement that the last axis of operand ``name`` has stride 1 (or one element)."""
     return condition(
         f"{what} contiguous",
-        lambda op, _: _unit(gemm_types(op)[name], -1),
+        lambda op, _: unit_stride(op, name, -1),
         needed=f"stride 1 along the last axis of {name}",
         found=lambda op: str(getattr(op, name)),
         remedy="use gemm.packed, which takes any strides",
     )
 
 
-def _unit(type_: TensorType, axis: int) -> bool:
+def unit_stride(op: GemmOp, name: str, axis: int) -> bool:
+    """Whether an axis of operand ``name`` has stride 1 or one element."""
+    if any(isinstance(type_.layout, BlockedLayout) for type_ in (*op.operands, op.infer())):
+        return False
+    type_ = gemm_types(op)[name]
     if type_.layout is None and not type_.is_static:
         return axis == -1
     return type_.shape[axis] == 1 or type_.strides[axis] == 1
