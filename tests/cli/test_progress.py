@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+from contextlib import suppress
 from types import SimpleNamespace
 
 from tracea.cli.progress import LineProgress, TerminalProgress, shown_progress
@@ -31,18 +32,24 @@ def test_elsewhere_each_better_trial_and_the_last_are_lines() -> None:
     ]
 
 
+def read_to_end(leader: int) -> str:
+    parts: list[bytes] = []
+    with suppress(OSError):  # how Linux says that the other side is closed
+        while part := os.read(leader, 65536):
+            parts.append(part)
+    os.close(leader)
+    return b"".join(parts).decode()
+
+
 def test_on_a_terminal_there_is_a_bar_with_the_best() -> None:
     leader, follower = pty.openpty()
-    with os.fdopen(follower, "w") as terminal:
-        with shown_progress(terminal) as progress:
-            assert isinstance(progress, TerminalProgress)
-            progress.start("gemm", 2)
-            progress.update(1, best_ms=0.125)
-            progress.update(2, best_ms=0.125)
-            progress.finish("gemm is done")
-        terminal.flush()
-        text = os.read(leader, 65536).decode()
-    os.close(leader)
+    with os.fdopen(follower, "w") as terminal, shown_progress(terminal) as progress:
+        assert isinstance(progress, TerminalProgress)
+        progress.start("gemm", 2)
+        progress.update(1, best_ms=0.125)
+        progress.update(2, best_ms=0.125)
+        progress.finish("gemm is done")
+    text = read_to_end(leader)
     assert "2/2" in text
     assert "best 0.125 ms" in text
     assert "gemm is done" in text

@@ -21,7 +21,8 @@ class Report:
     """What an optimized model tells, as the verb expects it."""
 
     passed: bool = True
-    machine: tuple[str, ...] = ("one core", "of silicon")
+    machine: str = "one core\nof silicon"
+    measured: str = "2026-05-04"
     graph: str = "x = source()\nreturn x"
     share: float = 0.875
     from_cache: bool = False
@@ -58,7 +59,7 @@ def session(monkeypatch: pytest.MonkeyPatch):
             options["progress"].note("working")
             return report
 
-        monkeypatch.setitem(sys.modules, "tracea.interface.session", SimpleNamespace(optimize_file=optimize_file))
+        monkeypatch.setitem(sys.modules, "tracea.bench.session", SimpleNamespace(optimize_file=optimize_file))
         return asked
 
     return install
@@ -70,7 +71,16 @@ def test_optimize_prints_every_part(session, capsys: pytest.CaptureFixture[str])
     assert (asked["builder"], asked["trials"], asked["seconds"], asked["peers"]) == ("model.py:build", 7, None, False)
     captured = capsys.readouterr()
     assert captured.err == "working\n"
-    for part in ("of silicon", "return x", "gemm: passed", "1.500 [1.250, 1.750]", "eager [red]", "87.5%", "earlier"):
+    for part in (
+        "of silicon",
+        "return x",
+        "gemm: passed",
+        "1.500 [1.250, 1.750]",
+        "eager [red]",
+        "87.5%",
+        "2026-05-04",
+        "nothing was searched",
+    ):
         assert part in captured.out
     assert "detail of the check" not in captured.out
 
@@ -140,3 +150,36 @@ def test_bench_refuses_threads_that_are_none(threads: str, capsys: pytest.Captur
 def test_emit_takes_one_form(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["emit", "gemm", "-m", "4", "-n", "4", "-k", "4", "--ir", "--asm"]) == cli.BAD_USAGE
     assert "give --ir alone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("form", "part"), [((), "tracea_call"), (("--ir",), "gemm_tile"), (("--certificate",), "coverage")]
+)
+def test_emit_prints_the_kernel_in_a_form(form: tuple[str, ...], part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["emit", "gemm", "-m", "64", "-n", "64", "-k", "64", "--target", "plain", *form]
+    assert cli.main(words) == 0
+    text = capsys.readouterr().out
+    assert part in text
+    assert cli.main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["text"] == text.removesuffix("\n")
+
+
+def test_emit_refuses_a_schedule_that_the_variant_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["emit", "gemm", "-m", "64", "-n", "64", "-k", "64", "--target", "plain", "--schedule", "zz=3"]
+    assert cli.main(words) == cli.BAD_USAGE
+    assert "zz" in capsys.readouterr().err
+
+
+def test_tune_searches_and_resumes(empty_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["tune", "softmax", "--rows", "16", "--columns", "32", "--trials", "2", "--json"]
+    assert cli.main(words) == 0
+    captured = capsys.readouterr()
+    first = json.loads(captured.out)
+    assert "best" in captured.err
+    assert first["fresh"] >= 1
+    assert first["best"]["outcome"] == "ok"
+    assert first["decision"]["variant"] in first["trials"]
+    assert cli.main(words[:-1]) == 0
+    captured = capsys.readouterr()
+    assert "trials, 0 of them now" in captured.out
+    assert captured.err == ""

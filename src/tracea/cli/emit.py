@@ -48,7 +48,7 @@ def emit(
     asm
         Print the compiler's assembly.
     stats
-        Print what the compiler made of it: registers, stack, instructions of the hot loop.
+        Print what the compiler made of it: instructions by kind, stack, spills.
     certificate
         Print the facts that were proved.
     json

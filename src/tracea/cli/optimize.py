@@ -2,53 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json, print_table, print_title, printable
 from tracea.cli.progress import shown_progress
 
-__all__ = ["OptimizeReport", "TableRow", "optimize", "render"]
+if TYPE_CHECKING:
+    from tracea.bench.session import OptimizeReport
+    from tracea.profiler.measurement import Ratio
 
-
-class TableRow(Protocol):
-    """One contender of the final table; ``ratio`` is its time over ours, with an interval, None for ours."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def threads(self) -> int: ...
-    @property
-    def median_ms(self) -> float: ...
-    @property
-    def ratio(self) -> Any: ...
-
-
-class Verdict(Protocol):
-    """What the gates found of one kernel."""
-
-    @property
-    def passed(self) -> bool: ...
-
-
-class OptimizeReport(Protocol):
-    """What an optimized model has to tell, part by part as it is printed."""
-
-    @property
-    def machine(self) -> Sequence[str] | str: ...
-    @property
-    def graph(self) -> str: ...
-    @property
-    def verdicts(self) -> Sequence[Verdict]: ...
-    @property
-    def share(self) -> float | None: ...
-    @property
-    def table(self) -> Iterable[TableRow]: ...
-    @property
-    def from_cache(self) -> bool: ...
-    def to_json(self) -> str: ...
+__all__ = ["optimize", "render"]
 
 
 def optimize(
@@ -74,7 +39,7 @@ def optimize(
     seconds
         Seconds at most for the whole search.
     threads
-        Threads to run on; by default one, and the table has two as well where there are cores.
+        Threads to run on; by default one, and two as well where there are two cores.
     peers
         Time eager and Inductor too.
     json
@@ -94,7 +59,7 @@ def optimize(
 def render(report: OptimizeReport) -> None:
     """Print a report part by part."""
     print_title("machine")
-    print(printable(report.machine if isinstance(report.machine, str) else "\n".join(report.machine)))
+    print(printable(report.machine))
     print_title("captured and fused")
     print(printable(report.graph))
     print_title("verdicts")
@@ -102,16 +67,18 @@ def render(report: OptimizeReport) -> None:
         lines = str(verdict).splitlines()
         print(printable("\n".join(lines[:1] if verdict.passed else lines)))
     print_title("result")
-    print_table(
-        ("contender", "threads", "median ms", "time over ours"),
-        [(row.name, str(row.threads), f"{row.median_ms:.4g}", _ratio(row.ratio)) for row in report.table],
-        numbers=(1, 2),
-    )
+    if report.table:
+        print_table(
+            ("contender", "threads", "median ms", "time over ours"),
+            [(row.name, str(row.threads), f"{row.median_ms:.4g}", _shown(row.ratio)) for row in report.table],
+            title=f"interleaved in fresh processes, {report.measured}",
+            numbers=(1, 2),
+        )
     if report.share is not None:
         print(f"{report.share:.1%} of the time is in our kernels")
     if report.from_cache:
-        print("answered from earlier measurements; the peers' times are those of the dated record")
+        print("every schedule was known: nothing was searched")
 
 
-def _ratio(ratio: Any) -> str:
+def _shown(ratio: Ratio | None) -> str:
     return "" if ratio is None else str(ratio)

@@ -21,7 +21,6 @@ from tracea.errors import InvalidInput, UnsupportedNode
 from tracea.interface.torch.capture import capture
 
 HERE = Path(__file__)
-F64 = torch.float64
 
 
 def checked(module: nn.Module, inputs: Any, **options: Any):
