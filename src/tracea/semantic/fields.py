@@ -12,7 +12,7 @@ from tracea.semantic.predicate import And, Compare, Not, Or, Predicate
 
 __all__ = ["divisions", "expressions", "map_indices", "subexpressions"]
 
-_NODE_MODULES = ("tracea.semantic.nodes", "tracea.semantic.nodes_async")
+_NODE_MODULES = ("tracea.semantic.access", "tracea.semantic.nodes", "tracea.semantic.nodes_async")
 _OPAQUE = ("intrinsic", "expr", "prologue", "roles")
 _BINDERS = ("var", "length", "tile", "first", "count", "last", "points", "index")
 

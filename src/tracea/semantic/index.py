@@ -78,7 +78,17 @@ class Index:
         Raises:
             InvalidSchedule: a name has no value.
         """
-        raise NotImplementedError
+        match self:
+            case Const(value=value):
+                return value
+            case Var(name=name) | Param(name=name):
+                return _look_up(env, name)
+            case Lookup(table=table, index=index):
+                entry = np.asarray(_look_up(env, table))[index.evaluate(env)]
+                return int(entry) if np.ndim(entry) == 0 else entry
+            case _:
+                left, right = (part.evaluate(env) for part in self.parts)
+                return _combine(self, left, right)
 
     def simplify(self) -> Index:
         """Return an expression with the same value for all arguments, in one deterministic form."""
@@ -180,10 +190,6 @@ class Const(Index):
     def _spell(self, spell: Callable[[Index], str]) -> str:
         return str(self.value)
 
-    def evaluate(self, env: Environment) -> Any:
-        """Return the integer."""
-        return self.value
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Var(Index):
@@ -193,10 +199,6 @@ class Var(Index):
 
     def _spell(self, spell: Callable[[Index], str]) -> str:
         return self.name
-
-    def evaluate(self, env: Environment) -> Any:
-        """Return the value bound to the name."""
-        return _look_up(env, self.name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,10 +211,6 @@ class Param(Index):
 
     def _spell(self, spell: Callable[[Index], str]) -> str:
         return self.name if spell is _text else f"{self.name}[{self.minimum}..{self.maximum}]"
-
-    def evaluate(self, env: Environment) -> Any:
-        """Return the argument's value."""
-        return _look_up(env, self.name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -236,10 +234,6 @@ class Add(_Pair):
             f"({spell(self.left)} + {spell(self.right)})" if taken is None else f"({spell(self.left)} - {spell(taken)})"
         )
 
-    def evaluate(self, env: Environment) -> Any:
-        """Add."""
-        return self.left.evaluate(env) + self.right.evaluate(env)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mul(_Pair):
@@ -247,10 +241,6 @@ class Mul(_Pair):
 
     def _spell(self, spell: Callable[[Index], str]) -> str:
         return f"({spell(self.left)} * {spell(self.right)})"
-
-    def evaluate(self, env: Environment) -> Any:
-        """Multiply."""
-        return self.left.evaluate(env) * self.right.evaluate(env)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,10 +250,6 @@ class FloorDiv(_Pair):
     def _spell(self, spell: Callable[[Index], str]) -> str:
         return f"({spell(self.left)} / {spell(self.right)})"
 
-    def evaluate(self, env: Environment) -> Any:
-        """Divide."""
-        return self.left.evaluate(env) // self.right.evaluate(env)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mod(_Pair):
@@ -271,10 +257,6 @@ class Mod(_Pair):
 
     def _spell(self, spell: Callable[[Index], str]) -> str:
         return f"({spell(self.left)} % {spell(self.right)})"
-
-    def evaluate(self, env: Environment) -> Any:
-        """Take the remainder."""
-        return self.left.evaluate(env) % self.right.evaluate(env)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -284,11 +266,6 @@ class Min(_Pair):
     def _spell(self, spell: Callable[[Index], str]) -> str:
         return f"min({spell(self.left)}, {spell(self.right)})"
 
-    def evaluate(self, env: Environment) -> Any:
-        """Take the smaller value."""
-        left, right = self.left.evaluate(env), self.right.evaluate(env)
-        return min(left, right) if isinstance(left, int) and isinstance(right, int) else np.minimum(left, right)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Max(_Pair):
@@ -296,11 +273,6 @@ class Max(_Pair):
 
     def _spell(self, spell: Callable[[Index], str]) -> str:
         return f"max({spell(self.left)}, {spell(self.right)})"
-
-    def evaluate(self, env: Environment) -> Any:
-        """Take the larger value."""
-        left, right = self.left.evaluate(env), self.right.evaluate(env)
-        return max(left, right) if isinstance(left, int) and isinstance(right, int) else np.maximum(left, right)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -317,11 +289,6 @@ class Lookup(Index):
     def parts(self) -> tuple[Index, ...]:
         """The position."""
         return (self.index,)
-
-    def evaluate(self, env: Environment) -> Any:
-        """Read the entry."""
-        entry = np.asarray(_look_up(env, self.table))[self.index.evaluate(env)]
-        return int(entry) if np.ndim(entry) == 0 else entry
 
 
 def as_index(value: Index | int) -> Index:
@@ -442,6 +409,25 @@ def _remainder(left: Index, right: Index) -> Index:
             return Const(0)
         case _:
             return Mod(left, right)
+
+
+def _combine(index: Index, left: Any, right: Any) -> Any:
+    scalars = isinstance(left, int) and isinstance(right, int)
+    match index:
+        case Add():
+            return left + right
+        case Mul():
+            return left * right
+        case FloorDiv():
+            return left // right
+        case Mod():
+            return left % right
+        case Min():
+            return min(left, right) if scalars else np.minimum(left, right)
+        case Max():
+            return max(left, right) if scalars else np.maximum(left, right)
+        case _:
+            raise NotImplementedError(index.text)
 
 
 def _refuse_zero(divisor: Index) -> None:

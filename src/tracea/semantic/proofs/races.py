@@ -118,7 +118,7 @@ def _check(first: _Touch, second: _Touch, barriers: Sequence[Site]) -> None:
             gap = _renamed(loop.atom, {loop}) - loop.atom
             conditions = [[gap - 1]]
             if _meets_inside(loop, earlier, barriers):
-                conditions = [[gap - 1, 1 - gap]]
+                conditions = [[gap - 1, -gap + 1]]
             if loop in inside:  # one program of several executors: the same one is in order with itself
                 conditions = [[*c, *d] for c in conditions for d in _different(earlier, later, same_node)]
             for condition in conditions:
