@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,9 +12,10 @@ from tracea.core.graph import Graph, Node
 from tracea.core.op import GemmOp, Op
 from tracea.core.passes.pipeline import PipelineResult, run_pipeline
 from tracea.doctor import Decision, Plan, decide, host
+from tracea.errors import InvalidSchedule, ProofFailed, TraceaWarning
 from tracea.flow.assemble import Values, assemble, compute_nodes, constant_operands, split_library_epilogues
 from tracea.flow.history import known_variants
-from tracea.flow.kernel import Built
+from tracea.flow.kernel import Built, build
 from tracea.kernels.registry import VARIANTS, find
 from tracea.runtime.library import LibraryFunction, available
 from tracea.runtime.native import launcher
@@ -103,8 +105,24 @@ def decision_for(
         others = tuple(known.id for known in VARIANTS if known.id != variant)
         made = decide(op, target, exclude=(*refused, *others))
         return replace(made, schedule=schedule or made.schedule, reason="stated by the caller")
-    made = decide(op, target, known=known_variants(op, threads) if measured else None, exclude=refused)
+    known = known_variants(op, threads) if measured else {}
+    made = decide(op, target, known=known, exclude=refused)
+    while made.variant in known and not _is_buildable(op, made, target):
+        del known[made.variant]
+        made = decide(op, target, known=known, exclude=refused)
     return made if schedule is None else replace(made, schedule=schedule, reason=f"{made.reason}; schedule stated")
+
+
+def _is_buildable(op: Op, decision: Decision, target: Target) -> bool:
+    """Tell whether a recorded schedule is still one of its variant's: kernels change from release to release."""
+    if find(decision.variant).is_library:
+        return True
+    try:
+        build(op, decision.variant, decision.schedule or Schedule(), target)
+    except (InvalidSchedule, ProofFailed) as error:
+        warnings.warn(TraceaWarning(f"a recorded schedule of {op.key} is passed over: {error}"), stacklevel=2)
+        return False
+    return True
 
 
 def compile_op(op: Op, *, threads: int, library: bool = True) -> Program:

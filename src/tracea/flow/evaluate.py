@@ -80,21 +80,33 @@ def evaluate(data: Any) -> dict[str, Any]:
     return {"kind": "ok", "latency_ms": latency_ms, "samples_ms": list(samples)}
 
 
-def rank(data: Any) -> list[float | None]:
+def rank(data: Any) -> list[dict[str, Any]]:
     """Judge every candidate of a request by all gates and time those that pass in one interleaved run.
 
-    Returns milliseconds in the order of the candidates, None for one that a gate refused.
+    Returns the fields of an Outcome for each candidate, in order: "wrong" for one that a gate refused.
     """
     request = msgspec.convert(data, Request)
     for name in request.modules:
         import_module(name)
     bench = _bench(msgspec.json.encode((request.op, request.constants, request.threads, request.seed)).decode())
-    passed = [i for i, candidate in enumerate(request.candidates) if bench.judge(candidate, quick=False).passed]
-    if not passed:
-        return [None for _ in request.candidates]
-    functions = {str(i): bench.timed(request.candidates[i]) for i in passed}
-    timed = compare(functions, pairs=_FINAL_PAIRS, batch_us=_BATCH_US, threads=request.threads)
-    return [timed[str(i)].median_us / 1e3 if i in passed else None for i in range(len(request.candidates))]
+    verdicts = [bench.judge(candidate, quick=False) for candidate in request.candidates]
+    passed = {str(i): request.candidates[i] for i, verdict in enumerate(verdicts) if verdict.passed}
+    functions = {name: bench.timed(candidate) for name, candidate in passed.items()}
+    timed = compare(functions, pairs=_FINAL_PAIRS, batch_us=_BATCH_US, threads=request.threads) if functions else {}
+    return [
+        {
+            "kind": "ok",
+            "latency_ms": timed[str(i)].median_us / 1e3,
+            "samples_ms": _milliseconds(timed[str(i)].samples_us),
+        }
+        if verdict.passed
+        else {"kind": "wrong", "detail": str(verdict)}
+        for i, verdict in enumerate(verdicts)
+    ]
+
+
+def _milliseconds(samples_us: Sequence[float]) -> list[float]:
+    return [sample / 1e3 for sample in samples_us]
 
 
 def judge_candidate(

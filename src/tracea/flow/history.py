@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, lru_cache
 
+from tracea import __version__
 from tracea.core.op import Op
 from tracea.doctor import Fingerprint, Known, identify, probe_machine
 from tracea.optimizer.priors import Hero, load_heroes
 from tracea.optimizer.space import Value
-from tracea.optimizer.storage import StudyKey, TrialStore, fingerprint
-from tracea.optimizer.trial import OutcomeKind
+from tracea.optimizer.storage import StoredTrial, StudyKey, TrialStore, fingerprint
 from tracea.runtime.cache import default_store
 from tracea.semantic.schedule import Schedule
 
-__all__ = ["known_variants", "store", "study_key"]
+__all__ = ["known_variants", "schedule_of", "store", "study_key", "verified"]
 
 
 @lru_cache(maxsize=8)
@@ -39,8 +39,25 @@ def study_key(op: Op, variant: str, threads: int) -> StudyKey:
         op_key=op.key,
         variant=variant,
         hardware={"fingerprint": identity.hardware, "threads": threads},
-        toolchain={"fingerprint": identity.toolchain},
+        toolchain={"fingerprint": identity.toolchain, "tracea": __version__},
     )
+
+
+def verified(op: Op, threads: int) -> list[StoredTrial]:
+    """Return the trials of ``op`` that ended well on this machine, oldest first; a schedule that failed later is left out."""
+    key = study_key(op, "", threads)
+    found = store().find(op_key=op.key, hardware=key.hardware_fingerprint, toolchain=key.toolchain_fingerprint)
+    last = {_tried(trial): trial.record.outcome.is_ok for trial in found}
+    return [trial for trial in found if trial.record.outcome.is_ok and last[_tried(trial)]]
+
+
+def _tried(trial: StoredTrial) -> tuple[str, Schedule]:
+    return trial.record.key.variant, schedule_of(trial.record.schedule)
+
+
+def schedule_of(values: Mapping[str, Value]) -> Schedule:
+    """Return the optimizer's values as a schedule; kernels have integers and words only."""
+    return Schedule({name: value for name, value in values.items() if isinstance(value, int | str)})
 
 
 def known_variants(op: Op, threads: int) -> dict[str, Known]:
@@ -48,13 +65,7 @@ def known_variants(op: Op, threads: int) -> dict[str, Known]:
 
     A latency of a final interleaved comparison outranks one of a search: where a variant took part in one, only those count.
     """
-    key = study_key(op, "", threads)
-    found = store().find(
-        op_key=op.key,
-        hardware=key.hardware_fingerprint,
-        toolchain=key.toolchain_fingerprint,
-        kinds=(OutcomeKind.OK,),
-    )
+    found = verified(op, threads)
     compared = [trial for trial in found if trial.retimed_ms is not None]
     best: dict[str, Known] = {}
     for trial in compared or found:
@@ -63,6 +74,7 @@ def known_variants(op: Op, threads: int) -> dict[str, Known]:
         _keep(best, trial.record.key.variant, trial.record.schedule, latency_ms)
     if not found:
         for hero in _heroes():
+            key = study_key(op, "", threads)
             if hero.op_key == op.key and fingerprint(hero.record.hardware) == key.hardware_fingerprint:
                 _keep(best, hero.variant, hero.schedule, hero.record.latency_ms)
     return best
@@ -76,4 +88,4 @@ def _heroes() -> tuple[Hero, ...]:
 def _keep(best: dict[str, Known], variant: str, schedule: Mapping[str, Value], latency_ms: float) -> None:
     known = best.get(variant)
     if known is None or 1e3 * latency_ms < known.latency_us:
-        best[variant] = Known(schedule=Schedule(schedule), latency_us=1e3 * latency_ms)  # type: ignore[arg-type]
+        best[variant] = Known(schedule=schedule_of(schedule), latency_us=1e3 * latency_ms)

@@ -7,7 +7,7 @@ The final times the three fastest schedules and the library in one interleaved r
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,31 +15,29 @@ import msgspec
 
 from tracea.core.op import Op
 from tracea.doctor import Decision, decide, host
-from tracea.errors import RunError
 from tracea.flow.compile import decision_for, excluded, for_threads
 from tracea.flow.evaluate import Candidate, Request
-from tracea.flow.history import store, study_key
+from tracea.flow.final import run_final
+from tracea.flow.history import schedule_of, store, study_key
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
 from tracea.optimizer.budget import Budget
-from tracea.optimizer.isolation import IsolatedEvaluation, IsolatedFunction, Limits
+from tracea.optimizer.isolation import IsolatedEvaluation, Limits
 from tracea.optimizer.priors import load_heroes, seeds_for
 from tracea.optimizer.samplers import Sampler
 from tracea.optimizer.samplers import sampler as make_sampler
-from tracea.optimizer.space import SearchSpace, Value
-from tracea.optimizer.storage import StoredTrial, TrialRecord
+from tracea.optimizer.space import SearchSpace
 from tracea.optimizer.study import Progress, Study
-from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
-from tracea.semantic.schedule import Schedule
+from tracea.optimizer.trial import Trial
 from tracea.targets.target import Target
 
 __all__ = ["Tuned", "search_space", "tune"]
 
-_FINALISTS: Final = 3
+EVALUATE: Final = "tracea.flow.evaluate:evaluate"  # what the child runs
+
 _LIMITS: Final = Limits(seconds=120.0)
-_FINAL_LIMITS: Final = Limits(seconds=600.0)
-_LIBRARY_MODULES: Final = ("torch",)  # what a child loads to have the library variants: see runtime/library.py
-_CLOSE: Final = 1.15  # a variant whose default is within this factor of the fastest default is searched as well
+_CLOSE: Final = 1.15  # a variant whose default is within this factor of the fastest default is searched as well,
+_CLOSE_SHARE: Final = 4  # with this part of the trials: 1 / 4
 
 Listener = Callable[[str, Progress], None]
 
@@ -79,20 +77,25 @@ def tune(
         InvalidOption: no variant fits, or the stated one does not. RunError: the child cannot load the evaluation.
     """
     started = time.monotonic()
-    search = _Search(op, budget or Budget(), sampler, threads, tuple(constants), seed, listener)
+    search = _Search(op, budget or Budget(), sampler, threads, tuple(constants), seed, listener, started)
     variants = search.variants(variant)
     trials: dict[str, tuple[Trial, ...]] = {}
-    with search.evaluation(variants[0]) as evaluation:
+    with IsolatedEvaluation(EVALUATE, _LIMITS, request=search.request) as evaluation:
         for each in variants:
-            trials[each.id] = search.run(each, evaluation, trials=1, started=started)
-        for each in _worth_searching(variants, trials):
-            share = search.budget.trials - sum(len(found) for name, found in trials.items() if name != each.id)
-            trials[each.id] = search.run(each, evaluation, trials=max(1, share), started=started)
-    fresh = sum(not trial.is_resumed for found in trials.values() for trial in found)
-    if fresh:
-        search.final(with_library=library and variant is None)
+            if trials and search.is_out_of_time:
+                break
+            trials[each.id] = search.run(each, evaluation, trials=1)
+        for each in _worth_searching([each for each in variants if each.id in trials], trials):
+            if search.is_out_of_time:
+                break
+            left = search.budget.trials - sum(len(found) for found in trials.values())
+            part = left if each.id == _fastest(variants, trials) else left // _CLOSE_SHARE
+            if part > 0:
+                trials[each.id] = search.run(each, evaluation, trials=len(trials[each.id]) + part)
+    if search.fresh:
+        run_final(op, search.target, constants=search.constants, threads=threads, seed=seed)
     decision = decision_for(op, search.target, threads=threads, constants=constants, library=library)
-    return Tuned(op=op, trials=trials, decision=decision, fresh=fresh, seconds=time.monotonic() - started)
+    return Tuned(op=op, trials=trials, decision=decision, fresh=search.fresh, seconds=time.monotonic() - started)
 
 
 def search_space(op: Op, variant: Variant, target: Target) -> SearchSpace:
@@ -102,15 +105,16 @@ def search_space(op: Op, variant: Variant, target: Target) -> SearchSpace:
     return SearchSpace.enumerated(space.names, space.values, space.rows)
 
 
-def _worth_searching(variants: list[Variant], trials: Mapping[str, tuple[Trial, ...]]) -> list[Variant]:
-    """Return the variants whose first trial is close to the best one, fastest last: it gets what the others leave."""
-    latencies = {each.id: _first_latency(trials[each.id]) for each in variants}
-    found = [each for each in variants if latencies[each.id] < float("inf")]
-    if not found:
-        return variants[:1]
-    fastest = min(latencies[each.id] for each in found)
-    close = [each for each in found if latencies[each.id] <= _CLOSE * fastest]
-    return [min(close, key=lambda each: latencies[each.id])]
+def _worth_searching(variants: Sequence[Variant], trials: Mapping[str, tuple[Trial, ...]]) -> list[Variant]:
+    """Return the variants whose default is close to the fastest one, the fastest last: it gets what the others leave."""
+    fastest = _first_latency(trials[_fastest(variants, trials)])
+    close = [each for each in variants if _first_latency(trials[each.id]) <= _CLOSE * fastest]
+    return sorted(close, key=lambda each: -_first_latency(trials[each.id]))
+
+
+def _fastest(variants: Sequence[Variant], trials: Mapping[str, tuple[Trial, ...]]) -> str:
+    """Return the variant whose first trials are the fastest; where all failed, the most promising one."""
+    return min((each.id for each in variants if each.id in trials), key=lambda name: _first_latency(trials[name]))
 
 
 def _first_latency(trials: tuple[Trial, ...]) -> float:
@@ -130,6 +134,7 @@ class _Search:
         constants: tuple[int, ...],
         seed: int,
         listener: Listener | None,
+        started: float,
     ) -> None:
         self.op = op
         self.budget = budget
@@ -138,7 +143,11 @@ class _Search:
         self.constants = constants
         self.seed = seed
         self.listener = listener
+        self.started = started
         self.target = for_threads(host(), threads)
+        self.fresh = 0
+        self._variant = ""
+        self._reference: Candidate | None = None
 
     def variants(self, stated: str | None) -> list[Variant]:
         """Return the variants of ours that fit, most promising first."""
@@ -150,66 +159,43 @@ class _Search:
         decision_for(self.op, self.target, threads=self.threads, constants=self.constants, variant=stated)
         return [find(stated)]
 
-    def default(self, variant: Variant) -> Candidate:
-        """Return a variant under its default schedule."""
-        assert variant.default_schedule is not None
-        return Candidate(variant=variant.id, schedule=variant.default_schedule(self.op, self.target).key)
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the budget's seconds are spent."""
+        return self.budget.seconds is not None and self._seconds_left() <= 0.0
 
-    def evaluation(self, reference: Variant) -> IsolatedEvaluation:
-        """Return the evaluation in a child; each trial is timed beside the default schedule of ``reference``."""
-        self.reference = self.default(reference)
-        self.variant = reference
+    def request(self, trial: Trial) -> Any:
+        """Return what the child is asked about a trial: it is timed beside the first default schedule that was verified."""
+        candidate = Candidate(variant=self._variant, schedule=schedule_of(trial.schedule).key)
+        return msgspec.to_builtins(
+            Request(
+                op=self.op.to_dict(),
+                constants=self.constants,
+                threads=self.threads,
+                seed=self.seed,
+                candidates=(candidate,),
+                reference=self._reference,
+            )
+        )
 
-        def request(trial: Trial) -> Any:
-            candidate = Candidate(variant=self.variant.id, schedule=_schedule(trial.schedule).key)
-            return self._request((candidate,), self.reference)
-
-        return IsolatedEvaluation("tracea.flow.evaluate:evaluate", _LIMITS, request=request)
-
-    def run(
-        self, variant: Variant, evaluation: IsolatedEvaluation, *, trials: int, started: float
-    ) -> tuple[Trial, ...]:
+    def run(self, variant: Variant, evaluation: IsolatedEvaluation, *, trials: int) -> tuple[Trial, ...]:
         """Search one variant's space up to ``trials`` in all; earlier trials count."""
-        self.variant = variant
-        space = search_space(self.op, variant, self.target)
+        self._variant = variant.id
         listener = self.listener
         study = Study(
-            self._sampler(variant, space),
+            self._sampler(variant, search_space(self.op, variant, self.target)),
             evaluation,
-            Budget(trials, self._seconds_left(started)),
+            Budget(trials, None if self.budget.seconds is None else max(1e-3, self._seconds_left())),
             store=store(),
             key=study_key(self.op, variant.id, self.threads),
             on_trial=None if listener is None else lambda progress: listener(variant.id, progress),
         )
         study.run()
+        self.fresh += sum(not trial.is_resumed for trial in study.trials)
+        if self._reference is None and study.trials and study.trials[0].is_ok:
+            schedule = schedule_of(study.trials[0].schedule)
+            self._reference = Candidate(variant=variant.id, schedule=schedule.key)
         return study.trials
-
-    def final(self, *, with_library: bool) -> None:
-        """Judge the fastest schedules by all gates, time them beside the library, and record what came out."""
-        identity = study_key(self.op, "", self.threads)
-        found = store().find(
-            op_key=self.op.key,
-            hardware=identity.hardware_fingerprint,
-            toolchain=identity.toolchain_fingerprint,
-            kinds=(OutcomeKind.OK,),
-        )
-        ours = [trial for trial in found if not find(trial.record.key.variant).is_library]
-        finalists = sorted(ours, key=lambda trial: trial.record.outcome.latency_ms or float("inf"))[:_FINALISTS]
-        if not finalists:
-            return
-        libraries = self._libraries() if with_library else ()
-        candidates = [_candidate_of(trial) for trial in finalists] + [Candidate(variant=name) for name in libraries]
-        with IsolatedFunction("tracea.flow.evaluate:rank", _FINAL_LIMITS) as function:
-            answer = function.call(self._request(tuple(candidates), None, _LIBRARY_MODULES if libraries else ()))
-        if answer.kind is not OutcomeKind.OK:
-            raise RunError(kernel=self.op.key, detail=f"the final comparison {answer.kind}: {answer.detail}")
-        latencies = msgspec.json.decode(answer.value, type=list[float | None])
-        for trial, latency_ms in zip(finalists, latencies, strict=False):
-            if latency_ms is not None:
-                store().retime(trial.id, latency_ms)
-        for name, latency_ms in zip(libraries, latencies[len(finalists) :], strict=True):
-            if latency_ms is not None:
-                self._record_library(name, latency_ms)
 
     def _sampler(self, variant: Variant, space: SearchSpace) -> Sampler:
         assert variant.default_schedule is not None
@@ -218,47 +204,6 @@ class _Search:
         seeds = [*([] if default is None else [default]), *(row for row in heroes if row != default)]
         return make_sampler(self.sampler, space, seed=self.seed, seeds=seeds)
 
-    def _seconds_left(self, started: float) -> float | None:
-        if self.budget.seconds is None:
-            return None
-        return max(1e-3, self.budget.seconds - (time.monotonic() - started))
-
-    def _request(
-        self, candidates: tuple[Candidate, ...], reference: Candidate | None, modules: tuple[str, ...] = ()
-    ) -> Any:
-        return msgspec.to_builtins(
-            Request(
-                op=self.op.to_dict(),
-                constants=self.constants,
-                threads=self.threads,
-                seed=self.seed,
-                candidates=candidates,
-                reference=reference,
-                modules=modules,
-            )
-        )
-
-    def _libraries(self) -> tuple[str, ...]:
-        refused = excluded(self.op, self.constants, library=True)
-        made = decide(self.op, self.target, exclude=refused)
-        return tuple(c.variant for c in made.candidates if find(c.variant).is_library)
-
-    def _record_library(self, name: str, latency_ms: float) -> None:
-        record = TrialRecord(
-            key=study_key(self.op, name, self.threads),
-            schedule={},
-            outcome=Outcome(kind=OutcomeKind.OK, latency_ms=latency_ms),
-            seconds=0.0,
-            sampler="library",
-            seed=self.seed,
-            recorded_at=time.time(),
-        )
-        store().retime(store().add(record), latency_ms)
-
-
-def _candidate_of(trial: StoredTrial) -> Candidate:
-    return Candidate(variant=trial.record.key.variant, schedule=_schedule(trial.record.schedule).key)
-
-
-def _schedule(values: Mapping[str, Value]) -> Schedule:
-    return Schedule({name: value for name, value in values.items() if isinstance(value, int | str)})
+    def _seconds_left(self) -> float:
+        assert self.budget.seconds is not None  # asked only where there is a limit
+        return self.budget.seconds - (time.monotonic() - self.started)

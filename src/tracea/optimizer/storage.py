@@ -163,8 +163,8 @@ class TrialStore:
             )
             return int(cursor.lastrowid or 0)
 
-    def retime(self, trial_id: int, latency_ms: float) -> None:
-        """Note a trial's latency in the latest interleaved comparison.
+    def retime(self, trial_id: int, latency_ms: float | None) -> None:
+        """Note a trial's latency in the latest interleaved comparison; None: it took no part.
 
         Raises: InvalidOption for an id that is not stored.
         """

@@ -1,0 +1,120 @@
+"""The final of a search: the fastest few of all variants and the library, judged by all gates and timed in one interleaved run.
+
+What came out is what later decisions use. Only the latest final counts: two comparisons an hour apart saw two different machines.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from tracea.core.op import Op
+from tracea.doctor import decide
+from tracea.flow.compile import excluded
+from tracea.flow.evaluate import Candidate, Request
+from tracea.flow.history import schedule_of, store, study_key, verified
+from tracea.kernels.registry import find
+from tracea.optimizer.isolation import IsolatedFunction, Limits
+from tracea.optimizer.storage import StoredTrial, TrialRecord
+from tracea.optimizer.trial import Outcome, OutcomeKind
+from tracea.targets.target import Target
+
+__all__ = ["run_final"]
+
+RANK: Final = "tracea.flow.evaluate:rank"  # what the child runs
+
+_FINALISTS: Final = 3
+_LIMITS: Final = Limits(seconds=600.0)
+_LIBRARY_MODULES: Final = ("torch",)  # what a child loads to have the library variants: see runtime/library.py
+
+
+def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int, seed: int) -> None:
+    """Compare the fastest schedules of ``op``, the last final's winner and the library, and record what came out.
+
+    The library takes part wherever it is there, whatever the search was about: else it could not be compared later.
+    """
+    refused = excluded(op, constants, library=True)
+    usable = [candidate.variant for candidate in decide(op, target, exclude=refused).candidates]
+    earlier = verified(op, threads)
+    finalists = _finalists([trial for trial in earlier if trial.record.key.variant in usable])
+    libraries = [name for name in usable if find(name).is_library]
+    if not finalists:
+        return
+    request = Request(
+        op=op.to_dict(),
+        constants=tuple(constants),
+        threads=threads,
+        seed=seed,
+        candidates=(*map(_candidate, finalists), *(Candidate(variant=name) for name in libraries)),
+        modules=_LIBRARY_MODULES if libraries else (),
+    )
+    with IsolatedFunction(RANK, _LIMITS) as function:
+        outcomes = _ranked(function, request)
+    for trial in earlier:
+        if trial.retimed_ms is not None:
+            store().retime(trial.id, None)
+    for trial, outcome in zip(finalists, outcomes, strict=False):
+        if outcome.is_ok:
+            store().retime(trial.id, outcome.latency_ms)
+        else:
+            _record(op, trial.record.key.variant, threads, seed, outcome, trial)
+    for name, outcome in zip(libraries, outcomes[len(finalists) :], strict=True):
+        _record(op, name, threads, seed, outcome)
+
+
+def _finalists(earlier: Iterable[StoredTrial]) -> list[StoredTrial]:
+    """Return the fastest in the search, one trial for each schedule, and the winner of the last final."""
+    ours = [trial for trial in earlier if not find(trial.record.key.variant).is_library]
+    distinct: dict[Candidate, StoredTrial] = {}
+    for trial in sorted(ours, key=lambda trial: trial.record.outcome.latency_ms or float("inf")):
+        distinct.setdefault(_candidate(trial), trial)
+    chosen = list(distinct.values())[:_FINALISTS]
+    defended = [trial for trial in ours if trial.retimed_ms is not None]
+    if defended:
+        winner = min(defended, key=lambda trial: trial.retimed_ms or float("inf"))
+        if _candidate(winner) not in map(_candidate, chosen):
+            chosen.append(winner)
+    return chosen
+
+
+def _ranked(function: IsolatedFunction, request: Request) -> list[Outcome]:
+    """Return an outcome for each candidate; where one takes the child down, each is tried alone and the others meet again."""
+    answer = function.call(msgspec.to_builtins(request))
+    if answer.kind is OutcomeKind.OK:
+        return msgspec.json.decode(answer.value, type=list[Outcome])
+    if len(request.candidates) == 1:
+        return [Outcome(kind=answer.kind, detail=answer.detail)]
+    outcomes = [
+        _ranked(function, msgspec.structs.replace(request, candidates=(candidate,)))[0]
+        for candidate in request.candidates
+    ]
+    sound = [index for index, outcome in enumerate(outcomes) if outcome.is_ok]
+    if 1 < len(sound) < len(outcomes):
+        candidates = tuple(request.candidates[index] for index in sound)
+        together = _ranked(function, msgspec.structs.replace(request, candidates=candidates))
+        for index, outcome in zip(sound, together, strict=True):
+            outcomes[index] = outcome
+    return outcomes
+
+
+def _record(op: Op, variant: str, threads: int, seed: int, outcome: Outcome, trial: StoredTrial | None = None) -> None:
+    """Keep what the final says: of a library, and of a schedule that failed it, which no longer counts."""
+    record = TrialRecord(
+        key=study_key(op, variant, threads),
+        schedule={} if trial is None else trial.record.schedule,
+        outcome=outcome,
+        seconds=0.0,
+        sampler="final",
+        seed=seed,
+        recorded_at=time.time(),
+    )
+    number = store().add(record)
+    if outcome.is_ok:
+        store().retime(number, outcome.latency_ms)
+
+
+def _candidate(trial: StoredTrial) -> Candidate:
+    return Candidate(variant=trial.record.key.variant, schedule=schedule_of(trial.record.schedule).key)
