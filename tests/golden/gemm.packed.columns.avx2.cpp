@@ -1,4 +1,4 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.packed | avx2, avx2 | kc=384,mc=132,mr=6,nc=3072,nv=2,prefetch_a=0,prefetch_b=0,split=columns,tail=2,unroll=2
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.packed | avx2, avx2 | kc=384,mc=132,mr=6,nc=3072,nv=2,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=2,unroll=2,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,10 +10,10 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_packed_b5f5ccfcb17b10b38ce9_text {
+namespace tracea_gemm_packed_1ef85eb8f93284455a73_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 6, 2, 2, PanelA<6>, PackedB, GemmPrefetch<0, 0>>;
+using Tile0 = GemmTile<float, 6, 2, 2, PanelA<6>, PackedB, GemmPrefetch<0, 0, true, false>>;
 static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_b5f5ccfcb17b10b38ce9(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_1ef85eb8f93284455a73(const tracea_call* call, int32_t rank) {
   const float* const a = static_cast<const float*>(call->pointers[0]);
   const float* const b = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -44,7 +44,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_b5f5cc
   const int64_t x2_stride0 = call->integers[5];
   const int64_t c_stride0 = call->integers[6];
   float* const b_panels = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const a_panels = reinterpret_cast<float*>(thread_scratch(call, rank) + 196608);
+  float* const a_panels = reinterpret_cast<float*>(thread_scratch(call, rank) + 24576);
   for (TaskLoop tasks0(call, rank, 0, (n + 3071) / 3072); tasks0.next();) {
     const int64_t jc = tasks0.task() * 3072;
     const int64_t nc = min_index(n - jc, 3072);
@@ -52,8 +52,8 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_b5f5cc
       const int64_t kc = min_index(k - pc, 384);
       // Pack a[0 : +m, pc : +kc] -> a_panels
       pack_a<float, 6>(a + pc, a_stride0, 1, m, kc, 384, a_panels);
-      for (int64_t jp = 0; jp < nc; jp += 128) {
-        const int64_t pw = min_index(nc - jp, 128);
+      for (int64_t jp = 0; jp < nc; jp += 16) {
+        const int64_t pw = min_index(nc - jp, 16);
         // Pack b[pc : +kc, jc + jp : +pw] -> b_panels
         pack_b<float, 16>(b + b_stride0 * pc + jc + jp, b_stride0, 1, kc, pw, 384, b_panels);
         for (int64_t jr = 0; jr < pw; jr += 16) {
@@ -69,4 +69,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_b5f5cc
     }
   }
 }
-}  // namespace tracea_gemm_packed_b5f5ccfcb17b10b38ce9_text
+}  // namespace tracea_gemm_packed_1ef85eb8f93284455a73_text

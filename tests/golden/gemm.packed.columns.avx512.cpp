@@ -1,4 +1,4 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.packed | avx512, avx512 | kc=384,mc=140,mr=14,nc=3072,nv=2,prefetch_a=0,prefetch_b=0,split=columns,tail=2,unroll=2
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.packed | avx512, avx512 | kc=384,mc=140,mr=14,nc=3072,nv=2,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=2,unroll=2,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,10 +10,10 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_packed_35448f16f35bfc4080af_text {
+namespace tracea_gemm_packed_c4929427b4e562983453_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 14, 2, 2, PanelA<14>, PackedB, GemmPrefetch<0, 0>>;
+using Tile0 = GemmTile<float, 14, 2, 2, PanelA<14>, PackedB, GemmPrefetch<0, 0, true, false>>;
 static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_35448f16f35bfc4080af(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_c4929427b4e562983453(const tracea_call* call, int32_t rank) {
   const float* const a = static_cast<const float*>(call->pointers[0]);
   const float* const b = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -44,7 +44,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_35448f
   const int64_t x2_stride0 = call->integers[5];
   const int64_t c_stride0 = call->integers[6];
   float* const b_panels = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const a_panels = reinterpret_cast<float*>(thread_scratch(call, rank) + 393216);
+  float* const a_panels = reinterpret_cast<float*>(thread_scratch(call, rank) + 49152);
   for (TaskLoop tasks0(call, rank, 0, (n + 3071) / 3072); tasks0.next();) {
     const int64_t jc = tasks0.task() * 3072;
     const int64_t nc = min_index(n - jc, 3072);
@@ -52,8 +52,8 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_35448f
       const int64_t kc = min_index(k - pc, 384);
       // Pack a[0 : +m, pc : +kc] -> a_panels
       pack_a<float, 14>(a + pc, a_stride0, 1, m, kc, 384, a_panels);
-      for (int64_t jp = 0; jp < nc; jp += 256) {
-        const int64_t pw = min_index(nc - jp, 256);
+      for (int64_t jp = 0; jp < nc; jp += 32) {
+        const int64_t pw = min_index(nc - jp, 32);
         // Pack b[pc : +kc, jc + jp : +pw] -> b_panels
         pack_b<float, 32>(b + b_stride0 * pc + jc + jp, b_stride0, 1, kc, pw, 384, b_panels);
         for (int64_t jr = 0; jr < pw; jr += 32) {
@@ -69,4 +69,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_35448f
     }
   }
 }
-}  // namespace tracea_gemm_packed_35448f16f35bfc4080af_text
+}  // namespace tracea_gemm_packed_c4929427b4e562983453_text

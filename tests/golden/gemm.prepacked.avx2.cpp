@@ -1,4 +1,4 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.prepacked | avx2, avx2 | kc=384,mc=132,mr=6,nc=3072,nv=2,prefetch_a=0,prefetch_b=0,split=columns,tail=2,unroll=2
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.prepacked | avx2, avx2 | kc=384,mc=132,mr=6,nc=3072,nv=2,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=2,unroll=2,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,10 +10,10 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_prepacked_f3a3c53da0a8c009306e_text {
+namespace tracea_gemm_prepacked_db14704118e55bde6f42_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 6, 2, 2, PanelA<6>, PackedB, GemmPrefetch<0, 0>>;
+using Tile0 = GemmTile<float, 6, 2, 2, PanelA<6>, PackedB, GemmPrefetch<0, 0, true, false>>;
 static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_prepacked_f3a3c53da0a8c009306e(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_prepacked_db14704118e55bde6f42(const tracea_call* call, int32_t rank) {
   const float* const a = static_cast<const float*>(call->pointers[0]);
   const float* const b = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -62,4 +62,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_prepacked_f3a
     }
   }
 }
-}  // namespace tracea_gemm_prepacked_f3a3c53da0a8c009306e_text
+}  // namespace tracea_gemm_prepacked_db14704118e55bde6f42_text

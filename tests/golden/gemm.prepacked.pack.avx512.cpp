@@ -1,14 +1,14 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.pack_b | avx512, avx512 | kc=384,mc=140,mr=14,nc=3072,nv=2,prefetch_a=0,prefetch_b=0,split=columns,tail=2,unroll=2
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.pack_b | avx512, avx512 | kc=384,mc=140,mr=14,nc=3072,nv=2,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=2,unroll=2,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_gemm_pack_b_809f31339c64ae9bfa11_text {
+namespace tracea_gemm_pack_b_57bf40b95a87b12385d0_text {
 using namespace tracea;
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_pack_b_809f31339c64ae9bfa11(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_pack_b_57bf40b95a87b12385d0(const tracea_call* call, int32_t rank) {
   const float* const b = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t k = call->integers[0];
@@ -21,4 +21,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_pack_b_809f31
     pack_b<float, 32>(b + jp, b_stride0, 1, k, pw, k, panels + jp / 32 * k * 32);
   }
 }
-}  // namespace tracea_gemm_pack_b_809f31339c64ae9bfa11_text
+}  // namespace tracea_gemm_pack_b_57bf40b95a87b12385d0_text

@@ -1,14 +1,14 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.pack_b | neon, neon | kc=384,mc=128,mr=8,nc=3072,nv=3,prefetch_a=0,prefetch_b=0,split=columns,tail=0,unroll=2
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.pack_b | neon, neon | kc=384,mc=128,mr=8,nc=3072,nv=3,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=0,unroll=2,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_gemm_pack_b_41863165e27e2b2f1ede_text {
+namespace tracea_gemm_pack_b_e02af2bd6dc5263ad689_text {
 using namespace tracea;
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_pack_b_41863165e27e2b2f1ede(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_pack_b_e02af2bd6dc5263ad689(const tracea_call* call, int32_t rank) {
   const float* const b = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t k = call->integers[0];
@@ -21,4 +21,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_pack_b_418631
     pack_b<float, 12>(b + jp, b_stride0, 1, k, pw, k, panels + jp / 12 * k * 12);
   }
 }
-}  // namespace tracea_gemm_pack_b_41863165e27e2b2f1ede_text
+}  // namespace tracea_gemm_pack_b_e02af2bd6dc5263ad689_text

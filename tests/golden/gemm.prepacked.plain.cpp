@@ -1,4 +1,4 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.prepacked | plain, plain | kc=384,mc=128,mr=8,nc=3072,nv=2,prefetch_a=0,prefetch_b=0,split=columns,tail=0,unroll=2
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.prepacked | plain, plain | kc=384,mc=128,mr=8,nc=3072,nv=2,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=0,unroll=2,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,10 +10,10 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_prepacked_f652c65610d08af4f715_text {
+namespace tracea_gemm_prepacked_5473d61874dc5b62420d_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 8, 2, 2, PanelA<8>, PackedB, GemmPrefetch<0, 0>>;
+using Tile0 = GemmTile<float, 8, 2, 2, PanelA<8>, PackedB, GemmPrefetch<0, 0, true, false>>;
 static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_prepacked_f652c65610d08af4f715(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_prepacked_5473d61874dc5b62420d(const tracea_call* call, int32_t rank) {
   const float* const a = static_cast<const float*>(call->pointers[0]);
   const float* const b = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -62,4 +62,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_prepacked_f65
     }
   }
 }
-}  // namespace tracea_gemm_prepacked_f652c65610d08af4f715_text
+}  // namespace tracea_gemm_prepacked_5473d61874dc5b62420d_text

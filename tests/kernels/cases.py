@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.kernels.conformance import Case
+
 from tracea.core.dtype import DType
 from tracea.core.expr import Cast, Input, activation, exp, maximum, select, sigmoid
 from tracea.core.op import Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-
 from tests.kernels.native import Unit
+
 from tracea.core.accuracy import error_bound
 from tracea.core.op import Op
 from tracea.core.reference import evaluate

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
 from tests.kernels.cases import chain_cases, gemm_cases, reduce_cases, resized, row_cases
 from tests.kernels.conformance import Case, build, random_inputs
 from tests.kernels.native import Unit, round_up
+
 from tracea.core.accuracy import error_bound
 from tracea.core.op import GemmOp, Op
 from tracea.core.reference import evaluate

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from tests.kernels.cases import FUSED, all_cases, chain_cases, gemm_cases, norm, reduce_cases, resized, row, row_cases
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
 from tests.kernels.native import Unit, host_isas
+
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind
 from tracea.errors import InvalidDType, InvalidShape, InvalidStride

@@ -7,13 +7,13 @@ import shutil
 import subprocess
 
 import pytest
-
 from tests.kernels.conformance import Case, build
 from tests.kernels.native import compile_text, host_isas
+
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp
-from tracea.targets import load
 from tracea.kernels.registry import find
+from tracea.targets import load
 
 OBJDUMP = shutil.which("objdump")
 OPS = {

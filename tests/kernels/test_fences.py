@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.kernels.cases import all_cases
 from tests.kernels.native import CXX, host_isas
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from tests.kernels.conformance import Case, build
 from tests.kernels.native import ISA_FLAGS, Unit, host_isas
+
 from tracea.core.dtype import DType
-from tracea.core.op import Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp
 from tracea.core.expr import Input, activation
+from tracea.core.op import Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.kernels.registry import VARIANTS
 

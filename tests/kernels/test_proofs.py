@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from tests.kernels.cases import all_cases
 from tests.kernels.conformance import Built, build, random_inputs
+
 from tracea.core.accuracy import error_bound
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, Op

@@ -8,14 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from tests.kernels.conformance import random_inputs, run
-from tests.kernels.conformance import Built, Case
+from tests.kernels.conformance import Built, Case, random_inputs, run
 from tests.kernels.native import Unit, host_isas
+
 from tracea.core.dtype import DType
+from tracea.core.expr import Input
 from tracea.core.op import GemmOp, PointwiseOp
 from tracea.core.reference import evaluate
-from tracea.core.expr import Input
 from tracea.core.tensor_type import BlockedLayout, StridedLayout, TensorType
 from tracea.emitters.cpu.emitter import emit
 from tracea.errors import InvalidOption, InvalidSchedule

@@ -145,7 +145,8 @@ def _names_used(node: Parallel) -> frozenset[str]:
 
 def _assemble(printer: Printer, isa: str) -> str:
     kernel, body = printer.kernel, printer.body.text()
-    arguments = _arguments(kernel, frozenset(re.findall(r"[A-Za-z_]\w*", body)))
+    code = "\n".join(line for line in body.splitlines() if not line.lstrip().startswith("//"))
+    arguments = _arguments(kernel, frozenset(re.findall(r"[A-Za-z_]\w*", code)))
     writer = Writer()
     op = kernel.op.key if isinstance(kernel.op, Op) else str(kernel.op)
     writer.comment(f"{op} | {kernel.variant} | {kernel.target}, {isa} | {kernel.schedule.key}")

@@ -14,8 +14,9 @@ from tracea.core.expr import Expr, Input
 from tracea.emitters.cpu.expression import C_TYPES, print_expression
 from tracea.emitters.cpu.printer import Printer
 from tracea.emitters.writer import Writer
+from tracea.semantic.access import Region
 from tracea.semantic.index import Const, Index
-from tracea.semantic.nodes import Region, Scalar
+from tracea.semantic.nodes import Scalar
 
 __all__ = ["epilogue_functor", "load_functor", "store_functor"]
 

@@ -8,8 +8,8 @@ from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.index_text import index_text
 from tracea.emitters.writer import Writer
 from tracea.errors import EmitError
+from tracea.semantic.access import Region
 from tracea.semantic.index import Const, Index, total
-from tracea.semantic.nodes import Region
 from tracea.semantic.tile_kernel import Buffer, TileKernel
 
 __all__ = ["Printer"]

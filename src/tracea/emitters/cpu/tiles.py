@@ -13,18 +13,9 @@ from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_f
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.printer import Printer
 from tracea.errors import EmitError
+from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import FALSE, TRUE, Const
-from tracea.semantic.nodes import (
-    EpilogueCall,
-    Intrinsic,
-    MicroKernel,
-    Node,
-    Pack,
-    PointwiseTile,
-    ReduceTile,
-    Region,
-    RowTile,
-)
+from tracea.semantic.nodes import EpilogueCall, MicroKernel, Node, Pack, PointwiseTile, ReduceTile, RowTile
 
 __all__ = ["TILE_LINES"]
 

@@ -16,7 +16,7 @@ from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
 from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.blocking import equal_blocks, fits_registers, round_up
-from tracea.kernels.gemm.operands import K, M, N, GemmOperands, gemm_tile
+from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, STORED_AS_SUMMED, contiguous
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracea.core.expr import Constant, Input
 from tracea.core.ops.gemm import GemmOp
-from tracea.kernels.gemm.operands import M, N, GemmOperands
+from tracea.kernels.gemm.operands import GemmOperands, M, N
 from tracea.kernels.gemm.requirements import FLOATS
 from tracea.kernels.pointwise.tile import map_tile
 from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts

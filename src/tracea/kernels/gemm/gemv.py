@@ -13,15 +13,16 @@ from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
 from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.blocking import round_up
-from tracea.kernels.gemm.operands import K, M, N, GemmOperands
+from tracea.kernels.gemm.operands import GemmOperands, K, M, N
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, contiguous, most, unit_stride
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Variant
+from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import Const, Index, Var, equal
 from tracea.semantic.intrinsics import plain_product
-from tracea.semantic.nodes import For, Intrinsic, MicroKernel, Node, block
+from tracea.semantic.nodes import For, MicroKernel, Node, block
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.target import Target

@@ -11,9 +11,10 @@ from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim, TensorType
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.operands import params_of, tensor_buffer
+from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import TRUE, Const, Index, Param, Predicate, Var
 from tracea.semantic.intrinsics import packed_depth_first_product, plain_product
-from tracea.semantic.nodes import Barrier, Block, EpilogueCall, For, Intrinsic, Level, Node, Parallel, Region
+from tracea.semantic.nodes import Barrier, Block, EpilogueCall, For, Level, Node, Parallel
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.targets.target import Target

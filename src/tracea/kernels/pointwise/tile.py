@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracea.core.dtype import DType
-from tracea.semantic.nodes import Intrinsic
+from tracea.semantic.access import Intrinsic
 
 __all__ = ["compute_type", "map_tile"]
 

@@ -19,8 +19,9 @@ from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative
 from tracea.kernels.rows.operands import RowOperands, known, row_types
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Variant
+from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import Index, ceil_div
-from tracea.semantic.nodes import EpilogueCall, Intrinsic, Node, RowTile
+from tracea.semantic.nodes import EpilogueCall, Node, RowTile
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 from tracea.targets.target import Target

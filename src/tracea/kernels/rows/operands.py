@@ -10,8 +10,9 @@ from tracea.core.tensor_type import Dim, TensorType
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, tensor_buffer
+from tracea.semantic.access import Region
 from tracea.semantic.index import Const, Index, Param, Var
-from tracea.semantic.nodes import Barrier, Block, For, Level, Node, Parallel, Region
+from tracea.semantic.nodes import Barrier, Block, For, Level, Node, Parallel
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.targets.target import Target

@@ -26,8 +26,9 @@ from tracea.kernels.requirements import (
 from tracea.kernels.rows.operands import known
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Variant
+from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import Const, Index, Param, Var
-from tracea.semantic.nodes import Block, EpilogueCall, For, Intrinsic, Level, Node, Parallel, ReduceTile, Region, block
+from tracea.semantic.nodes import Block, EpilogueCall, For, Level, Node, Parallel, ReduceTile, block
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.targets.target import Target
