@@ -1,4 +1,4 @@
-"""ONNX Runtime as a peer: a one-node model, inputs and outputs bound once, constant weights as prepacked initializers."""
+"""ONNX Runtime as a peer: a one-node model, operands bound once, constant weights as prepacked initializers."""
 
 from __future__ import annotations
 
