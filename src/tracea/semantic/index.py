@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -215,6 +215,7 @@ class Param(Index):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pair(Index):
+    sign: ClassVar[str]
     left: Index
     right: Index
 
@@ -223,6 +224,9 @@ class _Pair(Index):
         """Both operands."""
         return (self.left, self.right)
 
+    def _spell(self, spell: Callable[[Index], str]) -> str:
+        return f"({spell(self.left)} {self.sign} {spell(self.right)})"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Add(_Pair):
@@ -230,33 +234,29 @@ class Add(_Pair):
 
     def _spell(self, spell: Callable[[Index], str]) -> str:
         taken = _taken_away(self.right)
-        return (
-            f"({spell(self.left)} + {spell(self.right)})" if taken is None else f"({spell(self.left)} - {spell(taken)})"
-        )
+        sign, other = ("+", self.right) if taken is None else ("-", taken)
+        return f"({spell(self.left)} {sign} {spell(other)})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mul(_Pair):
     """Product."""
 
-    def _spell(self, spell: Callable[[Index], str]) -> str:
-        return f"({spell(self.left)} * {spell(self.right)})"
+    sign = "*"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FloorDiv(_Pair):
     """Floored quotient; on a GPU by multiplication where the divisor is an argument (fast division)."""
 
-    def _spell(self, spell: Callable[[Index], str]) -> str:
-        return f"({spell(self.left)} / {spell(self.right)})"
+    sign = "/"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mod(_Pair):
     """Floored remainder."""
 
-    def _spell(self, spell: Callable[[Index], str]) -> str:
-        return f"({spell(self.left)} % {spell(self.right)})"
+    sign = "%"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

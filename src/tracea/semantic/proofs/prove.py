@@ -11,6 +11,7 @@ from tracea.semantic.proofs.extent import prove_scratch, prove_widths, span_guar
 from tracea.semantic.proofs.flags import flag_buffers, prove_flags, workspaces
 from tracea.semantic.proofs.initialized import prove_initialized
 from tracea.semantic.proofs.mbarriers import barrier_buffers, prove_mbarriers, prove_products, tma_rings
+from tracea.semantic.proofs.products import prove_fragment_products
 from tracea.semantic.proofs.races import prove_races
 from tracea.semantic.proofs.reduction import prove_reduction
 from tracea.semantic.proofs.shapes import prove_shapes
@@ -38,6 +39,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_scratch(kernel, sites, limits_bytes),
         *prove_coverage(kernel, sites),
         *prove_reduction(kernel, sites),
+        *prove_fragment_products(kernel, sites),
         *prove_races(kernel, sites, rings),
         *prove_initialized(kernel, sites, rings),
         *prove_slots(kernel, sites),

@@ -1,0 +1,160 @@
+"""Products on fragments: sums start where they must, keep what they summed, and take each step of K once.
+
+The operands of a fragment product are traced back: through the load of the fragment, the stage of the ring, and the copy that filled it, to the
+rows and columns of the array in global memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tracea.semantic.fields import expressions
+from tracea.semantic.linear import Polynomial
+from tracea.semantic.nodes import Region
+from tracea.semantic.nodes_async import AsyncCopy, LoadMatrix, Mma, TmaCopy, Wgmma
+from tracea.semantic.predicate import FALSE, TRUE
+from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.coverage import exactly_at, first_and_last
+from tracea.semantic.proofs.tiling import chain, stride_of
+from tracea.semantic.proofs.timeline import executor_loops, use_number
+from tracea.semantic.proofs.walk import Loop, Site
+from tracea.semantic.tile_kernel import MemorySpace, TileKernel
+
+__all__ = ["prove_fragment_products"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The interval of K that an operand brings in one iteration, in coordinates of the array it comes from."""
+
+    array: str
+    offset: Polynomial
+    extent: Polynomial
+    full: Polynomial
+
+
+def prove_fragment_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
+    """Prove of every product on fragments that its sum is complete.
+
+    Raises:
+        ProofFailed: a sum starts elsewhere than at its loop's first iteration, is overwritten, or its operands do not sweep K together.
+    """
+    for site in sites:
+        node = site.node
+        if not isinstance(node, Mma | Wgmma):
+            continue
+        accumulate = site.condition(node.accumulate)
+        if accumulate == TRUE:
+            continue  # continues a sum that another node began: that there is one is a matter of initialization
+        if accumulate == FALSE:
+            _used_at_once(sites, site, node)
+            continue
+        names = frozenset[str]().union(*(index.names() for index in expressions(accumulate)))
+        summed = [loop for loop in site.loops[executor_loops(site) :] if loop.var.name in names]
+        first, _ = first_and_last(summed)
+        if not summed or not exactly_at(site.unguarded, accumulate, first, holds=False):
+            raise refuse("products", site.label, f"the sum does not start exactly at the first iteration: {node.accumulate}")
+        swept = [_swept(kernel, sites, site, region, summed) for region in (node.a, node.b)]
+        known = [steps for steps in swept if steps is not None]
+        for steps in known:
+            _covers(site, steps, summed)
+        if len(known) == 2 and (known[0].offset, known[0].extent) != (known[1].offset, known[1].extent):
+            raise refuse("products", site.label, f"steps of {known[0].array} and {known[1].array} differ")
+        arrays = " and ".join(steps.array for steps in known) or "no traced array"
+        yield Fact("products", site.label, f"K of {arrays} is covered once over {', '.join(str(loop.var) for loop in summed)}")
+
+
+def _used_at_once(sites: Sequence[Site], site: Site, node: Mma | Wgmma) -> None:
+    """Show that a product that starts anew in each iteration of a loop is read in that iteration, not lost."""
+    box = site.box(node.c)
+    loops = site.loops[executor_loops(site) :]
+    still = [loop for loop in loops if not any(loop.var in offset.atoms() for offset in box.offset)]
+    if not still:
+        return
+    inside = still[-1].place
+    for other in sites:
+        reads = any(a.reads and a.region.buffer == box.buffer for a in other.node.accesses())
+        if reads and other is not site and other.place[: len(inside)] == inside and other.place > site.place:
+            return
+    raise refuse("products", site.label, f"{box.buffer} starts anew in each iteration of {still[-1].var}, and what it held was not read")
+
+
+def _swept(kernel: TileKernel, sites: Sequence[Site], site: Site, region: Region, summed: Sequence[Loop]) -> _Steps | None:
+    """Return the one interval of an operand's origin that moves with the summed loops; None where it was not traced."""
+    reader = site
+    if kernel.buffer(region.buffer).space is MemorySpace.REGISTER:
+        loads = [
+            s
+            for s in sites
+            if isinstance(s.node, LoadMatrix)
+            and s.node.target.buffer == region.buffer
+            and s.place < site.place
+            and site.place[: len(s.place) - 1] == s.place[:-1]
+        ]
+        if not loads:
+            return None
+        reader = loads[-1]
+        assert isinstance(reader.node, LoadMatrix)
+        region = reader.node.source
+    found: list[_Steps] = []
+    for copy in sites:
+        node = copy.node
+        if isinstance(node, AsyncCopy | TmaCopy) and node.target.buffer == region.buffer and not copy.facts.contradictory():
+            steps = _through(kernel, reader, region, copy, node, summed)
+            found += [] if steps is None else [steps]
+    if not found:
+        return None
+    if any(steps != found[0] for steps in found):
+        raise refuse("products", site.label, f"the copies to {region.buffer} bring different steps of {found[0].array}")
+    return found[0]
+
+
+def _through(
+    kernel: TileKernel, reader: Site, region: Region, copy: Site, node: AsyncCopy | TmaCopy, summed: Sequence[Loop]
+) -> _Steps | None:
+    """Return the interval that one copy brought to what is read, its own use number solved for the reader's."""
+    shared = [loop for loop in reader.loops[executor_loops(reader) :] if loop in copy.loops]
+    # Roles share no loop: there each counts its own iterations.
+    wanted = use_number(reader, region, shared or reader.loops[executor_loops(reader) :])
+    written = use_number(copy, node.target, shared or copy.loops[executor_loops(copy) :])
+    numbering = [loop for loop in copy.loops[executor_loops(copy) :] if stride_of(written, loop).terms]
+    if len(numbering) > 1 or any(stride_of(written, loop) != Polynomial.of(1) for loop in numbering):
+        return None
+    source, target, read = copy.box(node.source), copy.box(node.target), reader.box(region)
+    one = Polynomial.of(1)
+    theirs = [axis for axis, extent in enumerate(source.extent) if extent != one]
+    ours = [axis for axis, extent in enumerate(target.extent) if extent != one]
+    if len(theirs) != len(ours):
+        return None
+    moving: list[_Steps] = []
+    shape = kernel.buffer(source.buffer).shape
+    for there, here in zip(theirs, ours, strict=True):
+        shift = source.offset[there] - target.offset[here]
+        for loop in numbering:
+            shift = shift.substitute(loop.var, wanted - (written - loop.atom))
+        offset = read.offset[here] + shift
+        if any(loop.var in offset.atoms() for loop in summed):
+            moving.append(_Steps(source.buffer, offset, read.extent[here], copy.canonical(shape[there])))
+    if len(moving) != 1:
+        raise refuse("products", reader.label, f"{len(moving)} axes of {source.buffer} move with the sum, must be one")
+    return moving[0]
+
+
+def _covers(site: Site, steps: _Steps, summed: Sequence[Loop]) -> None:
+    offset, loops = steps.offset, list(summed)
+    segment = next((loop.segment for loop in site.loops if loop.segment is not None), None)
+    if segment is not None:  # all segments of a tile together are one loop over its steps
+        count = Polynomial.atom(segment.count)
+        loops = [replace(loop, count=segment.steps) if loop.count == count else loop for loop in loops]
+        moved = offset.substitute(segment.first, Polynomial({}))
+        shifts = [stride_of(offset, loop) * Polynomial.atom(segment.first) for loop in loops]
+        offset = moved if offset - moved == sum(shifts, Polynomial({})) else offset
+    sweep = chain(offset, steps.extent, steps.full, loops, site.unguarded, padded=True)
+    if sweep is None or set(sweep.loops) != set(loops):
+        raise refuse(
+            "products",
+            site.label,
+            f"{steps.array}: [{steps.offset.to_index()} : +{steps.extent.to_index()}] was not shown to cover "
+            f"[0, {steps.full.to_index()}) once over {', '.join(str(loop.var) for loop in summed)}",
+        )
