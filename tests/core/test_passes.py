@@ -322,3 +322,12 @@ def test_passes_keep_symbolic_extents() -> None:
     assert kernels(result) == ["gemm"]
     assert isinstance(result.outputs[0].op, GemmOp)
     assert result.bind({"rows": 2}).outputs[0].type.shape == (2, 4)
+
+
+@pytest.mark.parametrize("each", default_pipeline(), ids=lambda each: each.name)
+def test_no_pass_changes_the_order_of_inputs(each: Pass) -> None:
+    # A run binds its inputs by position, whatever work waits behind each.
+    graph = Graph()
+    first, second, unused = graph.add_input((4, 6)), graph.add_input((6,)), graph.add_input((2,))
+    graph.set_outputs(graph.add_pointwise(Input(0) + Input(1), graph.add_pointwise("tanh", second), first))
+    assert [node.id for node in each.apply(graph).inputs] == [first.id, second.id, unused.id]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from tracea.core.graph import Graph
-from tracea.core.op import Op
+from tracea.core.op import Op, SourceOp
 from tracea.core.passes.draft import Draft, in_order
 from tracea.errors import InvalidShape
 
@@ -34,11 +35,16 @@ class Prioritize:
     name: str = "prioritize"
 
     def apply(self, graph: Graph) -> Graph:
-        """Return the same nodes in the new order; inputs always come before their users."""
+        """Return the same nodes in the new order; sources keep theirs, and inputs come before users."""
         draft = Draft(graph)
         remaining: dict[str, float] = {}
         for name in reversed(draft.order()):
             behind = max((remaining[user] for user in draft.users(name)), default=0.0)
             remaining[name] = behind + self.cost(draft.nodes[name].op)
-        order = in_order(draft.nodes.values(), {name: -value for name, value in remaining.items()})
+        # Sources cost nothing and come first, in their own order: a run's inputs are bound by position.
+        rank = {
+            name: -math.inf if isinstance(draft.nodes[name].op, SourceOp) else -value
+            for name, value in remaining.items()
+        }
+        order = in_order(draft.nodes.values(), rank)
         return Graph.of((draft.nodes[name] for name in order), draft.outputs)
