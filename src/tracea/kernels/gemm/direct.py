@@ -150,20 +150,27 @@ def _tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
     # more than 6 do not fit the integer registers beside the rest.
     registers = target.vector_registers if target.isa != "plain" else 32
     mr = equal_blocks(max(m, 1), min((registers - 4) // 3, _MOST_ROWS))
-    return mr, max(1, min(_MOST_VECTORS, (registers - 1) // (mr + 1), -(-max(n, 1) // lanes)))
+    widths = range(1, max(1, min(_MOST_VECTORS, (registers - 1) // (mr + 1))) + 1)
+
+    def worth(nv: int) -> float:
+        # Products for each load, times the share of lanes that the last tile of a row does not waste.
+        used = max(n, 1) / (round_up(n, nv * lanes))
+        return used * mr * nv / (mr * nv + mr + nv)
+
+    return mr, max(widths, key=worth)
 
 
 def _known(dim: Dim) -> int:
     return dim if isinstance(dim, int) else dim.maximum or 1024
 
 
-_SMALL: Final = 1 << 18  # elements of B that the second-level cache holds
-
-
 def _few_rows_or_small(op: GemmOp, target: Target) -> float:
-    del target
-    few = _known(op.m) <= 8
-    return 20.0 if few or _known(op.m) * _known(op.k) + _known(op.k) * _known(op.n) <= _SMALL else -20.0
+    few = _known(op.m) <= _MOST_VECTORS
+    # Rows that do not begin on a cache line cost a second line for every vector: packing repays that unless B is small.
+    row_bytes = _known(op.n) * op.b.dtype.nbytes
+    aligned = row_bytes % target.cache_line_bytes == 0
+    small = _known(op.k) * row_bytes <= target.l2_bytes // (2 if aligned else 16)
+    return 20.0 if few or small else -20.0
 
 
 DIRECT_ID = "gemm.direct"
