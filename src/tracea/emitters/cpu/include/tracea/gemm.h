@@ -6,6 +6,7 @@
 //
 //   using Tile = GemmTile<float, 14, 2, 2, PackedA, PackedB>;
 //   Tile::run<14, 8>(rows, columns, k, a, a_stride, b, b_stride, c, c_stride, accumulate);
+//   Tile::run<14, 8>(..., accumulate, upcoming_panel<Tile>(b, k, ir, mc));      // with GemmPrefetch<0, 0, true, true>
 //
 // Where the operands lie:
 //   PackedA   panel of a_stride rows: element (i, k) at a[k * a_stride + i]      (a_stride is the panel height, MR of the full tile)
@@ -207,6 +208,15 @@ struct GemmTile {
         }
     }
 };
+
+// The share that the tile at `row` of a block of `rows` has in fetching the panel after `panel`, where packed panels of k steps lie one after the other.
+// Past the last panel it names memory that is never read: a prefetch does not fault.
+template <class Tile, class T>
+TRACEA_INLINE Upcoming<T> upcoming_panel(const T* panel, int64_t k, int64_t row, int64_t rows) {
+    const int64_t tiles = (rows + Tile::rows - 1) / Tile::rows;
+    const int64_t lines = (k * Tile::row_lines + tiles - 1) / tiles;
+    return {panel + k * Tile::columns + row / Tile::rows * lines * Tile::line_elements, lines};
+}
 
 TRACEA_END_NAMESPACE
 
