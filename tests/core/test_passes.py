@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tracea.core.dtype import DType
-from tracea.core.expr import Cast, Constant, Input, exp
+from tracea.core.expr import Cast, Constant, Input, exp, select
 from tracea.core.graph import Graph
 from tracea.core.op import GemmOp, PointwiseOp, ReduceKind, RowKind, SourceOp, ViewKind, ViewOp
 from tracea.core.passes.draft import Draft, Pass
@@ -331,3 +331,18 @@ def test_no_pass_changes_the_order_of_inputs(each: Pass) -> None:
     first, second, unused = graph.add_input((4, 6)), graph.add_input((6,)), graph.add_input((2,))
     graph.set_outputs(graph.add_pointwise(Input(0) + Input(1), graph.add_pointwise("tanh", second), first))
     assert [node.id for node in each.apply(graph).inputs] == [first.id, second.id, unused.id]
+
+
+def test_a_mask_stays_out_of_a_gemm_and_goes_into_the_rows_behind_it(rng) -> None:
+    graph = Graph()
+    scores = graph.add_gemm(graph.add_input((4, 6)), graph.add_input((6, 5)))
+    mask = graph.add_input((4, 5), DType.BOOL)
+    masked = graph.add_pointwise(select(Input(1), Input(0), 0.25), scores, mask)
+    graph.set_outputs(graph.add_row(RowKind.SOFTMAX, masked))
+    made = run_pipeline(graph).graph
+    assert [node.op.name for node in made if not isinstance(node.op, SourceOp)] == ["gemm", "row"]
+    assert_same(graph, made, rng)
+    signs = Graph()
+    product = signs.add_gemm(signs.add_input((4, 6)), signs.add_input((6, 5)))
+    signs.add_pointwise(Input(0) > 0.0, product, out_dtype=DType.BOOL)
+    assert FuseEpilogue().apply(signs) == signs

@@ -26,7 +26,8 @@ class FuseEpilogue:
     """Move a pointwise op into the epilogue of the GEMM or convolution whose result only it uses.
 
     Bias, residual and whatever else the pointwise op reads become epilogue operands. Where several inputs qualify, the
-    one that comes last takes it: the others are then already in memory.
+    one that comes last takes it: the others are then already in memory. A mask, or any other operand or result that is
+    not of floats, stays out: it keeps the pointwise op, which a row op behind it may take.
     """
 
     max_operands: int = 6
@@ -100,6 +101,9 @@ def _fuse_into_producer(draft: Draft, name: str, kinds: tuple[type[Op], ...], li
 def _with_epilogue(producer: Node, node: Node, pointwise: PointwiseOp, limits: _Limits) -> Node | None:
     op = producer.op
     if not isinstance(op, GemmOp | Conv2dOp | RowOp | ReduceOp) or pointwise.shape != op.shape:
+        return None
+    types = (pointwise.out_dtype, *(tensor.dtype for tensor in pointwise.inputs))
+    if isinstance(op, GemmOp | Conv2dOp) and not all(dtype.is_float for dtype in types):
         return None
     main = len(producer.inputs) - len(op.epilogue.operands)
     operands = _Operands(producer.inputs[main:], op.epilogue.operands)

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+import tracea
+from tracea.errors import InvalidInput, UnsupportedNode
+
+
+class Line(nn.Module):
+    def __init__(self, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self.call = call
+
+    def forward(self, *inputs: torch.Tensor) -> Any:
+        return self.call(*inputs)
+
+
+def mlp(width: int = 16, hidden: int = 24) -> nn.Module:
+    return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
+
+
+def values(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=generator).to(dtype)
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    scores = (q @ k.transpose(-1, -2)) * 0.25
+    return scores.masked_fill(torch.ones(6, 6, dtype=torch.bool).triu(1), float("-inf")).softmax(-1) @ v
+
+
+CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
+    "matrix": (mlp(), (values(6, 16),)),
+    "three axes": (nn.Sequential(mlp(), mlp()), (values(2, 6, 16),)),
+    "one row": (mlp(), (values(16),)),
+    "no rows": (mlp(), (values(0, 16),)),
+    "float64": (mlp().double(), (values(6, 16, dtype=torch.float64),)),
+    "float16": (mlp().half(), (values(6, 16, dtype=torch.float16),)),
+    "bfloat16": (mlp().bfloat16(), (values(6, 16, dtype=torch.bfloat16),)),
+    "strided input": (mlp(), (values(16, 6).t(),)),
+    "every other row": (mlp(), (values(12, 16)[::2],)),
+    "rms norm and softmax": (nn.Sequential(nn.RMSNorm(16), nn.Softmax(-1)), (values(6, 16),)),
+    "softmax of columns": (nn.LogSoftmax(0), (values(6, 16),)),
+    "attention": (Line(attention), (values(2, 6, 16), values(2, 6, 16) + 1, values(2, 6, 16) - 1)),
+    "reductions": (Line(lambda x: (x.mean(-1), x.sum(0), x.amax(), x.var(-1))), (values(6, 16),)),
+    "pointwise": (Line(lambda x, y: torch.where(x > y, x.exp(), y.tanh()) / 3), (values(6, 16), values(16))),
+    "batch norm": (nn.Sequential(nn.Linear(16, 8), nn.BatchNorm1d(8), nn.ReLU()), (values(6, 16),)),
+    "views": (Line(lambda x: (x.t() + 1, x[1:, ::2], x.reshape(4, 24), x.chunk(2, -1))), (values(6, 16),)),
+    "casts": (Line(lambda x: (x.half().float(), x > 0, x.bfloat16())), (values(6, 16),)),
+    "gated": (nn.GLU(), (values(6, 16),)),
+    "vectors": (Line(lambda x, y: (x @ y, torch.outer(y, y), y @ y)), (values(6, 16), values(16))),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs_compute_what_eager_computes(name: str) -> None:
+    torch.manual_seed(3)
+    module, inputs = CASES[name]
+    module = module.eval()
+    fast = tracea.optimize(module, inputs, budget=None, threads=1)
+    with torch.inference_mode():
+        expected, structure = pytree.tree_flatten(module(*inputs))
+        found, found_structure = pytree.tree_flatten(fast(*inputs))
+    assert found_structure == structure
+    for got, wanted in zip(found, expected, strict=True):
+        assert got.dtype is wanted.dtype
+        # Eager rounds after each operator, a fused kernel once: a few units in the last place apart.
+        unit = torch.finfo(wanted.dtype).eps if wanted.dtype.is_floating_point else 0.0
+        scale = float(wanted.double().abs().max()) if wanted.numel() else 1.0
+        torch.testing.assert_close(got, wanted, rtol=16 * unit, atol=16 * unit * max(scale, 1.0))
+
+
+def test_weights_are_frozen_and_inputs_are_not() -> None:
+    module = nn.Linear(16, 8).eval()
+    x = values(6, 16)
+    fast = tracea.optimize(module, x, budget=None, threads=1)
+    with torch.inference_mode():
+        before = fast(x).clone()
+        module.weight.add_(1.0)
+        torch.testing.assert_close(fast(x), before)
+        x.mul_(2.0)
+        assert not torch.equal(fast(x), before)
+
+
+def test_results_of_two_calls_are_two_tensors() -> None:
+    fast = tracea.optimize(nn.Linear(16, 8).eval(), values(6, 16), budget=None, threads=1)
+    with torch.inference_mode():
+        first = fast(values(6, 16))
+        kept = first.clone()
+        fast(values(6, 16) + 5)
+    torch.testing.assert_close(first, kept)
+
+
+def test_other_shapes_are_compiled_when_they_come() -> None:
+    module = mlp().eval()
+    fast = tracea.optimize(module, values(6, 16), budget=None, threads=1)
+    with torch.inference_mode():
+        for shape in ((3, 16), (2, 3, 16), (6, 16)):
+            torch.testing.assert_close(fast(values(*shape)), module(values(*shape)))
+
+
+def test_what_cannot_be_captured_is_said_before_anything_is_compiled() -> None:
+    with pytest.raises(UnsupportedNode, match=r"aten\.conv2d"):
+        tracea.optimize(nn.Conv2d(3, 4, 3), torch.zeros(1, 3, 8, 8), budget=None)
+    with pytest.raises(InvalidInput, match=r"torch\.nn\.Module"):
+        tracea.optimize(lambda x: x, values(3), budget=None)  # type: ignore[arg-type]
