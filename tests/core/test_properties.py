@@ -61,7 +61,7 @@ def graphs(draw: st.DrawFn) -> Graph:
                 graph.add_pointwise(draw(st.sampled_from(activation_names())), x)
             case "zip" if fits(x.type.shape, y.type.shape):
                 graph.add_pointwise(combine(draw), x, y)
-            case "gemm" if x.type.rank >= 2 and y.type.rank >= 2 and x.type.shape[-1] == y.type.shape[-2]:
+            case "gemm" if multiply(x.type.shape, y.type.shape):
                 graph.add_gemm(x, y, activation=draw(st.sampled_from([None, "relu"])))
             case "row" if x.type.rank:
                 graph.add_row(draw(st.sampled_from(RowKind)), x, eps=1e-3)
@@ -79,6 +79,11 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 def fits(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
     return all(a in (b, 1) or b == 1 for a, b in zip(left[::-1], right[::-1], strict=False))
+
+
+def multiply(left: tuple[int, ...], right: tuple[int, ...]) -> bool:
+    are_matrices = len(left) >= 2 and len(right) >= 2
+    return are_matrices and left[-1] == right[-2] and fits(left[:-2], right[:-2])
 
 
 def add_view(draw: st.DrawFn, graph: Graph, name: str) -> None:
