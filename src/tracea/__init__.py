@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tracea.flow.tuning import tune as tune
     from tracea.interface import functional as ops  # noqa: F401
     from tracea.interface.context import Context as Context
+    from tracea.interface.context import load as load
     from tracea.interface.torch.optimize import optimize as optimize
     from tracea.optimizer import Budget as Budget
-    from tracea.runtime.storage import load as load
 
 __version__ = "0.1.0"
 
@@ -37,7 +37,7 @@ _FACE: Final[dict[str, tuple[str, str | None]]] = {
     "TraceaWarning": ("tracea.errors", "TraceaWarning"),
     "doctor": ("tracea.doctor", None),
     "errors": ("tracea.errors", None),
-    "load": ("tracea.runtime.storage", "load"),
+    "load": ("tracea.interface.context", "load"),
     "ops": ("tracea.interface.functional", None),
     "optimize": ("tracea.interface.torch.optimize", "optimize"),
     "optimizer": ("tracea.optimizer", None),

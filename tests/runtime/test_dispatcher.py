@@ -9,7 +9,7 @@ import torch
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import StridedLayout, TensorType
-from tracea.errors import InvalidDType, InvalidShape, OverlappingOutput
+from tracea.errors import InvalidDType, InvalidInput, InvalidShape, OverlappingOutput
 from tracea.runtime import extension as extension_module
 from tracea.runtime.extension import Dispatcher, dispatcher, extension
 from tracea.runtime.program import InputSlot, OutputSlot, Program
@@ -171,7 +171,8 @@ def test_subclasses_and_negated_tensors_take_the_slow_path(kit):
     for _ in range(2):
         assert run(mine, None).eq(2).all()
     assert len(misses.asked) == 2  # never remembered
-    assert run(torch.nn.Parameter(torch.ones(10)), None).eq(2).all()
+    with torch.no_grad():
+        assert run(torch.nn.Parameter(torch.ones(10)), None).eq(2).all()
     assert run.statistics()["entries"] == 1
     negated = torch.view_as_complex(torch.ones(10, 2)).conj().imag
     seen = []
@@ -290,3 +291,15 @@ def test_the_way_through_python_costs_less_than_a_small_torch_mm(kit):
         ours.append(timeit.timeit(lambda: face(a, b), number=500))
         torchs.append(timeit.timeit(lambda: torch.mm(a, b), number=500))
     assert min(ours) < min(torchs)
+
+
+def test_a_tensor_that_asks_for_a_gradient_is_refused_while_autograd_records(kit):
+    run = dispatcher(1, Misses(kit))
+    asking = torch.ones(10, requires_grad=True)
+    with torch.no_grad():
+        assert run(asking, None).eq(2).all()
+    assert run.statistics()["entries"] == 1
+    with pytest.raises(InvalidInput, match="no_grad"):
+        run(asking, None)
+    with pytest.raises(InvalidInput, match="no_grad"):
+        kit.sixfold().run(torch.ones(kit.N, requires_grad=True))

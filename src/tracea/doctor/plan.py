@@ -61,6 +61,11 @@ class Decision:
         return next(candidate for candidate in self.candidates if candidate.variant == self.variant)
 
     @property
+    def measurement(self) -> Candidate | None:
+        """The chosen candidate with its measured time; None where nothing was measured and the score decided."""
+        return self.chosen if self.chosen.latency_us is not None else None
+
+    @property
     def flip(self) -> str:
         """What would have chosen another variant."""
         others = [candidate for candidate in self.candidates if candidate.variant != self.variant]

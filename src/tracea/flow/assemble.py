@@ -1,4 +1,4 @@
-"""From a graph and its decisions to a Program: kernels compiled in one unit, weights packed once, memory planned, calls bound."""
+"""From a graph and its decisions to a Program: kernels in one unit, weights packed once, memory planned."""
 
 from __future__ import annotations
 
@@ -58,24 +58,28 @@ def _is_constant(graph: Graph, node: Node) -> bool:
     return isinstance(node.op, SourceOp) and node.op.kind is SourceKind.CONSTANT
 
 
-def split_library_epilogues(graph: Graph, library: Iterable[str]) -> Graph:
+def split_library_epilogues(graph: Graph, library: Iterable[str]) -> tuple[Graph, dict[str, str]]:
     """Return the graph in which each named GEMM is a plain product, followed by its epilogue as a pointwise op of ours.
 
-    The pointwise op keeps the node's id, so that whatever reads the value still finds it; the product is ``<id>.product``.
+    The pointwise op keeps the node's id, so that whatever reads the value still finds it; the second result gives the
+    product's id for each node that was parted.
     """
     draft = Draft(graph)
+    products: dict[str, str] = {}
     for name in library:
         node = draft.nodes[name]
         op = node.op
         if not isinstance(op, GemmOp) or op.epilogue.is_identity:
             continue
+        products[name] = f"{name}.product"
+        while products[name] in draft.nodes:
+            products[name] += "'"
         plain = replace(op, epilogue=Epilogue.identity(), out=None)
-        product = Node(id=f"{name}.product", op=plain, inputs=node.inputs[:2])
         inputs = (plain.infer(), *op.epilogue.operands)
         tail = PointwiseOp(expr=op.epilogue.expr, inputs=inputs, out_dtype=op.infer().dtype)
-        draft.put(product)
-        draft.put(Node(id=name, op=tail, inputs=(product.id, *node.inputs[2:]), fused=node.fused))
-    return draft.finish()
+        draft.put(Node(id=products[name], op=plain, inputs=node.inputs[:2]))
+        draft.put(Node(id=name, op=tail, inputs=(products[name], *node.inputs[2:]), fused=node.fused))
+    return draft.finish(), products
 
 
 def assemble(
@@ -162,7 +166,8 @@ class _Assembly:
         )
         program = Program(calls=(call,), inputs=(types["b"],), outputs=(packed_type,), name=f"pack {node.id}")
         program.run(self._constant_array(node.inputs[operand]), out=packed)
-        return self._add_constant(f"{node.id}.packed", packed)
+        self.constants.append(packed)
+        return ConstantSlot(len(self.constants) - 1)
 
     def _constant_array(self, name: str) -> np.ndarray[Any, Any]:
         """Return a constant, or a view of one, as an array of the node's own strides."""
@@ -180,12 +185,6 @@ class _Assembly:
         }
         return np.asarray(_Described(described, base))
 
-    def _add_constant(self, name: str, array: np.ndarray[Any, Any]) -> ConstantSlot:
-        if name not in self.constant_index:
-            self.constant_index[name] = len(self.constants)
-            self.constants.append(array)
-        return ConstantSlot(self.constant_index[name])
-
     def _slot(self, name: str) -> Slot:
         place = self.plan.placements[name]
         match place.buffer:
@@ -198,7 +197,8 @@ class _Assembly:
             case BufferKind.CONSTANT:
                 # A copy: a constant is frozen, whatever happens later to the array that it was given as.
                 if place.name not in self.constant_index:
-                    self._add_constant(place.name, _laid_out(self.values[place.name], self.graph[place.name].type)[0])
+                    self.constant_index[place.name] = len(self.constants)
+                    self.constants.append(_laid_out(self.values[place.name], self.graph[place.name].type)[0])
                 first = -self.graph[place.name].type.extent[0] * self.graph[place.name].type.dtype.nbytes
                 return ConstantSlot(self.constant_index[place.name], place.offset_bytes + first)
 

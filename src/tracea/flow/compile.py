@@ -67,7 +67,7 @@ def graph_of(op: Op, constants: Iterable[int] = ()) -> Graph:
 
 
 def excluded(op: Op, constants: Iterable[int], *, library: bool) -> tuple[str, ...]:
-    """Return the variants that may not run ``op`` here: those that pack an operand that is not constant, and absent libraries."""
+    """Return the variants that may not run ``op`` here: absent libraries, and packers of an operand not constant."""
     known = frozenset(constants)
     has_library = library and _library_available(op)
     return tuple(
@@ -140,7 +140,10 @@ def compile_node(
     variant: str | None = None,
     schedule: Schedule | None = None,
 ) -> Compiled:
-    """Compile one op as it is, without passes. ``constants`` gives the operands that are known now; the others are inputs, in order."""
+    """Compile one op as it is, without passes.
+
+    ``constants`` gives the operands that are known now; the others are inputs, in order.
+    """
     where = for_threads(target or host(), threads)
     graph = graph_of(op, constants)
     values = {f"x{index}": array for index, array in constants.items()}
@@ -165,8 +168,8 @@ def compile_graph(
 ) -> Compiled:
     """Optimize a graph, decide each node, and return its program.
 
-    ``values`` gives the data of the graph's constants by id; ``decisions`` states some nodes' decisions, by id of the optimized
-    graph. The other nodes are decided here.
+    ``values`` gives the data of the graph's constants by id; ``decisions`` states some nodes' decisions, by id of the
+    optimized graph. The other nodes are decided here.
     """
     count = threads or launcher().threads()
     where = for_threads(target or host(), count)
@@ -190,12 +193,11 @@ def _compiled(
 ) -> Compiled:
     """Assemble, with the epilogues that no library fuses as pointwise nodes of our own."""
     libraries = [node for node, decision in decisions.items() if find(decision.variant).is_library]
-    parted = split_library_epilogues(pipeline.graph, libraries)
+    parted, products = split_library_epilogues(pipeline.graph, libraries)
     every = dict(decisions)
-    for node_id in libraries:
-        if f"{node_id}.product" in parted:
-            every[f"{node_id}.product"] = decisions[node_id]
-            every[node_id] = decide(parted[node_id].op, target)
+    for node, product in products.items():
+        every[product] = decisions[node]
+        every[node] = decide(parted[node].op, target)
     result = assemble(parted, values, every, target, name=name)
     plan = Plan(target=target.name, decisions=decisions)
     return Compiled(program=result.program, plan=plan, pipeline=pipeline, kernels=result.kernels)

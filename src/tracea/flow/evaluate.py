@@ -1,7 +1,8 @@
 """Evaluate: what a child process does with one candidate - build, prove, compile, judge, and only then time it.
 
-A candidate is timed in turns with the op's reference schedule, and its latency is the reference's, as first measured in this process,
-times the median of their quotients: the machine's slow phases cancel, and latencies of different trials can be compared.
+A candidate is timed in turns with the op's reference schedule, and its latency is the reference's, as first measured
+in this process, times the median of their quotients: the machine's slow phases cancel, and latencies of different
+trials can be compared.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 import statistics
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
@@ -42,8 +44,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What the parent asks: an op, which of its operands are constant, the threads, and the candidates in question.
 
-    ``reference`` is what each trial is timed beside. ``modules`` are loaded first: a library port finds a library's functions only
-    in a process that has loaded it.
+    ``reference`` is what each trial is timed beside. ``modules`` are loaded first: a library port finds a library's
+    functions only in a process that has loaded it.
     """
 
     op: dict[str, Any]
@@ -73,6 +75,7 @@ def evaluate(data: Any) -> dict[str, Any]:
             pairs=_PAIRS,
             batch_us=_BATCH_US,
             threads=request.threads,
+            clock=_clock(request.threads),
         )
         pairs = zip(timed["candidate"].samples_us, timed["reference"].samples_us, strict=True)
         samples = tuple(reference_ms * mine / other for mine, other in pairs)
@@ -92,7 +95,13 @@ def rank(data: Any) -> list[dict[str, Any]]:
     verdicts = [bench.judge(candidate, quick=False) for candidate in request.candidates]
     passed = {str(i): request.candidates[i] for i, verdict in enumerate(verdicts) if verdict.passed}
     functions = {name: bench.timed(candidate) for name, candidate in passed.items()}
-    timed = compare(functions, pairs=_FINAL_PAIRS, batch_us=_BATCH_US, threads=request.threads) if functions else {}
+    timed = (
+        compare(
+            functions, pairs=_FINAL_PAIRS, batch_us=_BATCH_US, threads=request.threads, clock=_clock(request.threads)
+        )
+        if functions
+        else {}
+    )
     return [
         {
             "kind": "ok",
@@ -149,9 +158,11 @@ class _Bench:
                 programs[digest] = self._compiled(candidate, inputs)
             self._run(programs[digest], inputs, out)
 
-        repeats = {"hashes": _REPEATS, "runs": _REPEATS} if quick else {}
         name = f"{candidate.variant} {candidate.schedule}"
-        return judge(run, self.op, subject=name, seed=self.seed, cases=self._cases[quick], **repeats)
+        if quick:
+            few = _REPEATS
+            return judge(run, self.op, subject=name, seed=self.seed, cases=self._cases[True], hashes=few, runs=few)
+        return judge(run, self.op, subject=name, seed=self.seed, cases=self._cases[False])
 
     def timed(self, candidate: Candidate) -> Timed:
         """Return a call without arguments that runs a candidate on arrays that are always the same."""
@@ -193,3 +204,8 @@ class _Bench:
                 guarded.fill(rng.standard_normal(guarded.array.shape).astype(guarded.array.dtype))
         arrays = [guarded.array for guarded in self._arrays]
         return arrays[:-1], arrays[-1]
+
+
+def _clock(threads: int) -> Callable[[], int]:
+    """Return a search's clock: one thread's own time, to which other programs do not add, else the wall's."""
+    return time.thread_time_ns if threads == 1 else time.perf_counter_ns

@@ -1,6 +1,7 @@
-"""The final of a search: the fastest few of all variants and the library, judged by all gates and timed in one interleaved run.
+"""The final of a search: the fastest few of all variants and the library, judged by all gates, timed in turns.
 
-What came out is what later decisions use. Only the latest final counts: two comparisons an hour apart saw two different machines.
+What came out is what later decisions use. Only the latest final counts: two comparisons an hour apart saw two
+different machines.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.history import schedule_of, store, study_key, verified
 from tracea.kernels.registry import find
 from tracea.optimizer.isolation import IsolatedFunction, Limits
-from tracea.optimizer.storage import StoredTrial, TrialRecord
+from tracea.optimizer.space import Value
+from tracea.optimizer.storage import StoredTrial, StudyKey, TrialRecord
 from tracea.optimizer.trial import Outcome, OutcomeKind
 from tracea.targets.target import Target
 
@@ -60,9 +62,9 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
         if outcome.is_ok:
             store().retime(trial.id, outcome.latency_ms)
         else:
-            _record(op, trial.record.key.variant, threads, seed, outcome, trial)
+            _record(trial.record.key, trial.record.schedule, seed, outcome)
     for name, outcome in zip(libraries, outcomes[len(finalists) :], strict=True):
-        _record(op, name, threads, seed, outcome)
+        _record(study_key(op, name, threads), {}, seed, outcome)
 
 
 def _finalists(earlier: Iterable[StoredTrial]) -> list[StoredTrial]:
@@ -81,7 +83,7 @@ def _finalists(earlier: Iterable[StoredTrial]) -> list[StoredTrial]:
 
 
 def _ranked(function: IsolatedFunction, request: Request) -> list[Outcome]:
-    """Return an outcome for each candidate; where one takes the child down, each is tried alone and the others meet again."""
+    """Return an outcome each; where one takes the child down, each is tried alone, then the sound ones meet again."""
     answer = function.call(msgspec.to_builtins(request))
     if answer.kind is OutcomeKind.OK:
         return msgspec.json.decode(answer.value, type=list[Outcome])
@@ -100,11 +102,11 @@ def _ranked(function: IsolatedFunction, request: Request) -> list[Outcome]:
     return outcomes
 
 
-def _record(op: Op, variant: str, threads: int, seed: int, outcome: Outcome, trial: StoredTrial | None = None) -> None:
-    """Keep what the final says: of a library, and of a schedule that failed it, which no longer counts."""
+def _record(key: StudyKey, schedule: dict[str, Value], seed: int, outcome: Outcome) -> None:
+    """Keep what the final says of a library, or of a schedule that failed it, which no longer counts."""
     record = TrialRecord(
-        key=study_key(op, variant, threads),
-        schedule={} if trial is None else trial.record.schedule,
+        key=key,
+        schedule=schedule,
         outcome=outcome,
         seconds=0.0,
         sampler="final",

@@ -44,7 +44,7 @@ def study_key(op: Op, variant: str, threads: int) -> StudyKey:
 
 
 def verified(op: Op, threads: int) -> list[StoredTrial]:
-    """Return the trials of ``op`` that ended well on this machine, oldest first; a schedule that failed later is left out."""
+    """Return the trials of ``op`` that ended well here, oldest first, without schedules that failed later."""
     key = study_key(op, "", threads)
     found = store().find(op_key=op.key, hardware=key.hardware_fingerprint, toolchain=key.toolchain_fingerprint)
     last = {_tried(trial): trial.record.outcome.is_ok for trial in found}
@@ -61,9 +61,10 @@ def schedule_of(values: Mapping[str, Value]) -> Schedule:
 
 
 def known_variants(op: Op, threads: int) -> dict[str, Known]:
-    """Return the best verified schedule of each variant that was measured for ``op`` here, or, shipped with us, on such hardware.
+    """Return the best verified schedule of each variant measured for ``op`` here, or, as we ship it, on such hardware.
 
-    A latency of a final interleaved comparison outranks one of a search: where a variant took part in one, only those count.
+    A latency of a final interleaved comparison outranks one of a search: where a variant took part in one, only those
+    count.
     """
     found = verified(op, threads)
     compared = [trial for trial in found if trial.retimed_ms is not None]

@@ -1,7 +1,8 @@
-"""Tuning: every variant's default schedule, then a search of the fastest variant's space, then a final with the library.
+"""Tuning: every variant's default schedule, a search of the fastest variants' spaces, and a final with the library.
 
-Candidates run in a child process under limits. Each is judged before it is timed; every trial is recorded before the sampler hears of it.
-The final times the three fastest schedules and the library in one interleaved run, after all gates: that is what later decisions use.
+Candidates run in a child process under limits. Each is judged before it is timed; every trial is recorded before the
+sampler hears of it. The final times the three fastest schedules and the library in one interleaved run, after all
+gates: that is what later decisions use.
 """
 
 from __future__ import annotations
@@ -77,7 +78,16 @@ def tune(
         InvalidOption: no variant fits, or the stated one does not. RunError: the child cannot load the evaluation.
     """
     started = time.monotonic()
-    search = _Search(op, budget or Budget(), sampler, threads, tuple(constants), seed, listener, started)
+    search = _Search(
+        op=op,
+        budget=budget or Budget(),
+        sampler=sampler,
+        threads=threads,
+        constants=tuple(constants),
+        seed=seed,
+        listener=listener,
+        started=started,
+    )
     variants = search.variants(variant)
     trials: dict[str, tuple[Trial, ...]] = {}
     with IsolatedEvaluation(EVALUATE, _LIMITS, request=search.request) as evaluation:
@@ -106,7 +116,7 @@ def search_space(op: Op, variant: Variant, target: Target) -> SearchSpace:
 
 
 def _worth_searching(variants: Sequence[Variant], trials: Mapping[str, tuple[Trial, ...]]) -> list[Variant]:
-    """Return the variants whose default is close to the fastest one, the fastest last: it gets what the others leave."""
+    """Return the variants whose default is close to the fastest, which comes last: it gets what the others leave."""
     fastest = _first_latency(trials[_fastest(variants, trials)])
     close = [each for each in variants if _first_latency(trials[each.id]) <= _CLOSE * fastest]
     return sorted(close, key=lambda each: -_first_latency(trials[each.id]))
@@ -127,6 +137,7 @@ class _Search:
 
     def __init__(
         self,
+        *,
         op: Op,
         budget: Budget,
         sampler: str,
@@ -165,7 +176,7 @@ class _Search:
         return self.budget.seconds is not None and self._seconds_left() <= 0.0
 
     def request(self, trial: Trial) -> Any:
-        """Return what the child is asked about a trial: it is timed beside the first default schedule that was verified."""
+        """Return what the child is asked about a trial, which is timed beside the first schedule that was verified."""
         candidate = Candidate(variant=self._variant, schedule=schedule_of(trial.schedule).key)
         return msgspec.to_builtins(
             Request(

@@ -1,4 +1,4 @@
-"""Verdicts that are kept: a kernel that passed all gates on this machine with this toolchain need not be judged again."""
+"""Verdicts that are kept: a kernel that passed all gates on this machine need not be judged again."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tracea.doctor import Decision
 from tracea.flow.evaluate import Candidate, judge_candidate
 from tracea.flow.history import study_key
 from tracea.flow.kernel import build
-from tracea.kernels.registry import find
 from tracea.gates import Verdict
+from tracea.kernels.registry import find
 from tracea.runtime.cache import content_key, default_store
 from tracea.semantic.schedule import Schedule
 
@@ -21,7 +21,7 @@ __all__ = ["recorded_verdict"]
 
 
 def recorded_verdict(op: Op, decision: Decision, *, constants: Sequence[int], threads: int) -> Verdict:
-    """Return the verdict on what was decided for ``op``: as recorded for the same text on the same machine, else judged now.
+    """Return the verdict on what was decided for ``op``: as recorded for the same text here, else judged now.
 
     Only a verdict that passed is kept.
     """

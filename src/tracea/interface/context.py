@@ -3,57 +3,113 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tracea.core.graph import Graph, Node
 from tracea.doctor import Decision
 from tracea.errors import InvalidDevice, InvalidOption
+from tracea.flow.compile import Compiled
 from tracea.interface.optimized import Listener, Optimized, optimize_graph
 from tracea.optimizer.budget import Budget
 from tracea.runtime.native import check_threads, launcher
+from tracea.runtime.program import Program
+from tracea.runtime.storage import load as load_program
 
-__all__ = ["Context", "PlannedProgram"]
+__all__ = ["Context", "NodePlan", "PlannedProgram", "RunnableProgram", "load"]
 
 
-class PlannedProgram:
-    """A program bound to its plan: ``plan[node]`` says what runs a node and why, ``run`` runs the graph."""
+class RunnableProgram:
+    """A program with the number of threads that it was made for; ``tracea.load`` returns one."""
 
-    def __init__(self, optimized: Optimized) -> None:
-        self._optimized = optimized
-        self.program = optimized.compiled.program
+    def __init__(self, program: Program, threads: int | None = None) -> None:
+        self.program = program
+        self.threads = threads
 
-    @property
-    def plan(self) -> _NodePlan:
-        """Decisions by node; a node that was fused answers with the node that it was fused into."""
-        return _NodePlan(self._optimized)
+    def run(self, *inputs: Any, out: Any = None) -> Any:
+        """Run on torch tensors or NumPy arrays and return one result, or a tuple where the graph has several outputs.
 
-    def run(self, *arrays: Any, out: Any = None) -> Any:
-        """Run on arrays of the graph's input types, in the order in which the inputs were added."""
-        return self.program.run(*arrays, out=out, threads=self._optimized.threads)
+        ``run(x, w)`` and ``run([x, w])`` give the inputs in the order in which they were added to the graph.
+
+        Raises: InvalidShape, InvalidDType, InvalidStride, InvalidDevice: an input does not fit. OverlappingOutput.
+        """
+        if len(inputs) == 1 and isinstance(inputs[0], list | tuple):
+            inputs = tuple(cast("Sequence[Any]", inputs[0]))
+        return self.program.run(*inputs, out=out, threads=self.threads)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program with its sources and constants; ``tracea.load(path)`` reads it, also on another machine of the same kind."""
+        """Write the program with its sources and constants, for ``tracea.load`` on a machine of the same kind."""
         self.program.save(Path(path))
+
+
+class PlannedProgram(RunnableProgram):
+    """A program bound to its plan: ``plan[node]`` says what runs a node and why."""
+
+    def __init__(self, optimized: Optimized) -> None:
+        super().__init__(optimized.compiled.program, optimized.threads)
+        self._optimized = optimized
+
+    @property
+    def plan(self) -> NodePlan:
+        """Decisions by node."""
+        return NodePlan(self._optimized.compiled)
+
+    def run(self, *inputs: Any, out: Any = None) -> Any:
+        """Run as ``RunnableProgram.run``; ``run({"x": x, "w": w})`` gives the inputs by name.
+
+        Raises: InvalidOption: a name is missing, or is none of the graph's; else as ``RunnableProgram.run``.
+        """
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            inputs = self._in_order(cast("Mapping[str, Any]", inputs[0]))
+        return super().run(*inputs, out=out)
 
     def explain(self) -> str:
         """Return what was fused, chosen and rejected, as text."""
         return self._optimized.explain()
 
+    def _in_order(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
+        wanted = [node.id for node in self._optimized.captured.inputs]
+        if sorted(named) != sorted(wanted):
+            raise InvalidOption(
+                field="inputs", got=sorted(named), expected=wanted, remedy="give each input by its name"
+            )
+        return tuple(named[name] for name in wanted)
 
-class _NodePlan:
-    def __init__(self, optimized: Optimized) -> None:
-        self._optimized = optimized
+
+class NodePlan:
+    """Decisions by node of the graph as it was built; a node that was fused answers with the one that it went into."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self._plan = compiled.plan
+        self._into = {part: node.id for node in compiled.graph for part in node.fused}
 
     def __getitem__(self, node: Node | str) -> Decision:
-        """Return the decision of a node of the graph as it was built, or as it was optimized."""
-        return self._optimized.compiled.plan[self._optimized.compiled.graph[node].id]
+        """Return the decision of a node.
 
-    def __iter__(self) -> Any:
-        return iter(self._optimized.compiled.plan)
+        Raises: InvalidOption: nothing runs it: it is an input, a view or dead, or its value was known beforehand.
+        """
+        name = node if isinstance(node, str) else node.id
+        return self._plan[self._into.get(name, name)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._plan)
 
     def __len__(self) -> int:
-        return len(self._optimized.compiled.plan)
+        return len(self._plan)
+
+    def explain(self) -> str:
+        """Return all decisions as text."""
+        return self._plan.explain()
+
+
+def load(path: str | os.PathLike[str]) -> RunnableProgram:
+    """Return the program that ``save`` wrote, ready for this machine.
+
+    Raises: InvalidOption: the file is damaged or not a program. OSError: it cannot be read. CompileError.
+        ToolchainMissing: no compiler, and the libraries in the file are for another architecture.
+    """
+    return RunnableProgram(load_program(path))
 
 
 class Context:
@@ -89,8 +145,9 @@ class Context:
         library: bool = True,
         listener: Listener | None = None,
     ) -> PlannedProgram:
-        """Return the graph's program and plan; schedules are searched within ``budget`` trials an op (None: what is known, no search).
+        """Return the graph's program and plan; schedules are searched within ``budget`` trials an op.
 
+        ``budget`` None searches nothing: what earlier searches found is used, and scores decide the rest.
         ``values`` gives the data of the graph's constants by id, as NumPy arrays.
         """
         count = self.threads or launcher().threads()

@@ -1,13 +1,14 @@
 """tracea.ops: operations on torch tensors or NumPy arrays, zero copy, any strides; the result is of the inputs' kind.
 
-A call whose shapes, strides and types were seen before goes straight to native code; a new one is lowered, proved, compiled and
-remembered. ``out=`` writes in place and may not overlap an input.
+A call whose shapes, strides and types were seen before goes straight to native code; a new one is lowered, proved,
+compiled and remembered. ``out=`` writes in place and may not overlap an input.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from tracea.core.expr import Expr, Input
@@ -16,14 +17,15 @@ from tracea.core.tensor_type import TensorType, broadcast_shapes
 from tracea.errors import InvalidDType, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.fusion import fuse
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, number
+from tracea.interface.policy import library, library_allowed
 from tracea.interface.prepacked import PrepackedWeight, prepack
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["fuse", "gemm", "layer_norm", "prepack", "rms_norm", "softmax"]
+__all__ = ["fuse", "gemm", "layer_norm", "library", "prepack", "rms_norm", "softmax"]
 
 
 def gemm(
@@ -38,18 +40,21 @@ def gemm(
 ) -> Any:
     """Return ``activation(alpha · a @ b + bias) + residual``.
 
-    Shapes: a is (…, m, k); b is (…, k, n) or a weight that :func:`prepack` made; leading axes broadcast; bias broadcasts to the
-    result from the right, as does residual.
+    Shapes: a is (…, m, k); b is (…, k, n) or a weight that :func:`prepack` made; leading axes broadcast; bias
+    broadcasts to the result from the right, as does residual.
 
-    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown activation.
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
+    activation.
     """
     if type(b) is PrepackedWeight:
         return b.multiply(a, bias=bias, residual=residual, activation=activation, alpha=alpha, out=out)
-    return _dispatch_gemm()(a, b, bias, residual, out, activation, alpha)
+    if type(alpha) is not float:
+        alpha = number("alpha", alpha)
+    return _dispatch_gemm()(a, b, bias, residual, out, activation, alpha, library_allowed())
 
 
 def softmax(x: Any, dim: int = -1, *, out: Any = None) -> Any:
-    """Return ``exp(x - max x) / sum`` along ``dim``; a row that is -inf throughout, or holds NaN, gives NaN as in torch.
+    """Return ``exp(x - max x) / sum`` along ``dim``; a row of -inf alone, or with a NaN, gives NaN as in torch.
 
     Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
@@ -61,9 +66,10 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, 
 
     Shapes: weight and bias are (columns,).
 
-    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: eps is negative or not finite.
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: eps is negative or
+    not finite.
     """
-    return _dispatch_norm(RowKind.LAYER_NORM)(x, weight, bias, out, eps)
+    return _dispatch_norm(RowKind.LAYER_NORM)(x, weight, bias, out, number("eps", eps))
 
 
 def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None) -> Any:
@@ -71,9 +77,10 @@ def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None) 
 
     Shapes: weight is (columns,).
 
-    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: eps is negative or not finite.
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: eps is negative or
+    not finite.
     """
-    return _dispatch_norm(RowKind.RMS_NORM)(x, weight, None, out, eps)
+    return _dispatch_norm(RowKind.RMS_NORM)(x, weight, None, out, number("eps", eps))
 
 
 @cache
@@ -83,7 +90,8 @@ def _dispatch_gemm() -> Any:
 
 def _missed_gemm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     given = Given.of(("a", "b", "bias", "residual"), arrays, out)
-    activation, alpha = attributes
+    activation, alpha, allowed = attributes
+    given.check_floats(one_arithmetic=True)
     a, b, bias, residual = given.type(0), given.type(1), given.optional(2), given.optional(3)
     if a.rank < 2 or b.rank < 2 or a.shape[-1] != b.shape[-2]:
         raise InvalidShape(
@@ -100,11 +108,11 @@ def _missed_gemm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
         batch=broadcast_shapes((a.shape[:-2], b.shape[:-2]), field="gemm.batch"),
         a=a,
         b=b,
-        epilogue=Epilogue.of(alpha=given.number("alpha", alpha), bias=bias, activation=activation, residual=residual),
+        epilogue=Epilogue.of(alpha=alpha, bias=bias, activation=activation, residual=residual),
         out=given.result,
     )
     given.check_result(op)
-    return compile_op(op, threads=threads)
+    return compile_op(op, threads=threads, library=allowed)
 
 
 @cache
@@ -114,6 +122,7 @@ def _dispatch_softmax() -> Any:
 
 def _missed_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(("x",), arrays, out)
+    given.check_floats()
     x, (dim,) = given.type(0), attributes
     axis = _axis(dim, x.rank)
     if axis != x.rank - 1:
@@ -130,6 +139,7 @@ def _missed_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ..
 def _dispatch_norm(kind: RowKind) -> Any:
     def missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
         given = Given.of(("x", "weight", "bias"), arrays, out)
+        given.check_floats()
         x, weight, bias = given.type(0), given.optional(1), given.optional(2)
         expr: Expr = Input(0)
         operands: list[TensorType] = []
@@ -143,7 +153,7 @@ def _dispatch_norm(kind: RowKind) -> Any:
             operands.append(operand)
             expr = expr * Input(len(operands)) if name == "weight" else expr + Input(len(operands))
         epilogue = Epilogue(expr, tuple(operands))
-        op = RowOp(kind=kind, x=(x,), epilogue=epilogue, eps=given.number("eps", attributes[0]), out=given.result)
+        op = RowOp(kind=kind, x=(x,), epilogue=epilogue, eps=attributes[0], out=given.result)
         given.check_result(op)
         return compile_op(op, threads=threads)
 
@@ -161,9 +171,9 @@ def _same_dtype(name: str, first: TensorType, second: TensorType) -> None:
 
 
 def _axis(dim: Any, rank: int) -> int:
-    if isinstance(dim, bool) or not isinstance(dim, int) or not -rank <= dim < rank:
+    if isinstance(dim, bool) or not hasattr(dim, "__index__") or not -rank <= index(dim) < rank:
         raise InvalidShape(field="dim", got=dim, expected=f"an axis of rank {rank}", remedy="name an axis that exists")
-    return dim % rank
+    return index(dim) % rank
 
 
 def _permuted(array: Any, axes: Sequence[int]) -> Any:

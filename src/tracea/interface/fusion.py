@@ -3,9 +3,9 @@
 >>> block = fuse(["gemm", "add", "gelu", "add"])
 >>> y = block(a, b, bias, residual)
 
-The first step may be "gemm" (two operands), "softmax", "layer_norm", "rms_norm" (one, without weights) or elementwise. Each later step
-is elementwise on the value so far: an activation or function by name takes no operand, "add", "sub", "mul", "div", "maximum" and
-"minimum" take the next one.
+The first step may be "gemm" (two operands), "softmax", "layer_norm", "rms_norm" (one, without weights) or
+elementwise. Each later step is elementwise on the value so far: an activation or function by name takes no operand,
+"add", "sub", "mul", "div", "maximum" and "minimum" take the next one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tracea.core.tensor_type import TensorType, broadcast_shapes
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.operands import Given
+from tracea.interface.policy import library_allowed
 from tracea.runtime.extension import dispatcher
 
 __all__ = ["Fused", "fuse"]
@@ -32,11 +33,12 @@ _BINARY: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
     "minimum": minimum,
 }
 _ROWS: Final = {"softmax": RowKind.SOFTMAX, "layer_norm": RowKind.LAYER_NORM, "rms_norm": RowKind.RMS_NORM}
+_MOST_OPERANDS: Final = 16  # that the dispatcher takes
 _EPS: Final = {RowKind.SOFTMAX: 0.0, RowKind.LAYER_NORM: 1e-5, RowKind.RMS_NORM: 1e-6}
 
 
 def fuse(steps: Sequence[str | Callable[..., Any]]) -> Fused:
-    """Return a callable that runs the steps as one kernel; a step is a name, or a function of ``tracea.ops`` with that name.
+    """Return a callable that runs the steps as one kernel; a step is a name, or a function of ``tracea.ops``.
 
     Raises: InvalidOp: no step, or one that is not known or not possible at its place.
     """
@@ -62,12 +64,21 @@ class Fused:
         self._heads = 2 if steps[0] == "gemm" else 1
         self._tail = steps[1:] if steps[0] == "gemm" or steps[0] in _ROWS else steps
         self.operands = self._heads + sum(step in _BINARY for step in self._tail)
+        if self.operands > _MOST_OPERANDS:
+            raise InvalidOp(
+                field="steps",
+                got=f"{self.operands} operands",
+                expected=f"at most {_MOST_OPERANDS}",
+                remedy="fuse the steps in two parts",
+            )
+        self._tail_expr = self._expr()
         self._dispatch = dispatcher(self.operands, self._missed)
 
     def __call__(self, *operands: Any, out: Any = None) -> Any:
         """Run the chain.
 
-        Raises: InvalidShape: another number of operands, or shapes that do not fit. InvalidDType, InvalidDevice, OverlappingOutput.
+        Raises: InvalidShape: another number of operands, or shapes that do not fit. InvalidDType, InvalidDevice,
+        OverlappingOutput.
         """
         if len(operands) != self.operands:
             raise InvalidShape(
@@ -76,7 +87,7 @@ class Fused:
                 expected=self.operands,
                 remedy=f"the steps are {', '.join(self.steps)}",
             )
-        return self._dispatch(*operands, out)
+        return self._dispatch(*operands, out, library_allowed())
 
     def __repr__(self) -> str:
         return f"fuse({list(self.steps)!r})"
@@ -94,15 +105,17 @@ class Fused:
         return value
 
     def _missed(self, arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-        del attributes
+        (allowed,) = attributes
         given = Given.of([f"operand {index}" for index in range(self.operands)], arrays, out)
+        if self.steps[0] == "gemm" or self.steps[0] in _ROWS:
+            given.check_floats(one_arithmetic=self.steps[0] == "gemm")
         op = self._op([given.type(index) for index in range(self.operands)], given.result)
         given.check_result(op)
-        return compile_op(op, threads=threads)
+        return compile_op(op, threads=threads, library=allowed)
 
     def _op(self, types: list[TensorType], out: TensorType | None) -> Op:
         extras = tuple(types[self._heads :])
-        epilogue = Epilogue(self._expr(), extras)
+        epilogue = Epilogue(self._tail_expr, extras)
         head = self.steps[0]
         if head == "gemm":
             a, b = types[:2]

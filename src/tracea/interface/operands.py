@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from tracea.core.dtype import DType
 from tracea.core.op import Op
 from tracea.core.tensor_type import StridedLayout, TensorType
-from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.doctor import probe_machine
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape, InvalidStride, ResourceExceeded
 from tracea.runtime.buffers import ArrayView, view
 
-__all__ = ["Given"]
+__all__ = ["Given", "number"]
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
     """What a caller gave, in the order of the operands; None where an optional one was left out."""
 
+    names: tuple[str, ...]
     views: tuple[ArrayView | None, ...]
     out: ArrayView | None
 
@@ -25,7 +29,8 @@ class Given:
     def of(cls, names: Sequence[str], arrays: Sequence[Any], out: Any) -> Self:
         """Look at each array.
 
-        Raises: InvalidDType: torch and NumPy are mixed, or what is no array. InvalidDevice, InvalidStride.
+        Raises: InvalidDType: torch and NumPy are mixed, or what is no array. InvalidStride: a stride is negative.
+            InvalidDevice. InvalidInput: a gradient is asked for.
         """
         views = tuple(None if array is None else view(array, name) for name, array in zip(names, arrays, strict=True))
         target = None if out is None else view(out, "out")
@@ -37,7 +42,9 @@ class Given:
                 expected="all torch tensors or all NumPy arrays",
                 remedy="convert with torch.from_numpy or tensor.numpy(), which copy nothing",
             )
-        return cls(views, target)
+        for name, found in zip((*names, "out"), (*views, target), strict=True):
+            _check_strides(name, found)
+        return cls(tuple(names), views, target)
 
     def type(self, index: int) -> TensorType:
         """Return the type of an operand.
@@ -47,7 +54,7 @@ class Given:
         found = self.optional(index)
         if found is None:
             raise InvalidDType(
-                field=f"operand {index}", got=None, expected="a tensor or an array", remedy="give all operands"
+                field=self.names[index], got=None, expected="a tensor or an array", remedy="give all operands"
             )
         return found
 
@@ -61,13 +68,41 @@ class Given:
         """The type of ``out`` where it was given."""
         return None if self.out is None else _type_of(self.out)
 
-    def check_result(self, op: Op) -> None:
-        """Check that ``out``, where it was given, is what the op makes.
+    def check_floats(self, *, one_arithmetic: bool = False) -> None:
+        """Check that every operand is of floats; ``one_arithmetic``: all of them f64, or none.
 
-        Raises: InvalidShape, InvalidDType.
+        Raises: InvalidDType.
+        """
+        named = zip((*self.names, "out"), (*self.views, self.out), strict=True)
+        given = {name: found.dtype for name, found in named if found is not None}
+        for name, dtype in given.items():
+            if not dtype.is_float:
+                raise InvalidDType(
+                    field=name, got=dtype.value, expected="f64 | f32 | f16 | bf16", remedy="convert it to floats first"
+                )
+        if one_arithmetic and DType.F64 in given.values() and len(set(given.values())) > 1:
+            raise InvalidDType(
+                field="operands",
+                got={name: dtype.value for name, dtype in given.items()},
+                expected="f64 throughout, or not at all",
+                remedy="convert all operands and out to one of the two",
+            )
+
+    def check_result(self, op: Op) -> None:
+        """Check that ``out``, where it was given, is what the op makes, and else that there is memory for the result.
+
+        Raises: InvalidShape, InvalidDType. ResourceExceeded: the result is larger than this machine's memory.
         """
         wanted, out = op.infer(), self.result
         if out is None:
+            memory_bytes = probe_machine().hardware.memory_bytes
+            if 0 < memory_bytes < wanted.nbytes:
+                raise ResourceExceeded(
+                    what=f"the result {wanted}",
+                    needed_bytes=wanted.nbytes,
+                    limit_bytes=memory_bytes,
+                    remedy="split the operands, or give an out= that is mapped from a file",
+                )
             return
         for error, fits in ((InvalidShape, out.shape == wanted.shape), (InvalidDType, out.dtype is wanted.dtype)):
             if not fits:
@@ -75,15 +110,40 @@ class Given:
                     field="out", got=str(out), expected=str(wanted), remedy="give an out of the result's shape and type"
                 )
 
-    def number(self, name: str, value: Any) -> float:
-        """Return an attribute that must be a number.
 
-        Raises: InvalidOp: it is none.
-        """
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InvalidOp(field=name, got=value, expected="a number", remedy=f"{name}=1.0")
+def number(name: str, value: Any) -> float:
+    """Return an attribute that must be a number.
+
+    Raises: InvalidOp: it is none, or none that a double can hold.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidOp(field=name, got=value, expected="a number", remedy=f"{name}=1.0")
+    try:
         return float(value)
+    except OverflowError as error:
+        raise InvalidOp(
+            field=name, got=f"{value!r:.20}…", expected="at most 1.8e308", remedy="use float('inf') if you mean it"
+        ) from error
+
+
+def _check_strides(name: str, found: ArrayView | None) -> None:
+    if found is not None and found.shape and min(_strides(found)) < 0:
+        raise InvalidStride(
+            field=name,
+            got=found.strides,
+            expected="strides of 0 or more",
+            remedy="copy the flipped array: numpy.ascontiguousarray",
+        )
+
+
+def _strides(found: ArrayView) -> tuple[int, ...]:
+    """Return the strides, 0 where none is taken: whatever an array says of such an axis means nothing."""
+    if 0 in found.shape:
+        return (0,) * len(found.shape)
+    return tuple(stride if dim > 1 else 0 for dim, stride in zip(found.shape, found.strides, strict=True))
 
 
 def _type_of(found: ArrayView) -> TensorType:
-    return TensorType(found.shape, found.dtype, StridedLayout(found.strides))
+    if 0 in found.shape:
+        return TensorType(found.shape, found.dtype)
+    return TensorType(found.shape, found.dtype, StridedLayout(_strides(found)))

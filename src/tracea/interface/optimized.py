@@ -11,10 +11,10 @@ from tracea.core.op import Op
 from tracea.core.passes.pipeline import run_pipeline
 from tracea.flow.assemble import Values, compute_nodes, constant_operands
 from tracea.flow.compile import Compiled, compile_graph
-from tracea.kernels.registry import find
 from tracea.flow.tuning import Tuned, tune
 from tracea.flow.verdicts import recorded_verdict
 from tracea.gates import Verdict
+from tracea.kernels.registry import find
 from tracea.optimizer.budget import Budget
 from tracea.optimizer.study import Progress
 from tracea.runtime.native import launcher
@@ -69,7 +69,7 @@ def optimize_graph(
     library: bool = True,
     listener: Listener | None = None,
 ) -> Optimized:
-    """Return the graph as a program whose schedules were searched within ``budget`` trials an op; None searches nothing.
+    """Return the graph as a program whose schedules were searched, ``budget`` trials an op; None searches nothing.
 
     Raises:
         InvalidInput: the graph or its values do not fit. VerdictFailed: a chosen kernel fails a gate on this machine.

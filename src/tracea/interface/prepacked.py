@@ -9,10 +9,10 @@ import numpy as np
 
 from tracea.core.op import Epilogue, GemmOp
 from tracea.core.tensor_type import StridedLayout, TensorType
-from tracea.errors import InvalidOption, InvalidShape
+from tracea.errors import InvalidDType, InvalidOption, InvalidShape
 from tracea.flow.compile import compile_node
-from tracea.interface.operands import Given
-from tracea.runtime.buffers import ArrayKind, view
+from tracea.interface.operands import Given, number
+from tracea.runtime.buffers import ArrayKind
 from tracea.runtime.extension import dispatcher
 
 __all__ = ["PrepackedWeight", "prepack"]
@@ -48,11 +48,12 @@ class PrepackedWeight:
         """Return ``activation(alpha · a @ weight + bias) + residual``; see ``tracea.ops.gemm``."""
         if self._dispatch is None:
             self._dispatch = dispatcher(3, self._missed)
-        return self._dispatch(a, bias, residual, out, activation, alpha)
+        return self._dispatch(a, bias, residual, out, activation, number("alpha", alpha))
 
     def _missed(self, arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
         given = Given.of(("a", "bias", "residual"), arrays, out)
         activation, alpha = attributes
+        given.check_floats(one_arithmetic=True)
         a = given.type(0)
         if a.rank < 2 or a.shape[-1] != self.shape[0]:
             raise InvalidShape(
@@ -60,6 +61,13 @@ class PrepackedWeight:
                 got={"a": a.shape, "b": self.shape},
                 expected="(…, m, k) @ (k, n)",
                 remedy="make the inner extents agree",
+            )
+        if a.dtype is not self.type.dtype:
+            raise InvalidDType(
+                field="gemm",
+                got=f"{a.dtype.value} and {self.type.dtype.value}",
+                expected="operands of one element type",
+                remedy="cast one of them; only the bias and the residual may differ",
             )
         op = GemmOp(
             m=a.shape[-2],
@@ -69,7 +77,7 @@ class PrepackedWeight:
             a=a,
             b=self.type,
             epilogue=Epilogue.of(
-                alpha=given.number("alpha", alpha),
+                alpha=alpha,
                 bias=given.optional(1),
                 activation=activation,
                 residual=given.optional(2),
@@ -81,16 +89,23 @@ class PrepackedWeight:
 
 
 def prepack(w: Any, for_op: str = "gemm") -> PrepackedWeight:
-    """Return a constant weight ready to be multiplied from the left: ``tracea.ops.gemm(a, prepack(w))``.
+    """Return a constant weight that is packed once for the kernels that multiply by it.
+
+    >>> weight = prepack(w)
+    >>> y = gemm(a, weight)
 
     Shapes: w is (k, n) with any strides; a ``torch.nn.Linear`` weight is given as ``weight.t()``.
 
     Raises:
-        InvalidOption: ``for_op`` is not "gemm". InvalidShape: w is not a matrix. InvalidDType, InvalidDevice, InvalidStride.
+        InvalidOption: ``for_op`` is not "gemm". InvalidShape: w is not a matrix. InvalidDType, InvalidDevice,
+        InvalidStride.
     """
     if for_op != "gemm":
         raise InvalidOption(field="for_op", got=for_op, expected="gemm", remedy='prepack(w, for_op="gemm")')
-    found = view(w, "w")
+    given = Given.of(("w",), (w,), None)
+    given.check_floats()
+    found = given.views[0]
+    assert found is not None  # Given.of refuses None where view does
     if len(found.shape) != 2:
         raise InvalidShape(field="w", got=found.shape, expected="(k, n)", remedy="give a matrix")
     values = np.array(found.numpy(), order="K", copy=True)  # a transpose stays one: packing reads either

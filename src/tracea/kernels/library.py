@@ -1,4 +1,4 @@
-"""Library entries: what a library call requires, as data. The runtime's library port makes the call; here is only the choice.
+"""Library entries: what a library call requires, as data; the runtime's library port makes the call.
 
 A fused op's library variant is composite: the call, then our kernel for the epilogue.
 """
@@ -36,6 +36,23 @@ _ONE_TYPE = condition(
     remedy="use gemm.packed, which converts while it packs",
 )
 
+_PRODUCTS = condition(
+    "a product that the shim has",
+    lambda op, _: not op.batch or (len(op.batch) == 1 and op.a.shape[:-2] == op.b.shape[:-2] == op.batch),
+    needed="no batch axis, or one that a and b both have",
+    found=lambda op: f"batch {op.batch} of a {op.a.shape[:-2]} and b {op.b.shape[:-2]}",
+    remedy="use gemm.packed, which broadcasts",
+)
+# The product is stored before our kernel applies the epilogue: f16 and bf16 would be rounded twice, beyond the accuracy
+# contract.
+_SEPARABLE = condition(
+    "an epilogue that can be parted from the product",
+    lambda op, _: op.epilogue.is_identity or (op.a.dtype in (DType.F64, DType.F32) and op.infer().layout is None),
+    needed="no epilogue, or a row-major result of f64 or f32",
+    found=lambda op: f"an epilogue on {op.infer()}",
+    remedy="use gemm.packed, which applies it to its sums",
+)
+
 LIBRARY_GEMM = Variant(
     id="library.gemm",
     op_type=GemmOp,
@@ -47,6 +64,8 @@ LIBRARY_GEMM = Variant(
         non_negative_strides,
         _NON_EMPTY,
         _ONE_TYPE,
+        _PRODUCTS,
+        _SEPARABLE,
     ),
     preferences=(),
     priority=55,

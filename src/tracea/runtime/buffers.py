@@ -18,7 +18,7 @@ import numpy as np
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import BlockedLayout, StridedLayout, TensorType
-from tracea.errors import InvalidDevice, InvalidDType, InvalidShape, InvalidStride, OverlappingOutput
+from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape, InvalidStride, OverlappingOutput
 
 __all__ = [
     "ArrayKind",
@@ -86,7 +86,7 @@ def view(array: Any, field: str = "array") -> ArrayView:
     """Return where an array's elements are, without copying any.
 
     Raises: InvalidDType: not an array, or elements that Tracea has no type for. InvalidDevice: not in this process's
-        memory. InvalidStride: strides that are no multiple of the element.
+        memory. InvalidStride: strides that are no multiple of the element. InvalidInput: a gradient is asked for.
     """
     if isinstance(array, np.ndarray):
         return _view_numpy(cast("np.ndarray[Any, Any]", array), field)
@@ -205,6 +205,13 @@ def _shares_memory(first: ArrayView, second: ArrayView) -> bool:
 
 
 def _view_numpy(array: np.ndarray[Any, Any], field: str) -> ArrayView:
+    if isinstance(array, np.ma.MaskedArray):
+        raise InvalidDType(
+            field=field,
+            got="a masked array",
+            expected="an array whose every element has a value",
+            remedy="array.filled(value)",
+        )
     dtype = DType.of(array.dtype)
     return ArrayView(
         address=int(array.__array_interface__["data"][0]),
@@ -242,6 +249,13 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
             got="a lazily negated or conjugated tensor",
             expected="elements as they are in memory",
             remedy="tensor.resolve_neg().resolve_conj()",
+        )
+    if tensor.requires_grad and torch.is_grad_enabled():
+        raise InvalidInput(
+            field=field,
+            got="requires_grad=True",
+            expected="inference",
+            remedy="call under torch.no_grad() or torch.inference_mode(), or give tensor.detach()",
         )
     dtype = _torch_dtypes(torch).get(tensor.dtype)
     if dtype is None:

@@ -28,13 +28,15 @@ def optimize(
     library: bool = True,
     listener: Listener | None = None,
 ) -> OptimizedModule:
-    """Return ``module`` for inference on inputs like the examples, as one program of our and the library's fastest kernels.
+    """Return ``module`` for inference on inputs like the examples, as one program of the fastest kernels.
 
-    Each distinct op is searched within ``budget`` trials; what was searched before on this machine is reused, and None searches nothing.
-    The result is called like the module. Inputs of other shapes compile another program at their first call, without a search.
+    Each distinct op is searched within ``budget`` trials; what was searched before on this machine is reused, and
+    None searches nothing. The result is called like the module. Inputs of other shapes compile another program at
+    their first call, without a search.
 
     Raises:
-        UnsupportedNode: the module uses what no op expresses, with the lines of your code. InvalidInput: the inputs do not fit.
+        UnsupportedNode: the module uses what no op expresses, with the lines of your code. InvalidInput: the inputs
+        do not fit.
     """
     count = threads or launcher().threads()
 
@@ -46,9 +48,11 @@ def optimize(
         )
         program = optimized.compiled.program
 
+        several = len(program.outputs) > 1
+
         def run(tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-            result = program.run(*tensors, threads=count)
-            return result if isinstance(result, tuple) else (result,)
+            result: Any = program.run(*tensors, threads=count)
+            return result if several else (result,)
 
         return Compiled(
             run=run, input_spec=captured.input_spec, output_spec=captured.output_spec, report=_Report(optimized)

@@ -22,6 +22,7 @@ typedef int32_t (*DataPointer)(Tensor, void**);
 typedef int32_t (*DeleteTensor)(Tensor);
 typedef int32_t (*Constant)(void);
 typedef PyObject* (*Wrap)(Tensor);
+typedef bool (*Flag)(void);
 
 constexpr const char* torch_names[TRACEA_DTYPES] = {"float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"};
 
@@ -33,6 +34,8 @@ struct Torch {
     PyTypeObject* parameter;
     const DLPackExchangeAPI* exchange;
     PyObject* is_neg;
+    PyObject* requires_grad;  // the attribute's name
+    Flag records;             // whether autograd records on this thread; may be missing
     PyObject* empty;
     PyObject* empty_keywords;  // ("dtype",)
     PyObject* dtypes[TRACEA_DTYPES];
@@ -68,6 +71,7 @@ void find_native_empty() {
     if (dl_iterate_phdr(find_torch_python, path) == 0) return;
     void* handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
     if (handle == nullptr) return;
+    torch.records = symbol<Flag>("_ZN3c108GradMode10is_enabledEv", handle);
     torch.empty_strided = symbol<EmptyStrided>("aoti_torch_empty_strided", handle);
     torch.data_pointer = symbol<DataPointer>("aoti_torch_get_data_ptr", handle);
     torch.drop = symbol<DeleteTensor>("aoti_torch_delete_tensor_object", handle);
@@ -95,9 +99,10 @@ bool find_torch() {
     PyObject* parameter = attribute(nn, "Parameter");
     PyObject* capsule = attribute(tensor, "__dlpack_c_exchange_api__");
     torch.is_neg = attribute(tensor, "is_neg");
+    torch.requires_grad = PyUnicode_InternFromString("requires_grad");
     torch.empty = attribute(module, "empty");
     torch.empty_keywords = Py_BuildValue("(s)", "dtype");
-    bool found = parameter != nullptr && torch.is_neg != nullptr && torch.empty != nullptr && torch.empty_keywords != nullptr;
+    bool found = parameter != nullptr && torch.is_neg != nullptr && torch.requires_grad != nullptr && torch.empty != nullptr && torch.empty_keywords != nullptr;
     for (int i = 0; i < TRACEA_DTYPES && found; ++i) {
         torch.dtypes[i] = attribute(module, torch_names[i]);
         found = torch.dtypes[i] != nullptr;
@@ -134,6 +139,16 @@ bool is_negated(PyObject* object, const Operand* operand) {
     return negated;
 }
 
+// A program records no gradient. A tensor that asks for one while autograd records is left to Python, which refuses it.
+bool asks_for_gradient(PyObject* object) {
+    if (torch.records != nullptr && !torch.records()) return false;
+    PyObject* answer = PyObject_GetAttr(object, torch.requires_grad);
+    const bool asks = answer != Py_False;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return asks;
+}
+
 int32_t dlpack_dtype(DLDataType dtype) {
     if (dtype.lanes != 1) return -1;
     switch (dtype.code << 8 | dtype.bits) {
@@ -167,7 +182,7 @@ bool read_torch(PyObject* object, Operand* operand) {
         operand->shape[i] = tensor.shape[i];
         operand->strides[i] = tensor.shape[i] > 1 ? tensor.strides[i] : 0;
     }
-    return !is_negated(object, operand);
+    return !is_negated(object, operand) && !asks_for_gradient(object);
 }
 
 bool read_numpy(PyArrayObject* array, Operand* operand) {
