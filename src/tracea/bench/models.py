@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -54,7 +54,16 @@ def load_builder(text: str) -> Callable[[], Any]:
         raise InvalidOption(
             field="builder", got=name, expected=f"a function in {path}", remedy="name a function without arguments"
         )
-    return builder
+
+    def checked() -> Any:
+        built = builder()
+        if not (isinstance(built, tuple) and len(cast("tuple[Any, ...]", built)) == 2):
+            raise InvalidOption(
+                field=text, got=type(built).__name__, expected="(module, example_inputs)", remedy="return that pair"
+            )
+        return cast("tuple[Any, Any]", built)
+
+    return checked
 
 
 def time_models(
