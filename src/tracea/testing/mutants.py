@@ -45,7 +45,7 @@ from tracea.semantic.nodes_async import (
 from tracea.semantic.predicate import FALSE, TRUE, And
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 
-__all__ = ["Mutant", "mutants", "without"]
+__all__ = ["Mutant", "edited", "mutants", "places", "without"]
 
 _SYNCHRONISATION = (
     Barrier,
@@ -74,19 +74,19 @@ class Mutant:
 
 def mutants(kernel: TileKernel) -> Iterator[Mutant]:
     """Yield every mechanical mutant of a kernel, in program order."""
-    for place, node in _nodes(kernel.body, ()):
+    for place, node in places(kernel.body, ()):
         for family, what, changed in _changes(node):
             where = f"{type(node).__name__} at {'.'.join(map(str, place))}"
-            yield Mutant(family, f"{where}: {what}", _with_node(kernel, place, changed))
+            yield Mutant(family, f"{where}: {what}", edited(kernel, place, changed))
     yield from _of_buffers(kernel)
 
 
 def without(kernel: TileKernel, kind: type[Node] | tuple[type[Node], ...]) -> Iterator[Mutant]:
     """Yield the kernel without one node of a kind, for each of them."""
-    for place, node in _nodes(kernel.body, ()):
+    for place, node in places(kernel.body, ()):
         if isinstance(node, kind):
             where = f"{type(node).__name__} at {'.'.join(map(str, place))}"
-            yield Mutant("wait", f"{where}: removed", _with_node(kernel, place, None))
+            yield Mutant("wait", f"{where}: removed", edited(kernel, place, None))
 
 
 def _changes(node: Node) -> Iterator[tuple[str, str, Node | None]]:
@@ -195,14 +195,16 @@ def _with_expression(node: Node, number: int, changed: Index) -> Node:
     return result
 
 
-def _nodes(body: Block, place: Place) -> Iterator[tuple[Place, Node]]:
+def places(body: Block, place: Place = ()) -> Iterator[tuple[Place, Node]]:
+    """Yield every node of a block with its place: positions in blocks and numbers of child blocks, alternating."""
     for position, node in enumerate(body.nodes):
         yield (*place, position), node
         for number, child in enumerate(node.children()):
-            yield from _nodes(child, (*place, position, number))
+            yield from places(child, (*place, position, number))
 
 
-def _with_node(kernel: TileKernel, place: Place, changed: Node | None) -> TileKernel:
+def edited(kernel: TileKernel, place: Place, changed: Node | None) -> TileKernel:
+    """Return the kernel with the node at a place replaced, or removed."""
     return replace(kernel, body=_in_block(kernel.body, place, changed))
 
 

@@ -277,6 +277,8 @@ def _phase(wait: Site, number: Polynomial, stages: Polynomial, shift: int) -> No
 
 def _filled(kernel: TileKernel, copy: Site, read: Site, access: Access) -> None:
     box, copied = read.box(access.region), copy.box(_copy_node(copy).target)
+    if box.extent[0].constant != 1 or copied.extent[0].constant != 1:
+        raise refuse("slots", read.label, f"{access.region} or {_copy_node(copy).target} spans more than one stage")
     del kernel
     for start, size, offset, extent in zip(
         copied.offset[1:], copied.extent[1:], box.offset[1:], box.extent[1:], strict=True

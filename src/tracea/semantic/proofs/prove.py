@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tracea.semantic.proofs.bounds import prove_bounds, prove_divisions
-from tracea.semantic.proofs.certificate import Certificate, Fact
+from tracea.semantic.proofs.certificate import Certificate, Fact, refuse
 from tracea.semantic.proofs.coverage import prove_coverage
 from tracea.semantic.proofs.extent import prove_scratch, prove_widths, span_guards
 from tracea.semantic.proofs.flags import flag_buffers, prove_flags, workspaces
@@ -29,6 +29,8 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         ProofFailed: a statement was not shown; it names the proof, the node and the goal.
     """
     sites = walk(kernel)
+    if not sites:
+        raise refuse("coverage", kernel.name, "has no node, so nothing is written")
     rings = group_rings(kernel) | tma_rings(kernel) | barrier_buffers(kernel)
     rings |= flag_buffers(kernel) | workspaces(kernel)
     facts: list[Fact] = [

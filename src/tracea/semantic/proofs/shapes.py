@@ -34,6 +34,8 @@ def prove_shapes(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
                 _packed(site, node)
             case MicroKernel() | ReduceTile() | RowTile() | StoreFragment():
                 target = node.c if isinstance(node, MicroKernel) else node.target
+                if isinstance(node, MicroKernel):
+                    _holds(site, node)
                 if isinstance(node, RowTile):
                     _broadcast(site, node.inputs, site.box(target).extent)
                 if isinstance(node, ReduceTile):
@@ -54,6 +56,15 @@ def _packed(site: Site, node: Pack) -> None:
     panels = normalize(ceil_div(lines.to_index(), node.panel))
     _agree(site, "panels and packed lines", [panels, depth, Polynomial.of(node.panel)], list(target[-3:]))
     _agree(site, "leading axes", [extent for extent in (*source[:-2], *target[:-3]) if extent != _ONE], [])
+
+
+def _holds(site: Site, node: MicroKernel) -> None:
+    """Show that the tile has no more rows (``mr``) and columns (``nr``) than the routine was made for, where it says so."""
+    extents = site.box(node.c).extent
+    for name, what, axis in (("mr", "rows", -2), ("nr", "columns", -1)):
+        limit = next((value for known, value in node.intrinsic.attributes if known == name), None)
+        if isinstance(limit, int) and len(extents) >= -axis and not site.facts.proves(-extents[axis] + limit):
+            raise refuse("shapes", site.label, f"{extents[axis].to_index()} {what}, the routine holds {limit}")
 
 
 def _epilogue(site: Site, epilogue: EpilogueCall, target: Region) -> None:

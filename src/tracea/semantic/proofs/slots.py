@@ -105,6 +105,8 @@ def _ring(kernel: TileKernel, sites: Sequence[Site], name: str) -> _Ring:
 
 def _use(site: Site, region: Region, shared: Sequence[Loop]) -> _Use:
     box = site.box(region)
+    if box.extent[0].constant != 1:
+        raise refuse("slots", site.label, f"{region} spans more than one stage")
     inner = [loop for loop in shared if site.loops.index(loop) >= executor_loops(site)]
     return _Use(site, region, Box(box.buffer, box.offset[1:], box.extent[1:]), use_number(site, region, inner))
 
