@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-
 from tests.kernels.cases import gemm_cases
 from tests.kernels.conformance import build
+
 from tracea.core.op import GemmOp
 from tracea.emitters.cpu.emitter import emit
 from tracea.emitters.cpu.index_text import index_text, predicate_text

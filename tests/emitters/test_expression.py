@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
-
 from tests.kernels.conformance import Case, build, check, random_inputs, unit_of
 from tests.kernels.native import host_isas
+
 from tracea.core.dtype import DType
 from tracea.core.expr import (
     MAX_DEPTH,
@@ -62,7 +62,9 @@ def test_function_means_what_its_numpy_meaning_says(index: int, isa: str, rng: n
 
 
 @pytest.mark.parametrize("isa", host_isas())
-@pytest.mark.parametrize("name", ["max", "min", "lt", "ne", "relu", "abs", "neg", "floor", "cast_i32", "cast_bf16", "cast_bool"])
+@pytest.mark.parametrize(
+    "name", ["max", "min", "lt", "ne", "relu", "abs", "neg", "floor", "cast_i32", "cast_bf16", "cast_bool"]
+)
 def test_special_values_pass_as_the_meaning_says(name: str, isa: str) -> None:
     chosen = next(case for case in ALL if case.name == name)
     specials = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 3e38, -1.5], np.float32)
@@ -94,7 +96,9 @@ def test_condition_stays_a_mask_and_becomes_a_number_where_one_is_asked_for() ->
     assert "select(m0" in printed[-1]
 
 
-@pytest.mark.parametrize(("value", "text"), [(math.inf, "__builtin_inf()"), (-math.inf, "-__builtin_inf()"), (0.1, "0.1")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(math.inf, "__builtin_inf()"), (-math.inf, "-__builtin_inf()"), (0.1, "0.1")]
+)
 def test_constant_is_spelled_exactly(value: float, text: str) -> None:
     _, printed = lines(Constant(value))
     assert f"element({text})" in printed[0]

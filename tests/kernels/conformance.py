@@ -60,7 +60,8 @@ def build(case: Case, isa: str) -> Built:
     """Build and emit a case."""
     target, variant = load(isa), find(case.variant)
     assert variant.unmet(case.op, target) == ()
-    assert variant.build is not None and variant.default_schedule is not None
+    assert variant.build is not None
+    assert variant.default_schedule is not None
     schedule = variant.default_schedule(case.op, target).with_values(**dict(case.schedule))
     kernel = variant.build(case.op, schedule, target)
     if variant.build_pack is None:
@@ -139,7 +140,7 @@ def run(unit: Unit, built: Built, op: Op, inputs: Sequence[np.ndarray], *, threa
     if built.pack is not None and built.pack_source is not None:
         position = find(built.case.variant).constant_operand
         assert position is not None
-        panels = _packed(unit, built, op, operands[position], values, threads)
+        panels = _packed(unit, built, op, operands[position], values, threads=threads)
         keep.append(panels)
         addresses[position] = panels.address
     unit.call(built.kernel.name, [*addresses, result.address], values, threads=threads)
@@ -148,7 +149,7 @@ def run(unit: Unit, built: Built, op: Op, inputs: Sequence[np.ndarray], *, threa
     return result.array.copy()
 
 
-def _packed(unit: Unit, built: Built, op: Op, b: Tensor, values: Mapping[str, int], threads: int) -> Tensor:
+def _packed(unit: Unit, built: Built, op: Op, b: Tensor, values: Mapping[str, int], *, threads: int) -> Tensor:
     assert built.pack is not None
     panels = next(buffer for buffer in built.pack.buffers if buffer.role is BufferRole.OUTPUT)
     shape = tuple(int(size.evaluate(values)) for size in panels.shape)
@@ -171,7 +172,8 @@ def check(unit: Unit, built: Built, op: Op, inputs: Sequence[np.ndarray], *, thr
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise AssertionError(
-            f"{built.case.name} {op.key} with {threads} threads, {built.kernel.schedule.key}: {int(wrong.sum())} of {wrong.size} wrong, "
+            f"{built.case.name} {op.key} with {threads} threads, {built.kernel.schedule.key}: "
+            f"{int(wrong.sum())} of {wrong.size} wrong, "
             f"first at {where}: got {got[where]!r}, expected {expected[where]!r} +- {bound[where]!r}"
         )
 

@@ -1,6 +1,7 @@
-"""A child process that runs every kernel with memory fenced in: ``python -m tests.kernels.fenced <isa> <fence> [flags…]``.
+"""A child process that runs every kernel in fenced memory: ``python -m tests.kernels.fenced <isa> <fence> [flags…]``.
 
-Fences: ``end`` and ``start`` put every operand, result and scratch against a page without access, ``heap`` gives each its own
+Fences: ``end`` and ``start`` put every operand, result and scratch against a page without access, ``heap`` gives each
+its own
 heap block, which a sanitizer watches. Prints one line a kernel; a violation kills the process.
 """
 
@@ -79,7 +80,7 @@ def place(memory: Fenced, type_: Any, values: np.ndarray | None) -> tuple[int, n
     return address, view
 
 
-def run(unit: Unit, case: Case, isa: str, op: Op, fence: str, threads: int) -> None:
+def run(unit: Unit, case: Case, isa: str, op: Op, *, fence: str, threads: int) -> None:
     """Run a kernel with everything that it touches fenced, and check its result."""
     built, memory = build(case, isa), Fenced(fence)
     inputs = random_inputs(op, np.random.default_rng(7))
@@ -121,7 +122,7 @@ def main() -> None:
                 ops += [resized(case.op, 5, 33, 17), resized(case.op, 1, 1, 1)]
             for op in ops:
                 for threads in (1, 3):
-                    run(unit, case, isa, op, fence, threads)
+                    run(unit, case, isa, op, fence=fence, threads=threads)
             print("ran", case.name, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Every variant against float64: the op that it was built for, other extents, empty ones, and values that are not finite."""
+"""Every variant against float64: its own op, other extents, empty ones, and values that are not finite."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_kernel_matches_float64_on_one_thread_and_three(name: str, isa: str, rng
 
 
 def other_extents(case: Case, rng: np.random.Generator) -> GemmOp:
-    """Return random extents that the case's schedule was built for: some tiny, some beyond a block, m as its guard says."""
+    """Return random extents that the schedule is for: some tiny, some beyond a block, m as its guard says."""
     schedule = dict(case.schedule)
     m, n, k = (int(rng.choice([1, 2, int(rng.integers(3, 30)), int(rng.integers(30, 130))])) for _ in range(3))
     if case.variant == "gemm.direct":

@@ -71,6 +71,9 @@ def test_fence_stops_a_reader_that_leaves_its_block(offset: str) -> None:
     # The fence itself is tested: a child that reads one byte outside dies by a signal.
     place = "address + 100" if offset == "after" else "address - 1"
     fence = "end" if offset == "after" else "start"
-    program = f"import ctypes; from tests.kernels.fenced import Fenced; address = Fenced({fence!r}).block(100); ctypes.string_at({place}, 1)"
+    program = (
+        "import ctypes; from tests.kernels.fenced import Fenced; "
+        f"address = Fenced({fence!r}).block(100); ctypes.string_at({place}, 1)"
+    )
     result = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=False, timeout=120)
     assert result.returncode < 0

@@ -50,7 +50,9 @@ def test_kernel_is_proved_for_every_argument(name: str) -> None:
 @pytest.mark.parametrize("isa", ["avx512", "avx2", "neon", "plain"])
 def test_schedules_of_the_space_build_prove_and_emit(variant: str, op: Op, isa: str, rng: np.random.Generator) -> None:
     target, found = load(isa), find(variant)
-    assert found.build is not None and found.space is not None and found.default_schedule is not None
+    assert found.build is not None
+    assert found.space is not None
+    assert found.default_schedule is not None
     space = found.space(op, target)
     assert found.default_schedule(op, target) in space
     rows = {space.rows[int(i)] for i in rng.integers(0, len(space), 3)}

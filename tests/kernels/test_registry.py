@@ -57,8 +57,8 @@ BY_COLUMNS = Variant(
     op_type=PointwiseOp,
     backend="cpu",
     requirements=(
-        CPU_VECTORS,
-        condition("wide", lambda op, target: op.shape[-1] >= 64, needed="64 columns", found=str, remedy="pointwise.chain"),
+        CPU_VECTORS, condition("wide", lambda op, target: op.shape[-1] >= 64, needed="64 columns", found=str,
+        remedy="pointwise.chain"),
     ),
     preferences=(),
     priority=99,
@@ -80,7 +80,8 @@ def test_new_variant_is_one_file_and_one_registry_line(rng: np.random.Generator)
     op = PointwiseOp(expr=Input(0) * 2.0, inputs=(x,), out_dtype=DType.F32)
     chosen = candidates(op, target, registry)[0]
     assert chosen.id == "pointwise.by_columns"
-    assert chosen.build is not None and chosen.default_schedule is not None
+    assert chosen.build is not None
+    assert chosen.default_schedule is not None
     kernel = chosen.build(op, chosen.default_schedule(op, target), target)
     assert prove(kernel).facts
     source = emit(kernel, isa)
@@ -129,7 +130,9 @@ def test_requirement_that_fails_says_what_it_needs_and_what_it_found(
 ) -> None:
     unmet = dict((r.name, u) for r, u in find(variant).unmet(op, load("avx512")))
     assert requirement in unmet
-    assert unmet[requirement].needed and unmet[requirement].found and unmet[requirement].remedy
+    assert unmet[requirement].needed
+    assert unmet[requirement].found
+    assert unmet[requirement].remedy
     assert find(variant) not in candidates(op, load("avx512"))
 
 
@@ -146,7 +149,8 @@ def test_some_variant_of_ours_takes_every_float_gemm() -> None:
 
 def test_unfit_schedule_is_a_typed_error_with_its_numbers() -> None:
     packed, target, op = find("gemm.packed"), load("avx512"), GemmOp.of(m=64, n=64, k=64)
-    assert packed.build is not None and packed.default_schedule is not None
+    assert packed.build is not None
+    assert packed.default_schedule is not None
     good = packed.default_schedule(op, target)
     for bad in ({"mr": 30, "nv": 2}, {"kc": 0}, {"split": "diagonal"}, {"tail": 14}):
         with pytest.raises(InvalidSchedule):

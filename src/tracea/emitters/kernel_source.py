@@ -26,8 +26,9 @@ class PointerParameter:
 class KernelSource:
     """The emitted text of one kernel: ``extern "C" void <name>(const tracea_call* call, int32_t rank)``.
 
-    ``pointers``, ``integers`` and ``scalars`` name the entries of the call's arrays in order. ``headers`` are those of the
-    package that the text includes. Texts of several kernels may share one translation unit: the names of each are its own.
+    ``pointers``, ``integers`` and ``scalars`` name the entries of the call's arrays in order. ``headers`` are those
+    of the package that the text includes. Texts of several kernels may share one translation unit: the names of each
+    are its own.
 
     Units: the scratch sizes are bytes over ``integers``; the runtime rounds each thread's share up to 64 bytes.
     """

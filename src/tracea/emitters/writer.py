@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 __all__ = ["Writer"]
@@ -30,7 +30,7 @@ class Writer:
         self.line("// " + text.replace("\n", " ").replace("\r", " ").rstrip("\\ "))
 
     @contextmanager
-    def block(self, head: str, tail: str = "}") -> Iterator[None]:
+    def block(self, head: str, tail: str = "}") -> Generator[None]:
         """Write ``head {``, indent what is written inside, and close with ``tail``."""
         self.line(f"{head} {{" if head else "{")
         self._depth += 1

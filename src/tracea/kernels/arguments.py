@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tracea.core.ops.base import Op
 from tracea.core.ops.gemm import GemmOp
@@ -20,7 +20,7 @@ from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 
 __all__ = ["arguments", "buffer_types", "operand_buffers", "result_buffer"]
 
-_TYPES: Final[Mapping[type[Op], Callable[[Any, Any], Mapping[str, TensorType]]]] = {
+_TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]] = {
     GemmOp: gemm_types,
     RowOp: normalize_types,
     PointwiseOp: chain_types,
@@ -31,10 +31,11 @@ _TYPES: Final[Mapping[type[Op], Callable[[Any, Any], Mapping[str, TensorType]]]]
 def buffer_types(kernel: TileKernel, op: Op | None = None) -> Mapping[str, TensorType]:
     """Return the type of each operand and of the result by buffer name, in the kernel's merged axes.
 
-    ``op`` is an op of the same structure as the kernel's own with other extents or strides; None means the kernel's own.
+    ``op`` is an op of the same structure as the kernel's own with other extents or strides; None means the kernel's
+    own.
     """
-    described = kernel.op if op is None else op
-    types = _TYPES.get(type(described))
+    described: Any = kernel.op if op is None else op
+    types = _TYPES.get(cast("type[Any]", type(described)))
     if types is None or type(described) is not type(kernel.op):
         raise InvalidOp(
             field="op",
@@ -49,7 +50,8 @@ def arguments(kernel: TileKernel, op: Op | None = None) -> dict[str, int]:
     """Return the value of each integer parameter of ``kernel`` for ``op`` (None: the op that it was built for).
 
     Raises:
-        InvalidShape: two operands disagree, an extent or a stride is out of range, or a guard of the kernel does not hold.
+        InvalidShape: two operands disagree, an extent or a stride is out of range, or a guard of the kernel does not
+        hold.
         InvalidStride: a layout is not the one that the kernel was built for.
     """
     names = {buffer.name for buffer in kernel.buffers if buffer.role in (BufferRole.INPUT, BufferRole.OUTPUT)}

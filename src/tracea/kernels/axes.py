@@ -1,6 +1,7 @@
-"""Merging of axes: neighbouring axes that every operand walks like one become one, so that kernels see few and long loops.
+"""Merging of axes: neighbours that every operand walks like one become one, so that kernels see few and long loops.
 
-A (8, 12, 128, 64) softmax over contiguous tensors has one axis of 12 288 rows; with a bias of (8, 1, 1, 64) it has two, 8 and 1 536.
+A (8, 12, 128, 64) softmax over contiguous tensors has one axis of 12 288 rows; with a bias of (8, 1, 1, 64) it has two,
+8 and 1 536.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class AxisPlan:
     ) -> AxisPlan:
         """Return the coarsest plan for tensors that broadcast to ``dims``; an axis in ``keep`` is a group of its own.
 
-        Axes merge where no tensor's strides tell them apart; a reduced axis merges with reduced ones only. Other axes of extent
+        Axes merge where no tensor's strides tell them apart; a reduced axis merges with reduced ones only. Other axes
+        of extent
         1 join a neighbour.
         """
         groups: list[list[int]] = []
@@ -69,7 +71,7 @@ class AxisPlan:
         return tuple(_product([dims[axis] for axis in group]) for group in self.groups)
 
     def apply(self, type_: TensorType, dims: Sequence[Dim]) -> TensorType:
-        """Return a tensor that broadcasts to ``dims`` as one of the plan's rank; a group that it broadcasts over has extent 1.
+        """Return a tensor that broadcasts to ``dims`` as one of the plan's rank, of extent 1 where it broadcasts.
 
         Raises:
             InvalidStride: the tensor's strides tell axes of one group apart.
@@ -90,7 +92,7 @@ class AxisPlan:
                         field="strides",
                         got=str(type_),
                         expected=f"axes {before} and {axis} that are walked like one",
-                        remedy="build the kernel for this layout, or copy the tensor into the layout that it was built for",
+                        remedy="build the kernel for this layout, or copy the tensor into the one it was built for",
                     )
             step = steps[inner]
             broadcast = bool(spread) and _is_broadcast(type_, dims, inner)

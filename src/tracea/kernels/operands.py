@@ -26,9 +26,10 @@ def tensor_buffer(
 ) -> Buffer:
     """Return the buffer of a tensor that broadcasts to ``shape``, with an axis for each of the shape's.
 
-    ``dims`` are the op's own extents of ``shape``. A broadcast axis has stride 0, and the contiguous one of the last two axes
-    has stride 1 (``unit_axis`` says which, counted from the end, where a kernel depends on it): promises that :func:`bind`
-    checks. Every other stride is a parameter named ``<buffer>_stride<axis>``.
+    ``dims`` are the op's own extents of ``shape``. A broadcast axis has stride 0, and the contiguous one of the last
+    two axes
+    has stride 1 (``unit_axis`` says which, counted from the end, where a kernel depends on it): these are promises that
+    :func:`bind` checks. Every other stride is a parameter named ``<buffer>_stride<axis>``.
     """
     if isinstance(type_.layout, BlockedLayout):
         raise InvalidStride(field=name, got=str(type_), expected="a strided layout", remedy="unpack the tensor first")
@@ -47,7 +48,8 @@ def tensor_buffer(
 
 
 def _unit_axis(type_: TensorType) -> int | None:
-    # The contiguous axis: the last one if it can be, else the one before it (a transpose), else none. One element fits any stride.
+    # The contiguous axis: the last one if it can be, else the one before it (a transpose), else none. One element fits
+    # any stride.
     for axis in (type_.rank - 1, type_.rank - 2):
         if axis >= 0 and (type_.shape[axis] == 1 or _stride(type_, axis) == 1):
             return axis
@@ -103,7 +105,7 @@ class _Binding:
                         field=f"{kernel.name}: {what}",
                         got=value,
                         expected=known if known != value else f"{minimum} <= {name} <= {maximum}",
-                        remedy="pass tensors of the sizes that the op was built for, with strides that are not negative",
+                        remedy="pass tensors of agreeing sizes, with strides that are not negative",
                     )
             case Const(value=wanted) if wanted != value:
                 raise InvalidStride(

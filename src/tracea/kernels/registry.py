@@ -60,7 +60,7 @@ def find(name: str, variants: Sequence[Variant] = VARIANTS) -> Variant:
 
 
 def candidates(op: Any, target: Target, variants: Sequence[Variant] = VARIANTS) -> tuple[Variant, ...]:
-    """Return the variants whose requirements hold, the most promising first: what is tried where nothing was measured."""
+    """Return the variants whose requirements hold, the most promising first: the order where nothing was measured."""
     fitting = [variant for variant in variants if isinstance(op, variant.op_type) and not variant.unmet(op, target)]
     return tuple(sorted(fitting, key=lambda variant: -variant.score(op, target)))
 

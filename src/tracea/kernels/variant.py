@@ -49,8 +49,8 @@ class Variant:
 
     ``build`` is None for a library entry: its requirements are known here, and the runtime's library port runs it.
 
-    A variant with a ``constant_operand`` reads that operand in a layout of its own: ``build_pack`` is the kernel that makes it
-    from the op's operand, once, and ``pack_type`` its type.
+    A variant with a ``constant_operand`` reads that operand in a layout of its own: ``build_pack`` is the kernel that
+    makes it from the op's operand, once, and ``pack_type`` its type.
     """
 
     id: str

@@ -1,6 +1,7 @@
 """Functors: a scalar expression with its operands as a struct that a tile routine calls for each vector.
 
-Three forms, as the headers ask for them: an epilogue takes a vector of sums and returns one, a load returns what a row begins
+Three forms, as the headers ask for them: an epilogue takes a vector of sums and returns one, a load returns what a row
+begins
 with, a store takes what a row ends with. ``row`` and ``col`` count from the tile's first element.
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tracea.core.dtype import DType
@@ -14,7 +14,7 @@ from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.printer import Printer
 from tracea.errors import EmitError
 from tracea.semantic.access import Intrinsic, Region
-from tracea.semantic.index import FALSE, TRUE, Const
+from tracea.semantic.index import FALSE, TRUE, Const, Index
 from tracea.semantic.nodes import EpilogueCall, MicroKernel, Node, Pack, PointwiseTile, ReduceTile, RowTile
 
 __all__ = ["TILE_LINES"]
@@ -150,7 +150,9 @@ def _pointwise(printer: Printer, node: PointwiseTile) -> None:
     streaming = bool(node.intrinsic.attribute("streaming"))
     store = store_functor(printer, _X, (), compute, target=node.target, streaming=streaming)
     printer.body.comment(f"PointwiseTile {node.target}")
-    printer.body.line(f"map_rows<{C_TYPES[compute]}>({_rows_and_columns(printer, node.target)}, {load}, {store});")
+    printer.body.line(
+        f"map_rows<{C_TYPES[compute]}>({', '.join(_last_two(printer, node.target.extent))}, {load}, {store});"
+    )
 
 
 _ROW_ROUTINES: Mapping[RowKind, str] = {
@@ -172,9 +174,10 @@ def _row(printer: Printer, node: RowTile) -> None:
     store = store_functor(printer, expr, operands, compute, target=node.target, streaming=streaming)
     has_eps = node.kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)
     prefetch = "true" if node.intrinsic.attribute("prefetch") else "false"
+    rows, columns = _last_two(printer, node.target.extent)
     printer.body.comment(f"RowTile {node.kind.value} {node.target}")
     printer.body.line(
-        f"{_ROW_ROUTINES[node.kind]}<{C_TYPES[compute]}, {prefetch}>({_rows_and_columns(printer, node.target)}, "
+        f"{_ROW_ROUTINES[node.kind]}<{C_TYPES[compute]}, {prefetch}>({rows}, {columns}, "
         f"{f'{node.eps!r}, ' if has_eps else ''}{printer.address(node.scratch)}, {load}, {store});"
     )
 
@@ -198,8 +201,7 @@ def _reduce(printer: Printer, node: ReduceTile) -> None:
     store = store_functor(printer, expr, operands, compute, target=target, streaming=False)
     along_rows = node.axes == (len(node.shape) - 1,)
     routine = "reduce_rows" if along_rows else "reduce_columns"
-    rows = printer.text(node.shape[-2]) if len(node.shape) > 1 else "1"
-    columns = printer.text(node.shape[-1])
+    rows, columns = _last_two(printer, node.shape)
     printer.body.comment(f"ReduceTile {node.kind.value} {node.target}")
     printer.body.line(f"{routine}<{C_TYPES[compute]}, {_REDUCTIONS[node.kind]}>({rows}, {columns}, {load}, {store});")
 
@@ -208,9 +210,10 @@ def _epilogue(call: EpilogueCall | None) -> tuple[Expr, tuple[Any, ...]]:
     return (_X, ()) if call is None else (call.expr, call.operands)
 
 
-def _rows_and_columns(printer: Printer, region: Region) -> str:
-    rows = printer.text(region.extent[-2]) if len(region.extent) > 1 else "1"
-    return f"{rows}, {printer.text(region.extent[-1])}"
+def _last_two(printer: Printer, extents: Sequence[Index]) -> tuple[str, str]:
+    """Return the rows and columns of a block; a block of one axis is a row."""
+    rows, columns = [Const(1), *extents][-2:]
+    return printer.text(rows), printer.text(columns)
 
 
 TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {

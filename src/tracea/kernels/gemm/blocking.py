@@ -37,8 +37,10 @@ _FEW_ROWS: Final = 160  # below this many rows, packing A once per task costs le
 class Blocking:
     """A packed GEMM's schedule in numbers, with blocks rounded up to whole tiles.
 
-    Units: ``mr``, ``mc`` rows; ``nv`` vectors, ``nr``, ``nc`` columns; ``kc`` steps. ``tail`` rows have code of their own.
-    ``sweep`` panels of B are packed at a time; ``upcoming`` is 1 where tiles fetch B's next panel into the second-level cache.
+    Units: ``mr``, ``mc`` rows; ``nv`` vectors, ``nr``, ``nc`` columns; ``kc`` steps. ``tail`` rows have code of their
+    own.
+    ``sweep`` panels of B are packed at a time; ``upcoming`` is 1 where tiles fetch B's next panel into the second-level
+    cache.
     """
 
     mr: int
@@ -112,7 +114,7 @@ class Blocking:
 
 
 def packed_default(op: GemmOp, target: Target) -> Schedule:
-    """Return the schedule that needs no tuning: equal blocks near the measured best, and a task or two for each core."""
+    """Return the schedule that needs no tuning: equal blocks near the measured best, a task or two for each core."""
     mr, nv, unroll = _tile(target)
     nr = nv * vector_lanes(target, op.accumulator)
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
@@ -145,7 +147,7 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
 
 
 def packed_space(op: GemmOp, target: Target) -> ScheduleSpace:
-    """Return the schedules worth measuring, the default among them: full registers, and panels that stay in their cache."""
+    """Return the schedules worth measuring, the default among them: full registers, panels that stay in a cache."""
     default = packed_default(op, target)
     lanes = vector_lanes(target, op.accumulator)
     nbytes = op.accumulator.nbytes

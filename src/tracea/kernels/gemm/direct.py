@@ -1,10 +1,11 @@
 """GEMM without packing: the register tile reads rows of A and rows of B where they lie.
 
-For few rows, where packing would cost as much as the product, and for small problems. ``split=columns`` makes tasks of column
-blocks, ``split=rows`` of row blocks; batch indices are tasks of their own. K is cut into blocks so that the pages of B that one
-block touches stay known to the core while its columns are walked.
+For few rows, where packing would cost as much as the product, and for small problems. ``split=columns`` makes tasks
+of column blocks, ``split=rows`` of row blocks; batch indices are tasks of their own. K is cut into blocks so that the
+pages of B that one block touches stay known to the core while its columns are walked.
 
-The tile of the last rows has code for exactly ``tail`` rows: the schedule is for one value of m modulo mr, which is a guard.
+The tile of the last rows has code for exactly ``tail`` rows: the schedule is for one value of m modulo mr, which is a
+guard.
 """
 
 from __future__ import annotations
@@ -83,9 +84,9 @@ def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
         finish=_PC + _KC >= K,
         epilogue=operands.epilogue(row, column, _ROWS, _COLUMNS),
     )
-    rows = For(var=_IR, extent=extents[0], step=mr, length=_ROWS, body=block(tile))
-    columns = For(var=_JR, extent=extents[1], step=nr, length=_COLUMNS, body=block(rows))
-    k_loop = For(var=_PC, extent=K, step=get("kc"), length=_KC, body=block(columns))
+    rows = For(var=_IR, extent=extents[0], step=Const(mr), length=_ROWS, body=block(tile))
+    columns = For(var=_JR, extent=extents[1], step=Const(nr), length=_COLUMNS, body=block(rows))
+    k_loop = For(var=_PC, extent=K, step=Const(get("kc")), length=_KC, body=block(columns))
     if by_rows:
         body = operands.tasks(var=_IC, extent=M, step=mc, length=_MC, body=(k_loop,))
     else:
@@ -146,7 +147,8 @@ def _space(op: GemmOp, target: Target) -> ScheduleSpace:
 
 
 def _tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
-    # Equal row blocks, the fewest: 16 rows are tiles of 6, 6 and 4 rows by 4 vectors. Each row has an address of its own, and
+    # Equal row blocks, the fewest: 16 rows are tiles of 6, 6 and 4 rows by 4 vectors. Each row has an address of its
+    # own, and
     # more than 6 do not fit the integer registers beside the rest.
     registers = target.vector_registers if target.isa != "plain" else 32
     mr = equal_blocks(max(m, 1), min((registers - 4) // 3, _MOST_ROWS))

@@ -1,7 +1,8 @@
 """Products with few rows, where B is read once and its bandwidth is the limit.
 
 ``gemm.stream``: B's rows are contiguous; whole rows stream past sums that stay in the first-level cache.
-``gemm.dot``: B's columns are contiguous (a weight stored as it is applied, transposed) or B is one column; vectors lie along K.
+``gemm.dot``: B's columns are contiguous (a weight stored as it is applied, transposed) or B is one column; vectors lie
+along K.
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ def build_dot(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
         c=sums[0].region((0, 0), (_ROWS, _COLUMNS)) if sums else operands.at(operands.c, row, column, _ROWS, _COLUMNS),
         epilogue=operands.epilogue(row, column, _ROWS, _COLUMNS),
     )
-    inner = For(var=_IR, extent=extents[0], step=rows, length=_ROWS, body=block(tile))
-    loops: Sequence[Node] = (For(var=_JR, extent=extents[1], step=columns, length=_COLUMNS, body=block(inner)),)
+    inner = For(var=_IR, extent=extents[0], step=Const(rows), length=_ROWS, body=block(tile))
+    loops: Sequence[Node] = (For(var=_JR, extent=extents[1], step=Const(columns), length=_COLUMNS, body=block(inner)),)
     if by_rows:
         body = operands.tasks(var=_IC, extent=M, step=round_up(get("mc"), rows), length=_MC, body=loops)
     else:

@@ -40,7 +40,8 @@ class GemmOperands:
     def of(cls, op: GemmOp, *, b: Buffer | None = None, b_unit: int | None = None, depth: Index = K) -> GemmOperands:
         """Return the buffers of an op.
 
-        ``b`` replaces the second operand, for weights in a layout of the kernel's own; ``b_unit`` is the axis of it that has to
+        ``b`` replaces the second operand, for weights in a layout of the kernel's own; ``b_unit`` is the axis of it
+        that has to
         be contiguous; ``depth`` is the extent of K.
         """
         types, dims = gemm_types(op), _merged_batch(op)
@@ -108,10 +109,15 @@ class GemmOperands:
         if not self.batch:
             return (
                 Parallel(
-                    level=Level.TASK, var=var, extent=extent, step=step, length=length, body=Block(nodes=tuple(body))
+                    level=Level.TASK,
+                    var=var,
+                    extent=extent,
+                    step=Const(step),
+                    length=length,
+                    body=Block(nodes=tuple(body)),
                 ),
             )
-        blocks = For(var=var, extent=extent, step=step, length=length, body=Block(nodes=tuple(body)))
+        blocks = For(var=var, extent=extent, step=Const(step), length=length, body=Block(nodes=tuple(body)))
         nodes: tuple[Node, ...] = (
             Parallel(
                 level=Level.TASK,
@@ -151,7 +157,7 @@ class GemmOperands:
 
 
 def gemm_types(op: GemmOp, like: GemmOp | None = None) -> dict[str, TensorType]:
-    """Return the type of each buffer of a GEMM's kernel; batch axes are merged as for ``like``, the op that it is built for."""
+    """Return the type of each buffer of a GEMM; batch axes are merged as for ``like``, the kernel's own."""
     plan = _batch_plan(like or op)
     c_dims = (*op.batch, op.m, op.n)
     types = {
@@ -190,9 +196,9 @@ def gemm_tile(
 ) -> Intrinsic:
     """Return the register tile of ``mr`` rows by ``nv`` vectors.
 
-    ``panels`` says of a and of b whether they are packed; ``prefetch`` are the distances in steps for a and b; ``rows`` are the
-    row counts that have code of their own, descending from ``mr``. ``upcoming_lines`` cache lines of b's next panel are fetched
-    by each tile, so that the tiles of one panel fetch all of it.
+    ``panels`` says of a and of b whether they are packed; ``prefetch`` are the distances in steps for a and b;
+    ``rows`` are the row counts that have code of their own, descending from ``mr``. Each tile fetches
+    ``upcoming_lines`` cache lines of b's next panel, so that the tiles of one panel fetch all of it.
     """
     a_packed, b_packed = panels
     return Intrinsic(
@@ -213,5 +219,9 @@ def gemm_tile(
     )
 
 
-_MEANINGS = {(True, True): packed_depth_first_product, (True, False): packed_depth_first_product}
-_MEANINGS |= {(False, False): plain_product, (False, True): plain_product}
+_MEANINGS = {
+    (True, True): packed_depth_first_product,
+    (True, False): packed_depth_first_product,
+    (False, True): plain_product,
+    (False, False): plain_product,
+}

@@ -1,7 +1,8 @@
 """Packed GEMM: blocks of A and B are copied into panels that the register tile reads in order.
 
 ``split=rows``: the team packs a K block of B once and shares it; row blocks are tasks that pack their part of A.
-``split=columns``: column blocks are tasks; each packs A's K block and its own panels of B, and no thread waits for another.
+``split=columns``: column blocks are tasks; each packs A's K block and its own panels of B, and no thread waits for
+another.
 
 Source: the blocking of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34 (2008).
 """
@@ -51,7 +52,7 @@ def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, tar
         level=Level.TASK,
         var=_JP,
         extent=_NC,
-        step=blocking.sweep * nr,
+        step=Const(blocking.sweep * nr),
         length=_PW,
         body=block(
             Pack(
@@ -66,7 +67,7 @@ def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, tar
         level=Level.TASK,
         var=_IC,
         extent=M,
-        step=blocking.mc,
+        step=Const(blocking.mc),
         length=_MC,
         body=block(
             pack_a(operands, a_panels, (_IC, _MC), mr),
@@ -84,8 +85,8 @@ def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, tar
         ),
     )
     # The second barrier: nobody overwrites the panels of B while another thread still multiplies with them.
-    k_loop = For(var=_PC, extent=K, step=kc, length=_KC, body=block(pack_b, Barrier(), multiply, Barrier()))
-    j_loop = For(var=_JC, extent=N, step=blocking.nc, length=_NC, body=block(k_loop))
+    k_loop = For(var=_PC, extent=K, step=Const(kc), length=_KC, body=block(pack_b, Barrier(), multiply, Barrier()))
+    j_loop = For(var=_JC, extent=N, step=Const(blocking.nc), length=_NC, body=block(k_loop))
     return operands.kernel(PACKED_ID, schedule, target, (b_panels, a_panels, *sums), operands.over_batch((j_loop,)))
 
 
@@ -97,7 +98,7 @@ def _by_columns(operands: GemmOperands, blocking: Blocking, schedule: Schedule, 
     sweep = For(
         var=_JP,
         extent=_NC,
-        step=blocking.sweep * nr,
+        step=Const(blocking.sweep * nr),
         length=_PW,
         body=block(
             Pack(
@@ -120,7 +121,7 @@ def _by_columns(operands: GemmOperands, blocking: Blocking, schedule: Schedule, 
         ),
     )
     k_loop = For(
-        var=_PC, extent=K, step=kc, length=_KC, body=block(pack_a(operands, a_panels, (Const(0), M), mr), sweep)
+        var=_PC, extent=K, step=Const(kc), length=_KC, body=block(pack_a(operands, a_panels, (Const(0), M), mr), sweep)
     )
     body = operands.tasks(var=_JC, extent=N, step=blocking.nc, length=_NC, body=(k_loop,))
     return operands.kernel(PACKED_ID, schedule, target, (b_panels, a_panels, *sums), body)
@@ -156,8 +157,8 @@ def tile_loops(
 ) -> tuple[Node, ...]:
     """Return the loops over the register tiles of the block of C that begins at ``origin`` and has these ``extents``.
 
-    A's panels are those of the block; B's panel of a tile is ``b_panel``, from step ``b_step`` on. Where C cannot hold the sums
-    between K blocks, those of the block begin at ``sums_origin`` of the scratch ``sums``.
+    A's panels are those of the block; B's panel of a tile is ``b_panel``, from step ``b_step`` on. Where C cannot
+    hold the sums between K blocks, those of the block begin at ``sums_origin`` of the scratch ``sums``.
     """
     mr, nr = blocking.mr, blocking.nr
     a_panels, b_panels = panels
@@ -182,8 +183,8 @@ def tile_loops(
         finish=_PC + _KC >= K,
         epilogue=operands.epilogue(row, column, _ROWS, _COLUMNS),
     )
-    rows = For(var=_IR, extent=extents[0], step=mr, length=_ROWS, body=block(tile))
-    return (For(var=_JR, extent=extents[1], step=nr, length=_COLUMNS, body=block(rows)),)
+    rows = For(var=_IR, extent=extents[0], step=Const(mr), length=_ROWS, body=block(tile))
+    return (For(var=_JR, extent=extents[1], step=Const(nr), length=_COLUMNS, body=block(rows)),)
 
 
 PACKED_ID = "gemm.packed"

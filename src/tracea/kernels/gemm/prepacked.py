@@ -1,6 +1,7 @@
 """GEMM with weights in panels: B is packed once, ahead of time, and its kernels read panels only.
 
-``split=rows``: row blocks are tasks, each walks all panels. ``split=columns``: column blocks are tasks, each packs all rows of A.
+``split=rows``: row blocks are tasks, each walks all panels. ``split=columns``: column blocks are tasks, each packs all
+rows of A.
 A panel is as deep as K, so one packing serves every block size with the same width of panels.
 """
 
@@ -58,7 +59,7 @@ def build_prepacked(op: GemmOp, schedule: Schedule, target: Target) -> TileKerne
         k_loop = For(
             var=_PC,
             extent=K,
-            step=kc,
+            step=Const(kc),
             length=_KC,
             body=block(pack_a(operands, a_panels, (_IC, _MC), mr), *block_loops),
         )
@@ -78,7 +79,7 @@ def build_prepacked(op: GemmOp, schedule: Schedule, target: Target) -> TileKerne
         k_loop = For(
             var=_PC,
             extent=K,
-            step=kc,
+            step=Const(kc),
             length=_KC,
             body=block(pack_a(operands, a_panels, (Const(0), M), mr), *block_loops),
         )
@@ -107,7 +108,9 @@ def build_pack(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
         params=params_of((source, panels)),
         buffers=(source, panels),
         body=block(
-            Parallel(level=Level.TASK, var=_JP, extent=N, step=PANELS_PER_SWEEP * nr, length=_PW, body=block(pack))
+            Parallel(
+                level=Level.TASK, var=_JP, extent=N, step=Const(PANELS_PER_SWEEP * nr), length=_PW, body=block(pack)
+            )
         ),
     )
 

@@ -11,7 +11,7 @@ __all__ = ["compute_type", "map_tile"]
 
 
 def map_tile(compute: DType, *, streaming: bool) -> Intrinsic:
-    """Return the routine that maps a block of rows; ``streaming`` stores past the caches, for results that are larger."""
+    """Return the routine that maps a block of rows; ``streaming`` stores past the caches, for larger results."""
     return Intrinsic(
         name="map_rows",
         meaning=_copy,
@@ -21,7 +21,7 @@ def map_tile(compute: DType, *, streaming: bool) -> Intrinsic:
 
 
 def compute_type(*dtypes: DType) -> DType:
-    """Return what a chain over these element types is computed in: f64 where f32 would lose bits of an integer or of f64."""
+    """Return what a chain over these element types is computed in: f64 where f32 would lose bits of one of them."""
     wide = {DType.F64, DType.I64, DType.I32} & set(dtypes)
     return DType.F64 if wide or not any(dtype.is_float for dtype in dtypes) else DType.F32
 

@@ -1,12 +1,13 @@
-"""Softmax, log-softmax, layer norm and RMS norm: blocks of rows are tasks, a row stays in the near caches between its passes.
+"""Softmax, log-softmax, layer norm and RMS norm: blocks of rows are tasks, a row stays in cache between its passes.
 
-What comes before (the prologue) is evaluated while the row is read, and what comes after (weight, bias, residual, activation) on
+What comes before (the prologue) is evaluated while the row is read, and what comes after (weight, bias, residual,
+activation) on
 the way out: each tensor is touched once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracea.core.dtype import DType
@@ -84,8 +85,8 @@ def build_normalize(op: RowOp, schedule: Schedule, target: Target) -> TileKernel
     return operands.kernel(NORMALIZE_ID, schedule, target, (row,), body)
 
 
-def default_blocks(dims: tuple[int, ...], nbytes: int, target: Target) -> tuple[int, str]:
-    """Return the rows of a task and which axis makes the tasks: enough of them for every core, each worth its hand-out."""
+def default_blocks(dims: Sequence[int], nbytes: int, target: Target) -> tuple[int, str]:
+    """Return the rows of a task and which axis makes the tasks: enough for every core, each worth its hand-out."""
     rows = dims[-2] if len(dims) > 1 else 1
     by_bytes = max(1, _BLOCK_BYTES // max(1, dims[-1] * nbytes))
     by_cores = max(1, -(-rows // (4 * target.cores)))
@@ -99,7 +100,7 @@ def streams(result_bytes: int, target: Target) -> bool:
 
 
 def _default(op: RowOp, target: Target) -> Schedule:
-    dims = tuple(known(dim) for dim in normalize_plan(op).dims(op.shape))
+    dims = [known(dim) for dim in normalize_plan(op).dims(op.shape)]
     result = op.infer()
     rows, split = default_blocks(dims, result.dtype.nbytes, target)
     total = result.dtype.nbytes

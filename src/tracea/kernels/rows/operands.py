@@ -21,7 +21,7 @@ __all__ = ["RowOperands", "known", "row_types"]
 
 
 def row_types(op: Op, plan: AxisPlan) -> dict[str, TensorType]:
-    """Return the type of each buffer of a kernel over merged axes: ``x0``, ``x1``, … in the op's order, and the result ``y``."""
+    """Return the type of each buffer over merged axes: ``x0``, ``x1``, … in the op's order, and the result ``y``."""
     result = op.infer()
     types = {f"x{i}": plan.apply(type_, result.shape) for i, type_ in enumerate(op.operands)}
     return types | {"y": plan.apply(result, result.shape)}
@@ -63,9 +63,10 @@ class RowOperands:
     def over_blocks(
         self, axis: int, step: int, tile: Callable[[tuple[Index, ...], tuple[Index, ...]], Node]
     ) -> tuple[Node, ...]:
-        """Return tasks over blocks of ``axis``, which is one of the last two; ``tile`` gets the offset and extent of a block.
+        """Return tasks over blocks of ``axis``, one of the last two; ``tile`` gets the offset and extent of a block.
 
-        The axes before the last two are loops, around the tasks or, for the outermost one if ``axis`` is negative, the tasks.
+        The axes before the last two are loops, around the tasks or, for the outermost one if ``axis`` is negative, the
+        tasks.
         """
         leads = tuple(Var(f"i{position}") for position in range(max(0, self.rank - 2)))
         start, length = Var("start"), Var("length")
@@ -78,7 +79,9 @@ class RowOperands:
         if not outermost:
             size = self.sizes[axis]
             nodes: tuple[Node, ...] = (
-                Parallel(level=Level.TASK, var=start, extent=size, step=step, length=length, body=Block(nodes=(node,))),
+                Parallel(
+                    level=Level.TASK, var=start, extent=size, step=Const(step), length=length, body=Block(nodes=(node,))
+                ),
             )
             for var, size in reversed(tuple(zip(leads, self.sizes, strict=False))):
                 # All threads leave one task loop before any enters it again: the loops share a counter.

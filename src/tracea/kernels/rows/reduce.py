@@ -1,6 +1,7 @@
 """Reductions over neighbouring axes: along rows (the last axes) or along columns (axes before the last).
 
-After merging, the reduced axes have to be one: ``sum`` over axes 1 and 2 of a contiguous (8, 3, 5, 7) reduces 15 rows of 7 columns
+After merging, the reduced axes have to be one: ``sum`` over axes 1 and 2 of a contiguous (8, 3, 5, 7) reduces 15 rows
+of 7 columns
 in each of 8 tiles.
 """
 
@@ -44,7 +45,7 @@ def reduce_plan(op: ReduceOp) -> AxisPlan:
 
 
 def reduce_types(op: ReduceOp, like: ReduceOp | None = None) -> dict[str, TensorType]:
-    """Return the type of each buffer: inputs ``x0, …`` in the op's order and the result ``y``, in the source's merged axes."""
+    """Return the type of each buffer, ``x0``, … in the op's order and the result ``y``, in the source's merged axes."""
     plan, dims = reduce_plan(like or op), op.source_shape
     types = {f"x{i}": plan.apply(type_, dims) for i, type_ in enumerate(op.x)}
     types |= {
@@ -55,7 +56,7 @@ def reduce_types(op: ReduceOp, like: ReduceOp | None = None) -> dict[str, Tensor
 
 
 def _as_source(type_: TensorType, op: ReduceOp) -> TensorType:
-    """Return a type of the result's shape, or one that broadcasts to it, with axes of extent 1 where the source's are reduced."""
+    """Return a type that broadcasts to the result with axes of extent 1 where the source's are reduced."""
     if op.keepdims:
         return type_
     shape, strides = list(type_.shape), list(type_.strides)
@@ -129,9 +130,13 @@ def build_reduce(op: ReduceOp, schedule: Schedule, target: Target) -> TileKernel
     step = schedule.integer("rows" if along_rows else "columns")
     # Where there are axes before the last two, the outermost makes the tasks.
     nodes: tuple[Node, ...] = (
-        (For(var=start, extent=sizes[blocked], step=step, length=length, body=block(tile)),)
+        (For(var=start, extent=sizes[blocked], step=Const(step), length=length, body=block(tile)),)
         if leads
-        else (Parallel(level=Level.TASK, var=start, extent=sizes[blocked], step=step, length=length, body=block(tile)),)
+        else (
+            Parallel(
+                level=Level.TASK, var=start, extent=sizes[blocked], step=Const(step), length=length, body=block(tile)
+            ),
+        )
     )
     for var, size in reversed(tuple(zip(leads[1:], sizes[1:], strict=False))):
         nodes = (For(var=var, extent=size, body=Block(nodes=nodes)),)
@@ -159,7 +164,7 @@ def _window(buffer: Buffer, offset: list[Index], extent: list[Index]) -> Region:
 
 
 def _default(op: ReduceOp, target: Target) -> Schedule:
-    dims = tuple(known(dim) for dim in reduce_plan(op).dims(op.source_shape))
+    dims = [known(dim) for dim in reduce_plan(op).dims(op.source_shape)]
     rows = max(1, -(-(dims[-2] if len(dims) > 1 else 1) // (4 * target.cores)))
     return Schedule(rows=min(rows, max(1, (1 << 16) // max(1, dims[-1]))), columns=256)
 
