@@ -150,7 +150,7 @@ struct GemmTile {
                 unroll<NV>([&](auto j) TRACEA_LAMBDA { fma_into(acc[i][j], a_vector, b_vector[j]); });
             });
         };
-        const auto steps = [&] TRACEA_LAMBDA {
+        const auto steps = [&]() TRACEA_LAMBDA {
             unroll<Unroll>([&](auto u) TRACEA_LAMBDA { step(a + u * a_step, b + u * b_step); });
             a += Unroll * a_step;
             b += Unroll * b_step;

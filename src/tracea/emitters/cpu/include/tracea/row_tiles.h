@@ -55,7 +55,7 @@ TRACEA_INLINE void log_softmax_rows(int64_t rows, int64_t columns, T* buffer, co
                 store(buffer + col, d);
                 chains.part[u] = add(chains.part[u], detail::with_neutral(exp(d), n, zero<V>()));
             },
-            [&] TRACEA_LAMBDA { chains.fold(); });
+            [&]() TRACEA_LAMBDA { chains.fold(); });
         const V logarithm = log(broadcast<V>(chains.sum()));
         detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
             store_row.template at<V>(row, col, sub(tracea::load<V>(buffer + col), logarithm), n);

@@ -75,7 +75,7 @@ TRACEA_INLINE void for_each_vector(int64_t columns, Body&& body, Fold&& fold) {
 }
 template <class V, class Body>
 TRACEA_INLINE void for_each_vector(int64_t columns, Body&& body) {
-    for_each_vector<V>(columns, body, [] TRACEA_LAMBDA {});
+    for_each_vector<V>(columns, body, []() TRACEA_LAMBDA {});
 }
 
 // Lanes at or beyond n replaced by a neutral value.
@@ -128,7 +128,7 @@ TRACEA_INLINE void softmax_row(int64_t row, int64_t rows, int64_t columns, T* bu
             store(buffer + col, e);
             chains.part[u] = add(chains.part[u], detail::with_neutral(e, n, zero<V>()));
         },
-        [&] TRACEA_LAMBDA { chains.fold(); });
+        [&]() TRACEA_LAMBDA { chains.fold(); });
     const V scale = broadcast<V>(T(1) / chains.sum());
     detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA { target.at(row, col, mul(load<V>(buffer + col), scale), n); });
 }
@@ -147,7 +147,7 @@ TRACEA_INLINE void layer_norm_row(int64_t row, int64_t rows, int64_t columns, T 
             store(buffer + col, x);
             sums.part[u] = add(sums.part[u], detail::with_neutral(x, n, zero<V>()));
         },
-        [&] TRACEA_LAMBDA { sums.fold(); });
+        [&]() TRACEA_LAMBDA { sums.fold(); });
     const V mean = broadcast<V>(sums.sum() / static_cast<T>(columns));
     detail::SumChains<V> squares;
     detail::for_each_vector<V>(
@@ -157,7 +157,7 @@ TRACEA_INLINE void layer_norm_row(int64_t row, int64_t rows, int64_t columns, T 
             const V d = detail::with_neutral(sub(load<V>(buffer + col), mean), n, zero<V>());
             squares.part[u] = fma(d, d, squares.part[u]);
         },
-        [&] TRACEA_LAMBDA { squares.fold(); });
+        [&]() TRACEA_LAMBDA { squares.fold(); });
     const V scale = broadcast<V>(T(1) / static_cast<T>(__builtin_sqrt(squares.sum() / static_cast<T>(columns) + epsilon)));
     detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
         target.at(row, col, mul(sub(load<V>(buffer + col), mean), scale), n);
@@ -177,7 +177,7 @@ TRACEA_INLINE void rms_norm_row(int64_t row, int64_t rows, int64_t columns, T ep
             store(buffer + col, x);
             squares.part[u] = fma(x, x, squares.part[u]);
         },
-        [&] TRACEA_LAMBDA { squares.fold(); });
+        [&]() TRACEA_LAMBDA { squares.fold(); });
     const V scale = broadcast<V>(T(1) / static_cast<T>(__builtin_sqrt(squares.sum() / static_cast<T>(columns) + epsilon)));
     detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
         if (ahead) source.prefetch(row + 1, col);
@@ -202,7 +202,7 @@ TRACEA_INLINE T sum_row(int64_t row, int64_t columns, const Load& source) {
         [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
             sums.part[u] = add(sums.part[u], detail::with_neutral(source.template at<V>(row, col, n), n, zero<V>()));
         },
-        [&] TRACEA_LAMBDA { sums.fold(); });
+        [&]() TRACEA_LAMBDA { sums.fold(); });
     return sums.sum();
 }
 template <class T, class Load>
