@@ -258,3 +258,13 @@ def test_a_program_that_this_cpu_cannot_run_says_so(kit):
     )
     with pytest.raises(RunError, match=missing[0]):
         program.run(np.ones(kit.N, np.float32))
+
+
+def test_an_output_in_strides_of_its_own_is_made_in_them(kit):
+    strided = TensorType((kit.N, 2), DType.F32, StridedLayout((1, kit.N)))
+    call = kit.scale_call(InputSlot(0), OutputSlot(0), 2.0, 2 * kit.N)
+    program = Program(calls=(call,), inputs=(kit.vector(2 * kit.N),), outputs=(strided,))
+    x = np.arange(2 * kit.N, dtype=np.float32)
+    for given in (x, torch.from_numpy(x)):
+        result = np.asarray(program.run(given))
+        np.testing.assert_array_equal(result, 2 * x.reshape(2, kit.N).T)

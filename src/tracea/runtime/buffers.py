@@ -27,6 +27,7 @@ __all__ = [
     "check_operand",
     "check_output",
     "empty",
+    "empty_of",
     "expected_array",
     "view",
 ]
@@ -109,6 +110,19 @@ def empty(shape: Sequence[int], dtype: DType, kind: ArrayKind) -> Any:
         torch = sys.modules["torch"]
         return torch.empty(tuple(shape), dtype=getattr(torch, _TORCH_NAMES[dtype]))
     return np.empty(tuple(shape), dtype.numpy)
+
+
+def empty_of(type_: TensorType, kind: ArrayKind) -> Any:
+    """Return a new, uninitialised array of a type, in its strides where they are not row-major."""
+    shape, strides = expected_array(type_)
+    if type_.is_contiguous or isinstance(type_.layout, BlockedLayout) or type_.elements == 0:
+        return empty(shape, type_.dtype, kind)
+    low, high = type_.extent
+    memory = empty((high - low,), type_.dtype, kind)
+    if kind is ArrayKind.TORCH:
+        return memory.as_strided(shape, strides, -low)
+    steps = tuple(stride * type_.dtype.nbytes for stride in strides)
+    return np.lib.stride_tricks.as_strided(memory[-low:], shape, steps)
 
 
 def aligned_empty(shape: Sequence[int], dtype: DType) -> np.ndarray[Any, Any]:

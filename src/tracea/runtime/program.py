@@ -19,7 +19,7 @@ import numpy as np
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidGraph, InvalidShape, RunError
-from tracea.runtime.buffers import ArrayKind, ArrayView, check_operand, check_output, empty, expected_array, view
+from tracea.runtime.buffers import ArrayKind, ArrayView, check_operand, check_output, empty_of, view
 from tracea.runtime.compiler import LoadedKernel
 from tracea.runtime.extension import make_runner
 from tracea.runtime.library import LibraryCall
@@ -225,7 +225,7 @@ class Program:
     def _outputs(self, out: Any, inputs: Sequence[ArrayView]) -> list[ArrayView]:
         if out is None:
             kind = inputs[0].kind if inputs else ArrayKind.NUMPY
-            return [view(empty(expected_array(type_)[0], type_.dtype, kind)) for type_ in self.outputs]
+            return [view(empty_of(type_, kind)) for type_ in self.outputs]
         given = cast("Sequence[Any]", out if isinstance(out, (tuple, list)) else (out,))
         if len(given) != len(self.outputs):
             raise InvalidShape(

@@ -13,7 +13,7 @@ from enum import Enum
 
 from tracea.core.graph import Graph, Node
 from tracea.core.op import PointwiseOp, SourceKind, SourceOp, ViewOp
-from tracea.core.tensor_type import TensorType
+from tracea.core.tensor_type import BlockedLayout, TensorType
 from tracea.errors import InvalidGraph
 
 __all__ = ["BufferKind", "MemoryPlan", "Placement", "is_whole", "plan_memory", "root_of"]
@@ -137,11 +137,13 @@ def is_whole(graph: Graph, node: Node, root: str) -> bool:
 
 
 def _outputs(graph: Graph, roots: Mapping[str, str]) -> dict[str, str]:
-    """Return the output whose buffer each root is written to."""
+    """Return the output whose buffer each root is written to, in strides of its own where its op states some."""
     homes: dict[str, str] = {}
     for node in graph.outputs:
         root = roots[node.id]
-        if isinstance(graph[root].op, SourceOp) or root in homes or not is_whole(graph, node, root):
+        written_as_it_is = node.id == root and not isinstance(node.type.layout, BlockedLayout)
+        fits = written_as_it_is or is_whole(graph, node, root)
+        if isinstance(graph[root].op, SourceOp) or root in homes or not fits:
             raise InvalidGraph(
                 field=f"output {node.id}",
                 got=f"a view of {root}" if root != node.id else f"{root}, which has a buffer already",

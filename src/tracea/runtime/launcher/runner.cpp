@@ -78,6 +78,15 @@ bool read_signature(PyObject* item, Signature* signature) {
     return PyErr_Occurred() == nullptr;
 }
 
+bool row_major(const Signature& signature) {
+    int64_t step = 1;
+    for (int i = signature.rank - 1; i >= 0; --i) {
+        if (signature.shape[i] > 1 && signature.strides[i] != step) return false;
+        step *= signature.shape[i];
+    }
+    return true;
+}
+
 PyObject* runner_new(PyTypeObject* type, PyObject* arguments, PyObject*) {
     unsigned long long handle = 0;
     PyObject* inputs = nullptr;
@@ -137,6 +146,9 @@ PyObject* runner_run(PyObject* object, PyObject* const* arguments, Py_ssize_t co
         outputs[0] = given.data;
         if (!launch(arguments[0], self, operands, outputs, static_cast<int32_t>(threads))) return nullptr;
         return Py_NewRef(out);
+    }
+    for (int i = 0; i < self->outputs; ++i) {
+        if (!row_major(self->signatures[self->inputs + i])) Py_RETURN_NOTIMPLEMENTED;
     }
     for (int i = 0; i < self->outputs; ++i) {
         char* data = nullptr;

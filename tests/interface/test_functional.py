@@ -1,0 +1,257 @@
+"""Every op against float64: all its operands, element types, layouts and kinds of arrays, ours and the library's kernels."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+import tracea
+from tests.interface.accuracy import assert_meaning, poisoned, strided, type_of
+from tracea.core.dtype import DType
+from tracea.core.expr import Input, activation_names
+from tracea.core.op import Epilogue, GemmOp, RowKind, RowOp
+from tracea.core.tensor_type import broadcast_shapes
+from tracea.errors import InvalidOp
+from tracea.interface import functional
+
+KINDS = ("torch", "numpy")
+FLOATS = (DType.F32, DType.F64, DType.F16, DType.BF16)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(params=[False, True], ids=["ours", "library"])
+def library(request):
+    with tracea.ops.library(request.param):
+        yield request.param
+
+
+def gemm_op(a, b, *, bias=None, residual=None, activation=None, alpha=1.0, out=None):
+    types = [type_of(a), type_of(b)]
+    return GemmOp(
+        m=a.shape[-2],
+        n=b.shape[-1],
+        k=a.shape[-1],
+        batch=broadcast_shapes((a.shape[:-2], b.shape[:-2]), field="batch"),
+        a=types[0],
+        b=types[1],
+        epilogue=Epilogue.of(
+            alpha=alpha,
+            bias=None if bias is None else type_of(bias),
+            activation=activation,
+            residual=None if residual is None else type_of(residual),
+        ),
+        out=None if out is None else type_of(out),
+    )
+
+
+def check_gemm(a, b, **options):
+    out = options.get("out")
+    result = tracea.ops.gemm(a, b, **options)
+    if out is not None:
+        assert result is out
+    assert type(result) is type(a)
+    extra = [options[name] for name in ("bias", "residual") if options.get(name) is not None]
+    assert_meaning(result, gemm_op(a, b, **options), a, b, *extra)
+    return result
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.value)
+def test_a_product_with_everything_on_it(rng, kind, dtype, library):
+    a, b = strided(rng, kind, dtype, (19, 33), "rows"), strided(rng, kind, dtype, (33, 21), "rows")
+    bias, residual = strided(rng, kind, dtype, (21,), "rows"), strided(rng, kind, dtype, (19, 21), "rows")
+    out = poisoned(kind, dtype, (19, 21))
+    check_gemm(a, b, bias=bias, residual=residual, activation="gelu", alpha=0.5, out=out)
+
+
+def test_random_products(rng, library):
+    for _ in range(8):
+        m, n, k = (int(rng.choice([1, 2, 7, 16, 30, 65])) for _ in range(3))
+        batch = [(), (), (3,), (2, 3)][rng.integers(4)]
+        kind, dtype = KINDS[rng.integers(2)], FLOATS[rng.integers(4)]
+        layouts = [("rows", "columns", "gaps", "broadcast")[rng.integers(4)] for _ in range(4)]
+        a = strided(rng, kind, dtype, (*batch, m, k), layouts[0])
+        b_batch = batch if rng.integers(2) else batch[1:]
+        b = strided(rng, kind, dtype, (*b_batch, k, n), layouts[1])
+        options = {}
+        if rng.integers(2):
+            options["bias"] = strided(rng, kind, dtype, ((n,), (m, 1), (1,))[rng.integers(3)], "rows")
+        if rng.integers(2):
+            options["residual"] = strided(rng, kind, dtype, (*batch, m, n), layouts[2])
+        if rng.integers(2):
+            options["activation"] = ("relu", "silu", "tanh", "gelu_tanh")[rng.integers(4)]
+        if rng.integers(2):
+            options["alpha"] = float(rng.standard_normal())
+        if rng.integers(2):
+            options["out"] = poisoned(kind, dtype, (*batch, m, n), ("rows", "columns")[rng.integers(2)])
+        check_gemm(a, b, **options)
+
+
+@pytest.mark.parametrize("name", activation_names())
+def test_every_activation(rng, name):
+    with tracea.ops.library(False):
+        a, b = strided(rng, "torch", DType.F32, (8, 9), "rows"), strided(rng, "torch", DType.F32, (9, 16), "rows")
+        check_gemm(a, b, activation=name, alpha=2.0)
+
+
+@pytest.mark.parametrize("shapes", [((3, 1, 4, 5), (2, 5, 6)), ((1, 4, 5), (7, 5, 6)), ((4, 5), (2, 3, 5, 6))])
+def test_batch_axes_broadcast(rng, shapes, library):
+    a, b = (strided(rng, "torch", DType.F32, shape, "rows") for shape in shapes)
+    torch.testing.assert_close(check_gemm(a, b), a @ b)
+
+
+@pytest.mark.parametrize("extents", [(0, 3, 4), (3, 0, 4), (3, 4, 0), (0, 0, 0)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_axis_without_elements(rng, extents, kind, library):
+    m, n, k = extents
+    a, b = strided(rng, kind, DType.F32, (m, k), "rows"), strided(rng, kind, DType.F32, (k, n), "rows")
+    bias = strided(rng, kind, DType.F32, (n,), "rows")
+    check_gemm(a, b, out=poisoned(kind, DType.F32, (m, n)))
+    check_gemm(a, b, bias=bias, activation="sigmoid", out=poisoned(kind, DType.F32, (m, n)))
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16], ids=lambda dtype: dtype.value)
+def test_nan_and_infinity_propagate(rng, dtype, library):
+    a, b = strided(rng, "numpy", dtype, (6, 70), "rows"), strided(rng, "numpy", dtype, (70, 40), "rows")
+    a[0, 69], a[1, 0], a[2, 3], a[3, 3] = np.nan, np.inf, np.inf, -np.inf
+    b[3, :] = 0.0  # inf · 0 is NaN
+    result = check_gemm(a, b).astype(np.float64)
+    assert np.isnan(result[[0, 2, 3]]).all()
+    assert np.isinf(result[1]).all()
+    assert np.isfinite(result[4:]).all()
+    relu = tracea.ops.gemm(a, b, activation="relu").astype(np.float64)
+    assert np.isnan(relu[0]).all()
+
+
+def test_a_bias_may_be_wider_than_the_operands(rng):
+    a, b = (strided(rng, "torch", DType.BF16, shape, "rows") for shape in ((5, 8), (8, 7)))
+    check_gemm(a, b, bias=strided(rng, "torch", DType.F32, (7,), "rows"))
+    check_gemm(a, b, out=poisoned("torch", DType.F32, (5, 7)))
+
+
+def test_a_number_of_any_kind_is_an_alpha(rng):
+    a, b = (strided(rng, "torch", DType.F32, (4, 4), "rows") for _ in range(2))
+    for alpha in (2, 2.0, np.float32(2.0), np.int64(2)):
+        torch.testing.assert_close(tracea.ops.gemm(a, b, alpha=alpha), 2.0 * (a @ b))
+    assert tracea.ops.gemm(a, b, alpha=float("nan")).isnan().all()
+
+
+def row_op(kind, x, weight=None, bias=None, eps=0.0, out=None):
+    expr, operands = Input(0), []
+    for operand, combine in ((weight, "mul"), (bias, "add")):
+        if operand is not None:
+            operands.append(type_of(operand))
+            extra = Input(len(operands))
+            expr = expr * extra if combine == "mul" else expr + extra
+    epilogue = Epilogue(expr, tuple(operands))
+    return RowOp(kind=kind, x=(type_of(x),), epilogue=epilogue, eps=eps, out=None if out is None else type_of(out))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.value)
+def test_rows_are_normalised(rng, kind, dtype):
+    for columns, layout in ((1, "rows"), (37, "gaps"), (128, "columns")):
+        x = strided(rng, kind, dtype, (5, columns), layout)
+        weight, bias = (strided(rng, kind, dtype, (columns,), "rows") for _ in range(2))
+        out = poisoned(kind, dtype, (5, columns))
+        assert tracea.ops.softmax(x, out=out) is out
+        assert_meaning(out, row_op(RowKind.SOFTMAX, x), x)
+        found = tracea.ops.layer_norm(x, weight, bias, 1e-5)
+        assert_meaning(found, row_op(RowKind.LAYER_NORM, x, weight, bias, 1e-5), x, weight, bias)
+        found = tracea.ops.rms_norm(x, weight, 1e-6)
+        assert_meaning(found, row_op(RowKind.RMS_NORM, x, weight, None, 1e-6), x, weight)
+
+
+def test_norms_without_weights_and_with_one_of_them(rng):
+    x, weight, bias = (strided(rng, "torch", DType.F32, shape, "rows") for shape in ((2, 3, 40), (40,), (40,)))
+    norm = torch.nn.functional.layer_norm
+    torch.testing.assert_close(tracea.ops.layer_norm(x), norm(x, (40,)))
+    torch.testing.assert_close(tracea.ops.layer_norm(x, None, bias), norm(x, (40,), None, bias))
+    torch.testing.assert_close(tracea.ops.layer_norm(x, weight), norm(x, (40,), weight))
+    torch.testing.assert_close(tracea.ops.rms_norm(x), torch.nn.functional.rms_norm(x, (40,), None, 1e-6))
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, -2, -3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_softmax_along_any_axis(rng, dim, kind):
+    x = strided(rng, kind, DType.F32, (4, 5, 6), "rows")
+    expected = torch.softmax(torch.as_tensor(x), dim)
+    found = tracea.ops.softmax(x, dim)
+    assert found.shape == x.shape
+    torch.testing.assert_close(torch.as_tensor(found), expected)
+    out = poisoned(kind, DType.F32, (4, 5, 6))
+    assert tracea.ops.softmax(x, np.int64(dim), out=out) is out
+    torch.testing.assert_close(torch.as_tensor(out), expected)
+
+
+def test_softmax_of_extreme_rows():
+    inf, nan = float("inf"), float("nan")
+    x = torch.tensor([[1e38, -1e38, 0.0], [-inf, -inf, 0.0], [-inf, -inf, -inf], [nan, 0.0, 1.0], [inf, 0.0, 1.0]])
+    torch.testing.assert_close(tracea.ops.softmax(x), torch.softmax(x, -1), equal_nan=True)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (0,), (2, 0, 3)])
+def test_rows_without_elements(shape):
+    x = torch.empty(shape)
+    columns = torch.ones(shape[-1])
+    for found in (tracea.ops.softmax(x), tracea.ops.layer_norm(x, columns, columns), tracea.ops.rms_norm(x, columns)):
+        assert found.shape == shape
+
+
+def test_the_library_can_be_kept_out(rng):
+    a, b = (strided(rng, "torch", DType.F32, (96, 96), "rows") for _ in range(2))
+    assert functional.library_allowed()
+    with tracea.ops.library(False):
+        assert not functional.library_allowed()
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(functional.library_allowed()))
+        thread.start()
+        thread.join()
+        assert seen == [True]  # the policy of a thread is its own
+        with tracea.ops.library(True):
+            assert functional.library_allowed()
+        ours = tracea.ops.gemm(a, b)
+    assert functional.library_allowed()
+    torch.testing.assert_close(ours, a @ b)
+    with pytest.raises(InvalidOp), tracea.ops.library(False):
+        tracea.ops.gemm(a, b, activation="no such")
+    assert functional.library_allowed()
+
+
+def test_threads_share_a_signature(rng):
+    a, b = (strided(rng, "torch", DType.F32, shape, "rows") for shape in ((64, 48), (48, 80)))
+    expected, wrong = a @ b, []
+
+    def work():
+        for _ in range(50):
+            if not torch.allclose(tracea.ops.gemm(a, b), expected, atol=1e-4):
+                wrong.append(threading.get_ident())
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert wrong == []
+
+
+def test_subclasses_and_other_producers_give_plain_results(rng):
+    class Mine(torch.Tensor):
+        pass
+
+    a, b = (strided(rng, "torch", DType.F32, (4, 4), "rows") for _ in range(2))
+    assert type(tracea.ops.gemm(a.as_subclass(Mine), b)) is torch.Tensor
+    with torch.no_grad():
+        torch.testing.assert_close(tracea.ops.gemm(a, torch.nn.Parameter(b)), a @ b)
+    with torch.inference_mode():
+        torch.testing.assert_close(tracea.ops.gemm(a, b.clone().requires_grad_()), a @ b)
