@@ -1,33 +1,39 @@
 """Contest: a problem run by ours and by the peers, in turns, in fresh processes.
 
-First pass: one process runs ours and every peer that supports the problem, and the fastest peer is picked. Second
-pass: ours against that
-peer alone, in three fresh processes. One-shot sweeps mis-rank by 20 to 40 % on a host that shares its cores, so the
-first pass decides
-nothing but whom to face.
+First pass: one process runs ours and every peer that supports the problem, compares all results with float64, and picks
+the fastest peer. Second pass: ours against that peer alone, in three fresh processes. One-shot sweeps mis-rank by 20 to
+40 % on a host that shares its cores, so the first pass decides nothing but whom to face.
+
+Results go to the same kind of memory on both sides: where the peer can only return new memory, ours does too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 
 from tracea.bench.ours import contender as our_contender
 from tracea.bench.peers import peers as known_peers
-from tracea.bench.peers.peer import Contender
+from tracea.bench.peers import surroundings
+from tracea.bench.peers.peer import Allocation, Contender
 from tracea.bench.problem import Problem
 from tracea.bench.suites import problems
-from tracea.errors import VerdictFailed
+from tracea.core.reference import evaluate
+from tracea.errors import InvalidOption, VerdictFailed
+from tracea.profiler.machine import cores_allowed
 from tracea.profiler.measurement import MINIMUM_PAIRS, Measurement, Ratio
 from tracea.profiler.processes import run_in_processes
 from tracea.profiler.record import Row
 from tracea.profiler.timer import compare
 
-__all__ = ["Rules", "contest", "time_contenders"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["Heat", "Rules", "contest", "time_contenders"]
 
 _SCREENING_PAIRS: Final = 8
 _TOLERANCE: Final = 2e-3  # of the largest result: whether a contender computes the same thing, not how well
@@ -45,77 +51,104 @@ class Rules:
     seed: int = 0
 
 
+class Heat(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process measured: ours as "ours" and each peer by its name, all with results in memory of one kind."""
+
+    allocation: Allocation
+    measurements: dict[str, Measurement]
+
+
 def contest(suite: str, problem: Problem, rules: Rules) -> Row:
-    """Return the row of a problem: the measurements of the last process, and the ratio to each peer that was faced.
+    """Return the row of a problem: the measurements of the last process, and the ratio to the peer that was faced.
 
     Raises:
-        VerdictFailed: a contender computed something else than ours.
+        VerdictFailed: a contender computed something else. InvalidOption: there are fewer cores than threads.
         RunError: a process failed.
     """
     supported = [peer.name for peer in known_peers(rules.against) if peer.supports(problem)]
-    first = _passes(suite, problem, rules, supported, pairs=_SCREENING_PAIRS, processes=1)[0]
+    first = _heats(suite, problem, rules, supported, screening=True)[0].measurements
     rivals = sorted((measurement.median_us, name) for name, measurement in first.items() if name != "ours")
-    if not rivals:
-        return Row(
-            problem=problem.name,
-            measurements=tuple(first.values()),
-            ratios={},
-            flops=problem.op.flops,
-            nbytes=problem.op.bytes,
-        )
-    best = rivals[0][1]
-    rounds = _passes(suite, problem, rules, [best], pairs=rules.pairs, processes=rules.processes)
-    ratio = Ratio.merge([(timed[best], timed["ours"]) for timed in rounds])
+    faced = [rivals[0][1]] if rivals else []
+    heats = _heats(suite, problem, rules, faced, screening=False)
+    last = heats[-1]
+    pairs = [(heat.measurements[name], heat.measurements["ours"]) for name in faced for heat in heats]
     return Row(
         problem=problem.name,
-        measurements=tuple(rounds[-1].values()),
-        ratios={rounds[-1][best].name: ratio},
-        notes={"group": problem.group, "screened": ", ".join(f"{name} {us:.4g} µs" for us, name in rivals)},
+        measurements=tuple(last.measurements.values()),
+        ratios={last.measurements[name].name: Ratio.merge(pairs) for name in faced},
+        notes={
+            "group": problem.group,
+            "allocation": last.allocation.value,
+            "ceiling": problem.ceiling,
+            "library": "competing" if rules.library else "disabled",
+            "screened": ", ".join(f"{name} {us:.4g} µs" for us, name in rivals),
+        },
         flops=problem.op.flops,
         nbytes=problem.op.bytes,
     )
 
 
 def time_contenders(
-    *, suite: str, name: str, peer_names: Sequence[str], pairs: int, threads: int, library: bool, seed: int
+    *,
+    suite: str,
+    name: str,
+    peer_names: Sequence[str],
+    pairs: int,
+    threads: int,
+    library: bool,
+    seed: int,
+    verify: bool,
 ) -> Any:
-    """Time ours and the named peers in this process and return measurements by name as JSON values."""
+    """Time ours and the named peers in this process and return a Heat as JSON values.
+
+    With ``verify`` all results are compared with float64, else the peers' with ours.
+    """
     problem = next(problem for problem in problems(suite) if problem.name == name)
     arrays = problem.arrays(seed)
-    ours = our_contender(problem, arrays, threads, library=library)
-    contenders = {"ours": ours}
-    expected = ours.result()
-    for peer in known_peers(tuple({peer.split(".")[0] for peer in peer_names})):
-        if peer.name in peer_names:
-            contenders[peer.name] = peer.build(problem, arrays, threads)
-            _check(problem, contenders[peer.name], expected)
-    timed = compare({key: contender.run for key, contender in contenders.items()}, pairs=pairs, threads=threads)
-    return msgspec.to_builtins({key: replace(timed[key], name=contender.name) for key, contender in contenders.items()})
+    families = tuple(dict.fromkeys(peer.partition(".")[0] for peer in peer_names))
+    with surroundings(families, threads):
+        rivals = {
+            peer.name: peer.build(problem, arrays, threads) for peer in known_peers(families) if peer.name in peer_names
+        }
+        kinds = {rival.allocation for rival in rivals.values()}
+        allocation = Allocation.FRESH if kinds == {Allocation.FRESH} else Allocation.OUT
+        ours = our_contender(problem, arrays, threads, allocation=allocation, library=library)
+        contenders = {"ours": ours, **rivals}
+        expected = evaluate(problem.op, arrays) if verify else ours.result()
+        for contender in contenders.values():
+            _check(problem, contender, expected)
+        timed = compare({key: contender.run for key, contender in contenders.items()}, pairs=pairs, threads=threads)
+    measurements = {key: replace(timed[key], name=contender.name) for key, contender in contenders.items()}
+    return msgspec.to_builtins(Heat(allocation=ours.allocation, measurements=measurements))
 
 
-def _passes(
-    suite: str, problem: Problem, rules: Rules, peer_names: Sequence[str], *, pairs: int, processes: int
-) -> list[dict[str, Measurement]]:
+def _heats(suite: str, problem: Problem, rules: Rules, peer_names: Sequence[str], *, screening: bool) -> list[Heat]:
+    cores = cores_allowed()
+    if rules.threads > len(cores):
+        raise InvalidOption(
+            field="threads", got=rules.threads, expected=f"at most {len(cores)} cores", remedy="use fewer threads"
+        )
     arguments = {
         "suite": suite,
         "name": problem.name,
         "peer_names": list(peer_names),
-        "pairs": pairs,
+        "pairs": min(_SCREENING_PAIRS, rules.pairs) if screening else rules.pairs,
         "threads": rules.threads,
         "library": rules.library,
         "seed": rules.seed,
+        "verify": screening,
     }
     results = run_in_processes(
         "tracea.bench.contest:time_contenders",
         arguments,
-        processes=processes,
-        cores=tuple(range(rules.threads)),
-        variables={name: str(rules.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")},
+        processes=1 if screening else rules.processes,
+        cores=cores[: rules.threads],
+        variables={name: str(rules.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TRACEA_THREADS")},
     )
-    return [msgspec.convert(result, dict[str, Measurement]) for result in results]
+    return [msgspec.convert(result, Heat) for result in results]
 
 
-def _check(problem: Problem, contender: Contender, expected: np.ndarray[Any, Any]) -> None:
+def _check(problem: Problem, contender: Contender, expected: NDArray[Any]) -> None:
     error = float(np.abs(contender.result() - expected).max(initial=0.0))
     limit = _TOLERANCE * float(np.abs(expected).max(initial=1.0))
     if not error <= limit:

@@ -3,44 +3,63 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, Op, PointwiseOp
+from tracea.runtime.buffers import aligned_empty
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["Problem"]
 
+_OWN_CACHE_BYTES: Final = 4 * 1024**2  # more than a core's own caches hold: beyond, the memory's bandwidth is a limit
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """An op to be timed.
 
-    ``constant`` names the operands that are weights: known once, so that every contender may prepack them. ``group``
-    is the
-    line of a summary that the row belongs to.
+    ``constant`` names the operands that are weights: known once, so that every contender may prepack them. With
+    ``face`` the contenders are the public Python functions, called as a user calls them: ``tracea.ops.gemm(a, b)``
+    beside ``torch.mm(a, b)``. ``group`` is the line of a summary that the row belongs to.
     """
 
     name: str
     group: str
     op: Op
     constant: tuple[int, ...] = ()
+    face: bool = False
 
     def arrays(self, seed: int) -> tuple[NDArray[np.float32], ...]:
         """Return fresh standard-normal operands; a product's weights are scaled so that its results stay near 1."""
         generator = np.random.default_rng(seed)
         made: list[NDArray[np.float32]] = []
         for index, operand in enumerate(self.op.operands):
-            data = generator.standard_normal(operand.static_shape, dtype=np.float32)
+            data = aligned_empty(operand.static_shape, DType.F32)
+            generator.standard_normal(dtype=np.float32, out=data)
             if isinstance(self.op, GemmOp) and index == 1:
                 data *= np.float32(max(int(self.op.k), 1) ** -0.5)  # pyright: ignore[reportArgumentType]
             made.append(data)
         return tuple(made)
 
+    def result(self) -> NDArray[np.float32]:
+        """Return memory for a result, NaN throughout; every contender's is of the same alignment and page size."""
+        out: NDArray[np.float32] = aligned_empty(self.op.infer().static_shape, DType.F32)
+        out.fill(np.nan)
+        return out
+
     @property
     def is_chain(self) -> bool:
         """Whether the op is a fused chain of element by element steps."""
         return isinstance(self.op, PointwiseOp)
+
+    @property
+    def ceiling(self) -> str:
+        """What bounds the op: "copy" where it reads and writes once, "peak" a product in cache, else the "roofline"."""
+        if not isinstance(self.op, GemmOp):
+            return "copy"
+        return "peak" if self.op.bytes <= _OWN_CACHE_BYTES else "roofline"

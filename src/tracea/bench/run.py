@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tracea.bench.contest import Rules, contest
 from tracea.bench.suites import problems
@@ -20,11 +20,18 @@ from tracea.profiler.environment import capture
 from tracea.profiler.measurement import MINIMUM_PAIRS
 from tracea.profiler.record import Record, Row, write
 
+if TYPE_CHECKING:
+    from tracea.doctor.probe import Machine
+
 __all__ = ["render", "run_suite"]
 
 _PEAK: Final = "peak f32 GFLOP/s"
 _COPY: Final = "copy GB/s"
-_DISCLOSURE: Final = "same threads, layout and allocation (out=) on both sides; library variants of ours disabled"
+_DISCLOSURE: Final = (
+    "both sides: same threads; row-major operands on cache lines, huge pages from 2 MiB on; results in memory given",
+    "once (out), or in new memory on both sides where the peer returns no other (fresh), as each row says; constant",
+    "weights prepacked on both sides; library variants of ours {library}",
+)
 
 
 def run_suite(
@@ -54,8 +61,7 @@ def run_suite(
     records: list[Record] = []
     for count in threads:
         rules = Rules(threads=count, against=against, pairs=pairs, processes=processes, library=library)
-        measured = measured_ceilings(machine, again=True).roofline(machine.hardware.isas[0], DType.F32, threads=count)
-        limits = {_PEAK: measured.peak_gflops, _COPY: measured.bandwidth_gbytes}
+        limits = _limits(machine, count)
         rows: list[Row] = []
         for problem in chosen:
             rows.append(contest(suite, problem, rules))
@@ -74,17 +80,29 @@ def run_suite(
     return records
 
 
+def _limits(machine: Machine, threads: int) -> dict[str, float]:
+    """Return the ceilings measured now; none where the doctor measures none for this number of threads."""
+    measured = measured_ceilings(machine, again=True)
+    try:
+        roofline = measured.roofline(machine.hardware.isas[0], DType.F32, threads=threads)
+    except InvalidOption:
+        return {}
+    return {_PEAK: roofline.peak_gflops, _COPY: roofline.bandwidth_gbytes}
+
+
 def render(record: Record) -> str:
     """Return the record as text: its surroundings, a line a problem, and the geometric mean of each group."""
     environment = record.environment
     versions = ", ".join(f"{name} {version}" for name, version in sorted(environment.toolchain.items()))
     limits = ", ".join(f"{name} {value:.4g}" for name, value in record.ceilings.items())
+    competing = any(row.notes.get("library") == "competing" for row in record.rows)
+    library = "competing" if competing else "disabled, but in the face group, where a call decides as a user's does"
     lines = [
         f"suite {record.suite} · {environment.threads} threads · {environment.hardware} · {environment.date}",
         f"  {versions}",
-        f"  measured in this run: {limits}",
-        f"  {_DISCLOSURE}",
-        f"  {'problem':34s} {'ours µs':>10s} {'rate':>16s}  ratio (peer / ours)",
+        f"  measured in this run: {limits or f'no ceiling for {environment.threads} threads'}",
+        *(f"  {line.format(library=library)}" for line in _DISCLOSURE),
+        f"  {'problem':34s} {'results':>7s} {'ours µs':>10s} {'rate':>13s}  peer / ours, and the peer's rate",
         *(f"  {_line(row, record.ceilings)}" for row in record.rows),
     ]
     groups: dict[str, list[float]] = defaultdict(list)
@@ -100,13 +118,22 @@ def render(record: Record) -> str:
 
 def _line(row: Row, limits: Mapping[str, float]) -> str:
     ours = row.measurements[0]
-    ratios = "; ".join(f"{ratio} of {name}" for name, ratio in row.ratios.items()) or "no peer"
-    return f"{row.problem:34s} {ours.median_us:10.4g} {_rate(row, limits):>16s}  {ratios}"
+    peers = {peer.name: peer for peer in row.measurements[1:]}
+    ratios = "; ".join(
+        f"{ratio} of {name}, {_rate(row, peers[name].median_us, limits)}" for name, ratio in row.ratios.items()
+    )
+    rate = _rate(row, ours.median_us, limits)
+    allocation = row.notes.get("allocation", "")
+    return f"{row.problem:34s} {allocation:>7s} {ours.median_us:10.4g} {rate:>13s}  {ratios or 'no peer'}"
 
 
-def _rate(row: Row, limits: Mapping[str, float]) -> str:
-    """Return the share of the ceiling that binds: arithmetic for what is dense, bandwidth for what is not."""
-    microseconds = row.measurements[0].median_us
+def _rate(row: Row, microseconds: float, limits: Mapping[str, float]) -> str:
+    """Return the share that is reached of what bounds the problem."""
+    if not limits:
+        return ""
     compute = row.flops / microseconds / 1e3 / limits[_PEAK]
     memory = row.nbytes / microseconds / 1e3 / limits[_COPY]
-    return f"{compute:.0%} of peak" if compute >= memory else f"{memory:.0%} of copy"
+    ceiling = row.notes.get("ceiling", "roofline")
+    if ceiling == "copy" or (ceiling == "roofline" and memory > compute):
+        return f"{memory:.0%} of copy"
+    return f"{compute:.0%} of peak"

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -22,7 +22,7 @@ from tracea.runtime.cache import content_key, default_store
 
 __all__ = ["OptimizeReport", "TableRow", "optimize_file"]
 
-_PROCESSES = 3
+PROCESSES: Final = 3
 
 
 class Listener(Protocol):
@@ -68,13 +68,14 @@ def optimize_file(
     threads: int | None = None,
     progress: Listener | None = None,
     peers: bool = True,
+    pairs: int = MINIMUM_PAIRS,
+    processes: int = PROCESSES,
 ) -> OptimizeReport:
     """Optimize the model of ``file.py:function`` and return what there is to tell.
 
     Without ``threads`` the model is made for one thread, and for two where there are two cores. The comparison with
-    PyTorch is measured
-    in three fresh processes, and kept: a second call with the same model, machine and toolchain answers from the
-    record.
+    PyTorch is measured in fresh ``processes``, ``pairs`` rounds in each, and kept: a second call with the same model,
+    machine and toolchain answers from the record.
 
     Raises:
         InvalidOption: there is no such file or function. UnsupportedNode: the model uses what no op expresses.
@@ -97,7 +98,7 @@ def optimize_file(
                 continue
             if progress is not None:
                 progress.note(f"{count} thread{'s' if count > 1 else ''}: timing beside eager and Inductor")
-            timed = _recorded_times(builder, made.optimized, count)
+            timed = _recorded_times(builder, made.optimized, threads=count, pairs=pairs, processes=processes)
             dates.append(timed[0][OURS].environment.date)
             rows += _rows(timed, count)
     first = optimized[counts[0]]
@@ -122,7 +123,9 @@ def _labelled(progress: Listener | None, threads: int) -> Any:
     return told
 
 
-def _recorded_times(builder: str, optimized: Optimized, threads: int) -> list[dict[str, Measurement]]:
+def _recorded_times(
+    builder: str, optimized: Optimized, *, threads: int, pairs: int, processes: int
+) -> list[dict[str, Measurement]]:
     """Return the times of all contenders: from the dated record of the same program, else measured now."""
     import torch
 
@@ -133,6 +136,7 @@ def _recorded_times(builder: str, optimized: Optimized, threads: int) -> list[di
         "graph": optimized.captured.key,
         "plan": [[node, *_chosen(plan[node])] for node in plan],
         "threads": threads,
+        "rounds": [pairs, processes],
         "hardware": identity.hardware_fingerprint,
         "toolchain": identity.toolchain_fingerprint,
         "torch": torch.__version__,
@@ -143,8 +147,8 @@ def _recorded_times(builder: str, optimized: Optimized, threads: int) -> list[di
         timed = time_models(
             str(Path(builder.rpartition(":")[0]).absolute()) + ":" + builder.rpartition(":")[2],
             threads=threads,
-            pairs=MINIMUM_PAIRS,
-            processes=_PROCESSES,
+            pairs=pairs,
+            processes=processes,
         )
         (place / "times.json").write_bytes(msgspec.json.encode(timed))
 

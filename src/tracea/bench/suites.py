@@ -17,6 +17,7 @@ _SQUARES: Final = (2048, 1024, 512, 256, 128, 64, 32)
 _TRANSFORMER: Final = ((512, 3072, 768), (512, 768, 3072), (512, 768, 768), (128, 3072, 768))
 _SKINNY: Final = ((8192, 64, 64), (1, 4096, 4096), (16, 4096, 4096), (1, 1000, 2048))
 _ODD: Final = ((100, 37, 53), (257, 513, 129), (1000, 1000, 31))
+_FACES: Final = (32, 128)
 _ROWS: Final = ((4096, 4096), (512, 768))
 
 
@@ -37,6 +38,12 @@ def _gemm(m: int, n: int, k: int, group: str) -> Problem:
 
 def _prepacked(m: int) -> Problem:
     return Problem(name=f"{m}x4096x4096 prepacked", group="prepacked", op=GemmOp.of(m=m, n=4096, k=4096), constant=(1,))
+
+
+def _face(size: int) -> Problem:
+    """A product through the public Python functions: the row of what a call costs beside its arithmetic."""
+    op = GemmOp.of(m=size, n=size, k=size)
+    return Problem(name=f"{size}x{size}x{size} face", group="face", op=op, face=True)
 
 
 def _row(kind: RowKind, rows: int, columns: int) -> Problem:
@@ -76,6 +83,7 @@ SUITES: Final[dict[str, tuple[Problem, ...]]] = {
         *(_gemm(*shape, "skinny") for shape in _SKINNY),
         *(_gemm(*shape, "odd") for shape in _ODD),
         *(_prepacked(m) for m in (8, 16, 32, 64)),
+        *(_face(size) for size in _FACES),
         Problem(
             name="512x3072x768 bias+gelu+residual",
             group="epilogue",

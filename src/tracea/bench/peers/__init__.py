@@ -1,18 +1,20 @@
-"""The peers: each runs a problem the best way that its library offers, into memory that is given once."""
+"""The peers: each runs a problem the best way that its library offers."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from tracea.bench.peers import onnxruntime, torch
 from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from tracea.bench.peers.peer import Peer
+    from tracea.bench.peers.peer import Family, Peer
 
-__all__ = ["FAMILIES", "peers"]
+__all__ = ["FAMILIES", "peers", "surroundings"]
 
-FAMILIES: Final[dict[str, tuple[Peer, ...]]] = {"torch": torch.PEERS, "onnxruntime": onnxruntime.PEERS}
+FAMILIES: Final[dict[str, Family]] = {"torch": torch.FAMILY, "onnxruntime": onnxruntime.FAMILY}
 
 
 def peers(families: tuple[str, ...]) -> tuple[Peer, ...]:
@@ -21,7 +23,23 @@ def peers(families: tuple[str, ...]) -> tuple[Peer, ...]:
     Raises:
         InvalidOption: a family is unknown.
     """
-    for family in families:
-        if family not in FAMILIES:
-            raise InvalidOption(field="against", got=family, expected=sorted(FAMILIES), remedy="name known peers")
-    return tuple(peer for family in families for peer in FAMILIES[family])
+    return tuple(peer for family in families for peer in _family(family).peers)
+
+
+@contextmanager
+def surroundings(families: tuple[str, ...], threads: int) -> Generator[None]:
+    """Put every named family in the state in which it is timed, and take it back.
+
+    Raises:
+        InvalidOption: a family is unknown.
+    """
+    with ExitStack() as stack:
+        for family in families:
+            stack.enter_context(_family(family).surroundings(threads))
+        yield
+
+
+def _family(name: str) -> Family:
+    if name not in FAMILIES:
+        raise InvalidOption(field="against", got=name, expected=sorted(FAMILIES), remedy="name known peers")
+    return FAMILIES[name]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from tracea.bench.peers.peer import Contender, Peer
+from tracea.bench.peers.peer import Allocation, Contender, Family, Peer
 from tracea.core.op import GemmOp, RowKind, RowOp
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
 
     from tracea.bench.problem import Problem
 
-__all__ = ["PEERS"]
+__all__ = ["FAMILY"]
 
 _OPSET: Final = 17  # the first with LayerNormalization
 
@@ -60,29 +62,31 @@ def _session(
     for index, (name, array) in enumerate(zip(names, arrays, strict=True)):
         if index not in problem.constant:
             binding.bind_cpu_input(name, array)
-    output = onnxruntime.OrtValue.ortvalue_from_shape_and_type(shape, arrays[0].dtype.type)
-    binding.bind_ortvalue_output("y", output)
-
-    def run() -> None:
-        session.run_with_iobinding(binding)
+    out = problem.result()
+    binding.bind_output("y", "cpu", 0, out.dtype.type, shape, out.ctypes.data)
+    run = partial(session.run_with_iobinding, binding)
 
     def result() -> NDArray[np.float32]:
+        out.fill(float("nan"))
         run()
-        return output.numpy().copy()
+        return out.copy()
 
     label = "onnxruntime prepacked" if problem.constant else "onnxruntime"
-    return Contender(name=label, version=onnxruntime.__version__, run=run, result=result, allocation="out")
+    return Contender(name=label, version=onnxruntime.__version__, run=run, result=result, allocation=Allocation.OUT)
 
 
 def _is_plain_gemm(problem: Problem) -> bool:
-    return isinstance(problem.op, GemmOp) and problem.op.epilogue.is_identity
+    return isinstance(problem.op, GemmOp) and problem.op.epilogue.is_identity and not problem.face
 
 
 def _has_node(problem: Problem) -> bool:
     return isinstance(problem.op, RowOp) and problem.op.kind in (RowKind.SOFTMAX, RowKind.LAYER_NORM)
 
 
-PEERS: Final = (
-    Peer(name="onnxruntime.matmul", supports=_is_plain_gemm, build=_matmul),
-    Peer(name="onnxruntime.rows", supports=_has_node, build=_rows),
+FAMILY: Final = Family(
+    surroundings=lambda threads: nullcontext(),  # the number of threads is each session's own
+    peers=(
+        Peer(name="onnxruntime.matmul", supports=_is_plain_gemm, build=_matmul),
+        Peer(name="onnxruntime.rows", supports=_has_node, build=_rows),
+    ),
 )

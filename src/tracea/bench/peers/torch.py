@@ -1,12 +1,17 @@
-"""PyTorch as a peer: eager ops into ``out=``, MKL with prepacked weights, compositions where no single op exists."""
+"""PyTorch as a peer: eager ops into ``out=``, MKL with prepacked weights, compositions where no single op exists.
+
+All of it runs in inference mode, on calls bound ahead: what torch spends on autograd and on Python is at its least.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from tracea.bench.peers.peer import Contender, Peer
+from tracea.bench.peers.peer import Allocation, Contender, Family, Peer
 from tracea.core.op import GemmOp, RowKind, RowOp
 
 if TYPE_CHECKING:
@@ -15,88 +20,103 @@ if TYPE_CHECKING:
 
     from tracea.bench.problem import Problem
 
-__all__ = ["PEERS"]
+__all__ = ["FAMILY"]
+
+
+@contextmanager
+def _surroundings(threads: int) -> Generator[None]:
+    torch: Any = import_module("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _mm(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
-    torch, (a, b) = _setup(arrays, threads)
-    out = torch.empty(a.shape[0], b.shape[1])
-    return _into(torch, "torch.mm(out=)", lambda: torch.mm(a, b, out=out), out)
+    torch, (a, b, out) = _setup(problem, arrays)
+    return _into(torch, "torch.mm(out=)", partial(torch.mm, a, b, out=out), out)
+
+
+def _face_mm(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
+    torch, (a, b, _) = _setup(problem, arrays)
+    return _fresh(torch, "torch.mm", lambda: torch.mm(a, b))
 
 
 def _linear_mkl(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
     """Source: torch/_inductor/fx_passes/mkldnn_fusion.py packs linear weights with these ops when a model is frozen."""
-    torch, (a, b) = _setup(arrays, threads)
+    torch, (a, b, _) = _setup(problem, arrays)
     weight = b.t().contiguous()
-    packed = torch.ops.mkl._mkl_reorder_linear_weight(weight, a.shape[0])
-    return _fresh(torch, "torch MKL prepacked", lambda: torch.ops.mkl._mkl_linear(a, packed, weight, None, a.shape[0]))
+    packed = torch.ops.mkl._mkl_reorder_linear_weight.default(weight, a.shape[0])
+    linear = torch.ops.mkl._mkl_linear.default
+    return _fresh(torch, "torch MKL prepacked", partial(linear, a, packed, weight, None, a.shape[0]))
 
 
 def _fused_gemm(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
-    torch, (a, b, bias, residual) = _setup(arrays, threads)
-    out = torch.empty(a.shape[0], b.shape[1])
-    product = torch.empty_like(out)
+    torch, (a, b, bias, residual, out) = _setup(problem, arrays)
+    product = torch.from_numpy(problem.result())
+    gelu = torch.ops.aten.gelu.out
 
     def run() -> None:
         torch.addmm(bias, a, b, out=product)
-        torch.ops.aten.gelu.out(product, out=product)
+        gelu(product, out=product)
         torch.add(product, residual, out=out)
 
     return _into(torch, "torch addmm, gelu, add", run, out)
 
 
 def _rows(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
-    torch, tensors = _setup(arrays, threads)
-    x, out = tensors[0], torch.empty_like(tensors[0])
+    torch, (x, *vectors, out) = _setup(problem, arrays)
     op = problem.op
     assert isinstance(op, RowOp)
     if op.kind is RowKind.SOFTMAX:
-        return _into(torch, "torch.softmax(out=)", lambda: torch.softmax(x, -1, out=out), out)
+        return _into(torch, "torch.softmax(out=)", partial(torch.softmax, x, -1, out=out), out)
+    shape = (x.shape[-1],)
     if op.kind is RowKind.LAYER_NORM:
-        weight, bias = tensors[1:]
+        weight, bias = vectors
         mean, rstd = torch.empty(x.shape[0], 1), torch.empty(x.shape[0], 1)
         norm = torch.ops.aten.native_layer_norm.out
-        shape = (x.shape[-1],)
-        run = lambda: norm(x, shape, weight, bias, op.eps, out0=out, out1=mean, out2=rstd)  # noqa: E731
+        run = partial(norm, x, shape, weight, bias, op.eps, out0=out, out1=mean, out2=rstd)
         return _into(torch, "torch native_layer_norm(out=)", run, out)
-    weight = tensors[1]
-    return _fresh(torch, "torch rms_norm", lambda: torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, op.eps))
+    return _fresh(torch, "torch rms_norm", partial(torch.rms_norm, x, shape, vectors[0], op.eps))
 
 
 def _chain(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
-    torch, (x, second, third) = _setup(arrays, threads)
-    out = torch.empty_like(x)
+    torch, (x, second, third, out) = _setup(problem, arrays)
     aten = torch.ops.aten
+    gelu, silu = aten.gelu.out, aten.silu.out
     steps: dict[str, Callable[[], Any]] = {
-        "gelu(x+b)+r": lambda: torch.add(aten.gelu.out(torch.add(x, second, out=out), out=out), third, out=out),
-        "silu(x)*y+r": lambda: torch.add(torch.mul(aten.silu.out(x, out=out), second, out=out), third, out=out),
+        "gelu(x+b)+r": lambda: torch.add(gelu(torch.add(x, second, out=out), out=out), third, out=out),
+        "silu(x)*y+r": lambda: torch.add(torch.mul(silu(x, out=out), second, out=out), third, out=out),
         "relu(x*s+b)": lambda: torch.relu_(torch.add(torch.mul(x, second, out=out), third, out=out)),
     }
     return _into(torch, "torch ops in turn (out=)", steps[problem.name.split()[0]], out)
 
 
-def _setup(arrays: Sequence[NDArray[np.float32]], threads: int) -> tuple[Any, list[Any]]:
+def _setup(problem: Problem, arrays: Sequence[NDArray[np.float32]]) -> tuple[Any, list[Any]]:
+    """Return torch and, as tensors on the same memory, the operands and a place for the result."""
     torch: Any = import_module("torch")
-    torch.set_num_threads(threads)
-    torch.set_grad_enabled(False)
-    return torch, [torch.from_numpy(array) for array in arrays]
+    return torch, [torch.from_numpy(array) for array in (*arrays, problem.result())]
 
 
 def _into(torch: Any, name: str, run: Callable[[], Any], out: Any) -> Contender:
-    return Contender(
-        name=name, version=torch.__version__, run=run, result=lambda: _run_and_read(run, out), allocation="out"
-    )
+    def result() -> NDArray[np.float32]:
+        out.fill_(float("nan"))
+        run()
+        return out.numpy().copy()
 
-
-def _run_and_read(run: Callable[[], Any], out: Any) -> NDArray[np.float32]:
-    out.fill_(float("nan"))
-    run()
-    return out.numpy().copy()
+    return Contender(name=name, version=torch.__version__, run=run, result=result, allocation=Allocation.OUT)
 
 
 def _fresh(torch: Any, name: str, run: Callable[[], Any]) -> Contender:
     return Contender(
-        name=name, version=torch.__version__, run=run, result=lambda: run().numpy().copy(), allocation="fresh"
+        name=name,
+        version=torch.__version__,
+        run=run,
+        result=lambda: run().numpy().copy(),
+        allocation=Allocation.FRESH,
     )
 
 
@@ -104,16 +124,22 @@ def _is_plain_gemm(problem: Problem) -> bool:
     return isinstance(problem.op, GemmOp) and problem.op.epilogue.is_identity
 
 
-PEERS: Final = (
-    Peer(name="torch.mm", supports=_is_plain_gemm, build=_mm),
-    Peer(
-        name="torch.mkl", supports=lambda problem: _is_plain_gemm(problem) and 1 in problem.constant, build=_linear_mkl
+FAMILY: Final = Family(
+    surroundings=_surroundings,
+    peers=(
+        Peer(name="torch.mm", supports=lambda problem: _is_plain_gemm(problem) and not problem.face, build=_mm),
+        Peer(name="torch.face", supports=lambda problem: _is_plain_gemm(problem) and problem.face, build=_face_mm),
+        Peer(
+            name="torch.mkl",
+            supports=lambda problem: _is_plain_gemm(problem) and 1 in problem.constant,
+            build=_linear_mkl,
+        ),
+        Peer(
+            name="torch.fused",
+            supports=lambda problem: isinstance(problem.op, GemmOp) and not problem.op.epilogue.is_identity,
+            build=_fused_gemm,
+        ),
+        Peer(name="torch.rows", supports=lambda problem: isinstance(problem.op, RowOp), build=_rows),
+        Peer(name="torch.chain", supports=lambda problem: problem.is_chain, build=_chain),
     ),
-    Peer(
-        name="torch.fused",
-        supports=lambda problem: isinstance(problem.op, GemmOp) and not problem.op.epilogue.is_identity,
-        build=_fused_gemm,
-    ),
-    Peer(name="torch.rows", supports=lambda problem: isinstance(problem.op, RowOp), build=_rows),
-    Peer(name="torch.chain", supports=lambda problem: problem.is_chain, build=_chain),
 )
