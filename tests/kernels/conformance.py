@@ -98,7 +98,7 @@ class Tensor:
         self.array = np.lib.stride_tricks.as_strided(elements, type_.static_shape, strides)
         if values is not None:
             self.array[...] = values
-        self._inside, self._before = inside, self._memory.copy()
+        self.memory, self._before = inside, self._memory.copy()
         self._start = skew
         self.address = self._memory.ctypes.data + skew
 

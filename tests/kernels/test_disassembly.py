@@ -70,8 +70,8 @@ def test_hot_loop_has_the_products_of_its_steps_and_no_stack_access(variant: str
         # Rows of A in place need an address each: some live on the stack, next to registers that all hold sums.
         spilled = [line for line in body if STACK.search(line)]
         assert not [line for line in spilled if variant == "gemm.packed" or VECTOR.search(line)]
-        # Products, B's vectors, A's broadcasts (which some compilers fold into the product), and the loop's own few; rows of A
-        # in place add an address computation each.
+        # Products, B's vectors, A's broadcasts (some compilers fold them into the product), the loop's own few; rows
+        # of A in place add an address computation each.
         loads = schedule.integer("unroll") * (schedule.integer("mr") + schedule.integer("nv"))
         addresses = 0 if variant == "gemm.packed" else 2 * schedule.integer("unroll") * schedule.integer("mr")
         assert len(body) - len(spilled) <= products + loads + addresses + 16, "\n".join(body)
