@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
@@ -54,8 +55,8 @@ def load_builder(text: str) -> Callable[[], Any]:
             field="builder", got=name, expected=f"a function in {path}", remedy="name a function without arguments"
         )
 
-    def checked() -> Any:
-        built = builder()
+    def checked() -> tuple[Any, Any]:
+        built: Any = builder()
         if not (isinstance(built, tuple) and len(cast("tuple[Any, ...]", built)) == 2):
             raise InvalidOption(
                 field=text, got=type(built).__name__, expected="(module, example_inputs)", remedy="return that pair"
@@ -103,10 +104,13 @@ def time_model(builder: str, threads: int, pairs: int, library: bool) -> Any:
 
 
 def _compiled(torch: Any, module: Any, inputs: Any, *, frozen: bool) -> Callable[[], Any]:
-    # Stated as an option it is part of the backend's identity. As a global setting it is not: Dynamo would find one
-    # contender's code for the other, and both would be timed with the code that was compiled last.
-    compiled = torch.compile(module, options={"freezing": frozen})
-    compiled(*inputs)  # compiled now, not while it is timed
+    settings: Any = importlib.import_module("torch._inductor.config")
+
+    # The setting freezes, the option tells the two backends apart: without it Dynamo finds the code of the one that was
+    # compiled last for both, and both are timed with that.
+    with settings.patch(freezing=frozen):
+        compiled = torch.compile(module, options={"freezing": frozen})
+        compiled(*inputs)
     return lambda: compiled(*inputs)
 
 
