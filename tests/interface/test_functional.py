@@ -7,9 +7,9 @@ import threading
 import numpy as np
 import pytest
 import torch
+from tests.interface.accuracy import assert_meaning, poisoned, strided, type_of
 
 import tracea
-from tests.interface.accuracy import assert_meaning, poisoned, strided, type_of
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation_names
 from tracea.core.op import Epilogue, GemmOp, RowKind, RowOp

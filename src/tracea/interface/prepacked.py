@@ -104,10 +104,10 @@ def prepack(w: Any, for_op: str = "gemm") -> PrepackedWeight:
         raise InvalidOption(field="for_op", got=for_op, expected="gemm", remedy='prepack(w, for_op="gemm")')
     given = Given.of(("w",), (w,), None)
     given.check_floats()
-    found = given.views[0]
-    assert found is not None  # Given.of refuses None where view does
-    if len(found.shape) != 2:
-        raise InvalidShape(field="w", got=found.shape, expected="(k, n)", remedy="give a matrix")
+    type_, found = given.type(0), given.views[0]
+    if found is None or type_.rank != 2:
+        raise InvalidShape(field="w", got=type_.shape, expected="(k, n)", remedy="give a matrix")
     values = np.array(found.numpy(), order="K", copy=True)  # a transpose stays one: packing reads either
-    stored = TensorType(found.shape, found.dtype, StridedLayout(tuple(s // values.itemsize for s in values.strides)))
+    strides = tuple(stride // values.itemsize for stride in values.strides)
+    stored = TensorType(found.shape, found.dtype, StridedLayout(strides))
     return PrepackedWeight(values=values, kind=found.kind, type=stored)

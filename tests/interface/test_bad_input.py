@@ -1,0 +1,206 @@
+"""What a caller may do wrong: the right answer, or a typed error with its numbers and a remedy, and nothing is touched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import tracea
+from tracea.errors import (
+    InvalidDevice,
+    InvalidDType,
+    InvalidInput,
+    InvalidOp,
+    InvalidOption,
+    InvalidShape,
+    InvalidStride,
+    OverlappingOutput,
+    ResourceExceeded,
+    TraceaError,
+)
+
+gemm = tracea.ops.gemm
+softmax = tracea.ops.softmax
+layer_norm = tracea.ops.layer_norm
+rms_norm = tracea.ops.rms_norm
+
+X = torch.ones(8, 8)
+N = X.numpy()
+META = torch.empty(70_000, 70_000, device="meta")
+STRIPE = torch.ones(1, 1).expand(2**31, 1)
+UNALIGNED = np.frombuffer(bytearray(8 * 8 * 4 + 1), np.uint8)[1:].view(np.float32).reshape(8, 8)
+
+REFUSED = {
+    "vectors": (lambda: gemm(X[0], X), InvalidShape),
+    "a scalar": (lambda: gemm(torch.tensor(1.0), X), InvalidShape),
+    "inner extents": (lambda: gemm(X, torch.ones(7, 8)), InvalidShape),
+    "batch extents": (lambda: gemm(torch.ones(2, 8, 8), torch.ones(3, 8, 8)), InvalidShape),
+    "bias": (lambda: gemm(X, X, bias=torch.ones(7)), InvalidShape),
+    "bias that enlarges": (lambda: gemm(X, X, bias=torch.ones(2, 8, 8)), InvalidShape),
+    "residual": (lambda: gemm(X, X, residual=torch.ones(8, 9)), InvalidShape),
+    "out shape": (lambda: gemm(X, X, out=torch.empty(8, 9)), InvalidShape),
+    "out rank": (lambda: gemm(X, X, out=torch.empty(64)), InvalidShape),
+    "out type": (lambda: softmax(X, out=torch.empty(8, 8, dtype=torch.int32)), InvalidDType),
+    "weight": (lambda: layer_norm(X, torch.ones(7)), InvalidShape),
+    "weight of rank 2": (lambda: rms_norm(X, X), InvalidShape),
+    "norm of a scalar": (lambda: rms_norm(torch.tensor(1.0)), InvalidInput),
+    "no such axis": (lambda: softmax(X, 2), InvalidShape),
+    "an axis by name": (lambda: softmax(X, "rows"), InvalidShape),
+    "a true axis": (lambda: softmax(X, True), InvalidShape),
+    "an axis of half": (lambda: softmax(X, 0.5), InvalidShape),
+    "an axis beyond 64 bits": (lambda: softmax(X, 10**30), InvalidShape),
+    "mixed types": (lambda: gemm(X, X.double()), InvalidDType),
+    "mixed half types": (lambda: gemm(X.half(), X.bfloat16()), InvalidDType),
+    "f32 bias on f64": (lambda: gemm(X.double(), X.double(), bias=X[0]), InvalidDType),
+    "f64 out of f32": (lambda: gemm(X, X, out=torch.empty(8, 8, dtype=torch.float64)), InvalidDType),
+    "integers": (lambda: gemm(X.int(), X.int()), InvalidDType),
+    "booleans": (lambda: softmax(X.bool()), InvalidDType),
+    "complex": (lambda: gemm(X.cfloat(), X.cfloat()), InvalidDType),
+    "8-bit floats": (lambda: gemm(X.to(torch.float8_e4m3fn), X.to(torch.float8_e4m3fn)), InvalidDType),
+    "longdouble": (lambda: softmax(N.astype(np.longdouble)), InvalidDType),
+    "objects": (lambda: softmax(np.array([[object()]])), InvalidDType),
+    "text": (lambda: softmax(np.array([["a"]])), InvalidDType),
+    "swapped bytes": (lambda: softmax(N.astype(">f4")), InvalidDType),
+    "a list": (lambda: gemm([[1.0]], [[1.0]]), InvalidDType),
+    "nothing": (lambda: gemm(None, X), InvalidDType),
+    "a number": (lambda: softmax(3.5), InvalidDType),
+    "a module": (lambda: softmax(np), InvalidDType),
+    "torch and NumPy": (lambda: gemm(X, N), InvalidDType),
+    "out of the other kind": (lambda: gemm(X, X, out=N.copy()), InvalidDType),
+    "a masked array": (lambda: softmax(np.ma.masked_array(N, N > 0)), InvalidDType),
+    "70 000² of nothing": (lambda: gemm(META, META), InvalidDevice),
+    "70 000² of nothing in rows": (lambda: softmax(META), InvalidDevice),
+    "out of nothing": (lambda: gemm(X, X, out=torch.empty(8, 8, device="meta")), InvalidDevice),
+    "a sparse tensor": (lambda: gemm(X.to_sparse(), X), InvalidStride),
+    "a flipped array": (lambda: gemm(N[::-1], N), InvalidStride),
+    "flipped columns": (lambda: softmax(N[:, ::-1]), InvalidStride),
+    "a flipped out": (lambda: gemm(N, N, out=np.empty((8, 8), np.float32)[::-1]), InvalidStride),
+    "strides of half an element": (lambda: softmax(np.zeros((8, 2), "f4,u1")["f0"]), InvalidStride),
+    "unaligned": (lambda: softmax(UNALIGNED), InvalidStride),
+    "a read-only out": (lambda: gemm(N, N, out=np.broadcast_to(np.float32(0), (8, 8))), InvalidStride),
+    "an expanded out": (lambda: gemm(X, X, out=torch.empty(8, 1).expand(8, 8)), InvalidStride),
+    "out is an input": (lambda: gemm(X, X, out=X), OverlappingOutput),
+    "out is a view of an input": (lambda: gemm(X[:4, :4], X[:4, :4], out=X[2:6, 2:6]), OverlappingOutput),
+    "out is the residual": (lambda: gemm(X, X, residual=N_OUT, out=N_OUT), OverlappingOutput),
+    "out on itself": (lambda: softmax(X, out=X), OverlappingOutput),
+    "a gradient": (lambda: gemm(X.clone().requires_grad_(), X), InvalidInput),
+    "a gradient of a weight": (lambda: layer_norm(X, torch.nn.Parameter(torch.ones(8))), InvalidInput),
+    "a gradient of a prepacked weight": (lambda: tracea.ops.prepack(torch.nn.Parameter(X)), InvalidInput),
+    "2^62 elements": (lambda: gemm(STRIPE, STRIPE.t()), InvalidShape),
+    "2^63 elements": (lambda: gemm(STRIPE, torch.ones(1, 1).expand(1, 2**32)), InvalidShape),
+    "more than memory": (lambda: gemm(STRIPE[: 2**20], STRIPE[: 2**20].t()), ResourceExceeded),
+    "alpha of text": (lambda: gemm(X, X, alpha="1; import os"), InvalidOp),
+    "alpha of a tensor": (lambda: gemm(X, X, alpha=torch.tensor(2.0)), InvalidOp),
+    "alpha beyond doubles": (lambda: gemm(X, X, alpha=10**400), InvalidOp),
+    "negative eps": (lambda: layer_norm(X, eps=-1.0), InvalidOp),
+    "eps is no number": (lambda: rms_norm(X, eps=float("nan")), InvalidOp),
+    "eps of text": (lambda: rms_norm(X, eps="1e-5"), InvalidOp),
+    "prepack of a vector": (lambda: tracea.ops.prepack(X[0]), InvalidShape),
+    "prepack of integers": (lambda: tracea.ops.prepack(X.int()), InvalidDType),
+    "prepack for what is not there": (lambda: tracea.ops.prepack(X, for_op="attention"), InvalidOption),
+    "prepack of nothing": (lambda: tracea.ops.prepack(None), InvalidDType),
+    "a prepacked weight on the left": (lambda: gemm(tracea.ops.prepack(X), X), InvalidDType),
+    "a prepacked weight of another type": (lambda: gemm(X.half(), tracea.ops.prepack(X)), InvalidDType),
+    "a prepacked weight of another k": (lambda: gemm(X[:, :7], tracea.ops.prepack(X)), InvalidShape),
+    "nothing to fuse": (lambda: tracea.ops.fuse([]), InvalidOp),
+    "a product in the middle": (lambda: tracea.ops.fuse(["relu", "gemm"]), InvalidOp),
+    "a step that is a function": (lambda: tracea.ops.fuse([torch.mm]), InvalidOp),
+    "a thousand steps": (lambda: tracea.ops.fuse(["gelu"] * 1000), InvalidOp),
+    "too many operands": (lambda: tracea.ops.fuse(["add"] * 40), InvalidOp),
+    "too few operands": (lambda: tracea.ops.fuse(["gemm", "add"])(X, X), InvalidShape),
+    "vectors to a fused product": (lambda: tracea.ops.fuse(["gemm"])(X[0], X), InvalidShape),
+    "integers to a fused norm": (lambda: tracea.ops.fuse(["rms_norm", "mul"])(X.int(), X[0].int()), InvalidDType),
+}
+N_OUT = torch.ones(8, 8)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused_with_a_remedy(name):
+    call, expected = REFUSED[name]
+    with pytest.raises(expected) as caught:
+        call()
+    error = caught.value
+    assert isinstance(error, TraceaError)
+    assert error.remedy
+    assert len(str(error)) < 3_000
+    assert X.eq(1).all()
+    assert N_OUT.eq(1).all()
+
+
+HOSTILE = [
+    '"; rm -rf /',
+    "relu\0",
+    "",
+    " relu",
+    "RELU",
+    "рelu",
+    "relu\n#include <cstdlib>",
+    "%s%n",
+    "x" * 10_000_000,
+    "__class__",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:16]))
+def test_a_hostile_activation_is_a_name_that_is_not_known(text):
+    for call in (
+        lambda: gemm(X, X, activation=text),
+        lambda: gemm(X, tracea.ops.prepack(X), activation=text),
+        lambda: tracea.ops.fuse(["gemm", text]),
+        lambda: tracea.Graph().add_gemm(m=2, n=2, k=2, activation=text),
+    ):
+        with pytest.raises(InvalidOp) as caught:
+            call()
+        assert "relu" in str(caught.value)
+        assert len(str(caught.value)) < 3_000
+
+
+@pytest.mark.parametrize("activation", [3, b"relu", torch.relu, ["relu"], object(), float("nan")])
+def test_an_activation_that_is_no_text(activation):
+    with pytest.raises(InvalidOp):
+        gemm(X, X, activation=activation)
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        torch.full((8, 9), 7.0),
+        torch.full((8, 8), 7, dtype=torch.int32),
+        torch.full((8,), 7.0),
+        torch.full((9, 8), 7.0).t(),
+    ],
+)
+def test_out_is_untouched_by_a_call_that_fails(out):
+    with pytest.raises(TraceaError):
+        gemm(X, X, out=out)
+    with pytest.raises(TraceaError):
+        softmax(X, out=out)
+    assert out.eq(7).all()
+
+
+def test_a_failed_call_leaves_the_next_one_alone():
+    for _ in range(3):
+        with pytest.raises(InvalidShape):
+            gemm(X, X[:7])
+        assert gemm(X, X).eq(8).all()
+
+
+def test_tensors_that_are_traced_have_no_memory():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(), pytest.raises(InvalidDevice):
+        gemm(torch.ones(4, 4), torch.ones(4, 4))
+    with pytest.raises(TraceaError):
+        torch.func.vmap(lambda x: gemm(x, X))(torch.ones(3, 8, 8))
+    with pytest.raises(TraceaError):
+        torch.func.grad(lambda x: gemm(x, X).sum())(X)
+
+
+def test_a_flipped_axis_of_one_element_is_not_flipped():
+    row = np.arange(8, dtype=np.float32).reshape(1, 8)[::-1]
+    np.testing.assert_allclose(gemm(row, np.eye(8, dtype=np.float32)), row)
+
+
+def test_unsupported_strides_of_an_empty_array_do_not_matter():
+    assert gemm(np.zeros((0, 8), np.float32)[:, ::-1], N).shape == (0, 8)

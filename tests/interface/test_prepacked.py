@@ -1,0 +1,71 @@
+"""A prepacked weight multiplies as the weight did when it was packed."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from tests.interface.accuracy import assert_meaning, poisoned, strided, type_of
+
+import tracea
+from tracea.core.dtype import DType
+from tracea.core.op import Epilogue, GemmOp
+
+
+@pytest.mark.parametrize("kind", ["torch", "numpy"])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.BF16, DType.F16], ids=lambda dtype: dtype.value)
+def test_products_of_several_heights(rng, kind, dtype):
+    w = strided(rng, kind, dtype, (40, 50), ("rows", "columns", "gaps")[rng.integers(3)])
+    weight = tracea.ops.prepack(w)
+    assert weight.shape == (40, 50)
+    for rows in (1, 3, 17):
+        a = strided(rng, kind, dtype, (rows, 40), "rows")
+        bias, residual = strided(rng, kind, dtype, (50,), "rows"), strided(rng, kind, dtype, (rows, 50), "rows")
+        out = poisoned(kind, dtype, (rows, 50))
+        found = tracea.ops.gemm(a, weight, bias=bias, activation="gelu", residual=residual, alpha=0.5, out=out)
+        assert found is out
+        epilogue = Epilogue.of(alpha=0.5, bias=type_of(bias), activation="gelu", residual=type_of(residual))
+        op = GemmOp(m=rows, n=50, k=40, a=type_of(a), b=type_of(w), epilogue=epilogue)
+        assert_meaning(found, op, a, w, bias, residual)
+
+
+def test_leading_axes_of_the_left_operand(rng):
+    a, w = (strided(rng, "torch", DType.F32, shape, "rows") for shape in ((2, 3, 5, 8), (8, 9)))
+    torch.testing.assert_close(tracea.ops.gemm(a, tracea.ops.prepack(w)), a @ w)
+
+
+def test_the_values_are_frozen(rng):
+    a, w = (strided(rng, "torch", DType.F32, shape, "rows") for shape in ((4, 8), (8, 9)))
+    expected = a @ w
+    weight = tracea.ops.prepack(w)
+    w.zero_()
+    torch.testing.assert_close(tracea.ops.gemm(a, weight), expected)
+    torch.testing.assert_close(tracea.ops.gemm(a[:2], weight), expected[:2])
+
+
+def test_the_weight_of_a_linear_layer(rng):
+    layer = torch.nn.Linear(16, 24)
+    x = strided(rng, "torch", DType.F32, (4, 16), "rows")
+    with torch.no_grad():
+        weight = tracea.ops.prepack(layer.weight.t())
+        torch.testing.assert_close(tracea.ops.gemm(x, weight, bias=layer.bias), layer(x))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0)])
+def test_a_weight_without_elements(shape):
+    weight = tracea.ops.prepack(torch.ones(shape))
+    found = tracea.ops.gemm(torch.ones(3, shape[0]), weight)
+    assert found.shape == (3, shape[1])
+    assert found.eq(0).all()
+
+
+def test_a_weight_is_freed(rng):
+    weight = tracea.ops.prepack(strided(rng, "numpy", DType.F32, (16, 16), "rows"))
+    tracea.ops.gemm(np.ones((2, 16), np.float32), weight)
+    memory = weakref.ref(weight.values)
+    del weight
+    gc.collect()
+    assert memory() is None
