@@ -93,7 +93,8 @@ def double(offset: Any, extent: Any, target: str = "y", source: str = "x") -> Po
 def tasks(body: Callable[[Var, Var], tuple[Node, ...]], *, step: int = 16, name: str = "i") -> Parallel:
     """Return a task loop over n in steps."""
     var, length = Var(name), Var(f"{name}_length")
-    return Parallel(level=Level.TASK, var=var, extent=N, step=Const(step), length=length, body=block(*body(var, length)))
+    inside = block(*body(var, length))
+    return Parallel(level=Level.TASK, var=var, extent=N, step=Const(step), length=length, body=inside)
 
 
 def test_a_vector_kernel_is_proved() -> None:
@@ -115,7 +116,8 @@ def test_bounds_refuse_a_gather_that_lost_part_of_its_predicate() -> None:
     predicate = next(node for _, node in places(kernel.body) if isinstance(node, Gather)).predicate
     assert isinstance(predicate, And)
     assert len(predicate.parts) == 6
-    for dropped in (0, 2, 3, 4, 5):  # without the second, depth < DEPTH, it reads what the zeros of the weights' mask cancel
+    # Without the second, depth < DEPTH, it reads within bounds what the weights' zeros cancel.
+    for dropped in (0, 2, 3, 4, 5):
         parts = tuple(part for number, part in enumerate(predicate.parts) if number != dropped)
         refused(change(kernel, Gather, lambda node, parts=parts: replace(node, predicate=And(parts))), "bounds")
 
@@ -165,7 +167,8 @@ def test_shapes_refuse_operands_that_do_not_fit_their_tile() -> None:
 def test_coverage_refuses_an_output_that_is_not_written() -> None:
     refused(pointwise(), "coverage", "no node")
     scratch_only = scratch("t", DType.F32, MemorySpace.TEAM, N)
-    refused(pointwise(tasks(lambda i, size: (double(i, size, target="t"),)), buffers=(scratch_only,)), "coverage", "never written")
+    kernel = pointwise(tasks(lambda i, size: (double(i, size, target="t"),)), buffers=(scratch_only,))
+    refused(kernel, "coverage", "never written")
 
 
 def test_shapes_refuse_a_tile_that_the_routine_cannot_hold() -> None:

@@ -25,10 +25,10 @@ class AccessMode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intrinsic:
-    """A routine of a device header or an instruction, with its meaning as a NumPy function and the text that defines it.
+    """A routine of a device header or an instruction: its meaning in NumPy, and the text that defines it.
 
-    ``attributes`` are compile-time facts of the routine, in name order (``mr``, ``nv``, ``isa``); the meaning does not depend on them unless
-    its node's documentation says so.
+    ``attributes`` are compile-time facts of the routine, in name order (``mr``, ``nv``, ``isa``); the meaning does
+    not depend on them unless its node's documentation says so.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Intrinsic:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A rectangle of a buffer in logical coordinates: ``offset[d] <= i[d] < offset[d] + extent[d]``, one entry per axis of the buffer."""
+    """A rectangle of a buffer in logical coordinates: ``offset[d] <= i[d] < offset[d] + extent[d]`` for each axis."""
 
     buffer: str
     offset: tuple[Index, ...]

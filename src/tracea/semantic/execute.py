@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -252,7 +252,7 @@ def _product(node: Mma, executor: Executor) -> None:
 
 
 def _late_product(node: Wgmma, executor: Executor) -> Callable[[], None]:
-    """Take the accumulator away, and return what puts it back: products of one executor complete in the order of their issue."""
+    """Take the accumulator away, and return what puts it back: an executor's products complete in order."""
     a, b, c = (region(operand, executor, node) for operand in (node.a, node.b, node.c))
     accumulate = node.accumulate.evaluate(executor.env)
     key = (node.c.buffer, resolve(node.c.offset, executor.env))
@@ -274,7 +274,8 @@ def _fragment_op(node: FragmentOp, executor: Executor, scalars: Scalars) -> None
     values = [_raw(operand, executor, node, scalars) for operand in (*node.inputs, *node.updates)]
     result = node.intrinsic.meaning(*values, *resolve(node.indices, executor.env))
     targets = (*node.outputs, *node.updates)
-    results = (result,) if len(targets) == 1 and not isinstance(result, tuple) else result
+    several = isinstance(result, tuple)
+    results: tuple[Any, ...] = cast("tuple[Any, ...]", result) if several else (result,)
     for target, value in zip(targets, results, strict=True):
         view = region(target, executor, node)
         _assign(view, np.asarray(value).reshape(view.shape))
@@ -283,11 +284,11 @@ def _fragment_op(node: FragmentOp, executor: Executor, scalars: Scalars) -> None
 def _gather(node: Gather, executor: Executor) -> None:
     target = region(node.target, executor, node)
     source = executor.memory.find(node.source)
-    axes = [
-        np.arange(size).reshape([-1 if a == d else 1 for a in range(target.ndim)])
-        for d, size in enumerate(target.shape)
-    ]
-    env = {**executor.env, **{point.name: axis for point, axis in zip(node.points, axes, strict=True)}}
+    axes: list[Array] = []
+    for axis, size in enumerate(target.shape):
+        shape = tuple(-1 if axis == other else 1 for other in range(target.ndim))
+        axes.append(cast("Array", np.arange(size)).reshape(shape))
+    env: dict[str, Any] = {**executor.env, **{point.name: axis for point, axis in zip(node.points, axes, strict=True)}}
 
     def value() -> Array:
         chosen = np.broadcast_to(np.asarray(node.predicate.evaluate(env)), target.shape)
@@ -329,7 +330,7 @@ def _assign(target: Array, value: Array) -> None:
 
 
 def _cropped(value: Array, shape: tuple[int, ...], node: Node) -> Array:
-    rows, columns = shape[-2:] if len(shape) > 1 else (1, shape[-1])
+    rows, columns = (1, 1, *shape)[-2:]
     if value.ndim != 2 or value.shape[0] < rows or value.shape[1] < columns or rows * columns != int(np.prod(shape)):
         raise RunError(kernel=type(node).__name__, detail=f"the intrinsic gave {value.shape} for a tile of {shape}")
     return value[:rows, :columns].reshape(shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from tracea.semantic.index import Index
 from tracea.semantic.nodes import Block
@@ -31,7 +31,7 @@ def expressions(value: Any) -> Iterator[Index]:
         case Not():
             yield from expressions(value.part)
         case tuple():
-            for item in value:  # pyright: ignore[reportUnknownVariableType]
+            for item in cast("tuple[Any, ...]", value):
                 yield from expressions(item)
         case Block():
             return
@@ -72,7 +72,8 @@ def map_indices(value: Any, change: Callable[[Index], Index], *, binders: bool =
         case Predicate():
             return _map_predicate(value, change)
         case tuple():
-            return tuple(map_indices(item, change, binders=binders) for item in value)  # pyright: ignore[reportUnknownVariableType]
+            items = cast("tuple[Any, ...]", value)
+            return tuple(map_indices(item, change, binders=binders) for item in items)
         case Block():
             return value
         case _ if is_dataclass(value) and not isinstance(value, type) and type(value).__module__ in _NODE_MODULES:

@@ -1,4 +1,4 @@
-"""Integer index expressions and the predicates over them: exact, symbolic, evaluated with plain integers or NumPy arrays."""
+"""Integer index expressions and conditions over them: exact, symbolic, evaluated on integers or NumPy arrays."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ Environment = Mapping[str, Any]
 class Index:
     """An integer expression over loop variables and runtime arguments; the subclasses are its nodes.
 
-    ``==`` is structural equality; ``<``, ``<=``, ``>``, ``>=`` build a :class:`Predicate`, as do :func:`equal` and :func:`differs`.
-    Division and remainder are floored, as Python's; the proofs show that operands are never negative, where C agrees.
+    ``==`` is structural equality; ``<``, ``<=``, ``>``, ``>=`` build a :class:`Predicate`, as do :func:`equal` and
+    :func:`differs`. Division and remainder are floored, as Python's; the proofs show that operands are never
+    negative, where C agrees.
     """
 
     text: str = field(init=False, repr=False)
@@ -203,7 +204,7 @@ class Var(Index):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Param(Index):
-    """A runtime int64 argument: a size or a stride in elements, which the launcher checks against ``minimum`` and ``maximum``."""
+    """A runtime int64 argument, a size or a stride in elements; the launcher checks its range."""
 
     name: str
     minimum: int = 0

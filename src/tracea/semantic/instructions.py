@@ -1,7 +1,7 @@
-"""GPU instructions as executable meanings: where each lane's registers lie in the matrix, transcribed from the vendor's tables.
+"""GPU instructions as executable meanings: where each lane's registers lie, transcribed from the vendor's tables.
 
-Worked example (mma.m16n8k16, operand A): lane 5 has group 1 and thread 1; its registers hold row 1, columns 2 and 3; row 9, columns 2
-and 3; row 1, columns 10 and 11; row 9, columns 10 and 11.
+Worked example (mma.m16n8k16, operand A): lane 5 has group 1 and thread 1; its registers hold row 1, columns 2 and 3;
+row 9, columns 2 and 3; row 1, columns 10 and 11; row 9, columns 10 and 11.
 """
 
 from __future__ import annotations

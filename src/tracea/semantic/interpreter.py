@@ -1,4 +1,4 @@
-"""The interpreter: runs a TileKernel sequentially, seeded and adversarially, with checked accesses and poisoned scratch."""
+"""The interpreter: runs a TileKernel sequentially and adversarially, with checked accesses and poisoned scratch."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def interpret(
 ) -> dict[str, Array]:
     """Run the kernel on the caller's arrays and return its outputs, which were poisoned first and are written in place.
 
-    Arrays are addressed by the kernel's own shapes and strides. ``threads`` is the size of a CPU team; the order of tasks, of blocks and
-    of everything that may happen late is drawn from ``seed``.
+    Arrays are addressed by the kernel's own shapes and strides. ``threads`` is the size of a CPU team; the order of
+    tasks, of blocks and of everything that may happen late is drawn from ``seed``.
 
     Raises:
         InvalidInput: a parameter is missing or out of its range, an assumption is false, an array does not fit.
@@ -92,7 +92,10 @@ class _Run:
         domain = Domain("team")
         size = 1 if grid else self.threads
         for rank in range(size):
-            self._start(self.kernel.body, f"thread {rank}", rank, size, env, team, domain, private=not grid)
+            name = f"thread {rank}"
+            self._start(
+                self.kernel.body, name, rank=rank, size=size, env=env, memory=team, domain=domain, private=not grid
+            )
         self.scheduler.run()
         return {b.name: arrays[b.name] for b in self.kernel.buffers if b.role is BufferRole.OUTPUT}
 
@@ -136,12 +139,12 @@ class _Run:
         self,
         body: Block,
         name: str,
+        *,
         rank: int,
         size: int,
         env: Mapping[str, Any],
         memory: Memory,
         domain: Domain,
-        *,
         private: bool,
     ) -> Any:
         if private:
@@ -162,7 +165,7 @@ class _Run:
         for node in body.nodes:
             yield from self._node(node, executor)
 
-    def _node(self, node: Node, executor: Executor) -> Steps:  # noqa: PLR0912 - one case a node
+    def _node(self, node: Node, executor: Executor) -> Steps:
         env = executor.env
         match node:
             case Block():
@@ -186,11 +189,11 @@ class _Run:
                     self._start(
                         role.body,
                         f"{role.name} {index}",
-                        index,
-                        role.executors,
-                        {**env, role.index.name: index},
-                        executor.memory,
-                        executor.domain,
+                        rank=index,
+                        size=role.executors,
+                        env={**env, role.index.name: index},
+                        memory=executor.memory,
+                        domain=executor.domain,
                         private=True,
                     )
                     for role in node.roles
@@ -251,7 +254,14 @@ class _Run:
                         name = f"{node.level.value} {value} of {executor.domain.name}"
                         finished.append(
                             self._start(
-                                node.body, name, value, len(values), env, executor.memory, executor.domain, private=True
+                                node.body,
+                                name,
+                                rank=value,
+                                size=len(values),
+                                env=env,
+                                memory=executor.memory,
+                                domain=executor.domain,
+                                private=True,
                             )
                         )
                 yield Request(node.level.value, ready=lambda: all(done() for done in finished))

@@ -22,7 +22,7 @@ def packed_depth_first_product(a_KM: Array, b_KN: Array) -> Array:
 
 
 def packed_both_product(a_PKM: Array, b_QKN: Array) -> Array:
-    """Return the product of several packed panels of A and of B: rows and columns of all panels, one after the other."""
+    """Return the product of several packed panels of A and B: rows and columns of all panels in order."""
     a = a_PKM.reshape(-1, *a_PKM.shape[-2:])
     b = b_QKN.reshape(-1, *b_QKN.shape[-2:])
     return np.einsum("pkm,qkn->pmqn", a, b).reshape(a.shape[0] * a.shape[2], b.shape[0] * b.shape[2])

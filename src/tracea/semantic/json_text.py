@@ -1,4 +1,4 @@
-"""TileKernel as JSON: every node with its fields, expressions as text; for reading, comparing and keeping, not for loading back."""
+"""TileKernel as JSON: every node with its fields, expressions as text; to read, compare and keep, not to load."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from tracea.core.expr import Expr
 from tracea.semantic.index import Index
@@ -46,9 +46,9 @@ def _plain(value: Any) -> Any:
         case Enum():
             return value.value
         case tuple():
-            return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+            return [_plain(item) for item in cast("tuple[Any, ...]", value)]
         case Mapping():
-            return {str(key): _plain(item) for key, item in value.items()}  # pyright: ignore[reportUnknownVariableType]
+            return {str(key): _plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
         case None | bool() | int() | float() | str():
             return value
         case _ if is_dataclass(value) and not isinstance(value, type):

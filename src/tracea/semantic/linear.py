@@ -1,7 +1,8 @@
-"""Polynomials with integer coefficients: the normal form in which expressions are compared, simplified and proved about.
+"""Polynomials with integer coefficients: the normal form that is compared, simplified and proved about.
 
-A worked example: ``4 * (i + 2) - i`` becomes ``{(): 8, (i,): 3}``. A monomial is a sorted tuple of atoms; an atom is a variable, a parameter,
-or a quotient, remainder, minimum, maximum or look-up whose operands are already in normal form.
+A worked example: ``4 * (i + 2) - i`` becomes ``{(): 8, (i,): 3}``. A monomial is a sorted tuple of atoms; an atom is
+a variable, a parameter, or a quotient, remainder, minimum, maximum or look-up whose operands are already in normal
+form.
 """
 
 from __future__ import annotations

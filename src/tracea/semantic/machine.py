@@ -46,7 +46,7 @@ def allocate(buffer: Buffer, env: Mapping[str, Any]) -> Array:
 
 
 def bind(buffer: Buffer, array: Array, env: Mapping[str, Any]) -> Array:
-    """Return the caller's array as the kernel addresses it: by the buffer's own shape and strides, within the array's memory.
+    """Return the caller's array as the kernel addresses it: by its own shape and strides, within the array's memory.
 
     Raises:
         InvalidShape: the dtype differs, or the shape and strides address memory that the array does not have.

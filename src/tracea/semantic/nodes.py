@@ -1,7 +1,7 @@
 """The structure of a TileKernel, and the nodes of a CPU kernel: frozen data, with accesses that the proofs read.
 
-A node's operands are :class:`Region` values: rectangles of a buffer in logical coordinates. Whatever a node's interior does, it reads and
-writes nothing but its :meth:`Node.accesses`; the extent of a region is the mask.
+A node's operands are :class:`Region` values: rectangles of a buffer in logical coordinates. Whatever a node's
+interior does, it reads and writes nothing but its :meth:`Node.accesses`; the extent of a region is the mask.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class For(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel(Node):
-    """A loop whose iterations belong to different executors of ``level`` and may run in any order; variables as in :class:`For`.
+    """A loop whose iterations belong to different executors of ``level``, in any order; variables as in :class:`For`.
 
     The iterations of one TASK loop are shared by the threads of the team; no barrier is implied at its end.
     """
@@ -173,8 +173,8 @@ class Scalar:
 class EpilogueCall:
     """What happens to a finished accumulator: ``expr`` over Input(0), the accumulator, and Input(i), operand i − 1.
 
-    Operands broadcast to the tile by NumPy's rules: an axis that an operand does not have is of extent 1 or missing on the left.
-    ``target`` is where the result goes, in that buffer's dtype; None: in place of the accumulator.
+    Operands broadcast to the tile by NumPy's rules: an axis that an operand does not have is of extent 1 or missing
+    on the left. ``target`` is where the result goes, in that buffer's dtype; None: in place of the accumulator.
     """
 
     expr: Expr
@@ -218,7 +218,7 @@ class Pack(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyTile(Node):
-    """Copy a rectangle, converting to the target's dtype; outside of the source's buffer the value is ``fill`` if ``masked``.
+    """Copy a rectangle, converting to the target's dtype; ``masked``: ``fill`` stands outside of the source's buffer.
 
     A halo buffer is filled by one masked copy: its source region may begin at negative coordinates.
     """
@@ -235,10 +235,11 @@ class CopyTile(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroKernel(Node):
-    """A register tile: c = intrinsic(a, b), plus c if ``accumulate``; if ``finish``, the epilogue is applied on the way out.
+    """A register tile: c = intrinsic(a, b), plus c if ``accumulate``; then the epilogue, if ``finish``.
 
-    The interior is opaque. ``intrinsic.meaning(a, b)`` gets both operands as NumPy arrays of the accumulator's dtype without their leading
-    axes of extent 1, and returns at least (rows, columns) of c; what it returns beyond them (panel padding) is dropped.
+    The interior is opaque. ``intrinsic.meaning(a, b)`` gets both operands as NumPy arrays of the accumulator's dtype
+    without their leading axes of extent 1, and returns at least (rows, columns) of c; what it returns beyond them
+    (panel padding) is dropped.
     """
 
     intrinsic: Intrinsic
@@ -294,10 +295,10 @@ class PointwiseTile(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReduceTile(Node):
-    """Reduce ``axes`` of prologue(inputs) into the target, plus the target's value if ``accumulate``; then the epilogue if ``finish``.
+    """Reduce ``axes`` of prologue(inputs), with the target's value if ``accumulate``; then the epilogue, if ``finish``.
 
-    ``shape`` is the extent that the inputs broadcast to; the target has it without ``axes``, or with extent 1 there. ``count`` is the
-    number of elements that a MEAN divides by, once, at the finish.
+    ``shape`` is the extent that the inputs broadcast to; the target has it without ``axes``, or with extent 1 there.
+    ``count`` is the number of elements that a MEAN divides by, once, at the finish.
     """
 
     kind: ReduceKind

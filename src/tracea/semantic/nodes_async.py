@@ -50,7 +50,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AsyncCopy(Node):
-    """Copy global to shared memory in the executor's open group (``cp.async``): the target is undefined until the group was waited for.
+    """Copy global to shared memory (``cp.async``): the target is undefined until the copy's group was waited for.
 
     ``masked``: what lies outside of the source's buffer becomes 0, by the instruction's zero fill.
     """
@@ -128,7 +128,7 @@ class MbarrierWait(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TmaDescriptor:
-    """What the host encodes for the copy engine: a buffer, the box that one copy moves, and how shared memory is swizzled.
+    """What the host encodes for the copy engine: a buffer, the box of one copy, and the swizzle of shared memory.
 
     Units: ``box`` in elements, one per axis of the buffer; ``swizzle_bytes`` is 0, 32, 64 or 128.
     """
@@ -140,9 +140,10 @@ class TmaDescriptor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TmaCopy(Node):
-    """Let the copy engine move one box to shared memory; its bytes count towards the barrier's phase when they have landed.
+    """Let the copy engine move one box to shared memory; its bytes count for the barrier's phase once landed.
 
-    Outside of the buffer the box is filled with 0, and the bytes of the whole box are counted. The region of the target is the box.
+    Outside of the buffer the box is filled with 0, and the bytes of the whole box are counted. The region of the
+    target is the box.
     """
 
     descriptor: TmaDescriptor
@@ -167,7 +168,7 @@ class TmaCopy(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """A part of a specialised block: so many executors (subgroups or groups of four) run the body, ``index`` numbering them."""
+    """A part of a specialised block: so many executors (subgroups, or fours) run the body; ``index`` numbers them."""
 
     name: str
     executors: int
@@ -223,7 +224,7 @@ class Mma(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wgmma(Node):
-    """As :class:`Mma`, but asynchronous: operands in shared memory are read, and c is undefined, until the group was waited for."""
+    """As :class:`Mma`, but late: operands are still read, and c is undefined, until the group was waited for."""
 
     intrinsic: Intrinsic
     a: Region
@@ -244,7 +245,7 @@ class WgmmaCommit(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WgmmaWait(Node):
-    """Wait until all but the executor's latest ``pending`` groups of matrix operations are complete (``wgmma.wait_group``)."""
+    """Wait until all but the latest ``pending`` groups of matrix operations are complete (``wgmma.wait_group``)."""
 
     pending: Index
 
@@ -256,7 +257,8 @@ class WgmmaWait(Node):
 class FragmentOp(Node):
     """A vector operation on fragments and row state: scale, online softmax, accumulator to operand.
 
-    ``intrinsic.meaning(*inputs, *updates, *indices)`` returns the outputs and then the new updates, a tuple if more than one.
+    ``intrinsic.meaning(*inputs, *updates, *indices)`` returns the outputs and then the new updates, a tuple if more
+    than one.
     """
 
     intrinsic: Intrinsic
@@ -297,8 +299,9 @@ class StoreFragment(Node):
 class Gather(Node):
     """Copy one element per point of a rectangle from computed coordinates, ``fill`` where the predicate is false.
 
-    ``points`` name the coordinates within the target's extent, one per axis. Coordinates and predicate are expressions over them, in
-    ``bits`` wide integers; divisions by arguments are printed as fast divisions. ``asynchronous``: in the open group, as ``AsyncCopy``.
+    ``points`` name the coordinates within the target's extent, one per axis. Coordinates and predicate are
+    expressions over them, in ``bits`` wide integers; divisions by arguments are printed as fast divisions.
+    ``asynchronous``: in the open group, as ``AsyncCopy``.
     """
 
     source: str
@@ -322,10 +325,11 @@ class Gather(Node):
 class SegmentLoop(Node):
     """Walk one worker's contiguous share of the flat (tile, step) space, one segment of one tile at a time (stream-K).
 
-    Worker ``w`` of ``W`` owns the iterations ``w·T div W <= i < (w + 1)·T div W`` of ``T = tiles · steps``. In each segment ``tile`` is
-    the tile, ``first`` its first step, ``count`` (>= 1) the number of steps, and ``last`` the worker that does the tile's last step:
-    ``((tile + 1)·steps·W − 1) div T``. Over all workers every (tile, step) occurs once; the segment with ``first == 0`` owns the tile;
-    if every worker has a share (T >= W), the others of its segments belong to the workers ``w + 1 … last``, each one's first.
+    Worker ``w`` of ``W`` owns the iterations ``w·T div W <= i < (w + 1)·T div W`` of ``T = tiles · steps``. In each
+    segment ``tile`` is the tile, ``first`` its first step, ``count`` (>= 1) the number of steps, and ``last`` the
+    worker that does the tile's last step: ``((tile + 1)·steps·W − 1) div T``. Over all workers every (tile, step)
+    occurs once; the segment with ``first == 0`` owns the tile; if every worker has a share (T >= W), the others of
+    its segments belong to the workers ``w + 1 … last``, each one's first.
     """
 
     worker: Index

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tracea.core.expr import Binary, Cast, Constant, Expr, Input, Select, Unary
 from tracea.semantic import nodes as n
 from tracea.semantic import nodes_async as g
 from tracea.semantic.predicate import FALSE, TRUE, Predicate
@@ -38,7 +39,7 @@ def _block(body: n.Block) -> Iterator[str]:
         yield from _node(node)
 
 
-def _node(node: n.Node) -> Iterator[str]:  # noqa: PLR0912 - one case a structural node
+def _node(node: n.Node) -> Iterator[str]:
     match node:
         case n.Block():
             yield from _block(node)
@@ -96,7 +97,7 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
                 node.epilogue
             )
         case n.PointwiseTile():
-            return f"{node.target} = {node.expr} of ({_all(node.inputs)})"
+            return f"{node.target} = {_expr(node.expr)} of ({_all(node.inputs)})"
         case n.ReduceTile():
             head = f"{node.target} = {node.kind.value} over axes {list(node.axes)} of ({_all(node.inputs)})"
             return head + _sum(node.accumulate, node.finish) + _epilogue(node.epilogue)
@@ -157,7 +158,42 @@ def _epilogue(epilogue: n.EpilogueCall | None) -> str:
     if epilogue is None:
         return ""
     operands = f" with ({_all(epilogue.operands)})" if epilogue.operands else ""
-    return f" then {epilogue.expr}{operands}" + ("" if epilogue.target is None else f" into {epilogue.target}")
+    return f" then {_expr(epilogue.expr)}{operands}" + ("" if epilogue.target is None else f" into {epilogue.target}")
+
+
+_INFIX = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "div": "/",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "eq": "==",
+    "ne": "!=",
+}
+
+
+def _expr(expr: Expr) -> str:
+    """Return a scalar expression as text; ``$0`` is the accumulator or the first input."""
+    match expr:
+        case Input(index=index):
+            return f"${index}"
+        case Constant(value=value):
+            return f"{value:g}"
+        case Unary(function=function, operand=operand):
+            return f"{function.value}({_expr(operand)})"
+        case Binary(function=function, left=left, right=right):
+            sign = _INFIX.get(function.value)
+            a, b = _expr(left), _expr(right)
+            return f"{function.value}({a}, {b})" if sign is None else f"({a} {sign} {b})"
+        case Select(condition=condition, if_true=if_true, if_false=if_false):
+            return f"select({_expr(condition)}, {_expr(if_true)}, {_expr(if_false)})"
+        case Cast(operand=operand, dtype=dtype):
+            return f"{dtype.value}({_expr(operand)})"
+        case _:
+            return repr(expr)
 
 
 def _all(values: tuple[object, ...]) -> str:

@@ -106,7 +106,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of integers that the host computes (a tile graph): its length, and the range that its entries are checked against."""
+    """A table of integers that the host computes (a tile graph), and the range that its entries are checked against."""
 
     name: str
     length: Index

@@ -1,7 +1,8 @@
 """Mutants: kernels with one mechanical mistake each, which the proofs or the interpreter must notice.
 
-A mistake is off by one in an index, a dropped side of a minimum, a dropped mask or guard, an accumulation that starts or finishes wrongly, a
-lost wait, barrier, commit or arrival, a laxer wait, a stride or a scratch shape that is one off.
+A mistake is off by one in an index, a dropped side of a minimum, a dropped mask or guard, an accumulation that starts
+or finishes wrongly, a lost wait, barrier, commit or arrival, a laxer wait, a stride or a scratch shape that is one
+off.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _changes(node: Node) -> Iterator[tuple[str, str, Node | None]]:
     family = "split" if isinstance(node, For | Parallel | Let | SegmentLoop) else "bound"
     for number, index in enumerate(_own_expressions(node)):
         for what, changed in _off(index):
-            yield family, f"{index} becomes {what}", _with_expression(node, number, changed)
+            yield family, f"#{number} {index} becomes {what}", _with_expression(node, number, changed)
     yield from _mask_changes(node)
     yield from _sum_changes(node)
 

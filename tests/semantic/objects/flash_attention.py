@@ -1,6 +1,7 @@
-"""FA2 forward: online softmax with row state in registers, K and V in rings, the accumulator of Q·Kᵀ becomes the operand of P·V.
+"""FA2 forward: row state in registers, K and V in rings, the accumulator of Q·Kᵀ becomes the operand of P·V.
 
-One block does 32 query rows of one head, each of its two warps 16 of them. The head dimension is 16: the schedule's choice, and a guard.
+One block does 32 query rows of one head, each of its two warps 16 of them. The head dimension is 16: the schedule's
+choice, and a guard.
 """
 
 from __future__ import annotations
@@ -210,8 +211,9 @@ def _fragments(tile: Any) -> Any:
     return np.stack([fragment_of_accumulator(part) for part in np.split(tile, 2, axis=1)])
 
 
-def _online_softmax(scores: Any, row_max: Any, row_sum: Any, sums: Any, first_key: int, keys: int) -> Any:
-    """Turn scores into weights relative to the new row maximum, and rescale the sums that were relative to the old one."""
+def _online_softmax(scores: Any, row_max: Any, row_sum: Any, sums: Any, *indices: int) -> Any:
+    """Turn scores into weights relative to the new row maximum, and rescale the sums to it."""
+    first_key, keys = indices
     tile = _tile(scores) * np.float32(SCALE)
     tile[:, first_key + np.arange(tile.shape[1]) >= keys] = -np.inf
     new_max = np.maximum(row_max, tile.max(axis=1))

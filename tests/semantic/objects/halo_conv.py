@@ -1,4 +1,4 @@
-"""CPU convolution (NHWC) with a halo buffer: each task copies padded input rows once, then all filter taps read them in place."""
+"""CPU convolution (NHWC) with a halo buffer: a task copies padded input rows once, then all taps read them in place."""
 
 from __future__ import annotations
 

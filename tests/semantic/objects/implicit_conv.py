@@ -1,4 +1,4 @@
-"""Implicit-GEMM convolution: rows of A are output pixels, its columns filter taps, gathered with a predicate and divided out by fast division."""
+"""Implicit-GEMM convolution: A's rows are pixels, its columns taps, gathered under a predicate by fast division."""
 
 from __future__ import annotations
 

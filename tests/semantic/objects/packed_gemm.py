@@ -1,4 +1,4 @@
-"""Packed CPU GEMM: B panels packed by the team, A panels packed by the task that uses them, K in blocks, fused bias and ReLU."""
+"""Packed CPU GEMM: B packed by the team, A by the task that uses it, K in blocks, fused bias and ReLU."""
 
 from __future__ import annotations
 

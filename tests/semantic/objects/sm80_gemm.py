@@ -1,7 +1,8 @@
 """sm_80 GEMM: a ring of cp.async stages, ldmatrix, mma.sync m16n8k16; two warps, one above the other.
 
-The main loop waits, meets, and only then issues the copy that overwrites the slot read one step before: one barrier a step. With a single
-stage there is no step before to hide the copy behind: the copy is issued and waited for within its own step, between two barriers.
+The main loop waits, meets, and only then issues the copy that overwrites the slot read one step before: one barrier a
+step. With a single stage there is no step before to hide the copy behind: the copy is issued and waited for within
+its own step, between two barriers.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ BM, BN, BK, WARPS = 32, 16, 16, 2
 
 
 def build(stages: int | Param = 3, *, single: bool | None = None) -> TileKernel:
-    """Return the kernel; ``stages`` may be a parameter, and ``single`` chooses the two-barrier form, which one stage needs."""
+    """Return the kernel; ``stages`` may be a parameter; ``single``: the two-barrier form, which one stage needs."""
     count: Index = as_index(stages)
     single = count == Const(1) if single is None else single
     a = Buffer(

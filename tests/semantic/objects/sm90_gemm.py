@@ -1,7 +1,7 @@
-"""sm_90a GEMM: one producer moves boxes by TMA, two consumers (warpgroups, one above the other) multiply by wgmma, rings of mbarriers between.
+"""sm_90a GEMM: a producer moves boxes by TMA, two consumers multiply by wgmma, rings of mbarriers between them.
 
-``full[slot]`` completes when the bytes of a stage have landed; ``empty[slot]`` when both consumers are done with it. A consumer leaves one
-matrix operation in flight, so it frees the stage of the step before.
+``full[slot]`` completes when the bytes of a stage have landed; ``empty[slot]`` when both consumers are done with it.
+A consumer leaves one matrix operation in flight, so it frees the stage of the step before.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from objects.declare import argument, scratch, variables
 from tracea.core.dtype import DType
-from tracea.semantic.index import Const, Index, Param, Var, as_index, ceil_div, minimum
+from tracea.semantic.index import Const, Index, Param, as_index, ceil_div, minimum
 from tracea.semantic.instructions import WGMMA_M64N8K16, WGMMA_STORE_M64N8
 from tracea.semantic.nodes import Barrier, For, If, Let, Level, Parallel, block
 from tracea.semantic.nodes_async import (
@@ -29,7 +30,7 @@ from tracea.semantic.nodes_async import (
     WgmmaWait,
 )
 from tracea.semantic.schedule import Schedule
-from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
 
 __all__ = ["arguments", "build", "expected"]
 
@@ -39,34 +40,20 @@ CONSUMERS, BM, BN, BK = 2, 128, 8, 16
 
 
 def build(stages: int | Param = 3, *, in_flight: int | None = None) -> TileKernel:
-    """Return the kernel; ``stages`` may be a parameter. One stage leaves no room for an operation ``in_flight`` (0 or 1)."""
+    """Return the kernel; ``stages`` may be a parameter. One stage leaves no room for an operation ``in_flight``."""
     count: Index = as_index(stages)
     in_flight = (0 if count == Const(1) else 1) if in_flight is None else in_flight
 
-    def operand(name: str, dtype: DType, rows: Index, columns: Index, stride: Index, role: BufferRole) -> Buffer:
-        return Buffer(
-            name=name,
-            dtype=dtype,
-            space=MemorySpace.GLOBAL,
-            shape=(rows, columns),
-            strides=(stride, Const(1)),
-            role=role,
-        )
-
-    def scratch(name: str, dtype: DType, space: MemorySpace, *shape: Index | int) -> Buffer:
-        return Buffer(name=name, dtype=dtype, space=space, shape=tuple(map(as_index, shape)), role=BufferRole.SCRATCH)
-
-    a = operand("A", DType.F16, M, K, LDA, BufferRole.INPUT)
-    b = operand("B", DType.F16, K, N, LDB, BufferRole.INPUT)
-    c = operand("C", DType.F32, M, N, LDC, BufferRole.OUTPUT)
+    a = argument("A", DType.F16, (M, K), BufferRole.INPUT, LDA)
+    b = argument("B", DType.F16, (K, N), BufferRole.INPUT, LDB)
+    c = argument("C", DType.F32, (M, N), BufferRole.OUTPUT, LDC)
     a_tiles = scratch("a_tiles", DType.F16, MemorySpace.TEAM, count, BM, BK)
     b_tiles = scratch("b_tiles", DType.F16, MemorySpace.TEAM, count, BK, BN)
     full = scratch("full", DType.I64, MemorySpace.TEAM, count)
     empty = scratch("empty", DType.I64, MemorySpace.TEAM, count)
     sums = scratch("sums", DType.F32, MemorySpace.REGISTER, 128, 4)
 
-    names = ("tile", "row", "column", "s", "producer", "consumer", "kp", "kc")
-    tile, row, column, s, producer, consumer, kp, kc = (Var(name) for name in names)
+    tile, row, column, s, producer, consumer, kp, kc = variables("tile row column s producer consumer kp kc")
     steps, columns_of_tiles = ceil_div(K, BK), ceil_div(N, BN)
     stage_bytes = Const((BM * BK + BK * BN) * DType.F16.nbytes)
 

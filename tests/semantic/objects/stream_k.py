@@ -1,7 +1,8 @@
-"""Stream-K GEMM: each worker takes an equal share of all (tile, step) pairs; the owner of a tile's first step adds what the others left.
+"""Stream-K GEMM: each worker takes an equal share of all (tile, step) pairs; a tile's owner adds what others left.
 
-A worker that begins in the middle of a tile leaves its sums in the workspace and sets a flag; a worker has at most one such segment, its
-first. The owner waits for the workers behind it whose shares reach into its tile. Guard: every worker has a share.
+A worker that begins in the middle of a tile leaves its sums in the workspace and sets a flag; a worker has at most
+one such segment, its first. The owner waits for the workers behind it whose shares reach into its tile. Guard: every
+worker has a share.
 """
 
 from __future__ import annotations

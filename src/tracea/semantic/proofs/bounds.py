@@ -40,7 +40,7 @@ def prove_bounds(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
 
 
 def prove_divisions(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
-    """Prove that every divisor is at least 1 and every dividend at least 0, where C and Python agree, and every step at least 1.
+    """Prove that divisors and steps are at least 1 and dividends at least 0, where C and Python agree.
 
     Raises:
         ProofFailed: it was not shown of one of them.
@@ -85,7 +85,8 @@ def _gather(kernel: TileKernel, site: Site, node: Gather) -> Iterator[Fact]:
                 raise refuse(
                     "bounds",
                     site.label,
-                    f"{buffer.name} axis {axis}: {coordinate} was not shown to be in [0, {size}) where {node.predicate}",
+                    f"{buffer.name} axis {axis}: {coordinate} was not shown to be in [0, {size}) "
+                    f"where {node.predicate}",
                 )
     yield Fact("bounds", site.label, f"gathered coordinates of {buffer.name} exist where {node.predicate}")
 

@@ -1,4 +1,4 @@
-"""Coverage: every element of an output is written exactly once; accumulations start from zero, go in sequence and finish once."""
+"""Coverage: every element of an output is written exactly once; sums start from zero, in sequence, and finish once."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def first_and_last(loops: Sequence[Loop]) -> tuple[tuple[Polynomial, ...], tuple
 
 
 def exactly_at(facts: Facts, predicate: Predicate, distances: Sequence[Polynomial], *, holds: bool) -> bool:
-    """Return whether a condition is ``holds`` where all distances are 0, and the opposite where one of them is at least 1."""
+    """Return whether a condition is ``holds`` where all distances are 0, and the opposite everywhere else."""
     there = predicate if holds else Not(predicate)
     at = facts.plus([-distance for distance in distances])
     elsewhere = [facts.plus([distance - 1]) for distance in distances]
@@ -113,7 +113,7 @@ def _alternatives(writes: Sequence[Write], write: Write) -> Predicate:
             raise refuse(
                 "coverage",
                 other.site.label,
-                f"writes {write.box.buffer}, which {write.site.label} writes too, and they were not shown to exclude each other",
+                f"writes {write.box.buffer}, which {write.site.label} writes too: not shown to exclude each other",
             )
     return And(write.site.guards[:-1])
 
@@ -151,7 +151,7 @@ def _without(predicate: Predicate, parts: set[Predicate]) -> Predicate:
 
 
 def _once(write: Write, others: Sequence[Loop], happens: Predicate) -> None:
-    """Show that over the loops that do not move the tile, it is written once, or summed in sequence from zero to the finish."""
+    """Show that the loops that do not move the tile write it once, or sum in sequence from zero to the finish."""
     site, facts = write.site, write.site.unguarded
     label, buffer = site.label, write.box.buffer
     segment = next((loop.segment for loop in site.loops if loop.segment is not None), None)
@@ -203,7 +203,7 @@ def _once(write: Write, others: Sequence[Loop], happens: Predicate) -> None:
 
 
 def _owned(write: Write, others: Sequence[Loop], segment: Segment, happens: Predicate) -> list[Loop]:
-    """Drop the workers' loop of a stream-K kernel: of all the segments of a tile one begins at step 0, and only that one writes."""
+    """Drop the workers' loop of a stream-K kernel: of a tile's segments only the one that begins at step 0 writes."""
     site = write.site
     if segment.worker is None:
         raise refuse("coverage", site.label, "the segments' worker is not the index of one loop over all workers")

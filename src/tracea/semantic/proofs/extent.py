@@ -1,4 +1,4 @@
-"""Sizes: every integer fits the width it is computed in, and every scratch buffer has a size that the allocation covers."""
+"""Sizes: every integer fits the width it is computed in, and every scratch buffer has a size that can be allocated."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ __all__ = ["prove_scratch", "prove_widths", "span_guards"]
 
 
 def prove_widths(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
-    """Prove that loop variables, named values and coordinates, with everything inside them, fit their width for the largest arguments.
+    """Prove that all index values, and everything inside them, fit their width for the largest arguments.
 
-    Addresses follow from the bounds: a coordinate in bounds times its stride is within the buffer's span, which the launcher checks.
+    Addresses follow from the bounds: a coordinate in bounds times its stride is within the buffer's span, which the
+    launcher checks.
 
     Raises:
         ProofFailed: a value was not shown to fit.
@@ -77,11 +78,13 @@ def prove_scratch(
 
 
 def span_guards(kernel: TileKernel) -> tuple[str, ...]:
-    """Return what the launcher checks of every array: that its span in bytes is an int64."""
+    """Return what the launcher checks of arrays: that a span in bytes is an int64, that an output does not overlap itself."""
     guards: list[str] = []
     for buffer in kernel.buffers_in(MemorySpace.GLOBAL):
         reach = " + ".join(
             f"({size} - 1) * |{stride}|" for size, stride in zip(buffer.shape, buffer.element_strides, strict=True)
         )
         guards.append(f"{buffer.name}: ({reach or '0'} + 1) * {buffer.dtype.nbytes} <= {INT64_MAX}")
+        if buffer.role is BufferRole.OUTPUT and buffer.strides is not None:
+            guards.append(f"{buffer.name}: different elements have different addresses")
     return tuple(guards)

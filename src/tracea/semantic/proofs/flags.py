@@ -1,7 +1,8 @@
 """Flags: what one block leaves in global scratch for another is read only after the flag that says so.
 
-Worker ``w`` of a segment loop writes its own entry of the workspace, in its only segment that does not own its tile (the first of its
-share, with ``first > 0``), then sets flag ``w``. The reader of entry ``p`` waits for flag ``p`` first.
+Worker ``w`` of a segment loop writes its own entry of the workspace, in its only segment that does not own its tile
+(the first of its share, with ``first > 0``), then sets flag ``w``. The reader of entry ``p`` waits for flag ``p``
+first.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def workspaces(kernel: TileKernel) -> frozenset[str]:
 
 
 def prove_flags(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
-    """Prove of every shared workspace that each entry is written by its own worker once, then signalled, then awaited, then read.
+    """Prove that each entry of a workspace is written once by its worker, signalled, awaited, and then read.
 
     Raises:
         ProofFailed: a wait or a signal is missing or is for another entry, or two workers may write one entry.
@@ -92,7 +93,7 @@ def _awaited(sites: Sequence[Site], site: Site, box: Box) -> None:
 
 
 def _from_all_others(kernel: TileKernel, site: Site, box: Box) -> None:
-    """Show that the owner of a tile takes the entries of exactly the workers ``w + 1 … last``, whose first segments are in that tile."""
+    """Show that a tile's owner takes the entries of the workers ``w + 1 … last``: their first segments are in it."""
     segment = next((loop.segment for loop in site.loops if loop.segment is not None), None)
     if segment is None or segment.worker is None:
         raise refuse("flags", site.label, f"reads {box.buffer} outside of the segments of a worker")

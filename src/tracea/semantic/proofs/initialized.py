@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tracea.semantic.fields import expressions
 from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import Access, AccessMode, MicroKernel, ReduceTile, RowTile
 from tracea.semantic.nodes_async import Mma, Wgmma
 from tracea.semantic.predicate import Predicate
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.tiling import hull
-from tracea.semantic.proofs.walk import Box, Loop, LoopKind, Site
+from tracea.semantic.proofs.walk import Box, LoopKind, Site
 from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
 
 __all__ = ["prove_initialized"]
@@ -25,7 +26,7 @@ def prove_initialized(kernel: TileKernel, sites: Sequence[Site], skip: frozenset
     for buffer in kernel.buffers:
         if buffer.role is not BufferRole.SCRATCH or buffer.name in skip:
             continue
-        writers = [(s, a, box) for s in sites for a, box in s.accesses() if box.buffer == buffer.name and a.writes]
+        writers = [(s, box) for s in sites for a, box in s.accesses() if box.buffer == buffer.name and a.writes]
         reads = 0
         for site in sites:
             for access, box in site.accesses():
@@ -36,7 +37,7 @@ def prove_initialized(kernel: TileKernel, sites: Sequence[Site], skip: frozenset
                     continue
                 if not any(
                     _covers(buffer.space, writer, written, site, box)
-                    for writer, a, written in writers
+                    for writer, written in writers
                     if writer is not site
                 ):
                     raise refuse(
@@ -58,8 +59,8 @@ def _starts_itself(site: Site, access: Access, box: Box) -> bool:
         return False
     still = [loop for loop in site.loops if not any(loop.var in p.atoms() for p in (*box.offset, *box.extent))]
     still = [loop for loop in still if not loop.kind.is_parallel]
-    # The innermost loops that do not move the box: at the first iteration of all that the condition speaks of, it must be false.
-    named = [loop for loop in still if any(loop.var.name in index.names() for index in _indices(accumulate))]
+    # Of the loops that do not move the box, at the first iteration of those it speaks of, it must be false.
+    named = [loop for loop in still if any(loop.var.name in index.names() for index in expressions(accumulate))]
     if not named:
         return False
     first = site.unguarded.plus([-loop.atom for loop in named])
@@ -75,17 +76,10 @@ def _accumulate(site: Site) -> Predicate | None:
     return site.condition(node.accumulate) if isinstance(node, MicroKernel | ReduceTile | Mma | Wgmma) else None
 
 
-def _indices(predicate: Predicate):  # type: ignore[no-untyped-def]  # noqa: ANN202
-    from tracea.semantic.fields import expressions
-
-    return list(expressions(predicate))
-
-
 def _covers(space: MemorySpace, writer: Site, written: Box, reader: Site, read: Box) -> bool:
     """Return whether the writer, on every way to the reader, has written a box that holds what is read."""
     if writer.place >= reader.place or isinstance(writer.node, RowTile):
         return False
-    common = [loop for loop in writer.loops if loop in reader.loops]
     inner = [loop for loop in writer.loops if loop not in reader.loops]
     private = space in (MemorySpace.THREAD, MemorySpace.REGISTER)
     if private and any(loop.kind.is_parallel and loop.kind is not LoopKind.LANE for loop in inner):
@@ -108,4 +102,4 @@ def _covers(space: MemorySpace, writer: Site, written: Box, reader: Site, read: 
     for start, size, wanted, length in zip(box.offset, box.extent, read.offset, read.extent, strict=True):
         if not facts.proves(wanted - start) or not facts.proves(start + size - wanted - length):
             return bool(any(facts.proves_equal(extent, zero) for extent in read.extent))
-    return bool(common) or True
+    return True

@@ -69,7 +69,7 @@ class Ranges:
                 best = _meet(best, Interval(best.low, INT32_MAX))
         return best
 
-    def of(self, index: Index) -> Interval | None:  # noqa: PLR0911, PLR0912 - one case a node
+    def of(self, index: Index) -> Interval | None:
         """Return the range of an expression over canonical names; None where a name has none."""
         match index:
             case Const(value=value):

@@ -1,9 +1,10 @@
 """Rings between roles: copies that mbarriers announce, reads that mbarriers release.
 
-Every loop that uses a ring counts its uses from 0. What is shown, for use number k of a ring of N stages: the consumer reads use k after it
-waited for phase ``k div N`` of ``full`` of slot ``k mod N``; that phase has the arrivals and the bytes of the producer's iteration k, and of no
-other; the producer issues it after it waited for the phase of ``empty`` that the release of use k − N completes; a release of use k comes
-after all its reads are complete; every use that the producer waits for is released; no barrier is used before all executors saw it set up.
+Every loop that uses a ring counts its uses from 0. What is shown, for use number k of a ring of N stages: the
+consumer reads use k after it waited for phase ``k div N`` of ``full`` of slot ``k mod N``; that phase has the
+arrivals and the bytes of the producer's iteration k, and of no other; the producer issues it after it waited for the
+phase of ``empty`` that the release of use k − N completes; a release of use k comes after all its reads are complete;
+every use that the producer waits for is released; no barrier is used before all executors saw it set up.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def prove_mbarriers(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
     """Prove slot safety, arrival counts and phases of every ring that the copy engine fills.
 
     Raises:
-        ProofFailed: a wait is missing or is for another phase, a count or a number of bytes differs, or a release is too early.
+        ProofFailed: a wait is missing or is for another phase, a count or a number of bytes differs, or a release is
+        too early.
     """
     for barrier in sorted(barrier_buffers(kernel)):
         _set_up(kernel, sites, barrier)
@@ -60,7 +62,7 @@ def prove_mbarriers(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
             raise refuse("slots", name, f"needs one copy and at least one read, has {len(copies)} and {len(reads)}")
         copy = copies[0]
         full = _announced(kernel, sites, copy, stages)
-        empties = {_read_in_turn(kernel, sites, copy, read, access, full, stages) for read, access in reads}
+        empties = {_read_in_turn(sites, copy, read, access=access, full=full, stages=stages) for read, access in reads}
         for empty in empties:
             _copy_in_turn(sites, copy, empty, stages)
         yield Fact(
@@ -127,7 +129,7 @@ def _set_up(kernel: TileKernel, sites: Sequence[Site], barrier: str) -> None:
 
 
 def _announced(kernel: TileKernel, sites: Sequence[Site], copy: Site, stages: Polynomial) -> str:
-    """Show that one arrival of the copy's iteration expects exactly the bytes of all copies to its barrier; return the barrier."""
+    """Show that one arrival an iteration expects the bytes of all copies to the barrier; return the barrier."""
     node = copy.node
     assert isinstance(node, TmaCopy)
     loop = _numbering(copy, _use(copy, node.target.offset[0]))
@@ -170,9 +172,9 @@ def _announced(kernel: TileKernel, sites: Sequence[Site], copy: Site, stages: Po
 
 
 def _read_in_turn(
-    kernel: TileKernel, sites: Sequence[Site], copy: Site, read: Site, access: Access, full: str, stages: Polynomial
+    sites: Sequence[Site], copy: Site, read: Site, *, access: Access, full: str, stages: Polynomial
 ) -> str:
-    """Show that a read waits for its own use, and is complete when its use is released; return the barrier that releases."""
+    """Show that a read waits for its use and is complete when it is released; return the barrier that releases."""
     number = _use(read, access.region.offset[0])
     loop = _numbering(read, number)
     produced = _numbering(copy, _use(copy, _copy_node(copy).target.offset[0]))
@@ -184,7 +186,7 @@ def _read_in_turn(
     if wait is None:
         raise refuse("slots", read.label, f"reads {access.region} and does not wait for {full} before it")
     _phase(wait, number, stages, 0)
-    _filled(kernel, copy, read, access)
+    _filled(copy, read, access)
     releases = [
         s
         for s in sites
@@ -193,7 +195,7 @@ def _read_in_turn(
     if len(releases) != 1:
         raise refuse("slots", read.label, f"its use must be released at one node, is at {len(releases)}")
     release = releases[0]
-    _released(sites, read, release, loop, number, produced, stages)
+    _released(sites, read, release, number=number, produced=produced, stages=stages)
     node = release.node
     assert isinstance(node, MbarrierArrive)
     _count(sites, node.barrier, [release])
@@ -201,9 +203,9 @@ def _read_in_turn(
 
 
 def _released(
-    sites: Sequence[Site], read: Site, release: Site, loop: Loop, number: Polynomial, produced: Loop, stages: Polynomial
+    sites: Sequence[Site], read: Site, release: Site, *, number: Polynomial, produced: Loop, stages: Polynomial
 ) -> None:
-    node = release.node
+    node, loop = release.node, _numbering(read, number)
     assert isinstance(node, MbarrierArrive)
     freed = _use(release, node.slot)
     if release.loops != (*read.loops[: read.loops.index(loop) + 1],):
@@ -227,7 +229,7 @@ def _released(
             )
     elif shift.constant == 0 and release.place < read.place:
         raise refuse("slots", release.label, f"releases use {freed.to_index()} before {read.label} reads it")
-    # The producer waits for the release of every use k − N with N <= k < T: it must come, from some iteration of the consumer.
+    # The producer waits for the release of each use k − N with N <= k < T: an iteration of the consumer must do it.
     wanted = Polynomial.atom(Var("released use"))
     facts = read.loops[0].outside.plus([wanted, produced.count - stages - wanted - 1, stages - 1])
     solved = wanted - shift
@@ -250,7 +252,7 @@ def _released(
 
 
 def _copy_in_turn(sites: Sequence[Site], copy: Site, empty: str, stages: Polynomial) -> None:
-    """Show that the copy of use k waits for the phase that the release of use k − N completes; the first N pass at once."""
+    """Show that the copy of use k waits for the phase that the release of use k − N completes."""
     number = _use(copy, _copy_node(copy).target.offset[0])
     wait = _last(sites, MbarrierWait, copy, empty)
     if wait is None:
@@ -264,7 +266,7 @@ def _copy_in_turn(sites: Sequence[Site], copy: Site, empty: str, stages: Polynom
 
 
 def _phase(wait: Site, number: Polynomial, stages: Polynomial, shift: int) -> None:
-    """Show that a wait is for slot ``k mod N`` and parity ``(k div N + shift) mod 2``, and stands in the loop that numbers k."""
+    """Show that a wait is for slot ``k mod N`` and parity ``(k div N + shift) mod 2``."""
     node = wait.node
     assert isinstance(node, MbarrierWait)
     k, n = number.to_index(), stages.to_index()
@@ -275,11 +277,10 @@ def _phase(wait: Site, number: Polynomial, stages: Polynomial, shift: int) -> No
         raise refuse("slots", wait.label, f"waits for parity {node.parity}, use {k} needs {parity.to_index()}")
 
 
-def _filled(kernel: TileKernel, copy: Site, read: Site, access: Access) -> None:
+def _filled(copy: Site, read: Site, access: Access) -> None:
     box, copied = read.box(access.region), copy.box(_copy_node(copy).target)
     if box.extent[0].constant != 1 or copied.extent[0].constant != 1:
         raise refuse("slots", read.label, f"{access.region} or {_copy_node(copy).target} spans more than one stage")
-    del kernel
     for start, size, offset, extent in zip(
         copied.offset[1:], copied.extent[1:], box.offset[1:], box.extent[1:], strict=True
     ):

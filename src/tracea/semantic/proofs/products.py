@@ -1,7 +1,7 @@
 """Products on fragments: sums start where they must, keep what they summed, and take each step of K once.
 
-The operands of a fragment product are traced back: through the load of the fragment, the stage of the ring, and the copy that filled it, to the
-rows and columns of the array in global memory.
+The operands of a fragment product are traced back: through the load of the fragment, the stage of the ring, and the
+copy that filled it, to the rows and columns of the array in global memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def prove_fragment_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterat
     """Prove of every product on fragments that its sum is complete.
 
     Raises:
-        ProofFailed: a sum starts elsewhere than at its loop's first iteration, is overwritten, or its operands do not sweep K together.
+        ProofFailed: a sum starts elsewhere than at its loop's first iteration, is overwritten, or its operands do not
+        sweep K together.
     """
     for site in sites:
         node = site.node
@@ -54,7 +55,8 @@ def prove_fragment_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterat
         summed = [loop for loop in site.loops[executor_loops(site) :] if loop.var.name in names]
         first, _ = first_and_last(summed)
         if not summed or not exactly_at(site.unguarded, accumulate, first, holds=False):
-            raise refuse("products", site.label, f"the sum does not start exactly at the first iteration: {node.accumulate}")
+            detail = f"the sum does not start exactly at the first iteration: {node.accumulate}"
+            raise refuse("products", site.label, detail)
         swept = [_swept(kernel, sites, site, region, summed) for region in (node.a, node.b)]
         known = [steps for steps in swept if steps is not None]
         for steps in known:
@@ -62,7 +64,8 @@ def prove_fragment_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterat
         if len(known) == 2 and (known[0].offset, known[0].extent) != (known[1].offset, known[1].extent):
             raise refuse("products", site.label, f"steps of {known[0].array} and {known[1].array} differ")
         arrays = " and ".join(steps.array for steps in known) or "no traced array"
-        yield Fact("products", site.label, f"K of {arrays} is covered once over {', '.join(str(loop.var) for loop in summed)}")
+        over = ", ".join(str(loop.var) for loop in summed)
+        yield Fact("products", site.label, f"K of {arrays} is covered once over {over}")
 
 
 def _used_at_once(sites: Sequence[Site], site: Site, node: Mma | Wgmma) -> None:
@@ -77,10 +80,13 @@ def _used_at_once(sites: Sequence[Site], site: Site, node: Mma | Wgmma) -> None:
         reads = any(a.reads and a.region.buffer == box.buffer for a in other.node.accesses())
         if reads and other is not site and other.place[: len(inside)] == inside and other.place > site.place:
             return
-    raise refuse("products", site.label, f"{box.buffer} starts anew in each iteration of {still[-1].var}, and what it held was not read")
+    detail = f"{box.buffer} starts anew in each iteration of {still[-1].var}, and what it held was not read"
+    raise refuse("products", site.label, detail)
 
 
-def _swept(kernel: TileKernel, sites: Sequence[Site], site: Site, region: Region, summed: Sequence[Loop]) -> _Steps | None:
+def _swept(
+    kernel: TileKernel, sites: Sequence[Site], site: Site, region: Region, summed: Sequence[Loop]
+) -> _Steps | None:
     """Return the one interval of an operand's origin that moves with the summed loops; None where it was not traced."""
     reader = site
     if kernel.buffer(region.buffer).space is MemorySpace.REGISTER:
@@ -100,8 +106,10 @@ def _swept(kernel: TileKernel, sites: Sequence[Site], site: Site, region: Region
     found: list[_Steps] = []
     for copy in sites:
         node = copy.node
-        if isinstance(node, AsyncCopy | TmaCopy) and node.target.buffer == region.buffer and not copy.facts.contradictory():
-            steps = _through(kernel, reader, region, copy, node, summed)
+        if not isinstance(node, AsyncCopy | TmaCopy) or node.target.buffer != region.buffer:
+            continue
+        if not copy.facts.contradictory():
+            steps = _through(kernel, reader, region, copy, summed)
             found += [] if steps is None else [steps]
     if not found:
         return None
@@ -110,10 +118,10 @@ def _swept(kernel: TileKernel, sites: Sequence[Site], site: Site, region: Region
     return found[0]
 
 
-def _through(
-    kernel: TileKernel, reader: Site, region: Region, copy: Site, node: AsyncCopy | TmaCopy, summed: Sequence[Loop]
-) -> _Steps | None:
+def _through(kernel: TileKernel, reader: Site, region: Region, copy: Site, summed: Sequence[Loop]) -> _Steps | None:
     """Return the interval that one copy brought to what is read, its own use number solved for the reader's."""
+    node = copy.node
+    assert isinstance(node, AsyncCopy | TmaCopy)
     shared = [loop for loop in reader.loops[executor_loops(reader) :] if loop in copy.loops]
     # Roles share no loop: there each counts its own iterations.
     wanted = use_number(reader, region, shared or reader.loops[executor_loops(reader) :])

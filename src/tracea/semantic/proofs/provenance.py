@@ -46,7 +46,8 @@ def reaching(kernel: TileKernel, sites: Sequence[Site], reader: Site, buffer: st
 def origin(kernel: TileKernel, sites: Sequence[Site], reader: Site, box: Box) -> Origin | None:
     """Return where the contents of a box came from; None where that was not understood.
 
-    The writer's own loop variables are solved for: with a target offset of s·q + t, an element at e came from q = (e − t) div s.
+    The writer's own loop variables are solved for: with a target offset of s·q + t, an element at e came from q = (e
+    − t) div s.
     """
     writer = reaching(kernel, sites, reader, box.buffer)
     if writer is None:

@@ -1,9 +1,10 @@
 """A prover of integer inequalities: sound, incomplete, and fast enough to run on every kernel.
 
-``Facts.proves(p)`` shows that ``p >= 0`` follows from the facts by refuting ``p <= -1``. Each monomial counts as one unknown; what is known
-of it is added as inequalities: a quotient's and a remainder's definition, a minimum's bounds, products of factors whose bounds are known.
-Fourier–Motzkin elimination with division by common factors (which rounds constants down, as integers allow) then looks for ``-1 >= 0``.
-Where that fails, each minimum and maximum that occurs is split into its two cases.
+``Facts.proves(p)`` shows that ``p >= 0`` follows from the facts by refuting ``p <= -1``. Each monomial counts as one
+unknown; what is known of it is added as inequalities: a quotient's and a remainder's definition, a minimum's bounds,
+products of factors whose bounds are known. Fourier–Motzkin elimination with division by common factors (which rounds
+constants down, as integers allow) then looks for ``-1 >= 0``. Where that fails, each minimum and maximum that occurs
+is split into its two cases.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Facts:
         return result
 
     def assuming(self, predicate: Predicate) -> tuple[Facts, ...]:
-        """Return the cases of these facts where a condition holds: it follows from a condition what follows in every case."""
+        """Return the cases of a condition, added to these facts: what follows in every case follows from it."""
         return tuple(self.plus(case) for case in alternatives(predicate))
 
     def with_maxima(self) -> Facts:
@@ -96,7 +97,7 @@ class Facts:
         )
 
     def _relevant(self, constraints: list[Polynomial], atoms: frozenset[Index]) -> tuple[list[Polynomial], set[Index]]:
-        """Return the constraints that share an unknown with the goal, directly or not, and the definitions of what occurs in them."""
+        """Return the constraints that bear on the goal's unknowns, directly or not, and the definitions of both."""
         chosen: list[Polynomial] = []
         rest = list(dict.fromkeys(constraints))
         seen: set[Index] = set()
@@ -126,7 +127,7 @@ class Facts:
             this = Polynomial.atom(atom)
             return (this - atom.minimum, -this + atom.maximum) if self.use_maxima else (this - atom.minimum,)
         if isinstance(atom, FloorDiv):
-            # A quotient of parameters has a least value on sight: not part of its linear definition, and products need it.
+            # A quotient of parameters has a least value on sight: its linear definition lacks it, and products need it.
             least = _least_on_sight(normalize(atom.left))
             if least is not None:
                 below = atom.right.value if isinstance(atom.right, Const) else None
@@ -135,7 +136,7 @@ class Facts:
         return _definition(atom)
 
     def _products(self, constraints: Sequence[Polynomial]) -> list[Polynomial]:
-        """Return bounds of the products that occur: a bound of one factor times a factor (less its minimum) that is not negative."""
+        """Return bounds of the products that occur: a bound of one factor times another factor less its minimum."""
         pairs = {m for p in constraints for m in p.monomials() if len(m) >= 2}
         if not pairs:
             return []
@@ -314,7 +315,7 @@ def _tightened(rows: Iterable[Polynomial]) -> list[Polynomial] | None:
                 return None
             continue
         if content > 1:
-            row = Polynomial({m: (v // content) for m, v in row.terms.items()})  # noqa: PLW2901 - the constant rounds down
+            row = Polynomial({m: (v // content) for m, v in row.terms.items()})  # noqa: PLW2901
         direction = frozenset((m, v) for m, v in row.terms.items() if m)
         offset = row.offset
         if direction not in best or offset < best[direction][1]:

@@ -30,7 +30,7 @@ class _Touch:
 
 
 def prove_races(kernel: TileKernel, sites: Sequence[Site], skip: frozenset[str] = frozenset()) -> Iterator[Fact]:
-    """Prove that no two executors conflict, for every buffer they share but those in ``skip`` (rings, which have their own proof).
+    """Prove that no two executors conflict, for every buffer they share but ``skip`` (rings have a proof of their own).
 
     Raises:
         ProofFailed: two accesses, one of them a write, were shown neither disjoint nor ordered by a barrier.
@@ -100,7 +100,7 @@ def _with_loops(site: Site, loops: tuple[Loop, ...]) -> Site:
 
 
 def _check(first: _Touch, second: _Touch, barriers: Sequence[Site]) -> None:
-    """Show that the two accesses cannot meet, whichever comes first, in the same or in different iterations of shared loops."""
+    """Show that two accesses cannot meet, in the same or in different iterations of shared loops, in either order."""
     common = [loop for loop in first.shared if loop in second.shared]
     inside = _spmd_loops(first, second)
     same_node = first.executors == second.executors
@@ -157,7 +157,7 @@ def _owned_tile(touch: _Touch) -> tuple[Loop, ...]:
 
 
 def _separated(earlier: _Touch, later: _Touch, loop: Loop | None, barriers: Sequence[Site]) -> bool:
-    """Return whether a barrier lies on the way: after the first in its own iteration, or before the second in its own."""
+    """Return whether a barrier lies between: after the first in its iteration, or before the second in its own."""
     start, end = earlier.site.place, later.site.place
     if loop is None and start > end:
         start, end = end, start
@@ -203,7 +203,8 @@ def _disjoint(first: _Touch, second: _Touch, fixed: set[Loop], condition: Sequen
     raise refuse(
         "races",
         f"{first.site.label} and {second.site.label}",
-        f"{first.access.mode.value} {first.access.region} and {second.access.mode.value} {second.access.region} by different "
+        f"{first.access.mode.value} {first.access.region} and {second.access.mode.value} {second.access.region} "
+        "by different "
         f"executors were shown neither disjoint nor separated by a barrier"
         + (f", where {' and '.join(f'{p.to_index()} >= 0' for p in condition)}" if condition else ""),
     )

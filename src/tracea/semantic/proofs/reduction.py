@@ -1,4 +1,4 @@
-"""Reduction: the products summed into a tile cover K exactly once, and both operands stand at the tile's own rows, columns and steps."""
+"""Reduction: what is summed into a tile covers K once, with both operands at the tile's rows, columns and steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def prove_reduction(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
     """Prove of each micro-kernel and reduction that its sum is complete: each step of K, or each reduced element, once.
 
     Raises:
-        ProofFailed: the blocks were not shown to tile K, the operands are not aligned, or the sum starts or finishes elsewhere.
+        ProofFailed: the blocks were not shown to tile K, the operands are not aligned, or the sum starts or finishes
+        elsewhere.
     """
     for site in sites:
         if isinstance(site.node, MicroKernel):
@@ -52,7 +53,7 @@ def _micro_kernel(kernel: TileKernel, sites: Sequence[Site], site: Site, node: M
         summed += used.loops
     if not depths:
         raise refuse("reduction", site.label, f"no axis of {b.box.buffer} was found to be summed over")
-    _aligned(kernel, site, node, a, b, result, depths)
+    _aligned(kernel, site, node, a=a, b=b, result=result, depths=depths)
     first, last = first_and_last(summed)
     if not exactly_at(site.unguarded, site.condition(node.accumulate), first, holds=False):
         raise refuse(
@@ -80,9 +81,9 @@ def _origin(kernel: TileKernel, sites: Sequence[Site], site: Site, box: Box) -> 
 
 
 def _aligned(
-    kernel: TileKernel, site: Site, node: MicroKernel, a: Origin, b: Origin, result: Box, depths: Sequence[int]
+    kernel: TileKernel, site: Site, node: MicroKernel, *, a: Origin, b: Origin, result: Box, depths: Sequence[int]
 ) -> None:
-    """Show that rows of a, columns of b and steps of both are the tile's: for a matrix product with one reduced axis."""
+    """Show that a matrix product with one reduced axis takes the tile's rows and columns, at the same steps."""
     if len(depths) != 1 or len(a.box.offset) < 2 or _is_window(node):
         return
     depth = depths[0]
@@ -108,8 +109,8 @@ def _aligned(
 
 def _wide_enough(site: Site, a: Origin, b: Origin, result: Box, a_rows: int) -> None:
     """Show that the operands bring at least the tile's rows and columns."""
-    rows = result.extent[-2] if len(result.extent) > 1 else Polynomial.of(1)
-    brought = [("rows of a", a.box.extent[a_rows], rows), ("columns of b", b.box.extent[-1], result.extent[-1])]
+    rows, columns = (Polynomial.of(1), *result.extent)[-2:]
+    brought = [("rows of a", a.box.extent[a_rows], rows), ("columns of b", b.box.extent[-1], columns)]
     for what, has, needs in brought:
         if not site.facts.proves(has - needs):
             raise refuse("reduction", site.label, f"{has.to_index()} {what}, the tile needs {needs.to_index()}")
@@ -167,7 +168,8 @@ def _reduce_tile(kernel: TileKernel, site: Site, node: ReduceTile) -> Iterator[F
             raise refuse(
                 "reduction",
                 site.label,
-                f"{box.buffer} axis {at}: [{box.offset[at].to_index()} : +{box.extent[at].to_index()}] was not shown to cover "
+                f"{box.buffer} axis {at}: [{box.offset[at].to_index()} : +{box.extent[at].to_index()}] "
+                "was not shown to cover "
                 f"[0, {shape[at].to_index()}) once",
             )
         summed |= set(used.loops)

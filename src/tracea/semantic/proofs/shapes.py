@@ -18,7 +18,7 @@ _ONE = Polynomial.of(1)
 
 
 def prove_shapes(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
-    """Prove that copies fill targets of their own extent, panels hold what is packed, and operands broadcast to their tile.
+    """Prove that copies fill targets of their extent, panels hold what is packed, and operands broadcast.
 
     Raises:
         ProofFailed: two extents that must agree were not shown to.
@@ -59,7 +59,7 @@ def _packed(site: Site, node: Pack) -> None:
 
 
 def _holds(site: Site, node: MicroKernel) -> None:
-    """Show that the tile has no more rows (``mr``) and columns (``nr``) than the routine was made for, where it says so."""
+    """Show that the tile has no more rows (``mr``) and columns (``nr``) than the routine says it holds."""
     extents = site.box(node.c).extent
     for name, what, axis in (("mr", "rows", -2), ("nr", "columns", -1)):
         limit = next((value for known, value in node.intrinsic.attributes if known == name), None)

@@ -1,8 +1,9 @@
-"""Slots of rings that groups of copies fill: every read follows its completed copy, no slot is overwritten while still to be read.
+"""Slots of rings that groups of copies fill: reads follow completed copies, no slot is overwritten before it is read.
 
-The argument is about use numbers. Copy ``w`` fills slot ``w mod N``; it destroys use ``w − N``. So it is enough that, for every read of
-use ``r``: each copy of ``r`` is in a group that the executor waited for, with a barrier between that wait and the read; and each copy of
-``r + N`` or later is issued after the read, with a barrier between. Both are linear, hence hold for every N >= 1 and trip count.
+The argument is about use numbers. Copy ``w`` fills slot ``w mod N``; it destroys use ``w − N``. So it is enough that,
+for every read of use ``r``: each copy of ``r`` is in a group that the executor waited for, with a barrier between
+that wait and the read; and each copy of ``r + N`` or later is issued after the read, with a barrier between. Both are
+linear, hence hold for every N >= 1 and trip count.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def prove_slots(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
         yield Fact(
             "slots",
             name,
-            f"{len(ring.copies)} copies and {len(ring.reads)} reads are in order for {stages} stages and any trip count",
+            f"{len(ring.copies)} copies and {len(ring.reads)} reads in order for {stages} stages and any trip count",
         )
 
 
@@ -112,7 +113,7 @@ def _use(site: Site, region: Region, shared: Sequence[Loop]) -> _Use:
 
 
 def _follows_its_copies(sites: Sequence[Site], ring: _Ring, read: _Use) -> None:
-    """Show that the executor waited for the groups of all copies of the read's use, that some copy made it, and that all met since."""
+    """Show that a copy made the read's use, that all its copies were waited for, and that all executors met since."""
     wait = _last_wait(sites, read.site)
     if wait is None:
         raise refuse("slots", read.site.label, f"reads {read.region} and waits for no group before it")
@@ -139,8 +140,8 @@ def _follows_its_copies(sites: Sequence[Site], ring: _Ring, read: _Use) -> None:
             raise refuse(
                 "slots",
                 read.site.label,
-                f"reads use {read.number.to_index()} of {ring.buffer.name}, whose copy at {copy.site.label} is in group "
-                f"{group.to_index()}, when only groups below {done.to_index()} were waited for",
+                f"reads use {read.number.to_index()} of {ring.buffer.name}, whose copy at {copy.site.label} is in "
+                f"group {group.to_index()}, when only groups below {done.to_index()} were waited for",
             )
         options.append(_existence(ring, read, copy))
         _same_region(ring, read, copy)
@@ -153,18 +154,23 @@ def _follows_its_copies(sites: Sequence[Site], ring: _Ring, read: _Use) -> None:
 
 
 def _existence(ring: _Ring, read: _Use, copy: _Use) -> tuple[Polynomial, ...]:
-    """Return when a copy of the read's use exists at this node: its loop variable, solved for, is in range, and its guards hold."""
+    """Return when this node copies the read's use: its loop variable, solved for, is in range, and its guards hold."""
     numbering = [loop for loop in copy.site.loops[ring.scope :] if stride_of(copy.number, loop).terms]
     if not numbering:
-        return tuple(_equal(copy.number, read.number)) + tuple(p for case in guard_cases(copy.site)[:1] for p in case)
+        return (*_equal(copy.number, read.number), *_guard(copy))
     loop = numbering[0]
     if stride_of(copy.number, loop) != Polynomial.of(1) or len(numbering) > 1:
         raise refuse("slots", copy.site.label, f"use {copy.number.to_index()} is not a loop variable and an offset")
     solved = read.number - (copy.number - loop.atom)
-    cases = guard_cases(copy.site)
-    if len(cases) > 1:
+    return (solved, loop.count - 1 - solved, *(p.substitute(loop.var, solved) for p in _guard(copy)))
+
+
+def _guard(copy: _Use) -> tuple[Polynomial, ...]:
+    """Return the condition of a copy as polynomials that are all >= 0."""
+    only, *others = guard_cases(copy.site)
+    if others:
         raise refuse("slots", copy.site.label, "is guarded by a condition of several cases")
-    return (solved, loop.count - 1 - solved, *(p.substitute(loop.var, solved) for p in cases[0]))
+    return only
 
 
 def _same_region(ring: _Ring, read: _Use, copy: _Use) -> None:
@@ -194,7 +200,7 @@ def _same_region(ring: _Ring, read: _Use, copy: _Use) -> None:
 
 
 def _not_overwritten(sites: Sequence[Site], ring: _Ring, read: _Use, copy: _Use) -> None:
-    """Show that a copy that destroys the read's use, or a later one of its slot, is issued after the read, with a barrier between."""
+    """Show that a copy that destroys what is read is issued after the read, with a barrier between."""
     names = priming(copy.site, read.site.loops[: ring.scope])
     number = rename(copy.number, names)
     conditions = [rename(fact, names) for fact in copy.site.facts.known]

@@ -43,11 +43,11 @@ def chain(
     guards: Sequence[Predicate] = (),
     padded: bool = False,
 ) -> Sweep | None:
-    """Return how ``[offset, offset + extent)`` sweeps ``[0, full)`` over the loops, each element once; None where it was not shown.
+    """Return how ``[offset, offset + extent)`` sweeps ``[0, full)`` once over the loops; None where it was not shown.
 
-    A loop with stride S must have ceil(E / S) iterations for the E elements that are left to it, and leaves min(S, E − S·q) to the next;
-    or more iterations, of which a guard lets exactly those with S·q < E through. ``padded``: the interval may reach beyond what is left,
-    where the access is masked.
+    A loop with stride S must have ceil(E / S) iterations for the E elements that are left to it, and leaves min(S, E
+    − S·q) to the next; or more iterations, of which a guard lets exactly those with S·q < E through. ``padded``: the
+    interval may reach beyond what is left, where the access is masked.
     """
     used = [loop for loop in loops if stride_of(offset, loop).terms]
     rest = offset
@@ -84,7 +84,7 @@ def _guard_of(inside: Polynomial, guards: Sequence[Predicate], facts: Facts) -> 
 
 
 def hull(box: Box, loops: Sequence[Loop], facts: Facts) -> tuple[Box, tuple[Loop, ...]] | None:
-    """Return the union of a box over all iterations of some loops, and the loops that move it; None where it was not shown exactly."""
+    """Return the union of a box over some loops, and those that move it; None where it was not shown exactly."""
     offsets: list[Polynomial] = []
     extents: list[Polynomial] = []
     moving: list[Loop] = []

@@ -17,7 +17,7 @@ __all__ = ["Timeline", "barrier_between", "executor_loops", "priming", "rename",
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The nodes of one program that ``kind`` marks: how many of them come before a place, as a polynomial in the loops' counts."""
+    """Counts the nodes of a ``kind`` that one program executes before a place, as a polynomial."""
 
     sites: tuple[Site, ...]
     kind: type[Node]
@@ -65,7 +65,8 @@ def executor_loops(site: Site) -> int:
 def use_number(site: Site, region: Region, shared: Sequence[Loop]) -> Polynomial:
     """Return the use number of an access of a ring: what its first offset is the remainder of.
 
-    A ring of one stage has no remainder: there the use is the iteration of the innermost sequential loop around all its accesses.
+    A ring of one stage has no remainder: there the use is the iteration of the innermost sequential loop around all
+    its accesses.
     """
     first: Index = region.offset[0]
     while isinstance(first, Var) and first.name in site.names:
@@ -80,7 +81,7 @@ def use_number(site: Site, region: Region, shared: Sequence[Loop]) -> Polynomial
 
 
 def barrier_between(sites: Sequence[Site], earlier: Site, later: Site, loop: Loop | None) -> bool:
-    """Return whether a block barrier is passed from one node to another, in the same iteration or (``loop``) in a later one of a loop."""
+    """Return whether a barrier lies between two nodes in the same iteration, or in different ones of ``loop``."""
     for barrier in sites:
         if not isinstance(barrier.node, Barrier) or barrier.node.level is Level.SUBGROUP:
             continue
@@ -118,7 +119,7 @@ def guard_cases(site: Site) -> tuple[tuple[Polynomial, ...], ...]:
 
 
 def excluded(facts: Facts, options: Sequence[Sequence[Polynomial]]) -> bool:
-    """Return whether in every case at least one option, a conjunction of polynomials >= 0, holds: their negations contradict."""
+    """Return whether one option at least, a conjunction of polynomials >= 0, holds in every case."""
     if facts.contradictory():
         return True
     if not options:

@@ -1,7 +1,8 @@
-"""One walk over a kernel: every node with its place, the loops around it in canonical form, and the facts that hold there.
+"""One walk over a kernel: every node with its place, its loops in canonical form, and the facts that hold there.
 
-In canonical form each loop counts iterations: ``For(v, extent=E, step=S)`` becomes ``q`` in ``[0, ceil(E / S))`` with ``v = S·q`` and
-``length = min(S, E − S·q)``. A loop over ``X·Y`` whose variable occurs as ``t div Y`` and ``t mod Y`` becomes two, with ``t = i·Y + j``.
+In canonical form each loop counts iterations: ``For(v, extent=E, step=S)`` becomes ``q`` in ``[0, ceil(E / S))`` with
+``v = S·q`` and ``length = min(S, E − S·q)``. A loop over ``X·Y`` whose variable occurs as ``t div Y`` and ``t mod Y``
+becomes two, with ``t = i·Y + j``.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class LoopKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What a segment loop names besides its tile; ``worker`` is the loop over all workers, None where it was not recognised."""
+    """What a segment loop names besides its tile; ``worker`` is the loop over all workers, if it was recognised."""
 
     first: Var
     count: Var
@@ -87,7 +88,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node where it stands: ``place`` is its path of positions, ``guards`` the conditions under which it is reached."""
+    """A node where it stands: ``place`` is its path of positions, ``guards`` are the conditions on the way."""
 
     node: Node
     place: tuple[int, ...]
@@ -258,7 +259,7 @@ class _Walker:
 
 
 def _divisors(body: Block) -> dict[str, list[Index]]:
-    """Return by variable name what it is divided by, products of nested divisions included, ``Let`` names looked through."""
+    """Return by name what each variable is divided by, nested divisions multiplied, ``Let`` names looked through."""
     lets: dict[str, Index] = {}
     found: dict[str, list[Index]] = {}
 
@@ -288,7 +289,7 @@ def _divisors(body: Block) -> dict[str, list[Index]]:
 
 
 def _radix(var: Var, extent: Polynomial, divisors: list[Polynomial]) -> list[tuple[Var, Polynomial, Polynomial]]:
-    """Return digits (variable, count, weight) of a mixed-radix split of ``[0, extent)``, the slowest first; empty for no split."""
+    """Return digits (variable, count, weight) of a mixed-radix split of ``[0, extent)``, slowest first, or none."""
     weights = [Polynomial.of(1)]
     for divisor in divisors:
         if divisor.constant == 1:
