@@ -48,20 +48,18 @@ def assert_meaning(result: Any, op: Op, *inputs: Any) -> None:
         )
 
 
-def strided(
-    rng: np.random.Generator, kind: str, dtype: DType, shape: tuple[int, ...], layout: str, scale: float = 1.0
-) -> Any:
-    """A tensor or array of normal numbers in a layout: rows, columns (the last two axes swapped), gaps, or broadcast."""
+def strided(rng: np.random.Generator, kind: str, dtype: DType, shape: tuple[int, ...], layout: str) -> Any:
+    """Normal numbers in a layout: rows, columns (the last two axes swapped), gaps, or broadcast along axis 0."""
     if layout == "columns" and len(shape) >= 2:
-        made = strided(rng, kind, dtype, (*shape[:-2], shape[-1], shape[-2]), "rows", scale)
+        made = strided(rng, kind, dtype, (*shape[:-2], shape[-1], shape[-2]), "rows")
         return made.mT if kind == "torch" else np.swapaxes(made, -1, -2)
     if layout == "gaps":
-        made = strided(rng, kind, dtype, tuple(2 * dim + 1 for dim in shape), "rows", scale)
+        made = strided(rng, kind, dtype, tuple(2 * dim + 1 for dim in shape), "rows")
         return made[tuple(slice(1, 2 * dim + 1, 2) for dim in shape)]
     if layout == "broadcast" and shape:
-        made = strided(rng, kind, dtype, (1, *shape[1:]), "rows", scale)
+        made = strided(rng, kind, dtype, (1, *shape[1:]), "rows")
         return made.expand(shape) if kind == "torch" else np.broadcast_to(made, shape)
-    numbers = scale * rng.standard_normal(shape)
+    numbers = rng.standard_normal(shape)
     if kind == "torch":
         return torch.from_numpy(np.asarray(numbers)).to(TORCH[dtype])
     return np.asarray(numbers).astype(dtype.numpy)

@@ -1,4 +1,4 @@
-"""What a caller may do wrong: the right answer, or a typed error with its numbers and a remedy, and nothing is touched."""
+"""What a caller may do wrong: the right answer, or a typed error with its numbers and a remedy; nothing is touched."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ HOSTILE = [
     "",
     " relu",
     "RELU",
-    "рelu",
+    "\u0440elu",
     "relu\n#include <cstdlib>",
     "%s%n",
     "x" * 10_000_000,

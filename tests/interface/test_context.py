@@ -1,4 +1,4 @@
-"""Contexts: graphs become programs bound to their plans, equal to float64, saved and loaded, run from several threads."""
+"""Contexts: graphs become programs bound to their plans, equal to float64, saved and loaded, run by several threads."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_bad_graphs_and_bad_inputs_are_refused(planned):
     x = case.inputs["x"]
     context = tracea.Context(threads=1)
     for call, error in (
-        (lambda: program.run(), InvalidShape),
+        (program.run, InvalidShape),
         (lambda: program.run(x, x), InvalidShape),
         (lambda: program.run(x[:, :31]), InvalidShape),
         (lambda: program.run(x.astype(np.float64)), InvalidInput),

@@ -1,0 +1,54 @@
+"""What a search's child process runs in tests: the real evaluation, but for schedules that misbehave on purpose."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tracea.flow import evaluate as real
+from tracea.runtime.program import Program
+
+CRASHING = "TRACEA_TEST_CRASHING"  # the schedule that takes the final's process down
+
+
+def misbehave(data: Any) -> dict[str, Any]:
+    """Evaluate the first schedule as it is; of the later ones some crash, some leave zeros, some miss a row."""
+    request = msgspec.convert(data, real.Request)
+    if request.reference is None or request.candidates[0] == request.reference:
+        return real.evaluate(data)
+    match sum(request.candidates[0].schedule.encode()) % 3:
+        case 0:
+            ctypes.string_at(0)
+        case 1:
+            return _spoiled(data, lambda out: out.fill(0))
+        case _:
+            return _spoiled(data, lambda out: out[-1].fill(np.nan))
+    raise AssertionError("string_at(0) returned")
+
+
+def rank(data: Any) -> list[dict[str, Any]]:
+    """Rank as it is, but for one schedule."""
+    request = msgspec.convert(data, real.Request)
+    if os.environ[CRASHING] in [candidate.schedule for candidate in request.candidates]:
+        ctypes.string_at(0)
+    return real.rank(data)
+
+
+def _spoiled(data: Any, spoil: Callable[[Any], object]) -> dict[str, Any]:
+    run = Program.run
+
+    def wrong(self: Program, *arrays: Any, out: Any = None, threads: int | None = None) -> Any:
+        result = run(self, *arrays, out=out, threads=threads)
+        spoil(out)
+        return result
+
+    Program.run = wrong  # type: ignore[method-assign]
+    try:
+        return real.evaluate(data)
+    finally:
+        Program.run = run  # type: ignore[method-assign]

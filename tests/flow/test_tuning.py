@@ -1,0 +1,168 @@
+"""A search from end to end: recorded, resumed, judged, compared with the library, and used afterwards."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from tests.flow import planted
+
+import tracea
+from tracea.core.expr import activation
+from tracea.core.op import GemmOp, PointwiseOp, RowKind, RowOp
+from tracea.core.tensor_type import TensorType
+from tracea.doctor import host
+from tracea.errors import InvalidOption, TraceaWarning
+from tracea.flow import final, tuning
+from tracea.flow.compile import compile_op, decision_for, for_threads
+from tracea.flow.history import known_variants, store, study_key, verified
+from tracea.optimizer import Budget
+from tracea.optimizer.storage import TrialRecord
+from tracea.optimizer.trial import Outcome, OutcomeKind
+
+TARGET = for_threads(host(), 1)
+
+
+def records(op):
+    return store().find(op_key=op.key)
+
+
+def decided(op, **options):
+    return decision_for(op, TARGET, threads=1, **options)
+
+
+def test_a_search_is_recorded_used_and_resumed():
+    op = GemmOp.of(m=24, n=32, k=20, bias=True, activation="relu")
+    heard = []
+    tuned = tracea.tune(op, budget=Budget(trials=4), listener=lambda variant, progress: heard.append(variant))
+    kept = records(op)
+    ours = [trial for trial in kept if trial.record.key.variant != "library.gemm"]
+    assert len(ours) == tuned.fresh == len(heard) == sum(map(len, tuned.trials.values())) == 4
+    assert {variant for variant in tuned.trials} >= {"gemm.direct", "gemm.packed"}
+    assert tuned.best is not None
+    assert all(trial.record.outcome.is_ok for trial in kept)
+    # The final: the three fastest and the library, in one comparison, and its winner is what runs from now on.
+    compared = {trial.id: trial for trial in kept if trial.retimed_ms is not None}
+    assert len(compared) == 4
+    assert [trial for trial in compared.values() if trial.record.key.variant == "library.gemm"]
+    winner = min(compared.values(), key=lambda trial: trial.retimed_ms)
+    assert tuned.decision.variant == winner.record.key.variant
+    assert tuned.decision.measurement.latency_us == pytest.approx(1e3 * winner.retimed_ms)
+    assert decided(op) == tuned.decision
+    fastest_of_ours = min(
+        (trial for trial in compared.values() if trial.id in {each.id for each in ours}), key=lambda t: t.retimed_ms
+    )
+    assert dict(decided(op, library=False).schedule) == fastest_of_ours.record.schedule
+    again = tracea.tune(op, budget=Budget(trials=4))
+    assert again.fresh == 0
+    assert again.decision == tuned.decision
+    assert records(op) == kept
+    x, w, bias = torch.randn(24, 20), torch.randn(20, 32), torch.randn(32)
+    torch.testing.assert_close(compile_op(op, threads=1).run(x, w, bias), torch.relu(x @ w + bias))
+
+
+def test_more_trials_continue_and_compare_anew():
+    op = GemmOp.of(m=20, n=24, k=28)
+    tracea.tune(op, budget=Budget(trials=2))
+    first = {trial.id for trial in records(op)}
+    tuned = tracea.tune(op, budget=Budget(trials=3))
+    assert tuned.fresh == 1
+    compared = [trial for trial in records(op) if trial.retimed_ms is not None]
+    libraries = [trial for trial in compared if trial.record.key.variant == "library.gemm"]
+    assert len(libraries) == 1  # the earlier comparison no longer counts
+    assert libraries[0].id not in first
+
+
+def test_one_trial_of_one_variant_is_compared_with_the_library():
+    op = GemmOp.of(m=12, n=16, k=12)
+    tuned = tracea.tune(op, budget=Budget(trials=1), variant="gemm.packed")
+    assert tuned.fresh == 1
+    assert {"gemm.packed", "library.gemm"} <= set(known_variants(op, 1))
+
+
+def test_candidates_that_crash_or_are_wrong_are_outcomes(monkeypatch):
+    monkeypatch.setattr(tuning, "EVALUATE", "tests.flow.planted:misbehave")
+    op = GemmOp.of(m=28, n=36, k=20)
+    tuned = tracea.tune(op, budget=Budget(trials=9), variant="gemm.direct", library=False, sampler="random")
+    outcomes = [trial.outcome for trial in tuned.trials["gemm.direct"]]
+    assert len(outcomes) == 9
+    assert outcomes[0].is_ok
+    bad = outcomes[1:]
+    assert {outcome.kind for outcome in bad} <= {OutcomeKind.CRASHED, OutcomeKind.WRONG}
+    assert not any(outcome.is_ok for outcome in bad)
+    assert all(outcome.detail for outcome in bad)
+    assert dict(tuned.decision.schedule) == dict(tuned.trials["gemm.direct"][0].schedule)
+    assert decided(op, library=False).variant == "gemm.direct"
+
+
+def test_a_schedule_that_fails_the_final_no_longer_counts(monkeypatch):
+    op = GemmOp.of(m=20, n=36, k=24)
+    before = tracea.tune(op, budget=Budget(trials=3), variant="gemm.direct").trials["gemm.direct"]
+    fastest = min(before, key=lambda trial: trial.outcome.latency_ms)
+    monkeypatch.setattr(final, "RANK", "tests.flow.planted:rank")
+    monkeypatch.setenv(planted.CRASHING, ",".join(f"{k}={v}" for k, v in sorted(fastest.schedule.items())))
+    final.run_final(op, TARGET, constants=(), threads=1, seed=1)
+    last = [trial for trial in records(op) if trial.record.schedule == dict(fastest.schedule)][-1]
+    assert last.record.outcome.kind is OutcomeKind.CRASHED
+    assert dict(fastest.schedule) not in [trial.record.schedule for trial in verified(op, 1)]
+    assert dict(decided(op, library=False).schedule) != dict(fastest.schedule)
+    assert len([trial for trial in verified(op, 1) if trial.retimed_ms is not None]) == 3  # two of ours, the library
+
+
+def test_seconds_end_a_search():
+    op = GemmOp.of(m=16, n=36, k=12)
+    tuned = tracea.tune(op, budget=Budget(trials=500, seconds=1e-3))
+    assert tuned.fresh == 1  # the one that was under way
+    assert tuned.decision.measurement is not None
+
+
+def test_a_recorded_schedule_that_is_none_any_more_is_passed_over():
+    op = GemmOp.of(m=36, n=20, k=12)
+    store().add(
+        TrialRecord(
+            key=study_key(op, "gemm.packed", 1),
+            schedule={"mr": 9999},
+            outcome=Outcome(kind=OutcomeKind.OK, latency_ms=1e-6),
+            seconds=0.0,
+            sampler="random",
+            seed=0,
+            recorded_at=time.time(),
+        )
+    )
+    with pytest.warns(TraceaWarning, match="passed over"):
+        decision = decided(op, library=False)
+    assert decision.measurement is None
+
+
+def test_a_constant_operand_opens_a_variant_and_only_there():
+    op = GemmOp.of(m=8, n=40, k=24)
+    packed = tracea.tune(op, budget=Budget(trials=3), constants=(1,), library=False)
+    assert "gemm.prepacked" in packed.trials
+    free = tracea.tune(op, budget=Budget(trials=3), library=False)
+    assert "gemm.prepacked" not in free.trials
+    assert free.decision.variant != "gemm.prepacked"
+    assert free.decision.measurement is not None
+    assert decided(op, constants=(1,), library=False).measurement is not None
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        RowOp(kind=RowKind.LAYER_NORM, x=(TensorType((6, 40), tracea.DType.F32),), eps=1e-5),
+        PointwiseOp(
+            expr=activation("gelu"), inputs=(TensorType((9, 41), tracea.DType.F32),), out_dtype=tracea.DType.F32
+        ),
+    ],
+    ids=["rows", "pointwise"],
+)
+def test_other_ops_are_searched_likewise(op):
+    tuned = tracea.tune(op, budget=Budget(trials=2))
+    assert tuned.decision.measurement is not None
+
+
+def test_what_cannot_be_searched_is_refused():
+    op = GemmOp.of(m=8, n=8, k=8)
+    for options in ({"variant": "no such"}, {"variant": "gemm.empty"}, {"sampler": "no such"}):
+        with pytest.raises(InvalidOption):
+            tracea.tune(op, budget=Budget(trials=1), **options)
