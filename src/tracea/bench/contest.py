@@ -33,7 +33,7 @@ from tracea.profiler.timer import compare
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Heat", "Rules", "contest", "time_contenders"]
+__all__ = ["Heat", "Refused", "Rules", "contest", "heat", "time_contenders"]
 
 _SCREENING_PAIRS: Final = 8
 _TOLERANCE: Final = 2e-3  # of the largest result: whether a contender computes the same thing, not how well
@@ -41,7 +41,11 @@ _TOLERANCE: Final = 2e-3  # of the largest result: whether a contender computes 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """How a contest is held; ``pairs`` is counted per process."""
+    """How a contest is held; ``pairs`` is counted per process.
+
+    Raises:
+        InvalidOption: an unknown peer, a count below 1, or more threads than cores.
+    """
 
     threads: int
     against: tuple[str, ...]
@@ -50,20 +54,43 @@ class Rules:
     library: bool = False
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        known_peers(self.against)
+        cores = len(cores_allowed())
+        for field, value, most in (
+            ("pairs", self.pairs, None),
+            ("processes", self.processes, None),
+            ("threads", self.threads, cores),
+        ):
+            if value < 1 or (most is not None and value > most):
+                raise InvalidOption(
+                    field=field,
+                    got=value,
+                    expected="at least 1" if most is None else f"1 to {most}, the cores that this process may use",
+                    remedy=f"give another number of {field}",
+                )
 
-class Heat(msgspec.Struct, frozen=True, kw_only=True):
+
+class Heat(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What one process measured: ours as "ours" and each peer by its name, all with results in memory of one kind."""
 
     allocation: Allocation
     measurements: dict[str, Measurement]
 
 
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Who computed something else, and by how much."""
+
+    contender: str
+    error: float
+    limit: float
+
+
 def contest(suite: str, problem: Problem, rules: Rules) -> Row:
     """Return the row of a problem: the measurements of the last process, and the ratio to the peer that was faced.
 
     Raises:
-        VerdictFailed: a contender computed something else. InvalidOption: there are fewer cores than threads.
-        RunError: a process failed.
+        VerdictFailed: a contender computed something else. RunError: a process failed.
     """
     supported = [peer.name for peer in known_peers(rules.against) if peer.supports(problem)]
     first = _heats(suite, problem, rules, supported, screening=True)[0].measurements
@@ -88,22 +115,34 @@ def contest(suite: str, problem: Problem, rules: Rules) -> Row:
     )
 
 
-def time_contenders(
+def time_contenders(*, suite: str, name: str, **arguments: Any) -> Any:
+    """Hold one heat in this process, called in fresh ones; return a Heat or a Refused as JSON values."""
+    problem = next(problem for problem in problems(suite) if problem.name == name)
+    try:
+        return msgspec.to_builtins(heat(problem, **arguments))
+    except VerdictFailed as refused:
+        return msgspec.to_builtins(
+            Refused(contender=str(refused.kernel), error=float(refused.got), limit=float(refused.limit))
+        )
+
+
+def heat(
+    problem: Problem,
     *,
-    suite: str,
-    name: str,
     peer_names: Sequence[str],
     pairs: int,
     threads: int,
-    library: bool,
-    seed: int,
-    verify: bool,
-) -> Any:
-    """Time ours and the named peers in this process and return a Heat as JSON values.
+    library: bool = False,
+    seed: int = 0,
+    verify: bool = True,
+) -> Heat:
+    """Time ours and the named peers in this process, in turns.
 
     With ``verify`` all results are compared with float64, else the peers' with ours.
+
+    Raises:
+        VerdictFailed: a contender computed something else.
     """
-    problem = next(problem for problem in problems(suite) if problem.name == name)
     arrays = problem.arrays(seed)
     families = tuple(dict.fromkeys(peer.partition(".")[0] for peer in peer_names))
     with surroundings(families, threads):
@@ -119,15 +158,10 @@ def time_contenders(
             _check(problem, contender, expected)
         timed = compare({key: contender.run for key, contender in contenders.items()}, pairs=pairs, threads=threads)
     measurements = {key: replace(timed[key], name=contender.name) for key, contender in contenders.items()}
-    return msgspec.to_builtins(Heat(allocation=ours.allocation, measurements=measurements))
+    return Heat(allocation=ours.allocation, measurements=measurements)
 
 
 def _heats(suite: str, problem: Problem, rules: Rules, peer_names: Sequence[str], *, screening: bool) -> list[Heat]:
-    cores = cores_allowed()
-    if rules.threads > len(cores):
-        raise InvalidOption(
-            field="threads", got=rules.threads, expected=f"at most {len(cores)} cores", remedy="use fewer threads"
-        )
     arguments = {
         "suite": suite,
         "name": problem.name,
@@ -142,20 +176,30 @@ def _heats(suite: str, problem: Problem, rules: Rules, peer_names: Sequence[str]
         "tracea.bench.contest:time_contenders",
         arguments,
         processes=1 if screening else rules.processes,
-        cores=cores[: rules.threads],
+        cores=cores_allowed()[: rules.threads],
         variables={name: str(rules.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TRACEA_THREADS")},
     )
-    return [msgspec.convert(result, Heat) for result in results]
+    heats: list[Heat] = []
+    for result in results:
+        answer = msgspec.convert(result, Heat | Refused)
+        if isinstance(answer, Refused):
+            raise _verdict(answer.contender, answer.error, answer.limit)
+        heats.append(answer)
+    return heats
 
 
 def _check(problem: Problem, contender: Contender, expected: NDArray[Any]) -> None:
     error = float(np.abs(contender.result() - expected).max(initial=0.0))
     limit = _TOLERANCE * float(np.abs(expected).max(initial=1.0))
     if not error <= limit:
-        raise VerdictFailed(
-            gate="same result",
-            kernel=f"{contender.name} on {problem.name}",
-            got=error,
-            limit=limit,
-            remedy="the contenders do not compute the same: fix the problem's definition",
-        )
+        raise _verdict(f"{contender.name} on {problem.name}", error, limit)
+
+
+def _verdict(contender: str, error: float, limit: float) -> VerdictFailed:
+    return VerdictFailed(
+        gate="same result",
+        kernel=contender,
+        got=error,
+        limit=limit,
+        remedy="the contenders do not compute the same: fix the problem's definition",
+    )

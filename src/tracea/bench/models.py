@@ -57,10 +57,9 @@ def load_builder(text: str) -> Callable[[], Any]:
 
     def checked() -> tuple[Any, Any]:
         built: Any = builder()
+        kind = type(built).__name__
         if not (isinstance(built, tuple) and len(cast("tuple[Any, ...]", built)) == 2):
-            raise InvalidOption(
-                field=text, got=type(built).__name__, expected="(module, example_inputs)", remedy="return that pair"
-            )
+            raise InvalidOption(field=text, got=kind, expected="(module, example_inputs)", remedy="return that pair")
         return cast("tuple[Any, Any]", built)
 
     return checked

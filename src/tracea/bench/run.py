@@ -51,16 +51,20 @@ def run_suite(
     With ``output``, a folder, each record is written as ``<suite>-<threads>t.json`` there.
 
     Raises:
-        InvalidOption: the suite is unknown, or no problem's name contains ``only``.
+        InvalidOption: the suite or a peer is unknown, no problem's name contains ``only``, or a count cannot be had.
+        VerdictFailed, RunError: as :func:`contest`.
     """
     chosen = [problem for problem in problems(suite) if only is None or only in problem.name]
     if not chosen:
         names = [problem.name for problem in problems(suite)]
         raise InvalidOption(field="only", got=only, expected=names, remedy="name a part of a problem's name")
+    every = [
+        Rules(threads=count, against=against, pairs=pairs, processes=processes, library=library) for count in threads
+    ]
     machine = probe_machine()
     records: list[Record] = []
-    for count in threads:
-        rules = Rules(threads=count, against=against, pairs=pairs, processes=processes, library=library)
+    for rules in every:
+        count = rules.threads
         limits = _limits(machine, count)
         rows: list[Row] = []
         for problem in chosen:

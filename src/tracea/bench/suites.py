@@ -11,7 +11,16 @@ from tracea.core.op import Epilogue, GemmOp, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOption
 
-__all__ = ["SUITES", "problems"]
+__all__ = [
+    "SUITES",
+    "chain_problems",
+    "face_problem",
+    "fused_problem",
+    "gemm_problem",
+    "prepacked_problem",
+    "problems",
+    "row_problem",
+]
 
 _SQUARES: Final = (2048, 1024, 512, 256, 128, 64, 32)
 _TRANSFORMER: Final = ((512, 3072, 768), (512, 768, 3072), (512, 768, 768), (128, 3072, 768))
@@ -32,21 +41,30 @@ def problems(suite: str) -> tuple[Problem, ...]:
     return SUITES[suite]
 
 
-def _gemm(m: int, n: int, k: int, group: str) -> Problem:
+def gemm_problem(m: int, n: int, k: int, group: str) -> Problem:
+    """A product with both operands given anew in each call."""
     return Problem(name=f"{m}x{n}x{k}", group=group, op=GemmOp.of(m=m, n=n, k=k))
 
 
-def _prepacked(m: int) -> Problem:
-    return Problem(name=f"{m}x4096x4096 prepacked", group="prepacked", op=GemmOp.of(m=m, n=4096, k=4096), constant=(1,))
+def prepacked_problem(m: int, n: int, k: int) -> Problem:
+    """A product with a constant weight, in each contender's own layout."""
+    return Problem(name=f"{m}x{n}x{k} prepacked", group="prepacked", op=GemmOp.of(m=m, n=n, k=k), constant=(1,))
 
 
-def _face(size: int) -> Problem:
+def fused_problem(m: int, n: int, k: int) -> Problem:
+    """A product with bias, GELU and residual."""
+    op = GemmOp.of(m=m, n=n, k=k, bias=True, activation="gelu", residual=True)
+    return Problem(name=f"{m}x{n}x{k} bias+gelu+residual", group="epilogue", op=op)
+
+
+def face_problem(size: int) -> Problem:
     """A product through the public Python functions: the row of what a call costs beside its arithmetic."""
     op = GemmOp.of(m=size, n=size, k=size)
     return Problem(name=f"{size}x{size}x{size} face", group="face", op=op, face=True)
 
 
-def _row(kind: RowKind, rows: int, columns: int) -> Problem:
+def row_problem(kind: RowKind, rows: int, columns: int) -> Problem:
+    """A normalisation along the rows, with the weight and bias that it usually has."""
     x, vector = TensorType((rows, columns), DType.F32), TensorType((columns,), DType.F32)
     epilogue = {
         RowKind.SOFTMAX: Epilogue.identity(),
@@ -64,7 +82,8 @@ def _chain(name: str, expr: Expr, rows: int, columns: int, vectors: tuple[bool, 
     return Problem(name=f"{name} {rows}x{columns}", group="chains", op=op)
 
 
-def _chains(rows: int, columns: int) -> tuple[Problem, ...]:
+def chain_problems(rows: int, columns: int) -> tuple[Problem, ...]:
+    """Chains of element by element steps, each over three operands."""
     x, second, third = Input(0), Input(1), Input(2)
     gelu = activation("gelu").substitute({0: x + second})
     silu = activation("silu").substitute({0: x}) * second
@@ -78,26 +97,22 @@ def _chains(rows: int, columns: int) -> tuple[Problem, ...]:
 
 SUITES: Final[dict[str, tuple[Problem, ...]]] = {
     "gemm": (
-        *(_gemm(size, size, size, "squares") for size in _SQUARES),
-        *(_gemm(*shape, "transformer") for shape in _TRANSFORMER),
-        *(_gemm(*shape, "skinny") for shape in _SKINNY),
-        *(_gemm(*shape, "odd") for shape in _ODD),
-        *(_prepacked(m) for m in (8, 16, 32, 64)),
-        *(_face(size) for size in _FACES),
-        Problem(
-            name="512x3072x768 bias+gelu+residual",
-            group="epilogue",
-            op=GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True),
-        ),
+        *(gemm_problem(size, size, size, "squares") for size in _SQUARES),
+        *(gemm_problem(*shape, "transformer") for shape in _TRANSFORMER),
+        *(gemm_problem(*shape, "skinny") for shape in _SKINNY),
+        *(gemm_problem(*shape, "odd") for shape in _ODD),
+        *(prepacked_problem(m, 4096, 4096) for m in (8, 16, 32, 64)),
+        *(face_problem(size) for size in _FACES),
+        fused_problem(512, 3072, 768),
     ),
     "rows": tuple(
         problem
         for rows, columns in _ROWS
         for problem in (
-            _row(RowKind.SOFTMAX, rows, columns),
-            _row(RowKind.LAYER_NORM, rows, columns),
-            _row(RowKind.RMS_NORM, rows, columns),
-            *_chains(rows, columns),
+            row_problem(RowKind.SOFTMAX, rows, columns),
+            row_problem(RowKind.LAYER_NORM, rows, columns),
+            row_problem(RowKind.RMS_NORM, rows, columns),
+            *chain_problems(rows, columns),
         )
     ),
 }

@@ -1,0 +1,122 @@
+"""Whole models: the builder, the contenders, and what an optimized file tells the first and the second time."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from tracea.bench import models
+from tracea.bench.models import CONTENDERS, load_builder, time_models
+from tracea.bench.session import OptimizeReport, optimize_file
+from tracea.errors import InvalidOption, VerdictFailed
+
+TEXT = """
+import torch
+from torch import nn
+
+def build():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8)).eval()
+    return module, (torch.randn(4, 8),)
+
+not_a_function = 1
+"""
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("model") / "tiny_model_of_a_test.py"
+    path.write_text(TEXT, encoding="utf-8")
+    return f"{path}:build"
+
+
+def test_builder_is_the_function_that_is_named(builder: str) -> None:
+    module, inputs = load_builder(builder)()
+    assert module(*inputs).shape == (4, 8)
+
+
+@pytest.mark.parametrize("text", ["", "build", ":build", "nonesuch.py:build", "nonesuch.py", "{path}:", "{path}:nope"])
+def test_builder_that_is_none_is_refused(text: str, builder: str) -> None:
+    with pytest.raises(InvalidOption):
+        load_builder(text.format(path=builder.rpartition(":")[0]))
+
+
+def test_builder_must_be_callable(builder: str) -> None:
+    with pytest.raises(InvalidOption, match="not_a_function"):
+        load_builder(builder.replace(":build", ":not_a_function"))
+
+
+def test_contender_that_computes_something_else_is_refused() -> None:
+    good = torch.ones(3)
+    models._check("same", good + 1e-5, good)
+    models._check("same", {"a": (good,)}, {"a": (good,)})
+    for wrong in (good * 1.01, good * float("nan")):
+        with pytest.raises(VerdictFailed, match="inductor"):
+            models._check("inductor", wrong, good)
+
+
+@pytest.fixture(scope="module")
+def reports(builder: str) -> tuple[OptimizeReport, OptimizeReport, float]:
+    """What the first and the second call tell, without the peers, and the seconds of the second."""
+    first = optimize_file(builder, trials=1, threads=1, peers=False)
+    start = time.perf_counter()
+    second = optimize_file(builder, trials=1, threads=1, peers=False)
+    return first, second, time.perf_counter() - start
+
+
+def test_file_is_optimized_verified_and_told(reports: tuple[OptimizeReport, OptimizeReport, float]) -> None:
+    first, _, _ = reports
+    assert first.verdicts
+    assert all(verdict.passed for verdict in first.verdicts)
+    assert first.table == ()
+    assert "gemm" in first.graph
+    assert first.machine
+    assert '"verdicts"' in first.to_json()
+
+
+def test_second_call_searches_nothing(reports: tuple[OptimizeReport, OptimizeReport, float]) -> None:
+    first, second, seconds = reports
+    assert not first.from_cache
+    assert second.from_cache
+    assert second.graph == first.graph
+    assert seconds < 10
+
+
+@pytest.mark.slow
+def test_every_contender_is_timed_in_turns_in_a_fresh_process(builder: str) -> None:
+    (timed,) = time_models(builder, threads=1, pairs=4, processes=1)
+    assert set(timed) == {"tracea", *CONTENDERS}
+    assert all(len(measurement.samples_us) == 4 for measurement in timed.values())
+
+
+@pytest.mark.slow
+def test_table_compares_every_contender_and_the_second_call_reads_its_record(builder: str) -> None:
+    first = optimize_file(builder, trials=1, threads=1, pairs=4, processes=1)
+    assert [row.name for row in first.table] == [*CONTENDERS.values(), "Tracea"]
+    for row in first.table[:-1]:
+        assert row.ratio is not None
+        assert (row.ratio.pairs, row.ratio.processes) == (4, 1)
+    assert first.table[-1].ratio is None
+    start = time.perf_counter()
+    second = optimize_file(builder, trials=1, threads=1, pairs=4, processes=1)
+    assert time.perf_counter() - start < 10
+    assert second.table == first.table
+    assert second.measured == first.measured
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Inductor's own
+def test_frozen_code_and_the_other_are_told_apart() -> None:
+    module = torch.nn.Linear(8, 8).eval()
+    x = torch.randn(4, 8)
+    with torch.inference_mode():
+        free, frozen = (models._compiled(torch, module, (x,), frozen=frozen) for frozen in (False, True))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.zero_()
+    with torch.inference_mode():
+        assert free().abs().max() == 0
+        assert frozen().abs().max() > 0
