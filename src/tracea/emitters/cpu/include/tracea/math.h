@@ -2,7 +2,7 @@
 // AVX-512, AVX2, NEON and plain agree bit for bit except where an estimate instruction is named.
 //
 // Largest error over all float32 inputs (every 101st bit pattern: tests/headers/ulp_sweep.cpp), in units in the last place, against double:
-//   exp 0.99   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 13   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
+//   exp 0.99   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 13 (-0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
 // (silu's deep tail multiplies a subnormal sigmoid, gelu_tanh's rounds its cubic: up to 190 units on results below that).
 // Double versions of exp, log, tanh, erf, sigmoid, gelu and silu call the C library lane by lane; they are correct, not fast.
 #ifndef TRACEA_MATH_H
@@ -63,12 +63,14 @@ TRACEA_INLINE VecF expm1_reduced(VecF r) {
 
 // ---- exp, log ------------------------------------------------------------------------------------------------------------------------------------
 TRACEA_INLINE VecF exp(VecF x) {
-    // Beyond these bounds the result is zero or infinite anyway; NaN passes as the second operand.
-    x = min_second(broadcast<VecF>(89.0F), max_second(broadcast<VecF>(-104.0F), x));
+    // Beyond these bounds the result is zero or infinite anyway; NaN passes as the second operand. What underflows entirely is set to zero instead of
+    // computed: rounding to a subnormal costs a microcode assist, 20 times the rest, and masked or distant logits are all of that kind.
+    const Mask<VecF> vanishes = less(x, broadcast<VecF>(-104.0F));
+    x = select(vanishes, zero<VecF>(), min_second(broadcast<VecF>(89.0F), x));
     VecF n;
     VecF r;
     detail::reduce_ln2(x, n, r);
-    return scale_pow2(add(detail::expm1_reduced(r), broadcast<VecF>(1.0F)), n);
+    return select(vanishes, zero<VecF>(), scale_pow2(add(detail::expm1_reduced(r), broadcast<VecF>(1.0F)), n));
 }
 TRACEA_INLINE VecD exp(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::exp(v); });
@@ -157,14 +159,18 @@ TRACEA_INLINE VecD erf(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::erf(v); });
 }
 
-// x Phi(x), the exact form. Phi comes from erfc, so the negative tail does not cancel; minus infinity gives NaN, as torch.
+// x Phi(x), the exact form. Phi comes from erfc, so the negative tail does not cancel; minus infinity gives NaN, as torch. Below -12.8, where the result is
+// smaller than 1.1e-36, it is -0: subnormal intermediates would cost fifteen times the rest.
 TRACEA_INLINE VecF gelu(VecF x) {
     const VecF half = broadcast<VecF>(0.5F);
-    const VecF limited = min_second(broadcast<VecF>(14.5F), abs(x));  // Phi(-14.5) is below the smallest float
+    const VecF magnitude = abs(x);
+    const Mask<VecF> vanishes = less(broadcast<VecF>(12.8F), magnitude);
+    const VecF limited = min_second(broadcast<VecF>(12.8F), magnitude);
     const VecF square = mul(limited, limited);
     const VecF error = fnma(limited, limited, square);
     const VecF z = mul(limited, broadcast<VecF>(0x1.6a09e6p-1F));
-    const VecF half_tail = mul(half, detail::erfc_positive(z, mul(half, square), mul(half, error)));
+    const VecF computed = mul(half, detail::erfc_positive(z, mul(half, square), mul(half, error)));
+    const VecF half_tail = select(vanishes, zero<VecF>(), computed);
     return mul(x, select(less(x, zero<VecF>()), half_tail, sub(broadcast<VecF>(1.0F), half_tail)));
 }
 TRACEA_INLINE VecD gelu(VecD x) {
