@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from objects import flash_attention, halo_conv, implicit_conv, packed_gemm, sm80_gemm, sm90_gemm, stream_k
+from objects import (
+    flash_attention,
+    halo_conv,
+    implicit_conv,
+    packed_gemm,
+    registry_gemm,
+    sm80_gemm,
+    sm90_gemm,
+    stream_k,
+)
 from objects.declare import argument, scratch
 
 from tracea.core.dtype import DType
@@ -318,3 +327,19 @@ def test_an_error_names_node_loops_and_limit() -> None:
     text = str(caught.value)
     for part in ("PointwiseTile at 0.0.0", "x axis 0", "<= n", "0 <= i/16 < (n + 15) / 16"):
         assert part in text
+
+
+def test_coverage_refuses_loops_without_an_iteration() -> None:
+    empty = For(var=Var("never"), extent=Const(0), body=block(double(0, N)))
+    refused(pointwise(Parallel(level=Level.TASK, var=Var("t"), extent=Const(1), body=block(empty))), "coverage")
+    none = Parallel(level=Level.TASK, var=Var("t"), extent=Const(0), body=block(double(Var("t"), N)))
+    with pytest.raises(ProofFailed):
+        prove(pointwise(none))
+
+
+def test_initialization_refuses_sums_that_another_thread_may_hold() -> None:
+    kernel = registry_gemm.build()
+    buffers = tuple(
+        replace(buffer, space=MemorySpace.THREAD) if buffer.name == "sums" else buffer for buffer in kernel.buffers
+    )
+    refused(replace(kernel, buffers=buffers), "initialized", "sums")

@@ -1,4 +1,4 @@
-"""The registry's own packed GEMM, under a tiny schedule: sums in scratch (bf16 storage), bias and ReLU at the finish."""
+"""The registry's own packed GEMM, under a tiny schedule: bf16 storage, so sums in scratch; bias and ReLU."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def prove_scratch(
 
 
 def span_guards(kernel: TileKernel) -> tuple[str, ...]:
-    """Return what the launcher checks of arrays: that a span in bytes is an int64, that an output does not overlap itself."""
+    """Return what the launcher checks of arrays: spans in bytes are int64, an output does not overlap itself."""
     guards: list[str] = []
     for buffer in kernel.buffers_in(MemorySpace.GLOBAL):
         reach = " + ".join(

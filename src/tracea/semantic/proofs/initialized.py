@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tracea.semantic.fields import expressions
 from tracea.semantic.linear import Polynomial
-from tracea.semantic.nodes import Access, AccessMode, MicroKernel, ReduceTile, RowTile
+from tracea.semantic.nodes import AccessMode, MicroKernel, ReduceTile, RowTile
 from tracea.semantic.nodes_async import Mma, Wgmma
 from tracea.semantic.predicate import Predicate
 from tracea.semantic.proofs.certificate import Fact, refuse
@@ -33,7 +33,7 @@ def prove_initialized(kernel: TileKernel, sites: Sequence[Site], skip: frozenset
                 if box.buffer != buffer.name or not access.reads:
                     continue
                 reads += 1
-                if access.mode is AccessMode.UPDATE and _starts_itself(site, access, box):
+                if access.mode is AccessMode.UPDATE and _starts_itself(buffer.space, site, box):
                     continue
                 if not any(
                     _covers(buffer.space, writer, written, site, box)
@@ -49,7 +49,7 @@ def prove_initialized(kernel: TileKernel, sites: Sequence[Site], skip: frozenset
             yield Fact("initialized", buffer.name, f"{reads} reads follow the writes of what they read")
 
 
-def _starts_itself(site: Site, access: Access, box: Box) -> bool:
+def _starts_itself(space: MemorySpace, site: Site, box: Box) -> bool:
     """Return whether an accumulator is read only where an earlier iteration of the same node wrote the same box.
 
     Some loops, all sequential, do not move the box, and the node does not read at their first iteration.
@@ -68,7 +68,15 @@ def _starts_itself(site: Site, access: Access, box: Box) -> bool:
         return False
     outermost = min(site.loops.index(loop) for loop in named)
     moved = [loop for loop in site.loops[outermost:] if loop not in named and loop.kind is not LoopKind.LANE]
-    return all(any(loop.var in p.atoms() for p in box.offset) for loop in moved)
+    private = space in (MemorySpace.THREAD, MemorySpace.REGISTER)
+    for loop in moved:
+        if not any(loop.var in p.atoms() for p in box.offset):
+            return False  # another sum in the same place in between
+        if any(other.var in loop.count.atoms() for other in named):
+            return False  # an iteration that the earlier one did not have
+        if private and loop.kind.is_parallel:
+            return False  # the earlier iteration may have been another executor's, in its own memory
+    return True
 
 
 def _accumulate(site: Site) -> Predicate | None:

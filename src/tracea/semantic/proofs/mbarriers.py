@@ -178,7 +178,7 @@ def _read_in_turn(
     number = _use(read, access.region.offset[0])
     loop = _numbering(read, number)
     produced = _numbering(copy, _use(copy, _copy_node(copy).target.offset[0]))
-    if number != loop.atom or not read.facts.proves_equal(loop.count, produced.count):
+    if number != loop.atom or not loop.outside.proves_equal(loop.count, produced.count):
         raise refuse(
             "slots", read.label, f"reads {loop.count.to_index()} uses, of {produced.count.to_index()} that are copied"
         )

@@ -59,8 +59,10 @@ def chain(
             return None
         needed = normalize(ceil_div(left.to_index(), stride.to_index()))
         swept = stride * loop.atom
-        if not loop.outside.proves_equal(loop.count, needed) and not facts.proves_equal(loop.count, needed):
-            guard = _guard_of(left - swept - 1, guards, facts) if facts.proves(loop.count - needed) else None
+        # Facts inside the loop would not do: where it has no iteration they prove anything.
+        if not loop.outside.proves_equal(loop.count, needed):
+            enough = loop.outside.proves(loop.count - needed)
+            guard = _guard_of(left - swept - 1, guards, facts) if enough else None
             if guard is None:
                 return None
             through.append(guard)
