@@ -67,6 +67,7 @@ def reports(builder: str) -> tuple[OptimizeReport, OptimizeReport, float]:
     return first, second, time.perf_counter() - start
 
 
+@pytest.mark.slow
 def test_file_is_optimized_verified_and_told(reports: tuple[OptimizeReport, OptimizeReport, float]) -> None:
     first, _, _ = reports
     assert first.verdicts
@@ -77,6 +78,7 @@ def test_file_is_optimized_verified_and_told(reports: tuple[OptimizeReport, Opti
     assert '"verdicts"' in first.to_json()
 
 
+@pytest.mark.slow
 def test_second_call_searches_nothing(reports: tuple[OptimizeReport, OptimizeReport, float]) -> None:
     first, second, seconds = reports
     assert not first.from_cache

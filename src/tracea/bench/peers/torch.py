@@ -59,10 +59,10 @@ def _fused_gemm(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads
     product = torch.from_numpy(problem.result())
     gelu = torch.ops.aten.gelu.out
 
-    def run() -> None:
+    def run() -> Any:
         torch.addmm(bias, a, b, out=product)
         gelu(product, out=product)
-        torch.add(product, residual, out=out)
+        return torch.add(product, residual, out=out)
 
     return _into(torch, "torch addmm, gelu, add", run, out)
 
