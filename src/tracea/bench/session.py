@@ -139,7 +139,7 @@ def _recorded_times(
         "rounds": [pairs, processes],
         "hardware": identity.hardware_fingerprint,
         "toolchain": identity.toolchain_fingerprint,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "tracea": tracea.__version__,
     }
 

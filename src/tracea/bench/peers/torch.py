@@ -107,13 +107,13 @@ def _into(torch: Any, name: str, run: Callable[[], Any], out: Any) -> Contender:
         run()
         return out.numpy().copy()
 
-    return Contender(name=name, version=torch.__version__, run=run, result=result, allocation=Allocation.OUT)
+    return Contender(name=name, version=str(torch.__version__), run=run, result=result, allocation=Allocation.OUT)
 
 
 def _fresh(torch: Any, name: str, run: Callable[[], Any]) -> Contender:
     return Contender(
         name=name,
-        version=torch.__version__,
+        version=str(torch.__version__),
         run=run,
         result=lambda: run().numpy().copy(),
         allocation=Allocation.FRESH,
