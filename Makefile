@@ -46,7 +46,7 @@ test: $(WHEEL_STAMP) ## build the wheel, install it, and run the tests against i
 	$(PYTEST) -n $(WORKERS) --dist worksteal $(TESTS)
 
 .PHONY: nightly
-nightly: $(WHEEL_STAMP) ## run the slow tests too (minutes; some need tools that few machines have)
+nightly: $(WHEEL_STAMP) $(VENV)/.cross ## run the slow tests too (minutes; some need tools that few machines have)
 	$(PYTEST) -n $(WORKERS) --dist worksteal -m "slow or not slow" -o faulthandler_timeout=1800 $(TESTS)
 
 .PHONY: check
@@ -126,6 +126,13 @@ $(VENV)/.setup: pyproject.toml tools/list_requirements.py $(TORCH_STAMP)
 	fi
 	@echo "installing the tools and the dependencies of the extras $(EXTRAS)"
 	$(PIP) --requirement $(VENV)/requirements.txt
+	@touch $@
+
+# The slow tests compile for AArch64 too; its emulator is the system's, and without it they are skipped, not passed.
+$(VENV)/.cross: $(VENV)/.setup
+	$(BIN)/python tools/list_requirements.py compiler > $(VENV)/requirements-cross.txt
+	$(PIP) --requirement $(VENV)/requirements-cross.txt
+	@command -v qemu-aarch64 > /dev/null || echo "no qemu-aarch64: NEON will not be checked. Remedy: apt-get install qemu-user" >&2
 	@touch $@
 
 # Not editable: what is tested is what a user installs, headers included.
