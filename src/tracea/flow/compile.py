@@ -18,7 +18,7 @@ from tracea.flow.history import known_variants
 from tracea.flow.kernel import Built, build
 from tracea.kernels.registry import VARIANTS, find
 from tracea.runtime.library import LibraryFunction, available
-from tracea.runtime.native import launcher
+from tracea.runtime.native import check_threads, launcher
 from tracea.runtime.program import Program
 from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
@@ -32,6 +32,7 @@ __all__ = [
     "excluded",
     "for_threads",
     "graph_of",
+    "thread_count",
 ]
 
 
@@ -48,6 +49,15 @@ class Compiled:
     def graph(self) -> Graph:
         """The optimized graph, before a library's product and our epilogue were parted."""
         return self.pipeline.graph
+
+
+def thread_count(threads: int | None) -> int:
+    """Return a number of threads, for None what the process uses by default.
+
+    Raises:
+        InvalidOption: it is not a whole number from 1 to 1024.
+    """
+    return check_threads(threads) or launcher().threads()
 
 
 def for_threads(target: Target, threads: int) -> Target:
@@ -171,7 +181,7 @@ def compile_graph(
     ``values`` gives the data of the graph's constants by id; ``decisions`` states some nodes' decisions, by id of the
     optimized graph. The other nodes are decided here.
     """
-    count = threads or launcher().threads()
+    count = thread_count(threads)
     where = for_threads(target or host(), count)
     pipeline = run_pipeline(graph, values)
     made = {**(values or {}), **pipeline.values}

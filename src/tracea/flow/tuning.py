@@ -30,6 +30,7 @@ from tracea.optimizer.samplers import sampler as make_sampler
 from tracea.optimizer.space import SearchSpace
 from tracea.optimizer.study import Progress, Study
 from tracea.optimizer.trial import Trial
+from tracea.runtime.native import check_threads
 from tracea.targets.target import Target
 
 __all__ = ["Tuned", "search_space", "tune"]
@@ -77,6 +78,7 @@ def tune(
     Raises:
         InvalidOption: no variant fits, or the stated one does not. RunError: the child cannot load the evaluation.
     """
+    check_threads(threads)
     started = time.monotonic()
     search = _Search(
         op=op,

@@ -13,7 +13,7 @@ from tracea.errors import InvalidDevice, InvalidOption
 from tracea.flow.compile import Compiled
 from tracea.interface.optimized import Listener, Optimized, optimize_graph
 from tracea.optimizer.budget import Budget
-from tracea.runtime.native import check_threads, launcher
+from tracea.runtime.native import check_threads
 from tracea.runtime.program import Program
 from tracea.runtime.storage import load as load_program
 
@@ -150,6 +150,7 @@ class Context:
         ``budget`` None searches nothing: what earlier searches found is used, and scores decide the rest.
         ``values`` gives the data of the graph's constants by id, as NumPy arrays.
         """
-        count = self.threads or launcher().threads()
-        optimized = optimize_graph(graph, values, budget=budget, threads=count, library=library, listener=listener)
+        optimized = optimize_graph(
+            graph, values, budget=budget, threads=self.threads, library=library, listener=listener
+        )
         return PlannedProgram(optimized)

@@ -10,14 +10,13 @@ from tracea.core.graph import Graph, Node
 from tracea.core.op import Op
 from tracea.core.passes.pipeline import run_pipeline
 from tracea.flow.assemble import Values, compute_nodes, constant_operands
-from tracea.flow.compile import Compiled, compile_graph
+from tracea.flow.compile import Compiled, compile_graph, thread_count
 from tracea.flow.tuning import Tuned, tune
 from tracea.flow.verdicts import recorded_verdict
 from tracea.gates import Verdict
 from tracea.kernels.registry import find
 from tracea.optimizer.budget import Budget
 from tracea.optimizer.study import Progress
-from tracea.runtime.native import launcher
 
 __all__ = ["Optimized", "optimize_graph"]
 
@@ -74,7 +73,7 @@ def optimize_graph(
     Raises:
         InvalidInput: the graph or its values do not fit. VerdictFailed: a chosen kernel fails a gate on this machine.
     """
-    count = threads or launcher().threads()
+    count = thread_count(threads)
     pipeline = run_pipeline(graph, values)
     tuned: dict[str, Tuned] = {}
     for node, op, constants in _distinct(pipeline.graph) if budget is not None else ():

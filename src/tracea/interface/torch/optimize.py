@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from tracea.flow.compile import thread_count
 from tracea.interface.optimized import Listener, Optimized, optimize_graph
 from tracea.interface.torch.capture import capture
 from tracea.interface.torch.module import Compiled, OptimizedModule
 from tracea.optimizer.budget import Budget
 from tracea.runtime.buffers import view
-from tracea.runtime.native import launcher
 
 __all__ = ["DEFAULT_BUDGET", "optimize"]
 
@@ -38,7 +38,7 @@ def optimize(
         UnsupportedNode: the module uses what no op expresses, with the lines of your code. InvalidInput: the inputs
         do not fit.
     """
-    count = threads or launcher().threads()
+    count = thread_count(threads)
 
     def compiled(inputs: Any, trials: Budget | None) -> Compiled:
         captured = capture(module, inputs)
