@@ -40,6 +40,16 @@ class ScheduleSpace:
                 rows.append(row)
         return cls(names=names, values=values, rows=tuple(rows))
 
+    @classmethod
+    def listed(cls, chosen: Iterable[Mapping[str, Value]]) -> ScheduleSpace:
+        """Return the space of the schedules that are listed, each once: for axes that depend on each other."""
+        kept = list(dict.fromkeys(Schedule(values) for values in chosen))
+        names = tuple(kept[0])
+        values = tuple(tuple(dict.fromkeys(schedule[name] for schedule in kept)) for name in names)
+        index = [{value: i for i, value in enumerate(axis)} for axis in values]
+        rows = tuple(tuple(index[axis][schedule[name]] for axis, name in enumerate(names)) for schedule in kept)
+        return cls(names=names, values=values, rows=rows)
+
     def __len__(self) -> int:
         return len(self.rows)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
@@ -21,16 +22,22 @@ __all__ = [
     "fits_registers",
     "packed_default",
     "packed_space",
+    "prepacked_default",
+    "prepacked_space",
     "round_up",
 ]
 
 PANELS_PER_SWEEP: Final = 8  # panels of B that one packing task fills: reads run along rows of B (pack.h)
 
 _LINE_BYTES: Final = 64
-_K_BLOCK: Final = 384  # with _M_BLOCK and _N_BLOCK the best of the sweep in benchmarks/NOTES.md
-_M_BLOCK: Final = 336
-_N_BLOCK: Final = 1024
+_DEEP: Final = 1024  # bytes / 4 of a K block: few passes over C; the best of the sweep in benchmarks/NOTES.md
+_SHALLOW: Final = 384  # where all rows of A are one block
+_SHORT_SUM: Final = 192  # below this K, packing and C weigh more than the products
+_FAR_AHEAD: Final = 32  # steps: B straight from memory
+_L2_SHARE: Final = 3  # a block of A is this part of the second-level cache
 _FEW_ROWS: Final = 160  # below this many rows, packing A once per task costs less than sharing B behind a barrier
+_TEAM_ROWS: Final = 640  # the same where threads share B: a barrier for every K block costs more
+_BLOCK_ROWS_COST: Final = 4.0  # rows of products that the start of a row block costs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,22 +121,18 @@ class Blocking:
 
 
 def packed_default(op: GemmOp, target: Target) -> Schedule:
-    """Return the schedule that needs no tuning: equal blocks near the measured best, a task or two for each core."""
-    mr, nv, unroll = _tile(target)
-    nr = nv * vector_lanes(target, op.accumulator)
+    """Return the schedule that needs no tuning: blocks near the measured best that divide evenly among the cores."""
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
-    narrow = op.accumulator.nbytes // 4  # blocks hold bytes: f64 takes half as many elements
-    kc = round_up(equal_blocks(k, _K_BLOCK // narrow), unroll)
-    columns = m <= _FEW_ROWS and n >= 2 * nr * target.cores
+    lanes, narrow = vector_lanes(target, op.accumulator), op.accumulator.nbytes // 4
+    columns = m <= (_FEW_ROWS if target.cores == 1 else _TEAM_ROWS) and n >= 2 * target.cores * _widest(target, lanes)
+    wide = columns or k * narrow < _SHORT_SUM
+    mr, nv = _TILES[target.isa][1 if wide else 0]
+    unroll = 2
+    kc = round_up(equal_blocks(k, (_SHALLOW if columns else _DEEP) // narrow), unroll)
     if columns:
-        mc = round_up(m, mr)
-        nc = equal_blocks(n, -(-n // (1 if target.cores == 1 else 2 * target.cores)))
+        mc, nc = round_up(m, mr), -(-n // target.cores)
     else:
-        blocks = -(-m // (_M_BLOCK // narrow))
-        if target.cores > 1:
-            blocks = max(blocks, min(2 * target.cores, -(-m // mr)))
-        mc = round_up(-(-m // max(blocks, 1)), mr)
-        nc = equal_blocks(n, _N_BLOCK)
+        mc, nc = _even_rows(m, mr, _a_elements(op, target) // kc, target.cores), _shared_columns(n, kc, op, target)
     return Schedule(
         mr=mr,
         nv=nv,
@@ -138,7 +141,7 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
         prefetch_b=0,
         kc=kc,
         mc=mc,
-        nc=round_up(nc, nr),
+        nc=round_up(nc, nv * lanes),
         tail=m % mr,
         sweep=1 if columns else PANELS_PER_SWEEP,
         upcoming=0 if columns else 1,
@@ -147,44 +150,95 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
 
 
 def packed_space(op: GemmOp, target: Target) -> ScheduleSpace:
-    """Return the schedules worth measuring, the default among them: full registers, panels that stay in a cache."""
-    default = packed_default(op, target)
-    lanes = vector_lanes(target, op.accumulator)
-    nbytes = op.accumulator.nbytes
-    m = _known(op.m)
+    """Return the schedules worth measuring, the default among them: full registers, blocks that stay in a cache."""
+    return _space(
+        op, target, packed_default(op, target), depths=(128, 192, 256, 384, 512, 768, 1024), prefetches=(0, 8)
+    )
 
-    def valid(chosen: Mapping[str, Value]) -> bool:
-        mr, nv, kc, mc, nc = (int(chosen[name]) for name in ("mr", "nv", "kc", "mc", "nc"))
-        if all(chosen[name] == default[name] for name in chosen):
-            return True
-        latency = target.fma_per_cycle * target.fma_latency_cycles
-        return (
-            (mr, nv) in tiles
-            and fits_registers(mr, nv, target)
-            and mr * nv >= latency
-            and int(chosen["tail"]) == m % mr
-            and kc * nv * lanes * nbytes <= 2 * target.l1d_bytes
-            and mc * kc * nbytes <= target.l2_bytes // 2
-            and kc * nc * nbytes <= 8 * target.l2_bytes
-            and mc >= mr
-        )
 
-    tiles = _TILES[target.isa]
-    axes: dict[str, tuple[Value, ...]] = {
-        "mr": _with(default["mr"], *(mr for mr, _ in tiles)),
-        "nv": _with(default["nv"], *(nv for _, nv in tiles)),
-        "unroll": _with(default["unroll"], 2, 4),
-        "prefetch_a": (0,),
-        "prefetch_b": (0,),
-        "kc": _with(default["kc"], 128, 192, 256, 384, 512),
-        "mc": _with(default["mc"], 84, 168, 336, 672),
-        "nc": _with(default["nc"], 512, 1024, 2048),
-        "tail": tuple(sorted({m % mr for mr, _ in tiles} | {int(default["tail"])})),
-        "sweep": (default["sweep"],),
-        "upcoming": (0, 1),
-        "split": ("rows", "columns") if m <= 2 * _FEW_ROWS else (default["split"],),
-    }
-    return ScheduleSpace.enumerated(axes, valid)
+def prepacked_default(op: GemmOp, target: Target) -> Schedule:
+    """Return the schedule for a B in panels that needs no tuning."""
+    m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
+    if m > _FEW_ROWS:
+        return packed_default(op, target)
+    mr, nv = _TILES[target.isa][1]
+    few = m <= 2 * mr  # so few that the time is that of reading B: ask for it early
+    nr = nv * vector_lanes(target, op.accumulator)
+    return Schedule(
+        mr=mr,
+        nv=nv,
+        unroll=2,
+        prefetch_a=0,
+        prefetch_b=_FAR_AHEAD if few else 0,
+        kc=k if m <= mr else round_up(equal_blocks(k, 512 * 4 // op.accumulator.nbytes), 2),
+        mc=round_up(m, mr),
+        nc=round_up(-(-n // target.cores), nr),
+        tail=m % mr,
+        sweep=1,
+        upcoming=0 if m <= mr else 1,
+        split="columns",
+    )
+
+
+def prepacked_space(op: GemmOp, target: Target) -> ScheduleSpace:
+    """Return the schedules worth measuring where B is in panels already."""
+    depths = (256, 384, 512, 1024, _known(op.k))
+    default = prepacked_default(op, target)
+    return _space(op, target, default, depths=depths, prefetches=(0, 8, _FAR_AHEAD), fresh=False)
+
+
+def _space(
+    op: GemmOp, target: Target, default: Schedule, *, depths: Sequence[int], prefetches: Sequence[int], fresh: bool
+) -> ScheduleSpace:
+    lanes, nbytes = vector_lanes(target, op.accumulator), op.accumulator.nbytes
+    m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
+    share, latency = _a_elements(op, target), target.fma_per_cycle * target.fma_latency_cycles
+    tiles = [(mr, nv) for mr, nv in _TILES[target.isa] if fits_registers(mr, nv, target) and mr * nv >= latency]
+    kcs = _with(default["kc"], *(round_up(equal_blocks(k, 4 * depth // nbytes), 2) for depth in depths))
+    mcs = _with(default["mc"], *(mc for mc in _ROW_BLOCKS if mc < m), m)
+    ncs = _with(default["nc"], *(nc for nc in (1024,) if nc < n), round_up(n, lanes))
+
+    def blocks() -> Iterator[dict[str, Value]]:
+        for kc, mc, nc, upcoming in product(kcs, mcs, ncs, (0, 1)):
+            kept = (2 * min(mc, m) * kc >= share or mc >= m) and 3 * min(mc, m) * kc <= 4 * share
+            if kept and kc * nc * nbytes <= 8 * target.l2_bytes:
+                yield {"kc": kc, "mc": mc, "nc": nc, "upcoming": upcoming, "split": "rows", "sweep": PANELS_PER_SWEEP}
+        # All rows of A are one block; a panel of B that was packed just now is in the cache already.
+        for kc, nc, upcoming in product(kcs, ncs, (0,) if fresh else (0, 1)):
+            if 2 * m * kc * nbytes <= target.l2_bytes:
+                yield {"kc": kc, "mc": default["mc"], "nc": nc, "upcoming": upcoming, "split": "columns", "sweep": 1}
+
+    chosen: list[Mapping[str, Value]] = [default]
+    for (mr, nv), unroll, prefetch_b, block in product(tiles, (1, 2), prefetches, tuple(blocks())):
+        tile = {"mr": mr, "nv": nv, "tail": m % mr, "unroll": unroll, "prefetch_a": 0, "prefetch_b": prefetch_b}
+        if int(block["mc"]) >= mr or block["split"] == "columns":
+            chosen.append({**tile, **block})
+    return ScheduleSpace.listed(chosen)
+
+
+def _a_elements(op: GemmOp, target: Target) -> int:
+    return target.l2_bytes // (_L2_SHARE * op.accumulator.nbytes)
+
+
+def _even_rows(m: int, mr: int, limit: int, cores: int) -> int:
+    """Return the rows of a task: whole tiles, at most ``limit``, so that no core waits long for the others."""
+
+    def cost(mc: int) -> float:
+        rounds, left = divmod(m // mc, cores)
+        longest = rounds * mc + (mc if left else m % mc)
+        return longest * (1.0 + _BLOCK_ROWS_COST / mc)
+
+    most = max(mr, min(limit, round_up(m, mr)) // mr * mr)
+    return min(range(most, max(mr, most // 3) - 1, -mr), key=cost)
+
+
+def _shared_columns(n: int, kc: int, op: GemmOp, target: Target) -> int:
+    """Return the columns of B in panels at a time: all of them, unless they would not fit a few second-level caches."""
+    return equal_blocks(n, max(_widest(target, 1), 8 * target.l2_bytes // (kc * op.accumulator.nbytes)))
+
+
+def _widest(target: Target, lanes: int) -> int:
+    return lanes * max(nv for _, nv in _TILES[target.isa])
 
 
 def fits_registers(mr: int, nv: int, target: Target) -> bool:
@@ -204,18 +258,15 @@ def round_up(value: int, multiple: int) -> int:
     return max(1, -(-value // multiple)) * multiple
 
 
-# Tiles of mr rows by nv vectors that fill the registers, by instruction set; the first is the default.
+# Tiles of mr rows by nv vectors that fill the registers, by instruction set: the first is the default, the second the
+# one for few rows and short sums.
 _TILES: Final[Mapping[str, tuple[tuple[int, int], ...]]] = {
-    "avx512": ((14, 2), (12, 2), (10, 2), (9, 3), (8, 3), (6, 4), (28, 1)),
+    "avx512": ((14, 2), (8, 3), (13, 2), (12, 2), (9, 3), (6, 4), (28, 1), (4, 4)),
     "avx2": ((6, 2), (4, 3), (5, 2), (4, 2), (12, 1)),
     "neon": ((8, 3), (6, 4), (12, 2), (10, 2)),
-    "plain": ((8, 2), (14, 2), (4, 4)),
+    "plain": ((8, 2), (4, 4), (14, 2)),
 }
-
-
-def _tile(target: Target) -> tuple[int, int, int]:
-    mr, nv = _TILES[target.isa][0]
-    return mr, nv, 2
+_ROW_BLOCKS: Final = (56, 84, 126, 168, 224, 252, 336, 504)
 
 
 def _known(dim: Dim) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import TensorType, static
 from tracea.errors import InvalidSchedule
-from tracea.kernels.gemm.blocking import PANELS_PER_SWEEP, Blocking, packed_default, packed_space
+from tracea.kernels.gemm.blocking import PANELS_PER_SWEEP, Blocking, prepacked_default, prepacked_space
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_types, kernel_name
 from tracea.kernels.gemm.packed import pack_a, panel_buffer, tile_loops
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS
@@ -151,8 +151,8 @@ PREPACKED = Variant(
     preferences=(),
     priority=60,
     build=build_prepacked,
-    space=packed_space,
-    default_schedule=packed_default,
+    space=prepacked_space,
+    default_schedule=prepacked_default,
     constant_operand=1,
     build_pack=build_pack,
     pack_type=panel_type,
