@@ -151,9 +151,8 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
 
 def packed_space(op: GemmOp, target: Target) -> ScheduleSpace:
     """Return the schedules worth measuring, the default among them: full registers, blocks that stay in a cache."""
-    return _space(
-        op, target, packed_default(op, target), depths=(128, 192, 256, 384, 512, 768, 1024), prefetches=(0, 8)
-    )
+    depths = (128, 192, 256, 384, 512, 768, 1024)
+    return _space(op, target, packed_default(op, target), depths=depths, prefetches=(0, 8), fresh=True)
 
 
 def prepacked_default(op: GemmOp, target: Target) -> Schedule:
