@@ -20,7 +20,7 @@ def optimize(
     builder: str,
     /,
     *,
-    trials: int = 50,
+    trials: int = 16,
     seconds: float | None = None,
     threads: int | None = None,
     peers: bool = True,
