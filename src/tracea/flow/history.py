@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import time
+import warnings
 from collections.abc import Mapping
 from functools import cache, lru_cache
+from pathlib import Path
+
+from filelock import FileLock
 
 from tracea import __version__
 from tracea.core.op import Op
 from tracea.doctor import Fingerprint, Known, identify, probe_machine
+from tracea.errors import CacheCorrupt
 from tracea.optimizer.priors import Hero, load_heroes
 from tracea.optimizer.space import Value
 from tracea.optimizer.storage import StoredTrial, StudyKey, TrialStore, fingerprint
@@ -19,7 +26,29 @@ __all__ = ["known_variants", "schedule_of", "store", "study_key", "verified"]
 
 @lru_cache(maxsize=8)
 def _store_at(path: str) -> TrialStore:
-    return TrialStore(path)
+    try:
+        return TrialStore(path)
+    except CacheCorrupt:
+        return _renewed(path)
+
+
+def _renewed(path: str) -> TrialStore:
+    """Move a damaged store aside and return a new one, with one warning in the first process that finds it so."""
+    with FileLock(f"{path}.lock"):
+        try:
+            opened = TrialStore(path)
+            opened.check()
+            return opened  # another process was first
+        except CacheCorrupt as error:
+            aside = f"{path}.damaged-{time.time_ns()}"
+            warnings.warn(
+                CacheCorrupt(path=path, detail=error.detail, remedy=f"nothing: earlier trials are in {aside}"),
+                stacklevel=4,
+            )
+            os.replace(path, aside)
+            for side_file in (f"{path}-wal", f"{path}-shm"):
+                Path(side_file).unlink(missing_ok=True)
+            return TrialStore(path)
 
 
 @lru_cache(maxsize=1)
@@ -29,7 +58,11 @@ def _identity() -> Fingerprint:
 
 def store() -> TrialStore:
     """Return the trial store of the current cache directory."""
-    return _store_at(str(default_store().root / "trials.sqlite"))
+    return _store_at(_path())
+
+
+def _path() -> str:
+    return str(default_store().root / "trials.sqlite")
 
 
 def study_key(op: Op, variant: str, threads: int) -> StudyKey:
@@ -46,9 +79,17 @@ def study_key(op: Op, variant: str, threads: int) -> StudyKey:
 def verified(op: Op, threads: int) -> list[StoredTrial]:
     """Return the trials of ``op`` that ended well here, oldest first, without schedules that failed later."""
     key = study_key(op, "", threads)
-    found = store().find(op_key=op.key, hardware=key.hardware_fingerprint, toolchain=key.toolchain_fingerprint)
+    try:
+        found = _trials(store(), op, key)
+    except CacheCorrupt:  # a page that was not read before
+        _store_at.cache_clear()
+        found = _trials(_renewed(_path()), op, key)
     last = {_tried(trial): trial.record.outcome.is_ok for trial in found}
     return [trial for trial in found if trial.record.outcome.is_ok and last[_tried(trial)]]
+
+
+def _trials(kept: TrialStore, op: Op, key: StudyKey) -> list[StoredTrial]:
+    return kept.find(op_key=op.key, hardware=key.hardware_fingerprint, toolchain=key.toolchain_fingerprint)
 
 
 def _tried(trial: StoredTrial) -> tuple[str, Schedule]:
