@@ -40,9 +40,7 @@ SMALL = (
 MATCHES = [(problem, peer) for problem in SMALL for peer in peers(FAMILY_NAMES) if peer.supports(problem)]
 
 
-@pytest.mark.parametrize(
-    ("problem", "peer"), MATCHES, ids=[f"{peer.name}-{problem.name}" for problem, peer in MATCHES]
-)
+@pytest.mark.parametrize(("problem", "peer"), MATCHES, ids=[f"{peer.name}-{problem.name}" for problem, peer in MATCHES])
 def test_peer_computes_what_float64_does(problem: Problem, peer: Peer, seed: int) -> None:
     pytest.importorskip(peer.name.partition(".")[0])
     arrays = problem.arrays(seed)

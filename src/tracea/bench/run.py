@@ -100,7 +100,7 @@ def render(record: Record) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in sorted(environment.toolchain.items()))
     limits = ", ".join(f"{name} {value:.4g}" for name, value in record.ceilings.items())
     competing = any(row.notes.get("library") == "competing" for row in record.rows)
-    library = "competing" if competing else "disabled, but in the face group, where a call decides as a user's does"
+    library = "competing" if competing else "disabled (the face group decides as any call does)"
     lines = [
         f"suite {record.suite} · {environment.threads} threads · {environment.hardware} · {environment.date}",
         f"  {versions}",
