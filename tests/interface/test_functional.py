@@ -255,3 +255,22 @@ def test_subclasses_and_other_producers_give_plain_results(rng):
         torch.testing.assert_close(tracea.ops.gemm(a, torch.nn.Parameter(b)), a @ b)
     with torch.inference_mode():
         torch.testing.assert_close(tracea.ops.gemm(a, b.clone().requires_grad_()), a @ b)
+
+
+def test_two_threads_give_what_one_gives(rng):
+    a, b = strided(rng, "torch", DType.F32, (130, 90), "columns"), strided(rng, "torch", DType.F32, (90, 200), "rows")
+    residual, x = (
+        strided(rng, "torch", DType.F32, (130, 200), "gaps"),
+        strided(rng, "torch", DType.F32, (300, 257), "gaps"),
+    )
+    torch.set_num_threads(2)
+    for allowed in (False, True):
+        with tracea.ops.library(allowed):
+            check_gemm(a, b, residual=residual, activation="gelu", out=poisoned("torch", DType.F32, (130, 200)))
+            check_gemm(a.bfloat16(), b.bfloat16())
+    weight = tracea.ops.prepack(b)
+    torch.testing.assert_close(tracea.ops.gemm(a, weight), a @ b)
+    assert_meaning(tracea.ops.softmax(x), row_op(RowKind.SOFTMAX, x), x)
+    assert_meaning(tracea.ops.rms_norm(x, eps=1e-6), row_op(RowKind.RMS_NORM, x, eps=1e-6), x)
+    chain = tracea.ops.fuse(["gelu", "mul", "add"])
+    torch.testing.assert_close(chain(x, x, x), torch.nn.functional.gelu(x) * x + x)
