@@ -34,6 +34,8 @@ _DEEP: Final = 1024  # bytes / 4 of a K block: few passes over C; the best of th
 _SHALLOW: Final = 384  # where all rows of A are one block
 _SHORT_SUM: Final = 192  # below this K, packing and C weigh more than the products
 _FAR_AHEAD: Final = 32  # steps: B straight from memory
+_WALKED_ROWS: Final = 32  # of a block whose sums are short: C is walked along its rows
+_TALLEST: Final = 224  # rows of a block: taller ones were slower
 _L2_SHARE: Final = 3  # a block of A is this part of the second-level cache
 _FEW_ROWS: Final = 160  # below this many rows, packing A once per task costs less than sharing B behind a barrier
 _TEAM_ROWS: Final = 640  # the same where threads share B: a barrier for every K block costs more
@@ -132,7 +134,8 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
     if columns:
         mc, nc = round_up(m, mr), -(-n // target.cores)
     else:
-        mc, nc = _even_rows(m, mr, _a_elements(op, target) // kc, target.cores), _shared_columns(n, kc, op, target)
+        mc = _even_rows(m, mr, _WALKED_ROWS if wide else min(_TALLEST, _a_elements(op, target) // kc), target.cores)
+        nc = _shared_columns(n, kc, op, target)
     return Schedule(
         mr=mr,
         nv=nv,
@@ -193,13 +196,14 @@ def _space(
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
     share, latency = _a_elements(op, target), target.fma_per_cycle * target.fma_latency_cycles
     tiles = [(mr, nv) for mr, nv in _TILES[target.isa] if fits_registers(mr, nv, target) and mr * nv >= latency]
-    kcs = _with(default["kc"], *(round_up(equal_blocks(k, 4 * depth // nbytes), 2) for depth in depths))
-    mcs = _with(default["mc"], *(mc for mc in _ROW_BLOCKS if mc < m), m)
-    ncs = _with(default["nc"], *(nc for nc in (1024,) if nc < n), round_up(n, lanes))
+    kcs = _sizes(default.integer("kc"), *(round_up(equal_blocks(k, 4 * depth // nbytes), 2) for depth in depths))
+    mcs = _sizes(default.integer("mc"), *(mc for mc in _ROW_BLOCKS if mc < m), m)
+    ncs = _sizes(default.integer("nc"), *(nc for nc in (1024,) if nc < n), round_up(n, lanes))
 
     def blocks() -> Iterator[dict[str, Value]]:
         for kc, mc, nc, upcoming in product(kcs, mcs, ncs, (0, 1)):
-            kept = (2 * min(mc, m) * kc >= share or mc >= m) and 3 * min(mc, m) * kc <= 4 * share
+            rows = min(mc, m)
+            kept = (2 * rows * kc >= share or mc >= m or k <= _SHORT_SUM) and 3 * rows * kc <= 4 * share
             if kept and kc * nc * nbytes <= 8 * target.l2_bytes:
                 yield {"kc": kc, "mc": mc, "nc": nc, "upcoming": upcoming, "split": "rows", "sweep": PANELS_PER_SWEEP}
         # All rows of A are one block; a panel of B that was packed just now is in the cache already.
@@ -209,9 +213,15 @@ def _space(
 
     chosen: list[Mapping[str, Value]] = [default]
     for (mr, nv), unroll, prefetch_b, block in product(tiles, (1, 2), prefetches, tuple(blocks())):
-        tile = {"mr": mr, "nv": nv, "tail": m % mr, "unroll": unroll, "prefetch_a": 0, "prefetch_b": prefetch_b}
-        if int(block["mc"]) >= mr or block["split"] == "columns":
-            chosen.append({**tile, **block})
+        tile: dict[str, Value] = {
+            "mr": mr,
+            "nv": nv,
+            "tail": m % mr,
+            "unroll": unroll,
+            "prefetch_a": 0,
+            "prefetch_b": prefetch_b,
+        }
+        chosen.append({**tile, **block})
     return ScheduleSpace.listed(chosen)
 
 
@@ -265,7 +275,7 @@ _TILES: Final[Mapping[str, tuple[tuple[int, int], ...]]] = {
     "neon": ((8, 3), (6, 4), (12, 2), (10, 2)),
     "plain": ((8, 2), (4, 4), (14, 2)),
 }
-_ROW_BLOCKS: Final = (56, 84, 126, 168, 224, 252, 336, 504)
+_ROW_BLOCKS: Final = (32, 56, 84, 126, 168, 224, 252, 336, 504)
 
 
 def _known(dim: Dim) -> int:
@@ -273,7 +283,7 @@ def _known(dim: Dim) -> int:
     return dim if isinstance(dim, int) else dim.maximum or 1024
 
 
-def _with(first: Value, *others: Value) -> tuple[Value, ...]:
+def _sizes(first: int, *others: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((first, *others)))
 
 

@@ -105,7 +105,8 @@ def _default(op: GemmOp, target: Target) -> Schedule:
         mr=mr,
         nv=nv,
         unroll=2,
-        prefetch_b=8,
+        # Rows of B ahead of their use pay where B comes from memory; in a cache they only cost.
+        prefetch_b=0 if k * n * op.b.dtype.nbytes <= target.l2_bytes else 8,
         kc=equal_blocks(k, _K_BLOCK)
         if n * op.accumulator.nbytes >= target.page_bytes
         else max(1, min(k, 4 * _K_BLOCK)),
@@ -135,8 +136,8 @@ def _space(op: GemmOp, target: Target) -> ScheduleSpace:
     axes: dict[str, tuple[Value, ...]] = {
         "mr": tuple(sorted({mr for mr, _ in tiles})),
         "nv": tuple(sorted({nv for _, nv in tiles})),
-        "unroll": (2, 4),
-        "prefetch_b": (0, 4, 8),
+        "unroll": (1, 2),
+        "prefetch_b": (0, 8),
         "kc": tuple(dict.fromkeys((default["kc"], 128, 256, 512))),
         "mc": (default["mc"],),
         "nc": (default["nc"],),
@@ -166,13 +167,15 @@ def _known(dim: Dim) -> int:
     return dim if isinstance(dim, int) else dim.maximum or 1024
 
 
-def _few_rows_or_small(op: GemmOp, target: Target) -> float:
-    few = _known(op.m) <= _MOST_VECTORS
+def _few_rows(op: GemmOp, _: Target) -> float:
+    return 20.0 if _known(op.m) <= _MOST_VECTORS else -20.0
+
+
+def _small(op: GemmOp, target: Target) -> float:
     # Rows that do not begin on a cache line cost a second line for every vector: packing repays that unless B is small.
     row_bytes = _known(op.n) * op.b.dtype.nbytes
     aligned = row_bytes % target.cache_line_bytes == 0
-    small = _known(op.k) * row_bytes <= target.l2_bytes // (2 if aligned else 16)
-    return 20.0 if few or small else -20.0
+    return 45.0 if _known(op.k) * row_bytes <= target.l2_bytes // (4 if aligned else 32) else 0.0
 
 
 DIRECT_ID = "gemm.direct"
@@ -181,7 +184,7 @@ DIRECT = Variant(
     op_type=GemmOp,
     backend="cpu",
     requirements=(*GEMM_REQUIREMENTS, STORED_AS_SUMMED, contiguous("a", "rows of A"), ROWS_OF_B),
-    preferences=(Preference(name="few rows or small", score=_few_rows_or_small),),
+    preferences=(Preference(name="few rows", score=_few_rows), Preference(name="small", score=_small)),
     priority=45,
     build=build_direct,
     space=_space,
