@@ -3,8 +3,11 @@
     python benchmarks/replay_tuning.py                                  # the spaces that the tests carry
     python benchmarks/replay_tuning.py A.json.gz B.json.gz --seeds 40   # recorded spaces, or Kernel Tuner cache files
 
-The median over the seeds after 30, 50 and 100 trials, and the share of seeds that reached 0.97 within 30. With
---history each space is also searched with each other one of the same parameters as its relative.
+    python benchmarks/replay_tuning.py benchmarks/results/sweeps/*.gz   # the packed GEMM on a CPU (sweep_gemm.py)
+
+The median over the seeds after 30, 50 and 100 trials, and the share of seeds that reached 0.97 within 30. A space that
+was recorded with a default schedule is searched from there, as tuning does; --unseeded leaves that out. With --history
+each space is also searched with each other one of the same parameters as its relative.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,22 +58,33 @@ def load(path: Path) -> RecordedSpace:
         return from_kernel_tuner(path)
 
 
-def run(path: Path, name: str, seed: int, relative: Path | None) -> tuple[list[float], float]:
+class Search(NamedTuple):
+    """What is replayed: a recorded space, a sampler, a relative's record, and whether the default comes first."""
+
+    path: Path
+    name: str
+    relative: Path | None = None
+    seeded: bool = True
+
+
+def run(search: Search, seed: int) -> tuple[list[float], float]:
     """Replay one search; return the fractions at the marks and the milliseconds a trial took."""
-    recorded = load(path)
-    history = load(relative).history() if relative is not None else ()
+    recorded = load(search.path)
+    history = load(search.relative).history() if search.relative is not None else ()
+    seeds = recorded.seeds if search.seeded else ()
     started = time.perf_counter()
-    reached = replay(sampler(name, recorded.space, seed=seed, history=history), recorded, max(MARKS))
+    strategy = sampler(search.name, recorded.space, seed=seed, history=history, seeds=seeds)
+    reached = replay(strategy, recorded, max(MARKS))
     spent_ms = 1e3 * (time.perf_counter() - started) / len(reached)
     return [float(reached[min(mark, len(reached)) - 1]) for mark in MARKS], spent_ms
 
 
-def report(pool: ProcessPoolExecutor, path: Path, name: str, seeds: int, relative: Path | None = None) -> None:
+def report(pool: ProcessPoolExecutor, search: Search, seeds: int) -> None:
     """Print one row of the table."""
-    results = list(pool.map(run, [path] * seeds, [name] * seeds, range(seeds), [relative] * seeds))
+    results = list(pool.map(run, [search] * seeds, range(seeds)))
     fractions = np.array([fraction for fraction, _ in results])
     medians = "".join(f"{value:9.3f}" for value in np.median(fractions, axis=0))
-    label = name if relative is None else f"{name} after {load(relative).name}"
+    label = search.name if search.relative is None else f"{search.name} after {load(search.relative).name}"
     hits = float(np.mean(fractions[:, 0] >= 0.97))
     print(f"  {label:<58}{medians}{hits:11.0%}{np.mean([spent for _, spent in results]):10.1f}", flush=True)
 
@@ -82,6 +96,7 @@ def main() -> None:
     parser.add_argument("--samplers", default="random,evolution,gp,tpe", help="comma-separated names")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--history", action="store_true", help="also search with each relative's history")
+    parser.add_argument("--unseeded", action="store_true", help="do not start from the recorded default schedule")
     parser.add_argument("--workers", type=int, default=1)
     options = parser.parse_args()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -95,16 +110,20 @@ def main() -> None:
                 f"{recorded.name}: {len(recorded.space)} schedules, {failed} fail,"
                 f" median/best {spread:.2f}, {close} within 0.97"
             )
+            seeded = not options.unseeded
+            for row in recorded.seeds if seeded else ():
+                fraction = recorded.best_ms / (recorded.latency_ms(row) or math.inf)
+                print(f"  from the default schedule, {fraction:.3f} of the best")
             print(
                 f"  {'sampler, median of ' + str(options.seeds) + ' seeds':<58}"
                 + "".join(f"{f'@{m}':>9}" for m in MARKS)
                 + f"{'0.97 @30':>11}{'ms/trial':>10}"
             )
             for name in options.samplers.split(","):
-                report(pool, path, name, options.seeds)
+                report(pool, Search(path, name, seeded=seeded), options.seeds)
             for relative in options.spaces if options.history else []:
                 if relative != path and load(relative).space.parameters == recorded.space.parameters:
-                    report(pool, path, "default", options.seeds, relative)
+                    report(pool, Search(path, "default", relative, seeded), options.seeds)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracea.errors import InvalidOption
+from tracea.errors import InvalidOption, InvalidSchedule
 from tracea.optimizer import SearchSpace, sampler
 from tracea.optimizer.replay import RecordedSpace, replay
 
@@ -92,3 +92,15 @@ def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InvalidOption):
             RecordedSpace.load(tmp_path / name)
+
+
+def test_the_schedules_that_a_search_starts_from_are_kept_and_checked(tmp_path: Path) -> None:
+    space = SearchSpace.constrained(
+        {"tile": (1, 2, 4), "pack": ("none", "ab")}, lambda s: s != {"tile": 4, "pack": "ab"}
+    )
+    latencies = np.arange(1.0, 1.0 + len(space))
+    recorded = RecordedSpace(name="s", source="test", space=space, latencies_ms=latencies, seeds=((1, 1), (0, 0)))
+    recorded.save(tmp_path / "space.json")
+    assert RecordedSpace.load(tmp_path / "space.json").seeds == ((1, 1), (0, 0))
+    with pytest.raises(InvalidSchedule):
+        RecordedSpace(name="s", source="test", space=space, latencies_ms=latencies, seeds=((2, 1),))

@@ -19,7 +19,7 @@ import numpy as np
 
 from tracea.errors import InvalidOption
 from tracea.optimizer.samplers import Sampler
-from tracea.optimizer.space import FloatArray, Row, SearchSpace, Value
+from tracea.optimizer.space import FloatArray, IndexArray, Row, SearchSpace, Value
 
 
 class _Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,6 +28,7 @@ class _Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parameters: dict[str, list[Value]]
     rows: list[int]
     latencies_ms: list[float | None]
+    seeds: list[int] = []
     schema_version: int = 1
 
 
@@ -35,14 +36,17 @@ class _Recording(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RecordedSpace:
     """A space with the latency of every valid row.
 
+    ``seeds`` are the rows that a search would have started from where it was recorded: a variant's default schedule.
+
     Shapes: ``latencies_ms`` is (N,) in the order of the space, NaN for a row that failed.
-    Raises: InvalidOption where the two do not fit or nothing succeeded.
+    Raises: InvalidOption where the two do not fit or nothing succeeded, InvalidSchedule for a seed that is not valid.
     """
 
     name: str
     source: str
     space: SearchSpace
     latencies_ms: FloatArray
+    seeds: tuple[Row, ...] = ()
 
     def __post_init__(self) -> None:
         if self.latencies_ms.shape != (len(self.space),):
@@ -60,6 +64,8 @@ class RecordedSpace:
                 expected="positive finite latencies, NaN for failures",
                 remedy="measure the space again",
             )
+        for seed in self.seeds:
+            self.space.index(seed)
 
     @property
     def best_ms(self) -> float:
@@ -90,7 +96,7 @@ class RecordedSpace:
                 gzip.decompress(content) if Path(path).suffix == ".gz" else content, type=_Recording
             )
             sizes = [len(values) for values in recording.parameters.values()]
-            rows = np.stack(np.unravel_index(np.array(recording.rows, dtype=np.int64), sizes), axis=1)
+            rows, seeds = (_unravelled(numbers, sizes) for numbers in (recording.rows, recording.seeds))
         except (msgspec.MsgspecError, gzip.BadGzipFile, EOFError, ValueError) as error:
             raise InvalidOption(
                 field="recorded space", got=path, expected=str(error), remedy="record it again"
@@ -101,23 +107,31 @@ class RecordedSpace:
             source=recording.source,
             space=SearchSpace.enumerated(list(recording.parameters), list(recording.parameters.values()), rows),
             latencies_ms=np.array(latencies, dtype=np.float64),
+            seeds=tuple(tuple(row) for row in seeds.tolist()),
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the space, latencies to five significant digits; the same space gives the same bytes."""
         sizes = [len(parameter.values) for parameter in self.space.parameters]
-        numbers = np.zeros(len(self.space), dtype=np.int64)
-        for column, size in zip(self.space.rows.T, sizes, strict=True):
-            numbers = numbers * size + column
         recording = _Recording(
             name=self.name,
             source=self.source,
             parameters={parameter.name: list(parameter.values) for parameter in self.space.parameters},
-            rows=numbers.tolist(),
+            rows=_ravelled(self.space.rows, sizes),
+            seeds=_ravelled(np.array(self.seeds, dtype=np.int64).reshape(-1, len(sizes)), sizes),
             latencies_ms=[None if math.isnan(x) else float(f"{x:.5g}") for x in self.latencies_ms.tolist()],
         )
         content = msgspec.json.encode(recording)
         Path(path).write_bytes(gzip.compress(content, mtime=0) if Path(path).suffix == ".gz" else content)
+
+
+def _ravelled(rows: IndexArray, sizes: Sequence[int]) -> list[int]:
+    numbers = np.ravel_multi_index(tuple(rows.T), tuple(sizes))
+    return np.asarray(numbers, dtype=np.int64).tolist()
+
+
+def _unravelled(numbers: Sequence[int], sizes: Sequence[int]) -> IndexArray:
+    return np.stack(np.unravel_index(np.array(numbers, dtype=np.int64), sizes), axis=1)
 
 
 def replay(strategy: Sampler, recorded: RecordedSpace, trials: int) -> FloatArray:

@@ -10,9 +10,10 @@ from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
-from tracea.kernels.gemm.blocking import PANELS_PER_SWEEP, fits_registers, packed_default
+from tracea.kernels.gemm.blocking import PANELS_PER_SWEEP, Blocking, fits_registers, packed_default
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
+from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
 
 __all__ = ["unpruned_space"]
@@ -39,8 +40,8 @@ _WIDTHS: Final[Mapping[str, tuple[int, ...]]] = {
 def unpruned_space(op: GemmOp, target: Target) -> ScheduleSpace:
     """Return the schedules with blocks from a cache line of columns and 32 steps up to the whole extent.
 
-    Of the blocks that hold a whole extent one is kept: they are the same kernel. Unrolling and prefetches, which made
-    no difference where they were measured, are the default's.
+    Of blocks that come to the same, once rounded to whole tiles and cut to the extent, one is kept. Unrolling and
+    prefetches, which made no difference where they were measured, are the default's.
     """
     default = packed_default(op, target)
     lanes = vector_lanes(target, op.accumulator)
@@ -82,7 +83,18 @@ def unpruned_space(op: GemmOp, target: Target) -> ScheduleSpace:
         "upcoming": _sorted(default["upcoming"], *(0 if split == "columns" else 1 for split in splits)),
         "split": splits,
     }
-    return ScheduleSpace.enumerated(axes, valid)
+    space = ScheduleSpace.enumerated(axes, valid)
+    distinct = {_effect(space.schedule(row), op, target): row for row in space.rows[::-1]}
+    distinct[_effect(default, op, target)] = next(row for row in space.rows if space.schedule(row) == default)
+    return ScheduleSpace(names=space.names, values=space.values, rows=tuple(sorted(distinct.values())))
+
+
+def _effect(schedule: Schedule, op: GemmOp, target: Target) -> tuple[int | str, ...]:
+    """Return what a schedule's values come to: tile, blocks, split."""
+    blocking = Blocking.of(schedule, op, target)
+    m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
+    rows = m if blocking.split == "columns" else min(blocking.mc, m)
+    return blocking.mr, blocking.nv, min(blocking.kc, k), rows, min(blocking.nc, n), blocking.split
 
 
 def _up_to_whole(extent: int, default: Value, *blocks: int) -> tuple[int, ...]:
