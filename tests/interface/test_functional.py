@@ -15,7 +15,7 @@ from tracea.core.expr import Input, activation_names
 from tracea.core.op import Epilogue, GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import broadcast_shapes
 from tracea.errors import InvalidOp
-from tracea.interface import functional
+from tracea.interface import functional, fusion
 
 KINDS = ("torch", "numpy")
 FLOATS = (DType.F32, DType.F64, DType.F16, DType.BF16)
@@ -226,6 +226,24 @@ def test_the_library_can_be_kept_out(rng):
     with pytest.raises(InvalidOp), tracea.ops.library(False):
         tracea.ops.gemm(a, b, activation="no such")
     assert functional.library_allowed()
+
+
+def test_the_policy_decides_what_is_compiled_and_what_is_remembered(rng, monkeypatch):
+    asked = []
+
+    def spy(module):
+        real = module.compile_op
+        monkeypatch.setattr(module, "compile_op", lambda *a, **k: asked.append(k["library"]) or real(*a, **k))
+
+    spy(functional)
+    spy(fusion)
+    a, b = strided(rng, "torch", DType.F32, (11, 13), "rows"), strided(rng, "torch", DType.F32, (13, 15), "rows")
+    fused = tracea.ops.fuse(["gemm", "relu"])
+    for allowed in (False, True, False, True):
+        with tracea.ops.library(allowed):
+            torch.testing.assert_close(tracea.ops.gemm(a, b), a @ b)
+            torch.testing.assert_close(fused(a, b), torch.relu(a @ b))
+    assert asked == [False, False, True, True]
 
 
 def test_threads_share_a_signature(rng):
