@@ -18,7 +18,9 @@ constexpr int64_t count = 4096;  // a multiple of every width
 template <class T>
 std::vector<T> inputs(uint64_t seed) {
     const T special[] = {T(0), T(-0.0), T(1), T(-1), T(0.5), T(1.5), T(2.5), T(-2.5), T(INFINITY), T(-INFINITY), T(NAN), T(1e-40), T(-1e-45),
-                         T(3.4e38), T(-3.4e38), T(65504), T(65519), T(65520), T(6e-8), T(5.96e-8), T(1e-7), T(88.72), T(-87.3), T(-103.9), T(1.17549435e-38)};
+                         T(3.4e38), T(-3.4e38), T(65504), T(65519), T(65520), T(6e-8), T(5.96e-8), T(1e-7), T(88.72), T(-87.3), T(-103.9), T(1.17549435e-38),
+                         // halfway between two bf16 or two f16, to even and to odd, and a step beside
+                         T(0x1.01p0), T(0x1.03p0), T(0x1.010002p0), T(0x1.00fffep0), T(0x1.002p0), T(0x1.006p0)};
     constexpr int specials = sizeof special / sizeof special[0];
     Random random{seed};
     std::vector<T> values(count);
