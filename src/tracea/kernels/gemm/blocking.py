@@ -34,12 +34,13 @@ _DEEP: Final = 1024  # bytes / 4 of a K block: few passes over C; the best of th
 _SHALLOW: Final = 384  # where all rows of A are one block
 _SHORT_SUM: Final = 192  # below this K, packing and C weigh more than the products
 _FAR_AHEAD: Final = 32  # steps: B straight from memory
-_WALKED_ROWS: Final = 32  # of a block whose sums are short: C is walked along its rows
-_TALLEST: Final = 224  # rows of a block: taller ones were slower
+_WALKED_ROWS: Final = 16  # of a block whose sums are short: C is walked along its rows
+_TALLEST: Final = 182  # rows of a block: taller ones were slower
 _L2_SHARE: Final = 3  # a block of A is this part of the second-level cache
 _FEW_ROWS: Final = 160  # below this many rows, packing A once per task costs less than sharing B behind a barrier
 _TEAM_ROWS: Final = 640  # the same where threads share B: a barrier for every K block costs more
-_BLOCK_ROWS_COST: Final = 4.0  # rows of products that the start of a row block costs
+_ROW_BLOCK_COST: Final = 8.0  # rows of products that cost as much as the start of a row block
+_K_BLOCK_COST: Final = 24.0  # steps of products that cost as much as one more pass over C
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,17 +130,16 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
     columns = m <= (_FEW_ROWS if target.cores == 1 else _TEAM_ROWS) and n >= 2 * target.cores * _widest(target, lanes)
     wide = columns or k * narrow < _SHORT_SUM
     mr, nv = _TILES[target.isa][1 if wide else 0]
-    unroll = 2
-    kc = round_up(equal_blocks(k, (_SHALLOW if columns else _DEEP) // narrow), unroll)
     if columns:
-        mc, nc = round_up(m, mr), -(-n // target.cores)
+        kc, mc, nc = equal_blocks(k, _SHALLOW // narrow), round_up(m, mr), -(-n // target.cores)
     else:
-        mc = _even_rows(m, mr, _WALKED_ROWS if wide else min(_TALLEST, _a_elements(op, target) // kc), target.cores)
+        kc, mc = min(_row_blocks(m, k, mr, op, target, walked=wide))[1:]
         nc = _shared_columns(n, kc, op, target)
+    kc = round_up(kc, 2)
     return Schedule(
         mr=mr,
         nv=nv,
-        unroll=unroll,
+        unroll=2,
         prefetch_a=0,
         prefetch_b=0,
         kc=kc,
@@ -147,7 +147,7 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
         nc=round_up(nc, nv * lanes),
         tail=m % mr,
         sweep=1 if columns else PANELS_PER_SWEEP,
-        upcoming=0 if columns else 1,
+        upcoming=0 if columns or 4 * kc * nc * op.accumulator.nbytes <= target.l2_bytes else 1,
         split="columns" if columns else "rows",
     )
 
@@ -229,16 +229,21 @@ def _a_elements(op: GemmOp, target: Target) -> int:
     return target.l2_bytes // (_L2_SHARE * op.accumulator.nbytes)
 
 
-def _even_rows(m: int, mr: int, limit: int, cores: int) -> int:
-    """Return the rows of a task: whole tiles, at most ``limit``, so that no core waits long for the others."""
-
-    def cost(mc: int) -> float:
-        rounds, left = divmod(m // mc, cores)
-        longest = rounds * mc + (mc if left else m % mc)
-        return longest * (1.0 + _BLOCK_ROWS_COST / mc)
-
-    most = max(mr, min(limit, round_up(m, mr)) // mr * mr)
-    return min(range(most, max(mr, most // 3) - 1, -mr), key=cost)
+def _row_blocks(
+    m: int, k: int, mr: int, op: GemmOp, target: Target, *, walked: bool
+) -> Iterator[tuple[float, int, int]]:
+    """Yield pairs of K block and rows of a task, whole tiles, with their cost: in steps of the core that is last."""
+    narrow = op.accumulator.nbytes // 4
+    fewest = max(1, -(-k // (_DEEP // narrow)))
+    for passes in (fewest, fewest + 1):
+        kc = -(-k // passes)
+        limit = _WALKED_ROWS if walked else min(_TALLEST, _a_elements(op, target) // kc)
+        most = max(mr, min(limit, round_up(m, mr)) // mr * mr)
+        for mc in range(most, max(mr, most // 3) - 1, -mr):
+            rounds, left = divmod(m // mc, target.cores)
+            rows = rounds * mc + (mc if left else m % mc)
+            blocks = -(-m // (mc * target.cores))
+            yield (rows + _ROW_BLOCK_COST * blocks) * (k + _K_BLOCK_COST * passes), kc, mc
 
 
 def _shared_columns(n: int, kc: int, op: GemmOp, target: Target) -> int:
