@@ -1,4 +1,4 @@
-// gemm_512x3072x768_f32_97e717988d5338d9 | gemm.packed | avx2, avx2 | kc=384,mc=258,mr=6,nc=1024,nv=2,prefetch_a=0,prefetch_b=0,split=rows,sweep=8,tail=2,unroll=2,upcoming=1
+// gemm_512x3072x768_f32_97e717988d5338d9 | gemm.packed | avx2, avx2 | kc=384,mc=54,mr=6,nc=1024,nv=2,prefetch_a=0,prefetch_b=0,split=rows,sweep=8,tail=2,unroll=2,upcoming=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,7 +10,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_packed_14bf7371435397882298_text {
+namespace tracea_gemm_packed_d3d684a2f987a7e3273e_text {
 using namespace tracea;
 
 using Tile0 = GemmTile<float, 6, 2, 2, PanelA<6>, PackedB, GemmPrefetch<0, 0, true, true>>;
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_14bf7371435397882298(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_d3d684a2f987a7e3273e(const tracea_call* call, int32_t rank) {
   const float* const a = static_cast<const float*>(call->pointers[0]);
   const float* const b = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -56,9 +56,9 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_14bf73
         pack_b<float, 16>(b + b_stride0 * pc + jc + jp, b_stride0, 1, kc, pw, 384, b_panels + jp / 16 * 6144);
       }
       team_barrier(call, rank);
-      for (TaskLoop tasks1(call, rank, 1, (m + 257) / 258); tasks1.next();) {
-        const int64_t ic = tasks1.task() * 258;
-        const int64_t mc = min_index(m - ic, 258);
+      for (TaskLoop tasks1(call, rank, 1, (m + 53) / 54); tasks1.next();) {
+        const int64_t ic = tasks1.task() * 54;
+        const int64_t mc = min_index(m - ic, 54);
         // Pack a[ic : +mc, pc : +kc] -> a_panels
         pack_a<float, 6>(a + a_stride0 * ic + pc, a_stride0, 1, mc, kc, 384, a_panels);
         for (int64_t jr = 0; jr < nc; jr += 16) {
@@ -66,7 +66,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_14bf73
           for (int64_t ir = 0; ir < mc; ir += 6) {
             const int64_t rows = min_index(mc - ir, 6);
             // MicroKernel c[ic + ir : +rows, jc + jr : +columns]
-            Tile0::run<6, 2>(rows, columns, kc, a_panels + ir / 6 * 2304, 6, b_panels + jr / 16 * 6144, 16, c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, 0 < pc, {b_panels + jr / 16 * 6144 + ir / 6 * 144 + 6144, 9});
+            Tile0::run<6, 2>(rows, columns, kc, a_panels + ir / 6 * 2304, 6, b_panels + jr / 16 * 6144, 16, c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, 0 < pc, {b_panels + jr / 16 * 6144 + ir / 6 * 688 + 6144, 43});
             if (k <= pc + kc) store_tile(c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, rows, columns, 0, 0, c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, 1, Epilogue0{x1 + jc + jr, x2 + ic * x2_stride0 + ir * x2_stride0 + jc + jr, x2_stride0});
           }
         }
@@ -75,4 +75,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_14bf73
     }
   }
 }
-}  // namespace tracea_gemm_packed_14bf7371435397882298_text
+}  // namespace tracea_gemm_packed_d3d684a2f987a7e3273e_text

@@ -1,4 +1,4 @@
-// gemm_512x3072x768_f32_97e717988d5338d9 | gemm.packed | neon, neon | kc=384,mc=256,mr=8,nc=1032,nv=3,prefetch_a=0,prefetch_b=0,split=rows,sweep=8,tail=0,unroll=2,upcoming=1
+// gemm_512x3072x768_f32_97e717988d5338d9 | gemm.packed | neon, neon | kc=768,mc=104,mr=8,nc=1536,nv=3,prefetch_a=0,prefetch_b=0,split=rows,sweep=8,tail=0,unroll=2,upcoming=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,7 +10,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_packed_7f61222aad50df249f5e_text {
+namespace tracea_gemm_packed_6d1f9b0b4315282f7b7d_text {
 using namespace tracea;
 
 using Tile0 = GemmTile<float, 8, 3, 2, PanelA<8>, PackedB, GemmPrefetch<0, 0, true, true>>;
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_7f61222aad50df249f5e(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_6d1f9b0b4315282f7b7d(const tracea_call* call, int32_t rank) {
   const float* const a = static_cast<const float*>(call->pointers[0]);
   const float* const b = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -45,28 +45,28 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_7f6122
   const int64_t c_stride0 = call->integers[6];
   float* const b_panels = reinterpret_cast<float*>(call->team_scratch);
   float* const a_panels = reinterpret_cast<float*>(thread_scratch(call, rank));
-  for (int64_t jc = 0; jc < n; jc += 1032) {
-    const int64_t nc = min_index(n - jc, 1032);
-    for (int64_t pc = 0; pc < k; pc += 384) {
-      const int64_t kc = min_index(k - pc, 384);
+  for (int64_t jc = 0; jc < n; jc += 1536) {
+    const int64_t nc = min_index(n - jc, 1536);
+    for (int64_t pc = 0; pc < k; pc += 768) {
+      const int64_t kc = min_index(k - pc, 768);
       for (TaskLoop tasks0(call, rank, 0, (nc + 95) / 96); tasks0.next();) {
         const int64_t jp = tasks0.task() * 96;
         const int64_t pw = min_index(nc - jp, 96);
         // Pack b[pc : +kc, jc + jp : +pw] -> b_panels
-        pack_b<float, 12>(b + b_stride0 * pc + jc + jp, b_stride0, 1, kc, pw, 384, b_panels + jp / 12 * 4608);
+        pack_b<float, 12>(b + b_stride0 * pc + jc + jp, b_stride0, 1, kc, pw, 768, b_panels + jp / 12 * 9216);
       }
       team_barrier(call, rank);
-      for (TaskLoop tasks1(call, rank, 1, (m + 255) / 256); tasks1.next();) {
-        const int64_t ic = tasks1.task() * 256;
-        const int64_t mc = min_index(m - ic, 256);
+      for (TaskLoop tasks1(call, rank, 1, (m + 103) / 104); tasks1.next();) {
+        const int64_t ic = tasks1.task() * 104;
+        const int64_t mc = min_index(m - ic, 104);
         // Pack a[ic : +mc, pc : +kc] -> a_panels
-        pack_a<float, 8>(a + a_stride0 * ic + pc, a_stride0, 1, mc, kc, 384, a_panels);
+        pack_a<float, 8>(a + a_stride0 * ic + pc, a_stride0, 1, mc, kc, 768, a_panels);
         for (int64_t jr = 0; jr < nc; jr += 12) {
           const int64_t columns = min_index(nc - jr, 12);
           for (int64_t ir = 0; ir < mc; ir += 8) {
             const int64_t rows = min_index(mc - ir, 8);
             // MicroKernel c[ic + ir : +rows, jc + jr : +columns]
-            Tile0::run<8>(rows, columns, kc, a_panels + ir / 8 * 3072, 8, b_panels + jr / 12 * 4608, 12, c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, 0 < pc, {b_panels + jr / 12 * 4608 + ir / 8 * 144 + 4608, 9});
+            Tile0::run<8>(rows, columns, kc, a_panels + ir / 8 * 6144, 8, b_panels + jr / 12 * 9216, 12, c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, 0 < pc, {b_panels + jr / 12 * 9216 + ir / 8 * 720 + 9216, 45});
             if (k <= pc + kc) store_tile(c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, rows, columns, 0, 0, c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, 1, Epilogue0{x1 + jc + jr, x2 + ic * x2_stride0 + ir * x2_stride0 + jc + jr, x2_stride0});
           }
         }
@@ -75,4 +75,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_7f6122
     }
   }
 }
-}  // namespace tracea_gemm_packed_7f61222aad50df249f5e_text
+}  // namespace tracea_gemm_packed_6d1f9b0b4315282f7b7d_text

@@ -1,4 +1,4 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.prepacked | avx512, avx512 | kc=384,mc=140,mr=14,nc=3072,nv=2,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=2,unroll=2,upcoming=0
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.prepacked | avx512, avx512 | kc=384,mc=128,mr=8,nc=3072,nv=3,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=0,unroll=2,upcoming=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,11 +10,11 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_prepacked_ad148c6b232e1c006bb4_text {
+namespace tracea_gemm_prepacked_2e833f8f5242f387e1ba_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 14, 2, 2, PanelA<14>, PackedB, GemmPrefetch<0, 0, true, false>>;
-static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
+using Tile0 = GemmTile<float, 8, 3, 2, PanelA<8>, PackedB, GemmPrefetch<0, 0, true, true>>;
+static_assert(Tile0::columns == 48, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
   const float* x2;
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_prepacked_ad148c6b232e1c006bb4(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_prepacked_2e833f8f5242f387e1ba(const tracea_call* call, int32_t rank) {
   const float* const a = static_cast<const float*>(call->pointers[0]);
   const float* const b = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -49,17 +49,17 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_prepacked_ad1
     for (int64_t pc = 0; pc < k; pc += 384) {
       const int64_t kc = min_index(k - pc, 384);
       // Pack a[0 : +m, pc : +kc] -> a_panels
-      pack_a<float, 14>(a + pc, a_stride0, 1, m, kc, 384, a_panels);
-      for (int64_t jr = 0; jr < nc; jr += 32) {
-        const int64_t columns = min_index(nc - jr, 32);
-        for (int64_t ir = 0; ir < m; ir += 14) {
-          const int64_t rows = min_index(m - ir, 14);
+      pack_a<float, 8>(a + pc, a_stride0, 1, m, kc, 384, a_panels);
+      for (int64_t jr = 0; jr < nc; jr += 48) {
+        const int64_t columns = min_index(nc - jr, 48);
+        for (int64_t ir = 0; ir < m; ir += 8) {
+          const int64_t rows = min_index(m - ir, 8);
           // MicroKernel c[ir : +rows, jc + jr : +columns]
-          Tile0::run<14, 2>(rows, columns, kc, a_panels + ir / 14 * 5376, 14, b + jc / 32 * k * 32 + jr / 32 * k * 32 + pc * 32, 32, c + c_stride0 * ir + jc + jr, c_stride0, 0 < pc);
+          Tile0::run<8>(rows, columns, kc, a_panels + ir / 8 * 3072, 8, b + jc / 48 * k * 48 + jr / 48 * k * 48 + pc * 48, 48, c + c_stride0 * ir + jc + jr, c_stride0, 0 < pc, {b + jc / 48 * k * 48 + jr / 48 * k * 48 + pc * 48 + ir / 8 * 1152 + k * 48, 72});
           if (k <= pc + kc) store_tile(c + c_stride0 * ir + jc + jr, c_stride0, rows, columns, 0, 0, c + c_stride0 * ir + jc + jr, c_stride0, 1, Epilogue0{x1 + jc + jr, x2 + ir * x2_stride0 + jc + jr, x2_stride0});
         }
       }
     }
   }
 }
-}  // namespace tracea_gemm_prepacked_ad148c6b232e1c006bb4_text
+}  // namespace tracea_gemm_prepacked_2e833f8f5242f387e1ba_text

@@ -1,24 +1,24 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.pack_b | avx2, avx2 | kc=384,mc=132,mr=6,nc=3072,nv=2,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=2,unroll=2,upcoming=0
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.pack_b | avx2, avx2 | kc=384,mc=128,mr=4,nc=3072,nv=3,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=0,unroll=2,upcoming=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_gemm_pack_b_0dfa7f9acfe9b68c8dd8_text {
+namespace tracea_gemm_pack_b_7be4f0ffd637f96990a1_text {
 using namespace tracea;
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_pack_b_0dfa7f9acfe9b68c8dd8(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_pack_b_7be4f0ffd637f96990a1(const tracea_call* call, int32_t rank) {
   const float* const b = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t k = call->integers[0];
   const int64_t n = call->integers[1];
   const int64_t b_stride0 = call->integers[2];
-  for (TaskLoop tasks0(call, rank, 0, (n + 127) / 128); tasks0.next();) {
-    const int64_t jp = tasks0.task() * 128;
-    const int64_t pw = min_index(n - jp, 128);
+  for (TaskLoop tasks0(call, rank, 0, (n + 191) / 192); tasks0.next();) {
+    const int64_t jp = tasks0.task() * 192;
+    const int64_t pw = min_index(n - jp, 192);
     // Pack b[0 : +k, jp : +pw] -> panels
-    pack_b<float, 16>(b + jp, b_stride0, 1, k, pw, k, panels + jp / 16 * k * 16);
+    pack_b<float, 24>(b + jp, b_stride0, 1, k, pw, k, panels + jp / 24 * k * 24);
   }
 }
-}  // namespace tracea_gemm_pack_b_0dfa7f9acfe9b68c8dd8_text
+}  // namespace tracea_gemm_pack_b_7be4f0ffd637f96990a1_text

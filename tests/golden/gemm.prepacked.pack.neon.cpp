@@ -1,24 +1,24 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.pack_b | neon, neon | kc=384,mc=128,mr=8,nc=3072,nv=3,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=0,unroll=2,upcoming=0
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.pack_b | neon, neon | kc=384,mc=132,mr=6,nc=3072,nv=4,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=2,unroll=2,upcoming=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_gemm_pack_b_e02af2bd6dc5263ad689_text {
+namespace tracea_gemm_pack_b_ee24ed8a7c4ffd6ba189_text {
 using namespace tracea;
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_pack_b_e02af2bd6dc5263ad689(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_pack_b_ee24ed8a7c4ffd6ba189(const tracea_call* call, int32_t rank) {
   const float* const b = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t k = call->integers[0];
   const int64_t n = call->integers[1];
   const int64_t b_stride0 = call->integers[2];
-  for (TaskLoop tasks0(call, rank, 0, (n + 95) / 96); tasks0.next();) {
-    const int64_t jp = tasks0.task() * 96;
-    const int64_t pw = min_index(n - jp, 96);
+  for (TaskLoop tasks0(call, rank, 0, (n + 127) / 128); tasks0.next();) {
+    const int64_t jp = tasks0.task() * 128;
+    const int64_t pw = min_index(n - jp, 128);
     // Pack b[0 : +k, jp : +pw] -> panels
-    pack_b<float, 12>(b + jp, b_stride0, 1, k, pw, k, panels + jp / 12 * k * 12);
+    pack_b<float, 16>(b + jp, b_stride0, 1, k, pw, k, panels + jp / 16 * k * 16);
   }
 }
-}  // namespace tracea_gemm_pack_b_e02af2bd6dc5263ad689_text
+}  // namespace tracea_gemm_pack_b_ee24ed8a7c4ffd6ba189_text

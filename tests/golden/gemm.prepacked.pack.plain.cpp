@@ -1,24 +1,24 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.pack_b | plain, plain | kc=384,mc=128,mr=8,nc=3072,nv=2,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=0,unroll=2,upcoming=0
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.pack_b | plain, plain | kc=384,mc=128,mr=4,nc=3072,nv=4,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=0,unroll=2,upcoming=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_gemm_pack_b_e3e369c4fecf2812f25b_text {
+namespace tracea_gemm_pack_b_0d6d06078dcbd15382ee_text {
 using namespace tracea;
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_pack_b_e3e369c4fecf2812f25b(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_pack_b_0d6d06078dcbd15382ee(const tracea_call* call, int32_t rank) {
   const float* const b = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t k = call->integers[0];
   const int64_t n = call->integers[1];
   const int64_t b_stride0 = call->integers[2];
-  for (TaskLoop tasks0(call, rank, 0, (n + 255) / 256); tasks0.next();) {
-    const int64_t jp = tasks0.task() * 256;
-    const int64_t pw = min_index(n - jp, 256);
+  for (TaskLoop tasks0(call, rank, 0, (n + 511) / 512); tasks0.next();) {
+    const int64_t jp = tasks0.task() * 512;
+    const int64_t pw = min_index(n - jp, 512);
     // Pack b[0 : +k, jp : +pw] -> panels
-    pack_b<float, 32>(b + jp, b_stride0, 1, k, pw, k, panels + jp / 32 * k * 32);
+    pack_b<float, 64>(b + jp, b_stride0, 1, k, pw, k, panels + jp / 64 * k * 64);
   }
 }
-}  // namespace tracea_gemm_pack_b_e3e369c4fecf2812f25b_text
+}  // namespace tracea_gemm_pack_b_0d6d06078dcbd15382ee_text
