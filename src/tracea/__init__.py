@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tracea.errors import TraceaError as TraceaError
     from tracea.errors import TraceaWarning as TraceaWarning
     from tracea.flow.tuning import tune as tune
-    from tracea.interface import functional as ops
+    from tracea.interface import functional as ops  # pyright: ignore[reportUnusedImport]  # re-exported under its public name
     from tracea.interface.context import Context as Context
     from tracea.interface.context import load as load
     from tracea.interface.torch.optimize import optimize as optimize
