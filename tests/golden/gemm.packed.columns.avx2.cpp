@@ -61,6 +61,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_7e3d63
           for (int64_t ir = 0; ir < m; ir += 4) {
             const int64_t rows = min_index(m - ir, 4);
             // MicroKernel c[ir : +rows, (jc + jp) + jr : +columns]
+            if (k <= pc + kc) prefetch_tile(x2 + ir * x2_stride0 + jc + jp + jr, x2_stride0, rows, columns);
             Tile0::run<4>(rows, columns, kc, a_panels + ir / 4 * 1536, 4, b_panels + jr / 24 * 9216, 24, c + c_stride0 * ir + jc + jp + jr, c_stride0, 0 < pc);
             if (k <= pc + kc) store_tile(c + c_stride0 * ir + jc + jp + jr, c_stride0, rows, columns, 0, 0, c + c_stride0 * ir + jc + jp + jr, c_stride0, 1, Epilogue0{x1 + jc + jp + jr, x2 + ir * x2_stride0 + jc + jp + jr, x2_stride0});
           }

@@ -1,4 +1,4 @@
-// gemm_512x3072x768_f32_97e717988d5338d9 | gemm.packed | plain, plain | kc=384,mc=56,mr=8,nc=1024,nv=2,prefetch_a=0,prefetch_b=0,split=rows,sweep=8,tail=0,unroll=2,upcoming=1
+// gemm_512x3072x768_f32_97e717988d5338d9 | gemm.packed | plain, plain | kc=384,mc=52,mr=4,nc=1024,nv=4,prefetch_a=0,prefetch_b=0,split=rows,sweep=8,tail=0,unroll=2,upcoming=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,11 +10,11 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_packed_5836d54835d2a60fdc5e_text {
+namespace tracea_gemm_packed_2f84c65eceec458cc861_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 8, 2, 2, PanelA<8>, PackedB, GemmPrefetch<0, 0, true, true>>;
-static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
+using Tile0 = GemmTile<float, 4, 4, 2, PanelA<4>, PackedB, GemmPrefetch<0, 0, true, true>>;
+static_assert(Tile0::columns == 64, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
   const float* x2;
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_5836d54835d2a60fdc5e(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_2f84c65eceec458cc861(const tracea_call* call, int32_t rank) {
   const float* const a = static_cast<const float*>(call->pointers[0]);
   const float* const b = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -49,24 +49,25 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_5836d5
     const int64_t nc = min_index(n - jc, 1024);
     for (int64_t pc = 0; pc < k; pc += 384) {
       const int64_t kc = min_index(k - pc, 384);
-      for (TaskLoop tasks0(call, rank, 0, (nc + 255) / 256); tasks0.next();) {
-        const int64_t jp = tasks0.task() * 256;
-        const int64_t pw = min_index(nc - jp, 256);
+      for (TaskLoop tasks0(call, rank, 0, (nc + 511) / 512); tasks0.next();) {
+        const int64_t jp = tasks0.task() * 512;
+        const int64_t pw = min_index(nc - jp, 512);
         // Pack b[pc : +kc, jc + jp : +pw] -> b_panels
-        pack_b<float, 32>(b + b_stride0 * pc + jc + jp, b_stride0, 1, kc, pw, 384, b_panels + jp / 32 * 12288);
+        pack_b<float, 64>(b + b_stride0 * pc + jc + jp, b_stride0, 1, kc, pw, 384, b_panels + jp / 64 * 24576);
       }
       team_barrier(call, rank);
-      for (TaskLoop tasks1(call, rank, 1, (m + 55) / 56); tasks1.next();) {
-        const int64_t ic = tasks1.task() * 56;
-        const int64_t mc = min_index(m - ic, 56);
+      for (TaskLoop tasks1(call, rank, 1, (m + 51) / 52); tasks1.next();) {
+        const int64_t ic = tasks1.task() * 52;
+        const int64_t mc = min_index(m - ic, 52);
         // Pack a[ic : +mc, pc : +kc] -> a_panels
-        pack_a<float, 8>(a + a_stride0 * ic + pc, a_stride0, 1, mc, kc, 384, a_panels);
-        for (int64_t jr = 0; jr < nc; jr += 32) {
-          const int64_t columns = min_index(nc - jr, 32);
-          for (int64_t ir = 0; ir < mc; ir += 8) {
-            const int64_t rows = min_index(mc - ir, 8);
+        pack_a<float, 4>(a + a_stride0 * ic + pc, a_stride0, 1, mc, kc, 384, a_panels);
+        for (int64_t jr = 0; jr < nc; jr += 64) {
+          const int64_t columns = min_index(nc - jr, 64);
+          for (int64_t ir = 0; ir < mc; ir += 4) {
+            const int64_t rows = min_index(mc - ir, 4);
             // MicroKernel c[ic + ir : +rows, jc + jr : +columns]
-            Tile0::run<8>(rows, columns, kc, a_panels + ir / 8 * 3072, 8, b_panels + jr / 32 * 12288, 32, c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, 0 < pc, {b_panels + jr / 32 * 12288 + ir / 8 * 1760 + 12288, 110});
+            if (k <= pc + kc) prefetch_tile(x2 + ic * x2_stride0 + ir * x2_stride0 + jc + jr, x2_stride0, rows, columns);
+            Tile0::run<4>(rows, columns, kc, a_panels + ir / 4 * 1536, 4, b_panels + jr / 64 * 24576, 64, c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, 0 < pc, {b_panels + jr / 64 * 24576 + ir / 4 * 1904 + 24576, 119});
             if (k <= pc + kc) store_tile(c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, rows, columns, 0, 0, c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, 1, Epilogue0{x1 + jc + jr, x2 + ic * x2_stride0 + ir * x2_stride0 + jc + jr, x2_stride0});
           }
         }
@@ -75,4 +76,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_5836d5
     }
   }
 }
-}  // namespace tracea_gemm_packed_5836d54835d2a60fdc5e_text
+}  // namespace tracea_gemm_packed_2f84c65eceec458cc861_text

@@ -44,9 +44,26 @@ def _micro_kernel(printer: Printer, node: MicroKernel) -> None:
     if printer.step(node.c, -1) not in (Const(0), Const(1)):
         raise EmitError(node=node.c.buffer, detail=f"sums need unit column stride, got {printer.strides(node.c)[1]}")
     printer.body.comment(f"MicroKernel {node.c}")
+    if node.epilogue is not None and node.intrinsic.name == "gemm_tile":
+        _ask_ahead(printer, node, node.epilogue)
     printer.body.line(line(printer, node))
     if node.epilogue is not None:
         _store(printer, node, node.epilogue)
+
+
+def _ask_ahead(printer: Printer, node: MicroKernel, epilogue: EpilogueCall) -> None:
+    """Prefetch what the epilogue reads and no other tile has read: operands with rows and columns of C's own."""
+    for region in epilogue.operands:
+        if (
+            not isinstance(region, Region)
+            or printer.step(region, -2) == Const(0)
+            or printer.step(region, -1) != Const(1)
+        ):
+            continue
+        printer.use("gemm_store.h")
+        rows, columns = (printer.text(extent) for extent in region.extent[-2:])
+        call = f"prefetch_tile({printer.address(region)}, {printer.strides(region)[0]}, {rows}, {columns});"
+        printer.body.line(call if node.finish == TRUE else f"if ({predicate_text(node.finish)}) {call}")
 
 
 def _store(printer: Printer, node: MicroKernel, epilogue: EpilogueCall) -> None:

@@ -129,7 +129,8 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
     lanes, narrow = vector_lanes(target, op.accumulator), op.accumulator.nbytes // 4
     columns = m <= (_FEW_ROWS if target.cores == 1 else _TEAM_ROWS) and n >= 2 * target.cores * _widest(target, lanes)
     wide = columns or k * narrow < _SHORT_SUM
-    mr, nv = _TILES[target.isa][1 if wide else 0]
+    # The epilogue walks a tile row by row: longer rows, fewer of them.
+    mr, nv = _TILES[target.isa][1 if wide or not op.epilogue.is_identity else 0]
     if columns:
         kc, mc, nc = equal_blocks(k, _SHALLOW // narrow), round_up(m, mr), -(-n // target.cores)
     else:

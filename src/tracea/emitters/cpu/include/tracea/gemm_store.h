@@ -28,6 +28,16 @@ struct IdentityEpilogue {
     }
 };
 
+// Asks for a tile of what the epilogue will read, a residual, while the products of the tile are still to be computed: its rows lie pages apart, where no
+// hardware prefetcher follows.
+template <class Storage>
+TRACEA_INLINE void prefetch_tile(const Storage* first, int64_t row_stride, int64_t rows, int64_t columns) {
+    constexpr int64_t line = 64 / static_cast<int64_t>(sizeof(Storage));
+    for (int64_t i = 0; i < rows; ++i, first += row_stride) {
+        for (int64_t j = 0; j < columns; j += line) prefetch_l2(first + j);
+    }
+}
+
 // C[row + i][col + j] = epilogue(sums[i * sums_stride + j]) for i < rows, j < columns. `out` points at element (row, col); sums may be C itself.
 template <class T, class Storage, class Epilogue>
 TRACEA_INLINE void store_tile(const T* sums, int64_t sums_stride, int64_t rows, int64_t columns, int64_t row, int64_t col, Storage* out,
