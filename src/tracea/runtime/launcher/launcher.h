@@ -21,7 +21,13 @@ enum tracea_status {
 
 enum tracea_slot_kind { TRACEA_INPUT = 0, TRACEA_OUTPUT = 1, TRACEA_CONSTANT = 2, TRACEA_ARENA = 3 };
 enum tracea_call_kind { TRACEA_KERNEL = 0, TRACEA_LIBRARY = 1 };
-enum tracea_library_function { TRACEA_MM = 0, TRACEA_ADDMM = 1, TRACEA_BMM = 2, TRACEA_BADDBMM = 3, TRACEA_LIBRARY_FUNCTIONS = 4 };
+enum tracea_library_function {
+    TRACEA_MM = 0,
+    TRACEA_ADDMM = 1,
+    TRACEA_BMM = 2,
+    TRACEA_BADDBMM = 3,
+    TRACEA_LIBRARY_FUNCTIONS = 4
+};
 
 typedef struct tracea_program tracea_program;
 
@@ -30,12 +36,24 @@ typedef struct tracea_program tracea_program;
 //     kind, address of the kernel or tracea_library_function, parallel, team scratch bytes, thread scratch bytes, slots, integers, scalars
 //     slots x (kind, index or address of the constant, byte offset), integers, scalars
 //     and for a library call, slots x (dtype, rank, sizes, strides in elements); dtypes are those of `tracea_dtype`.
-enum tracea_dtype { TRACEA_F64 = 0, TRACEA_F32, TRACEA_F16, TRACEA_BF16, TRACEA_I64, TRACEA_I32, TRACEA_I8, TRACEA_U8, TRACEA_BOOL, TRACEA_DTYPES };
+enum tracea_dtype {
+    TRACEA_F64 = 0,
+    TRACEA_F32,
+    TRACEA_F16,
+    TRACEA_BF16,
+    TRACEA_I64,
+    TRACEA_I32,
+    TRACEA_I8,
+    TRACEA_U8,
+    TRACEA_BOOL,
+    TRACEA_DTYPES
+};
 
 TRACEA_API int32_t tracea_program_create(const int64_t* words, int64_t count, tracea_program** created);
 TRACEA_API void tracea_program_destroy(tracea_program* program);
 // threads <= 0 means tracea_threads(). Fewer may take part; the result does not depend on that being reported.
-TRACEA_API int32_t tracea_program_run(const tracea_program* program, void* const* inputs, void* const* outputs, int32_t threads);
+TRACEA_API int32_t tracea_program_run(const tracea_program* program, void* const* inputs, void* const* outputs,
+                                      int32_t threads);
 // Whether a run is worth releasing a lock for: it uses threads, or calls a library.
 TRACEA_API int32_t tracea_program_is_long(const tracea_program* program);
 
@@ -50,11 +68,11 @@ TRACEA_API int32_t tracea_library_available(int32_t function);
 TRACEA_API int32_t tracea_cpu_supports(const char* isa);
 
 typedef struct tracea_statistics {
-    int64_t workspaces;        // alive, idle or in use
-    int64_t workspace_bytes;   // mapped
-    int64_t mapped;            // times that memory was asked of the system, ever
-    int64_t acquired;          // runs that took a workspace, ever
-    int64_t workers;           // threads of the launcher's own pool
+    int64_t workspaces;       // alive, idle or in use
+    int64_t workspace_bytes;  // mapped
+    int64_t mapped;           // times that memory was asked of the system, ever
+    int64_t acquired;         // runs that took a workspace, ever
+    int64_t workers;          // threads of the launcher's own pool
 } tracea_statistics;
 TRACEA_API void tracea_get_statistics(tracea_statistics* out);
 TRACEA_API void tracea_trim(void);  // gives the idle workspaces back to the system

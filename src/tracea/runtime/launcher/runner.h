@@ -2,11 +2,10 @@
 #ifndef TRACEA_LAUNCHER_RUNNER_H
 #define TRACEA_LAUNCHER_RUNNER_H
 
-#include "operand.h"
-
 #include <string.h>
 
 #include "launcher.h"
+#include "operand.h"
 
 namespace tracea_extension {
 
@@ -38,8 +37,7 @@ struct Signature {
 };
 
 struct Runner {
-    PyObject_HEAD
-    const tracea_program* program;
+    PyObject_HEAD const tracea_program* program;
     int32_t inputs;
     int32_t outputs;
     bool long_run;

@@ -29,10 +29,10 @@ typedef struct tracea_counter {
 typedef struct tracea_team {
     int32_t size;
     char padding[2 * TRACEA_CACHE_LINE - sizeof(int32_t)];
-    tracea_counter arrived;                  // threads that reached the current barrier
-    tracea_counter generation;               // barriers completed; the first 32 bits are the futex word
-    tracea_counter sleeping;                 // threads asleep at the current barrier
-    tracea_counter tasks[TRACEA_TASK_SLOTS]; // next task of the dynamic loop in each slot; zero between loops
+    tracea_counter arrived;                   // threads that reached the current barrier
+    tracea_counter generation;                // barriers completed; the first 32 bits are the futex word
+    tracea_counter sleeping;                  // threads asleep at the current barrier
+    tracea_counter tasks[TRACEA_TASK_SLOTS];  // next task of the dynamic loop in each slot; zero between loops
 } tracea_team;
 
 typedef struct tracea_call {

@@ -93,7 +93,8 @@ template <class Half>
 TRACEA_INLINE VecD round_float(VecD v, Half) {
     double lanes[VecD::lanes];
     store(lanes, v);
-    for (int i = 0; i < VecD::lanes; ++i) lanes[i] = static_cast<double>(to_float(from_float<Half>(round_to_odd(lanes[i]))));
+    for (int i = 0; i < VecD::lanes; ++i)
+        lanes[i] = static_cast<double>(to_float(from_float<Half>(round_to_odd(lanes[i]))));
     return load<VecD>(lanes);
 }
 
@@ -135,42 +136,42 @@ TRACEA_INLINE V round_to(V v) {
 }
 
 // ---- integer storage: lane by lane, which compilers turn into conversions ---------------------------------------------------------------------------
-#define TRACEA_INTEGER_STORAGE(Storage)                                                                  \
-    template <class V>                                                                                   \
-    TRACEA_INLINE V load_strided(const Storage* p, int64_t stride, int64_t n) {                          \
-        typename V::element lanes[V::lanes] = {};                                                        \
-        for (int i = 0; i < V::lanes && i < n; ++i) {                                                    \
-            lanes[i] = static_cast<typename V::element>(p[i * stride]);                                  \
-        }                                                                                                \
-        return load<V>(lanes);                                                                           \
-    }                                                                                                    \
-    template <class V>                                                                                   \
-    TRACEA_INLINE V load_partial(const Storage* p, int64_t n) {                                          \
-        return load_strided<V>(p, 1, n);                                                                 \
-    }                                                                                                    \
-    template <class V>                                                                                   \
-    TRACEA_INLINE V load(const Storage* p) {                                                             \
-        typename V::element lanes[V::lanes];                                                             \
-        for (int i = 0; i < V::lanes; ++i) lanes[i] = static_cast<typename V::element>(p[i]);            \
-        return load<V>(lanes);                                                                           \
-    }                                                                                                    \
-    template <class V>                                                                                   \
-    TRACEA_INLINE V load_broadcast(const Storage* p) {                                                   \
-        return broadcast<V>(static_cast<typename V::element>(*p));                                       \
-    }                                                                                                    \
-    template <class V>                                                                                   \
-    TRACEA_INLINE void store_strided(Storage* p, int64_t stride, V v, int64_t n) {                       \
-        typename V::element lanes[V::lanes];                                                             \
-        store(lanes, v);                                                                                 \
+#define TRACEA_INTEGER_STORAGE(Storage)                                                                    \
+    template <class V>                                                                                     \
+    TRACEA_INLINE V load_strided(const Storage* p, int64_t stride, int64_t n) {                            \
+        typename V::element lanes[V::lanes] = {};                                                          \
+        for (int i = 0; i < V::lanes && i < n; ++i) {                                                      \
+            lanes[i] = static_cast<typename V::element>(p[i * stride]);                                    \
+        }                                                                                                  \
+        return load<V>(lanes);                                                                             \
+    }                                                                                                      \
+    template <class V>                                                                                     \
+    TRACEA_INLINE V load_partial(const Storage* p, int64_t n) {                                            \
+        return load_strided<V>(p, 1, n);                                                                   \
+    }                                                                                                      \
+    template <class V>                                                                                     \
+    TRACEA_INLINE V load(const Storage* p) {                                                               \
+        typename V::element lanes[V::lanes];                                                               \
+        for (int i = 0; i < V::lanes; ++i) lanes[i] = static_cast<typename V::element>(p[i]);              \
+        return load<V>(lanes);                                                                             \
+    }                                                                                                      \
+    template <class V>                                                                                     \
+    TRACEA_INLINE V load_broadcast(const Storage* p) {                                                     \
+        return broadcast<V>(static_cast<typename V::element>(*p));                                         \
+    }                                                                                                      \
+    template <class V>                                                                                     \
+    TRACEA_INLINE void store_strided(Storage* p, int64_t stride, V v, int64_t n) {                         \
+        typename V::element lanes[V::lanes];                                                               \
+        store(lanes, v);                                                                                   \
         for (int i = 0; i < V::lanes && i < n; ++i) p[i * stride] = detail::to_integer<Storage>(lanes[i]); \
-    }                                                                                                    \
-    template <class V>                                                                                   \
-    TRACEA_INLINE void store_partial(Storage* p, V v, int64_t n) {                                       \
-        store_strided(p, 1, v, n);                                                                       \
-    }                                                                                                    \
-    template <class V>                                                                                   \
-    TRACEA_INLINE void store(Storage* p, V v) {                                                          \
-        store_strided(p, 1, v, V::lanes);                                                                \
+    }                                                                                                      \
+    template <class V>                                                                                     \
+    TRACEA_INLINE void store_partial(Storage* p, V v, int64_t n) {                                         \
+        store_strided(p, 1, v, n);                                                                         \
+    }                                                                                                      \
+    template <class V>                                                                                     \
+    TRACEA_INLINE void store(Storage* p, V v) {                                                            \
+        store_strided(p, 1, v, V::lanes);                                                                  \
     }
 TRACEA_INTEGER_STORAGE(int64_t)
 TRACEA_INTEGER_STORAGE(int32_t)

@@ -101,8 +101,9 @@ struct GemmTile {
     // Runs the smallest instantiation of Rows... (descending, the first is MR) that holds `rows_valid`. RowsA reads exactly the rows of the
     // instantiation, so there each possible rows_valid must be listed.
     template <int First, int... Rest>
-    static TRACEA_INLINE void run(int64_t rows_valid, int64_t columns_valid, int64_t k, const T* a, int64_t a_stride, const T* b, int64_t b_stride, T* c,
-                                  int64_t c_stride, bool accumulate, Upcoming<T> upcoming = {}) {
+    static TRACEA_INLINE void run(int64_t rows_valid, int64_t columns_valid, int64_t k, const T* a, int64_t a_stride,
+                                  const T* b, int64_t b_stride, T* c, int64_t c_stride, bool accumulate,
+                                  Upcoming<T> upcoming = {}) {
         if constexpr (sizeof...(Rest) > 0) {
             constexpr int next[] = {Rest...};
             static_assert(next[0] < First, "row counts in descending order");
@@ -113,15 +114,18 @@ struct GemmTile {
         }
         using Part = GemmTile<T, First, NV, Unroll, A, B, Prefetch>;
         if (TRACEA_LIKELY(columns_valid >= columns && rows_valid == First)) {
-            Part::template compute<true>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride, accumulate, upcoming);
+            Part::template compute<true>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride,
+                                         accumulate, upcoming);
         } else {
-            Part::template compute<false>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride, accumulate, upcoming);
+            Part::template compute<false>(rows_valid, columns_valid, k, a, a_stride, b, b_stride, c, c_stride,
+                                          accumulate, upcoming);
         }
     }
 
     template <bool Full>
-    static TRACEA_NOINLINE void compute(int64_t rows_valid, int64_t columns_valid, int64_t k, const T* a, int64_t a_stride, const T* b, int64_t b_stride,
-                                        T* c, int64_t c_stride, bool accumulate, Upcoming<T> upcoming) {
+    static TRACEA_NOINLINE void compute(int64_t rows_valid, int64_t columns_valid, int64_t k, const T* a,
+                                        int64_t a_stride, const T* b, int64_t b_stride, T* c, int64_t c_stride,
+                                        bool accumulate, Upcoming<T> upcoming) {
         (void)upcoming;
         V acc[MR][NV];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
@@ -162,7 +166,8 @@ struct GemmTile {
         if constexpr (Prefetch::c) {
             const T* line = c;
             int64_t column = 0;
-            for (int64_t lines = rows_valid * row_lines; lines > 0 && remaining >= Unroll; --lines, remaining -= Unroll) {
+            for (int64_t lines = rows_valid * row_lines; lines > 0 && remaining >= Unroll;
+                 --lines, remaining -= Unroll) {
                 prefetch_l1_write(line);
                 ++column;
                 const bool wrap = column == row_lines;
@@ -194,7 +199,8 @@ struct GemmTile {
                         if constexpr (Full) {
                             store(p, add_old ? add(acc[i][j], load<V>(p)) : acc[i][j]);
                         } else {
-                            store_masked(p, add_old ? add(acc[i][j], load_masked<V>(p, valid[j])) : acc[i][j], valid[j]);
+                            store_masked(p, add_old ? add(acc[i][j], load_masked<V>(p, valid[j])) : acc[i][j],
+                                         valid[j]);
                         }
                     });
                     row += c_stride;

@@ -40,20 +40,26 @@ TRACEA_INLINE void prefetch_tile(const Storage* first, int64_t row_stride, int64
 
 // C[row + i][col + j] = epilogue(sums[i * sums_stride + j]) for i < rows, j < columns. `out` points at element (row, col); sums may be C itself.
 template <class T, class Storage, class Epilogue>
-TRACEA_INLINE void store_tile(const T* sums, int64_t sums_stride, int64_t rows, int64_t columns, int64_t row, int64_t col, Storage* out,
-                              int64_t row_stride, int64_t column_stride, const Epilogue& epilogue) {
+TRACEA_INLINE void store_tile(const T* sums, int64_t sums_stride, int64_t rows, int64_t columns, int64_t row,
+                              int64_t col, Storage* out, int64_t row_stride, int64_t column_stride,
+                              const Epilogue& epilogue) {
     using V = Vec<T>;
     for (int64_t i = 0; i < rows; ++i) {
         const T* source = sums + i * sums_stride;
         Storage* target = out + i * row_stride;
         if (column_stride == 1) {
             int64_t j = 0;
-            for (; j + V::lanes <= columns; j += V::lanes) store(target + j, epilogue(load<V>(source + j), row + i, col + j, V::lanes));
-            if (j < columns) store_partial(target + j, epilogue(load_partial<V>(source + j, columns - j), row + i, col + j, columns - j), columns - j);
+            for (; j + V::lanes <= columns; j += V::lanes)
+                store(target + j, epilogue(load<V>(source + j), row + i, col + j, V::lanes));
+            if (j < columns)
+                store_partial(target + j,
+                              epilogue(load_partial<V>(source + j, columns - j), row + i, col + j, columns - j),
+                              columns - j);
         } else {
             for (int64_t j = 0; j < columns; j += V::lanes) {
                 const int64_t n = columns - j < V::lanes ? columns - j : V::lanes;
-                store_strided(target + j * column_stride, column_stride, epilogue(load_partial<V>(source + j, n), row + i, col + j, n), n);
+                store_strided(target + j * column_stride, column_stride,
+                              epilogue(load_partial<V>(source + j, n), row + i, col + j, n), n);
             }
         }
     }

@@ -18,8 +18,9 @@ namespace detail {
 
 // sums[i][j] (+)= sum over Steps rows of B; A's elements are broadcast once per call and held in registers.
 template <class T, int Rows, int Steps, class StorageA, class StorageB>
-TRACEA_INLINE void gemv_columns_block(int64_t columns, const StorageA* a, int64_t a_row, int64_t a_col, const StorageB* b, int64_t b_row, T* sums,
-                                      int64_t sums_stride, bool accumulate, int64_t prefetch) {
+TRACEA_INLINE void gemv_columns_block(int64_t columns, const StorageA* a, int64_t a_row, int64_t a_col,
+                                      const StorageB* b, int64_t b_row, T* sums, int64_t sums_stride, bool accumulate,
+                                      int64_t prefetch) {
     using V = Vec<T>;
     V weight[Rows][Steps];
     unroll<Rows>([&](auto i) TRACEA_LAMBDA {
@@ -27,7 +28,9 @@ TRACEA_INLINE void gemv_columns_block(int64_t columns, const StorageA* a, int64_
     });
     const auto vector = [&](int64_t j, int64_t n) TRACEA_LAMBDA {
         V acc[Rows];
-        unroll<Rows>([&](auto i) TRACEA_LAMBDA { acc[i] = accumulate ? load_partial<V>(sums + i * sums_stride + j, n) : zero<V>(); });
+        unroll<Rows>([&](auto i) TRACEA_LAMBDA {
+            acc[i] = accumulate ? load_partial<V>(sums + i * sums_stride + j, n) : zero<V>();
+        });
         unroll<Steps>([&](auto s) TRACEA_LAMBDA {
             const StorageB* p = b + s * b_row + j;
             if (prefetch != 0) prefetch_l1(p + prefetch);
@@ -46,23 +49,24 @@ TRACEA_INLINE void gemv_columns_block(int64_t columns, const StorageA* a, int64_
 // sums[i][j] = sum_k a[i][k] b[k][j] for `Rows` rows and `columns` columns; `Steps` rows of B are read side by side. Prefetch is a distance in elements
 // along those rows (0: the hardware alone). Keep columns * Rows * sizeof(T) within the first-level cache: split the columns, not the reduction.
 template <class T, int Rows, int Steps, class StorageA, class StorageB>
-TRACEA_NOINLINE void gemv_columns(int64_t columns, int64_t k, const StorageA* a, int64_t a_row, int64_t a_col, const StorageB* b, int64_t b_row, T* sums,
-                                  int64_t sums_stride, bool accumulate, int64_t prefetch) {
+TRACEA_NOINLINE void gemv_columns(int64_t columns, int64_t k, const StorageA* a, int64_t a_row, int64_t a_col,
+                                  const StorageB* b, int64_t b_row, T* sums, int64_t sums_stride, bool accumulate,
+                                  int64_t prefetch) {
     int64_t step = 0;
     for (; step + Steps <= k; step += Steps) {
-        detail::gemv_columns_block<T, Rows, Steps>(columns, a + step * a_col, a_row, a_col, b + step * b_row, b_row, sums, sums_stride,
-                                                   accumulate || step > 0, prefetch);
+        detail::gemv_columns_block<T, Rows, Steps>(columns, a + step * a_col, a_row, a_col, b + step * b_row, b_row,
+                                                   sums, sums_stride, accumulate || step > 0, prefetch);
     }
     for (; step < k; ++step) {
-        detail::gemv_columns_block<T, Rows, 1>(columns, a + step * a_col, a_row, a_col, b + step * b_row, b_row, sums, sums_stride,
-                                               accumulate || step > 0, prefetch);
+        detail::gemv_columns_block<T, Rows, 1>(columns, a + step * a_col, a_row, a_col, b + step * b_row, b_row, sums,
+                                               sums_stride, accumulate || step > 0, prefetch);
     }
 }
 
 // sums[i * sums_stride + j] = sum_k a[i * a_row + k] b[j * b_row + k] for i < Rows, j < Columns: Rows * Columns accumulators along the reduction.
 template <class T, int Rows, int Columns, class StorageA, class StorageB>
-TRACEA_NOINLINE void dot_tile(int64_t k, const StorageA* a, int64_t a_row, const StorageB* b, int64_t b_row, T* sums, int64_t sums_stride, bool accumulate,
-                              int64_t prefetch) {
+TRACEA_NOINLINE void dot_tile(int64_t k, const StorageA* a, int64_t a_row, const StorageB* b, int64_t b_row, T* sums,
+                              int64_t sums_stride, bool accumulate, int64_t prefetch) {
     using V = Vec<T>;
     V acc[Rows][Columns];
     unroll<Rows>([&](auto i) TRACEA_LAMBDA { unroll<Columns>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });

@@ -55,7 +55,8 @@ TRACEA_INLINE void reduce_ln2(VecF x, VecF& n, VecF& r) {
 }
 // exp(r) - 1 for |r| <= ln(2)/2.
 TRACEA_INLINE VecF expm1_reduced(VecF r) {
-    const VecF q = polynomial(r, 0x1p-1F, 0x1.555554p-3F, 0x1.55548ep-5F, 0x1.111272p-7F, 0x1.6d8db0p-10F, 0x1.9f0810p-13F);
+    const VecF q =
+        polynomial(r, 0x1p-1F, 0x1.555554p-3F, 0x1.55548ep-5F, 0x1.111272p-7F, 0x1.6d8db0p-10F, 0x1.9f0810p-13F);
     return fma(mul(r, r), q, r);
 }
 
@@ -82,8 +83,8 @@ TRACEA_INLINE VecF log(VecF x) {
     split_exponent(x, m, e);
     const VecF r = sub(m, broadcast<VecF>(1.0F));
     const VecF r2 = mul(r, r);
-    const VecF q = detail::polynomial(r, 0x1.555558p-2F, -0x1.ffff0ep-3F, 0x1.9995f6p-3F, -0x1.55993ap-3F, 0x1.25207cp-3F, -0x1.f384d4p-4F,
-                                      0x1.b4b0bap-4F, -0x1.071be4p-3F, 0x1.fa2e60p-4F);
+    const VecF q = detail::polynomial(r, 0x1.555558p-2F, -0x1.ffff0ep-3F, 0x1.9995f6p-3F, -0x1.55993ap-3F,
+                                      0x1.25207cp-3F, -0x1.f384d4p-4F, 0x1.b4b0bap-4F, -0x1.071be4p-3F, 0x1.fa2e60p-4F);
     // e ln 2 in two parts; the small ones are added to the small terms first.
     VecF small = fma(mul(r2, r), q, mul(e, broadcast<VecF>(0x1.7f7d1cp-20F)));
     small = fma(r2, broadcast<VecF>(-0.5F), small);
@@ -137,8 +138,8 @@ namespace detail {
 // rounding it costs the tail its relative accuracy.
 TRACEA_INLINE VecF erfc_positive(VecF z, VecF square, VecF square_error) {
     const VecF t = div(broadcast<VecF>(1.0F), fma(z, broadcast<VecF>(0.35F), broadcast<VecF>(1.0F)));
-    const VecF p = polynomial(t, 0x1.947198p-3F, 0x1.93cb82p-3F, 0x1.80634ep-3F, 0x1.378f74p-3F, 0x1.25c566p-3F, 0x1.7769bap-4F,
-                              -0x1.0ed56ep-5F, 0x1.7b9084p-3F, -0x1.48bfd4p-3F, 0x1.3cea36p-5F);
+    const VecF p = polynomial(t, 0x1.947198p-3F, 0x1.93cb82p-3F, 0x1.80634ep-3F, 0x1.378f74p-3F, 0x1.25c566p-3F,
+                              0x1.7769bap-4F, -0x1.0ed56ep-5F, 0x1.7b9084p-3F, -0x1.48bfd4p-3F, 0x1.3cea36p-5F);
     const VecF e = exp(neg(square));
     return mul(mul(t, p), fma(e, square_error, e));
 }
@@ -147,8 +148,8 @@ TRACEA_INLINE VecF erfc_positive(VecF z, VecF square, VecF square_error) {
 TRACEA_INLINE VecF erf(VecF x) {
     const VecF z = abs(x);
     const VecF s = mul(x, x);
-    const VecF near = mul(x, detail::polynomial(s, 0x1.20dd76p+0F, -0x1.812746p-2F, 0x1.ce2f0ap-4F, -0x1.b829d8p-6F, 0x1.562b1ap-8F,
-                                                -0x1.bcd7dep-11F, 0x1.d8b88ep-14F, -0x1.44cfbep-17F));
+    const VecF near = mul(x, detail::polynomial(s, 0x1.20dd76p+0F, -0x1.812746p-2F, 0x1.ce2f0ap-4F, -0x1.b829d8p-6F,
+                                                0x1.562b1ap-8F, -0x1.bcd7dep-11F, 0x1.d8b88ep-14F, -0x1.44cfbep-17F));
     const VecF limited = min_second(broadcast<VecF>(4.0F), z);  // 1 to the last bit from 3.92 on
     const VecF square = mul(limited, limited);
     const VecF tail = detail::erfc_positive(limited, square, fnma(limited, limited, square));

@@ -18,7 +18,8 @@ namespace detail {
 
 // One panel of `height` valid lines, each `width` long, where element (line, x) lies at source[line * line_stride + x]: lines become lanes.
 template <class T, int Panel, class Storage>
-TRACEA_INLINE void pack_transposed(const Storage* source, int64_t line_stride, int64_t height, int64_t width, T* panel) {
+TRACEA_INLINE void pack_transposed(const Storage* source, int64_t line_stride, int64_t height, int64_t width,
+                                   T* panel) {
     using V = Vec<T>;
     constexpr int L = V::lanes;
     for (int64_t x = 0; x < width; x += L) {
@@ -30,7 +31,8 @@ TRACEA_INLINE void pack_transposed(const Storage* source, int64_t line_stride, i
             if (n == L && lines == L) {
                 for (int i = 0; i < L; ++i) block[i] = load<V>(line + i * line_stride);
             } else {
-                for (int i = 0; i < L; ++i) block[i] = i < lines ? load_partial<V>(line + i * line_stride, n) : zero<V>();
+                for (int i = 0; i < L; ++i)
+                    block[i] = i < lines ? load_partial<V>(line + i * line_stride, n) : zero<V>();
             }
             transpose(block);
             T* target = panel + x * Panel + first;
@@ -57,22 +59,26 @@ TRACEA_INLINE void pack_straight(const Storage* source, int64_t k_stride, int64_
         write[v] = lane_mask<V>(Panel - v * L);
     }
     for (int64_t step = 0; step < k; ++step, source += k_stride, panel += Panel) {
-        for (int v = 0; v < vectors; ++v) store_masked(panel + v * L, load_masked<V>(source + v * L, read[v]), write[v]);
+        for (int v = 0; v < vectors; ++v)
+            store_masked(panel + v * L, load_masked<V>(source + v * L, read[v]), write[v]);
     }
 }
 
 template <class T, int Panel, class Storage>
-TRACEA_INLINE void pack_generic(const Storage* source, int64_t lane_stride, int64_t k_stride, int64_t lanes_valid, int64_t k, T* panel) {
+TRACEA_INLINE void pack_generic(const Storage* source, int64_t lane_stride, int64_t k_stride, int64_t lanes_valid,
+                                int64_t k, T* panel) {
     for (int64_t step = 0; step < k; ++step) {
         for (int i = 0; i < Panel; ++i)
-            panel[step * Panel + i] = i < lanes_valid ? static_cast<T>(to_float(source[i * lane_stride + step * k_stride])) : T(0);
+            panel[step * Panel + i] =
+                i < lanes_valid ? static_cast<T>(to_float(source[i * lane_stride + step * k_stride])) : T(0);
     }
 }
 
 }  // namespace detail
 
 template <class T, int MR, class Storage>
-TRACEA_NOINLINE void pack_a(const Storage* a, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t k, int64_t k_panel, T* panels) {
+TRACEA_NOINLINE void pack_a(const Storage* a, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t k,
+                            int64_t k_panel, T* panels) {
     for (int64_t i = 0; i < rows; i += MR, panels += MR * k_panel, a += MR * row_stride) {
         const int64_t valid = rows - i < MR ? rows - i : MR;
         if (k_stride == 1) {
@@ -87,7 +93,8 @@ TRACEA_NOINLINE void pack_a(const Storage* a, int64_t row_stride, int64_t k_stri
 
 // PrefetchRows: how many rows of B ahead of the row being read; Group: how many panels one sweep over the rows fills, so that reads run along rows.
 template <class T, int NR, int PrefetchRows = 6, int Group = 8, class Storage>
-TRACEA_NOINLINE void pack_b(const Storage* b, int64_t k_stride, int64_t column_stride, int64_t k, int64_t columns, int64_t k_panel, T* panels) {
+TRACEA_NOINLINE void pack_b(const Storage* b, int64_t k_stride, int64_t column_stride, int64_t k, int64_t columns,
+                            int64_t k_panel, T* panels) {
     using V = Vec<T>;
     constexpr int L = V::lanes;
     constexpr int line = 64 / static_cast<int>(sizeof(Storage));

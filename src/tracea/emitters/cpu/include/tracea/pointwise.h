@@ -60,8 +60,8 @@ struct Operand {
 
 // Work is divided into pieces of about `grain` elements: several lines, or part of a long line; the loop uses team slot `slot`.
 template <class V, int Rank, int Operands, class Body>
-TRACEA_INLINE void pointwise(const tracea_call* call, int32_t rank, int slot, const int64_t (&sizes)[Rank], const int64_t (&strides)[Operands][Rank],
-                             int64_t grain, Body&& body) {
+TRACEA_INLINE void pointwise(const tracea_call* call, int32_t rank, int slot, const int64_t (&sizes)[Rank],
+                             const int64_t (&strides)[Operands][Rank], int64_t grain, Body&& body) {
     static_assert(Rank >= 1, "a scalar is one dimension of size one");
     const int64_t inner = sizes[Rank - 1];
     int64_t lines = 1;
@@ -90,7 +90,8 @@ TRACEA_INLINE void pointwise(const tracea_call* call, int32_t rank, int slot, co
                 for (int d = 0; d < Rank - 1; ++d) at[o] += index[d] * strides[o][d];
             }
             int64_t i = begin;
-            for (; i + V::lanes <= end; i += V::lanes) body(static_cast<const int64_t*>(at), i, static_cast<int64_t>(V::lanes));
+            for (; i + V::lanes <= end; i += V::lanes)
+                body(static_cast<const int64_t*>(at), i, static_cast<int64_t>(V::lanes));
             if (i < end) body(static_cast<const int64_t*>(at), i, end - i);
         }
     }

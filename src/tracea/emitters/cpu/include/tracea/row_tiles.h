@@ -23,17 +23,22 @@ TRACEA_INLINE void softmax_rows(int64_t rows, int64_t columns, T* buffer, const 
     for (int64_t row = 0; row < rows; ++row) softmax_row<T, Prefetch>(row, rows, columns, buffer, load, store);
 }
 template <class T, bool Prefetch, class Load, class Store>
-TRACEA_INLINE void layer_norm_rows(int64_t rows, int64_t columns, double epsilon, T* buffer, const Load& load, const Store& store) {
-    for (int64_t row = 0; row < rows; ++row) layer_norm_row<T, Prefetch>(row, rows, columns, T(epsilon), buffer, load, store);
+TRACEA_INLINE void layer_norm_rows(int64_t rows, int64_t columns, double epsilon, T* buffer, const Load& load,
+                                   const Store& store) {
+    for (int64_t row = 0; row < rows; ++row)
+        layer_norm_row<T, Prefetch>(row, rows, columns, T(epsilon), buffer, load, store);
 }
 template <class T, bool Prefetch, class Load, class Store>
-TRACEA_INLINE void rms_norm_rows(int64_t rows, int64_t columns, double epsilon, T* buffer, const Load& load, const Store& store) {
-    for (int64_t row = 0; row < rows; ++row) rms_norm_row<T, Prefetch>(row, rows, columns, T(epsilon), buffer, load, store);
+TRACEA_INLINE void rms_norm_rows(int64_t rows, int64_t columns, double epsilon, T* buffer, const Load& load,
+                                 const Store& store) {
+    for (int64_t row = 0; row < rows; ++row)
+        rms_norm_row<T, Prefetch>(row, rows, columns, T(epsilon), buffer, load, store);
 }
 
 // y = x - max x - log(sum of exp(x - max x)); NaN in the row, plus infinity, or minus infinity throughout gives NaN, as torch.
 template <class T, bool Prefetch, class Load, class Store>
-TRACEA_INLINE void log_softmax_rows(int64_t rows, int64_t columns, T* buffer, const Load& load, const Store& store_row) {
+TRACEA_INLINE void log_softmax_rows(int64_t rows, int64_t columns, T* buffer, const Load& load,
+                                    const Store& store_row) {
     using V = Vec<T>;
     const V lowest = broadcast<V>(T(-__builtin_inf()));
     for (int64_t row = 0; row < rows; ++row) {
@@ -134,7 +139,8 @@ struct MinOf {
 template <class T, class Kind, class Load, class Store>
 TRACEA_INLINE void reduce_rows(int64_t rows, int64_t columns, const Load& load, const Store& store) {
     using V = Vec<T>;
-    for (int64_t row = 0; row < rows; ++row) store.template at<V>(row, 0, broadcast<V>(Kind::template row<T>(row, columns, load)), 1);
+    for (int64_t row = 0; row < rows; ++row)
+        store.template at<V>(row, 0, broadcast<V>(Kind::template row<T>(row, columns, load)), 1);
 }
 
 // One number a column, stored at (0, column): four vectors of columns side by side, and sums in blocks of 128 rows, so that the error grows with
@@ -154,14 +160,17 @@ TRACEA_INLINE void reduce_columns(int64_t rows, int64_t columns, const Load& loa
             for (int64_t row = first; row < last; ++row) {
                 unroll<side>([&](auto s) TRACEA_LAMBDA {
                     const int64_t n = columns - col - s * V::lanes;
-                    if (n > 0) part[s] = Kind::combine(part[s], load.template at<V>(row, col + s * V::lanes, n < V::lanes ? n : V::lanes));
+                    if (n > 0)
+                        part[s] = Kind::combine(
+                            part[s], load.template at<V>(row, col + s * V::lanes, n < V::lanes ? n : V::lanes));
                 });
             }
             unroll<side>([&](auto s) TRACEA_LAMBDA { total[s] = Kind::combine(total[s], part[s]); });
         }
         unroll<side>([&](auto s) TRACEA_LAMBDA {
             const int64_t n = columns - col - s * V::lanes;
-            if (n > 0) store.template at<V>(0, col + s * V::lanes, Kind::finish(total[s], rows), n < V::lanes ? n : V::lanes);
+            if (n > 0)
+                store.template at<V>(0, col + s * V::lanes, Kind::finish(total[s], rows), n < V::lanes ? n : V::lanes);
         });
     }
 }

@@ -104,7 +104,8 @@ struct SumChains {
 
 // y = exp(x - max x) / sum; a row with NaN, or with plus infinity, is NaN; a row of minus infinities is NaN, as torch.
 template <class T, bool Prefetch = false, class Load, class Store>
-TRACEA_INLINE void softmax_row(int64_t row, int64_t rows, int64_t columns, T* buffer, const Load& source, const Store& target) {
+TRACEA_INLINE void softmax_row(int64_t row, int64_t rows, int64_t columns, T* buffer, const Load& source,
+                               const Store& target) {
     using V = Vec<T>;
     const V lowest = broadcast<V>(T(-__builtin_inf()));
     V peak[detail::row_unroll];
@@ -116,7 +117,9 @@ TRACEA_INLINE void softmax_row(int64_t row, int64_t rows, int64_t columns, T* bu
         bad = mask_or(bad, unordered(x, x));
         peak[u] = max_second(peak[u], detail::with_neutral(x, n, lowest));
     });
-    const T largest = any(bad) ? T(__builtin_nan("")) : detail::reduce_max_ordered(max_second(max_second(peak[0], peak[1]), max_second(peak[2], peak[3])));
+    const T largest =
+        any(bad) ? T(__builtin_nan(""))
+                 : detail::reduce_max_ordered(max_second(max_second(peak[0], peak[1]), max_second(peak[2], peak[3])));
     const V shift = broadcast<V>(largest);
     const bool ahead = Prefetch && row + 1 < rows;
     detail::SumChains<V> chains;
@@ -130,13 +133,16 @@ TRACEA_INLINE void softmax_row(int64_t row, int64_t rows, int64_t columns, T* bu
         },
         [&]() TRACEA_LAMBDA { chains.fold(); });
     const V scale = broadcast<V>(T(1) / chains.sum());
-    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA { target.at(row, col, mul(load<V>(buffer + col), scale), n); });
+    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+        target.at(row, col, mul(load<V>(buffer + col), scale), n);
+    });
 }
 
 // y = (x - mean) / sqrt(variance + epsilon), before the store functor's weight and bias. The variance is of the shifted row (two passes in cache):
 // no cancellation however large the mean.
 template <class T, bool Prefetch = false, class Load, class Store>
-TRACEA_INLINE void layer_norm_row(int64_t row, int64_t rows, int64_t columns, T epsilon, T* buffer, const Load& source, const Store& target) {
+TRACEA_INLINE void layer_norm_row(int64_t row, int64_t rows, int64_t columns, T epsilon, T* buffer, const Load& source,
+                                  const Store& target) {
     using V = Vec<T>;
     const bool ahead = Prefetch && row + 1 < rows;
     detail::SumChains<V> sums;
@@ -158,7 +164,8 @@ TRACEA_INLINE void layer_norm_row(int64_t row, int64_t rows, int64_t columns, T 
             squares.part[u] = fma(d, d, squares.part[u]);
         },
         [&]() TRACEA_LAMBDA { squares.fold(); });
-    const V scale = broadcast<V>(T(1) / static_cast<T>(__builtin_sqrt(squares.sum() / static_cast<T>(columns) + epsilon)));
+    const V scale =
+        broadcast<V>(T(1) / static_cast<T>(__builtin_sqrt(squares.sum() / static_cast<T>(columns) + epsilon)));
     detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
         target.at(row, col, mul(sub(load<V>(buffer + col), mean), scale), n);
     });
@@ -166,7 +173,8 @@ TRACEA_INLINE void layer_norm_row(int64_t row, int64_t rows, int64_t columns, T 
 
 // y = x / sqrt(mean of squares + epsilon), before the store functor's weight.
 template <class T, bool Prefetch = false, class Load, class Store>
-TRACEA_INLINE void rms_norm_row(int64_t row, int64_t rows, int64_t columns, T epsilon, T* buffer, const Load& source, const Store& target) {
+TRACEA_INLINE void rms_norm_row(int64_t row, int64_t rows, int64_t columns, T epsilon, T* buffer, const Load& source,
+                                const Store& target) {
     using V = Vec<T>;
     const bool ahead = Prefetch && row + 1 < rows;
     detail::SumChains<V> squares;
@@ -178,7 +186,8 @@ TRACEA_INLINE void rms_norm_row(int64_t row, int64_t rows, int64_t columns, T ep
             squares.part[u] = fma(x, x, squares.part[u]);
         },
         [&]() TRACEA_LAMBDA { squares.fold(); });
-    const V scale = broadcast<V>(T(1) / static_cast<T>(__builtin_sqrt(squares.sum() / static_cast<T>(columns) + epsilon)));
+    const V scale =
+        broadcast<V>(T(1) / static_cast<T>(__builtin_sqrt(squares.sum() / static_cast<T>(columns) + epsilon)));
     detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
         if (ahead) source.prefetch(row + 1, col);
         target.at(row, col, mul(load<V>(buffer + col), scale), n);
@@ -189,7 +198,9 @@ TRACEA_INLINE void rms_norm_row(int64_t row, int64_t rows, int64_t columns, T ep
 template <class T, class Load, class Store>
 TRACEA_INLINE void map_row(int64_t row, int64_t columns, const Load& source, const Store& target) {
     using V = Vec<T>;
-    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA { target.at(row, col, source.template at<V>(row, col, n), n); });
+    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+        target.at(row, col, source.template at<V>(row, col, n), n);
+    });
 }
 
 // ---- reductions to one number per row; of no columns: 0, minus infinity, infinity ----------------------------------------------------------------
@@ -225,11 +236,13 @@ TRACEA_INLINE Vec<T> extreme_row(int64_t row, int64_t columns, const Load& sourc
 // NaN if the row has one.
 template <class T, class Load>
 TRACEA_INLINE T max_row(int64_t row, int64_t columns, const Load& source) {
-    return reduce_max(detail::extreme_row<T>(row, columns, source, T(-__builtin_inf()), [](Vec<T> a, Vec<T> b) TRACEA_LAMBDA { return maximum(a, b); }));
+    return reduce_max(detail::extreme_row<T>(row, columns, source, T(-__builtin_inf()),
+                                             [](Vec<T> a, Vec<T> b) TRACEA_LAMBDA { return maximum(a, b); }));
 }
 template <class T, class Load>
 TRACEA_INLINE T min_row(int64_t row, int64_t columns, const Load& source) {
-    return reduce_min(detail::extreme_row<T>(row, columns, source, T(__builtin_inf()), [](Vec<T> a, Vec<T> b) TRACEA_LAMBDA { return minimum(a, b); }));
+    return reduce_min(detail::extreme_row<T>(row, columns, source, T(__builtin_inf()),
+                                             [](Vec<T> a, Vec<T> b) TRACEA_LAMBDA { return minimum(a, b); }));
 }
 
 TRACEA_END_NAMESPACE

@@ -78,8 +78,10 @@ TRACEA_INLINE f16 from_float<f16>(float x) {
     const uint32_t sign = (u >> 16) & 0x8000U;
     const uint32_t magnitude = u & 0x7fffffffU;
     if (magnitude > 0x7f800000U) return f16{static_cast<uint16_t>(sign | 0x7e00U | ((magnitude >> 13) & 0x3ffU))};
-    if (magnitude >= 0x477ff000U) return f16{static_cast<uint16_t>(sign | 0x7c00U)};  // 65520 and above round to infinity
-    if (magnitude < 0x38800000U) {  // below 2^-14: adding 1/2 leaves the rounded multiple of 2^-24 in the low mantissa bits
+    if (magnitude >= 0x477ff000U)
+        return f16{static_cast<uint16_t>(sign | 0x7c00U)};  // 65520 and above round to infinity
+    if (magnitude <
+        0x38800000U) {  // below 2^-14: adding 1/2 leaves the rounded multiple of 2^-24 in the low mantissa bits
         return f16{static_cast<uint16_t>(sign | (bits_of(float_of(magnitude) + 0.5F) - 0x3f000000U))};
     }
     const uint32_t rounded = magnitude - 0x38000000U + 0xfffU + ((magnitude >> 13) & 1U);

@@ -35,7 +35,9 @@ TRACEA_INLINE void spin_pause() {
 #endif
 }
 
-TRACEA_INLINE int32_t* generation_word(tracea_team* team) { return reinterpret_cast<int32_t*>(&team->generation.value); }
+TRACEA_INLINE int32_t* generation_word(tracea_team* team) {
+    return reinterpret_cast<int32_t*>(&team->generation.value);
+}
 
 // About 10 us of spinning (the other thread is nearly done), then a few yields (the machine is busy), then sleep until woken.
 TRACEA_NOINLINE inline void wait_for_generation(tracea_team* team, int32_t seen) {
@@ -53,7 +55,8 @@ TRACEA_NOINLINE inline void wait_for_generation(tracea_team* team, int32_t seen)
 #if defined(__linux__)
     // Sequentially consistent against the releasing thread: either it sees this sleeper and wakes it, or the futex sees the new generation.
     __atomic_add_fetch(&team->sleeping.value, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == seen) syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+    while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == seen)
+        syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
     __atomic_sub_fetch(&team->sleeping.value, 1, __ATOMIC_SEQ_CST);
 #else
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == seen) sched_yield();
@@ -70,7 +73,8 @@ TRACEA_NOINLINE inline void team_barrier_shared(tracea_team* team) {
     __atomic_store_n(&team->arrived.value, 0, __ATOMIC_RELAXED);
     __atomic_store_n(word, static_cast<int32_t>(static_cast<uint32_t>(seen) + 1U), __ATOMIC_SEQ_CST);
 #if defined(__linux__)
-    if (__atomic_load_n(&team->sleeping.value, __ATOMIC_SEQ_CST) > 0) syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, team->size, nullptr, nullptr, 0);
+    if (__atomic_load_n(&team->sleeping.value, __ATOMIC_SEQ_CST) > 0)
+        syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, team->size, nullptr, nullptr, 0);
 #endif
 }
 
@@ -86,7 +90,9 @@ TRACEA_INLINE void team_barrier(const tracea_call* call, int32_t rank) {
 class TaskLoop {
 public:
     TRACEA_INLINE TaskLoop(const tracea_call* call, int32_t rank, int slot, int64_t tasks)
-        : counter_(call->team->size > 1 ? &call->team->tasks[slot].value : nullptr), tasks_(tasks), size_(call->team->size) {
+        : counter_(call->team->size > 1 ? &call->team->tasks[slot].value : nullptr),
+          tasks_(tasks),
+          size_(call->team->size) {
         (void)rank;
     }
     TaskLoop(const TaskLoop&) = delete;
@@ -127,7 +133,9 @@ private:
 };
 
 // This thread's part of the per-thread scratch.
-TRACEA_INLINE char* thread_scratch(const tracea_call* call, int32_t rank) { return call->thread_scratch + rank * call->thread_scratch_bytes; }
+TRACEA_INLINE char* thread_scratch(const tracea_call* call, int32_t rank) {
+    return call->thread_scratch + rank * call->thread_scratch_bytes;
+}
 
 TRACEA_END_NAMESPACE
 

@@ -82,7 +82,9 @@ TRACEA_INLINE V load_masked(const float* p, Mask<V> m) {
     return {_mm256_maskload_ps(p, _mm256_castps_si256(m.reg))};
 }
 TRACEA_INLINE void store(float* p, VecF v) { _mm256_storeu_ps(p, v.reg); }
-TRACEA_INLINE void store_masked(float* p, VecF v, Mask<VecF> m) { _mm256_maskstore_ps(p, _mm256_castps_si256(m.reg), v.reg); }
+TRACEA_INLINE void store_masked(float* p, VecF v, Mask<VecF> m) {
+    _mm256_maskstore_ps(p, _mm256_castps_si256(m.reg), v.reg);
+}
 TRACEA_INLINE void store_streaming(float* p, VecF v) { _mm256_stream_ps(p, v.reg); }
 template <class V>
 TRACEA_INLINE V load_broadcast(const float* p);
@@ -115,7 +117,9 @@ TRACEA_INLINE V load_masked(const double* p, Mask<V> m) {
     return {_mm256_maskload_pd(p, _mm256_castpd_si256(m.reg))};
 }
 TRACEA_INLINE void store(double* p, VecD v) { _mm256_storeu_pd(p, v.reg); }
-TRACEA_INLINE void store_masked(double* p, VecD v, Mask<VecD> m) { _mm256_maskstore_pd(p, _mm256_castpd_si256(m.reg), v.reg); }
+TRACEA_INLINE void store_masked(double* p, VecD v, Mask<VecD> m) {
+    _mm256_maskstore_pd(p, _mm256_castpd_si256(m.reg), v.reg);
+}
 TRACEA_INLINE void store_streaming(double* p, VecD v) { _mm256_stream_pd(p, v.reg); }
 template <class V>
 TRACEA_INLINE V load_broadcast(const double* p);
@@ -139,19 +143,24 @@ TRACEA_INLINE void store_strided(double* p, int64_t stride, VecD v, int64_t n) {
 
 // ---- 16-bit storage ----------------------------------------------------------------------------------------------------------------------------
 namespace detail {
-TRACEA_INLINE __m128i to_bits(VecF v, f16) { return _mm256_cvtps_ph(v.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TRACEA_INLINE __m128i to_bits(VecF v, f16) {
+    return _mm256_cvtps_ph(v.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 TRACEA_INLINE __m128i to_bits(VecF v, bf16) {
     const __m256i u = _mm256_castps_si256(v.reg);
     const __m256i high = _mm256_srli_epi32(u, 16);
     const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-    const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    const __m256i rounded =
+        _mm256_srli_epi32(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
     const __m256i quiet = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
     const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(v.reg, v.reg, _CMP_UNORD_Q));
     const __m256i words = _mm256_blendv_epi8(rounded, quiet, nan);
     return _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
 }
 TRACEA_INLINE VecF from_bits(__m128i u, f16) { return {_mm256_cvtph_ps(u)}; }
-TRACEA_INLINE VecF from_bits(__m128i u, bf16) { return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(u), 16))}; }
+TRACEA_INLINE VecF from_bits(__m128i u, bf16) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(u), 16))};
+}
 template <class Half>
 TRACEA_INLINE VecF load_half(const Half* p) {
     return from_bits(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), Half{});
@@ -213,21 +222,29 @@ TRACEA_INLINE VecF neg(VecF a) { return {_mm256_xor_ps(a.reg, _mm256_set1_ps(-0.
 TRACEA_INLINE VecD neg(VecD a) { return {_mm256_xor_pd(a.reg, _mm256_set1_pd(-0.0))}; }
 TRACEA_INLINE VecF abs(VecF a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.0F), a.reg)}; }
 TRACEA_INLINE VecD abs(VecD a) { return {_mm256_andnot_pd(_mm256_set1_pd(-0.0), a.reg)}; }
-TRACEA_INLINE VecF copysign(VecF a, VecF s) { return {_mm256_or_ps(abs(a).reg, _mm256_and_ps(_mm256_set1_ps(-0.0F), s.reg))}; }
-TRACEA_INLINE VecD copysign(VecD a, VecD s) { return {_mm256_or_pd(abs(a).reg, _mm256_and_pd(_mm256_set1_pd(-0.0), s.reg))}; }
+TRACEA_INLINE VecF copysign(VecF a, VecF s) {
+    return {_mm256_or_ps(abs(a).reg, _mm256_and_ps(_mm256_set1_ps(-0.0F), s.reg))};
+}
+TRACEA_INLINE VecD copysign(VecD a, VecD s) {
+    return {_mm256_or_pd(abs(a).reg, _mm256_and_pd(_mm256_set1_pd(-0.0), s.reg))};
+}
 TRACEA_INLINE VecF max_second(VecF a, VecF b) { return {_mm256_max_ps(a.reg, b.reg)}; }
 TRACEA_INLINE VecD max_second(VecD a, VecD b) { return {_mm256_max_pd(a.reg, b.reg)}; }
 TRACEA_INLINE VecF min_second(VecF a, VecF b) { return {_mm256_min_ps(a.reg, b.reg)}; }
 TRACEA_INLINE VecD min_second(VecD a, VecD b) { return {_mm256_min_pd(a.reg, b.reg)}; }
-TRACEA_INLINE VecF round_even(VecF a) { return {_mm256_round_ps(a.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
-TRACEA_INLINE VecD round_even(VecD a) { return {_mm256_round_pd(a.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+TRACEA_INLINE VecF round_even(VecF a) {
+    return {_mm256_round_ps(a.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+TRACEA_INLINE VecD round_even(VecD a) {
+    return {_mm256_round_pd(a.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
 TRACEA_INLINE VecF floor(VecF a) { return {_mm256_floor_ps(a.reg)}; }
 TRACEA_INLINE VecD floor(VecD a) { return {_mm256_floor_pd(a.reg)}; }
 TRACEA_INLINE VecF reciprocal_estimate(VecF a) { return {_mm256_rcp_ps(a.reg)}; }
 TRACEA_INLINE VecF rsqrt_estimate(VecF a) { return {_mm256_rsqrt_ps(a.reg)}; }
 
 // ---- comparison and selection ------------------------------------------------------------------------------------------------------------------
-#define TRACEA_COMPARE(name, predicate)                                                                        \
+#define TRACEA_COMPARE(name, predicate)                                                                \
     TRACEA_INLINE Mask<VecF> name(VecF a, VecF b) { return {_mm256_cmp_ps(a.reg, b.reg, predicate)}; } \
     TRACEA_INLINE Mask<VecD> name(VecD a, VecD b) { return {_mm256_cmp_pd(a.reg, b.reg, predicate)}; }
 TRACEA_COMPARE(less, _CMP_LT_OQ)
@@ -240,8 +257,12 @@ TRACEA_INLINE Mask<VecF> mask_and(Mask<VecF> a, Mask<VecF> b) { return {_mm256_a
 TRACEA_INLINE Mask<VecD> mask_and(Mask<VecD> a, Mask<VecD> b) { return {_mm256_and_pd(a.reg, b.reg)}; }
 TRACEA_INLINE Mask<VecF> mask_or(Mask<VecF> a, Mask<VecF> b) { return {_mm256_or_ps(a.reg, b.reg)}; }
 TRACEA_INLINE Mask<VecD> mask_or(Mask<VecD> a, Mask<VecD> b) { return {_mm256_or_pd(a.reg, b.reg)}; }
-TRACEA_INLINE Mask<VecF> mask_not(Mask<VecF> a) { return {_mm256_xor_ps(a.reg, _mm256_castsi256_ps(_mm256_set1_epi32(-1)))}; }
-TRACEA_INLINE Mask<VecD> mask_not(Mask<VecD> a) { return {_mm256_xor_pd(a.reg, _mm256_castsi256_pd(_mm256_set1_epi32(-1)))}; }
+TRACEA_INLINE Mask<VecF> mask_not(Mask<VecF> a) {
+    return {_mm256_xor_ps(a.reg, _mm256_castsi256_ps(_mm256_set1_epi32(-1)))};
+}
+TRACEA_INLINE Mask<VecD> mask_not(Mask<VecD> a) {
+    return {_mm256_xor_pd(a.reg, _mm256_castsi256_pd(_mm256_set1_epi32(-1)))};
+}
 TRACEA_INLINE VecF select(Mask<VecF> m, VecF a, VecF b) { return {_mm256_blendv_ps(b.reg, a.reg, m.reg)}; }
 TRACEA_INLINE VecD select(Mask<VecD> m, VecD a, VecD b) { return {_mm256_blendv_pd(b.reg, a.reg, m.reg)}; }
 TRACEA_INLINE bool any(Mask<VecF> m) { return _mm256_movemask_ps(m.reg) != 0; }

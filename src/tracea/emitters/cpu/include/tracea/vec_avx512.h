@@ -109,13 +109,16 @@ TRACEA_INLINE V load_strided(const float* p, int64_t stride, int64_t n) {
     const uint32_t m = lane_mask<VecF>(n).reg;
     const __m256 z = _mm256_setzero_ps();
     const __m256 low = _mm512_mask_i64gather_ps(z, static_cast<__mmask8>(m), detail::strided_offsets(stride, 0), p, 4);
-    const __m256 high = _mm512_mask_i64gather_ps(z, static_cast<__mmask8>(m >> 8), detail::strided_offsets(stride, 8), p, 4);
+    const __m256 high =
+        _mm512_mask_i64gather_ps(z, static_cast<__mmask8>(m >> 8), detail::strided_offsets(stride, 8), p, 4);
     return {_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1)};
 }
 TRACEA_INLINE void store_strided(float* p, int64_t stride, VecF v, int64_t n) {
     const uint32_t m = lane_mask<VecF>(n).reg;
-    _mm512_mask_i64scatter_ps(p, static_cast<__mmask8>(m), detail::strided_offsets(stride, 0), _mm512_castps512_ps256(v.reg), 4);
-    _mm512_mask_i64scatter_ps(p, static_cast<__mmask8>(m >> 8), detail::strided_offsets(stride, 8), _mm512_extractf32x8_ps(v.reg, 1), 4);
+    _mm512_mask_i64scatter_ps(p, static_cast<__mmask8>(m), detail::strided_offsets(stride, 0),
+                              _mm512_castps512_ps256(v.reg), 4);
+    _mm512_mask_i64scatter_ps(p, static_cast<__mmask8>(m >> 8), detail::strided_offsets(stride, 8),
+                              _mm512_extractf32x8_ps(v.reg, 1), 4);
 }
 
 // ---- double: loads and stores ------------------------------------------------------------------------------------------------------------------
@@ -142,7 +145,8 @@ TRACEA_INLINE VecD load_broadcast<VecD>(const double* p) {
 }
 template <class V>
 TRACEA_INLINE V load_strided(const double* p, int64_t stride, int64_t n) {
-    return {_mm512_mask_i64gather_pd(_mm512_setzero_pd(), lane_mask<VecD>(n).reg, detail::strided_offsets(stride, 0), p, 8)};
+    return {_mm512_mask_i64gather_pd(_mm512_setzero_pd(), lane_mask<VecD>(n).reg, detail::strided_offsets(stride, 0), p,
+                                     8)};
 }
 TRACEA_INLINE void store_strided(double* p, int64_t stride, VecD v, int64_t n) {
     _mm512_mask_i64scatter_pd(p, lane_mask<VecD>(n).reg, detail::strided_offsets(stride, 0), v.reg, 8);
@@ -150,18 +154,23 @@ TRACEA_INLINE void store_strided(double* p, int64_t stride, VecD v, int64_t n) {
 
 // ---- 16-bit storage ----------------------------------------------------------------------------------------------------------------------------
 namespace detail {
-TRACEA_INLINE __m256i to_bits(VecF v, f16) { return _mm512_cvtps_ph(v.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TRACEA_INLINE __m256i to_bits(VecF v, f16) {
+    return _mm512_cvtps_ph(v.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 // Integer arithmetic, not vcvtneps2bf16, which flushes subnormals.
 TRACEA_INLINE __m256i to_bits(VecF v, bf16) {
     const __m512i u = _mm512_castps_si512(v.reg);
     const __m512i high = _mm512_srli_epi32(u, 16);
     const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
+    const __m512i rounded =
+        _mm512_srli_epi32(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), 16);
     const __m512i quiet = _mm512_or_si512(high, _mm512_set1_epi32(0x40));
     return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(v.reg, v.reg, _CMP_UNORD_Q), quiet));
 }
 TRACEA_INLINE VecF from_bits(__m256i u, f16) { return {_mm512_cvtph_ps(u)}; }
-TRACEA_INLINE VecF from_bits(__m256i u, bf16) { return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(u), 16))}; }
+TRACEA_INLINE VecF from_bits(__m256i u, bf16) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(u), 16))};
+}
 template <class Half>
 TRACEA_INLINE VecF load_half(const Half* p) {
     return from_bits(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), Half{});
@@ -215,21 +224,29 @@ TRACEA_INLINE VecF neg(VecF a) { return {_mm512_xor_ps(a.reg, _mm512_set1_ps(-0.
 TRACEA_INLINE VecD neg(VecD a) { return {_mm512_xor_pd(a.reg, _mm512_set1_pd(-0.0))}; }
 TRACEA_INLINE VecF abs(VecF a) { return {_mm512_andnot_ps(_mm512_set1_ps(-0.0F), a.reg)}; }
 TRACEA_INLINE VecD abs(VecD a) { return {_mm512_andnot_pd(_mm512_set1_pd(-0.0), a.reg)}; }
-TRACEA_INLINE VecF copysign(VecF a, VecF s) { return {_mm512_or_ps(abs(a).reg, _mm512_and_ps(_mm512_set1_ps(-0.0F), s.reg))}; }
-TRACEA_INLINE VecD copysign(VecD a, VecD s) { return {_mm512_or_pd(abs(a).reg, _mm512_and_pd(_mm512_set1_pd(-0.0), s.reg))}; }
+TRACEA_INLINE VecF copysign(VecF a, VecF s) {
+    return {_mm512_or_ps(abs(a).reg, _mm512_and_ps(_mm512_set1_ps(-0.0F), s.reg))};
+}
+TRACEA_INLINE VecD copysign(VecD a, VecD s) {
+    return {_mm512_or_pd(abs(a).reg, _mm512_and_pd(_mm512_set1_pd(-0.0), s.reg))};
+}
 TRACEA_INLINE VecF max_second(VecF a, VecF b) { return {_mm512_max_ps(a.reg, b.reg)}; }
 TRACEA_INLINE VecD max_second(VecD a, VecD b) { return {_mm512_max_pd(a.reg, b.reg)}; }
 TRACEA_INLINE VecF min_second(VecF a, VecF b) { return {_mm512_min_ps(a.reg, b.reg)}; }
 TRACEA_INLINE VecD min_second(VecD a, VecD b) { return {_mm512_min_pd(a.reg, b.reg)}; }
-TRACEA_INLINE VecF round_even(VecF a) { return {_mm512_roundscale_ps(a.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
-TRACEA_INLINE VecD round_even(VecD a) { return {_mm512_roundscale_pd(a.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
+TRACEA_INLINE VecF round_even(VecF a) {
+    return {_mm512_roundscale_ps(a.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+TRACEA_INLINE VecD round_even(VecD a) {
+    return {_mm512_roundscale_pd(a.reg, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
 TRACEA_INLINE VecF floor(VecF a) { return {_mm512_roundscale_ps(a.reg, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)}; }
 TRACEA_INLINE VecD floor(VecD a) { return {_mm512_roundscale_pd(a.reg, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)}; }
 TRACEA_INLINE VecF reciprocal_estimate(VecF a) { return {_mm512_rcp14_ps(a.reg)}; }
 TRACEA_INLINE VecF rsqrt_estimate(VecF a) { return {_mm512_rsqrt14_ps(a.reg)}; }
 
 // ---- comparison and selection ------------------------------------------------------------------------------------------------------------------
-#define TRACEA_COMPARE(name, predicate)                                                                             \
+#define TRACEA_COMPARE(name, predicate)                                                                     \
     TRACEA_INLINE Mask<VecF> name(VecF a, VecF b) { return {_mm512_cmp_ps_mask(a.reg, b.reg, predicate)}; } \
     TRACEA_INLINE Mask<VecD> name(VecD a, VecD b) { return {_mm512_cmp_pd_mask(a.reg, b.reg, predicate)}; }
 TRACEA_COMPARE(less, _CMP_LT_OQ)

@@ -80,41 +80,41 @@ TRACEA_INLINE VecD load_lanes(const double* p) { return {vld1q_f64(p)}; }
 TRACEA_INLINE void store(float* p, VecF v) { vst1q_f32(p, v.reg); }
 TRACEA_INLINE void store(double* p, VecD v) { vst1q_f64(p, v.reg); }
 
-#define TRACEA_NEON_MEMORY(T)                                                                \
-    template <class V>                                                                       \
-    TRACEA_INLINE V load(const T* p) {                                                       \
-        return detail::load_lanes(p);                                                        \
-    }                                                                                        \
-    template <class V>                                                                       \
-    TRACEA_INLINE V load_broadcast(const T* p) {                                             \
-        return broadcast<V>(*p);                                                             \
-    }                                                                                        \
-    template <class V>                                                                       \
-    TRACEA_INLINE V load_masked(const T* p, Mask<V> m) {                                     \
-        const uint32_t bits = detail::lane_bits(m);                                          \
-        T lanes[V::lanes] = {};                                                              \
-        for (int i = 0; i < V::lanes; ++i)                                                   \
-            if ((bits >> i & 1U) != 0) lanes[i] = p[i];                                      \
-        return detail::load_lanes(lanes);                                                    \
-    }                                                                                        \
-    TRACEA_INLINE void store_masked(T* p, Vec<T> v, Mask<Vec<T>> m) {                        \
-        const uint32_t bits = detail::lane_bits(m);                                          \
-        T lanes[Vec<T>::lanes];                                                              \
-        store(lanes, v);                                                                     \
-        for (int i = 0; i < Vec<T>::lanes; ++i)                                              \
-            if ((bits >> i & 1U) != 0) p[i] = lanes[i];                                      \
-    }                                                                                        \
-    TRACEA_INLINE void store_streaming(T* p, Vec<T> v) { store(p, v); }                      \
-    template <class V>                                                                       \
-    TRACEA_INLINE V load_strided(const T* p, int64_t stride, int64_t n) {                    \
-        T lanes[V::lanes] = {};                                                              \
-        for (int i = 0; i < V::lanes && i < n; ++i) lanes[i] = p[i * stride];                \
-        return detail::load_lanes(lanes);                                                    \
-    }                                                                                        \
-    TRACEA_INLINE void store_strided(T* p, int64_t stride, Vec<T> v, int64_t n) {            \
-        T lanes[Vec<T>::lanes];                                                              \
-        store(lanes, v);                                                                     \
-        for (int i = 0; i < Vec<T>::lanes && i < n; ++i) p[i * stride] = lanes[i];           \
+#define TRACEA_NEON_MEMORY(T)                                                      \
+    template <class V>                                                             \
+    TRACEA_INLINE V load(const T* p) {                                             \
+        return detail::load_lanes(p);                                              \
+    }                                                                              \
+    template <class V>                                                             \
+    TRACEA_INLINE V load_broadcast(const T* p) {                                   \
+        return broadcast<V>(*p);                                                   \
+    }                                                                              \
+    template <class V>                                                             \
+    TRACEA_INLINE V load_masked(const T* p, Mask<V> m) {                           \
+        const uint32_t bits = detail::lane_bits(m);                                \
+        T lanes[V::lanes] = {};                                                    \
+        for (int i = 0; i < V::lanes; ++i)                                         \
+            if ((bits >> i & 1U) != 0) lanes[i] = p[i];                            \
+        return detail::load_lanes(lanes);                                          \
+    }                                                                              \
+    TRACEA_INLINE void store_masked(T* p, Vec<T> v, Mask<Vec<T>> m) {              \
+        const uint32_t bits = detail::lane_bits(m);                                \
+        T lanes[Vec<T>::lanes];                                                    \
+        store(lanes, v);                                                           \
+        for (int i = 0; i < Vec<T>::lanes; ++i)                                    \
+            if ((bits >> i & 1U) != 0) p[i] = lanes[i];                            \
+    }                                                                              \
+    TRACEA_INLINE void store_streaming(T* p, Vec<T> v) { store(p, v); }            \
+    template <class V>                                                             \
+    TRACEA_INLINE V load_strided(const T* p, int64_t stride, int64_t n) {          \
+        T lanes[V::lanes] = {};                                                    \
+        for (int i = 0; i < V::lanes && i < n; ++i) lanes[i] = p[i * stride];      \
+        return detail::load_lanes(lanes);                                          \
+    }                                                                              \
+    TRACEA_INLINE void store_strided(T* p, int64_t stride, Vec<T> v, int64_t n) {  \
+        T lanes[Vec<T>::lanes];                                                    \
+        store(lanes, v);                                                           \
+        for (int i = 0; i < Vec<T>::lanes && i < n; ++i) p[i * stride] = lanes[i]; \
     }
 TRACEA_NEON_MEMORY(float)
 TRACEA_NEON_MEMORY(double)
@@ -126,7 +126,8 @@ TRACEA_INLINE uint16x4_t to_bits(VecF v, f16) { return vreinterpret_u16_f16(vcvt
 TRACEA_INLINE uint16x4_t to_bits(VecF v, bf16) {
     const uint32x4_t u = vreinterpretq_u32_f32(v.reg);
     const uint32x4_t high = vshrq_n_u32(u, 16);
-    const uint32x4_t rounded = vshrq_n_u32(vaddq_u32(u, vaddq_u32(vandq_u32(high, vdupq_n_u32(1)), vdupq_n_u32(0x7fff))), 16);
+    const uint32x4_t rounded =
+        vshrq_n_u32(vaddq_u32(u, vaddq_u32(vandq_u32(high, vdupq_n_u32(1)), vdupq_n_u32(0x7fff))), 16);
     return vmovn_u32(vbslq_u32(vceqq_f32(v.reg, v.reg), rounded, vorrq_u32(high, vdupq_n_u32(0x40))));
 }
 TRACEA_INLINE VecF from_bits(uint16x4_t u, f16) { return {vcvt_f32_f16(vreinterpret_f16_u16(u))}; }
@@ -162,10 +163,10 @@ TRACEA_INLINE void store_half_streaming(Half* p, VecF v) {
 }  // namespace detail
 
 // ---- arithmetic --------------------------------------------------------------------------------------------------------------------------------
-#define TRACEA_UNARY(name, f)                              \
+#define TRACEA_UNARY(name, f)                                    \
     TRACEA_INLINE VecF name(VecF a) { return {f##_f32(a.reg)}; } \
     TRACEA_INLINE VecD name(VecD a) { return {f##_f64(a.reg)}; }
-#define TRACEA_BINARY(name, f)                                             \
+#define TRACEA_BINARY(name, f)                                                  \
     TRACEA_INLINE VecF name(VecF a, VecF b) { return {f##_f32(a.reg, b.reg)}; } \
     TRACEA_INLINE VecD name(VecD a, VecD b) { return {f##_f64(a.reg, b.reg)}; }
 TRACEA_BINARY(add, vaddq)

@@ -53,33 +53,33 @@ TRACEA_INLINE Mask<V> lane_mask(int64_t n) {
 }
 
 // ---- loads and stores --------------------------------------------------------------------------------------------------------------------------
-#define TRACEA_PLAIN_MEMORY(T)                                                                                \
-    template <class V>                                                                                        \
-    TRACEA_INLINE V load(const T* p) {                                                                        \
-        return detail::lanewise<T>([&](int i) { return p[i]; });                                              \
-    }                                                                                                         \
-    template <class V>                                                                                        \
-    TRACEA_INLINE V load_masked(const T* p, Mask<V> m) {                                                      \
-        return detail::lanewise<T>([&](int i) { return m.reg[i] ? p[i] : T(0); });                            \
-    }                                                                                                         \
-    template <class V>                                                                                        \
-    TRACEA_INLINE V load_broadcast(const T* p) {                                                              \
-        return broadcast<V>(*p);                                                                              \
-    }                                                                                                         \
-    template <class V>                                                                                        \
-    TRACEA_INLINE V load_strided(const T* p, int64_t stride, int64_t n) {                                     \
-        return detail::lanewise<T>([&](int i) { return i < n ? p[i * stride] : T(0); });                      \
-    }                                                                                                         \
-    TRACEA_INLINE void store(T* p, Vec<T> v) {                                                                \
-        for (int i = 0; i < Vec<T>::lanes; ++i) p[i] = v.reg[i];                                              \
-    }                                                                                                         \
-    TRACEA_INLINE void store_masked(T* p, Vec<T> v, Mask<Vec<T>> m) {                                         \
-        for (int i = 0; i < Vec<T>::lanes; ++i)                                                               \
-            if (m.reg[i]) p[i] = v.reg[i];                                                                    \
-    }                                                                                                         \
-    TRACEA_INLINE void store_streaming(T* p, Vec<T> v) { store(p, v); }                                       \
-    TRACEA_INLINE void store_strided(T* p, int64_t stride, Vec<T> v, int64_t n) {                             \
-        for (int i = 0; i < Vec<T>::lanes && i < n; ++i) p[i * stride] = v.reg[i];                            \
+#define TRACEA_PLAIN_MEMORY(T)                                                           \
+    template <class V>                                                                   \
+    TRACEA_INLINE V load(const T* p) {                                                   \
+        return detail::lanewise<T>([&](int i) { return p[i]; });                         \
+    }                                                                                    \
+    template <class V>                                                                   \
+    TRACEA_INLINE V load_masked(const T* p, Mask<V> m) {                                 \
+        return detail::lanewise<T>([&](int i) { return m.reg[i] ? p[i] : T(0); });       \
+    }                                                                                    \
+    template <class V>                                                                   \
+    TRACEA_INLINE V load_broadcast(const T* p) {                                         \
+        return broadcast<V>(*p);                                                         \
+    }                                                                                    \
+    template <class V>                                                                   \
+    TRACEA_INLINE V load_strided(const T* p, int64_t stride, int64_t n) {                \
+        return detail::lanewise<T>([&](int i) { return i < n ? p[i * stride] : T(0); }); \
+    }                                                                                    \
+    TRACEA_INLINE void store(T* p, Vec<T> v) {                                           \
+        for (int i = 0; i < Vec<T>::lanes; ++i) p[i] = v.reg[i];                         \
+    }                                                                                    \
+    TRACEA_INLINE void store_masked(T* p, Vec<T> v, Mask<Vec<T>> m) {                    \
+        for (int i = 0; i < Vec<T>::lanes; ++i)                                          \
+            if (m.reg[i]) p[i] = v.reg[i];                                               \
+    }                                                                                    \
+    TRACEA_INLINE void store_streaming(T* p, Vec<T> v) { store(p, v); }                  \
+    TRACEA_INLINE void store_strided(T* p, int64_t stride, Vec<T> v, int64_t n) {        \
+        for (int i = 0; i < Vec<T>::lanes && i < n; ++i) p[i * stride] = v.reg[i];       \
     }
 TRACEA_PLAIN_MEMORY(float)
 TRACEA_PLAIN_MEMORY(double)
@@ -110,22 +110,22 @@ TRACEA_INLINE void store_half_streaming(Half* p, VecF v) {
 }  // namespace detail
 
 // ---- arithmetic --------------------------------------------------------------------------------------------------------------------------------
-#define TRACEA_UNARY(name, expression)                                     \
-    template <class T>                                                     \
-    TRACEA_INLINE Vec<T> name(Vec<T> a) {                                  \
-        return detail::lanewise<T>([&](int i) -> T {                       \
-            const T x = a.reg[i];                                          \
-            return expression;                                             \
-        });                                                                \
+#define TRACEA_UNARY(name, expression)               \
+    template <class T>                               \
+    TRACEA_INLINE Vec<T> name(Vec<T> a) {            \
+        return detail::lanewise<T>([&](int i) -> T { \
+            const T x = a.reg[i];                    \
+            return expression;                       \
+        });                                          \
     }
-#define TRACEA_BINARY(name, expression)                                    \
-    template <class T>                                                     \
-    TRACEA_INLINE Vec<T> name(Vec<T> a, Vec<T> b) {                        \
-        return detail::lanewise<T>([&](int i) -> T {                       \
-            const T x = a.reg[i];                                          \
-            const T y = b.reg[i];                                          \
-            return expression;                                             \
-        });                                                                \
+#define TRACEA_BINARY(name, expression)              \
+    template <class T>                               \
+    TRACEA_INLINE Vec<T> name(Vec<T> a, Vec<T> b) {  \
+        return detail::lanewise<T>([&](int i) -> T { \
+            const T x = a.reg[i];                    \
+            const T y = b.reg[i];                    \
+            return expression;                       \
+        });                                          \
     }
 TRACEA_BINARY(add, x + y)
 TRACEA_BINARY(sub, x - y)
@@ -159,14 +159,14 @@ TRACEA_INLINE void fma_into(Vec<T>& acc, Vec<T> a, Vec<T> b) {
 }
 
 // ---- comparison and selection ------------------------------------------------------------------------------------------------------------------
-#define TRACEA_COMPARE(name, expression)                                                            \
-    template <class T>                                                                              \
-    TRACEA_INLINE Mask<Vec<T>> name(Vec<T> a, Vec<T> b) {                                           \
-        return detail::maskwise<Vec<T>>([&](int i) {                                                \
-            const T x = a.reg[i];                                                                   \
-            const T y = b.reg[i];                                                                   \
-            return expression;                                                                      \
-        });                                                                                         \
+#define TRACEA_COMPARE(name, expression)                  \
+    template <class T>                                    \
+    TRACEA_INLINE Mask<Vec<T>> name(Vec<T> a, Vec<T> b) { \
+        return detail::maskwise<Vec<T>>([&](int i) {      \
+            const T x = a.reg[i];                         \
+            const T y = b.reg[i];                         \
+            return expression;                            \
+        });                                               \
     }
 TRACEA_COMPARE(less, x < y)
 TRACEA_COMPARE(less_equal, x <= y)
