@@ -59,7 +59,6 @@ def unpruned_space(op: GemmOp, target: Target) -> ScheduleSpace:
         return (
             (mr in heights and nv in widths and fits_registers(mr, nv, target))
             and int(chosen["tail"]) == m % mr
-            and nc >= nv * lanes
             and kc * nv * lanes * nbytes <= 2 * target.l1d_bytes
             and kc * nc * nbytes <= 8 * target.l2_bytes
             # A task of columns packs all rows, and each panel of B just before its use; shared panels are packed in
