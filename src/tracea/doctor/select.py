@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tracea.doctor.plan import Candidate, Decision, Plan, Rejection
 from tracea.errors import InvalidOption
@@ -42,18 +42,18 @@ def decide(
     *,
     variants: Iterable[Variant] | None = None,
     known: Mapping[str, Known] | None = None,
-    exclude: Iterable[str] = (),
+    exclude: Mapping[str, str] | Iterable[str] = (),
 ) -> Decision:
     """Choose a variant for ``op``: the fastest of those that were measured, else the one with the highest score.
 
     ``variants`` are the registry's unless given; ``exclude`` names variants that may not be used, such as one that
-    failed a gate.
+    failed a gate, and may map each to the reason.
 
     Raises:
         InvalidOption: no variant fits; the message says the requirement that each did not meet.
     """
     measured = known or {}
-    refused = frozenset(exclude)
+    refused = _reasons(exclude)
     fitting: list[tuple[Variant, Candidate]] = []
     rejections: list[Rejection] = []
     considered = [variant for variant in _registered(variants) if isinstance(op, variant.op_type)]
@@ -101,6 +101,12 @@ def plan_ops(
     )
 
 
+def _reasons(exclude: Mapping[str, str] | Iterable[str]) -> Mapping[str, str]:
+    if isinstance(exclude, Mapping):
+        return cast("Mapping[str, str]", exclude)
+    return dict.fromkeys(exclude, "excluded by the caller")
+
+
 def _registered(variants: Iterable[Variant] | None) -> tuple[Variant, ...]:
     if variants is None:
         from tracea.kernels.registry import VARIANTS
@@ -109,15 +115,15 @@ def _registered(variants: Iterable[Variant] | None) -> tuple[Variant, ...]:
     return tuple(variants)
 
 
-def _rejections(variant: Variant, op: Op, target: Target, refused: frozenset[str]) -> list[Rejection]:
+def _rejections(variant: Variant, op: Op, target: Target, refused: Mapping[str, str]) -> list[Rejection]:
     if variant.id in refused:
         return [
             Rejection(
                 variant=variant.id,
                 requirement="not excluded",
                 needed="a variant that the caller allows",
-                found="excluded",
-                remedy="allow it again",
+                found=refused[variant.id],
+                remedy="call it where it may run",
             )
         ]
     if variant.backend != target.backend:

@@ -76,19 +76,18 @@ def graph_of(op: Op, constants: Iterable[int] = ()) -> Graph:
     return graph
 
 
-def excluded(op: Op, constants: Iterable[int], *, library: bool) -> tuple[str, ...]:
-    """Return the variants that may not run ``op`` here: absent libraries, and packers of an operand not constant."""
+def excluded(op: Op, constants: Iterable[int], *, library: bool) -> dict[str, str]:
+    """Return the variants that may not run ``op`` here, each with the reason."""
     known = frozenset(constants)
-    has_library = library and _library_available(op)
-    return tuple(
-        variant.id
-        for variant in VARIANTS
-        if isinstance(op, variant.op_type)
-        and (
-            (variant.constant_operand is not None and variant.constant_operand not in known)
-            or (variant.is_library and not has_library)
-        )
-    )
+    refused: dict[str, str] = {}
+    for variant in VARIANTS:
+        if not isinstance(op, variant.op_type):
+            continue
+        if variant.constant_operand is not None and variant.constant_operand not in known:
+            refused[variant.id] = f"operand {variant.constant_operand} is not constant, so it cannot be packed ahead"
+        elif variant.is_library and not (library and _library_available(op)):
+            refused[variant.id] = "left out by the caller" if not library else "its library is not loaded"
+    return refused
 
 
 def decision_for(
@@ -112,8 +111,7 @@ def decision_for(
     constants = tuple(constants)
     refused = excluded(op, constants, library=library)
     if variant is not None:
-        others = tuple(known.id for known in VARIANTS if known.id != variant)
-        made = decide(op, target, exclude=(*refused, *others))
+        made = decide(op, target, variants=(find(variant),), exclude=refused)
         return replace(made, schedule=schedule or made.schedule, reason="stated by the caller")
     known = known_variants(op, threads) if measured else {}
     made = decide(op, target, known=known, exclude=refused)

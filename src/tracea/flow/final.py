@@ -24,13 +24,18 @@ from tracea.optimizer.storage import StoredTrial, StudyKey, TrialRecord
 from tracea.optimizer.trial import Outcome, OutcomeKind
 from tracea.targets.target import Target
 
-__all__ = ["run_final"]
+__all__ = ["has_final", "run_final"]
 
 RANK: Final = "tracea.flow.evaluate:rank"  # what the child runs
 
 _FINALISTS: Final = 3
 _LIMITS: Final = Limits(seconds=600.0)
 _LIBRARY_MODULES: Final = ("torch",)  # what a child loads to have the library variants: see runtime/library.py
+
+
+def has_final(op: Op, threads: int) -> bool:
+    """Whether schedules of ``op`` were compared in a final on this machine."""
+    return any(trial.retimed_ms is not None for trial in verified(op, threads))
 
 
 def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int, seed: int) -> None:
@@ -68,12 +73,15 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
 
 
 def _finalists(earlier: Iterable[StoredTrial]) -> list[StoredTrial]:
-    """Return the fastest in the search, one trial for each schedule, and the winner of the last final."""
+    """Return the fastest in the search, the best of each other variant, and the winner of the last final."""
     ours = [trial for trial in earlier if not find(trial.record.key.variant).is_library]
     distinct: dict[Candidate, StoredTrial] = {}
     for trial in sorted(ours, key=lambda trial: trial.record.outcome.latency_ms or float("inf")):
         distinct.setdefault(_candidate(trial), trial)
     chosen = list(distinct.values())[:_FINALISTS]
+    for trial in distinct.values():  # the best of each other variant: what lost shall have lost to something
+        if trial.record.key.variant not in {other.record.key.variant for other in chosen}:
+            chosen.append(trial)
     defended = [trial for trial in ours if trial.retimed_ms is not None]
     if defended:
         winner = min(defended, key=lambda trial: trial.retimed_ms or float("inf"))

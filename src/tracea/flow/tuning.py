@@ -18,7 +18,7 @@ from tracea.core.op import Op
 from tracea.doctor import Decision, decide, host
 from tracea.flow.compile import decision_for, excluded, for_threads
 from tracea.flow.evaluate import Candidate, Request
-from tracea.flow.final import run_final
+from tracea.flow.final import has_final, run_final
 from tracea.flow.history import schedule_of, store, study_key
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
@@ -104,7 +104,7 @@ def tune(
             part = left if each.id == _fastest(variants, trials) else left // _CLOSE_SHARE
             if part > 0:
                 trials[each.id] = search.run(each, evaluation, trials=len(trials[each.id]) + part)
-    if search.fresh:
+    if search.fresh or not has_final(op, threads):  # a search that was interrupted before its final gets it now
         run_final(op, search.target, constants=search.constants, threads=threads, seed=seed)
     decision = decision_for(op, search.target, threads=threads, constants=constants, library=library)
     return Tuned(op=op, trials=trials, decision=decision, fresh=search.fresh, seconds=time.monotonic() - started)

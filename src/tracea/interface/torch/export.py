@@ -41,8 +41,9 @@ def _without_torch_warnings() -> Generator[None]:
 def _without_torch_dumps() -> Generator[None]:
     # Where export gives up it prints its graph on standard error beside the exception, which says the same in a line.
     text = io.StringIO()
-    log = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    log.addFilter(_is_error)
+    logs = {logging.getLogger(f"torch.{name}"): rule for name, rule in _NOISY.items()}
+    for log, rule in logs.items():
+        log.addFilter(rule)
     try:
         with contextlib.redirect_stderr(text):
             yield
@@ -50,12 +51,21 @@ def _without_torch_dumps() -> Generator[None]:
         text = io.StringIO()
         raise
     finally:
-        log.removeFilter(_is_error)
+        for log, rule in logs.items():
+            log.removeFilter(rule)
         sys.stderr.write(text.getvalue())
 
 
 def _is_error(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.ERROR
+
+
+def _is_critical(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.CRITICAL
+
+
+# What each logger may still say: a failing meta function logs the traceback of the exception that it also raises.
+_NOISY = {"fx.experimental.symbolic_shapes": _is_error, "_subclasses.fake_tensor": _is_critical}
 
 
 def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = None) -> ExportedProgram:

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
-from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape
+from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, TraceaError
 from tracea.interface.torch.specs import InputSpec, OutputSpec
 from tracea.interface.torch.types import check_tensor, dtype_of
 
@@ -118,7 +118,10 @@ class OptimizedModule(torch.nn.Module):
                 expected=f"at most {_MAX_PROGRAMS}",
                 remedy="make the axis that varies dynamic, or optimize the module for the shapes of each use",
             ) from first_error
-        self._others.append(self._recompile(args))
+        try:
+            self._others.append(self._recompile(args))
+        except TraceaError as error:
+            raise first_error from error  # other inputs than the model takes, as far as a capture can tell
         return self._run_other(args, kwargs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,9 +40,10 @@ def optimize(
         do not fit.
     """
     count = thread_count(threads)
+    frozen = _frozen(module)
 
     def compiled(inputs: Any, trials: Budget | None) -> Compiled:
-        captured = capture(module, inputs)
+        captured = capture(frozen, inputs)
         values = {name: view(tensor.detach(), name).numpy() for name, tensor in captured.constants.items()}
         optimized = optimize_graph(
             captured.graph, values, budget=trials, threads=count, library=library, listener=listener
@@ -59,6 +61,14 @@ def optimize(
         )
 
     return OptimizedModule(compiled(example_inputs, budget), recompile=lambda inputs: compiled(inputs, None))
+
+
+def _frozen(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy whose weights are as they are now: a program of another shape, made later, must use the same ones.
+
+    What cannot be copied is no module of weights; capture says what it is.
+    """
+    return copy.deepcopy(module) if isinstance(module, torch.nn.Module) else module  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 class _Report:

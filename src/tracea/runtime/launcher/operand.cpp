@@ -178,10 +178,13 @@ bool read_torch(PyObject* object, Operand* operand) {
     operand->rank = tensor.ndim;
     operand->bytes = element_bytes[operand->dtype];
     operand->writable = true;
+    bool is_empty = false;
     for (int i = 0; i < tensor.ndim; ++i) {
+        is_empty = is_empty || tensor.shape[i] == 0;
         operand->shape[i] = tensor.shape[i];
         operand->strides[i] = tensor.shape[i] > 1 ? tensor.strides[i] : 0;
     }
+    if (tensor.data == nullptr && !is_empty) return false;  // its storage was freed: Python refuses it with the reason
     return !is_negated(object, operand) && !asks_for_gradient(object);
 }
 

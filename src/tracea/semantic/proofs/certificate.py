@@ -31,6 +31,11 @@ class Certificate:
     facts: tuple[Fact, ...]
     guards: tuple[str, ...]
 
+    def __str__(self) -> str:
+        """Render one fact a line, then the guards that they rest on."""
+        lines = [f"{fact.proof}: {fact.node}: {fact.statement}" for fact in self.facts]
+        return "\n".join([f"{self.kernel}: {len(self.facts)} facts", *lines, *(f"guard: {g}" for g in self.guards)])
+
     def about(self, proof: str) -> tuple[Fact, ...]:
         """Return the facts of one proof."""
         return tuple(fact for fact in self.facts if fact.proof == proof)
