@@ -115,7 +115,8 @@ def test_looking_at_the_machine_imports_no_framework() -> None:
     loaded, version = json.loads(done.stdout)
     assert loaded == []
     found = torch_install()
-    assert version == (found.version if found else None)
+    # What is installed names its build differently from what is loaded: 2.13.0 and 2.13.0+cpu.
+    assert (version or "").split("+")[0] == (found.version if found else "").split("+")[0]
 
 
 def test_the_blas_that_is_read_from_files_is_the_one_that_torch_names() -> None:

@@ -63,7 +63,7 @@ def test_type_checkers_see_the_same_names_as_the_interpreter() -> None:
     block = source[source.index("if TYPE_CHECKING:") : source.index("__version__ =")]
     for line in block.splitlines():
         if " as " in line:
-            seen.add(line.rpartition(" as ")[2].strip())
+            seen.add(line.partition("#")[0].rpartition(" as ")[2].strip())
     assert seen | {"__version__"} == set(tracea.__all__)
 
 

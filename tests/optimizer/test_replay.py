@@ -49,11 +49,13 @@ def test_the_default_is_well_ahead_of_random_after_fifty_trials() -> None:
     assert float(np.mean(list(ahead.values()))) > 0.08, ahead
 
 
+@pytest.mark.slow
 def test_a_relative_leads_to_within_three_percent_in_ten_trials() -> None:
     relative = RECORDED["convolution_a6000"].history()
     assert median_fraction("default", RECORDED["convolution_a4000"], 10, history=relative) >= 0.97
 
 
+@pytest.mark.slow
 def test_a_relative_with_other_favourites_still_shows_its_best_family() -> None:
     """The A100's best family of schedules is only the third of the A4000's."""
     relative = RECORDED["convolution_a4000"].history()

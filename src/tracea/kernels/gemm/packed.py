@@ -13,8 +13,9 @@ from collections.abc import Sequence
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
-from tracea.kernels.gemm.blocking import Blocking, packed_default, packed_space
+from tracea.kernels.gemm.blocking import Blocking, packed_default
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
+from tracea.kernels.gemm.packed_space import unpruned_space
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS
 from tracea.kernels.operands import scratch
 from tracea.kernels.variant import Variant
@@ -196,6 +197,6 @@ PACKED = Variant(
     preferences=(),
     priority=50,
     build=build_packed,
-    space=packed_space,
+    space=unpruned_space,
     default_schedule=packed_default,
 )
