@@ -210,10 +210,11 @@ class Graph(Builder):
             InvalidInput: an op refuses its values.
         """
         fields: dict[str, Any] = dict(cast("Mapping[str, Any]", data)) if isinstance(data, Mapping) else {}
-        if fields.get("schema_version") != SCHEMA_VERSION:
+        version = fields.get("schema_version")
+        if type(version) is not int or version != SCHEMA_VERSION:
             raise InvalidGraph(
                 field="$.schema_version",
-                got=fields.get("schema_version"),
+                got=version,
                 expected=SCHEMA_VERSION,
                 remedy="write the file with this version's to_json",
             )

@@ -42,6 +42,8 @@ def fuse(steps: Sequence[str | Callable[..., Any]]) -> Fused:
 
     Raises: InvalidOp: no step, or one that is not known or not possible at its place.
     """
+    if isinstance(steps, str) or not isinstance(steps, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidOp(field="steps", got=steps, expected="a list of steps", remedy='fuse(["gemm", "relu"])')
     return Fused(tuple(step if isinstance(step, str) else getattr(step, "__name__", repr(step)) for step in steps))
 
 

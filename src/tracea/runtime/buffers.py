@@ -255,8 +255,13 @@ def _element_strides(
 def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
     if tensor.device.type != "cpu":
         raise InvalidDevice(field=field, got=str(tensor.device), expected="cpu", remedy="move it: tensor.cpu()")
-    if tensor.layout is not torch.strided:
-        raise InvalidStride(field=field, got=str(tensor.layout), expected="torch.strided", remedy="tensor.to_dense()")
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        raise InvalidStride(
+            field=field,
+            got="nested" if tensor.is_nested else str(tensor.layout),
+            expected="torch.strided",
+            remedy="tensor.to_dense()",
+        )
     if tensor.is_neg() or tensor.is_conj():
         raise InvalidStride(
             field=field,

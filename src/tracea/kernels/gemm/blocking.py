@@ -29,6 +29,7 @@ __all__ = [
 
 PANELS_PER_SWEEP: Final = 8  # panels of B that one packing task fills: reads run along rows of B (pack.h)
 
+_MOST: Final = 2**24  # of a schedule's numbers: far beyond every cache, and no product of two overflows
 _LINE_BYTES: Final = 64
 _DEEP: Final = 1024  # bytes / 4 of a K block: few passes over C; the best of the sweep in benchmarks/NOTES.md
 _SHALLOW: Final = 384  # where all rows of A are one block
@@ -77,7 +78,8 @@ class Blocking:
         get = schedule.integer
         mr, nv = get("mr"), get("nv")
         nr = nv * vector_lanes(target, op.accumulator)
-        _check_positive(schedule, "mr", "nv", "unroll", "kc", "mc", "nc", "sweep")
+        _check_range(schedule, 1, "mr", "nv", "unroll", "kc", "mc", "nc", "sweep")
+        _check_range(schedule, 0, "prefetch_a", "prefetch_b", "upcoming")
         if not fits_registers(mr, nv, target):
             raise InvalidSchedule(
                 field="mr, nv",
@@ -293,9 +295,9 @@ def _sizes(first: int, *others: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((first, *others)))
 
 
-def _check_positive(schedule: Schedule, *names: str) -> None:
+def _check_range(schedule: Schedule, least: int, *names: str) -> None:
     for name in names:
-        if schedule.integer(name) < 1:
+        if not least <= schedule.integer(name) <= _MOST:
             raise InvalidSchedule(
-                field=name, got=schedule[name], expected="at least 1", remedy="choose a positive block"
+                field=name, got=schedule[name], expected=f"{least} to {_MOST}", remedy="see the variant's space"
             )
