@@ -20,6 +20,7 @@ from tracea.kernels.arguments import arguments, operand_buffers, result_buffer
 from tracea.kernels.operands import bind
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
+from tracea.runtime.buffers import aligned_empty
 from tracea.runtime.compiler import LoadedKernel, compile
 from tracea.runtime.library import LibraryCall, LibraryFunction
 from tracea.runtime.program import ArenaSlot, Call, ConstantSlot, InputSlot, OutputSlot, Program, Slot
@@ -159,7 +160,9 @@ class _Assembly:
         chosen = self._variant(node)
         assert chosen.pack_type is not None  # a variant that packs says the type
         packed_type = chosen.pack_type(node.op, self._schedule(node), self.target)
-        packed = np.empty(packed_type.static_shape, packed_type.dtype.numpy)
+        packed = aligned_empty(
+            packed_type.static_shape, packed_type.dtype
+        )  # huge pages: a weight is read whole each run
         types = {"b": node.op.operands[operand], "panels": packed_type}
         call = Call.binding(
             kernel, pointers={"b": InputSlot(0), "panels": OutputSlot(0)}, integers=bind(pack.kernel, types)
