@@ -94,7 +94,7 @@ def test_elementwise_operands_may_enlarge_each_other(rng):
 def test_a_step_that_is_not_known_lists_those_that_are():
     with pytest.raises(InvalidOp, match="layer_norm"):
         tracea.ops.fuse(["layernorm"])
-    with pytest.raises(InvalidOp, match=r"steps\[0\]"):
+    with pytest.raises(InvalidOp, match="list of steps"):
         tracea.ops.fuse("relu")
     with pytest.raises(InvalidShape, match="3"):
         tracea.ops.fuse(["gemm", "add"])(torch.ones(2, 2))
