@@ -31,7 +31,8 @@ def print_kernel(kernel: TileKernel) -> str:
 def _buffer(buffer: Buffer) -> str:
     shape = ", ".join(map(str, buffer.shape))
     strides = "" if buffer.strides is None else f" strides({', '.join(map(str, buffer.strides))})"
-    return f"{buffer.role.value} {buffer.name}: {buffer.dtype.value}[{shape}]{strides} in {buffer.space.value}"
+    swizzle = "" if buffer.swizzle is None else f" {buffer.swizzle}"
+    return f"{buffer.role.value} {buffer.name}: {buffer.dtype.value}[{shape}]{strides} in {buffer.space.value}{swizzle}"
 
 
 def _block(body: n.Block) -> Iterator[str]:

@@ -13,6 +13,7 @@ from tracea.semantic.index import TRUE, Const, Index, Param, Predicate, as_index
 from tracea.semantic.nodes import Block, For, Let, Node, Parallel, Region, Scalar
 from tracea.semantic.nodes_async import Gather, Roles, SegmentLoop
 from tracea.semantic.schedule import Schedule
+from tracea.semantic.swizzle import Swizzle
 
 __all__ = ["SCRATCH_ALIGNMENT", "Buffer", "BufferRole", "MemorySpace", "Table", "TileKernel"]
 
@@ -39,7 +40,11 @@ class BufferRole(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffer:
-    """A rectangular array of the kernel: logical shape and strides in elements; None is row-major without gaps."""
+    """A rectangular array of the kernel: logical shape and strides in elements; None is row-major without gaps.
+
+    ``swizzle`` says where in shared memory the bytes of the array's plain layout are stored; what is computed does not
+    depend on it.
+    """
 
     name: str
     dtype: DType
@@ -47,6 +52,7 @@ class Buffer:
     shape: tuple[Index, ...]
     strides: tuple[Index, ...] | None = None
     role: BufferRole
+    swizzle: Swizzle | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(map(as_index, self.shape)))
@@ -66,6 +72,19 @@ class Buffer:
                 expected="global",
                 remedy="only scratch lives in other spaces",
             )
+        if self.swizzle is not None and self.space is not MemorySpace.TEAM:
+            raise InvalidSchedule(
+                field=f"swizzle of {self.name}",
+                got=f"{self.swizzle} in {self.space.value} memory",
+                expected="a buffer in team memory",
+                remedy="only shared memory has banks to spread over",
+            )
+
+    @property
+    def alignment_bytes(self) -> int:
+        """What the offset of a scratch buffer is a multiple of: a cache line, or its swizzle's period."""
+        period = 1 if self.swizzle is None else self.swizzle.period_bytes
+        return max(SCRATCH_ALIGNMENT, period)
 
     @property
     def rank(self) -> int:
@@ -191,17 +210,29 @@ class TileKernel:
         """Return where a scratch buffer begins within its space's scratch."""
         buffer = self.buffer(name)
         before = self.buffers_in(buffer.space)
-        return total(*(_rounded(b.nbytes) for b in before[: before.index(buffer)])).simplify()
+        return _begin(buffer, _end(before[: before.index(buffer)]))
 
     def _scratch_bytes(self, space: MemorySpace) -> Index:
-        return total(*(_rounded(buffer.nbytes) for buffer in self.buffers_in(space))).simplify()
+        return _end(self.buffers_in(space))
 
 
-def _rounded(nbytes: Index) -> Index:
+def _end(buffers: tuple[Buffer, ...]) -> Index:
+    end: Index = Const(0)
+    for buffer in buffers:
+        end = total(_begin(buffer, end), _rounded(buffer.nbytes, SCRATCH_ALIGNMENT)).simplify()
+    return end
+
+
+def _begin(buffer: Buffer, end: Index) -> Index:
+    # Ends are multiples of a cache line: only a swizzled buffer needs more.
+    return end if buffer.alignment_bytes == SCRATCH_ALIGNMENT else _rounded(end, buffer.alignment_bytes)
+
+
+def _rounded(nbytes: Index, alignment: int) -> Index:
     known = nbytes.constant
     if known is not None:
-        return Const(-(-known // SCRATCH_ALIGNMENT) * SCRATCH_ALIGNMENT)
-    return (nbytes + (SCRATCH_ALIGNMENT - 1)) // SCRATCH_ALIGNMENT * SCRATCH_ALIGNMENT
+        return Const(-(-known // alignment) * alignment)
+    return (nbytes + (alignment - 1)) // alignment * alignment
 
 
 def _bound_names(body: Block) -> Iterator[str]:

@@ -1,0 +1,135 @@
+"""Swizzles: XOR of row bits into column bits of a shared-memory address, so that reading down a column hits all banks.
+
+Worked example. A tile has rows of 64 bytes (32 numbers of 16 bits), so four columns of 16 bytes. Shared memory answers
+128 bytes at once, eight groups of 16 bytes; ``ldmatrix`` asks for the same column of eight rows. Unswizzled, row ``r``
+column ``c`` lies in group ``(4·r + c) mod 8``: rows 0, 2, 4, 6 all in group ``c``: four ways. The address is
+
+    byte = r·64 + c·16 + b        bits:  r2 r1 | r0 c1 c0 | b3 b2 b1 b0        the group is r0 c1 c0
+
+so bit ``r0`` is in the group already, and ``r1 r2`` are what the group lacks. ``Swizzle(bits=2, base=4, shift=3)``
+XORs ``r2 r1`` into ``c1 c0``: the group becomes ``(r0, c1^r2, c0^r1)``, which takes eight values over eight rows. With
+128-byte rows the group is ``c2 c1 c0``, nothing of the row is in it, and all three row bits are needed: (3, 4, 3).
+
+In general an XOR of bits ``base+shift …`` into bits ``base …`` (``bits`` of them) is linear over GF(2). Where
+``shift >= bits`` its source bits stay as they are, hence it is its own inverse; bits below ``base`` stay as they are,
+hence ``2**base``-byte pieces stay whole and aligned. The copy engine's 32-, 64- and 128-byte modes are the members
+(1, 4, 3), (2, 4, 3) and (3, 4, 3); the notation is that of CuTe's ``Swizzle<B, M, S>`` on bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from tracea.errors import InvalidSchedule
+
+__all__ = ["BANK_BYTES", "COLUMN_BYTES", "TMA_MODES", "WAVEFRONT_BYTES", "Swizzle", "choose"]
+
+BANK_BYTES = 4  # one bank's word
+WAVEFRONT_BYTES = 128  # what 32 banks deliver at once
+COLUMN_BYTES = 16  # the widest access of a lane, and what ldmatrix reads of a row
+
+_MAX_ADDRESS_BITS = 31
+
+Offset = TypeVar("Offset", int, np.ndarray)  # byte offsets: one, or an integer array of them
+
+
+@dataclass(frozen=True, slots=True)
+class Swizzle:
+    """An involution of byte offsets: ``bits`` bits from ``base + shift`` up are XORed into those from ``base`` up.
+
+    Offsets count from the start of a buffer that is aligned to ``period_bytes``.
+
+    Raises:
+        InvalidSchedule: no bit is XORed, or ``shift < bits``, where it would not be its own inverse.
+    """
+
+    bits: int
+    base: int
+    shift: int
+
+    def __post_init__(self) -> None:
+        if self.bits < 1 or self.base < 0 or self.shift < self.bits:
+            raise InvalidSchedule(
+                field="swizzle (bits, base, shift)",
+                got=(self.bits, self.base, self.shift),
+                expected="bits >= 1, base >= 0, shift >= bits",
+                remedy="let shift be at least bits; a buffer without swizzle has None",
+            )
+        if self.base + self.shift + self.bits > _MAX_ADDRESS_BITS:
+            raise InvalidSchedule(
+                field="swizzle (bits, base, shift)",
+                got=(self.bits, self.base, self.shift),
+                expected=f"base + shift + bits <= {_MAX_ADDRESS_BITS}",
+                remedy="use narrower rows",
+            )
+
+    @property
+    def alignment_bytes(self) -> int:
+        """Aligned pieces of this size stay whole and aligned."""
+        return 1 << self.base
+
+    @property
+    def span_bytes(self) -> int:
+        """Every aligned block of this size is mapped onto itself: a buffer is a multiple of it."""
+        return 1 << (self.base + self.bits)
+
+    @property
+    def period_bytes(self) -> int:
+        """The pattern repeats after so many bytes, to which the buffer is aligned."""
+        return 1 << (self.base + self.shift + self.bits)
+
+    @property
+    def tma_bytes(self) -> int | None:
+        """The copy engine's mode that swizzles in the same way: 32, 64 or 128; None where it has none."""
+        return next((nbytes for nbytes, mode in TMA_MODES.items() if mode == self), None)
+
+    def apply(self, byte_offset: Offset) -> Offset:
+        """Return where the byte of a logical offset is stored; applied twice it is the identity."""
+        mask = ((1 << self.bits) - 1) << self.base
+        return byte_offset ^ ((byte_offset >> self.shift) & mask)
+
+    def __str__(self) -> str:
+        """Render as ``swizzle(3, 4, 3)``."""
+        return f"swizzle({self.bits}, {self.base}, {self.shift})"
+
+
+TMA_MODES = {32: Swizzle(1, 4, 3), 64: Swizzle(2, 4, 3), 128: Swizzle(3, 4, 3)}
+"""The copy engine's swizzle modes by the width of their rows in bytes (CUtensorMapSwizzle)."""
+
+
+def choose(row_bytes: int, access_bytes: int = COLUMN_BYTES) -> Swizzle | None:
+    """Return the swizzle that puts equal columns of consecutive rows in different banks; None where they are anyway.
+
+    A phase is ``128 / access_bytes`` lanes, each with ``access_bytes`` of its own row. A row of ``2^k`` columns leaves
+    ``q − k`` row bits in the ``q`` bits of the phase's group; the ``min(k, q)`` row bits above them are XORed into the
+    column. An odd number of columns in a row walks through all groups by itself.
+
+    Units: bytes; ``access_bytes`` 4, 8 or 16.
+
+    Raises:
+        InvalidSchedule: the row is no whole number of accesses, or neither an odd number nor a power of two of them.
+    """
+    if access_bytes not in (4, 8, 16) or row_bytes < access_bytes or row_bytes % access_bytes:
+        raise InvalidSchedule(
+            field="row bytes and access bytes of a swizzle",
+            got=(row_bytes, access_bytes),
+            expected="accesses of 4, 8 or 16 bytes, a row of whole accesses",
+            remedy=f"make the row a multiple of {COLUMN_BYTES} bytes",
+        )
+    columns = row_bytes // access_bytes
+    if columns % 2:
+        return None
+    if columns & (columns - 1):
+        below = 1 << (columns.bit_length() - 1)
+        raise InvalidSchedule(
+            field="row bytes of a swizzle",
+            got=row_bytes,
+            expected=f"{access_bytes} times a power of two, or times an odd number",
+            remedy=f"use rows of {below * access_bytes} or {2 * below * access_bytes} bytes",
+        )
+    column_bits = columns.bit_length() - 1
+    group_bits = (WAVEFRONT_BYTES // access_bytes).bit_length() - 1
+    return Swizzle(min(column_bits, group_bits), access_bytes.bit_length() - 1, max(column_bits, group_bits))
