@@ -14,7 +14,7 @@
     │   ├── InvalidSchedule
     │   └── InvalidOption                a flag, an environment variable, a budget, a stored file
     ├── UnsupportedNode (NotImplementedError)   a captured node that no op expresses, with the user's line
-    ├── ProofFailed (RuntimeError)       a TileKernel was refused: proof, node, detail
+    ├── ProofFailed (RuntimeError)       a TileKernel was refused: proof, node, lane, iteration, detail
     ├── EmitError (RuntimeError)         an emitter met a node that it has no line for
     ├── ToolchainMissing (RuntimeError)  no tool on this machine for the task
     ├── CompileError (RuntimeError)      a compiler ran and failed: command, exit code, log
@@ -184,16 +184,23 @@ class UnsupportedNode(TraceaError, NotImplementedError):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class ProofFailed(TraceaError, RuntimeError):
-    """A proof refused a TileKernel, so it will be neither emitted nor run."""
+    """A proof refused a TileKernel, so it will be neither emitted nor run.
+
+    ``lane`` and ``iteration`` name the first counter-example, where the proof found one.
+    """
 
     proof: str
     node: Any
     detail: str
+    lane: int | None = None
+    iteration: str | None = None
     remedy: str = "choose another schedule; if the lowering made this node, report the kernel's IR"
 
     def statement(self) -> str:
-        """Say which proof failed, at which node, and with which numbers."""
-        return f"ProofFailed: {self.proof}: {_show(self.node)}: {self.detail}"
+        """Say which proof failed, at which node, for which lane and iteration, and with which numbers."""
+        lane = "" if self.lane is None else f", lane {self.lane}"
+        iteration = "" if self.iteration is None else f", iteration {self.iteration}"
+        return f"ProofFailed: {self.proof}: {_show(self.node)}{lane}{iteration}: {self.detail}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -12,15 +12,24 @@ __all__ = ["Certificate", "Fact", "refuse"]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One statement that holds for all values of the parameters: by which proof, about which node, and what."""
+    """One statement that holds for all values of the parameters: by which proof, about which node, and what.
+
+    ``values`` are its numbers by name (``ways``, ``sectors``, ``bytes``), for readers that compute with them.
+    """
 
     proof: str
     node: str
     statement: str
+    values: tuple[tuple[str, int | str], ...] = ()
+
+    def value(self, name: str) -> int | str | None:
+        """Return a number of the statement, None where it has none of that name."""
+        return dict(self.values).get(name)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {"proof": self.proof, "node": self.node, "statement": self.statement}
+        plain: dict[str, Any] = {"proof": self.proof, "node": self.node, "statement": self.statement}
+        return {**plain, "values": dict(self.values)} if self.values else plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +59,6 @@ class Certificate:
         }
 
 
-def refuse(proof: str, node: str, detail: str) -> ProofFailed:
-    """Return the error of a proof that did not succeed."""
-    return ProofFailed(proof=proof, node=node, detail=detail)
+def refuse(proof: str, node: str, detail: str, *, lane: int | None = None, iteration: str | None = None) -> ProofFailed:
+    """Return the error of a proof that did not succeed, with its counter-example's lane and iteration if it has one."""
+    return ProofFailed(proof=proof, node=node, detail=detail, lane=lane, iteration=iteration)
