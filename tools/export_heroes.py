@@ -17,15 +17,15 @@ PRIORS = Path(__file__).resolve().parent.parent / "src" / "tracea" / "optimizer"
 
 def heroes_of(store: TrialStore) -> list[Hero]:
     """Return the best schedule of every study of which one took part in a final comparison."""
-    studies: defaultdict[tuple[str, ...], list[StoredTrial]] = defaultdict(list)
+    studies: defaultdict[tuple[object, ...], list[StoredTrial]] = defaultdict(list)
     for trial in store.find():
         studies[_identity(trial.record.key)].append(trial)
     finals = [found for found in studies.values() if any(trial.retimed_ms is not None for trial in found)]
     return [Hero.of_study(found) for found in finals]
 
 
-def _identity(key: StudyKey) -> tuple[str, ...]:
-    return key.op_key, key.variant, key.hardware_fingerprint, key.toolchain_fingerprint
+def _identity(key: StudyKey) -> tuple[object, ...]:
+    return key.op_key, key.variant, key.constants, key.hardware_fingerprint, key.toolchain_fingerprint
 
 
 def main() -> int:

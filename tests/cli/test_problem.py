@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracea.cli.problem import KINDS, ProblemFlags, parse_op, parse_schedule
+from tracea.cli.problem import KINDS, ProblemFlags, parse_constants, parse_op, parse_schedule
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
 from tracea.core.op import GemmOp, RowKind, RowOp
@@ -26,6 +26,12 @@ def test_gemm_is_the_op_that_the_library_makes() -> None:
         m=4, n=6, k=8, dtype=DType.BF16, batch=(3, 5), transpose_a=True
     )
     assert gemm(transpose_b=True).key == GemmOp.of(m=4, n=6, k=8, transpose_b=True).key
+
+
+def test_a_constant_b_is_the_same_op_with_operand_1_known_beforehand() -> None:
+    assert gemm(constant_b=True) == gemm()
+    assert parse_constants(ProblemFlags(constant_b=True)) == (1,)
+    assert parse_constants(ProblemFlags()) == ()
 
 
 def test_epilogue_terms_apply_in_order() -> None:
@@ -59,6 +65,7 @@ def test_rows_have_the_parameters_of_their_kind(kind: str, operands: int, eps: f
         ("gemm", {"m": 4, "n": 6, "k": 8, "rows": 3}, "--rows"),
         ("softmax", {"rows": 3}, "--columns: got nothing"),
         ("softmax", {"rows": 3, "columns": 4, "transpose_a": True}, "--transpose-a"),
+        ("softmax", {"rows": 3, "columns": 4, "constant_b": True}, "--constant-b"),
         ("gemm", {"m": 4, "n": 6, "k": 8, "batch": "2,x"}, "--batch"),
         ("gemm", {"m": 4, "n": 6, "k": 8, "batch": "9" * 5000}, "--batch"),
         ("gemm", {"m": 4, "n": 6, "k": 8, "epilogue": "bias,__import__('os')"}, "--epilogue"),

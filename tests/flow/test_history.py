@@ -6,22 +6,29 @@ import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from tracea.core.op import GemmOp
+from tracea.core.op import GemmOp, RowKind, RowOp
+from tracea.core.tensor_type import TensorType
+from tracea.doctor import host
 from tracea.errors import CacheCorrupt
-from tracea.flow.history import known_variants, schedule_of, store, study_key, verified
+from tracea.flow import history
+from tracea.flow.compile import compile_node, decision_for, for_threads
+from tracea.flow.history import known_variants, packable, schedule_of, store, study_key, verified
+from tracea.optimizer.priors import Hero, Provenance
 from tracea.optimizer.storage import TrialRecord
 from tracea.optimizer.trial import Outcome, OutcomeKind
 
 OP = GemmOp.of(m=24, n=24, k=24)
 
 
-def record(variant, schedule, latency_ms=None, kind=OutcomeKind.OK):
+def record(variant, schedule, latency_ms=None, kind=OutcomeKind.OK, *, op=OP, constants=()):
     return store().add(
         TrialRecord(
-            key=study_key(OP, variant, 1),
+            key=study_key(op, variant, 1, constants),
             schedule=schedule,
             outcome=Outcome(kind=kind, latency_ms=latency_ms),
             seconds=0.0,
@@ -71,6 +78,68 @@ def test_what_failed_later_no_longer_counts_until_it_is_verified_again():
     assert [trial.record.outcome.latency_ms for trial in verified(OP, 1)] == [1.0, 1.1]
 
 
+# What was measured with a weight that may be packed ahead, and without one, are two searches.
+
+SKINNY = GemmOp.of(m=16, n=1024, k=1024)
+
+
+def chosen(op=SKINNY, constants=(), **options):
+    return decision_for(op, for_threads(host(), 1), threads=1, constants=constants, library=False, **options)
+
+
+def fastest_schedule_of(variant, constants=()):
+    return dict(chosen(variant=variant, constants=constants).schedule)
+
+
+def test_a_measured_plain_schedule_says_nothing_of_constant_weights():
+    unmeasured = chosen(constants=(1,))
+    assert unmeasured.measurement is None
+    assert unmeasured.variant == "gemm.prepacked"
+    record("gemm.packed", fastest_schedule_of("gemm.packed"), 1e-6, op=SKINNY)
+    assert chosen(constants=(1,)) == unmeasured
+    assert chosen().variant == "gemm.packed"
+    assert chosen().measurement.latency_us == pytest.approx(1e-3)
+
+
+def test_a_measured_prepacked_schedule_says_nothing_of_weights_that_change():
+    unmeasured = chosen()
+    record("gemm.prepacked", fastest_schedule_of("gemm.prepacked", (1,)), 1.0, op=SKINNY, constants=(1,))
+    record("gemm.packed", fastest_schedule_of("gemm.packed"), 2.0, op=SKINNY, constants=(1,))
+    assert chosen() == unmeasured
+    decision = chosen(constants=(1,))
+    assert (decision.variant, decision.measurement.latency_us) == ("gemm.prepacked", 1000.0)
+    assert "constant operands 1" in decision.explain()
+    assert decision.to_dict()["constants"] == [1]
+
+
+def test_a_program_with_constant_weights_is_made_by_what_was_measured_with_them():
+    record("gemm.packed", fastest_schedule_of("gemm.packed"), 1e-6, op=SKINNY)
+    w = np.ones((1024, 1024), np.float32)
+    assert compile_node(SKINNY, {1: w}, threads=1, library=False).plan["y"].variant == "gemm.prepacked"
+    assert compile_node(SKINNY, {}, threads=1, library=False).plan["y"].variant == "gemm.packed"
+
+
+def test_a_shipped_hero_counts_for_its_constants_only(monkeypatch):
+    plain = study_key(SKINNY, "", 1)
+    measured = Provenance(
+        hardware=dict(plain.hardware), toolchain=dict(plain.toolchain), latency_ms=1e-6, trials=1, recorded_at=1.75e9
+    )
+    hero = Hero(op_key=SKINNY.key, variant="gemm.packed", schedule=fastest_schedule_of("gemm.packed"), record=measured)
+    unmeasured = {constants: chosen(constants=constants) for constants in ((), (1,))}
+    for constants, other in (((), (1,)), ((1,), ())):
+        monkeypatch.setattr(history, "_heroes", lambda: (replace(hero, constants=constants),))  # noqa: B023
+        assert chosen(constants=constants).variant == "gemm.packed"
+        assert chosen(constants=constants).measurement is not None
+        assert chosen(constants=other) == unmeasured[other]
+
+
+def test_constants_that_no_variant_packs_do_not_part_a_search():
+    assert packable(GemmOp.of(m=8, n=8, k=8, bias=True), (2, 1)) == (1,)
+    assert packable(GemmOp.of(m=8, n=8, k=8, bias=True), (2,)) == ()
+    rows = RowOp(kind=RowKind.LAYER_NORM, x=(TensorType((6, 40), OP.a.dtype),), eps=1e-5)
+    assert study_key(rows, "rows.normalize", 1, (1, 2)) == study_key(rows, "rows.normalize", 1)
+
+
 def test_values_that_no_kernel_has_are_left_out():
     assert dict(schedule_of({"mr": 6, "split": "rows", "share": 0.5})) == {"mr": 6, "split": "rows"}
 
@@ -81,8 +150,6 @@ def test_a_damaged_store_is_renewed_with_one_warning(empty_cache, damage):
         record("gemm.packed", {"mr": index}, 1.0 + index)
     path = store().path
     store().close()
-    from tracea.flow import history
-
     history._store_at.cache_clear()
     content = path.read_bytes()
     for side_file in ("-wal", "-shm"):

@@ -139,11 +139,15 @@ def test_a_constant_operand_opens_a_variant_and_only_there():
     op = GemmOp.of(m=8, n=40, k=24)
     packed = tracea.tune(op, budget=Budget(trials=3), constants=(1,), library=False)
     assert "gemm.prepacked" in packed.trials
+    kept = {trial.id: trial.retimed_ms for trial in records(op)}
+    assert {trial.record.key.constants for trial in records(op)} == {(1,)}
     free = tracea.tune(op, budget=Budget(trials=3), library=False)
     assert "gemm.prepacked" not in free.trials
     assert free.decision.variant != "gemm.prepacked"
     assert free.decision.measurement is not None
     assert decided(op, constants=(1,), library=False).measurement is not None
+    assert free.fresh == 3  # nothing of the other search counts here, and this one left its final alone
+    assert {trial.id: trial.retimed_ms for trial in records(op) if trial.id in kept} == kept
 
 
 @pytest.mark.parametrize(

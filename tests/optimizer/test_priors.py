@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,21 @@ def test_heroes_of_the_same_op_that_are_valid_here_become_seeds(tmp_path: Path) 
     assert seeds_for(SPACE, op_key=KEY.op_key, variant="skinny", heroes=heroes) == ()
 
 
+def test_a_file_from_before_constants_counts_for_none(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text(
+        '{"schema_version": 1, "heroes": [{"op_key": "a", "variant": "packed", "schedule": {"tile": 32}, "record":'
+        ' {"hardware": {"core": "zen"}, "toolchain": {"gcc": "12"}, "latency_ms": 1.5, "trials": 3,'
+        ' "recorded_at": 1.75e9}}]}'
+    )
+    (hero,) = load_heroes(tmp_path)
+    assert hero.constants == ()
+    assert seeds_for(SPACE, op_key="a", variant="packed", heroes=[hero]) == ((2,),)
+    assert seeds_for(SPACE, op_key="a", variant="packed", constants=(1,), heroes=[hero]) == ()
+    constant = replace(hero, constants=(1,))
+    save_heroes(tmp_path / "old.json", [hero, constant])
+    assert load_heroes(tmp_path) == (hero, constant)
+
+
 def test_no_hero_without_a_success(tmp_path: Path) -> None:
     with pytest.raises(InvalidOption):
         hero_of(tmp_path, {8: None})
@@ -67,7 +83,7 @@ def test_no_hero_without_a_success(tmp_path: Path) -> None:
     [
         "{",
         "[]",
-        '{"schema_version": 2, "heroes": []}',
+        '{"schema_version": 3, "heroes": []}',
         '{"schema_version": 1}',
         '{"schema_version": 1, "heroes": [{"op_key": "gemm", "variant": "", "schedule": {}}]}',
         '{"schema_version": 1, "heroes": [{"op_key": "gemm", "variant": "", "schedule": {}, "record": {"hardware": {},'

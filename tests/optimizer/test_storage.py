@@ -7,8 +7,10 @@ import subprocess
 import sys
 import threading
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tracea
@@ -44,7 +46,7 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
         trial_id = store.add(a_record())
         (stored,) = store.find(study=KEY)
     assert (stored.id, stored.record, stored.retimed_ms) == (trial_id, a_record(), None)
-    assert stored.record.schema_version == 1
+    assert stored.record.schema_version == 2
     with TrialStore(tmp_path / "trials.db") as store:
         assert store.find() == [stored]
 
@@ -229,6 +231,33 @@ def test_an_older_file_is_migrated_when_it_is_opened(tmp_path: Path, monkeypatch
     assert "half" not in columns  # the failed migration was rolled back whole
 
 
+def test_records_from_before_constants_still_load_and_count_as_of_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "trials.db"
+    record = msgspec.to_builtins(a_record())
+    del record["key"]["constants"]
+    record["schema_version"] = 1
+    monkeypatch.setattr("tracea.optimizer.storage.MIGRATIONS", MIGRATIONS[:1])
+    TrialStore(path).close()
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute(
+            "INSERT INTO trial (op_key, variant, hardware, toolchain, kind, latency_ms, schedule, record)"
+            " VALUES ('gemm', 'packed', ?, ?, 'ok', 1.0, '{}', ?)",
+            (KEY.hardware_fingerprint, KEY.toolchain_fingerprint, msgspec.json.encode(record).decode()),
+        )
+    connection.close()
+    monkeypatch.undo()
+    with TrialStore(path) as store:
+        (old,) = store.find(study=KEY)
+        assert (old.record.key, old.record.schema_version) == (KEY, 1)
+        constant = replace(KEY, constants=(1,))
+        store.add(replace(a_record(), key=constant))
+        assert len(store.find(study=KEY)) == len(store.find(study=constant)) == len(store.find(constants=(1,))) == 1
+        assert len(store.find(op_key="gemm")) == 2
+
+
 def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CacheUnwritable):
@@ -241,3 +270,9 @@ def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
 def test_a_key_needs_an_op() -> None:
     with pytest.raises(InvalidOption):
         StudyKey(op_key="")
+
+
+@pytest.mark.parametrize("constants", [(2, 1), (1, 1), (-1,)])
+def test_a_key_has_its_constants_in_order(constants: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidOption, match="rising"):
+        StudyKey(op_key="gemm", constants=constants)

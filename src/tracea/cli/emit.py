@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json
-from tracea.cli.problem import ProblemFlags, parse_op, parse_schedule
+from tracea.cli.problem import ProblemFlags, parse_constants, parse_op, parse_schedule
 from tracea.errors import InvalidOption
 
 __all__ = ["emit"]
@@ -63,7 +63,7 @@ def emit(
     op, values = parse_op(kind, problem), parse_schedule(schedule)
     from tracea.flow.text import emit_text
 
-    text = emit_text(op, target=target, variant=variant, schedule=values, form=form)
+    text = emit_text(op, target=target, variant=variant, schedule=values, form=form, constants=parse_constants(problem))
     if json:
         print_json({"op": op.to_dict(), "target": target, "form": form, "text": text})
     else:

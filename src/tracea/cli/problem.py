@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tracea.core.op import Epilogue, Op
     from tracea.core.tensor_type import TensorType
 
-__all__ = ["KINDS", "ProblemFlags", "parse_op", "parse_schedule"]
+__all__ = ["KINDS", "ProblemFlags", "parse_constants", "parse_op", "parse_schedule"]
 
 KINDS: Final = ("gemm", "softmax", "log_softmax", "layer_norm", "rms_norm")
 _DEFAULT_EPILOGUES: Final = {"layer_norm": "weight,bias", "rms_norm": "weight"}
@@ -37,6 +37,8 @@ class ProblemFlags:
     """gemm: a is stored (k, m)"""
     transpose_b: Annotated[bool, Parameter(negative=())] = False
     """gemm: b is stored (n, k), as torch.nn.Linear stores its weight"""
+    constant_b: Annotated[bool, Parameter(negative=())] = False
+    """gemm: b is known beforehand, as a layer's weight is, and may be packed ahead"""
     rows: int | None = None
     """softmax, log_softmax, layer_norm, rms_norm: number of rows"""
     columns: int | None = None
@@ -58,6 +60,11 @@ def parse_op(kind: str, flags: ProblemFlags) -> Op:
         raise InvalidOption(field="kind", got=kind, expected=KINDS, remedy="name one of these ops")
     _refuse_foreign(kind, flags)
     return _gemm(flags) if kind == "gemm" else _row(kind, flags)
+
+
+def parse_constants(flags: ProblemFlags) -> tuple[int, ...]:
+    """Return which operands of the op that :func:`parse_op` returned are known beforehand."""
+    return (1,) if flags.constant_b else ()
 
 
 def parse_schedule(text: str | None) -> dict[str, int | str] | None:
@@ -94,6 +101,7 @@ def _refuse_foreign(kind: str, flags: ProblemFlags) -> None:
         "--batch": bool(flags.batch),
         "--transpose-a": flags.transpose_a,
         "--transpose-b": flags.transpose_b,
+        "--constant-b": flags.constant_b,
     }
     of_rows = {"--rows": flags.rows is not None, "--columns": flags.columns is not None}
     foreign, own = (of_rows, of_gemm) if kind == "gemm" else (of_gemm, of_rows)

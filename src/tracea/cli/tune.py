@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json, print_table, printable
-from tracea.cli.problem import ProblemFlags, parse_op
+from tracea.cli.problem import ProblemFlags, parse_constants, parse_op
 from tracea.cli.progress import shown_progress
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def tune(
             budget=Budget(trials, seconds),
             sampler=sampler,
             threads=threads,
+            constants=parse_constants(problem),
             variant=variant,
             seed=seed,
             listener=progress,

@@ -46,7 +46,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What runs one op: variant and schedule (None: a library has its own), and all that lost, best first."""
+    """What runs one op: variant and schedule (None: a library has its own), and all that lost, best first.
+
+    ``constants`` are the operands whose values were known: with another set it would be another decision.
+    """
 
     op: str
     variant: str
@@ -54,6 +57,7 @@ class Decision:
     reason: str
     candidates: tuple[Candidate, ...]
     rejections: tuple[Rejection, ...]
+    constants: tuple[int, ...] = ()
 
     @property
     def chosen(self) -> Candidate:
@@ -80,7 +84,8 @@ class Decision:
 
     def explain(self) -> str:
         """Return the decision as text: what was chosen and why, what lost and why, and what would flip it."""
-        lines = [f"{self.op}: {self.variant} ({self.reason})"]
+        about = f"{self.op} with constant operands {', '.join(map(str, self.constants))}" if self.constants else self.op
+        lines = [f"{about}: {self.variant} ({self.reason})"]
         if self.schedule is not None:
             lines.append(f"  schedule: {self.schedule.key}")
         lines += [f"  then {candidate}" for candidate in self.candidates if candidate.variant != self.variant]
@@ -92,6 +97,7 @@ class Decision:
         """Return the decision as plain JSON values."""
         return {
             "op": self.op,
+            "constants": list(self.constants),
             "variant": self.variant,
             "schedule": None if self.schedule is None else dict(self.schedule),
             "reason": self.reason,

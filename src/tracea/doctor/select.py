@@ -43,11 +43,13 @@ def decide(
     variants: Iterable[Variant] | None = None,
     known: Mapping[str, Known] | None = None,
     exclude: Mapping[str, str] | Iterable[str] = (),
+    constants: Iterable[int] = (),
 ) -> Decision:
     """Choose a variant for ``op``: the fastest of those that were measured, else the one with the highest score.
 
     ``variants`` are the registry's unless given; ``exclude`` names variants that may not be used, such as one that
-    failed a gate, and may map each to the reason.
+    failed a gate, and may map each to the reason. ``constants`` are the operands whose values are known beforehand,
+    which the decision keeps to say what it was about.
 
     Raises:
         InvalidOption: no variant fits; the message says the requirement that each did not meet.
@@ -77,6 +79,7 @@ def decide(
     past = measured.get(variant.id)
     return Decision(
         op=op.key,
+        constants=tuple(constants),
         variant=variant.id,
         schedule=past.schedule if past else _default_schedule(variant, op, target),
         reason=_reason(winner, len(fitting)),

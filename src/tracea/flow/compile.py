@@ -108,16 +108,16 @@ def decision_for(
     Raises:
         InvalidOption: no variant fits, or the stated one does not.
     """
-    constants = tuple(constants)
+    constants = tuple(sorted(constants))
     refused = excluded(op, constants, library=library)
     if variant is not None:
-        made = decide(op, target, variants=(find(variant),), exclude=refused)
+        made = decide(op, target, variants=(find(variant),), exclude=refused, constants=constants)
         return replace(made, schedule=schedule or made.schedule, reason="stated by the caller")
-    known = known_variants(op, threads) if measured else {}
-    made = decide(op, target, known=known, exclude=refused)
+    known = known_variants(op, threads, constants) if measured else {}
+    made = decide(op, target, known=known, exclude=refused, constants=constants)
     while made.variant in known and not _is_buildable(op, made, target):
         del known[made.variant]
-        made = decide(op, target, known=known, exclude=refused)
+        made = decide(op, target, known=known, exclude=refused, constants=constants)
     return made if schedule is None else replace(made, schedule=schedule, reason=f"{made.reason}; schedule stated")
 
 

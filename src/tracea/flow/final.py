@@ -33,9 +33,9 @@ _LIMITS: Final = Limits(seconds=600.0)
 _LIBRARY_MODULES: Final = ("torch",)  # what a child loads to have the library variants: see runtime/library.py
 
 
-def has_final(op: Op, threads: int) -> bool:
+def has_final(op: Op, threads: int, constants: Sequence[int] = ()) -> bool:
     """Whether schedules of ``op`` were compared in a final on this machine."""
-    return any(trial.retimed_ms is not None for trial in verified(op, threads))
+    return any(trial.retimed_ms is not None for trial in verified(op, threads, constants))
 
 
 def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int, seed: int) -> None:
@@ -45,7 +45,7 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
     """
     refused = excluded(op, constants, library=True)
     usable = [candidate.variant for candidate in decide(op, target, exclude=refused).candidates]
-    earlier = verified(op, threads)
+    earlier = verified(op, threads, constants)
     finalists = _finalists([trial for trial in earlier if trial.record.key.variant in usable])
     libraries = [name for name in usable if find(name).is_library]
     if not finalists:
@@ -69,7 +69,7 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
         else:
             _record(trial.record.key, trial.record.schedule, seed, outcome)
     for name, outcome in zip(libraries, outcomes[len(finalists) :], strict=True):
-        _record(study_key(op, name, threads), {}, seed, outcome)
+        _record(study_key(op, name, threads, constants), {}, seed, outcome)
 
 
 def _finalists(earlier: Iterable[StoredTrial]) -> list[StoredTrial]:

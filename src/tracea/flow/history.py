@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -15,13 +15,14 @@ from tracea import __version__
 from tracea.core.op import Op
 from tracea.doctor import Fingerprint, Known, identify, probe_machine
 from tracea.errors import CacheCorrupt
+from tracea.kernels.registry import VARIANTS
 from tracea.optimizer.priors import Hero, load_heroes
 from tracea.optimizer.space import Value
 from tracea.optimizer.storage import StoredTrial, StudyKey, TrialStore, fingerprint
 from tracea.runtime.cache import default_store
 from tracea.semantic.schedule import Schedule
 
-__all__ = ["known_variants", "schedule_of", "store", "study_key", "verified"]
+__all__ = ["known_variants", "packable", "schedule_of", "store", "study_key", "verified"]
 
 
 @lru_cache(maxsize=8)
@@ -65,31 +66,47 @@ def _path() -> str:
     return str(default_store().root / "trials.sqlite")
 
 
-def study_key(op: Op, variant: str, threads: int) -> StudyKey:
-    """Return the identity of one op's search of one variant on this machine with this toolchain."""
+def packable(op: Op, constants: Iterable[int]) -> tuple[int, ...]:
+    """Return the constant operands that some variant packs ahead; the others, such as a bias, change nothing."""
+    packed = {variant.constant_operand for variant in VARIANTS if isinstance(op, variant.op_type)}
+    return tuple(sorted(index for index in set(constants) if index in packed))
+
+
+def study_key(op: Op, variant: str, threads: int, constants: Iterable[int] = ()) -> StudyKey:
+    """Return the identity of one op's search of one variant on this machine with this toolchain.
+
+    With a constant operand that can be packed ahead it is another search: other variants compete, and what was
+    measured without the constant says nothing of them.
+    """
     identity = _identity()
     return StudyKey(
         op_key=op.key,
         variant=variant,
+        constants=packable(op, constants),
         hardware={"fingerprint": identity.hardware, "threads": threads},
         toolchain={"fingerprint": identity.toolchain, "tracea": __version__},
     )
 
 
-def verified(op: Op, threads: int) -> list[StoredTrial]:
+def verified(op: Op, threads: int, constants: Iterable[int] = ()) -> list[StoredTrial]:
     """Return the trials of ``op`` that ended well here, oldest first, without schedules that failed later."""
-    key = study_key(op, "", threads)
+    key = study_key(op, "", threads, constants)
     try:
-        found = _trials(store(), op, key)
+        found = _trials(store(), key)
     except CacheCorrupt:  # a page that was not read before
         _store_at.cache_clear()
-        found = _trials(_renewed(_path()), op, key)
+        found = _trials(_renewed(_path()), key)
     last = {_tried(trial): trial.record.outcome.is_ok for trial in found}
     return [trial for trial in found if trial.record.outcome.is_ok and last[_tried(trial)]]
 
 
-def _trials(kept: TrialStore, op: Op, key: StudyKey) -> list[StoredTrial]:
-    return kept.find(op_key=op.key, hardware=key.hardware_fingerprint, toolchain=key.toolchain_fingerprint)
+def _trials(kept: TrialStore, key: StudyKey) -> list[StoredTrial]:
+    return kept.find(
+        op_key=key.op_key,
+        constants=key.constants,
+        hardware=key.hardware_fingerprint,
+        toolchain=key.toolchain_fingerprint,
+    )
 
 
 def _tried(trial: StoredTrial) -> tuple[str, Schedule]:
@@ -101,13 +118,14 @@ def schedule_of(values: Mapping[str, Value]) -> Schedule:
     return Schedule({name: value for name, value in values.items() if isinstance(value, int | str)})
 
 
-def known_variants(op: Op, threads: int) -> dict[str, Known]:
+def known_variants(op: Op, threads: int, constants: Iterable[int] = ()) -> dict[str, Known]:
     """Return the best verified schedule of each variant measured for ``op`` here, or, as we ship it, on such hardware.
 
-    A latency of a final interleaved comparison outranks one of a search: where a variant took part in one, only those
-    count.
+    Only what was measured with the same ``constants`` counts. A latency of a final interleaved comparison outranks one
+    of a search: where a variant took part in one, only those count.
     """
-    found = verified(op, threads)
+    key = study_key(op, "", threads, constants)
+    found = verified(op, threads, constants)
     compared = [trial for trial in found if trial.retimed_ms is not None]
     best: dict[str, Known] = {}
     for trial in compared or found:
@@ -116,8 +134,9 @@ def known_variants(op: Op, threads: int) -> dict[str, Known]:
         _keep(best, trial.record.key.variant, trial.record.schedule, latency_ms)
     if not found:
         for hero in _heroes():
-            key = study_key(op, "", threads)
-            if hero.op_key == op.key and fingerprint(hero.record.hardware) == key.hardware_fingerprint:
+            if (hero.op_key, hero.constants) != (key.op_key, key.constants):
+                continue
+            if fingerprint(hero.record.hardware) == key.hardware_fingerprint:
                 _keep(best, hero.variant, hero.schedule, hero.record.latency_ms)
     return best
 

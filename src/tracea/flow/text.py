@@ -43,8 +43,11 @@ def emit_text(
     schedule: dict[str, int | str] | None = None,
     form: str = "source",
     threads: int = 1,
+    constants: tuple[int, ...] = (),
 ) -> str:
     """Return one form of the kernel that would run ``op`` on ``target``, after its proofs passed.
+
+    ``constants`` are the operands that are known beforehand, which some variants pack ahead.
 
     Raises:
         InvalidOption: an unknown form, target or variant, or a form that needs a compiler for another processor.
@@ -57,9 +60,10 @@ def emit_text(
         op,
         where,
         threads=threads,
+        constants=constants,
         library=False,
         variant=variant,
-        schedule=None if schedule is None else _completed(op, variant, schedule, where),
+        schedule=None if schedule is None else _completed(op, variant, schedule, where, constants),
         measured=target == "host",
     )
     built = build(op, chosen.variant, chosen.schedule or Schedule(), where)
@@ -76,9 +80,14 @@ def emit_text(
             return built.source.text
 
 
-def _completed(op: Op, variant: str | None, values: dict[str, int | str], target: Target) -> Schedule:
+def _completed(
+    op: Op, variant: str | None, values: dict[str, int | str], target: Target, constants: tuple[int, ...]
+) -> Schedule:
     """Return the default schedule of the variant with the stated values in place of its own."""
-    name = variant or decision_for(op, target, threads=target.cores, library=False, measured=False).variant
+    threads = target.cores
+    name = (
+        variant or decision_for(op, target, threads=threads, constants=constants, library=False, measured=False).variant
+    )
     known = find(name)
     if known.default_schedule is None:
         raise InvalidOption(field="schedule", got=values, expected="none", remedy="a library has no schedule of ours")

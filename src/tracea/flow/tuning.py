@@ -19,7 +19,7 @@ from tracea.doctor import Decision, decide, host
 from tracea.flow.compile import decision_for, excluded, for_threads
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.final import has_final, run_final
-from tracea.flow.history import schedule_of, store, study_key
+from tracea.flow.history import packable, schedule_of, store, study_key
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
 from tracea.optimizer.budget import Budget
@@ -85,7 +85,7 @@ def tune(
         budget=budget or Budget(),
         sampler=sampler,
         threads=threads,
-        constants=tuple(constants),
+        constants=tuple(sorted(set(constants))),
         seed=seed,
         listener=listener,
         started=started,
@@ -104,9 +104,11 @@ def tune(
             part = left if each.id == _fastest(variants, trials) else left // _CLOSE_SHARE
             if part > 0:
                 trials[each.id] = search.run(each, evaluation, trials=len(trials[each.id]) + part)
-    if search.fresh or not has_final(op, threads):  # a search that was interrupted before its final gets it now
+    if search.fresh or not has_final(
+        op, threads, search.constants
+    ):  # a search that was interrupted before its final gets it now
         run_final(op, search.target, constants=search.constants, threads=threads, seed=seed)
-    decision = decision_for(op, search.target, threads=threads, constants=constants, library=library)
+    decision = decision_for(op, search.target, threads=threads, constants=search.constants, library=library)
     return Tuned(op=op, trials=trials, decision=decision, fresh=search.fresh, seconds=time.monotonic() - started)
 
 
@@ -200,7 +202,7 @@ class _Search:
             evaluation,
             Budget(trials, None if self.budget.seconds is None else max(1e-3, self._seconds_left())),
             store=store(),
-            key=study_key(self.op, variant.id, self.threads),
+            key=study_key(self.op, variant.id, self.threads, self.constants),
             on_trial=None if listener is None else lambda progress: listener(variant.id, progress),
         )
         study.run()
@@ -213,7 +215,13 @@ class _Search:
     def _sampler(self, variant: Variant, space: SearchSpace) -> Sampler:
         assert variant.default_schedule is not None
         default = space.encode(variant.default_schedule(self.op, self.target).values_)
-        heroes = seeds_for(space, op_key=self.op.key, variant=variant.id, heroes=load_heroes())
+        heroes = seeds_for(
+            space,
+            op_key=self.op.key,
+            variant=variant.id,
+            constants=packable(self.op, self.constants),
+            heroes=load_heroes(),
+        )
         seeds = [*([] if default is None else [default]), *(row for row in heroes if row != default)]
         return make_sampler(self.sampler, space, seed=self.seed, seeds=seeds)
 

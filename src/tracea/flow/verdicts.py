@@ -26,7 +26,7 @@ def recorded_verdict(op: Op, decision: Decision, *, constants: Sequence[int], th
     Only a verdict that passed is kept.
     """
     schedule = decision.schedule or Schedule()
-    key = study_key(op, decision.variant, threads)
+    key = study_key(op, decision.variant, threads, constants)
     ingredients = {
         "kind": "verdict",
         "op": op.key,

@@ -36,11 +36,13 @@ class StudyKey:
     """What a trial measured, and on what: trials of the same key may be compared, and resume each other.
 
     ``op_key`` names the op with its sizes and types, ``variant`` the algorithm family whose space was searched;
-    ``hardware`` and ``toolchain`` are the facts that a latency depends on.
+    ``constants`` are the operands that may be packed ahead, since with them other variants compete: records from before
+    it existed have none. ``hardware`` and ``toolchain`` are the facts that a latency depends on.
     """
 
     op_key: str
     variant: str = ""
+    constants: tuple[int, ...] = ()
     hardware: Facts = field(default_factory=dict[str, Value])
     toolchain: Facts = field(default_factory=dict[str, Value])
 
@@ -48,6 +50,13 @@ class StudyKey:
         if not self.op_key:
             raise InvalidOption(
                 field="op_key", got=self.op_key, expected="a non-empty string", remedy="pass the op's key"
+            )
+        if list(self.constants) != sorted({index for index in self.constants if index >= 0}):
+            raise InvalidOption(
+                field="constants",
+                got=self.constants,
+                expected="operand numbers from 0 on, rising",
+                remedy="constants=tuple(sorted(set(constants)))",
             )
 
     @property
@@ -75,7 +84,7 @@ class TrialRecord:
     sampler: str
     seed: int
     recorded_at: float
-    schema_version: int = 1
+    schema_version: int = 2  # 1 had no constants in its key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,9 +122,15 @@ def _create_tables(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX trial_by_hardware ON trial (hardware, op_key)")
 
 
+def _add_constants(connection: sqlite3.Connection) -> None:
+    # What was recorded before counts as measured without constants, which holds for every variant but those that pack
+    # ahead: these are never asked for without one.
+    connection.execute("ALTER TABLE trial ADD COLUMN constants TEXT NOT NULL DEFAULT '[]'")
+
+
 # Step i brings a file from version i to i + 1. A released step is never edited: a change of the schema is a new one
 # at the end.
-MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (_create_tables,)
+MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (_create_tables, _add_constants)
 
 
 class TrialStore:
@@ -148,11 +163,13 @@ class TrialStore:
         """Keep a record and return its id; it survives the end of this process from here on."""
         with self._transaction() as connection:
             cursor = connection.execute(
-                "INSERT INTO trial (op_key, variant, hardware, toolchain, kind, latency_ms, schedule, record)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO trial"
+                " (op_key, variant, constants, hardware, toolchain, kind, latency_ms, schedule, record)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     record.key.op_key,
                     record.key.variant,
+                    _text(record.key.constants),
                     record.key.hardware_fingerprint,
                     record.key.toolchain_fingerprint,
                     record.outcome.kind.value,
@@ -183,6 +200,7 @@ class TrialStore:
         study: StudyKey | None = None,
         op_key: str | None = None,
         variant: str | None = None,
+        constants: tuple[int, ...] | None = None,
         hardware: str | None = None,
         toolchain: str | None = None,
         kinds: Collection[OutcomeKind] | None = None,
@@ -191,6 +209,7 @@ class TrialStore:
         wanted: dict[str, str | None] = {
             "op_key": op_key,
             "variant": variant,
+            "constants": None if constants is None else _text(constants),
             "hardware": hardware,
             "toolchain": toolchain,
         }
@@ -198,6 +217,7 @@ class TrialStore:
             wanted = {
                 "op_key": study.op_key,
                 "variant": study.variant,
+                "constants": _text(study.constants),
                 "hardware": study.hardware_fingerprint,
                 "toolchain": study.toolchain_fingerprint,
             }
@@ -323,3 +343,7 @@ class TrialStore:
             raise CacheCorrupt(
                 path=self.path, detail=str(error), remedy="move the file away; a new one is made"
             ) from error
+
+
+def _text(constants: tuple[int, ...]) -> str:
+    return msgspec.json.encode(constants).decode()

@@ -4,7 +4,10 @@ They are data, one JSON file a device beside this module, and each entry carries
 machine, the toolchain, the measured latency, the runner-up's and when. An entry without a measurement cannot be
 written. A file::
 
-    {"schema_version": 1, "heroes": [{"op_key": "...", "variant": "...", "schedule": {...}, "record": {...}}]}
+    {"schema_version": 2, "heroes": [
+    {"op_key": "...", "variant": "...", "constants": [1], "schedule": {...}, "record": {...}}]}
+
+``constants`` are those of the study's key; a file of version 1 has none, and what it says counts for no constants.
 """
 
 from __future__ import annotations
@@ -23,7 +26,8 @@ from tracea.errors import InvalidOption
 from tracea.optimizer.space import Row, SearchSpace, Value
 from tracea.optimizer.storage import StoredTrial, StudyKey
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+_READABLE_VERSIONS: Final = (1, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,7 @@ class Hero:
     variant: str
     schedule: dict[str, Value]
     record: Provenance
+    constants: tuple[int, ...] = ()
 
     @classmethod
     def of_study(cls, trials: Sequence[StoredTrial]) -> Hero:
@@ -64,7 +69,7 @@ class Hero:
 
         Raises: InvalidOption where none succeeded or they are of several studies.
         """
-        keys = {(trial.record.key.op_key, trial.record.key.variant) for trial in trials}
+        keys = {(trial.record.key.op_key, trial.record.key.variant, trial.record.key.constants) for trial in trials}
         good = [(latency, trial.id, trial) for trial in trials if (latency := _latency_ms(trial)) is not None]
         if not good or len(keys) != 1:
             raise InvalidOption(
@@ -78,6 +83,7 @@ class Hero:
         return cls(
             op_key=key.op_key,
             variant=key.variant,
+            constants=key.constants,
             schedule=best.record.schedule,
             record=Provenance(
                 hardware=dict(key.hardware),
@@ -109,17 +115,25 @@ def load_heroes(directory: str | os.PathLike[str] | None = None) -> tuple[Hero, 
 
 def save_heroes(path: str | os.PathLike[str], heroes: Iterable[Hero]) -> None:
     """Write hero configs, one entry a line, sorted, so that a new one is a small diff."""
-    ordered = sorted(heroes, key=lambda hero: (hero.op_key, hero.variant, str(sorted(hero.schedule.items()))))
+    ordered = sorted(
+        heroes, key=lambda hero: (hero.op_key, hero.constants, hero.variant, str(sorted(hero.schedule.items())))
+    )
     lines = ",\n".join(msgspec.json.encode(hero, order="deterministic").decode() for hero in ordered)
     Path(path).write_text(f'{{"schema_version": {SCHEMA_VERSION}, "heroes": [\n{lines}\n]}}\n', encoding="utf-8")
 
 
 def seeds_for(
-    space: SearchSpace, *, op_key: str, variant: str, heroes: Iterable[Hero], limit: int = 3
+    space: SearchSpace,
+    *,
+    op_key: str,
+    variant: str,
+    heroes: Iterable[Hero],
+    constants: tuple[int, ...] = (),
+    limit: int = 3,
 ) -> tuple[Row, ...]:
-    """Return the rows of this space to try first: the same op's heroes, the best of the most trials first."""
+    """Return the rows of this space to try first: the same study's heroes, the best of the most trials first."""
     fitting = sorted(
-        (hero for hero in heroes if (hero.op_key, hero.variant) == (op_key, variant)),
+        (hero for hero in heroes if (hero.op_key, hero.variant, hero.constants) == (op_key, variant, constants)),
         key=lambda hero: (-hero.record.trials, hero.record.latency_ms),
     )
     rows = (space.encode(hero.schedule) for hero in fitting)
@@ -133,11 +147,11 @@ def _latency_ms(trial: StoredTrial) -> float | None:
 def _decoded(file: Traversable) -> list[Hero]:
     try:
         version: Any = msgspec.json.decode(file.read_bytes(), type=dict[str, Any]).get("schema_version")
-        if version != SCHEMA_VERSION:
+        if version not in _READABLE_VERSIONS:
             raise InvalidOption(
                 field=f"schema_version of {file.name}",
                 got=version,
-                expected=SCHEMA_VERSION,
+                expected=_READABLE_VERSIONS,
                 remedy="use the hero configs of this release",
             )
         return msgspec.json.decode(file.read_bytes(), type=_File).heroes
@@ -145,6 +159,6 @@ def _decoded(file: Traversable) -> list[Hero]:
         raise InvalidOption(
             field=f"hero configs {file.name}",
             got=str(error),
-            expected="schema version 1",
+            expected=f"schema version {SCHEMA_VERSION}",
             remedy="write it with save_heroes",
         ) from error
