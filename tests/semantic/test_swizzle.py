@@ -46,6 +46,17 @@ def test_a_swizzle_is_linear(swizzle: Swizzle, x: int, y: int) -> None:
     assert swizzle.apply(x + swizzle.period_bytes) == swizzle.apply(x) + swizzle.period_bytes
 
 
+@given(SWIZZLES)
+def test_a_swizzle_as_layout_is_the_same_map_and_its_own_inverse(swizzle: Swizzle) -> None:
+    layout = swizzle.as_layout()
+    offsets = np.arange(min(swizzle.period_bytes, 1 << 14))
+    assert np.array_equal(layout.apply(logical=offsets)["stored"], swizzle.apply(offsets))
+    assert layout.is_bijective
+    assert layout.inverse() == layout.renamed({"logical": "stored", "stored": "logical"})
+    with pytest.raises(InvalidSchedule):
+        swizzle.as_layout(bits=layout.input_bits - 1)
+
+
 @pytest.mark.parametrize("access_bytes", [4, 8, 16])
 @pytest.mark.parametrize("row_bytes", [16, 32, 48, 64, 80, 128, 256, 512, 1024])
 def test_the_chosen_swizzle_has_no_conflict(row_bytes: int, access_bytes: int) -> None:

@@ -24,6 +24,7 @@ from typing import TypeVar
 import numpy as np
 
 from tracea.errors import InvalidSchedule
+from tracea.semantic.linear_layout import LinearLayout
 
 __all__ = ["BANK_BYTES", "COLUMN_BYTES", "TMA_MODES", "WAVEFRONT_BYTES", "Swizzle", "choose"]
 
@@ -90,6 +91,20 @@ class Swizzle:
         """Return where the byte of a logical offset is stored; applied twice it is the identity."""
         mask = ((1 << self.bits) - 1) << self.base
         return byte_offset ^ ((byte_offset >> self.shift) & mask)
+
+    def as_layout(self, *, bits: int | None = None) -> LinearLayout:
+        """Return the map of the low ``bits`` bits of an offset, from ``logical`` to ``stored``; by default one period.
+
+        Raises:
+            InvalidSchedule: fewer bits than a period has, which the map would leave.
+        """
+        period = self.base + self.shift + self.bits
+        size = period if bits is None else bits
+        if size < period:
+            raise InvalidSchedule(
+                field="bits of a swizzle's layout", got=size, expected=f">= {period}", remedy="take one whole period"
+            )
+        return LinearLayout((("logical", tuple(self.apply(1 << bit) for bit in range(size))),), (("stored", size),))
 
     def __str__(self) -> str:
         """Render as ``swizzle(3, 4, 3)``."""
