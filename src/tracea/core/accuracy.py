@@ -23,7 +23,7 @@ import numpy as np
 from tracea.core.dtype import DType
 from tracea.core.function import Array
 from tracea.core.interval import Enclosure, around, enclose
-from tracea.core.meaning import attention_scores, bind_op, epilogue_of, main_value, row_source, sources
+from tracea.core.meaning import attention_scores, bind_op, epilogue_of, factors, main_value, row_source, sources
 from tracea.core.op import AttentionOp, Conv2dOp, GemmOp, Op, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp, ViewOp
 
 __all__ = ["compute_type", "error_bound", "sum_constant"]
@@ -78,7 +78,8 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
     match op:
         case GemmOp():
             terms, dtype = arrays[0].shape[-1], op.accumulator
-            error = np.abs(arrays[0]) @ np.abs(arrays[1])
+            a, b = factors(op, arrays)
+            error = np.abs(a) @ np.abs(b)
         case Conv2dOp():
             terms, dtype = op.taps, op.accumulator
             error = main_value(op, [np.abs(arrays[0]), np.abs(arrays[1])])

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracea.errors import InvalidDType
 
-__all__ = ["DType"]
+__all__ = ["DType", "round_tf32"]
 
 
 class DType(Enum):
@@ -20,6 +20,8 @@ class DType(Enum):
     F32 = "f32"
     F16 = "f16"
     BF16 = "bf16"
+    E4M3 = "e4m3"
+    E5M2 = "e5m2"
     I64 = "i64"
     I32 = "i32"
     I8 = "i8"
@@ -90,7 +92,7 @@ class DType(Enum):
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy dtype; bf16 is ``ml_dtypes.bfloat16``."""
+        """The NumPy dtype; bf16, e4m3 and e5m2 are ``ml_dtypes``' bfloat16, float8_e4m3fn and float8_e5m2."""
         return _NUMPY[self]
 
     @property
@@ -109,7 +111,8 @@ class DType(Enum):
     def round(self, values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Round float64 values to this type, once, and return them as float64.
 
-        Floats round to nearest even and overflow to infinity. Integers truncate toward zero; NaN gives 0 and what is
+        Floats round to nearest even and overflow to infinity; those of 8 bits saturate, as GPUs store them (NaN stays
+        NaN). Integers truncate toward zero; NaN gives 0 and what is
         out of range gives the nearest end (C and torch leave these two undefined). Bool is ``value != 0``.
         """
         exact = np.asarray(values, dtype=np.float64)
@@ -118,16 +121,18 @@ class DType(Enum):
                 return exact
             if self is DType.BOOL:
                 return (exact != 0.0).astype(np.float64)
-            if self is DType.BF16:
-                return _round_to_odd_float32(exact).astype(ml_dtypes.bfloat16).astype(np.float64)
+            if self in (DType.E4M3, DType.E5M2):
+                exact = np.clip(exact, self.lowest, self.largest)
+            if self in (DType.BF16, DType.E4M3, DType.E5M2):
+                return _round_to_odd_float32(exact).astype(self.numpy).astype(np.float64)
             if self.is_float:
                 return exact.astype(self.numpy).astype(np.float64)
             return np.nan_to_num(np.clip(np.trunc(exact), self.lowest, self.largest), nan=0.0)
 
 
 def _round_to_odd_float32(exact: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    # ml_dtypes goes to bfloat16 by way of float32: two roundings. Rounding the first one to odd makes the pair equal
-    # to one.
+    # ml_dtypes goes to its narrow floats by way of float32: two roundings. Rounding the first one to odd makes the pair
+    # equal to one.
     near = exact.astype(np.float32)
     toward_zero = np.where(np.abs(near.astype(np.float64)) > np.abs(exact), np.nextafter(near, np.float32(0)), near)
     inexact = (toward_zero.astype(np.float64) != exact) & ~np.isnan(exact)
@@ -135,11 +140,24 @@ def _round_to_odd_float32(exact: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return bits.view(np.float32)
 
 
+def round_tf32(values: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Round f32 values to the 10 bits of fraction of TF32, ties away from zero, and return them as float64.
+
+    Source: PTX ISA, cvt.rna.tf32.f32.
+    """
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    finite = (bits & np.uint32(0x7F800000)) != np.uint32(0x7F800000)
+    rounded = np.where(finite, (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000), bits)
+    return rounded.astype(np.uint32).view(np.float32).astype(np.float64).reshape(np.shape(values))
+
+
 _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.F64: np.dtype(np.float64),
     DType.F32: np.dtype(np.float32),
     DType.F16: np.dtype(np.float16),
     DType.BF16: np.dtype(ml_dtypes.bfloat16),
+    DType.E4M3: np.dtype(ml_dtypes.float8_e4m3fn),
+    DType.E5M2: np.dtype(ml_dtypes.float8_e5m2),
     DType.I64: np.dtype(np.int64),
     DType.I32: np.dtype(np.int32),
     DType.I8: np.dtype(np.int8),
@@ -147,13 +165,29 @@ _NUMPY: dict[DType, np.dtype[Any]] = {
     DType.BOOL: np.dtype(np.bool_),
 }
 _NBYTES = {dtype: numpy_type.itemsize for dtype, numpy_type in _NUMPY.items()}
-_EPS = {DType.F64: 2.0**-52, DType.F32: 2.0**-23, DType.F16: 2.0**-10, DType.BF16: 2.0**-7}
-_SMALLEST = {DType.F64: 2.0**-1074, DType.F32: 2.0**-149, DType.F16: 2.0**-24, DType.BF16: 2.0**-133}
+_EPS = {
+    DType.F64: 2.0**-52,
+    DType.F32: 2.0**-23,
+    DType.F16: 2.0**-10,
+    DType.BF16: 2.0**-7,
+    DType.E4M3: 2.0**-3,
+    DType.E5M2: 2.0**-2,
+}
+_SMALLEST = {
+    DType.F64: 2.0**-1074,
+    DType.F32: 2.0**-149,
+    DType.F16: 2.0**-24,
+    DType.BF16: 2.0**-133,
+    DType.E4M3: 2.0**-9,
+    DType.E5M2: 2.0**-16,
+}
 _LARGEST = {
     DType.F64: (2.0 - 2.0**-52) * 2.0**1023,
     DType.F32: (2.0 - 2.0**-23) * 2.0**127,
     DType.F16: 65504.0,
     DType.BF16: (2.0 - 2.0**-7) * 2.0**127,
+    DType.E4M3: 448.0,
+    DType.E5M2: 57344.0,
     DType.I64: 2.0**63 - 2.0**10,  # the largest float64 below 2^63
     DType.I32: 2.0**31 - 1,
     DType.I8: 127.0,
@@ -167,9 +201,9 @@ _LOWEST = {
     for dtype, largest in _LARGEST.items()
 }
 _HOLDS = {
-    DType.F32: frozenset({DType.F16, DType.BF16, DType.I8, DType.U8, DType.BOOL}),
-    DType.F16: frozenset({DType.I8, DType.U8, DType.BOOL}),
-    DType.BF16: frozenset({DType.I8, DType.U8, DType.BOOL}),
+    DType.F32: frozenset({DType.F16, DType.BF16, DType.E4M3, DType.E5M2, DType.I8, DType.U8, DType.BOOL}),
+    DType.F16: frozenset({DType.E4M3, DType.E5M2, DType.I8, DType.U8, DType.BOOL}),
+    DType.BF16: frozenset({DType.E4M3, DType.E5M2, DType.I8, DType.U8, DType.BOOL}),
     DType.I64: frozenset({DType.I32, DType.I8, DType.U8, DType.BOOL}),
     DType.I32: frozenset({DType.I8, DType.U8, DType.BOOL}),
     DType.I8: frozenset({DType.BOOL}),
@@ -187,6 +221,8 @@ _BY_NAME = {dtype.value: dtype for dtype in DType} | {
     "fp16": DType.F16,
     "half": DType.F16,
     "bfloat16": DType.BF16,
+    "float8_e4m3fn": DType.E4M3,
+    "float8_e5m2": DType.E5M2,
     "int64": DType.I64,
     "int32": DType.I32,
     "int8": DType.I8,

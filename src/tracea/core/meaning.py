@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tracea.core.dtype import round_tf32
 from tracea.core.function import Array
 from tracea.core.op import (
     AttentionOp,
@@ -27,10 +28,11 @@ from tracea.core.op import (
     ViewOp,
 )
 from tracea.core.ops.base import Epilogue
+from tracea.core.ops.gemm import MatrixMath
 from tracea.core.tensor_type import SymbolicDim, static
 from tracea.errors import InvalidInput, InvalidOp, InvalidShape
 
-__all__ = ["attention_scores", "bind_op", "epilogue_of", "main_value", "row_source", "sources"]
+__all__ = ["attention_scores", "bind_op", "epilogue_of", "factors", "main_value", "row_source", "sources"]
 
 NO_EPILOGUE = Epilogue.identity()
 
@@ -59,6 +61,13 @@ def sources(op: Op, inputs: Sequence[Any]) -> list[Array]:
                 remedy="give the operand's shape",
             )
     return arrays
+
+
+def factors(op: GemmOp, arrays: Sequence[Array]) -> tuple[Array, Array]:
+    """Return both factors of a GEMM as they enter its products: rounded first where the op's arithmetic is TF32."""
+    if op.math is MatrixMath.TF32:
+        return round_tf32(arrays[0]), round_tf32(arrays[1])
+    return arrays[0], arrays[1]
 
 
 def bind_op(op: Op, inputs: Sequence[Any]) -> Op:
@@ -90,7 +99,8 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:
     with np.errstate(all="ignore"):
         match op:
             case GemmOp():
-                return np.broadcast_to(arrays[0] @ arrays[1], op.infer().static_shape)
+                a, b = factors(op, arrays)
+                return np.broadcast_to(a @ b, op.infer().static_shape)
             case PointwiseOp(expr=expr):
                 return np.broadcast_to(expr.evaluate(arrays), op.infer().static_shape)
             case RowOp():

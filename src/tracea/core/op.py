@@ -8,7 +8,7 @@ from tracea.core.codec import Codec
 from tracea.core.ops.attention import AttentionOp
 from tracea.core.ops.base import BASE_CLASSES, Epilogue, Op
 from tracea.core.ops.conv2d import Conv2dOp
-from tracea.core.ops.gemm import GemmOp
+from tracea.core.ops.gemm import GemmOp, MatrixMath
 from tracea.core.ops.pointwise import PointwiseOp, SourceKind, SourceOp, ViewKind, ViewOp
 from tracea.core.ops.rows import ReduceKind, ReduceOp, RowKind, RowOp
 
@@ -18,6 +18,7 @@ __all__ = [
     "Conv2dOp",
     "Epilogue",
     "GemmOp",
+    "MatrixMath",
     "Op",
     "PointwiseOp",
     "ReduceKind",

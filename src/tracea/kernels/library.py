@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
+from tracea.kernels.gemm.requirements import IEEE_PRODUCTS
 from tracea.kernels.requirements import condition, element_types, non_negative_strides, strided_layouts
 from tracea.kernels.variant import Requirement, Unmet, Variant
 from tracea.targets.target import Target
@@ -66,6 +67,7 @@ LIBRARY_GEMM = Variant(
         _ONE_TYPE,
         _PRODUCTS,
         _SEPARABLE,
+        IEEE_PRODUCTS,
     ),
     preferences=(),
     priority=55,

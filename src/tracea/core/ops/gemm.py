@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
+from enum import Enum
+from math import prod
 from typing import ClassVar
 
 from tracea.core.dtype import DType
@@ -11,7 +12,14 @@ from tracea.core.ops.base import Epilogue, Op, check_dim, result_type
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType, broadcast_shapes, static
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 
-__all__ = ["GemmOp", "accumulator_of"]
+__all__ = ["GemmOp", "MatrixMath", "accumulator_of"]
+
+
+class MatrixMath(Enum):
+    """How the factors enter the products: as they are stored, or rounded first, which the accuracy contract knows."""
+
+    IEEE = "ieee"
+    TF32 = "tf32"  # f32 rounded to 10 bits of fraction, ties away from zero (PTX cvt.rna.tf32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +30,8 @@ class GemmOp(Op):
         a: batch + (m, k); b: batch + (k, n), batch axes broadcastable; result: batch + (m, n).
 
     Sums are kept in ``accumulator``: f32 for f32, f16 and bf16, and f64 as soon as an operand is f64, i32 for 8-bit
-    integers. An ``out`` that says the default (row-major, a's type) becomes None. With ``k == 0`` the sum is 0.
+    integers. ``math`` allows f32 factors to be rounded to TF32 first: the reference rounds them too. An ``out`` that
+    says the default (row-major, a's type) becomes None. With ``k == 0`` the sum is 0.
     """
 
     name: ClassVar[str] = "gemm"
@@ -36,8 +45,16 @@ class GemmOp(Op):
     epilogue: Epilogue = field(default_factory=Epilogue.identity)
     accumulator: DType = DType.F32
     out: TensorType | None = None
+    math: MatrixMath = MatrixMath.IEEE
 
     def __post_init__(self) -> None:
+        if self.math is MatrixMath.TF32 and not self.a.dtype is self.b.dtype is DType.F32:
+            raise InvalidDType(
+                field="gemm.math",
+                got=f"tf32 of {self.a.dtype.value} and {self.b.dtype.value}",
+                expected="f32 factors",
+                remedy="leave math at ieee for other types",
+            )
         for name, dim in (("m", self.m), ("n", self.n), ("k", self.k), *(("batch", dim) for dim in self.batch)):
             check_dim("gemm", name, dim)
         self._check_operand("a", self.a, (self.m, self.k))
@@ -73,6 +90,7 @@ class GemmOp(Op):
         activation: str | None = None,
         residual: bool | TensorType = False,
         out_dtype: DType | None = None,
+        math: MatrixMath = MatrixMath.IEEE,
     ) -> GemmOp:
         """Return a product of fresh operands; ``transpose_b`` stores b as batch + (n, k), as ``torch.nn.Linear`` does.
 
@@ -90,6 +108,7 @@ class GemmOp(Op):
             b=_matrix(batch, k, n, dtype, transpose_b),
             epilogue=Epilogue.of(alpha=alpha, bias=bias_type, activation=activation, residual=residual_type),
             out=result,
+            math=math,
         )
 
     @property
@@ -109,7 +128,7 @@ class GemmOp(Op):
     @property
     def flops(self) -> int:
         """``2·m·n·k`` per batch and the epilogue's arithmetic."""
-        results = math.prod(static(dim) for dim in self.shape)
+        results = prod(static(dim) for dim in self.shape)
         return results * (2 * static(self.k) + self.epilogue.expr.arithmetic)
 
     @property

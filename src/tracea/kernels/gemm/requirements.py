@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from tracea.core.dtype import DType
-from tracea.core.ops.gemm import GemmOp
+from tracea.core.ops.gemm import GemmOp, MatrixMath
 from tracea.core.tensor_type import BlockedLayout
 from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
 from tracea.kernels.variant import Requirement
 
-__all__ = ["FLOATS", "GEMM_REQUIREMENTS", "ROWS_OF_B", "STORED_AS_SUMMED", "contiguous", "most", "unit_stride"]
+__all__ = [
+    "FLOATS",
+    "GEMM_REQUIREMENTS",
+    "IEEE_PRODUCTS",
+    "ROWS_OF_B",
+    "STORED_AS_SUMMED",
+    "contiguous",
+    "most",
+    "unit_stride",
+]
 
 FLOATS = (DType.F64, DType.F32, DType.F16, DType.BF16)
 
@@ -36,6 +45,14 @@ _ONE_ARITHMETIC = condition(
     remedy="cast the operands to one of the two",
 )
 
+IEEE_PRODUCTS = condition(
+    "products of unrounded factors",
+    lambda op, _: op.math is MatrixMath.IEEE,
+    needed="math = ieee",
+    found=lambda op: f"math = {op.math.value}",
+    remedy="TF32 is the arithmetic of tensor cores: leave math at ieee here",
+)
+
 GEMM_REQUIREMENTS = (
     CPU_VECTORS,
     element_types(FLOATS),
@@ -43,6 +60,7 @@ GEMM_REQUIREMENTS = (
     non_negative_strides,
     _NON_EMPTY_SUM,
     _ONE_ARITHMETIC,
+    IEEE_PRODUCTS,
 )
 
 STORED_AS_SUMMED = condition(
