@@ -52,10 +52,11 @@ def prove_tma(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
         nbytes = prod(node.descriptor.box) * source.dtype.nbytes
         box = "×".join(map(str, node.descriptor.box))
         mode = node.descriptor.swizzle_bytes
+        swizzle = f"swizzle {mode}" if mode else "no swizzle"
         yield Fact(
             "tma",
             site.label,
-            f"{source.name}: box {box}, {nbytes} bytes, swizzle {mode or "none"}, shared address aligned to {alignment}",
+            f"{source.name}: box {box}, {nbytes} bytes, {swizzle}, shared address aligned to {alignment}",
             (("bytes", nbytes), ("swizzle_bytes", mode), ("alignment_bytes", alignment)),
         )
 

@@ -1,0 +1,209 @@
+"""Resources of a block: threads, shared memory and registers, against what the target has, and what would fit.
+
+The register count is an estimate: fragments and row state are known exactly, addresses and temporaries are not. Only
+the compiler's own count (the gate on the cubin) decides about spills; what is refused here cannot be compiled without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from tracea.errors import InvalidSchedule, ResourceExceeded
+from tracea.semantic.index import Const
+from tracea.semantic.nodes import Block, Level, Parallel
+from tracea.semantic.nodes_async import Role, Roles, Wgmma
+from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
+
+__all__ = ["ADDRESSING_REGISTERS", "BlockLimits", "BlockResources", "block_resources", "prove_resources"]
+
+WARP_LANES = 32
+WARPGROUP_LANES = 128
+ADDRESSING_REGISTERS = 24  # pointers, strides, loop counters, predicates of the leanest kernel here: a lower bound
+_REGISTER_BYTES = 4
+_REGISTER_GRANULE = 8  # registers of a thread are allocated in eights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockLimits:
+    """What a target gives to one block and to one multiprocessor (CUDA C++ Programming Guide, Compute Capabilities).
+
+    ``shared_block_bytes`` is what a block may ask for by opting in; ``shared_static_bytes`` what it has without.
+    ``shared_reserved_bytes`` are taken from the multiprocessor for each block by the system.
+    """
+
+    name: str
+    threads_per_block: int = 1024
+    threads_per_sm: int
+    blocks_per_sm: int
+    registers_per_thread: int = 255
+    registers_per_sm: int = 65_536
+    shared_static_bytes: int = 49_152
+    shared_block_bytes: int
+    shared_per_sm_bytes: int
+    shared_reserved_bytes: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockResources:
+    """What one block needs: threads, bytes of shared memory, and registers of each role's threads.
+
+    ``fragment_registers`` are those of the role that holds most; ``registers`` the estimate for a thread.
+    """
+
+    threads: int
+    shared_bytes: int
+    fragment_registers: int
+    registers: int
+
+    def blocks_per_sm(self, limits: BlockLimits) -> int:
+        """Return how many such blocks a multiprocessor holds at once, by the estimate of registers."""
+        by_threads = limits.threads_per_sm // self.threads
+        by_registers = limits.registers_per_sm // (self.threads * self.registers)
+        by_shared = limits.shared_per_sm_bytes // (self.shared_bytes + limits.shared_reserved_bytes or 1)
+        return min(limits.blocks_per_sm, by_threads, by_registers, by_shared)
+
+
+def block_resources(kernel: TileKernel) -> BlockResources:
+    """Return what one block of the kernel needs.
+
+    Raises:
+        ProofFailed: a size depends on an argument, so that nothing can be said.
+    """
+    shared = _largest(kernel.team_scratch_bytes.simplify().evaluate(_largest_arguments(kernel)))
+    threads = 0
+    fragments = 0
+    bodies = list(_executors(kernel.body))
+    if not bodies:
+        raise refuse("resources", kernel.name, "has neither subgroups nor roles, so no thread executes it")
+    for body, executors, lanes in bodies:
+        width = lanes or _lanes(kernel, body)
+        threads += executors * width
+        fragments = max(fragments, _fragment_registers(kernel, body, width))
+    registers = -(-(fragments + ADDRESSING_REGISTERS) // _REGISTER_GRANULE) * _REGISTER_GRANULE
+    return BlockResources(threads=threads, shared_bytes=shared, fragment_registers=fragments, registers=registers)
+
+
+def prove_resources(kernel: TileKernel, limits: BlockLimits) -> Iterator[Fact]:
+    """Prove that a block fits the target, and state how many of them a multiprocessor holds.
+
+    Raises:
+        ResourceExceeded: more shared memory than a block may have; the remedy names a stage count that fits.
+        InvalidSchedule: too many threads, or more registers than a thread may have.
+    """
+    need = block_resources(kernel)
+    if need.threads > limits.threads_per_block:
+        raise InvalidSchedule(
+            field=f"threads of {kernel.name}",
+            got=need.threads,
+            expected=f"at most {limits.threads_per_block} on {limits.name}",
+            remedy=f"use at most {limits.threads_per_block // WARP_LANES} warps",
+        )
+    if need.shared_bytes > limits.shared_block_bytes:
+        raise ResourceExceeded(
+            what=f"shared memory of {kernel.name} on {limits.name}",
+            needed_bytes=need.shared_bytes,
+            limit_bytes=limits.shared_block_bytes,
+            remedy=_stages_that_fit(kernel, need.shared_bytes, limits.shared_block_bytes),
+        )
+    available = min(
+        limits.registers_per_thread,
+        limits.registers_per_sm // need.threads // _REGISTER_GRANULE * _REGISTER_GRANULE,
+    )
+    if need.fragment_registers + ADDRESSING_REGISTERS > available:
+        raise InvalidSchedule(
+            field=f"registers of a thread of {kernel.name}",
+            got=f"{need.fragment_registers} for fragments and about {ADDRESSING_REGISTERS} for addresses",
+            expected=f"at most {available} with {need.threads} threads on {limits.name}",
+            remedy=f"use tiles of at most {max(0, available - ADDRESSING_REGISTERS)} registers a thread: "
+            "more warps, or a smaller bm or bn",
+        )
+    opt_in = ", beyond what a block has unasked" if need.shared_bytes > limits.shared_static_bytes else ""
+    blocks = need.blocks_per_sm(limits)
+    yield Fact(
+        "resources",
+        kernel.name,
+        f"{need.threads} threads, {need.shared_bytes} bytes of shared memory{opt_in}, about {need.registers} registers "
+        f"a thread ({need.fragment_registers} for fragments): {blocks} blocks on a multiprocessor of {limits.name}",
+        (
+            ("threads", need.threads),
+            ("shared_bytes", need.shared_bytes),
+            ("fragment_registers", need.fragment_registers),
+            ("registers_estimate", need.registers),
+            ("blocks_per_sm", blocks),
+        ),
+    )
+
+
+def _stages_that_fit(kernel: TileKernel, needed: int, limit: int) -> str:
+    """Return the advice: the largest stage count that fits, if stages are what there is to give up."""
+    rings = [buffer for buffer in kernel.buffers_in(MemorySpace.TEAM) if buffer.rank == 3]
+    counts = {buffer.shape[0].constant for buffer in rings}
+    stages = counts.pop() if len(counts) == 1 else None
+    for fewer in range((stages or 1) - 1, 0, -1):
+        smaller = tuple(
+            replace(buffer, shape=(Const(fewer), *buffer.shape[1:])) if buffer in rings else buffer
+            for buffer in kernel.buffers
+        )
+        nbytes = replace(kernel, buffers=smaller).team_scratch_bytes.constant
+        if nbytes is not None and nbytes <= limit:
+            return f"use stages={fewer}, which needs {nbytes:_} bytes"
+    return f"use smaller tiles: {needed - limit:_} bytes too many even with one stage"
+
+
+def _largest_arguments(kernel: TileKernel) -> dict[str, int]:
+    return {param.name: param.maximum for param in kernel.params}
+
+
+def _largest(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+def _executors(body: Block) -> Iterator[tuple[Block, int, int | None]]:
+    """Yield the programs of a block: body, how many executors run it, and lanes of each where the node says so."""
+    for node in body.walk():
+        match node:
+            case Parallel(level=Level.SUBGROUP):
+                executors = node.extent.constant
+                if executors is None:
+                    raise refuse("resources", f"Parallel over {node.var}", f"{node.extent} executors is no constant")
+                yield node.body, executors, None
+            case Roles():
+                yield from ((role.body, role.executors, _role_lanes(role)) for role in node.roles)
+            case _:
+                pass
+
+
+def _role_lanes(role: Role) -> int | None:
+    return getattr(role, "lanes", None)
+
+
+def _lanes(kernel: TileKernel, body: Block) -> int:
+    """Return the lanes of an executor: four warps where it multiplies by wgmma or its fragments say so, else one."""
+    if any(isinstance(node, Wgmma) for node in body.walk()):
+        return WARPGROUP_LANES
+    held = _registers(kernel, body)
+    return WARPGROUP_LANES if any(WARPGROUP_LANES in _shape(buffer) for buffer in held) else WARP_LANES
+
+
+def _fragment_registers(kernel: TileKernel, body: Block, lanes: int) -> int:
+    """Return the registers that one lane's share of all fragments of a program takes."""
+    return sum(
+        -(-prod(_shape(buffer)) * buffer.dtype.nbytes // lanes // _REGISTER_BYTES)
+        for buffer in _registers(kernel, body)
+    )
+
+
+def _registers(kernel: TileKernel, body: Block) -> list[Buffer]:
+    names = {access.region.buffer for node in body.walk() for access in node.accesses()}
+    return [buffer for buffer in kernel.buffers_in(MemorySpace.REGISTER) if buffer.name in names]
+
+
+def _shape(buffer: Buffer) -> tuple[int, ...]:
+    sizes = tuple(size.constant for size in buffer.shape)
+    if any(size is None for size in sizes):
+        raise refuse("resources", buffer.name, "fragments are of constant size")
+    return tuple(size for size in sizes if size is not None)
