@@ -1,0 +1,188 @@
+"""GpuTarget: the static facts of one GPU architecture and of the product that stands for it where numbers need one.
+
+Worked example: ``load_gpu("sm_80")`` has ``cp_async`` among its features and 166 912 bytes of shared memory for a
+block, so that a 128×256×64 tile of f16 fits in three stages of 49 152 bytes, and four do not.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import msgspec
+
+from tracea.errors import InvalidOption
+from tracea.targets.entry import SCHEMA_VERSION, Fact
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["FEATURES", "GpuEntry", "GpuTarget", "gpu_names", "load_gpu", "read_gpu"]
+
+FEATURES: Final = frozenset(
+    {
+        "ldmatrix",
+        "mma_f16",
+        "mma_s8",
+        "cp_async",
+        "bf16",
+        "tf32",
+        "fp8",
+        "mbarrier",
+        "tma",
+        "stmatrix",
+        "wgmma",
+        "setmaxnreg",
+        "clusters",
+        "tcgen05",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTarget:
+    """What a kernel may rely on: instructions, registers, shared memory; and a product's counts for estimates.
+
+    ``name`` is the architecture as the compiler calls it (``sm_90a``). ``shared_bytes_per_block`` is what one block
+    may ask for; ``shared_bytes_per_sm`` what all blocks of one multiprocessor share, where each takes
+    ``shared_bytes_reserved`` beside its own.
+
+    Units: sizes are bytes, the clock is MHz, ``memory_gb_per_s`` is 10^9 bytes a second. ``f16_fma_per_cycle`` counts
+    multiply-adds of f16 factors by matrix instructions of one multiprocessor in a cycle.
+    """
+
+    backend: ClassVar[str] = "cuda"
+
+    name: str
+    product: str
+    compute_capability: int  # 10 · major + minor, as in sm_90
+    warp_lanes: int
+    registers_per_sm: int
+    registers_per_thread: int
+    threads_per_block: int
+    threads_per_sm: int
+    blocks_per_sm: int
+    shared_bytes_per_block: int
+    shared_bytes_per_sm: int
+    shared_bytes_reserved: int
+    sm_count: int
+    clock_mhz: int
+    memory_gb_per_s: int
+    l2_bytes: int
+    f16_fma_per_cycle: int
+    features: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        unknown = sorted(self.features - FEATURES)
+        if unknown:
+            raise InvalidOption(
+                field=f"target {self.name}: features",
+                got=unknown,
+                expected=sorted(FEATURES),
+                remedy="name known features",
+            )
+        for field in self.__dataclass_fields__:
+            value = getattr(self, field)
+            if isinstance(value, int) and value < (0 if field == "shared_bytes_reserved" else 1):
+                raise InvalidOption(
+                    field=f"target {self.name}: {field}",
+                    got=value,
+                    expected="at least 1",
+                    remedy="give the true number",
+                )
+        if self.shared_bytes_per_block + self.shared_bytes_reserved > self.shared_bytes_per_sm:
+            raise InvalidOption(
+                field=f"target {self.name}: shared_bytes_per_block",
+                got=self.shared_bytes_per_block,
+                expected=f"at most {self.shared_bytes_per_sm - self.shared_bytes_reserved}",
+                remedy="a block and what is reserved fit a multiprocessor",
+            )
+
+    @property
+    def isa(self) -> str:
+        """The architecture as the compiler calls it."""
+        return self.name
+
+    @property
+    def arch_specific(self) -> bool:
+        """Whether code for this target runs on this architecture only (the ``a`` forms)."""
+        return self.name.endswith("a")
+
+    @property
+    def cores(self) -> int:
+        """The multiprocessors of the product."""
+        return self.sm_count
+
+    def has(self, *features: str) -> bool:
+        """Whether all of these features are there."""
+        return self.features.issuperset(features)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEntry:
+    """A catalogue entry: the target, and for each of its numbers the fact that states where it comes from."""
+
+    target: GpuTarget
+    facts: Mapping[str, Fact]
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    schema_version: int
+    name: str
+    product: str
+    features: tuple[str, ...]
+    facts: dict[str, Fact]
+
+
+def _folder() -> Any:
+    return files("tracea.targets") / "catalog" / "cuda"
+
+
+@cache
+def gpu_names() -> tuple[str, ...]:
+    """Return the names that ``load_gpu`` knows, the oldest architecture first."""
+    found = [item.name.removesuffix(".toml") for item in _folder().iterdir() if item.name.endswith(".toml")]
+    return tuple(sorted(found, key=lambda name: int("".join(filter(str.isdigit, name)))))
+
+
+def load_gpu(name: str) -> GpuTarget:
+    """Return the GPU target of that name.
+
+    Raises:
+        InvalidOption: there is none; the message lists those there are.
+    """
+    return read_gpu(name).target
+
+
+@cache
+def read_gpu(name: str) -> GpuEntry:
+    """Return a GPU target with the source of each number.
+
+    Raises:
+        InvalidOption: there is none, or the file is not one.
+    """
+    if name not in gpu_names():
+        raise InvalidOption(field="target", got=name, expected=gpu_names(), remedy="choose a listed name")
+    try:
+        file = msgspec.convert(tomllib.loads((_folder() / f"{name}.toml").read_text(encoding="utf-8")), _File)
+        numbers: dict[str, Any] = {field: fact.value for field, fact in file.facts.items()}
+        target = GpuTarget(name=file.name, product=file.product, features=frozenset(file.features), **numbers)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, TypeError) as error:
+        raise InvalidOption(
+            field=f"catalogue file {name}.toml",
+            got=str(error),
+            expected=f"schema version {SCHEMA_VERSION}",
+            remedy="mend the file",
+        ) from error
+    if file.schema_version != SCHEMA_VERSION or target.name != name:
+        raise InvalidOption(
+            field=f"catalogue file {name}.toml",
+            got=(file.schema_version, target.name),
+            expected=(SCHEMA_VERSION, name),
+            remedy="use the version of Tracea that wrote the file",
+        )
+    return GpuEntry(target=target, facts=MappingProxyType(file.facts))
