@@ -25,6 +25,7 @@ from tracea.semantic.nodes import (
 )
 from tracea.semantic.nodes_async import (
     AsyncCopy,
+    Clear,
     CommitGroup,
     FragmentOp,
     Gather,
@@ -42,7 +43,9 @@ __all__ = ["leaf", "region", "tma"]
 Scalars = Mapping[str, float]
 
 
-def leaf(node: Node, executor: Executor, kernel: TileKernel, scalars: Scalars) -> None:
+def leaf(  # noqa: PLR0912 - one case a node
+    node: Node, executor: Executor, kernel: TileKernel, scalars: Scalars
+) -> None:
     """Execute one node that has an interior.
 
     Raises:
@@ -82,6 +85,8 @@ def leaf(node: Node, executor: Executor, kernel: TileKernel, scalars: Scalars) -
                     target.shape
                 ),
             )
+        case Clear():
+            region(node.target, executor, node)[...] = 0
         case Mma():
             _product(node, executor)
         case Wgmma():

@@ -181,8 +181,8 @@ class _Run:
             case Let():
                 env[node.var.name] = node.value.evaluate(env)
             case Barrier():
-                if not executor.domain.members:  # directly under a block: nobody else is running yet
-                    return
+                if node.level is Level.SUBGROUP or not executor.domain.members:
+                    return  # its lanes are one executor; directly under a block nobody else is running yet
                 yield executor.domain.meet(f"{executor.name} at a barrier of {executor.domain.name}")
             case Roles():
                 finished = [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracea.errors import InvalidSchedule
 from tracea.semantic.index import FALSE, Index, Predicate, Var, as_index
 from tracea.semantic.nodes import (
     Access,
@@ -25,6 +26,7 @@ from tracea.semantic.nodes import (
 __all__ = [
     "AsyncCopy",
     "AwaitFlag",
+    "Clear",
     "CommitGroup",
     "FragmentOp",
     "Gather",
@@ -52,12 +54,24 @@ __all__ = [
 class AsyncCopy(Node):
     """Copy global to shared memory (``cp.async``): the target is undefined until the copy's group was waited for.
 
-    ``masked``: what lies outside of the source's buffer becomes 0, by the instruction's zero fill.
+    ``masked``: what lies outside of the source's buffer becomes 0, by the instruction's zero fill. Each lane moves
+    pieces of ``chunk_bytes`` along the last axis; pieces narrower than 4 bytes have no such instruction, and are loaded
+    and stored at once, which the contract allows.
     """
 
     source: Region
     target: Region
     masked: bool = False
+    chunk_bytes: int = 16
+
+    def __post_init__(self) -> None:
+        if self.chunk_bytes not in (1, 2, 4, 8, 16):
+            raise InvalidSchedule(
+                field="AsyncCopy: chunk bytes",
+                got=self.chunk_bytes,
+                expected="1, 2, 4, 8 or 16",
+                remedy="16 where addresses and strides allow, else the element's size",
+            )
 
     def accesses(self) -> tuple[Access, ...]:
         """Return the (masked) read and the write."""
@@ -251,6 +265,17 @@ class WgmmaWait(Node):
 
     def __post_init__(self) -> None:
         coerce(self, "pending")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clear(Node):
+    """Set a fragment to 0: where a sum begins."""
+
+    target: Region
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the write."""
+        return writes(self.target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,7 +103,8 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
             head = f"{node.target} = {node.kind.value} over axes {list(node.axes)} of ({_all(node.inputs)})"
             return head + _sum(node.accumulate, node.finish) + _epilogue(node.epilogue)
         case g.AsyncCopy():
-            return f"{node.target} <- async copy({node.source})" + (" masked" if node.masked else "")
+            chunks = "" if node.chunk_bytes == 16 else f" by {node.chunk_bytes} bytes"
+            return f"{node.target} <- async copy({node.source})" + (" masked" if node.masked else "") + chunks
         case g.Gather():
             place = f"{node.source}[{_all(node.coordinates)}]"
             late = "<- async gather" if node.asynchronous else "= gather"
@@ -123,6 +124,8 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
         case g.TmaCopy():
             swizzle = f" swizzle {node.descriptor.swizzle_bytes}" if node.descriptor.swizzle_bytes else ""
             return f"{node.target} <- tma({node.source}){swizzle} signals {node.barrier}[{node.slot}]"
+        case g.Clear():
+            return f"{node.target} = 0"
         case g.LoadMatrix():
             return f"{node.target} = {_call(node.intrinsic, node.source)}"
         case g.Mma() | g.Wgmma():

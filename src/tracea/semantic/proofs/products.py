@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tracea.semantic.fields import expressions
 from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import Region
-from tracea.semantic.nodes_async import AsyncCopy, LoadMatrix, Mma, TmaCopy, Wgmma
+from tracea.semantic.nodes_async import AsyncCopy, Clear, LoadMatrix, Mma, TmaCopy, Wgmma
 from tracea.semantic.predicate import FALSE, TRUE
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.coverage import exactly_at, first_and_last
@@ -46,17 +46,20 @@ def prove_fragment_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterat
         if not isinstance(node, Mma | Wgmma):
             continue
         accumulate = site.condition(node.accumulate)
-        if accumulate == TRUE:
-            continue  # continues a sum that another node began: that there is one is a matter of initialization
         if accumulate == FALSE:
             _used_at_once(sites, site, node)
             continue
-        names = frozenset[str]().union(*(index.names() for index in expressions(accumulate)))
-        summed = [loop for loop in site.loops[executor_loops(site) :] if loop.var.name in names]
-        first, _ = first_and_last(summed)
-        if not summed or not exactly_at(site.unguarded, accumulate, first, holds=False):
-            detail = f"the sum does not start exactly at the first iteration: {node.accumulate}"
-            raise refuse("products", site.label, detail)
+        if accumulate == TRUE:
+            summed = _since_clear(sites, site, node)
+        else:
+            names = frozenset[str]().union(*(index.names() for index in expressions(accumulate)))
+            summed = [loop for loop in site.loops[executor_loops(site) :] if loop.var.name in names]
+            first, _ = first_and_last(summed)
+            if not summed or not exactly_at(site.unguarded, accumulate, first, holds=False):
+                detail = f"the sum does not start exactly at the first iteration: {node.accumulate}"
+                raise refuse("products", site.label, detail)
+        if not summed:
+            continue  # continues a sum that another product began: that there is one is a matter of initialization
         swept = [_swept(kernel, sites, site, region, summed) for region in (node.a, node.b)]
         known = [steps for steps in swept if steps is not None]
         for steps in known:
@@ -66,6 +69,23 @@ def prove_fragment_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterat
         arrays = " and ".join(steps.array for steps in known) or "no traced array"
         over = ", ".join(str(loop.var) for loop in summed)
         yield Fact("products", site.label, f"K of {arrays} is covered once over {over}")
+
+
+def _since_clear(sites: Sequence[Site], site: Site, node: Mma | Wgmma) -> list[Loop]:
+    """Return the loops over which a sum runs that a ``Clear`` began: those since then that do not move it."""
+    clears = [
+        s
+        for s in sites
+        if isinstance(s.node, Clear)
+        and s.node.target.buffer == node.c.buffer
+        and s.place < site.place
+        and site.place[: len(s.place) - 1] == s.place[:-1]
+    ]
+    if not clears:
+        return []
+    box = site.box(node.c)
+    since = [loop for loop in site.loops if loop not in clears[-1].loops]
+    return [loop for loop in since if not any(loop.var in offset.atoms() for offset in box.offset)]
 
 
 def _used_at_once(sites: Sequence[Site], site: Site, node: Mma | Wgmma) -> None:
@@ -90,14 +110,8 @@ def _swept(
     """Return the one interval of an operand's origin that moves with the summed loops; None where it was not traced."""
     reader = site
     if kernel.buffer(region.buffer).space is MemorySpace.REGISTER:
-        loads = [
-            s
-            for s in sites
-            if isinstance(s.node, LoadMatrix)
-            and s.node.target.buffer == region.buffer
-            and s.place < site.place
-            and site.place[: len(s.place) - 1] == s.place[:-1]
-        ]
+        loads = [s for s in sites if isinstance(s.node, LoadMatrix) and s.node.target.buffer == region.buffer]
+        loads = [s for s in loads if s.place < site.place and _always_before(s, site)]
         if not loads:
             return None
         reader = loads[-1]
@@ -116,6 +130,13 @@ def _swept(
     if any(steps != found[0] for steps in found):
         raise refuse("products", site.label, f"the copies to {region.buffer} bring different steps of {found[0].array}")
     return found[0]
+
+
+def _always_before(load: Site, site: Site) -> bool:
+    """Return whether every way to a node passes the load, in all iterations of loops that are the load's own."""
+    own = [loop for loop in load.loops if loop not in site.loops]
+    counted = all(loop.count.constant is not None and loop.count.constant >= 1 for loop in own)
+    return counted and all(guard in site.guards for guard in load.guards)
 
 
 def _through(kernel: TileKernel, reader: Site, region: Region, copy: Site, summed: Sequence[Loop]) -> _Steps | None:

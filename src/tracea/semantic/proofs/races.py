@@ -35,7 +35,7 @@ def prove_races(kernel: TileKernel, sites: Sequence[Site], skip: frozenset[str] 
     Raises:
         ProofFailed: two accesses, one of them a write, were shown neither disjoint nor ordered by a barrier.
     """
-    barriers = [site for site in sites if isinstance(site.node, Barrier)]
+    barriers = [site for site in sites if isinstance(site.node, Barrier) and site.node.level is not Level.SUBGROUP]
     grid = any(loop.kind is LoopKind.BLOCK for site in sites for loop in site.loops)
     for buffer in kernel.buffers:
         if buffer.name in skip or buffer.space not in (MemorySpace.GLOBAL, MemorySpace.TEAM):
