@@ -294,7 +294,7 @@ def test_slots_refuse_another_parity_slot_count_or_number_of_bytes() -> None:
         moved = change(kernel, MbarrierWait, lambda node: replace(node, slot=(node.slot + 1) % 3), which)
         refused(moved, "slots", "is in slot")
         counted = change(kernel, MbarrierInit, lambda node: replace(node, count=node.count + 1), which)
-        refused(counted, "slots", "arrivals a phase")
+        refused(counted, "rule B", "arrivals a phase")
     refused(change(kernel, MbarrierExpect, lambda node: replace(node, nbytes=node.nbytes - 2)), "slots", "bytes")
     refused(change(kernel, WgmmaWait, lambda node: replace(node, pending=node.pending + 1)), "slots", "groups below")
 

@@ -4,7 +4,7 @@ Every loop that uses a ring counts its uses from 0. What is shown, for use numbe
 consumer reads use k after it waited for phase ``k div N`` of ``full`` of slot ``k mod N``; that phase has the
 arrivals and the bytes of the producer's iteration k, and of no other; the producer issues it after it waited for the
 phase of ``empty`` that the release of use k − N completes; a release of use k comes after all its reads are complete;
-every use that the producer waits for is released; no barrier is used before all executors saw it set up.
+every use that the producer waits for is released. That barriers are set up first is rule A (``rules``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from tracea.semantic.nodes import Access
 from tracea.semantic.nodes_async import (
     MbarrierArrive,
     MbarrierExpect,
-    MbarrierInit,
     MbarrierWait,
     TmaCopy,
     Wgmma,
@@ -25,24 +24,18 @@ from tracea.semantic.nodes_async import (
     WgmmaWait,
 )
 from tracea.semantic.proofs.certificate import Fact, refuse
-from tracea.semantic.proofs.tiling import hull, stride_of
-from tracea.semantic.proofs.timeline import Timeline, barrier_between, excluded, executor_loops, guard_cases, use_number
-from tracea.semantic.proofs.walk import Box, Loop, Site
+from tracea.semantic.proofs.rules import arrivals
+from tracea.semantic.proofs.tiling import stride_of
+from tracea.semantic.proofs.timeline import Timeline, excluded, executor_loops, guard_cases, use_number
+from tracea.semantic.proofs.walk import Loop, Site
 from tracea.semantic.tile_kernel import TileKernel
 
-__all__ = ["barrier_buffers", "prove_mbarriers", "prove_products", "tma_rings"]
-
-_BarrierNode = MbarrierInit | MbarrierExpect | MbarrierArrive | MbarrierWait | TmaCopy
+__all__ = ["prove_mbarriers", "prove_products", "tma_rings"]
 
 
 def tma_rings(kernel: TileKernel) -> frozenset[str]:
     """Return the names of the buffers that the copy engine fills."""
     return frozenset(node.target.buffer for node in kernel.body.walk() if isinstance(node, TmaCopy))
-
-
-def barrier_buffers(kernel: TileKernel) -> frozenset[str]:
-    """Return the names of the mbarrier arrays."""
-    return frozenset(node.barrier for node in kernel.body.walk() if isinstance(node, _BarrierNode))
 
 
 def prove_mbarriers(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
@@ -52,8 +45,6 @@ def prove_mbarriers(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
         ProofFailed: a wait is missing or is for another phase, a count or a number of bytes differs, or a release is
         too early.
     """
-    for barrier in sorted(barrier_buffers(kernel)):
-        _set_up(kernel, sites, barrier)
     for name in sorted(tma_rings(kernel)):
         stages = normalize(kernel.buffer(name).shape[0])
         copies = [site for site in sites if isinstance(site.node, TmaCopy) and site.node.target.buffer == name]
@@ -103,31 +94,6 @@ def prove_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
         yield Fact("slots", name, f"{len(touching)} uses of the accumulator follow the products")
 
 
-def _set_up(kernel: TileKernel, sites: Sequence[Site], barrier: str) -> None:
-    """Show that every slot of a barrier array is set up once, and that all executors met before it is used."""
-    inits = [site for site in sites if isinstance(site.node, MbarrierInit) and site.node.barrier == barrier]
-    if len(inits) != 1:
-        raise refuse("slots", barrier, f"is set up at {len(inits)} nodes, must be at one")
-    init = inits[0]
-    node = init.node
-    assert isinstance(node, MbarrierInit)
-    one = Polynomial.of(1)
-    inner = [loop for loop in init.loops if not loop.kind.is_parallel]
-    united = hull(Box(barrier, (init.canonical(node.slot),), (one,)), inner, init.facts)
-    size = normalize(kernel.buffer(barrier).shape[0])
-    if united is None or united[0].offset[0].terms or not init.facts.proves_equal(united[0].extent[0], size):
-        raise refuse("slots", init.label, f"was not shown to set up slots 0 .. {size.to_index()} of {barrier}")
-    for site in sites:
-        used = (
-            isinstance(site.node, MbarrierExpect | MbarrierArrive | MbarrierWait | TmaCopy)
-            and site.node.barrier == barrier
-        )
-        if used and not barrier_between(sites, init, site, None):
-            raise refuse(
-                "slots", site.label, f"uses {barrier}, and no block barrier lies between that and {init.label}"
-            )
-
-
 def _announced(kernel: TileKernel, sites: Sequence[Site], copy: Site, stages: Polynomial) -> str:
     """Show that one arrival an iteration expects the bytes of all copies to the barrier; return the barrier."""
     node = copy.node
@@ -167,7 +133,7 @@ def _announced(kernel: TileKernel, sites: Sequence[Site], copy: Site, stages: Po
         )
     if expect.place > min(site.place for site in together):
         raise refuse("slots", expect.label, f"expects the bytes of {node.barrier} after the copies were issued")
-    _count(sites, node.barrier, [expect])
+    arrivals(sites, node.barrier, [expect])
     return node.barrier
 
 
@@ -198,7 +164,7 @@ def _read_in_turn(
     _released(sites, read, release, number=number, produced=produced, stages=stages)
     node = release.node
     assert isinstance(node, MbarrierArrive)
-    _count(sites, node.barrier, [release])
+    arrivals(sites, node.barrier, [release])
     return node.barrier
 
 
@@ -286,24 +252,6 @@ def _filled(copy: Site, read: Site, access: Access) -> None:
     ):
         if not read.facts.proves(offset - start) or not read.facts.proves(start + size - offset - extent):
             raise refuse("slots", read.label, f"reads more of {access.region} than {copy.label} copies")
-
-
-def _count(sites: Sequence[Site], barrier: str, arrivals: Sequence[Site]) -> None:
-    """Show that a phase expects as many arrivals as there are executors of the arriving nodes."""
-    init = next(s for s in sites if isinstance(s.node, MbarrierInit) and s.node.barrier == barrier)
-    node = init.node
-    assert isinstance(node, MbarrierInit)
-    arriving = Polynomial({})
-    for site in arrivals:
-        executors = Polynomial.of(1)
-        for loop in site.loops[: executor_loops(site)]:
-            if loop.kind.value in ("role", "subgroup"):
-                executors = executors * loop.count
-        arriving = arriving + executors
-    if init.canonical(node.count) != arriving:
-        raise refuse(
-            "slots", init.label, f"{barrier} counts {node.count} arrivals a phase, {arriving.to_index()} arrive"
-        )
 
 
 def _numbering(site: Site, number: Polynomial) -> Loop:

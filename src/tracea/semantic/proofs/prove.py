@@ -10,10 +10,11 @@ from tracea.semantic.proofs.coverage import prove_coverage
 from tracea.semantic.proofs.extent import prove_scratch, prove_widths, span_guards
 from tracea.semantic.proofs.flags import flag_buffers, prove_flags, workspaces
 from tracea.semantic.proofs.initialized import prove_initialized
-from tracea.semantic.proofs.mbarriers import barrier_buffers, prove_mbarriers, prove_products, tma_rings
+from tracea.semantic.proofs.mbarriers import prove_mbarriers, prove_products, tma_rings
 from tracea.semantic.proofs.products import prove_fragment_products
 from tracea.semantic.proofs.races import prove_races
 from tracea.semantic.proofs.reduction import prove_reduction
+from tracea.semantic.proofs.rules import barrier_buffers, prove_rules
 from tracea.semantic.proofs.shapes import prove_shapes
 from tracea.semantic.proofs.slots import group_rings, prove_slots
 from tracea.semantic.proofs.walk import walk
@@ -45,6 +46,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_races(kernel, sites, rings),
         *prove_initialized(kernel, sites, rings),
         *prove_slots(kernel, sites),
+        *prove_rules(kernel, sites),
         *prove_mbarriers(kernel, sites),
         *prove_products(kernel, sites),
         *prove_flags(kernel, sites),

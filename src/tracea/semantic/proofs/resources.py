@@ -16,34 +16,16 @@ from tracea.semantic.nodes import Block, Level, Parallel
 from tracea.semantic.nodes_async import Role, Roles, Wgmma
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
+from tracea.targets.gpu import GpuTarget
 
-__all__ = ["ADDRESSING_REGISTERS", "BlockLimits", "BlockResources", "block_resources", "prove_resources"]
+__all__ = ["ADDRESSING_REGISTERS", "STATIC_SHARED_BYTES", "BlockResources", "block_resources", "prove_resources"]
 
 WARP_LANES = 32
 WARPGROUP_LANES = 128
 ADDRESSING_REGISTERS = 24  # pointers, strides, loop counters, predicates of the leanest kernel here: a lower bound
+STATIC_SHARED_BYTES = 49_152  # what a block has without opting in, on every architecture
 _REGISTER_BYTES = 4
 _REGISTER_GRANULE = 8  # registers of a thread are allocated in eights
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockLimits:
-    """What a target gives to one block and to one multiprocessor (CUDA C++ Programming Guide, Compute Capabilities).
-
-    ``shared_block_bytes`` is what a block may ask for by opting in; ``shared_static_bytes`` what it has without.
-    ``shared_reserved_bytes`` are taken from the multiprocessor for each block by the system.
-    """
-
-    name: str
-    threads_per_block: int = 1024
-    threads_per_sm: int
-    blocks_per_sm: int
-    registers_per_thread: int = 255
-    registers_per_sm: int = 65_536
-    shared_static_bytes: int = 49_152
-    shared_block_bytes: int
-    shared_per_sm_bytes: int
-    shared_reserved_bytes: int = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,12 +40,12 @@ class BlockResources:
     fragment_registers: int
     registers: int
 
-    def blocks_per_sm(self, limits: BlockLimits) -> int:
+    def blocks_per_sm(self, target: GpuTarget) -> int:
         """Return how many such blocks a multiprocessor holds at once, by the estimate of registers."""
-        by_threads = limits.threads_per_sm // self.threads
-        by_registers = limits.registers_per_sm // (self.threads * self.registers)
-        by_shared = limits.shared_per_sm_bytes // (self.shared_bytes + limits.shared_reserved_bytes or 1)
-        return min(limits.blocks_per_sm, by_threads, by_registers, by_shared)
+        by_threads = target.threads_per_sm // self.threads
+        by_registers = target.registers_per_sm // (self.threads * self.registers)
+        by_shared = target.shared_bytes_per_sm // (self.shared_bytes + target.shared_bytes_reserved or 1)
+        return min(target.blocks_per_sm, by_threads, by_registers, by_shared)
 
 
 def block_resources(kernel: TileKernel) -> BlockResources:
@@ -86,7 +68,7 @@ def block_resources(kernel: TileKernel) -> BlockResources:
     return BlockResources(threads=threads, shared_bytes=shared, fragment_registers=fragments, registers=registers)
 
 
-def prove_resources(kernel: TileKernel, limits: BlockLimits) -> Iterator[Fact]:
+def prove_resources(kernel: TileKernel, target: GpuTarget) -> Iterator[Fact]:
     """Prove that a block fits the target, and state how many of them a multiprocessor holds.
 
     Raises:
@@ -94,39 +76,39 @@ def prove_resources(kernel: TileKernel, limits: BlockLimits) -> Iterator[Fact]:
         InvalidSchedule: too many threads, or more registers than a thread may have.
     """
     need = block_resources(kernel)
-    if need.threads > limits.threads_per_block:
+    if need.threads > target.threads_per_block:
         raise InvalidSchedule(
             field=f"threads of {kernel.name}",
             got=need.threads,
-            expected=f"at most {limits.threads_per_block} on {limits.name}",
-            remedy=f"use at most {limits.threads_per_block // WARP_LANES} warps",
+            expected=f"at most {target.threads_per_block} on {target.name}",
+            remedy=f"use at most {target.threads_per_block // WARP_LANES} warps",
         )
-    if need.shared_bytes > limits.shared_block_bytes:
+    if need.shared_bytes > target.shared_bytes_per_block:
         raise ResourceExceeded(
-            what=f"shared memory of {kernel.name} on {limits.name}",
+            what=f"shared memory of {kernel.name} on {target.name}",
             needed_bytes=need.shared_bytes,
-            limit_bytes=limits.shared_block_bytes,
-            remedy=_stages_that_fit(kernel, need.shared_bytes, limits.shared_block_bytes),
+            limit_bytes=target.shared_bytes_per_block,
+            remedy=_stages_that_fit(kernel, need.shared_bytes, target.shared_bytes_per_block),
         )
     available = min(
-        limits.registers_per_thread,
-        limits.registers_per_sm // need.threads // _REGISTER_GRANULE * _REGISTER_GRANULE,
+        target.registers_per_thread,
+        target.registers_per_sm // need.threads // _REGISTER_GRANULE * _REGISTER_GRANULE,
     )
     if need.fragment_registers + ADDRESSING_REGISTERS > available:
         raise InvalidSchedule(
             field=f"registers of a thread of {kernel.name}",
             got=f"{need.fragment_registers} for fragments and about {ADDRESSING_REGISTERS} for addresses",
-            expected=f"at most {available} with {need.threads} threads on {limits.name}",
+            expected=f"at most {available} with {need.threads} threads on {target.name}",
             remedy=f"use tiles of at most {max(0, available - ADDRESSING_REGISTERS)} registers a thread: "
             "more warps, or a smaller bm or bn",
         )
-    opt_in = ", beyond what a block has unasked" if need.shared_bytes > limits.shared_static_bytes else ""
-    blocks = need.blocks_per_sm(limits)
+    opt_in = ", beyond what a block has unasked" if need.shared_bytes > STATIC_SHARED_BYTES else ""
+    blocks = need.blocks_per_sm(target)
     yield Fact(
         "resources",
         kernel.name,
         f"{need.threads} threads, {need.shared_bytes} bytes of shared memory{opt_in}, about {need.registers} registers "
-        f"a thread ({need.fragment_registers} for fragments): {blocks} blocks on a multiprocessor of {limits.name}",
+        f"a thread ({need.fragment_registers} for fragments): {blocks} blocks on a multiprocessor of {target.name}",
         (
             ("threads", need.threads),
             ("shared_bytes", need.shared_bytes),
