@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -58,6 +59,7 @@ REFUSED = {
     "booleans": (lambda: softmax(X.bool()), InvalidDType),
     "complex": (lambda: gemm(X.cfloat(), X.cfloat()), InvalidDType),
     "8-bit floats": (lambda: gemm(X.to(torch.float8_e4m3fn), X.to(torch.float8_e4m3fn)), InvalidDType),
+    "8-bit floats of NumPy": (lambda: softmax(N.astype(ml_dtypes.float8_e4m3fn)), InvalidDType),
     "longdouble": (lambda: softmax(N.astype(np.longdouble)), InvalidDType),
     "objects": (lambda: softmax(np.array([[object()]])), InvalidDType),
     "text": (lambda: softmax(np.array([["a"]])), InvalidDType),

@@ -21,6 +21,7 @@ from tracea.core.tensor_type import BlockedLayout, StridedLayout, TensorType
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape, InvalidStride, OverlappingOutput
 
 __all__ = [
+    "DTYPE_CODES",
     "ArrayKind",
     "ArrayView",
     "aligned_empty",
@@ -227,6 +228,13 @@ def _view_numpy(array: np.ndarray[Any, Any], field: str) -> ArrayView:
             remedy="array.filled(value)",
         )
     dtype = DType.of(array.dtype)
+    if dtype not in DTYPE_CODES:
+        raise InvalidDType(
+            field=field,
+            got=dtype.value,
+            expected=tuple(known.value for known in DTYPE_CODES),
+            remedy="convert the array first",
+        )
     return ArrayView(
         address=int(array.__array_interface__["data"][0]),
         shape=array.shape,
@@ -281,7 +289,7 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
         raise InvalidDType(
             field=field,
             got=str(tensor.dtype),
-            expected=tuple(known.value for known in DType),
+            expected=tuple(known.value for known in DTYPE_CODES),
             remedy="convert the tensor first",
         )
     # Fake, distributed and other tensors with a dispatch of their own claim the CPU and have no memory there.
@@ -339,6 +347,8 @@ _TORCH_NAMES: Final = {
     DType.U8: "uint8",
     DType.BOOL: "bool",
 }
+# What programs move, in the order of `tracea_dtype` in launcher.h; the element types of device kernels are more.
+DTYPE_CODES: Final = {dtype: code for code, dtype in enumerate(_TORCH_NAMES)}
 _by_torch_dtype: dict[Any, DType] = {}
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import TensorType
 from tracea.errors import CompileError, TraceaError, TraceaWarning
-from tracea.runtime.buffers import expected_array
+from tracea.runtime.buffers import DTYPE_CODES, expected_array
 from tracea.runtime.compiler import compile_object, headers_digest
 from tracea.runtime.native import launcher, launcher_directory
 from tracea.runtime.process_lock import ProcessLock
@@ -35,7 +35,6 @@ _SOURCES: Final = ("operand.cpp", "runner.cpp", "dispatcher.cpp", "extension.cpp
 _MODULE: Final = "tracea_extension"
 _MOST_OPERANDS: Final = 16
 _MOST_DIMS: Final = 8
-_CODES: Final = {dtype: code for code, dtype in enumerate(DType)}
 
 Miss = Callable[[tuple[Any, ...], Any, tuple[Any, ...], int], Any]
 _loaded: list[Any] = []  # the module, or None where it could not be built
@@ -143,7 +142,7 @@ def dispatcher(arrays: int, miss: Miss) -> Any:
 
 def _signature(type_: TensorType) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     shape, strides = expected_array(type_)
-    return _CODES[type_.dtype], shape, strides
+    return DTYPE_CODES[type_.dtype], shape, strides
 
 
 def _load() -> Any:

@@ -16,10 +16,9 @@ from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 
-from tracea.core.dtype import DType
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidGraph, InvalidShape, RunError
-from tracea.runtime.buffers import ArrayKind, ArrayView, check_operand, check_output, empty_of, view
+from tracea.runtime.buffers import DTYPE_CODES, ArrayKind, ArrayView, check_operand, check_output, empty_of, view
 from tracea.runtime.compiler import LoadedKernel
 from tracea.runtime.extension import make_runner
 from tracea.runtime.library import LibraryCall
@@ -29,7 +28,6 @@ from tracea.runtime.process_lock import ProcessLock
 __all__ = ["ArenaSlot", "Call", "ConstantSlot", "InputSlot", "OutputSlot", "Program", "Slot"]
 
 _FORMAT: Final = 1
-_DTYPE_CODES: Final = {dtype: code for code, dtype in enumerate(DType)}  # the order of `tracea_dtype` in launcher.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +309,7 @@ class Program:
             table += struct.unpack(f"={len(call.scalars)}q", struct.pack(f"={len(call.scalars)}d", *call.scalars))
             if isinstance(kernel, LibraryCall):
                 for operand in kernel.operands:
-                    table += [_DTYPE_CODES[operand.dtype], operand.rank, *operand.static_shape, *operand.strides]
+                    table += [DTYPE_CODES[operand.dtype], operand.rank, *operand.static_shape, *operand.strides]
         return table
 
     def _slot_words(self, slot: Slot) -> tuple[int, int, int]:

@@ -1,0 +1,1 @@
+"""Run emitted CUDA kernels: bind their arguments, encode tensor maps, launch through the driver or through none."""

@@ -1,0 +1,94 @@
+"""GpuKernel: a compiled kernel on one device, launched with addresses and integers; its workspace is its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from tracea.emitters.kernel_source import KernelSource
+from tracea.errors import InvalidShape
+from tracea.runtime.cuda.binding import BoundLaunch, bind, launch_of
+from tracea.runtime.cuda.driver import Driver
+from tracea.semantic.index import TRUE, Predicate
+
+__all__ = ["GpuKernel"]
+
+
+class GpuKernel:
+    """One kernel, loaded; ``launch`` may be called from several threads, each with a stream of its own.
+
+    ``assumptions`` is the guard that the kernel was proved under: a launch that breaks it is refused. Workspace is
+    kept per stream, since launches of one stream follow one another and those of two do not.
+    """
+
+    def __init__(self, driver: Driver, source: KernelSource, cubin: bytes, *, assumptions: Predicate = TRUE) -> None:
+        self.source = source
+        self._driver = driver
+        self._assumptions = assumptions
+        self._function = driver.load(cubin, source.name, shared_bytes=launch_of(source).shared_bytes)
+        self._workspace: dict[tuple[int, str], tuple[int, int]] = {}
+        self._lock = threading.Lock()
+
+    def bind(
+        self,
+        *,
+        pointers: Mapping[str, int],
+        integers: Mapping[str, int],
+        scalars: Mapping[str, float] | None = None,
+        tables: Mapping[str, int] | None = None,
+        stream: int = 0,
+    ) -> BoundLaunch:
+        """Return one launch, checked; it may be started many times.
+
+        Raises:
+            InvalidShape: the kernel's guard does not hold for these integers.
+            InvalidInput: see :func:`tracea.runtime.cuda.binding.bind`.
+        """
+        if not self._assumptions.evaluate(dict(integers)):
+            raise InvalidShape(
+                field=self.source.name,
+                got=dict(integers),
+                expected=str(self._assumptions),
+                remedy="build the kernel for this problem: its schedule is for another",
+            )
+        return bind(
+            self.source,
+            pointers=pointers,
+            integers=integers,
+            scalars=scalars,
+            tables=tables,
+            workspace=self._space(integers, stream),
+            encode=self._driver.encode,
+        )
+
+    def start(self, bound: BoundLaunch, *, stream: int = 0) -> None:
+        """Start a launch that ``bind`` made for the same stream."""
+        self._driver.launch(self._function, bound, stream=stream)
+
+    def launch(self, *, stream: int = 0, **arguments: Any) -> None:
+        """Bind and start."""
+        self.start(self.bind(stream=stream, **arguments), stream=stream)
+
+    def close(self) -> None:
+        """Give the workspace back."""
+        with self._lock:
+            for address, _ in self._workspace.values():
+                self._driver.release(address)
+            self._workspace.clear()
+
+    def _space(self, integers: Mapping[str, int], stream: int) -> dict[str, int]:
+        found: dict[str, int] = {}
+        with self._lock:
+            for name, size in launch_of(self.source).workspace:
+                needed = int(size.evaluate(dict(integers)))
+                address, there = self._workspace.get((stream, name), (0, -1))
+                if there < needed:
+                    if there >= 0:
+                        # Work that still uses the old memory may be under way.
+                        self._driver.synchronize(stream)
+                        self._driver.release(address)
+                    address = self._driver.allocate(needed)
+                    self._workspace[stream, name] = (address, needed)
+                found[name] = address
+        return found
