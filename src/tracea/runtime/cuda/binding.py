@@ -91,14 +91,6 @@ def bind(
     """
     launch = launch_of(source)
     _check_pointers(source, pointers)
-    addresses = {**pointers, **(workspace or {})}
-    values: dict[str, dict[str, Any]] = {
-        "pointer": addresses,
-        "integer": dict(integers),
-        "scalar": dict(scalars or {}),
-        "table": dict(tables or {}),
-        "tensor_map": {spec.name: encode(bind_map(spec, addresses, integers)) for spec in launch.tensor_maps},
-    }
     block_count = int(launch.blocks.evaluate(dict(integers)))
     if not 0 <= block_count <= _GRID_LIMIT:
         raise InvalidShape(
@@ -107,15 +99,24 @@ def bind(
             expected=f"0 to {_GRID_LIMIT}",
             remedy="split the problem, or choose larger tiles",
         )
+    grid = {"threads": launch.threads, "shared_bytes": launch.shared_bytes, "clusters": launch.clusters}
+    if block_count == 0:  # an empty result may have extents that no tensor map can have
+        return BoundLaunch(blocks=0, **grid, arguments=b"", zeroed=())
+    addresses = {**pointers, **(workspace or {})}
+    values: dict[str, dict[str, Any]] = {
+        "pointer": addresses,
+        "integer": dict(integers),
+        "scalar": dict(scalars or {}),
+        "table": dict(tables or {}),
+        "tensor_map": {spec.name: encode(bind_map(spec, addresses, integers)) for spec in launch.tensor_maps},
+    }
     arguments = bytearray(launch.argument_bytes)
     for field in launch.arguments:
         _pack(arguments, field, _value(source, values[field.kind], field))
     sizes = {name: int(nbytes.evaluate(dict(integers))) for name, nbytes in launch.workspace}
     return BoundLaunch(
         blocks=block_count,
-        threads=launch.threads,
-        shared_bytes=launch.shared_bytes,
-        clusters=launch.clusters,
+        **grid,
         arguments=bytes(arguments),
         zeroed=tuple((addresses[name], sizes[name]) for name in launch.zeroed if sizes[name]),
     )
