@@ -18,7 +18,7 @@ from tracea.errors import InvalidInput, InvalidOp, InvalidShape, InvalidStride
 if TYPE_CHECKING:
     from tracea.core.dtype import DType
 
-__all__ = ["TENSOR_MAP_BYTES", "BoundLaunch", "BoundTensorMap", "Encode", "bind", "launch_of"]
+__all__ = ["TENSOR_MAP_BYTES", "BoundLaunch", "BoundTensorMap", "Encode", "bind", "blocks_of", "launch_of"]
 
 TENSOR_MAP_BYTES: Final = 128
 _INT64_END: Final = 1 << 63
@@ -69,6 +69,23 @@ def launch_of(source: KernelSource) -> GpuLaunch:
     return source.launch
 
 
+def blocks_of(source: KernelSource, integers: Mapping[str, int]) -> int:
+    """Return the number of blocks of a launch.
+
+    Raises:
+        InvalidShape: it is larger than the hardware's grid.
+    """
+    blocks = int(launch_of(source).blocks.evaluate(dict(integers)))
+    if not 0 <= blocks <= _GRID_LIMIT:
+        raise InvalidShape(
+            field=f"blocks of {source.name}",
+            got=blocks,
+            expected=f"0 to {_GRID_LIMIT}",
+            remedy="split the problem, or choose larger tiles",
+        )
+    return blocks
+
+
 def bind(
     source: KernelSource,
     *,
@@ -91,14 +108,7 @@ def bind(
     """
     launch = launch_of(source)
     _check_pointers(source, pointers)
-    block_count = int(launch.blocks.evaluate(dict(integers)))
-    if not 0 <= block_count <= _GRID_LIMIT:
-        raise InvalidShape(
-            field=f"blocks of {source.name}",
-            got=block_count,
-            expected=f"0 to {_GRID_LIMIT}",
-            remedy="split the problem, or choose larger tiles",
-        )
+    block_count = blocks_of(source, integers)
     grid = {"threads": launch.threads, "shared_bytes": launch.shared_bytes, "clusters": launch.clusters}
     if block_count == 0:  # an empty result may have extents that no tensor map can have
         return BoundLaunch(blocks=0, **grid, arguments=b"", zeroed=())

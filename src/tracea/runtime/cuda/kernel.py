@@ -8,7 +8,7 @@ from typing import Any
 
 from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import InvalidShape
-from tracea.runtime.cuda.binding import BoundLaunch, bind, launch_of
+from tracea.runtime.cuda.binding import BoundLaunch, bind, blocks_of, launch_of
 from tracea.runtime.cuda.driver import Driver
 from tracea.semantic.index import TRUE, Predicate
 
@@ -52,6 +52,7 @@ class GpuKernel:
                 expected=str(self._assumptions),
                 remedy="build the kernel for this problem: its schedule is for another",
             )
+        blocks_of(self.source, integers)  # before any memory is asked for
         return bind(
             self.source,
             pointers=pointers,
