@@ -1,4 +1,4 @@
-"""Write primitives/wgmma_shapes.h: wgmma names each of its registers, so that every N is an instruction text of its own.
+"""Write primitives/wgmma_shapes.h: wgmma names each of its registers, so that every n is a text of its own.
 
 Run it after a change of this file, ``python tools/write_wgmma_header.py``; a test compares the header with it.
 """
@@ -10,10 +10,10 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+from tracea.emitters.cuda.primitives import WGMMA_EXTENTS
+
 HEADER = Path("src/tracea/emitters/cuda/include/tracea/primitives/wgmma_shapes.h")
 WIDTH = 116
-# Multiples of 8 to 64, of 16 to 128, of 32 to 256: what tiles are made of.
-EXTENTS = (*range(8, 65, 8), *range(80, 129, 16), *range(160, 257, 32))
 
 _HEAD = """\
 // Written by tools/write_wgmma_header.py: the register lists of wgmma for each n, and the instructions over them.
@@ -46,7 +46,7 @@ struct WgmmaS8 {
     "{\\n\\t.reg .pred p;\\n\\tsetp.ne.b32 p, " p ", 0;\\n\\t" \\
     "wgmma.mma_async.sync.aligned." shape_and_types " {" registers "}, " a ", " b ", p" more ";\\n\\t}"
 
-// The functions of one n; `list` gives the accumulators as operands, a to tb are the numbers of the operands after them.
+// The functions of one n; `list` gives the accumulators as operands, a to tb are the operands after them.
 #define TRACEA_WGMMA_FLOAT(n, list, registers, a, b, p, ta, tb) \\
 template <> \\
 struct Wgmma<n> { \\
@@ -100,7 +100,7 @@ _TAIL = """
 
 def header() -> str:
     """Return the header's text."""
-    return _HEAD + "".join(f"\n{line}" for n in EXTENTS for line in _extent(n)) + "\n" + _TAIL
+    return _HEAD + "".join(f"\n{line}" for n in WGMMA_EXTENTS for line in _extent(n)) + "\n" + _TAIL
 
 
 def _extent(n: int) -> Iterator[str]:
@@ -137,7 +137,7 @@ def main() -> int:
     """Write the header below the working directory's project."""
     root = Path(__file__).parents[1]
     (root / HEADER).write_text(header(), encoding="utf-8")
-    print(f"{HEADER}: {len(EXTENTS)} extents")
+    print(f"{HEADER}: {len(WGMMA_EXTENTS)} extents")
     return 0
 
 

@@ -28,7 +28,7 @@ struct WgmmaS8 {
     "{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " p ", 0;\n\t" \
     "wgmma.mma_async.sync.aligned." shape_and_types " {" registers "}, " a ", " b ", p" more ";\n\t}"
 
-// The functions of one n; `list` gives the accumulators as operands, a to tb are the numbers of the operands after them.
+// The functions of one n; `list` gives the accumulators as operands, a to tb are the operands after them.
 #define TRACEA_WGMMA_FLOAT(n, list, registers, a, b, p, ta, tb) \
 template <> \
 struct Wgmma<n> { \

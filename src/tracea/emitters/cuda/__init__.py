@@ -1,0 +1,1 @@
+"""CUDA: the device headers and the printer of kernels for NVIDIA GPUs."""
