@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import time
 from contextlib import suppress
 from types import SimpleNamespace
 
@@ -32,6 +33,21 @@ def test_elsewhere_each_better_trial_and_the_last_are_lines() -> None:
     ]
 
 
+def test_a_long_phase_is_never_silent() -> None:
+    stream = io.StringIO()
+    lines = LineProgress(stream, silence_s=0.05)
+    watch = lines.breaking_silence()
+    lines.phase("compile 3 kernels")
+    time.sleep(0.4)
+    lines.close()
+    watch.join(5)
+    said = stream.getvalue().splitlines()
+    assert said[0] == "compile 3 kernels"
+    assert len(said) >= 3
+    assert set(said[1:]) == {"… compile 3 kernels: 0 s"}
+    assert not watch.is_alive()
+
+
 def read_to_end(leader: int) -> str:
     parts: list[bytes] = []
     with suppress(OSError):  # how Linux says that the other side is closed
@@ -45,6 +61,7 @@ def test_on_a_terminal_there_is_a_bar_with_the_best() -> None:
     leader, follower = pty.openpty()
     with os.fdopen(follower, "w") as terminal, shown_progress(terminal) as progress:
         assert isinstance(progress, TerminalProgress)
+        progress.phase("export the model")
         progress.start("gemm", 2)
         progress.update(1, best_ms=0.125)
         progress.update(2, best_ms=0.125)

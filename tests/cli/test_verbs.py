@@ -26,6 +26,8 @@ class Report:
     graph: str = "x = source()\nreturn x"
     share: float = 0.875
     from_cache: bool = False
+    seconds: float = 12.25
+    problems: tuple[str, ...] = ("Other programs use 1.3 of the 2 cores",)
     asked: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -80,6 +82,8 @@ def test_optimize_prints_every_part(session, capsys: pytest.CaptureFixture[str])
         "87.5%",
         "2026-05-04",
         "nothing was searched",
+        "warning: Other programs use 1.3",
+        "12.2 s in all",
     ):
         assert part in captured.out
     assert "detail of the check" not in captured.out

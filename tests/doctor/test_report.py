@@ -8,11 +8,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tracea.doctor
-from tracea.doctor import Bandwidth, Ceilings, Machine, Peak, Report, diagnose, examine, identify, probe_machine
+from tracea.doctor import (
+    Bandwidth,
+    Ceilings,
+    Machine,
+    Peak,
+    Report,
+    diagnose,
+    diagnose_load,
+    examine,
+    identify,
+    probe_machine,
+)
 from tracea.doctor.installed import TorchInstall
+from tracea.profiler.load import Load
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +142,22 @@ def test_importing_the_doctor_is_light() -> None:
     script = "import sys, tracea.doctor; print([n for n in ('torch', 'archspec', 'scipy') if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_read_slower_than_the_copy_is_named_as_disturbed(machine: Machine) -> None:
+    def with_read(gbytes: float) -> Ceilings:
+        found = ceilings_of(healthy(machine))
+        read = Bandwidth(pattern="read", threads=1, gbytes=gbytes, working_set_bytes=2**28)
+        return msgspec.structs.replace(found, bandwidths=(*found.bandwidths, read))
+
+    assert whats(healthy(machine), with_read(9.9)) == ""
+    assert "1 thread read 7.5 GB/s and copied 10.0 GB/s" in whats(healthy(machine), with_read(7.5))
+
+
+def test_others_on_our_cores_are_a_problem_with_a_number() -> None:
+    assert diagnose_load(None) is None
+    assert diagnose_load(Load(busy_cores=0.05, cores=2)) is None
+    problem = diagnose_load(Load(busy_cores=1.27, cores=2))
+    assert problem is not None
+    assert "1.3 of the 2 cores" in problem.what
+    assert problem.remedy

@@ -17,11 +17,14 @@ from tracea.errors import InvalidOption, TraceaWarning
 from tracea.flow import final, tuning
 from tracea.flow.compile import compile_op, decision_for, for_threads
 from tracea.flow.history import known_variants, store, study_key, verified
+from tracea.flow.phases import phase, telling
 from tracea.optimizer import Budget
 from tracea.optimizer.storage import TrialRecord
 from tracea.optimizer.trial import Outcome, OutcomeKind
+from tracea.profiler.machine import cores_allowed
 
 TARGET = for_threads(host(), 1)
+CORES = len(cores_allowed())
 
 
 def records(op):
@@ -163,6 +166,24 @@ def test_a_constant_operand_opens_a_variant_and_only_there():
 def test_other_ops_are_searched_likewise(op):
     tuned = tracea.tune(op, budget=Budget(trials=2))
     assert tuned.decision.measurement is not None
+
+
+def test_more_threads_than_cores_are_not_timed_but_may_run():
+    op = GemmOp.of(m=8, n=8, k=8)
+    with pytest.raises(InvalidOption, match=rf"got {CORES + 1}, expected 1 to {CORES}, the cores"):
+        tracea.tune(op, budget=Budget(trials=1), threads=CORES + 1)
+    x = torch.eye(8)
+    torch.testing.assert_close(compile_op(op, threads=CORES + 1).run(x, x, threads=CORES + 1), x)
+
+
+def test_every_step_of_a_search_is_told():
+    heard = []
+    with telling(heard.append):
+        tracea.tune(GemmOp.of(m=12, n=20, k=12), budget=Budget(trials=1), variant="gemm.packed")
+    assert heard
+    assert heard[-1].startswith("final: judge and time 2 candidates")
+    phase("nobody hears this")
+    assert heard[-1] != "nobody hears this"
 
 
 def test_what_cannot_be_searched_is_refused():

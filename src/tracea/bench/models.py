@@ -17,7 +17,7 @@ from tracea.profiler.measurement import Measurement
 from tracea.profiler.processes import run_in_processes
 from tracea.profiler.timer import compare
 
-__all__ = ["CONTENDERS", "load_builder", "time_model", "time_models"]
+__all__ = ["CONTENDERS", "find_builder", "load_builder", "time_model", "time_models"]
 
 OURS: Final = "tracea"
 CONTENDERS: Final = {
@@ -28,21 +28,31 @@ CONTENDERS: Final = {
 _TOLERANCE: Final = 1e-3  # of the largest result: whether a contender computes the same thing
 
 
-def load_builder(text: str) -> Callable[[], Any]:
-    """Return the function that ``file.py:function`` names; it returns (module, example_inputs).
+def find_builder(text: str) -> tuple[Path, str]:
+    """Return the file and the function's name that ``file.py:function`` says, without running the file.
 
     Raises:
-        InvalidOption: there is no such file or function.
+        InvalidOption: there is no such file.
     """
     path_text, _, name = text.rpartition(":")
     path = Path(path_text)
-    if not path_text or not name or not path.is_file():
+    if not path_text or not name or "\0" in text or not path.is_file():
         raise InvalidOption(
             field="builder",
             got=text,
             expected="file.py:function",
             remedy="name a file that exists and a function in it",
         )
+    return path, name
+
+
+def load_builder(text: str) -> Callable[[], Any]:
+    """Return the function that ``file.py:function`` names; it returns (module, example_inputs).
+
+    Raises:
+        InvalidOption: there is no such file or function.
+    """
+    path, name = find_builder(text)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise InvalidOption(field="builder", got=text, expected="a Python file", remedy="name a .py file")

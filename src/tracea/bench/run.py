@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 from tracea.bench.contest import Rules, contest
 from tracea.bench.suites import problems
 from tracea.core.dtype import DType
-from tracea.doctor import measured_ceilings, probe_machine
+from tracea.doctor import diagnose_load, measured_ceilings, probe_machine
 from tracea.errors import InvalidOption
 from tracea.profiler.environment import capture
+from tracea.profiler.load import measure_load
 from tracea.profiler.measurement import MINIMUM_PAIRS
 from tracea.profiler.record import Record, Row, write
 
@@ -61,6 +62,8 @@ def run_suite(
     every = [
         Rules(threads=count, against=against, pairs=pairs, processes=processes, library=library) for count in threads
     ]
+    if progress is not None and (problem := diagnose_load(measure_load())):
+        progress(f"warning: {problem}")
     machine = probe_machine()
     records: list[Record] = []
     for rules in every:

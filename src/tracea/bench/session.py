@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +11,16 @@ from typing import Any, Final, Protocol
 import msgspec
 
 import tracea
-from tracea.bench.models import CONTENDERS, OURS, load_builder, time_models
-from tracea.doctor import Decision, examine
+from tracea.bench.models import CONTENDERS, OURS, find_builder, load_builder, time_models
+from tracea.doctor import Decision, diagnose_load, examine
 from tracea.flow.history import study_key
+from tracea.flow.phases import phase, telling
+from tracea.flow.tuning import check_timed_threads
 from tracea.gates import Verdict
 from tracea.interface.optimized import Optimized
 from tracea.optimizer.budget import Budget
+from tracea.profiler.load import measure_load
+from tracea.profiler.machine import cores_allowed
 from tracea.profiler.measurement import MINIMUM_PAIRS, Measurement, Ratio
 from tracea.runtime.cache import content_key, default_store
 
@@ -32,6 +36,9 @@ class Listener(Protocol):
     def note(self, line: str) -> None:
         """Take a line that stays."""
 
+    def phase(self, text: str) -> None:
+        """Take the name of a step that begins."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
@@ -45,7 +52,10 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizeReport:
-    """What an optimized model has to tell; ``measured`` is when the table was."""
+    """What an optimized model has to tell; ``measured`` is when the table was.
+
+    ``problems`` are what stood in the way of good times just now. Units: ``seconds`` is the whole call's.
+    """
 
     machine: str
     graph: str
@@ -54,6 +64,8 @@ class OptimizeReport:
     table: tuple[TableRow, ...]
     from_cache: bool
     measured: str
+    seconds: float
+    problems: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return the report as JSON text."""
@@ -78,26 +90,59 @@ def optimize_file(
     machine and toolchain answers from the record.
 
     Raises:
-        InvalidOption: there is no such file or function. UnsupportedNode: the model uses what no op expresses.
+        InvalidOption: there is no such file or function, or more threads are asked for than there are cores.
+        UnsupportedNode: the model uses what no op expresses.
     """
+    with telling(None if progress is None else progress.phase):
+        return _optimized(
+            builder,
+            budget=Budget(trials, seconds),
+            threads=threads,
+            progress=progress,
+            peers=peers,
+            pairs=pairs,
+            processes=processes,
+        )
+
+
+def _optimized(
+    builder: str,
+    *,
+    budget: Budget,
+    threads: int | None,
+    progress: Listener | None,
+    peers: bool,
+    pairs: int,
+    processes: int,
+) -> OptimizeReport:
+    started = time.monotonic()
+    counts = (threads,) if threads is not None else tuple(range(1, min(2, len(cores_allowed())) + 1))
+    for count in counts:
+        check_timed_threads(count)
+    find_builder(builder)  # before torch, which takes seconds
+    problem = diagnose_load(measure_load())
+    problems = () if problem is None else (str(problem),)
+    if problem is not None and progress is not None:
+        progress.note(f"warning: {problem}")
+    phase("import torch")
     import torch
 
+    phase(f"build {builder}")
     module, inputs = load_builder(builder)()
-    counts = (threads,) if threads else tuple(range(1, min(2, len(os.sched_getaffinity(0))) + 1))
     optimized: dict[int, Optimized] = {}
     rows: list[TableRow] = []
     dates: list[str] = []
+    phase("examine the machine")
     machine = str(examine())
     with torch.inference_mode():
         for count in counts:
             made: Any = tracea.optimize(
-                module, inputs, budget=Budget(trials, seconds), threads=count, listener=_labelled(progress, count)
+                module, inputs, budget=budget, threads=count, listener=_labelled(progress, count)
             )
             optimized[count] = made.optimized
             if not peers:
                 continue
-            if progress is not None:
-                progress.note(f"{count} thread{'s' if count > 1 else ''}: timing beside eager and Inductor")
+            phase(f"{count} thread{'s' if count > 1 else ''}: time beside eager and Inductor in {processes} processes")
             timed = _recorded_times(builder, made.optimized, threads=count, pairs=pairs, processes=processes)
             dates.append(timed[0][OURS].environment.date)
             rows += _rows(timed, count)
@@ -110,6 +155,8 @@ def optimize_file(
         table=tuple(rows),
         from_cache=all(each.from_cache for each in optimized.values()),
         measured=min(dates, default=""),
+        seconds=time.monotonic() - started,
+        problems=problems,
     )
 
 

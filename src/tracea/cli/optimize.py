@@ -39,7 +39,8 @@ def optimize(
     seconds
         Seconds at most for the whole search.
     threads
-        Threads to run on; by default one, and two as well where there are two cores.
+        Threads to run on, at most the cores that this process may use; by default one, and two as well where there are
+        two cores.
     peers
         Time eager and Inductor too.
     json
@@ -74,10 +75,13 @@ def render(report: OptimizeReport) -> None:
             title=f"interleaved in fresh processes, {report.measured}",
             numbers=(1, 2),
         )
+    for problem in report.problems:
+        print(f"warning: {printable(problem)}")
     if report.share is not None:
         print(f"{report.share:.1%} of the time is in our kernels")
     if report.from_cache:
         print("every schedule was known: nothing was searched")
+    print(f"{report.seconds:.1f} s in all")
 
 
 def _shown(ratio: Ratio | None) -> str:

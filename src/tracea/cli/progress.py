@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Generator
@@ -53,6 +54,10 @@ class Progress(ABC):
     def note(self, line: str) -> None:
         """Say something that stays."""
 
+    @abstractmethod
+    def phase(self, text: str) -> None:
+        """Say that another step begins, of which nobody knows how many parts it has."""
+
     def finish(self, line: str = "") -> None:
         """End the step that was begun, if any."""
         if self._label is not None:
@@ -69,32 +74,59 @@ class Progress(ABC):
 
 
 class LineProgress(Progress):
-    """Plain lines: the first and the last part of a step, each better one, and one every few seconds."""
+    """Plain lines: each phase, the last part of a step, each better one; after seconds of silence, what goes on."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, silence_s: float = _SECONDS_BETWEEN_LINES) -> None:
         super().__init__()
         self._stream = stream
         self._step = ""
         self._total = 0
         self._best_ms: float | None = None
-        self._printed_at = 0.0
+        self._printed_at = self._begun_at = time.monotonic()
+        self._now = ""
+        self._silence_s = silence_s
+        self._ended = threading.Event()
+
+    def breaking_silence(self) -> threading.Thread:
+        """Return a started thread that says what goes on whenever nothing was said for a while, until :meth:`close`."""
+        thread = threading.Thread(target=self._watch, name="tracea progress", daemon=True)
+        thread.start()
+        return thread
+
+    def close(self) -> None:
+        """End what :meth:`breaking_silence` began."""
+        self._ended.set()
+
+    def _watch(self) -> None:
+        wait = self._silence_s
+        while not self._ended.wait(wait):
+            silent = time.monotonic() - self._printed_at
+            if silent >= self._silence_s and self._now:
+                self.note(f"… {self._now}: {time.monotonic() - self._begun_at:.0f} s")
+            wait = max(0.05, self._silence_s - max(0.0, time.monotonic() - self._printed_at))
+
+    def phase(self, text: str) -> None:
+        """Print the line of a step that begins."""
+        self.finish()
+        self._now, self._begun_at = text, time.monotonic()
+        self.note(text)
 
     def update(self, done: int, *, best_ms: float | None = None) -> None:
         """Print a line where there is something new to say."""
         is_better = best_ms is not None and (self._best_ms is None or best_ms < self._best_ms)
         now = time.monotonic()
-        if is_better or done >= self._total or now - self._printed_at >= _SECONDS_BETWEEN_LINES:
-            self._printed_at = now
+        if is_better or done >= self._total or now - self._printed_at >= self._silence_s:
             self.note(f"{self._step}: {done}/{self._total}{_best(best_ms)}")
         self._best_ms = best_ms
 
     def note(self, line: str) -> None:
         """Print the line."""
+        self._printed_at = time.monotonic()
         print(printable(line), file=self._stream, flush=True)
 
     def _begin(self, label: str, total: int) -> None:
         self._step, self._total, self._best_ms = label, total, None
-        self._printed_at = time.monotonic()
+        self._now, self._begun_at = label, time.monotonic()
 
     def _end(self) -> None:
         self._step = ""
@@ -107,11 +139,18 @@ class TerminalProgress(Progress):
         super().__init__()
         self._bar = bar
         self._task: TaskID | None = None
+        self._is_phase = False
 
     def update(self, done: int, *, best_ms: float | None = None) -> None:
         """Advance the bar."""
         if self._task is not None:
             self._bar.update(self._task, completed=done, best=_best(best_ms))
+
+    def phase(self, text: str) -> None:
+        """Show the step with the time that it takes."""
+        self.finish()
+        self._label, self._is_phase = text, True
+        self._task = self._bar.add_task(printable(text), total=None, best="")
 
     def note(self, line: str) -> None:
         """Print the line above the bar."""
@@ -123,7 +162,9 @@ class TerminalProgress(Progress):
     def _end(self) -> None:
         if self._task is not None:
             self._bar.stop_task(self._task)
-            self._task = None
+            if self._is_phase:  # over once the next one begins; a search's bar stays
+                self._bar.remove_task(self._task)
+            self._task, self._is_phase = None, False
 
 
 @contextmanager
@@ -131,11 +172,13 @@ def shown_progress(stream: TextIO | None = None) -> Generator[Progress]:
     """Give the progress that suits the stream, by default standard error."""
     target = sys.stderr if stream is None else stream
     if not target.isatty():
-        progress: Progress = LineProgress(target)
+        lines = LineProgress(target)
+        lines.breaking_silence()
         try:
-            yield progress
+            yield lines
         finally:
-            progress.finish()
+            lines.close()
+            lines.finish()
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -148,7 +191,9 @@ def shown_progress(stream: TextIO | None = None) -> Generator[Progress]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[best]}", markup=False),
     )
-    with Bar(*columns, console=Console(file=target, markup=False, emoji=False)) as bar:
+    # Twice a second: what is timed meanwhile shares the cores with it.
+    console = Console(file=target, markup=False, emoji=False)
+    with Bar(*columns, console=console, refresh_per_second=2) as bar:
         progress = TerminalProgress(bar)
         try:
             yield progress

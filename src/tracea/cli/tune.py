@@ -47,7 +47,7 @@ def tune(
     sampler
         default, gp, evolution, random or grid.
     threads
-        Threads that the op will run on.
+        Threads that the op will run on: at most the cores that this process may use.
     variant
         Search this variant only.
     seed
@@ -56,13 +56,22 @@ def tune(
         Print the result as JSON.
     """
     op = parse_op(kind, problem)
+    from tracea.doctor import diagnose_load
+    from tracea.flow.phases import telling
+    from tracea.flow.tuning import check_timed_threads
     from tracea.flow.tuning import tune as search
     from tracea.optimizer.budget import Budget
+    from tracea.profiler.load import measure_load
 
-    with shown_progress() as progress:
+    check_timed_threads(threads)
+    budget = Budget(trials, seconds)
+    with shown_progress() as progress, telling(progress.phase):
+        if busy := diagnose_load(measure_load()):
+            progress.note(f"warning: {busy}")
+        progress.phase(f"tune {op.key}")
         tuned = search(
             op,
-            budget=Budget(trials, seconds),
+            budget=budget,
             sampler=sampler,
             threads=threads,
             constants=parse_constants(problem),

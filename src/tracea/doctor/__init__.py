@@ -10,7 +10,7 @@ import sys
 from types import ModuleType
 
 from tracea.doctor.ceilings import Bandwidth, Ceilings, Peak, measured_ceilings
-from tracea.doctor.diagnosis import Problem, diagnose
+from tracea.doctor.diagnosis import Problem, diagnose, diagnose_load
 from tracea.doctor.fingerprint import Fingerprint, identify
 from tracea.doctor.plan import Candidate, Decision, Plan, Rejection
 from tracea.doctor.probe import Cache, Hardware, Machine, Toolchain, host, probe_machine
@@ -37,6 +37,7 @@ __all__ = [
     "VariantLine",
     "decide",
     "diagnose",
+    "diagnose_load",
     "examine",
     "host",
     "identify",

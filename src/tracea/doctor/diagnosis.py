@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tracea.doctor.ceilings import Ceilings
     from tracea.doctor.probe import Machine
+    from tracea.profiler.load import Load
 
-__all__ = ["Problem", "diagnose"]
+__all__ = ["Problem", "diagnose", "diagnose_load"]
 
 # A measurement that shares the cores with this many runnable threads a core is not the machine's.
 _BUSY: Final = 0.5
 # Two threads that add less than this to one had no second core to themselves, or share one core's arithmetic.
 _SCALING: Final = 0.7
+# Others that take this much of one core shift a median by more than the differences that a search decides by.
+_OTHERS: Final = 0.2
+# A copy reads what it writes, so that reading alone is at least as fast: below this the read was disturbed.
+_READ_OVER_COPY: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +41,17 @@ def diagnose(machine: Machine, ceilings: Ceilings | None, failure: str = "") -> 
     if ceilings is not None:
         found += _measured(machine, ceilings)
     return tuple(found)
+
+
+def diagnose_load(load: Load | None) -> Problem | None:
+    """Return the problem that others use this process's cores while something is about to be timed; None if not."""
+    if load is None or load.busy_cores < _OTHERS:
+        return None
+    return Problem(
+        what=f"Other programs use {load.busy_cores:.1f} of the {load.cores} cores that this process may use: "
+        "times will be too long, and a search may choose wrongly",
+        remedy="stop them and run this again, or give this process cores of its own (taskset)",
+    )
 
 
 def _toolchain(machine: Machine) -> list[Problem]:
@@ -124,6 +140,17 @@ def _measured(machine: Machine, ceilings: Ceilings) -> list[Problem]:
                 remedy="measure again on an idle machine: tracea doctor --again",
             )
         )
+    moved = {(row.pattern, row.threads): row.gbytes for row in ceilings.bandwidths}
+    for count in sorted({row.threads for row in ceilings.bandwidths}):
+        read, copy = moved.get(("read", count)), moved.get(("copy", count))
+        if read is not None and copy is not None and read < _READ_OVER_COPY * copy:
+            found.append(
+                Problem(
+                    what=f"{count} thread{'s' if count > 1 else ''} read {read:.1f} GB/s and copied {copy:.1f} GB/s, "
+                    "which reads as well: other programs disturbed the measurement",
+                    remedy="measure again on an idle machine: tracea doctor --again",
+                )
+            )
     isa = machine.hardware.isas[0]
     share = ceilings.peak(isa, threads=threads) / (threads * ceilings.peak(isa))
     if share < _SCALING:

@@ -16,6 +16,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.doctor import Decision
 from tracea.errors import InvalidOption, InvalidShape
 from tracea.flow.kernel import Built, build, build_pack
+from tracea.flow.phases import phase
 from tracea.kernels.arguments import arguments, operand_buffers, result_buffer
 from tracea.kernels.operands import bind
 from tracea.kernels.registry import find
@@ -121,6 +122,8 @@ class _Assembly:
         built = {node.id: self._build(node, build) for node in ours}
         packs = {node.id: self._build(node, build_pack) for node in ours if self._packed_operand(node) is not None}
         sources = {each.source.name: each.source for each in (*built.values(), *packs.values())}
+        if sources:
+            phase(f"compile {len(sources)} kernel{'s' if len(sources) > 1 else ''} in one unit")
         loaded = {kernel.name: kernel for kernel in compile(tuple(sources.values()))}
         calls: list[Call] = []
         for node in nodes:

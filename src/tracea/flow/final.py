@@ -17,6 +17,7 @@ from tracea.doctor import decide
 from tracea.flow.compile import excluded
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.history import schedule_of, store, study_key, verified
+from tracea.flow.phases import phase
 from tracea.kernels.registry import find
 from tracea.optimizer.isolation import IsolatedFunction, Limits
 from tracea.optimizer.space import Value
@@ -58,6 +59,7 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
         candidates=(*map(_candidate, finalists), *(Candidate(variant=name) for name in libraries)),
         modules=_LIBRARY_MODULES if libraries else (),
     )
+    phase(f"final: judge and time {len(request.candidates)} candidates side by side")
     with IsolatedFunction(RANK, _LIMITS) as function:
         outcomes = _ranked(function, request)
     for trial in earlier:

@@ -16,6 +16,7 @@ import msgspec
 
 from tracea.core.op import Op
 from tracea.doctor import Decision, decide, host
+from tracea.errors import InvalidOption
 from tracea.flow.compile import decision_for, excluded, for_threads
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.final import has_final, run_final
@@ -30,10 +31,11 @@ from tracea.optimizer.samplers import sampler as make_sampler
 from tracea.optimizer.space import SearchSpace
 from tracea.optimizer.study import Progress, Study
 from tracea.optimizer.trial import Trial
+from tracea.profiler.machine import cores_allowed
 from tracea.runtime.native import check_threads
 from tracea.targets.target import Target
 
-__all__ = ["Tuned", "search_space", "tune"]
+__all__ = ["Tuned", "check_timed_threads", "search_space", "tune"]
 
 EVALUATE: Final = "tracea.flow.evaluate:evaluate"  # what the child runs
 
@@ -76,9 +78,11 @@ def tune(
     """Search schedules of ``op`` on this machine within ``budget``; earlier trials of the same search count.
 
     Raises:
-        InvalidOption: no variant fits, or the stated one does not. RunError: the child cannot load the evaluation.
+        InvalidOption: no variant fits, or the stated one does not; more threads than this process may use cores: a
+        search times, and threads that wait for each other's core have no time of their own. RunError: the child cannot
+        load the evaluation.
     """
-    check_threads(threads)
+    check_timed_threads(threads)
     started = time.monotonic()
     search = _Search(
         op=op,
@@ -110,6 +114,23 @@ def tune(
         run_final(op, search.target, constants=search.constants, threads=threads, seed=seed)
     decision = decision_for(op, search.target, threads=threads, constants=search.constants, library=library)
     return Tuned(op=op, trials=trials, decision=decision, fresh=search.fresh, seconds=time.monotonic() - started)
+
+
+def check_timed_threads(threads: int) -> None:
+    """Refuse a number of threads at which nothing can be timed here; to run on more threads than cores is allowed.
+
+    Raises:
+        InvalidOption: it is none from 1 on, or more than the cores that this process may use.
+    """
+    check_threads(threads)
+    cores = len(cores_allowed())
+    if threads > cores:
+        raise InvalidOption(
+            field="threads",
+            got=threads,
+            expected=f"1 to {cores}, the cores that this process may use",
+            remedy=f"threads={cores}, or allow it more cores (taskset, cpuset)",
+        )
 
 
 def search_space(op: Op, variant: Variant, target: Target) -> SearchSpace:

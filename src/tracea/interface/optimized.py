@@ -11,6 +11,7 @@ from tracea.core.op import Op
 from tracea.core.passes.pipeline import run_pipeline
 from tracea.flow.assemble import Values, compute_nodes, constant_operands
 from tracea.flow.compile import Compiled, compile_graph, thread_count
+from tracea.flow.phases import phase
 from tracea.flow.tuning import Tuned, tune
 from tracea.flow.verdicts import recorded_verdict
 from tracea.gates import Verdict
@@ -74,17 +75,21 @@ def optimize_graph(
         InvalidInput: the graph or its values do not fit. VerdictFailed: a chosen kernel fails a gate on this machine.
     """
     count = thread_count(threads)
+    phase(f"fuse {len(compute_nodes(graph))} nodes")
     pipeline = run_pipeline(graph, values)
     tuned: dict[str, Tuned] = {}
-    for node, op, constants in _distinct(pipeline.graph) if budget is not None else ():
+    searches = _distinct(pipeline.graph) if budget is not None else []
+    for number, (node, op, constants) in enumerate(searches, start=1):
+        phase(f"tune kernel {number}/{len(searches)}: {op.key}")
         heard = None if listener is None else _for_node(listener, node)
         tuned[node.id] = tune(op, budget=budget, threads=count, constants=constants, library=library, listener=heard)
     compiled = compile_graph(graph, values, threads=count, library=library)
-    verdicts = {
-        node.id: recorded_verdict(op, compiled.plan[node.id], constants=constants, threads=count).require()
-        for node, op, constants in _distinct(compiled.graph)
-        if budget is not None
-    }
+    verdicts: dict[str, Verdict] = {}
+    judged = _distinct(compiled.graph) if budget is not None else []
+    for number, (node, op, constants) in enumerate(judged, start=1):
+        phase(f"verify kernel {number}/{len(judged)}: {op.key}")
+        decision = compiled.plan[node.id]
+        verdicts[node.id] = recorded_verdict(op, decision, constants=constants, threads=count).require()
     return Optimized(captured=graph, compiled=compiled, tuned=tuned, verdicts=verdicts, threads=count)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tracea.flow.compile import thread_count
+from tracea.flow.phases import phase
 from tracea.interface.optimized import Listener, Optimized, optimize_graph
 from tracea.interface.torch.capture import capture
 from tracea.interface.torch.module import Compiled, OptimizedModule
@@ -43,6 +44,7 @@ def optimize(
     frozen = _frozen(module)
 
     def compiled(inputs: Any, trials: Budget | None) -> Compiled:
+        phase(f"export {type(module).__name__}")
         captured = capture(frozen, inputs)
         values = {name: view(tensor.detach(), name).numpy() for name, tensor in captured.constants.items()}
         optimized = optimize_graph(
