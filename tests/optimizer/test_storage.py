@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import stat
@@ -256,6 +257,17 @@ def test_records_from_before_constants_still_load_and_count_as_of_none(
         store.add(replace(a_record(), key=constant))
         assert len(store.find(study=KEY)) == len(store.find(study=constant)) == len(store.find(constants=(1,))) == 1
         assert len(store.find(op_key="gemm")) == 2
+
+
+def test_a_store_that_nobody_closed_leaves_no_open_file(tmp_path: Path) -> None:
+    store = TrialStore(tmp_path / "trials.db")
+    connection = store._connection
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        del store
+        gc.collect()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        connection.execute("SELECT 1")
 
 
 def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path) -> None:

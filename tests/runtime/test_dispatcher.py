@@ -11,6 +11,7 @@ from tracea.core.dtype import DType
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidDType, InvalidInput, InvalidShape, OverlappingOutput
 from tracea.runtime import extension as extension_module
+from tracea.runtime.buffers import DTYPE_CODES
 from tracea.runtime.extension import Dispatcher, dispatcher, extension
 from tracea.runtime.program import InputSlot, OutputSlot, Program
 
@@ -185,7 +186,7 @@ def test_subclasses_and_negated_tensors_take_the_slow_path(kit):
 
 def test_every_dtype_and_a_scalar_pass(kit):
     names = ["float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"]
-    for dtype, name in zip(DType, names, strict=True):
+    for dtype, name in zip(DTYPE_CODES, names, strict=True):
         for shape in ((), (3,), (2, 3, 4)):
             type_ = TensorType(shape, dtype)
             program = Program(calls=(), inputs=(type_,), outputs=(type_,))

@@ -13,6 +13,7 @@ import os
 import sqlite3
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -144,6 +145,7 @@ class TrialStore:
         self.path = Path(path)
         self._lock = threading.RLock()
         self._pid = os.getpid()
+        self._inherited: list[sqlite3.Connection] = []
         self._connection = self._open()
 
     def __enter__(self) -> Self:
@@ -290,6 +292,7 @@ class TrialStore:
         except BaseException:
             connection.close()
             raise
+        weakref.finalize(self, _close_at_home, connection, os.getpid())  # a store that nobody closed; see close()
         return connection
 
     def _create_private_file(self) -> None:
@@ -318,6 +321,7 @@ class TrialStore:
         # A connection must not cross a fork: SQLite's locks belong to the process that took them.
         if self._pid != os.getpid():
             self._pid = os.getpid()
+            self._inherited.append(self._connection)  # nor be closed here: it is the parent's
             self._connection = self._connected()
         return self._connection
 
@@ -343,6 +347,11 @@ class TrialStore:
             raise CacheCorrupt(
                 path=self.path, detail=str(error), remedy="move the file away; a new one is made"
             ) from error
+
+
+def _close_at_home(connection: sqlite3.Connection, owner: int) -> None:
+    if os.getpid() == owner:
+        connection.close()
 
 
 def _text(constants: tuple[int, ...]) -> str:
