@@ -1,0 +1,117 @@
+"""The GPUs of this machine, asked for lazily: what each is, which target it runs, and what stands in the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tracea.doctor.diagnosis import Problem
+from tracea.errors import RunError, ToolchainMissing
+from tracea.targets.gpu import gpu_names, load_gpu
+
+if TYPE_CHECKING:
+    from tracea.runtime.cuda.driver import DeviceFacts
+
+__all__ = ["Gpu", "GpuReport", "probe_gpus", "target_for"]
+
+_TOOLKIT: Final = (13, 0)  # of the NVRTC wheel that tracea[cuda] pins: its cubins need a driver of this CUDA version
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One device; ``target`` is the catalogue's name for what it runs, None where the catalogue has none.
+
+    Units: bytes; ``compute_capability`` is 10 · major + minor; ``driver_version`` is the CUDA version it speaks.
+    """
+
+    number: int
+    name: str
+    compute_capability: int
+    target: str | None
+    memory_bytes: int
+    sm_count: int
+    driver_version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReport:
+    """The devices, why there are none where there are none, and the problems."""
+
+    devices: tuple[Gpu, ...]
+    absent: str
+    problems: tuple[Problem, ...]
+
+
+def target_for(compute_capability: int) -> str | None:
+    """Return the target whose machine code runs on a device, or None.
+
+    An ``a`` target runs on its own compute capability only, another one on later ones of the same major version.
+
+    Source: CUDA C Programming Guide, "Binary Compatibility" and "Family-Specific Features".
+    """
+    exact = [name for name in gpu_names() if load_gpu(name).compute_capability == compute_capability]
+    if exact:
+        return exact[-1]
+    related = [
+        target
+        for target in map(load_gpu, gpu_names())
+        if not target.arch_specific
+        and target.compute_capability // 10 == compute_capability // 10
+        and target.compute_capability < compute_capability
+    ]
+    return max(related, key=lambda target: target.compute_capability).name if related else None
+
+
+def probe_gpus() -> GpuReport:
+    """Ask the driver for its devices; a machine without one is reported, not an error."""
+    try:
+        from tracea.runtime.cuda.cuda_driver import CudaDriver, device_count
+
+        facts = [CudaDriver(number).facts() for number in range(device_count())]
+    except (ToolchainMissing, RunError) as error:
+        return GpuReport(devices=(), absent=error.statement(), problems=())
+    return describe(facts)
+
+
+def describe(facts: list[DeviceFacts]) -> GpuReport:
+    """Return the report on devices with these facts."""
+    devices = tuple(
+        Gpu(
+            number=number,
+            name=fact.name,
+            compute_capability=fact.compute_capability,
+            target=target_for(fact.compute_capability),
+            memory_bytes=fact.memory_bytes,
+            sm_count=fact.sm_count,
+            driver_version=fact.driver_version,
+        )
+        for number, fact in enumerate(facts)
+    )
+    return GpuReport(
+        devices=devices,
+        absent="" if devices else "the driver lists no device",
+        problems=tuple(problem for device in devices for problem in _problems(device)),
+    )
+
+
+def _problems(device: Gpu) -> list[Problem]:
+    found: list[Problem] = []
+    if device.target is None:
+        found.append(
+            Problem(
+                what=f"GPU {device.number} ({device.name}) has compute capability "
+                f"{device.compute_capability / 10:.1f}; there are targets {', '.join(gpu_names())}",
+                remedy="kernels for it cannot be compiled yet; its library calls still run",
+            )
+        )
+    version = tuple(int(part) for part in device.driver_version.split("."))
+    if version < _TOOLKIT:
+        needed = ".".join(map(str, _TOOLKIT))
+        found.append(
+            Problem(
+                what=f"The driver of GPU {device.number} speaks CUDA {device.driver_version}, older than the compiler's "
+                f"{needed}",
+                remedy="update the NVIDIA driver to 580 or later",
+            )
+        )
+    return found
