@@ -109,8 +109,8 @@ def _problems(device: Gpu) -> list[Problem]:
         needed = ".".join(map(str, _TOOLKIT))
         found.append(
             Problem(
-                what=f"The driver of GPU {device.number} speaks CUDA {device.driver_version}, older than the compiler's "
-                f"{needed}",
+                what=f"The driver of GPU {device.number} speaks CUDA {device.driver_version}, "
+                f"older than the compiler's {needed}",
                 remedy="update the NVIDIA driver to 580 or later",
             )
         )
