@@ -63,7 +63,7 @@ def leaf(  # noqa: PLR0912 - one case a node
             _row_tile(node, executor, scalars)
         case PointwiseTile():
             target = region(node.target, executor, node)
-            values = [_operand(operand, executor, node, scalars) for operand in node.inputs]
+            values = [_within(_operand(operand, executor, node, scalars), target.ndim) for operand in node.inputs]
             _assign(target, np.broadcast_to(node.expr.evaluate(values), target.shape))
         case ReduceTile():
             _reduce_tile(node, executor, scalars)
@@ -339,6 +339,13 @@ def _cropped(value: Array, shape: tuple[int, ...], node: Node) -> Array:
     if value.ndim != 2 or value.shape[0] < rows or value.shape[1] < columns or rows * columns != int(np.prod(shape)):
         raise RunError(kernel=type(node).__name__, detail=f"the intrinsic gave {value.shape} for a tile of {shape}")
     return value[:rows, :columns].reshape(shape)
+
+
+def _within(value: Any, rank: int) -> Any:
+    """Drop leading axes of extent 1 that the target does not have."""
+    while np.ndim(value) > rank and value.shape[0] == 1:
+        value = value[0]
+    return value
 
 
 def _squeezed(array: Array) -> Array:

@@ -69,7 +69,9 @@ def bind(buffer: Buffer, array: Array, env: Mapping[str, Any]) -> Array:
                 expected=f"within the {high - low} bytes of the array of shape {array.shape}",
                 remedy="the kernel's strides do not fit this array",
             )
-    return np.lib.stride_tricks.as_strided(array, shape, strides)
+    # By its bits: NumPy does not know the names of all 8-bit floats.
+    bits = array.view(f"u{array.itemsize}")
+    return np.lib.stride_tricks.as_strided(bits, shape, strides).view(array.dtype)
 
 
 def resolve(indices: tuple[Index, ...], env: Mapping[str, Any]) -> tuple[int, ...]:

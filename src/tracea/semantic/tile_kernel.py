@@ -43,7 +43,7 @@ class Buffer:
     """A rectangular array of the kernel: logical shape and strides in elements; None is row-major without gaps.
 
     ``swizzle`` says where in shared memory the bytes of the array's plain layout are stored; what is computed does not
-    depend on it.
+    depend on it. ``aligned_bytes`` is what the caller's address is a multiple of, which the launcher checks.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Buffer:
     strides: tuple[Index, ...] | None = None
     role: BufferRole
     swizzle: Swizzle | None = None
+    aligned_bytes: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(map(as_index, self.shape)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
-from tracea.core.tensor_type import Dim, TensorType
+from tracea.core.tensor_type import Dim, StridedLayout, TensorType
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.operands import params_of, tensor_buffer
 from tracea.semantic.access import Intrinsic, Region
@@ -17,9 +17,10 @@ from tracea.semantic.intrinsics import packed_depth_first_product, plain_product
 from tracea.semantic.nodes import Barrier, Block, EpilogueCall, For, Level, Node, Parallel
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
+from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 
-__all__ = ["GemmOperands", "gemm_tile", "gemm_types", "kernel_name"]
+__all__ = ["GemmOperands", "gemm_tile", "gemm_types", "kernel_name", "merged_batch"]
 
 M, N = Param("m"), Param("n")
 K = Param("k", minimum=1)  # an empty sum is a kernel of its own: gemm.empty
@@ -44,7 +45,7 @@ class GemmOperands:
         that has to
         be contiguous; ``depth`` is the extent of K.
         """
-        types, dims = gemm_types(op), _merged_batch(op)
+        types, dims = gemm_types(op), merged_batch(op)
         axes = tuple(Param(f"batch{axis}") for axis in range(len(dims)))
         c_shape, c_dims = (*axes, M, N), (*dims, op.m, op.n)
         return cls(
@@ -157,15 +158,24 @@ class GemmOperands:
 
 
 def gemm_types(op: GemmOp, like: GemmOp | None = None) -> dict[str, TensorType]:
-    """Return the type of each buffer of a GEMM; batch axes are merged as for ``like``, the kernel's own."""
+    """Return the type of each buffer of a GEMM; batch axes are merged as for ``like``, the kernel's own.
+
+    ``a_t`` and ``b_t`` are a and b with their last two axes exchanged, for kernels that declare them so.
+    """
     plan = _batch_plan(like or op)
     c_dims = (*op.batch, op.m, op.n)
     types = {
         "a": plan.apply(op.a, (*op.batch, op.m, op.k)),
         "b": plan.apply(op.b, (*op.batch, op.k, op.n)),
     }
+    types |= {f"{name}_t": _transposed(types[name]) for name in ("a", "b")}
     types |= {f"x{i}": plan.apply(type_, c_dims) for i, type_ in enumerate(op.epilogue.operands, start=1)}
     return types | {"c": plan.apply(op.infer(), c_dims)}
+
+
+def _transposed(type_: TensorType) -> TensorType:
+    (*outer, rows, columns), (*steps, row_step, column_step) = type_.shape, type_.strides
+    return TensorType((*outer, columns, rows), type_.dtype, StridedLayout((*steps, column_step, row_step)))
 
 
 def _batch_plan(op: GemmOp) -> AxisPlan:
@@ -174,11 +184,12 @@ def _batch_plan(op: GemmOp) -> AxisPlan:
     return AxisPlan.of((*op.batch, op.m, op.n), types, keep=frozenset((rank, rank + 1)))
 
 
-def _merged_batch(op: GemmOp) -> tuple[Dim, ...]:
+def merged_batch(op: GemmOp) -> tuple[Dim, ...]:
+    """Return the extents of the batch axes after those that every operand walks like one were merged."""
     return _batch_plan(op).dims((*op.batch, op.m, op.n))[:-2]
 
 
-def kernel_name(key: str, variant: str, schedule: Schedule, target: Target) -> str:
+def kernel_name(key: str, variant: str, schedule: Schedule, target: Target | GpuTarget) -> str:
     """Return the C symbol of a kernel: the variant in words and a digest of everything that the text depends on."""
     digest = hashlib.sha256("\0".join((key, variant, schedule.key, target.isa)).encode()).hexdigest()[:20]
     return f"tracea_{variant.replace('.', '_')}_{digest}"

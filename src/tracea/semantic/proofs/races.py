@@ -134,16 +134,18 @@ def _spmd_loops(first: _Touch, second: _Touch) -> list[Loop]:
 
 
 def _different(first: _Touch, second: _Touch, same_node: bool) -> list[list[Polynomial]]:
-    """Return the ways in which two executors differ: in one of the digits of their index, up or down."""
+    """Return the ways in which two executors differ: in the first digit of their index that does, up or down."""
     if not same_node:
         return [[]]
     ways: list[list[Polynomial]] = []
+    equal: list[Polynomial] = []
     owned = _owned_tile(first) if _owned_tile(first) == _owned_tile(second) else ()
     for loop in owned or first.executors:
         gap = _renamed(loop.atom, {loop}) - loop.atom
-        ways.append([gap - 1])
+        ways.append([*equal, gap - 1])
         if first is not second or owned:
-            ways.append([-gap - 1])
+            ways.append([*equal, -gap - 1])
+        equal += [gap, -gap]
     return ways
 
 

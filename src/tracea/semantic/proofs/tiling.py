@@ -47,11 +47,13 @@ def chain(
 
     A loop with stride S must have ceil(E / S) iterations for the E elements that are left to it, and leaves min(S, E
     − S·q) to the next; or more iterations, of which a guard lets exactly those with S·q < E through. ``padded``: the
-    interval may reach beyond what is left, where the access is masked.
+    interval may reach beyond what is left, where the access is masked; so may whole iterations that stay within the
+    stride of the loop around them, as those beyond what is left of the axis do.
     """
     used = [loop for loop in loops if stride_of(offset, loop).terms]
     rest = offset
     left = full
+    around: Polynomial | None = None
     through: list[Predicate] = []
     for loop in _slowest_first(used, offset):
         stride = stride_of(offset, loop)
@@ -62,10 +64,13 @@ def chain(
         # Facts inside the loop would not do: where it has no iteration they prove anything.
         if not loop.outside.proves_equal(loop.count, needed):
             enough = loop.outside.proves(loop.count - needed)
-            guard = _guard_of(left - swept - 1, guards, facts) if enough else None
-            if guard is None:
-                return None
-            through.append(guard)
+            within = padded and (around is None or loop.outside.proves(around - loop.count * stride))
+            if not (enough and within):
+                guard = _guard_of(left - swept - 1, guards, facts) if enough else None
+                if guard is None:
+                    return None
+                through.append(guard)
+        around = stride
         rest = rest - swept
         left = normalize(minimum(stride.to_index(), (left - swept).to_index()))
     if not facts.proves_equal(rest, Polynomial({})):

@@ -7,7 +7,7 @@ becomes two, with ``t = i·Y + j``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -143,9 +143,9 @@ class _Scope:
     names: Mapping[str, Index]
     digits: Mapping[str, Polynomial]
 
-    def within(self, loops: list[Loop], names: Mapping[str, Index]) -> _Scope:
-        """Return this scope inside some loops."""
-        known = [fact for loop in loops for fact in (loop.atom, loop.count - loop.atom - 1)]
+    def within(self, loops: list[Loop], names: Mapping[str, Index], known: Sequence[Polynomial] = ()) -> _Scope:
+        """Return this scope inside some loops, where ``known`` holds too."""
+        known = [*known, *(fact for loop in loops for fact in (loop.atom, loop.count - loop.atom - 1))]
         return replace(
             self,
             loops=(*self.loops, *loops),
@@ -212,12 +212,18 @@ class _Walker:
         unit = step.constant == 1
         parts = _radix(node.var, extent, self._divisors(node.var, site)) if unit else []
         names = dict(site.names)
+        known: list[Polynomial] = []
         if parts:
-            loops = [Loop(var, count, kind, site.place, count, _ONE, site.facts) for var, count, _ in parts]
+            loops: list[Loop] = []
+            outside = site.facts  # around a digit: an iteration of the slower ones
+            for var, count, _ in parts:
+                loops.append(Loop(var, count, kind, site.place, count, _ONE, outside))
+                outside = outside.plus([loops[-1].atom, count - loops[-1].atom - 1])
             value = Polynomial({})
             for var, _, weight in parts:
                 value = value + Polynomial.atom(var) * weight
             names[node.var.name] = value.to_index()
+            known = [extent - value - 1]  # follows from the digits' ranges, by products that the prover does not form
         else:
             var = node.var if unit else Var(f"{node.var.name}/{step.to_index()}")
             count = normalize(ceil_div(extent.to_index(), step.to_index()))
@@ -226,7 +232,7 @@ class _Walker:
         if node.length is not None:
             rest = (extent - normalize(names[node.var.name])).to_index()
             names[node.length.name] = Const(1) if unit else minimum(step.to_index(), rest)
-        self.block(node.body, scope.within(loops, names), (*site.place, 0))
+        self.block(node.body, scope.within(loops, names, known), (*site.place, 0))
 
     def _role(self, role: Role, number: int, site: Site, scope: _Scope) -> None:
         place, executors = (*site.place, number), Polynomial.of(role.executors)

@@ -1,0 +1,306 @@
+"""What the GPU GEMM builders share: shared tiles, fragments, the products of one stage, and the epilogue of a warp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tracea.core.dtype import DType
+from tracea.core.ops.gemm import GemmOp
+from tracea.kernels.gemm.gpu.operands import GpuOperands, M, N
+from tracea.kernels.gemm.gpu.products import FmaProduct, WarpProduct
+from tracea.kernels.gemm.gpu.tiling import GpuTiling
+from tracea.kernels.gemm.operands import kernel_name
+from tracea.kernels.operands import params_of, scratch
+from tracea.semantic.access import Intrinsic
+from tracea.semantic.index import TRUE, Const, Index, Predicate, Var
+from tracea.semantic.nodes import (
+    Barrier,
+    Block,
+    EpilogueCall,
+    For,
+    If,
+    Let,
+    Level,
+    Node,
+    Parallel,
+    PointwiseTile,
+    Region,
+    block,
+)
+from tracea.semantic.nodes_async import AsyncCopy, LoadMatrix, Mma, StoreFragment
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.swizzle import Swizzle, choose
+from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+from tracea.targets.gpu import GpuTarget
+
+__all__ = ["GpuProgram", "tile_swizzle"]
+
+ROW, COLUMN, WARP = Var("row"), Var("column"), Var("warp")
+WARP_ROW, WARP_COLUMN = Var("warp_row"), Var("warp_column")
+_STAGING_SWIZZLE: Final = Swizzle(2, 5, 2)  # rows of 128 bytes: two row bits choose among the four 32-byte columns
+_STAGING_ROW_BYTES: Final = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProgram:
+    """One GEMM under one tiling: its buffers, and the nodes that every variant puts together in its own way."""
+
+    operands: GpuOperands
+    tiling: GpuTiling
+    a_tiles: Buffer
+    b_tiles: Buffer
+    a_fragment: Buffer
+    b_fragment: Buffer
+    sums: Buffer
+    staging: Buffer | None
+
+    @classmethod
+    def of(cls, operands: GpuOperands, tiling: GpuTiling, *, swizzled: bool) -> GpuProgram:
+        """Return the buffers of a program; ``swizzled``: shared tiles are free of bank conflicts."""
+        product = tiling.product
+        a_shape = (tiling.bm, tiling.bk) if operands.a_k_major else (tiling.bk, tiling.bm)
+        b_shape = (tiling.bn, tiling.bk) if operands.b_k_major else (tiling.bk, tiling.bn)
+
+        def tiles(name: str, shape: tuple[int, int], dtype: DType, *, k_major: bool) -> Buffer:
+            return Buffer(
+                name=name,
+                dtype=dtype,
+                space=MemorySpace.TEAM,
+                shape=(Const(tiling.stages), Const(shape[0]), Const(shape[1])),
+                role=BufferRole.SCRATCH,
+                swizzle=tile_swizzle(product, shape[1] * dtype.nbytes, k_major=k_major) if swizzled else None,
+            )
+
+        def registers(name: str, dtype: DType, *shape: int) -> Buffer:
+            return scratch(name, dtype, MemorySpace.REGISTER, *shape)
+
+        held = product.storage if isinstance(product, WarpProduct) else product.accumulator
+        staging = None
+        if isinstance(product, WarpProduct):
+            strip = tiling.strip_columns
+            staging = Buffer(
+                name="staging",
+                dtype=product.accumulator,
+                space=MemorySpace.TEAM,
+                shape=(Const(tiling.warps), Const(product.rows), Const(strip)),
+                role=BufferRole.SCRATCH,
+                swizzle=_STAGING_SWIZZLE if strip * product.accumulator.nbytes == _STAGING_ROW_BYTES else None,
+            )
+        return cls(
+            operands=operands,
+            tiling=tiling,
+            a_tiles=tiles("a_tiles", a_shape, operands.a.dtype, k_major=operands.a_k_major),
+            b_tiles=tiles("b_tiles", b_shape, operands.b.dtype, k_major=operands.b_k_major),
+            a_fragment=registers("a_fragment", held, tiling.row_fragments, *product.a_shape),
+            b_fragment=registers("b_fragment", held, tiling.column_fragments, *product.b_shape),
+            sums=registers(
+                "sums", product.accumulator, tiling.row_fragments, tiling.column_fragments, *product.c_shape
+            ),
+            staging=staging,
+        )
+
+    @property
+    def scratch(self) -> tuple[Buffer, ...]:
+        """Shared memory and registers."""
+        shared = (self.a_tiles, self.b_tiles, *(() if self.staging is None else (self.staging,)))
+        return (*shared, self.a_fragment, self.b_fragment, self.sums)
+
+    def copies(self, step: Index, slot: Index) -> tuple[Node, ...]:
+        """Return one warp's share of the copies of step ``step`` of A and B to a slot of their rings."""
+        bk = self.tiling.bk
+        operands = self.operands
+        nodes: list[Node] = []
+        for buffer, tiles, k_major, first, chunk in (
+            (operands.a, self.a_tiles, operands.a_k_major, ROW, operands.a_chunk_bytes),
+            (operands.b, self.b_tiles, operands.b_k_major, COLUMN, operands.b_chunk_bytes),
+        ):
+            rows, columns = (int(size.constant or 0) for size in tiles.shape[1:])
+            share = rows // self.tiling.warps
+            row, column = (first, step * bk) if k_major else (step * bk, first)
+            mine = WARP * share
+            nodes.append(
+                AsyncCopy(
+                    source=operands.at(buffer, row + mine, column, share, columns),
+                    target=tiles.region((slot, mine, 0), (1, share, columns)),
+                    masked=True,
+                    chunk_bytes=chunk,
+                )
+            )
+        return tuple(nodes)
+
+    def multiply(self, slot: Index) -> tuple[Node, ...]:
+        """Return the products of one stage: fragments of each step of k, and all pairs of them."""
+        tiling, product = self.tiling, self.tiling.product
+        kk, i, j, group = Var("kk"), Var("i"), Var("j"), product.column_group
+        i_load, j_load = Var("i_load"), Var("j_load")
+        a_row, b_column = WARP_ROW * tiling.wm + i_load * product.rows, WARP_COLUMN * tiling.wn
+        b_column = b_column + j_load * (product.columns * group)
+        along_k = (kk * product.k, product.k)
+        load_a = LoadMatrix(
+            intrinsic=product.load_a(k_major=self.operands.a_k_major),
+            source=_rectangle(self.a_tiles, slot, (a_row, product.rows), along_k, k_major=self.operands.a_k_major),
+            target=self.a_fragment.region((i_load, 0, 0), (1, *product.a_shape)),
+        )
+        load_b = LoadMatrix(
+            intrinsic=product.load_b(k_major=self.operands.b_k_major),
+            source=_rectangle(
+                self.b_tiles, slot, (b_column, product.columns * group), along_k, k_major=self.operands.b_k_major
+            ),
+            target=self.b_fragment.region((j_load * group, 0, 0), (group, *product.b_shape)),
+        )
+        multiply = Mma(
+            intrinsic=product.multiply,
+            a=self.a_fragment.region((i, 0, 0), (1, *product.a_shape)),
+            b=self.b_fragment.region((j, 0, 0), (1, *product.b_shape)),
+            c=self.sums.region((i, j, 0, 0), (1, 1, *product.c_shape)),
+            accumulate=TRUE,
+        )
+        pairs = For(
+            var=i,
+            extent=Const(tiling.row_fragments),
+            body=block(For(var=j, extent=Const(tiling.column_fragments), body=block(multiply))),
+        )
+        loads_a = For(var=i_load, extent=Const(tiling.row_fragments), body=block(load_a))
+        loads_b = For(var=j_load, extent=Const(tiling.column_fragments // group), body=block(load_b))
+        return (For(var=kk, extent=Const(tiling.bk // product.k), body=block(loads_a, loads_b, pairs)),)
+
+    def store(self) -> Node:
+        """Return a warp's epilogue: sums to the result, a strip of rows at a time, cut at the last row and column."""
+        tiling, product = self.tiling, self.tiling.product
+        row, column = ROW + WARP_ROW * tiling.wm, COLUMN + WARP_COLUMN * tiling.wn
+
+        def strip(i_out: Index, here: Index) -> Node:
+            if isinstance(product, FmaProduct):
+                return self._direct(product, i_out, here, column)
+            return self._staged(product, i_out, here, column)
+
+        rows = _swept(Var("i_out"), tiling.row_fragments, row, product.rows, M, strip)
+        return If(predicate=(row < M) & (column < N), then=block(rows))
+
+    def _direct(self, product: FmaProduct, i_out: Index, row: Index, column: Index) -> Node:
+        def store(j_out: Index, here: Index) -> Node:
+            return StoreFragment(
+                intrinsic=product.store,
+                source=self.sums.region((i_out, j_out, 0, 0), (1, 1, *product.c_shape)),
+                target=self.operands.clipped(self.operands.c, row, here, product.rows, product.columns),
+                epilogue=EpilogueCall(
+                    expr=self.operands.op.epilogue.expr,
+                    operands=self._extras(row, here, product.rows, product.columns),
+                ),
+            )
+
+        return _swept(Var("j_out"), self.tiling.column_fragments, column, product.columns, N, store)
+
+    def _staged(self, product: WarpProduct, i_out: Index, row: Index, column: Index) -> Node:
+        width, staging = self.tiling.strip_columns, self.staging
+        assert staging is not None
+
+        def store(strip: Index, here: Index) -> Node:
+            j_out = Var("j_out")
+            fragment = strip * (width // product.columns) + j_out
+            stage = StoreFragment(
+                intrinsic=product.store,
+                source=self.sums.region((i_out, fragment, 0, 0), (1, 1, *product.c_shape)),
+                target=staging.region((WARP, 0, j_out * product.columns), (1, product.rows, product.columns)),
+            )
+            target = self.operands.clipped(self.operands.c, row, here, product.rows, width)
+            finish = PointwiseTile(
+                intrinsic=STORE_ROWS,
+                expr=self.operands.op.epilogue.expr,
+                inputs=(
+                    staging.region((WARP, 0, 0), (1, *target.extent[-2:])),
+                    *self._extras(row, here, product.rows, width),
+                ),
+                target=target,
+            )
+            return block(
+                For(var=j_out, extent=Const(width // product.columns), body=block(stage)),
+                Barrier(level=Level.SUBGROUP),
+                finish,
+                Barrier(level=Level.SUBGROUP),
+            )
+
+        return _swept(Var("strip"), self.tiling.wn // width, column, width, N, store)
+
+    def _extras(self, row: Index, column: Index, rows: int, columns: int) -> tuple[Region, ...]:
+        return tuple(self.operands.clipped(buffer, row, column, rows, columns) for buffer in self.operands.extras)
+
+    def grid(self, *body: Node) -> Node:
+        """Return the grid of tiles around what each warp does."""
+        tiling = self.tiling
+        tile = Var("tile")
+        place = self.operands.place(tile, ROW, COLUMN, bm=tiling.bm, bn=tiling.bn)
+        warps = (
+            Let(var=WARP_ROW, value=WARP // tiling.warps_n, bits=32),
+            Let(var=WARP_COLUMN, value=WARP % tiling.warps_n, bits=32),
+        )
+        program = Parallel(level=Level.SUBGROUP, var=WARP, extent=Const(tiling.warps), body=block(*warps, *body))
+        return Parallel(
+            level=Level.BLOCK,
+            var=tile,
+            extent=self.operands.blocks(tiling.bm, tiling.bn),
+            body=block(*place, program),
+        )
+
+    def kernel(
+        self,
+        variant: str,
+        op: GemmOp,
+        schedule: Schedule,
+        target: GpuTarget,
+        body: Sequence[Node],
+        *,
+        assumptions: Predicate | None = None,
+    ) -> TileKernel:
+        """Return the kernel of these buffers and that body."""
+        buffers = (*self.operands.buffers, *self.scratch)
+        blocks = self.operands.blocks(self.tiling.bm, self.tiling.bn)
+        return TileKernel(
+            name=kernel_name(op.key, variant, schedule, target),
+            op=op,
+            variant=variant,
+            schedule=schedule,
+            target=target.name,
+            params=params_of(buffers),
+            buffers=buffers,
+            body=Block(nodes=tuple(body)),
+            assumptions=self.operands.assumptions(blocks) if assumptions is None else assumptions,
+        )
+
+
+def _rectangle(
+    tiles: Buffer, slot: Index, lines: tuple[Index, int], along_k: tuple[Index, int], *, k_major: bool
+) -> Region:
+    """Return some lines (rows of A, columns of B) and steps of k of a stage; each pair is a first one and a count."""
+    rows, columns = (lines, along_k) if k_major else (along_k, lines)
+    return tiles.region((slot, rows[0], columns[0]), (1, rows[1], columns[1]))
+
+
+def _swept(var: Var, count: int, first: Index, step: int, limit: Index, body: Callable[[Index, Index], Node]) -> Node:
+    """Return ``body`` at each of ``count`` steps from ``first`` that begins before the limit; the first one does."""
+    if count == 1:
+        return body(Const(0), first)
+    here = first + var * step
+    return For(var=var, extent=Const(count), body=block(If(predicate=here < limit, then=block(body(var, here)))))
+
+
+def _no_meaning(*_: object) -> object:
+    raise NotImplementedError  # a PointwiseTile means its expression
+
+
+STORE_ROWS = Intrinsic(
+    name="store_rows", meaning=_no_meaning, source="emitters/cuda/include/tracea/tiles.h: store_rows"
+)
+
+
+def tile_swizzle(product: WarpProduct | FmaProduct, row_bytes: int, *, k_major: bool) -> Swizzle | None:
+    """Return the swizzle that keeps the loads of fragments from a tile with such rows free of bank conflicts."""
+    if isinstance(product, FmaProduct):
+        return None
+    if product.storage.nbytes == 4 and not k_major:  # words, which ldmatrix does not transpose
+        # Lanes read eight neighbours of four rows: two row bits choose among four columns of 32 bytes.
+        bits = row_bytes.bit_length() - 1
+        return Swizzle(2, 5, max(2, bits - 5))
+    return choose(row_bytes)

@@ -1,0 +1,113 @@
+"""What GEMM kernels on GPUs require, with the numbers that they find instead; which product an element type takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tracea.core.dtype import DType
+from tracea.core.ops.gemm import GemmOp, MatrixMath
+from tracea.errors import InvalidSchedule
+from tracea.kernels.gemm.gpu.products import WarpProduct
+from tracea.kernels.requirements import condition, non_negative_strides, strided_layouts
+from tracea.kernels.variant import Requirement, Unmet
+from tracea.targets.gpu import GpuTarget
+
+__all__ = ["CUDA", "GPU_GEMM_REQUIREMENTS", "NON_EMPTY", "TENSOR_CORES", "features", "warp_product"]
+
+
+def _check_backend(op: object, target: Any) -> Unmet | None:
+    del op
+    if target.backend == "cuda":
+        return None
+    return Unmet(needed="cuda", found=f"{target.backend}: {target.isa}", remedy="choose a GPU target such as sm_80")
+
+
+CUDA = Requirement(name="backend", check=_check_backend)
+
+# Element type, the arithmetic allowed -> what PTX calls it, and the feature that has it.
+_ELEMENTS: Final[Mapping[tuple[DType, MatrixMath], tuple[str, str]]] = {
+    (DType.F16, MatrixMath.IEEE): ("f16", "mma_f16"),
+    (DType.BF16, MatrixMath.IEEE): ("bf16", "bf16"),
+    (DType.F32, MatrixMath.TF32): ("tf32", "tf32"),
+    (DType.I8, MatrixMath.IEEE): ("s8", "mma_s8"),
+    (DType.E4M3, MatrixMath.IEEE): ("e4m3", "fp8"),
+    (DType.E5M2, MatrixMath.IEEE): ("e5m2", "fp8"),
+}
+_NATIVE: Final[Mapping[str, str]] = {
+    "f16": "m16n8k16",
+    "bf16": "m16n8k16",
+    "tf32": "m16n8k8",
+    "s8": "m16n8k32",
+    "e4m3": "m16n8k32",
+    "e5m2": "m16n8k32",
+}
+_TURING: Final[Mapping[str, str]] = {"f16": "m16n8k8", "s8": "m8n8k16"}
+RESULTS: Final = (DType.F32, DType.F16, DType.BF16, DType.I32)
+
+
+def warp_product(op: GemmOp, target: GpuTarget) -> WarpProduct:
+    """Return the product of a warp for the op's element type.
+
+    Raises:
+        InvalidSchedule: the target's tensor cores do not multiply this type.
+    """
+    unmet = _check_element(op, target)
+    if unmet is not None:
+        raise InvalidSchedule(field="element type", got=unmet.found, expected=unmet.needed, remedy=unmet.remedy)
+    element, _ = _ELEMENTS[op.a.dtype, op.math]
+    native = (_TURING if not target.has("cp_async") else _NATIVE)[element]
+    return WarpProduct(element=element, storage=op.a.dtype, accumulator=op.accumulator, native=native)
+
+
+def _check_element(op: Any, target: Any) -> Unmet | None:
+    found = _ELEMENTS.get((op.a.dtype, op.math))
+    names = f"{op.a.dtype.value} and {op.b.dtype.value}, math {op.math.value}"
+    if op.a.dtype is not op.b.dtype or found is None:
+        known = " | ".join(f"{dtype.value}{' as tf32' if math is MatrixMath.TF32 else ''}" for dtype, math in _ELEMENTS)
+        return Unmet(needed=f"one of {known}, for both", found=names, remedy="use gemm.simt, or allow tf32")
+    if not target.has(found[1]):
+        return Unmet(needed=f"a target with {found[1]}", found=f"{target.name}, {names}", remedy="use gemm.simt")
+    return None
+
+
+TENSOR_CORES = Requirement(name="element types of tensor cores", check=_check_element)
+
+NON_EMPTY = condition(
+    "m, n >= 1",
+    lambda op, _: op.m != 0 and op.n != 0 and 0 not in op.batch,
+    needed="at least one result",
+    found=lambda op: f"m = {op.m}, n = {op.n}, batch {op.batch}",
+    remedy="there is nothing to compute",
+)
+_SUMS = condition(
+    "sums of the op's kind",
+    lambda op, _: op.accumulator in (DType.F32, DType.I32),
+    needed="sums in f32, or i32 of integers",
+    found=lambda op: f"sums in {op.accumulator.value}",
+    remedy="use gemm.simt for f64",
+)
+_RESULT = condition(
+    "result type",
+    lambda op, _: op.infer().dtype in RESULTS and all(t.dtype in (*RESULTS, DType.F32) for t in op.epilogue.operands),
+    needed=" | ".join(dtype.value for dtype in RESULTS),
+    found=lambda op: ", ".join(t.dtype.value for t in (op.infer(), *op.epilogue.operands)),
+    remedy="choose another out type",
+)
+
+GPU_GEMM_REQUIREMENTS = (strided_layouts, non_negative_strides, NON_EMPTY, TENSOR_CORES, _SUMS, _RESULT)
+
+
+def features(*names: str) -> Requirement:
+    """Return the requirement that the target has these features."""
+
+    def check(op: object, target: Any) -> Unmet | None:
+        del op
+        missing = [name for name in names if not target.has(name)]
+        if not missing:
+            return None
+        return Unmet(
+            needed=", ".join(names), found=f"{target.name} without {', '.join(missing)}", remedy="choose a later target"
+        )
+
+    return Requirement(name=" and ".join(names), check=check)

@@ -1,0 +1,133 @@
+"""Schedules of the GPU GEMMs: the legal tilings of an op on a target, and the one to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from tracea.core.ops.gemm import GemmOp
+from tracea.core.tensor_type import Dim
+from tracea.errors import InvalidSchedule, ResourceExceeded
+from tracea.kernels.gemm.gpu.operands import GpuOperands, chunk_bytes_of, is_contiguous
+from tracea.kernels.gemm.gpu.products import FmaProduct, WarpProduct
+from tracea.kernels.gemm.gpu.requirements import warp_product
+from tracea.kernels.gemm.gpu.tiling import GpuTiling
+from tracea.kernels.gemm.operands import gemm_types
+from tracea.kernels.space import ScheduleSpace, Value
+from tracea.semantic.schedule import Schedule
+from tracea.targets.gpu import GpuTarget
+
+__all__ = ["chunks", "default_tiling", "k_major", "operands_of", "tile_space"]
+
+# bm, bn, warps_m, warps_n: from one warp with few rows to eight warps with 128 sums a lane.
+_TILES: Final = (
+    (128, 256, 2, 4),
+    (256, 128, 4, 2),
+    (128, 128, 2, 4),
+    (128, 128, 2, 2),
+    (128, 64, 2, 2),
+    (64, 128, 2, 2),
+    (64, 64, 2, 2),
+    (32, 128, 1, 4),
+    (64, 32, 2, 1),
+    (32, 64, 1, 2),
+    (16, 128, 1, 4),
+    (16, 64, 1, 2),
+)
+_ROW_BYTES: Final = (64, 128)
+
+
+def k_major(op: GemmOp, product: WarpProduct | FmaProduct) -> tuple[bool, bool]:
+    """Return of A and of B whether their tiles' rows run along k: as they are stored, where fragments allow both.
+
+    8-bit elements are loaded along k only; the form without tensor cores reads along m and n only.
+    """
+    if isinstance(product, FmaProduct):
+        return False, False
+    if product.storage.nbytes == 1:
+        return True, True
+    types = gemm_types(op)
+    return is_contiguous(types["a"], -1), not is_contiguous(types["b"], -1)
+
+
+def chunks(op: GemmOp, product: WarpProduct | FmaProduct) -> tuple[int, int]:
+    """Return the widest pieces in which A and B may be copied: 16, 8 or 4 bytes, or an element."""
+    types, (a_major, b_major) = gemm_types(op), k_major(op, product)
+    return chunk_bytes_of(types["a" if a_major else "a_t"]), chunk_bytes_of(types["b_t" if b_major else "b"])
+
+
+def operands_of(op: GemmOp, product: WarpProduct | FmaProduct, schedule: Schedule) -> GpuOperands:
+    """Return the operands as the product wants them, copied in pieces as the schedule says."""
+    a_major, b_major = k_major(op, product)
+    return GpuOperands.of(
+        op,
+        a_k_major=a_major,
+        b_k_major=b_major,
+        a_chunk_bytes=schedule.integer("chunk_a"),
+        b_chunk_bytes=schedule.integer("chunk_b"),
+    )
+
+
+def default_tiling(op: GemmOp, target: GpuTarget, *, most_stages: int) -> Schedule:
+    """Return the tiling to begin with: the largest tile that still gives every multiprocessor one, by shape class."""
+    product = warp_product(op, target)
+    chosen = next(_candidates(op, product, target, range(most_stages, 0, -1)), None)
+    if chosen is None:
+        raise InvalidSchedule(
+            field="tiling", got=target.name, expected="a tile that fits", remedy="no tile of the list fits this target"
+        )
+    return Schedule(chosen)
+
+
+def tile_space(op: GemmOp, target: GpuTarget, *, stages: Sequence[int], extra: dict[str, Value] | None = None) -> Any:
+    """Return the space of all tilings that the target can hold."""
+    product = warp_product(op, target)
+    return ScheduleSpace.listed([{**values, **(extra or {})} for values in _all(op, product, target, stages)])
+
+
+def _all(
+    op: GemmOp, product: WarpProduct | FmaProduct, target: GpuTarget, stages: Sequence[int]
+) -> Iterator[dict[str, Value]]:
+    chunk_a, chunk_b = chunks(op, product)
+    for bm, bn, warps_m, warps_n in _TILES:
+        for row_bytes in _ROW_BYTES:
+            for count in stages:
+                values: dict[str, Value] = {
+                    "bm": bm,
+                    "bn": bn,
+                    "bk": row_bytes // product.storage.nbytes,
+                    "stages": count,
+                    "warps_m": warps_m,
+                    "warps_n": warps_n,
+                    "swizzle": 1,
+                    "chunk_a": chunk_a,
+                    "chunk_b": chunk_b,
+                }
+                try:
+                    GpuTiling.of(Schedule(values), product, target)
+                except (InvalidSchedule, ResourceExceeded):
+                    continue
+                yield values
+
+
+def _candidates(
+    op: GemmOp, product: WarpProduct, target: GpuTarget, stages: Sequence[int]
+) -> Iterator[dict[str, Value]]:
+    m, n = _known(op.m), _known(op.n)
+    batches = 1
+    for dim in op.batch:
+        batches *= _known(dim)
+
+    def worth(values: dict[str, Value]) -> tuple[float, ...]:
+        bm, bn, bk = (int(values[name]) for name in ("bm", "bn", "bk"))
+        tiles = batches * -(-m // bm) * -(-n // bn)
+        waves = -(-tiles // target.sm_count)
+        used = m * n * batches / (waves * target.sm_count * bm * bn)  # share of the machine that makes results
+        reuse = bm * bn / (bm + bn)
+        return (-used * reuse / (reuse + 48), -int(values["stages"]), bk)
+
+    yield from sorted(_all(op, product, target, stages), key=worth)
+
+
+def _known(dim: Dim) -> int:
+    return dim if isinstance(dim, int) else dim.maximum or 1024

@@ -1,0 +1,208 @@
+"""GpuTiling: the tile of a block, how its warps share it, and what of it a target can hold, or the nearest legal one.
+
+Worked example: bm = 128, bn = 128, bk = 32 of f16 in four stages are 4 · (8 192 + 8 192) bytes of shared memory; eight
+warps in two rows of four have 64×32 sums each, 64 registers of a lane.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tracea.errors import InvalidSchedule, ResourceExceeded
+from tracea.kernels.gemm.gpu.products import FmaProduct, WarpProduct
+from tracea.semantic.schedule import Schedule
+from tracea.targets.gpu import GpuTarget
+
+__all__ = ["GpuTiling", "fits", "nearest"]
+
+_WIDE_STRIP: Final = 32
+_REGISTERS_BESIDE: Final = 40  # addresses, counters and what the epilogue computes
+_MOST_STAGES: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTiling:
+    """A block's tile (``bm`` × ``bn`` × ``bk``), its ring of ``stages`` and its grid of warps."""
+
+    bm: int
+    bn: int
+    bk: int
+    stages: int
+    warps_m: int
+    warps_n: int
+    product: WarpProduct | FmaProduct
+
+    @classmethod
+    def of(cls, schedule: Schedule, product: WarpProduct | FmaProduct, target: GpuTarget) -> GpuTiling:
+        """Return the tiling that a schedule says, checked against the product's shape and the target's limits.
+
+        Raises:
+            InvalidSchedule: a number that the product cannot be cut into; the remedy is the nearest that it can.
+            ResourceExceeded: more shared memory, registers or threads than a block may have.
+        """
+        get = schedule.integer
+        found = cls(
+            bm=get("bm"),
+            bn=get("bn"),
+            bk=get("bk"),
+            stages=get("stages") if "stages" in schedule else 1,
+            warps_m=get("warps_m"),
+            warps_n=get("warps_n"),
+            product=product,
+        )
+        found.check(target)
+        return found
+
+    @property
+    def warps(self) -> int:
+        """Warps of a block."""
+        return self.warps_m * self.warps_n
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps
+
+    @property
+    def wm(self) -> int:
+        """Rows of a warp's tile."""
+        return self.bm // self.warps_m
+
+    @property
+    def wn(self) -> int:
+        """Columns of a warp's tile."""
+        return self.bn // self.warps_n
+
+    @property
+    def row_fragments(self) -> int:
+        """Fragments of A that a warp holds."""
+        return self.wm // self.product.rows
+
+    @property
+    def column_fragments(self) -> int:
+        """Fragments of B that a warp holds."""
+        return self.wn // self.product.columns
+
+    @property
+    def strip_columns(self) -> int:
+        """Columns of sums, of one fragment's rows, that a warp stages at once on their way to the result."""
+        return _WIDE_STRIP if self.wn % _WIDE_STRIP == 0 else _WIDE_STRIP // 2
+
+    @property
+    def ring_bytes(self) -> int:
+        """Shared memory of all stages of A and B."""
+        return self.stages * (self.bm + self.bn) * self.bk * self.product.storage.nbytes
+
+    @property
+    def staging_bytes(self) -> int:
+        """Shared memory through which sums reach the result; lanes without tensor cores store what they hold."""
+        if isinstance(self.product, FmaProduct):
+            return 0
+        return self.warps * self.product.rows * self.strip_columns * self.product.accumulator.nbytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block."""
+        return self.ring_bytes + self.staging_bytes
+
+    @property
+    def sum_registers(self) -> int:
+        """Registers of a lane that hold sums."""
+        return self.wm * self.wn // 32 * (self.product.accumulator.nbytes // 4)
+
+    @property
+    def registers(self) -> int:
+        """Registers that a lane needs: sums, fragments, and what addresses take."""
+        product = self.product
+        fragments = self.row_fragments * _words(product.a_shape, product)
+        fragments += self.column_fragments * _words(product.b_shape, product)
+        return self.sum_registers + fragments + _REGISTERS_BESIDE
+
+    def check(self, target: GpuTarget) -> None:
+        """Check divisibility, threads, shared memory and registers.
+
+        Raises:
+            InvalidSchedule, ResourceExceeded: as :meth:`of`.
+        """
+        product = self.product
+        group = product.columns * product.column_group
+        _positive(bm=self.bm, bn=self.bn, bk=self.bk, stages=self.stages, warps_m=self.warps_m, warps_n=self.warps_n)
+        _multiple("bm", self.bm, self.warps_m * product.rows)
+        _multiple("bn", self.bn, self.warps_n * group)
+        _multiple("bk", self.bk, product.k)
+        if self.bk & (self.bk - 1) or self.bk * product.storage.nbytes < 16:
+            least = max(product.k, 16 // product.storage.nbytes)
+            raise InvalidSchedule(
+                field="bk", got=self.bk, expected=f"a power of two from {least}", remedy=f"use {nearest_power(self.bk)}"
+            )
+        if self.stages > _MOST_STAGES:
+            raise InvalidSchedule(
+                field="stages", got=self.stages, expected=f"1 to {_MOST_STAGES}", remedy=f"use {_MOST_STAGES}"
+            )
+        if self.threads > target.threads_per_block:
+            raise InvalidSchedule(
+                field="warps_m * warps_n",
+                got=self.warps,
+                expected=f"at most {target.threads_per_block // 32} warps on {target.name}",
+                remedy="use fewer warps",
+            )
+        if self.shared_bytes > target.shared_bytes_per_block:
+            raise ResourceExceeded(
+                what="shared memory",
+                needed_bytes=self.shared_bytes,
+                limit_bytes=target.shared_bytes_per_block,
+                remedy=self._smaller(target),
+            )
+        most = min(target.registers_per_thread, target.registers_per_sm // self.threads)
+        if self.registers > most:
+            raise InvalidSchedule(
+                field="registers of a lane",
+                got=self.registers,
+                expected=f"at most {most} on {target.name} with {self.threads} threads",
+                remedy=f"use more warps or a smaller tile: {self.wm}x{self.wn} sums a warp are {self.sum_registers}",
+            )
+
+    def _smaller(self, target: GpuTarget) -> str:
+        stage = self.ring_bytes // self.stages
+        fitting = (target.shared_bytes_per_block - self.staging_bytes) // stage
+        if fitting >= 1:
+            return f"stages={fitting}"
+        return f"halve bk or the tile: one stage is {stage} bytes"
+
+
+def _words(shape: tuple[int, ...], product: WarpProduct | FmaProduct) -> int:
+    nbytes = product.storage.nbytes if isinstance(product, WarpProduct) else product.accumulator.nbytes
+    return shape[1] * nbytes // 4
+
+
+def _positive(**values: int) -> None:
+    for name, value in values.items():
+        if value < 1:
+            raise InvalidSchedule(field=name, got=value, expected="at least 1", remedy="use 1 or more")
+
+
+def _multiple(name: str, value: int, of: int) -> None:
+    if value % of:
+        raise InvalidSchedule(
+            field=name, got=value, expected=f"a multiple of {of}", remedy=f"use {nearest(value, of)}, the nearest"
+        )
+
+
+def nearest(value: int, of: int) -> int:
+    """Return the positive multiple that is nearest."""
+    return max(of, (value + of // 2) // of * of)
+
+
+def nearest_power(value: int) -> int:
+    """Return the power of two that is nearest, 16 at least."""
+    return max(16, 1 << max(0, value.bit_length() - 1))
+
+
+def fits(values: dict[str, Any], product: WarpProduct | FmaProduct, target: GpuTarget) -> bool:
+    """Whether a schedule's values make a tiling that the target can hold."""
+    try:
+        GpuTiling.of(Schedule(values), product, target)
+    except (InvalidSchedule, ResourceExceeded):
+        return False
+    return True
