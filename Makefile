@@ -18,7 +18,7 @@ WORKERS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet
 PYTEST := $(BIN)/python -m pytest
-EXTRAS := tune bench dev
+EXTRAS := tune bench cuda dev
 SOURCES := $(shell find src -type f -not -name '*.pyc' -not -path '*/__pycache__/*' 2>/dev/null | sed 's/ /\\ /g')
 DEVICE_TEXT := $(shell find src -type f \( -name '*.h' -o -name '*.c' \))
 # Stamps that carry what they stand for in their name: another PyTorch, or a source file added or removed, is a new stamp.
