@@ -65,6 +65,7 @@ def build(stages: int | Param = 2) -> TileKernel:
                 source=source.region((head, use * BK + warp * part, 0), (1, part, DIM)),
                 target=ring.region((use % count, warp * part, 0), (1, part, DIM)),
                 masked=True,
+                chunk_bytes=2,  # strides are arbitrary
             )
             for source, ring in ((k, k_tiles), (v, v_tiles))
         )
@@ -75,6 +76,7 @@ def build(stages: int | Param = 2) -> TileKernel:
             source=q.region((head, row + warp * 16, 0), (1, 16, DIM)),
             target=q_tile.region((0, warp * 16, 0), (1, 16, DIM)),
             masked=True,
+            chunk_bytes=2,  # strides are arbitrary
         ),
         CommitGroup(),
         WaitGroup(pending=Const(0)),

@@ -65,6 +65,7 @@ def build(stages: int | Param = 3) -> TileKernel:
                     source=weights.region((use * BK + warp * 8, column), (8, BN)),
                     target=b_tiles.region((use % count, warp * 8, 0), (1, 8, BN)),
                     masked=True,
+                    chunk_bytes=2,  # strides are arbitrary
                 ),
             ),
         )

@@ -62,11 +62,13 @@ def build(stages: int | Param = 3, *, single: bool | None = None) -> TileKernel:
                     source=a.region((row + warp * 16, use * BK), (16, BK)),
                     target=a_tiles.region((use % count, warp * 16, 0), (1, 16, BK)),
                     masked=True,
+                    chunk_bytes=2,  # strides are arbitrary
                 ),
                 AsyncCopy(
                     source=b.region((use * BK + warp * 8, column), (8, BN)),
                     target=b_tiles.region((use % count, warp * 8, 0), (1, 8, BN)),
                     masked=True,
+                    chunk_bytes=2,  # strides are arbitrary
                 ),
             ),
         )

@@ -6,13 +6,14 @@ A consumer leaves one matrix operation in flight, so it frees the stage of the s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from objects.declare import argument, scratch, variables
 from tracea.core.dtype import DType
-from tracea.semantic.index import Const, Index, Param, as_index, ceil_div, minimum
+from tracea.semantic.index import Const, Index, Param, as_index, ceil_div, equal, minimum
 from tracea.semantic.instructions import WGMMA_M64N8K16, WGMMA_STORE_M64N8
 from tracea.semantic.nodes import Barrier, For, If, Let, Level, Parallel, block
 from tracea.semantic.nodes_async import (
@@ -30,6 +31,7 @@ from tracea.semantic.nodes_async import (
     WgmmaWait,
 )
 from tracea.semantic.schedule import Schedule
+from tracea.semantic.swizzle import TMA_MODES
 from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
 
 __all__ = ["arguments", "build", "expected"]
@@ -44,10 +46,10 @@ def build(stages: int | Param = 3, *, in_flight: int | None = None) -> TileKerne
     count: Index = as_index(stages)
     in_flight = (0 if count == Const(1) else 1) if in_flight is None else in_flight
 
-    a = argument("A", DType.F16, (M, K), BufferRole.INPUT, LDA)
-    b = argument("B", DType.F16, (K, N), BufferRole.INPUT, LDB)
+    a = replace(argument("A", DType.F16, (M, K), BufferRole.INPUT, LDA), aligned_bytes=16)
+    b = replace(argument("B", DType.F16, (K, N), BufferRole.INPUT, LDB), aligned_bytes=16)
     c = argument("C", DType.F32, (M, N), BufferRole.OUTPUT, LDC)
-    a_tiles = scratch("a_tiles", DType.F16, MemorySpace.TEAM, count, BM, BK)
+    a_tiles = replace(scratch("a_tiles", DType.F16, MemorySpace.TEAM, count, BM, BK), swizzle=TMA_MODES[32])
     b_tiles = scratch("b_tiles", DType.F16, MemorySpace.TEAM, count, BK, BN)
     full = scratch("full", DType.I64, MemorySpace.TEAM, count)
     empty = scratch("empty", DType.I64, MemorySpace.TEAM, count)
@@ -152,18 +154,20 @@ def build(stages: int | Param = 3, *, in_flight: int | None = None) -> TileKerne
         params=(M, N, K, LDA, LDB, LDC, *symbolic),
         buffers=(a, b, c, a_tiles, b_tiles, full, empty, sums),
         body=block(grid),
+        assumptions=equal(LDA % 8, 0) & equal(LDB % 8, 0),
     )
 
 
 def arguments(*, m: int = 150, n: int = 11, k: int = 70, seed: int = 0) -> tuple[dict[str, Any], dict[str, int]]:
     """Return arrays with padded rows, and the parameters that describe them."""
     rng = np.random.default_rng(seed)
+    lda, ldb = k // 8 * 8 + 8, n // 8 * 8 + 16
     arrays = {
-        "A": rng.standard_normal((m, k + 2)).astype(np.float16)[:, :k],
-        "B": rng.standard_normal((k, n + 3)).astype(np.float16)[:, :n],
+        "A": rng.standard_normal((m, lda)).astype(np.float16)[:, :k],
+        "B": rng.standard_normal((k, ldb)).astype(np.float16)[:, :n],
         "C": np.zeros((m, n + 1), dtype=np.float32)[:, :n],
     }
-    return arrays, {"M": m, "N": n, "K": k, "lda": k + 2, "ldb": n + 3, "ldc": n + 1}
+    return arrays, {"M": m, "N": n, "K": k, "lda": lda, "ldb": ldb, "ldc": n + 1}
 
 
 def expected(arrays: dict[str, Any], params: dict[str, int]) -> dict[str, Any]:

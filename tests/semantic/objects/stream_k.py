@@ -66,11 +66,13 @@ def build() -> TileKernel:
                 source=a.region((row + warp * 16, step * BK), (16, BK)),
                 target=a_tile.region((0, warp * 16, 0), (1, 16, BK)),
                 masked=True,
+                chunk_bytes=2,  # strides are arbitrary
             ),
             AsyncCopy(
                 source=b.region((step * BK + warp * 8, column), (8, BN)),
                 target=b_tile.region((0, warp * 8, 0), (1, 8, BN)),
                 masked=True,
+                chunk_bytes=2,  # strides are arbitrary
             ),
             CommitGroup(),
             WaitGroup(pending=Const(0)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tracea.semantic.proofs.banks import prove_banks
 from tracea.semantic.proofs.bounds import prove_bounds, prove_divisions
 from tracea.semantic.proofs.certificate import Certificate, Fact, refuse
 from tracea.semantic.proofs.coverage import prove_coverage
@@ -14,11 +15,16 @@ from tracea.semantic.proofs.mbarriers import prove_mbarriers, prove_products, tm
 from tracea.semantic.proofs.products import prove_fragment_products
 from tracea.semantic.proofs.races import prove_races
 from tracea.semantic.proofs.reduction import prove_reduction
+from tracea.semantic.proofs.resources import prove_resources
 from tracea.semantic.proofs.rules import barrier_buffers, prove_rules
+from tracea.semantic.proofs.sectors import prove_sectors
 from tracea.semantic.proofs.shapes import prove_shapes
 from tracea.semantic.proofs.slots import group_rings, prove_slots
-from tracea.semantic.proofs.walk import walk
+from tracea.semantic.proofs.swizzles import prove_swizzles
+from tracea.semantic.proofs.tma import prove_tma
+from tracea.semantic.proofs.walk import LoopKind, walk
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
+from tracea.targets.gpu import gpu_names, load_gpu
 
 __all__ = ["prove"]
 
@@ -51,6 +57,16 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_products(kernel, sites),
         *prove_flags(kernel, sites),
     ]
+    if any(loop.kind is LoopKind.BLOCK for site in sites for loop in site.loops):
+        facts += [
+            *prove_tma(kernel, sites),
+            *prove_sectors(kernel, sites),
+            *prove_swizzles(kernel),
+            *prove_banks(kernel, sites),
+        ]
+        # A kernel for every stage count is a theorem, not a kernel to launch: its memory is not known.
+        if kernel.target in gpu_names() and kernel.team_scratch_bytes.constant is not None:
+            facts += prove_resources(kernel, load_gpu(kernel.target))
     ranges = (f"{param.minimum} <= {param.name} <= {param.maximum}" for param in kernel.params)
     guards = (*ranges, str(kernel.assumptions), *span_guards(kernel))
     return Certificate(kernel=kernel.name, facts=tuple(facts), guards=guards)

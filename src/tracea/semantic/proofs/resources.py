@@ -54,7 +54,9 @@ def block_resources(kernel: TileKernel) -> BlockResources:
     Raises:
         ProofFailed: a size depends on an argument, so that nothing can be said.
     """
-    shared = _largest(kernel.team_scratch_bytes.simplify().evaluate(_largest_arguments(kernel)))
+    shared = kernel.team_scratch_bytes.constant
+    if shared is None:
+        raise refuse("resources", kernel.name, f"{kernel.team_scratch_bytes} bytes of shared memory are no constant")
     threads = 0
     fragments = 0
     bodies = list(_executors(kernel.body))
@@ -133,15 +135,6 @@ def _stages_that_fit(kernel: TileKernel, needed: int, limit: int) -> str:
         if nbytes is not None and nbytes <= limit:
             return f"use stages={fewer}, which needs {nbytes:_} bytes"
     return f"use smaller tiles: {needed - limit:_} bytes too many even with one stage"
-
-
-def _largest_arguments(kernel: TileKernel) -> dict[str, int]:
-    return {param.name: param.maximum for param in kernel.params}
-
-
-def _largest(value: object) -> int:
-    assert isinstance(value, int)
-    return value
 
 
 def _executors(body: Block) -> Iterator[tuple[Block, int, int | None]]:

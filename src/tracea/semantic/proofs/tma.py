@@ -98,6 +98,12 @@ def _array(kernel: TileKernel, site: Site, source: Buffer, divisibility: Divisib
     strides = source.element_strides
     if strides[-1].constant != 1:
         raise refuse("tma", site.label, f"the innermost stride of {source.name} is {strides[-1]}, must be 1")
+    if source.aligned_bytes % _GLOBAL_BYTES:
+        raise refuse(
+            "tma",
+            site.label,
+            f"{source.name} is aligned to {source.aligned_bytes} bytes, must be to {_GLOBAL_BYTES}",
+        )
     ranges = Ranges(kernel, site)
     for axis, (size, stride) in enumerate(zip(source.shape, strides, strict=True)):
         reach = ranges.of_expression(size)

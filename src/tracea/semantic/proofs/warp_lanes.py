@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tracea.semantic.access import Intrinsic, Region
+from tracea.semantic.distribution import copy_lanes
 from tracea.semantic.instructions import STORE_M16N8
 from tracea.semantic.lane_map import LaneMap
 from tracea.semantic.nodes import Node, PointwiseTile
@@ -19,7 +20,7 @@ from tracea.semantic.nodes_async import AsyncCopy, LoadMatrix, StoreFragment, Wg
 from tracea.semantic.proofs.walk import Box, Site
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 
-__all__ = ["LanePattern", "WarpAccess", "warp_accesses"]
+__all__ = ["LanePattern", "WarpAccess", "sum_pairs", "warp_accesses", "warp_pieces"]
 
 LANES = 32
 _PIECE_BYTES = 16
@@ -110,7 +111,7 @@ def _load(kernel: TileKernel, source: Region, intrinsic: Intrinsic) -> tuple[Lan
 
 def _store(kernel: TileKernel, target: Region, intrinsic: Intrinsic) -> tuple[LanePattern, ...]:
     known = intrinsic == STORE_M16N8 or dict(intrinsic.attributes).get("form") == "mma"
-    return _sums(kernel.buffer(target.buffer).dtype.nbytes) if known else ()
+    return sum_pairs(kernel.buffer(target.buffer).dtype.nbytes) if known else ()
 
 
 def _rows(kernel: TileKernel, region: Region) -> tuple[LanePattern, ...]:
@@ -120,13 +121,19 @@ def _rows(kernel: TileKernel, region: Region) -> tuple[LanePattern, ...]:
     return () if rows is None or columns is None else _pieces("rows", rows, columns * buffer.dtype.nbytes, _PIECE_BYTES)
 
 
+def warp_pieces(rows: int, row_bytes: int, nbytes: int) -> tuple[LanePattern, ...]:
+    """Return the accesses of one warp that copies rows in pieces of ``nbytes``; none where they do not fit a row."""
+    return _pieces("copy", rows, row_bytes, nbytes)
+
+
 @lru_cache(maxsize=256)
 def _pieces(what: str, rows: int, row_bytes: int, nbytes: int) -> tuple[LanePattern, ...]:
-    """Return the accesses of a copy: piece number ``32·i + lane`` of the region, row by row, for each i."""
-    in_row = row_bytes // nbytes
-    places = [(piece // in_row, piece % in_row * nbytes) for piece in range(rows * in_row)] if in_row else []
+    """Return the accesses of a copy by one warp (``copy_lanes``), whose columns are bytes."""
+    if not rows or row_bytes % nbytes:
+        return ()
+    dealt = copy_lanes(rows, row_bytes, 1, nbytes, LANES)
     return tuple(
-        LanePattern(what, nbytes, tuple(places[first : first + LANES])) for first in range(0, len(places), LANES)
+        LanePattern(what, nbytes, tuple(dealt.at(step, lane) for lane in range(LANES))) for step in range(dealt.steps)
     )
 
 
@@ -179,7 +186,7 @@ def _broadcast(across: int, count: int, nbytes: int) -> tuple[LanePattern, ...]:
 
 
 @lru_cache(maxsize=16)
-def _sums(nbytes: int) -> tuple[LanePattern, ...]:
+def sum_pairs(nbytes: int) -> tuple[LanePattern, ...]:
     """Return the stores of a 16×8 accumulator: pairs of neighbours, eight rows at a time."""
     return tuple(
         LanePattern(
