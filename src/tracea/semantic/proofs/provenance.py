@@ -79,7 +79,11 @@ def origin(kernel: TileKernel, sites: Sequence[Site], reader: Site, box: Box) ->
         lines, depth = (-2, -1) if node.axis == 0 else (-1, -2)
         offsets[lines] = offsets[lines] + local[-3] * node.panel + local[-1]
         offsets[depth] = offsets[depth] + local[-2]
-        extents[lines] = box.extent[-1] if box.extent[-3].constant == 1 else box.extent[-3] * node.panel
+        whole = box.extent[-1].constant == node.panel * node.terms
+        if node.terms > 1 and not whole:
+            return None
+        one_panel = box.extent[-3].constant == 1
+        extents[lines] = box.extent[-1] if one_panel and node.terms == 1 else box.extent[-3] * node.panel
         extents[depth] = box.extent[-2]
         return Origin(Box(source.buffer, tuple(offsets), tuple(extents)), packed=True)
     one = Polynomial.of(1)

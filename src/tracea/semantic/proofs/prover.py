@@ -13,19 +13,19 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from tracea.semantic.index import Compare, Const, FloorDiv, Index, Lookup, Max, Min, Mod, Not, Param, Relation, as_index
-from tracea.semantic.linear import Monomial, Polynomial, normalize
+from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.predicate import And, Or, Predicate
+from tracea.semantic.proofs.elimination import eliminates
 
 __all__ = ["Facts", "alternatives", "conjuncts"]
 
-_MAX_CONSTRAINTS = 260
 _MAX_SPLITS = 6
 
 
 class Facts:
     """An immutable set of polynomials known to be >= 0, with the ranges of tables and the answers given so far."""
 
-    __slots__ = ("_answers", "_bounds_of_tables", "known", "use_maxima")
+    __slots__ = ("_answers", "_bounds_of_tables", "_contradictory", "known", "use_maxima")
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Facts:
         self._bounds_of_tables = {name: (low, high) for name, low, high in tables}
         self.use_maxima = use_maxima
         self._answers: dict[Polynomial, bool] = {}
+        self._contradictory: bool | None = None
 
     def plus(self, more: Iterable[Polynomial]) -> Facts:
         """Return these facts and more."""
@@ -74,14 +75,16 @@ class Facts:
 
     def contradictory(self) -> bool:
         """Return whether the facts were shown to exclude each other, so that nothing ever reaches this place."""
-        atoms = frozenset[Index]().union(*(fact.atoms() for fact in self.known))
-        return self._refutes(list(self.known), atoms, _MAX_SPLITS)
+        if self._contradictory is None:
+            atoms = frozenset[Index]().union(*(fact.atoms() for fact in self.known))
+            self._contradictory = self._refutes(list(self.known), atoms, _MAX_SPLITS)
+        return self._contradictory
 
     def _refutes(
         self, constraints: list[Polynomial], atoms: frozenset[Index], splits: int, done: frozenset[Index] = frozenset()
     ) -> bool:
         relevant, seen = self._relevant(constraints, atoms)
-        if _eliminates([*relevant, *self._products(relevant)]):
+        if eliminates([*relevant, *self._products(relevant)]):
             return True
         extreme = (
             next((a for a in sorted(seen - done, key=_text) if isinstance(a, Min | Max)), None) if splits else None
@@ -255,81 +258,5 @@ def _least_on_sight(polynomial: Polynomial) -> int | None:
     return result if result >= 0 else None
 
 
-def _eliminates(constraints: Sequence[Polynomial]) -> bool:
-    """Return whether Fourier–Motzkin elimination with integer rounding derives a contradiction."""
-    current = _tightened(constraints)
-    if current is None:
-        return True
-    while current:
-        current = _without_equalities(current)
-        if current is None:
-            return True
-        counts: dict[Monomial, list[int]] = {}
-        for row in current:
-            for monomial, value in row.terms.items():
-                if monomial:
-                    counts.setdefault(monomial, [0, 0])[value > 0] += 1
-        if not counts:
-            return False
-        chosen = min(counts, key=lambda m: (counts[m][0] * counts[m][1] - sum(counts[m]), [a.text for a in m]))
-        upper = [row for row in current if row.coefficient(chosen) < 0]
-        lower = [row for row in current if row.coefficient(chosen) > 0]
-        rest = [row for row in current if not row.coefficient(chosen)]
-        combined = [low * -high.coefficient(chosen) + high * low.coefficient(chosen) for low in lower for high in upper]
-        current = _tightened([*rest, *combined])
-        if current is None:
-            return True
-        if len(current) > _MAX_CONSTRAINTS:
-            return False
-    return False
-
-
-def _without_equalities(rows: list[Polynomial]) -> list[Polynomial] | None:
-    """Substitute unknowns of coefficient 1 that two opposite constraints determine; None at a contradiction."""
-    while True:
-        present = set(rows)
-        equality = next(
-            (row for row in rows if -row in present and any(abs(v) == 1 for m, v in row.terms.items() if m)), None
-        )
-        if equality is None:
-            return rows
-        unknown, sign = next(
-            (m, v) for m, v in sorted(equality.terms.items(), key=lambda t: _texts(t[0])) if m and abs(v) == 1
-        )
-        replaced = [
-            row - equality * (row.coefficient(unknown) * sign) for row in rows if row not in (equality, -equality)
-        ]
-        tightened = _tightened(replaced)
-        if tightened is None:
-            return None
-        rows = tightened
-
-
-def _tightened(rows: Iterable[Polynomial]) -> list[Polynomial] | None:
-    """Divide rows by common factors, keep the tightest of each direction; None where one is a contradiction."""
-    best: dict[frozenset[tuple[Monomial, int]], tuple[Polynomial, int]] = {}
-    for row in rows:
-        content = row.content
-        if not content:
-            if row.offset < 0:
-                return None
-            continue
-        if content > 1:
-            row = Polynomial({m: (v // content) for m, v in row.terms.items()})  # noqa: PLW2901
-        direction = frozenset((m, v) for m, v in row.terms.items() if m)
-        offset = row.offset
-        if direction not in best or offset < best[direction][1]:
-            best[direction] = (row, offset)
-    for direction, (_, offset) in best.items():
-        opposite = best.get(frozenset((m, -v) for m, v in direction))
-        if opposite is not None and offset + opposite[1] < 0:
-            return None
-    return [row for row, _ in best.values()]
-
-
 def _text(atom: Index) -> str:
     return atom.text
-
-
-def _texts(monomial: Monomial) -> list[str]:
-    return [atom.text for atom in monomial]

@@ -54,7 +54,8 @@ def _packed(site: Site, node: Pack) -> None:
     source, target = site.box(node.source).extent, site.box(node.target).extent
     lines, depth = (source[-2], source[-1]) if node.axis == 0 else (source[-1], source[-2])
     panels = normalize(ceil_div(lines.to_index(), node.panel))
-    _agree(site, "panels and packed lines", [panels, depth, Polynomial.of(node.panel)], list(target[-3:]))
+    width = Polynomial.of(node.terms * node.panel)
+    _agree(site, "panels and packed lines", [panels, depth, width], list(target[-3:]))
     _agree(site, "leading axes", [extent for extent in (*source[:-2], *target[:-3]) if extent != _ONE], [])
 
 
