@@ -1,0 +1,151 @@
+// mbarriers: a phase ends when its arrivals and its bytes have come; who waits then knows what those who arrived knew.
+#include "mbarrier.h"
+
+namespace tracea::emulator {
+
+Mbarrier* find_mbarrier(Lane& lane, uint32_t address, Site site) {
+    if (!in_shared(lane, address, 8, 8, site)) return nullptr;
+    const auto found = lane.owner->mbarriers.find(address);
+    if (found == lane.owner->mbarriers.end()) {
+        machine.report("mbarrier used before its initialisation", site)
+            .say("byte %u by thread %u", address, lane.thread);
+        return nullptr;
+    }
+    Mbarrier& barrier = found->second;
+    if (!machine.knows(lane, lane.block, barrier.initialised_by, barrier.initialised_clock)) {
+        machine.report("race: mbarrier used before its initialisation is visible", site, barrier.site)
+            .say("byte %u by thread %u, initialised by thread %u", address, lane.thread, barrier.initialised_by);
+    }
+    return &barrier;
+}
+
+void settle(Mbarrier& barrier) {
+    if (barrier.missing != 0 || barrier.bytes != 0) return;
+    ++barrier.completed;
+    barrier.missing = barrier.count;
+    barrier.published = barrier.gathering;
+    std::vector<std::pair<Lane*, uint32_t>> left;
+    for (const auto& [lane, parity] : barrier.waiting) {
+        if ((barrier.completed & 1) != parity) {
+            machine.wake(*lane);
+        } else {
+            left.push_back({lane, parity});
+        }
+    }
+    barrier.waiting = std::move(left);
+}
+
+namespace {
+
+void mbarrier_init(uint32_t address, uint32_t count, int at) {
+    const Site site = machine.enter(Primitive::MBARRIER_INIT, at);
+    Lane& lane = *machine.current;
+    if (!in_shared(lane, address, 8, 8, site)) return;
+    Block& block = *lane.owner;
+    if (block.mbarriers.count(address) != 0) {
+        machine.report("mbarrier initialised twice", site, block.mbarriers[address].site)
+            .say("byte %u by thread %u", address, lane.thread);
+        return;
+    }
+    if (count == 0 || count >= 1u << 20 || block.mbarriers.size() == MBARRIERS) {
+        machine.report("invalid operand", site)
+            .say("mbarrier %zu of %u arrivals: at most %u barriers, 1 to %u arrivals", block.mbarriers.size(), count,
+                 MBARRIERS, (1u << 20) - 1);
+        return;
+    }
+    block.shadow.write(address, 8, lane, site);
+    for (uint32_t i = 0; i < 8; i += block.shadow.granule) block.shadow.at(address + i).flags |= Cell::MBARRIER;
+    Mbarrier barrier;
+    barrier.count = barrier.missing = count;
+    barrier.agent = machine.options.threads + static_cast<uint32_t>(block.mbarriers.size());
+    barrier.initialised_by = lane.thread;
+    barrier.initialised_clock = lane.clock;
+    barrier.site = site;
+    block.mbarriers.emplace(address, std::move(barrier));
+}
+
+void mbarrier_fence_init(int at) {
+    const Site site = machine.enter(Primitive::MBARRIER_FENCE_INIT, at);
+    if (machine.elided(site)) return;
+    const Lane& lane = *machine.current;
+    for (auto& entry : lane.owner->mbarriers) {
+        if (entry.second.initialised_by == lane.thread) entry.second.fenced = true;
+    }
+}
+
+void mbarrier_arrive(uint32_t address, uint32_t bytes, bool expects, int at) {
+    const Site site = machine.enter(expects ? Primitive::MBARRIER_ARRIVE_EXPECT : Primitive::MBARRIER_ARRIVE, at);
+    machine.yield();
+    Lane& lane = *machine.current;
+    Mbarrier* barrier = find_mbarrier(lane, address, site);
+    if (barrier == nullptr) return;
+    if (barrier->missing == 0) {
+        machine.report("mbarrier overrun", site)
+            .say("byte %u: thread %u arrives, but the phase has all its %u arrivals and lacks %lld bytes", address,
+                 lane.thread, barrier->count, static_cast<long long>(barrier->bytes));
+        return;
+    }
+    machine.publish(lane, barrier->gathering);
+    barrier->bytes += bytes;
+    --barrier->missing;
+    settle(*barrier);
+}
+
+void mbarrier_wait(uint32_t address, uint32_t parity, int at) {
+    const Site site = machine.enter(Primitive::MBARRIER_WAIT, at);
+    machine.yield();
+    Lane& lane = *machine.current;
+    Mbarrier* barrier = find_mbarrier(lane, address, site);
+    if (barrier == nullptr) return;
+    if (parity > 1) {
+        machine.report("invalid operand", site).say("parity %u by thread %u", parity, lane.thread);
+        parity &= 1;
+    }
+    if ((barrier->completed & 1) == parity) {
+        barrier->waiting.push_back({&lane, parity});
+        machine.wait("phase parity " + std::to_string(parity) + " of the mbarrier at byte " + std::to_string(address));
+    }
+    if (machine.elided(site)) return;
+    machine.receive(lane, barrier->published);
+    Clock& phases = machine.row(lane)[barrier->agent];
+    if (phases < barrier->completed) phases = barrier->completed;
+}
+
+}  // namespace
+
+std::string describe(const Block& block) {
+    std::string text;
+    for (const auto& [address, barrier] : block.mbarriers) {
+        if (barrier.waiting.empty()) continue;
+        text += "block " + std::to_string(block.index) + ": the mbarrier at byte " + std::to_string(address) + ", phase " +
+                std::to_string(barrier.completed) + ", lacks " + std::to_string(barrier.missing) + " of " +
+                std::to_string(barrier.count) + " arrivals and " + std::to_string(barrier.bytes) + " bytes; ";
+    }
+    return text;
+}
+
+void check_end(Block& block) {
+    for (const auto& [address, barrier] : block.mbarriers) {
+        if (barrier.bytes != 0) {
+            machine.findings.add("mbarrier byte count", barrier.site, 0, &block.lanes[barrier.initialised_by])
+                .say("block %u ends while the mbarrier at byte %u has %lld bytes more announced than landed", block.index,
+                     address, static_cast<long long>(barrier.bytes));
+        }
+    }
+    for (size_t i = 0; i < block.warpgroups.size(); ++i) {
+        const Warpgroup& group = block.warpgroups[i];
+        if (group.accumulators.empty()) continue;
+        const Site site = !group.open.empty() ? group.open.front().site : group.groups.empty() ? Site{0} : group.groups.front().front().site;
+        machine.findings.add("thread ends with a matrix operation under way", site, 0, &block.lanes[i * WARPGROUP])
+            .say("warpgroup %zu of block %u", i, block.index);
+    }
+}
+
+void bind_mbarriers(Core& table) {
+    table.mbarrier_init = mbarrier_init;
+    table.mbarrier_fence_init = mbarrier_fence_init;
+    table.mbarrier_arrive = mbarrier_arrive;
+    table.mbarrier_wait = mbarrier_wait;
+}
+
+}  // namespace tracea::emulator

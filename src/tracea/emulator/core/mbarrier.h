@@ -1,0 +1,14 @@
+// What the copy engine needs of mbarriers.
+#pragma once
+#include "machine.h"
+#include "memory.h"
+
+namespace tracea::emulator {
+
+// The barrier at an address, or null after a finding.
+Mbarrier* find_mbarrier(Lane& lane, uint32_t address, Site site);
+
+// End the phase if nothing is missing.
+void settle(Mbarrier& barrier);
+
+}  // namespace tracea::emulator

@@ -1,0 +1,267 @@
+// wgmma: a warpgroup's products of tiles in shared memory. Operands are read, and accumulators written, in the wait that
+// forces them; until then the accumulators hold poison and the operands must not change.
+#include <string.h>
+
+#include "machine.h"
+#include "memory.h"
+#include "product.h"
+#include "tensor_map.h"
+
+namespace tracea::emulator {
+namespace {
+
+constexpr uint32_t ROWS = 64;
+constexpr uint32_t STEP_BYTES = 32;  // of the depth of one instruction
+constexpr uint32_t POISON = 0xffffffff;
+
+// A collective of the four warps of a warpgroup; the last warp to come performs.
+template <class F>
+void together(Primitive primitive, int at, void* operands, F perform) {
+    machine.collective(primitive, at, operands, [&](Warp& warp, Site site) {
+        Block& block = *warp.block;
+        const uint32_t index = warp.index / 4;
+        if (index >= block.warpgroups.size()) {
+            machine.report("invalid operand", site).say("warp %u belongs to no whole warpgroup", warp.index);
+            machine.abort_run();
+        }
+        Warpgroup& group = block.warpgroups[index];
+        if (group.arrived != 0 && group.meeting != site) {
+            machine.report("divergence at a collective", site, group.meeting)
+                .say("warp %u is here, while another of its warpgroup waits elsewhere", warp.index);
+            machine.abort_run();
+        }
+        group.meeting = site;
+        for (uint32_t i = 0; i < WARP; ++i) group.operands[warp.index % 4 * WARP + i] = warp.lanes[i].operands;
+        group.arrived += WARP;
+        if (group.arrived < WARPGROUP) {
+            machine.hold(warp, name_of(primitive));
+            return;
+        }
+        group.arrived = 0;
+        perform(block, index, site);
+        for (uint32_t i = 0; i < 4; ++i) machine.release(block.warps[4 * index + i]);
+    });
+}
+
+// One operand as its descriptor says: 16-byte pieces by row (of M or N) and depth.
+struct Tile {
+    uint32_t start, leading, stride, swizzle_bytes;
+    bool transposed;  // M or N is the contiguous axis
+
+    explicit Tile(uint64_t descriptor, bool transposes) : transposed(transposes) {
+        constexpr uint32_t modes[] = {0, 128, 64, 32};
+        start = static_cast<uint32_t>(descriptor & 0x3fff) << 4;
+        leading = static_cast<uint32_t>(descriptor >> 16 & 0x3fff) << 4;
+        stride = static_cast<uint32_t>(descriptor >> 32 & 0x3fff) << 4;
+        swizzle_bytes = modes[descriptor >> 62];
+    }
+
+    // The piece that begins at row `row`, byte 16·half of the depth; rows of 8 core matrices repeat with `stride`.
+    uint32_t along_depth(uint32_t row, uint32_t half) const {
+        if (swizzle_bytes == 0) return start + row / 8 * stride + row % 8 * 16 + half * leading;
+        return swizzled(start + row / 8 * stride + row % 8 * swizzle_bytes + half * 16, swizzle_bytes);
+    }
+
+    // The piece of rows 8·chunk to 8·chunk + 7 at depth k.
+    uint32_t across_depth(uint32_t chunk, uint32_t k) const {
+        if (swizzle_bytes == 0) return start + chunk * stride + k % 8 * 16 + k / 8 * leading;
+        const uint32_t wide = swizzle_bytes / 16;
+        return swizzled(start + chunk % wide * 16 + chunk / wide * leading + k % 8 * swizzle_bytes + k / 8 * stride,
+                        swizzle_bytes);
+    }
+
+    template <class F>
+    void each_piece(uint32_t rows, F visit) const {
+        if (!transposed) {
+            for (uint32_t row = 0; row < rows; ++row) {
+                for (uint32_t half = 0; half < 2; ++half) visit(along_depth(row, half), row, 16 * half);
+            }
+        } else {
+            for (uint32_t k = 0; k < STEP_BYTES / 2; ++k) {
+                for (uint32_t chunk = 0; chunk < rows / 8; ++chunk) visit(across_depth(chunk, k), 8 * chunk, 2 * k);
+            }
+        }
+    }
+
+    // Gather into rows of STEP_BYTES, depth contiguous.
+    void gather(const Block& block, uint32_t rows, uint8_t* to) const {
+        each_piece(rows, [&](uint32_t address, uint32_t row, uint32_t byte) {
+            const uint8_t* from = &block.shared[address];
+            if (!transposed) {
+                memcpy(to + row * STEP_BYTES + byte, from, 16);
+            } else {
+                for (uint32_t i = 0; i < 8; ++i) memcpy(to + (row + i) * STEP_BYTES + byte, from + 2 * i, 2);
+            }
+        });
+    }
+};
+
+struct Call {
+    void* d;
+    uint64_t a, b;
+    bool accumulate;
+};
+
+void wgmma_fence(int at) {
+    together(Primitive::WGMMA_FENCE, at, nullptr, [](Block& block, uint32_t index, Site site) {
+        if (!machine.elided(site)) block.warpgroups[index].fenced = true;
+    });
+}
+
+void wgmma_commit(int at) {
+    together(Primitive::WGMMA_COMMIT, at, nullptr, [](Block& block, uint32_t index, Site) {
+        Warpgroup& group = block.warpgroups[index];
+        group.groups.push_back(std::move(group.open));
+        group.open.clear();
+    });
+}
+
+// The tensor cores take a thread's accumulators: keep their content, and leave poison.
+bool take(Warpgroup& group, void* registers, uint32_t count) {
+    auto [entry, taken] = group.accumulators.try_emplace(registers);
+    if (!taken) return false;
+    entry->second.resize(count);
+    memcpy(entry->second.data(), registers, 4 * count);
+    memset(registers, 0xff, 4 * count);
+    return true;
+}
+
+void begin(Block& block, uint32_t index, Site site, WgmmaForm form) {
+    Warpgroup& group = block.warpgroups[index];
+    Lane* lanes = &block.lanes[index * WARPGROUP];
+    const Call& first = *static_cast<const Call*>(group.operands[0]);
+    MatrixOperation operation{form, first.a, first.b, first.accumulate, site, {}, {}};
+    bool owned = true;
+    for (uint32_t i = 0; i < WARPGROUP; ++i) {
+        const Call& call = *static_cast<const Call*>(group.operands[i]);
+        if (call.a != first.a || call.b != first.b || call.accumulate != first.accumulate) {
+            machine.report("divergence at a collective", site).say("threads 0 and %u give different operands", lanes[i].thread);
+        }
+        operation.accumulators.push_back(call.d);
+        if (take(group, call.d, static_cast<uint32_t>(form.n) / 2)) owned = false;
+    }
+    if (!owned && !group.fenced) {
+        machine.report("missing wgmma_fence", site)
+            .say("warpgroup %u: its accumulators were the threads' own since the last fence", index);
+    }
+    for (const uint64_t descriptor : {first.a, first.b}) {
+        if ((descriptor >> 49 & 7) != 0 || (descriptor & 0x3f80c000c000c000ull) != 0) {
+            machine.report("invalid operand", site)
+                .say("descriptor 0x%016llx: a base offset, or bits that must be zero", static_cast<unsigned long long>(descriptor));
+        }
+    }
+    auto check = [&](const Tile& tile, uint32_t rows) {
+        tile.each_piece(rows, [&](uint32_t address, uint32_t row, uint32_t byte) {
+            // Rows of A are one warp's; all four read B, and each stands for some of its pieces.
+            Lane& reader = lanes[WARP * (rows == ROWS ? row / 16 : (row / 8 + byte / 16) % 4)];
+            if (!in_shared(reader, address, 16, 16, site)) return;
+            if (machine.options.races) block.shadow.begin_reading(address, 16, reader, site);
+            operation.pieces.push_back(address);
+        });
+    };
+    const size_t whole = form.transposed_a ? 2 * ROWS : 2 * ROWS;
+    check(Tile(first.a, form.transposed_a), ROWS);
+    check(Tile(first.b, form.transposed_b), static_cast<uint32_t>(form.n));
+    if (operation.pieces.size() == whole + 2 * static_cast<size_t>(form.n)) group.open.push_back(std::move(operation));
+}
+
+void perform(Block& block, Warpgroup& group, const MatrixOperation& operation) {
+    static float a[ROWS * DEPTH], b[256 * DEPTH], sums[ROWS * 256];
+    static int32_t whole[ROWS * 256];
+    static uint8_t a_bytes[ROWS * STEP_BYTES], b_bytes[256 * STEP_BYTES];
+    const auto n = static_cast<uint32_t>(operation.form.n);
+    const Element element = operation.form.element;
+    const bool integers = element == Element::S8;
+    Tile(operation.da, operation.form.transposed_a).gather(block, ROWS, a_bytes);
+    Tile(operation.db, operation.form.transposed_b).gather(block, n, b_bytes);
+    auto accumulators = [&](auto move) {
+        for (uint32_t t = 0; t < WARPGROUP; ++t) {
+            std::vector<uint32_t>& held = group.accumulators[operation.accumulators[t]];
+            for (uint32_t i = 0; i < n / 2; ++i) {
+                const uint32_t row = t / 32 * 16 + t % 32 / 4 + 8 * (i / 2 % 2);
+                const uint32_t column = 8 * (i / 4) + 2 * (t % 4) + i % 2;
+                move(&held[i], integers ? static_cast<void*>(&whole[row * 256 + column]) : &sums[row * 256 + column]);
+            }
+        }
+    };
+    const bool accumulate = operation.accumulate;
+    accumulators([accumulate](uint32_t* held, void* value) {
+        if (accumulate) memcpy(value, held, 4);
+        else memset(value, 0, 4);
+    });
+    if (integers) {
+        multiply_s8(whole, 256, a_bytes, b_bytes, ROWS, n, STEP_BYTES);
+    } else {
+        const uint32_t depth = STEP_BYTES / bytes_of(element);
+        for (uint32_t r = 0; r < ROWS; ++r) widen(a + r * DEPTH, a_bytes + r * STEP_BYTES, depth, element);
+        for (uint32_t c = 0; c < n; ++c) widen(b + c * DEPTH, b_bytes + c * STEP_BYTES, depth, element);
+        multiply(sums, 256, a, b, ROWS, n, depth);
+    }
+    accumulators([](uint32_t* held, void* value) { memcpy(held, value, 4); });
+}
+
+// Give back accumulators that no operation still writes.
+void give_back(Warpgroup& group, Site site) {
+    std::map<void*, bool> busy;
+    auto mark = [&](const std::vector<MatrixOperation>& operations) {
+        for (const MatrixOperation& operation : operations) {
+            for (void* registers : operation.accumulators) busy[registers] = true;
+        }
+    };
+    for (const auto& operations : group.groups) mark(operations);
+    mark(group.open);
+    for (auto entry = group.accumulators.begin(); entry != group.accumulators.end();) {
+        if (busy.count(entry->first) != 0) {
+            ++entry;
+            continue;
+        }
+        auto* registers = static_cast<uint32_t*>(entry->first);
+        for (size_t i = 0; i < entry->second.size(); ++i) {
+            if (registers[i] == POISON) continue;
+            machine.report("accumulator touched before wgmma_wait", site)
+                .say("register %zu was written while the tensor cores owned it", i);
+            break;
+        }
+        memcpy(registers, entry->second.data(), 4 * entry->second.size());
+        entry = group.accumulators.erase(entry);
+        group.fenced = false;  // the threads may use them: the next wgmma on them needs a fence
+    }
+}
+
+void wgmma(WgmmaForm form, void* d, uint64_t a, uint64_t b, bool accumulate, int at) {
+    Call call{d, a, b, accumulate};
+    together(Primitive::WGMMA, at, &call, [form](Block& block, uint32_t index, Site site) { begin(block, index, site, form); });
+}
+
+void wgmma_wait(uint32_t pending, int at) {
+    together(Primitive::WGMMA_WAIT, at, nullptr, [pending](Block& block, uint32_t index, Site site) {
+        Warpgroup& group = block.warpgroups[index];
+        if (machine.elided(site)) return;
+        const uint32_t agent = machine.options.threads + MBARRIERS + index;
+        while (group.groups.size() > pending) {
+            const std::vector<MatrixOperation> operations = std::move(group.groups.front());
+            group.groups.pop_front();
+            ++group.completed;
+            for (const MatrixOperation& operation : operations) {
+                perform(block, group, operation);
+                if (!machine.options.races) continue;
+                for (const uint32_t piece : operation.pieces) {
+                    block.shadow.end_reading(piece, 16, block.index, agent, group.completed, operation.site);
+                }
+            }
+        }
+        give_back(group, site);
+        for (uint32_t i = 0; i < WARPGROUP; ++i) machine.row(block.lanes[index * WARPGROUP + i])[agent] = group.completed;
+    });
+}
+
+}  // namespace
+
+void bind_wgmma(Core& table) {
+    table.wgmma_fence = wgmma_fence;
+    table.wgmma = wgmma;
+    table.wgmma_commit = wgmma_commit;
+    table.wgmma_wait = wgmma_wait;
+}
+
+}  // namespace tracea::emulator

@@ -1,0 +1,20 @@
+// The emulator's counterpart of the device header of this name: the host's integers, and kernels as plain functions.
+#ifndef TRACEA_PRIMITIVES_CONFIG_H
+#define TRACEA_PRIMITIVES_CONFIG_H
+
+#include <stdint.h>
+
+#ifndef TRACEA_SM
+#error "define TRACEA_SM: 75, 80, 86, 89, 90, 100 or 120"
+#endif
+
+#define TRACEA_DEVICE inline
+#define TRACEA_UNROLL
+#define TRACEA_NO_UNROLL
+
+#define TRACEA_KERNEL(threads, min_blocks)          \
+    constexpr uint32_t tracea_launch_threads = threads; \
+    extern "C"
+#define TRACEA_GRID_CONSTANT
+
+#endif
