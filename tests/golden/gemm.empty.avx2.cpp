@@ -33,6 +33,9 @@ struct Store0 {
   TRACEA_INLINE void at(int64_t row, int64_t col, V x0, int64_t lanes) const {
     StoreRows<float, false>{y, y_row}.template at<V>(row, col, x0, lanes);
   }
+  TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
+    StoreRows<float, false>{y, y_row}.prefetch(row, col);
+  }
 };
 
 extern "C" __attribute__((visibility("default"))) void tracea_gemm_empty_6646ae7d244b05cb0e93(const tracea_call* call, int32_t rank) {
@@ -45,7 +48,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_empty_6646ae7
     const int64_t ic = tasks0.task() * 64;
     const int64_t mc = min_index(m - ic, 64);
     // PointwiseTile c[ic : +mc, 0 : +n]
-    map_rows<float>(mc, n, Load0{x1}, Store0{c + c_stride0 * ic, c_stride0});
+    map_rows<float, 0>(mc, n, Load0{x1}, Store0{c + c_stride0 * ic, c_stride0});
   }
 }
 }  // namespace tracea_gemm_empty_6646ae7d244b05cb0e93_text

@@ -1,4 +1,4 @@
-// pointwise_128x768_f32_866c023e0f202d12 | pointwise.chain | neon, neon | columns=16384,rows=32,split=rows,streaming=0
+// pointwise_128x768_f32_866c023e0f202d12 | pointwise.chain | neon, neon | columns=16384,prefetch=0,rows=32,split=rows,streaming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_pointwise_chain_e0bf689437da93424ebd_text {
+namespace tracea_pointwise_chain_ed1ecf2593ca3614fec8_text {
 using namespace tracea;
 
 struct Load0 {
@@ -30,7 +30,6 @@ struct Load0 {
   }
   TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
     prefetch_l2(x0 + row * x0_row + col);
-    prefetch_l2(x1 + col);
     prefetch_l2(x2 + row * x2_row + col);
   }
 };
@@ -42,9 +41,12 @@ struct Store0 {
   TRACEA_INLINE void at(int64_t row, int64_t col, V x0, int64_t lanes) const {
     StoreRows<float, false>{y, y_row}.template at<V>(row, col, x0, lanes);
   }
+  TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
+    StoreRows<float, false>{y, y_row}.prefetch(row, col);
+  }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_pointwise_chain_e0bf689437da93424ebd(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_pointwise_chain_ed1ecf2593ca3614fec8(const tracea_call* call, int32_t rank) {
   const float* const x0 = static_cast<const float*>(call->pointers[0]);
   const float* const x1 = static_cast<const float*>(call->pointers[1]);
   const float* const x2 = static_cast<const float*>(call->pointers[2]);
@@ -58,7 +60,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_pointwise_chain_e0
     const int64_t start = tasks0.task() * 32;
     const int64_t length = min_index(n0 - start, 32);
     // PointwiseTile y[start : +length, 0 : +n1]
-    map_rows<float>(length, n1, Load0{x0 + start * x0_stride0, x0_stride0, x1, x2 + start * x2_stride0, x2_stride0}, Store0{y + start * y_stride0, y_stride0});
+    map_rows<float, 0>(length, n1, Load0{x0 + start * x0_stride0, x0_stride0, x1, x2 + start * x2_stride0, x2_stride0}, Store0{y + start * y_stride0, y_stride0});
   }
 }
-}  // namespace tracea_pointwise_chain_e0bf689437da93424ebd_text
+}  // namespace tracea_pointwise_chain_ed1ecf2593ca3614fec8_text

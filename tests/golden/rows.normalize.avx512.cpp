@@ -1,15 +1,15 @@
-// row_layer_norm_128x768_f32_e3a31feb70318b3a | rows.normalize | avx512, avx512 | prefetch=1,rows=32,split=rows,streaming=0
+// row_layer_norm_128x768_f32_e3a31feb70318b3a | rows.normalize | avx512, avx512 | overlap=1,prefetch=0,rows=32,split=rows,streaming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
 #include "tracea/index.h"
 #include "tracea/math.h"
-#include "tracea/row_tiles.h"
+#include "tracea/normalize.h"
 #include "tracea/rows.h"
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_rows_normalize_05e22d997a66416c2920_text {
+namespace tracea_rows_normalize_bf35423b96192491e1dc_text {
 using namespace tracea;
 
 struct Load0 {
@@ -38,9 +38,12 @@ struct Store0 {
     const auto t1 = add(t0, v2);
     StoreRows<float, false>{y, y_row}.template at<V>(row, col, t1, lanes);
   }
+  TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
+    StoreRows<float, false>{y, y_row}.prefetch(row, col);
+  }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_rows_normalize_05e22d997a66416c2920(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_rows_normalize_bf35423b96192491e1dc(const tracea_call* call, int32_t rank) {
   const float* const x0 = static_cast<const float*>(call->pointers[0]);
   const float* const x1 = static_cast<const float*>(call->pointers[1]);
   const float* const x2 = static_cast<const float*>(call->pointers[2]);
@@ -54,7 +57,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_normalize_05e
     const int64_t start = tasks0.task() * 32;
     const int64_t length = min_index(n0 - start, 32);
     // RowTile layer_norm y[start : +length, 0 : +n1]
-    layer_norm_rows<float, true>(length, n1, 1e-05, row, Load0{x0 + start * x0_stride0, x0_stride0}, Store0{x1, x2, y + start * y_stride0, y_stride0});
+    layer_norm_rows<float, true, 0>(length, n1, 1e-05, row, Load0{x0 + start * x0_stride0, x0_stride0}, Store0{x1, x2, y + start * y_stride0, y_stride0});
   }
 }
-}  // namespace tracea_rows_normalize_05e22d997a66416c2920_text
+}  // namespace tracea_rows_normalize_bf35423b96192491e1dc_text

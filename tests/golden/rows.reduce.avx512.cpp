@@ -31,6 +31,9 @@ struct Store0 {
   TRACEA_INLINE void at(int64_t row, int64_t col, V x0, int64_t lanes) const {
     StoreRows<float, false>{y, 0}.template at<V>(row, col, x0, lanes);
   }
+  TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
+    StoreRows<float, false>{y, 0}.prefetch(row, col);
+  }
 };
 
 extern "C" __attribute__((visibility("default"))) void tracea_rows_reduce_763078fb9874d1b87cb0(const tracea_call* call, int32_t rank) {

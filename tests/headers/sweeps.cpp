@@ -2,9 +2,11 @@
 #include <math.h>
 #include <string.h>
 
+#include <type_traits>
 #include <vector>
 
 #include "check.h"
+#include "tracea/normalize.h"
 #include "tracea/pointwise.h"
 #include "tracea/rows.h"
 
@@ -16,17 +18,53 @@ void near(double got, double want, double tolerance, const char* what, int64_t c
     CHECK(fabs(got - want) <= tolerance * (1 + fabs(want)), "%s of %ld columns: %.9g, not %.9g", what, static_cast<long>(columns), got, want);
 }
 
+// Blocks of 1 to `count` rows with the passes one after the other, and overlapped: the same bits, and nothing else written.
+template <class Storage, class Routine>
+std::vector<Storage> normalized(int64_t count, int64_t columns, int64_t stride, Routine&& routine) {
+    using T = arithmetic_t<Storage>;
+    std::vector<T> memory(3 * normalize_pitch<Vec<T>>(columns) + 64);
+    T* buffer = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
+    std::vector<Storage> apart;
+    for (int64_t block = 1; block <= count; ++block) {
+        apart.assign((count - 1) * stride + columns, from_float<Storage>(T(7)));
+        std::vector<Storage> together = apart;
+        for (int64_t row = 0; row < count; row += block) {
+            const int64_t length = row + block < count ? block : count - row;
+            routine(std::false_type{}, row, length, buffer, apart.data());
+            routine(std::true_type{}, row, length, buffer, together.data());
+        }
+        streaming_fence();
+        CHECK(memcmp(apart.data(), together.data(), apart.size() * sizeof(Storage)) == 0, "%ld columns in blocks of %ld rows: overlapped passes differ",
+              static_cast<long>(columns), static_cast<long>(block));
+        for (int64_t row = 0; row + 1 < count; ++row) {
+            for (int64_t gap = columns; gap < stride; ++gap)
+                CHECK(static_cast<double>(to_float(apart[row * stride + gap])) == 7, "a gap after %ld columns was written", static_cast<long>(columns));
+        }
+    }
+    return apart;
+}
+
 template <class Storage>
 void rows(int64_t columns, double offset, double tolerance, Random& random) {
     using T = arithmetic_t<Storage>;
-    constexpr int64_t count = 2;
+    constexpr int64_t count = 5;
     const int64_t stride = columns + 3;
     std::vector<Storage> x((count - 1) * stride + columns);
     for (Storage& v : x) v = from_float<Storage>(static_cast<T>(random.value() + offset));
-    std::vector<Storage> y(x.size());
-    std::vector<T> memory(columns + 2 * Vec<T>::lanes + 64);
-    T* buffer = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
     const LoadRows<Storage> source{x.data(), stride};
+    const auto from = [&](int64_t row) { return LoadRows<Storage>{x.data() + row * stride, stride}; };
+    const std::vector<Storage> softmax = normalized<Storage>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
+        softmax_rows<T, decltype(overlap)::value, 4>(length, columns, buffer, from(row), StoreRows<Storage, true>{y + row * stride, stride});
+    });
+    const std::vector<Storage> logarithms = normalized<Storage>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
+        log_softmax_rows<T, decltype(overlap)::value, 0>(length, columns, buffer, from(row), StoreRows<Storage>{y + row * stride, stride});
+    });
+    const std::vector<Storage> layer = normalized<Storage>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
+        layer_norm_rows<T, decltype(overlap)::value, 0>(length, columns, 1e-5, buffer, from(row), StoreRows<Storage>{y + row * stride, stride});
+    });
+    const std::vector<Storage> rms = normalized<Storage>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
+        rms_norm_rows<T, decltype(overlap)::value, 4>(length, columns, 1e-5, buffer, from(row), StoreRows<Storage>{y + row * stride, stride});
+    });
     for (int64_t row = 0; row < count; ++row) {
         double sum = 0;
         double peak = -INFINITY;
@@ -50,26 +88,34 @@ void rows(int64_t columns, double offset, double tolerance, Random& random) {
         near(static_cast<double>(mean_row<T>(row, columns, source)), sum / n, tolerance, "mean", columns);
         CHECK(static_cast<double>(max_row<T>(row, columns, source)) == peak, "max of %ld", static_cast<long>(columns));
         CHECK(static_cast<double>(min_row<T>(row, columns, source)) == low, "min of %ld", static_cast<long>(columns));
-        const auto check = [&](const char* what, auto&& want) {
+        const auto check = [&](const char* what, const std::vector<Storage>& y, auto&& want) {
             for (int64_t j = 0; j < columns; ++j) near(static_cast<double>(to_float(y[row * stride + j])), want(j), tolerance, what, columns);
         };
-        softmax_row<T, true>(row, count, columns, buffer, source, StoreRows<Storage, true>{y.data(), stride});
-        check("softmax", [&](int64_t j) { return ::exp(at(j) - peak) / total; });
-        layer_norm_row<T, true>(row, count, columns, T(1e-5), buffer, source, StoreRows<Storage>{y.data(), stride});
-        check("layer norm", [&](int64_t j) { return (at(j) - sum / n) / ::sqrt(variance / n + 1e-5); });
-        rms_norm_row<T, true>(row, count, columns, T(1e-5), buffer, source, StoreRows<Storage>{y.data(), stride});
-        check("rms norm", [&](int64_t j) { return at(j) / ::sqrt(squares / n + 1e-5); });
+        check("softmax", softmax, [&](int64_t j) { return ::exp(at(j) - peak) / total; });
+        check("log-softmax", logarithms, [&](int64_t j) { return at(j) - peak - ::log(total); });
+        check("layer norm", layer, [&](int64_t j) { return (at(j) - sum / n) / ::sqrt(variance / n + 1e-5); });
+        check("rms norm", rms, [&](int64_t j) { return at(j) / ::sqrt(squares / n + 1e-5); });
     }
-    streaming_fence();
 }
 
 void not_a_number() {
-    std::vector<float> x(100, 1.0F);
-    std::vector<float> y(100);
-    alignas(64) float buffer[128];
+    std::vector<float> x(300, 1.0F);
+    std::vector<float> y(300);
+    alignas(64) float buffer[3 * 192];
     x[97] = NAN;
-    softmax_row<float>(0, 1, 100, buffer, LoadRows<float>{x.data(), 100}, StoreRows<float>{y.data(), 100});
-    for (const float v : y) CHECK(isnan(v), "softmax dropped a NaN");
+    x[150] = INFINITY;
+    x[250] = -INFINITY;
+    for (int overlap = 0; overlap < 2; ++overlap) {
+        const LoadRows<float> source{x.data(), 100};
+        const StoreRows<float> target{y.data(), 100};
+        if (overlap == 0) softmax_rows<float, false, 0>(3, 100, buffer, source, target);
+        else softmax_rows<float, true, 0>(3, 100, buffer, source, target);
+        for (int i = 0; i < 200; ++i) CHECK(isnan(y[i]), "softmax dropped a NaN or an infinity");
+        for (int i = 200; i < 300; ++i) {
+            const float want = i == 250 ? 0.0F : 1.0F / 99.0F;
+            CHECK(fabs(y[i] - want) < 1e-8F, "element %d beside minus infinity: %g", i, static_cast<double>(y[i]));
+        }
+    }
     CHECK(isnan(max_row<float>(0, 100, LoadRows<float>{x.data(), 100})), "max dropped a NaN");
 }
 

@@ -139,10 +139,13 @@ def row_cases() -> tuple[Case, ...]:
     return (
         Case.of("softmax", "rows.normalize", row(RowKind.SOFTMAX, (9, 100)), rows=4),
         Case.of("softmax_streaming", "rows.normalize", row(RowKind.SOFTMAX, (9, 100)), rows=4, streaming=1, prefetch=0),
+        Case.of("softmax_apart", "rows.normalize", row(RowKind.SOFTMAX, (9, 100)), rows=4, overlap=0, prefetch=64),
         Case.of("softmax_strided", "rows.normalize", strided_softmax(9, 50), rows=4),
         Case.of("softmax_f64", "rows.normalize", row(RowKind.SOFTMAX, (9, 100), F64), rows=4),
         Case.of("log_softmax", "rows.normalize", row(RowKind.LOG_SOFTMAX, (9, 100)), rows=4),
         Case.of("rms_norm_bf16", "rows.normalize", row(RowKind.RMS_NORM, (9, 100), BF16), rows=4),
+        Case.of("rms_norm_together", "rows.normalize", row(RowKind.RMS_NORM, (9, 100)), rows=4, overlap=1, prefetch=8),
+        Case.of("layer_norm_blocks_of_two", "rows.normalize", norm((9, 100)), rows=2, overlap=1, streaming=1),
         Case.of("layer_norm", "rows.normalize", norm((9, 100)), rows=4),
         Case.of("layer_norm_f16", "rows.normalize", norm((9, 100), F16), rows=4),
         Case.of(

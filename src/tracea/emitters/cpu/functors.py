@@ -46,14 +46,7 @@ def load_functor(printer: Printer, expr: Expr, operands: Operands, compute: DTyp
         loaded_alone = isinstance(expr, Input) and "load_broadcast" not in loads[expr.index]
         # Lanes that are not valid hold what the chain makes of zeros: sums and maxima must not see it.
         body.line(f"return {value if loaded_alone else f'select(lane_mask<V>(lanes), {value}, zero<V>())'};")
-    prefetch = Writer()
-    streams = [load for load in loads.values() if load.startswith("load_") and load.endswith(" + col, lanes)")]
-    with prefetch.block(
-        "TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const"
-    ):
-        for load in streams:
-            prefetch.line(f"prefetch_l2({load[load.index('(') + 1 : -len(', lanes)')]});")
-    return parts.instance("Load", body, prefetch)
+    return parts.instance("Load", body, _prefetch(_streams(loads, own=True) or _streams(loads, own=False)))
 
 
 def store_functor(
@@ -76,11 +69,28 @@ def store_functor(
         if column in (Const(1), Const(0)) and natural and dtype.is_float:
             kind = f"StoreRows<{storage}, {'true' if streaming else 'false'}>"
             body.line(f"{kind}{{{place}, {row_text}}}.template at<V>(row, col, {value}, lanes);")
+            ahead = [f"{kind}{{{place}, {row_text}}}.prefetch(row, col);"]
         else:
+            ahead = []
             step = "1" if column in (Const(1), Const(0)) else parts.stride(column, "y_col")
             routine = "store_strided" if natural else "store_strided_as"
             body.line(f"{routine}({place} + row * {row_text} + col * {step}, {step}, {value}, lanes);")
-    return parts.instance("Store", body)
+    return parts.instance("Store", body, _prefetch(_streams(loads, own=True), *ahead))
+
+
+def _streams(loads: dict[int, str], *, own: bool) -> list[str]:
+    """Return the places that are read along the row; with ``own`` only what other rows do not read as well."""
+    streams = [load for load in loads.values() if load.startswith("load_") and load.endswith(" + col, lanes)")]
+    return [load[load.index("(") + 1 : -len(", lanes)")] for load in streams if " + row * " in load or not own]
+
+
+def _prefetch(places: list[str], *lines: str) -> Writer:
+    """Return the method that asks for a vector's worth at each place, and does what ``lines`` say."""
+    method = Writer()
+    with method.block("TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const"):
+        for line in (*(f"prefetch_l2({place});" for place in places), *lines):
+            method.line(line)
+    return method
 
 
 def _is_natural(storage: DType, compute: DType) -> bool:

@@ -166,10 +166,11 @@ def _pointwise(printer: Printer, node: PointwiseTile) -> None:
     load = load_functor(printer, node.expr, node.inputs, compute)
     streaming = bool(node.intrinsic.attribute("streaming"))
     store = store_functor(printer, _X, (), compute, target=node.target, streaming=streaming)
+    types = f"{C_TYPES[compute]}, {node.intrinsic.attribute('prefetch')}"
     printer.body.comment(f"PointwiseTile {node.target}")
-    printer.body.line(
-        f"map_rows<{C_TYPES[compute]}>({', '.join(_last_two(printer, node.target.extent))}, {load}, {store});"
-    )
+    printer.body.line(f"map_rows<{types}>({', '.join(_last_two(printer, node.target.extent))}, {load}, {store});")
+    if streaming:
+        printer.body.line("streaming_fence();")
 
 
 _ROW_ROUTINES: Mapping[RowKind, str] = {
@@ -183,20 +184,23 @@ _ROW_ROUTINES: Mapping[RowKind, str] = {
 def _row(printer: Printer, node: RowTile) -> None:
     if node.scratch is None:
         raise EmitError(node="RowTile", detail="a row routine keeps the row in scratch, and there is none")
-    printer.use("rows.h", "row_tiles.h")
+    printer.use("rows.h", "normalize.h")
     compute = _compute(node.intrinsic)
     expr, operands = _epilogue(node.epilogue)
     load = load_functor(printer, node.prologue, node.inputs, compute)
     streaming = bool(node.intrinsic.attribute("streaming"))
     store = store_functor(printer, expr, operands, compute, target=node.target, streaming=streaming)
     has_eps = node.kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)
-    prefetch = "true" if node.intrinsic.attribute("prefetch") else "false"
+    overlap = "true" if node.intrinsic.attribute("overlap") else "false"
+    types = f"{C_TYPES[compute]}, {overlap}, {node.intrinsic.attribute('prefetch')}"
     rows, columns = _last_two(printer, node.target.extent)
     printer.body.comment(f"RowTile {node.kind.value} {node.target}")
     printer.body.line(
-        f"{_ROW_ROUTINES[node.kind]}<{C_TYPES[compute]}, {prefetch}>({rows}, {columns}, "
+        f"{_ROW_ROUTINES[node.kind]}<{types}>({rows}, {columns}, "
         f"{f'{node.eps!r}, ' if has_eps else ''}{printer.address(node.scratch)}, {load}, {store});"
     )
+    if streaming:
+        printer.body.line("streaming_fence();")
 
 
 _REDUCTIONS: Mapping[ReduceKind, str] = {

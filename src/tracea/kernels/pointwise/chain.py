@@ -10,7 +10,7 @@ from tracea.errors import InvalidSchedule
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.pointwise.tile import compute_type, map_tile
 from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative_strides, strided_layouts
-from tracea.kernels.rows.normalize import default_blocks, streams
+from tracea.kernels.rows.blocks import PREFETCH, default_blocks, prefetched, streams
 from tracea.kernels.rows.operands import RowOperands, known, row_types
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Variant
@@ -50,7 +50,7 @@ def build_chain(op: PointwiseOp, schedule: Schedule, target: Target) -> TileKern
 
     def tile(offset: tuple[Index, ...], extent: tuple[Index, ...]) -> Node:
         return PointwiseTile(
-            intrinsic=map_tile(compute, streaming=bool(schedule.integer("streaming"))),
+            intrinsic=map_tile(compute, streaming=bool(schedule.integer("streaming")), prefetch=prefetched(schedule)),
             expr=op.expr,
             inputs=tuple(operands.window(buffer, offset, extent) for buffer in operands.inputs),
             target=operands.window(operands.y, offset, extent),
@@ -75,6 +75,7 @@ def _default(op: PointwiseOp, target: Target) -> Schedule:
         rows=rows,
         columns=_COLUMNS,
         split="columns" if few_rows or len(dims) == 1 else split,
+        prefetch=PREFETCH if streams(total, target) else 0,
         streaming=int(streams(total, target) and result.dtype.is_float),
     )
 
@@ -87,6 +88,7 @@ def _space(op: PointwiseOp, target: Target) -> ScheduleSpace:
             "rows": tuple(dict.fromkeys((rows, max(1, rows // 4), 4 * rows))),
             "columns": (_COLUMNS, _COLUMNS // 4, 4 * _COLUMNS),
             "split": (default["split"],),
+            "prefetch": (0, PREFETCH // 4, PREFETCH),
             "streaming": (0, 1) if op.out_dtype.is_float else (0,),
         }
     )

@@ -7,16 +7,18 @@ the way out: each tensor is touched once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from tracea.core.dtype import DType
-from tracea.core.ops.rows import RowOp
+from tracea.core.ops.rows import RowKind, RowOp
 from tracea.errors import InvalidSchedule
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.pointwise.tile import compute_type
 from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.rows.blocks import PREFETCH, default_blocks, prefetched, streams
 from tracea.kernels.rows.operands import RowOperands, known, row_types
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Variant
@@ -29,7 +31,9 @@ from tracea.targets.target import Target
 
 __all__ = ["NORMALIZE", "build_normalize", "normalize_plan", "normalize_types"]
 
-_BLOCK_BYTES = 1 << 18  # a task's share of a tensor: far more than handing out the task costs
+_SPREAD = 4  # vectors between buffered rows: normalize_pitch of the header
+_COMPUTED_BYTES = 4  # of a buffered element, at least
+_PASSES = {RowKind.SOFTMAX: 3, RowKind.LOG_SOFTMAX: 3, RowKind.LAYER_NORM: 3, RowKind.RMS_NORM: 2}
 
 
 def normalize_plan(op: RowOp) -> AxisPlan:
@@ -49,7 +53,10 @@ def build_normalize(op: RowOp, schedule: Schedule, target: Target) -> TileKernel
     compute = compute_type(*(type_.dtype for type_ in (*op.operands, op.infer())))
     lanes = vector_lanes(target, compute)
     columns = operands.sizes[-1]
-    row = scratch("row", compute, MemorySpace.THREAD, ceil_div(columns, lanes) * lanes)
+    # Absent from schedules that were recorded before there was a choice.
+    overlap = "overlap" in schedule and bool(schedule.integer("overlap"))
+    pitch = (ceil_div(columns, lanes) + _SPREAD) * lanes
+    row = scratch("row", compute, MemorySpace.THREAD, pitch * (_PASSES[op.kind] if overlap else 1))
     xs, extras = operands.inputs[: len(op.x)], operands.inputs[len(op.x) :]
 
     def tile(offset: tuple[Index, ...], extent: tuple[Index, ...]) -> Node:
@@ -58,10 +65,11 @@ def build_normalize(op: RowOp, schedule: Schedule, target: Target) -> TileKernel
             intrinsic=Intrinsic(
                 name=f"{op.kind.value}_rows",
                 meaning=_as_given,
-                source="emitters/cpu/include/tracea/row_tiles.h",
+                source="emitters/cpu/include/tracea/normalize.h",
                 attributes=(
                     ("compute", compute.value),
-                    ("prefetch", schedule.integer("prefetch")),
+                    ("overlap", int(overlap)),
+                    ("prefetch", prefetched(schedule)),
                     ("streaming", schedule.integer("streaming")),
                 ),
             ),
@@ -85,28 +93,21 @@ def build_normalize(op: RowOp, schedule: Schedule, target: Target) -> TileKernel
     return operands.kernel(NORMALIZE_ID, schedule, target, (row,), body)
 
 
-def default_blocks(dims: Sequence[int], nbytes: int, target: Target) -> tuple[int, str]:
-    """Return the rows of a task and which axis makes the tasks: enough for every core, each worth its hand-out."""
-    rows = dims[-2] if len(dims) > 1 else 1
-    by_bytes = max(1, _BLOCK_BYTES // max(1, dims[-1] * nbytes))
-    by_cores = max(1, -(-rows // (4 * target.cores)))
-    outer = len(dims) > 2 and dims[0] >= 4 * target.cores and dims[0] > rows
-    return max(1, min(by_bytes, by_cores)), "outer" if outer else "rows"
-
-
-def streams(result_bytes: int, target: Target) -> bool:
-    """Whether a result is too large to be found in a cache by who reads it next."""
-    return result_bytes > (target.l3_bytes // 2 if target.l3_bytes else 8 * target.l2_bytes)
-
-
 def _default(op: RowOp, target: Target) -> Schedule:
     dims = [known(dim) for dim in normalize_plan(op).dims(op.shape)]
     result = op.infer()
-    rows, split = default_blocks(dims, result.dtype.nbytes, target)
-    total = result.dtype.nbytes
-    for dim in dims:
-        total *= dim
-    return Schedule(rows=rows, split=split, prefetch=1, streaming=int(streams(total, target) and result.dtype.is_float))
+    nbytes = result.dtype.nbytes
+    rows, split = default_blocks(dims, nbytes, target)
+    stream = streams(nbytes * math.prod(dims), target)
+    # Two passes have less to overlap: it pays where the rows come from memory.
+    fits = 2 * _PASSES[op.kind] * dims[-1] * max(nbytes, _COMPUTED_BYTES) <= target.l2_bytes
+    return Schedule(
+        rows=rows,
+        split=split,
+        overlap=int(fits and rows >= _PASSES[op.kind] and (stream or op.kind is not RowKind.RMS_NORM)),
+        prefetch=PREFETCH if stream else 0,
+        streaming=int(stream and result.dtype.is_float),
+    )
 
 
 def _space(op: RowOp, target: Target) -> ScheduleSpace:
@@ -115,7 +116,8 @@ def _space(op: RowOp, target: Target) -> ScheduleSpace:
     axes: Mapping[str, tuple[Value, ...]] = {
         "rows": tuple(dict.fromkeys((rows, max(1, rows // 4), 4 * rows, 16 * rows))),
         "split": (default["split"],),
-        "prefetch": (0, 1),
+        "overlap": (0, 1),
+        "prefetch": (0, PREFETCH),
         "streaming": (0, 1) if op.infer().dtype.is_float else (0,),
     }
     return ScheduleSpace.enumerated(axes)

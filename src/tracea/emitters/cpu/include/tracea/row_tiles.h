@@ -1,4 +1,4 @@
-// Blocks of rows through the routines of rows.h, and reductions of a block along its rows or its columns.
+// Blocks of rows through a map, and reductions of a block along its rows or its columns.
 //
 // load and store are the functors that rows.h describes; rows count from the block's first one.
 #ifndef TRACEA_ROW_TILES_H
@@ -14,58 +14,9 @@
 
 TRACEA_BEGIN_NAMESPACE
 
-template <class T, class Load, class Store>
+template <class T, int Prefetch, class Load, class Store>
 TRACEA_INLINE void map_rows(int64_t rows, int64_t columns, const Load& load, const Store& store) {
-    for (int64_t row = 0; row < rows; ++row) map_row<T>(row, columns, load, store);
-}
-template <class T, bool Prefetch, class Load, class Store>
-TRACEA_INLINE void softmax_rows(int64_t rows, int64_t columns, T* buffer, const Load& load, const Store& store) {
-    for (int64_t row = 0; row < rows; ++row) softmax_row<T, Prefetch>(row, rows, columns, buffer, load, store);
-}
-template <class T, bool Prefetch, class Load, class Store>
-TRACEA_INLINE void layer_norm_rows(int64_t rows, int64_t columns, double epsilon, T* buffer, const Load& load,
-                                   const Store& store) {
-    for (int64_t row = 0; row < rows; ++row)
-        layer_norm_row<T, Prefetch>(row, rows, columns, T(epsilon), buffer, load, store);
-}
-template <class T, bool Prefetch, class Load, class Store>
-TRACEA_INLINE void rms_norm_rows(int64_t rows, int64_t columns, double epsilon, T* buffer, const Load& load,
-                                 const Store& store) {
-    for (int64_t row = 0; row < rows; ++row)
-        rms_norm_row<T, Prefetch>(row, rows, columns, T(epsilon), buffer, load, store);
-}
-
-// y = x - max x - log(sum of exp(x - max x)); NaN in the row, plus infinity, or minus infinity throughout gives NaN, as torch.
-template <class T, bool Prefetch, class Load, class Store>
-TRACEA_INLINE void log_softmax_rows(int64_t rows, int64_t columns, T* buffer, const Load& load,
-                                    const Store& store_row) {
-    using V = Vec<T>;
-    const V lowest = broadcast<V>(T(-__builtin_inf()));
-    for (int64_t row = 0; row < rows; ++row) {
-        V peak[detail::row_unroll];
-        unroll<detail::row_unroll>([&](auto u) TRACEA_LAMBDA { peak[u] = lowest; });
-        detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-            const V x = load.template at<V>(row, col, n);
-            store(buffer + col, x);
-            peak[u] = maximum(peak[u], detail::with_neutral(x, n, lowest));
-        });
-        const V shift = broadcast<V>(reduce_max(maximum(maximum(peak[0], peak[1]), maximum(peak[2], peak[3]))));
-        const bool ahead = Prefetch && row + 1 < rows;
-        detail::SumChains<V> chains;
-        detail::for_each_vector<V>(
-            columns,
-            [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-                if (ahead) load.prefetch(row + 1, col);
-                const V d = sub(tracea::load<V>(buffer + col), shift);
-                store(buffer + col, d);
-                chains.part[u] = add(chains.part[u], detail::with_neutral(exp(d), n, zero<V>()));
-            },
-            [&]() TRACEA_LAMBDA { chains.fold(); });
-        const V logarithm = log(broadcast<V>(chains.sum()));
-        detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
-            store_row.template at<V>(row, col, sub(tracea::load<V>(buffer + col), logarithm), n);
-        });
-    }
+    for (int64_t row = 0; row < rows; ++row) map_row<T, Prefetch>(row, columns, load, store);
 }
 
 // ---- reductions ----------------------------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-// Operations along the rows of a matrix: softmax, layer norm, RMS norm, and reductions, one row at a time.
+// What routines over the rows of a matrix are made of, one row at a time: maps, reductions, and the loop over a row's vectors.
 //
 // A row is produced by a load functor and consumed by a store functor, printed per kernel, so that pointwise work before and after costs no pass:
 //
@@ -6,9 +6,7 @@
 //                  TRACEA_INLINE void prefetch(int64_t row, int64_t col) const; };                            // of one vector's worth; may do nothing
 //   struct Store { template <class V> TRACEA_INLINE void at(int64_t row, int64_t col, V value, int64_t n) const; };
 //
-// n is V::lanes but for the last vector of the row. A row passes through `buffer` (columns rounded up to V::lanes elements, 64-byte aligned: thread
-// scratch that stays in the near caches), so the load functor is evaluated once per element. With Prefetch the next row (row + 1 < rows) is fetched while
-// this one is computed: memory and arithmetic overlap for rows that come from DRAM.
+// n is V::lanes but for the last vector of the row.
 //
 // Sums keep four vectors of partial sums and fold them into a second level every 64 steps, so the error grows with columns / (64 * 4 * lanes), not columns.
 #ifndef TRACEA_ROWS_H
@@ -49,6 +47,10 @@ struct StoreRows {
             }
         }
         store_partial(p, value, n);
+    }
+    // Asks for a line that will be written; what is streamed needs none.
+    TRACEA_INLINE void prefetch(int64_t row, int64_t col) const {
+        if constexpr (!Streaming) prefetch_l2(base + row * row_stride + col);
     }
 };
 
@@ -102,103 +104,12 @@ struct SumChains {
 
 }  // namespace detail
 
-// y = exp(x - max x) / sum; a row with NaN, or with plus infinity, is NaN; a row of minus infinities is NaN, as torch.
-template <class T, bool Prefetch = false, class Load, class Store>
-TRACEA_INLINE void softmax_row(int64_t row, int64_t rows, int64_t columns, T* buffer, const Load& source,
-                               const Store& target) {
-    using V = Vec<T>;
-    const V lowest = broadcast<V>(T(-__builtin_inf()));
-    V peak[detail::row_unroll];
-    unroll<detail::row_unroll>([&](auto u) TRACEA_LAMBDA { peak[u] = lowest; });
-    Mask<V> bad = unordered(lowest, lowest);
-    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-        const V x = source.template at<V>(row, col, n);
-        store(buffer + col, x);
-        bad = mask_or(bad, unordered(x, x));
-        peak[u] = max_second(peak[u], detail::with_neutral(x, n, lowest));
-    });
-    const T largest =
-        any(bad) ? T(__builtin_nan(""))
-                 : detail::reduce_max_ordered(max_second(max_second(peak[0], peak[1]), max_second(peak[2], peak[3])));
-    const V shift = broadcast<V>(largest);
-    const bool ahead = Prefetch && row + 1 < rows;
-    detail::SumChains<V> chains;
-    detail::for_each_vector<V>(
-        columns,
-        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-            if (ahead) source.prefetch(row + 1, col);
-            const V e = exp(sub(load<V>(buffer + col), shift));
-            store(buffer + col, e);
-            chains.part[u] = add(chains.part[u], detail::with_neutral(e, n, zero<V>()));
-        },
-        [&]() TRACEA_LAMBDA { chains.fold(); });
-    const V scale = broadcast<V>(T(1) / chains.sum());
-    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
-        target.at(row, col, mul(load<V>(buffer + col), scale), n);
-    });
-}
-
-// y = (x - mean) / sqrt(variance + epsilon), before the store functor's weight and bias. The variance is of the shifted row (two passes in cache):
-// no cancellation however large the mean.
-template <class T, bool Prefetch = false, class Load, class Store>
-TRACEA_INLINE void layer_norm_row(int64_t row, int64_t rows, int64_t columns, T epsilon, T* buffer, const Load& source,
-                                  const Store& target) {
-    using V = Vec<T>;
-    const bool ahead = Prefetch && row + 1 < rows;
-    detail::SumChains<V> sums;
-    detail::for_each_vector<V>(
-        columns,
-        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-            const V x = source.template at<V>(row, col, n);
-            store(buffer + col, x);
-            sums.part[u] = add(sums.part[u], detail::with_neutral(x, n, zero<V>()));
-        },
-        [&]() TRACEA_LAMBDA { sums.fold(); });
-    const V mean = broadcast<V>(sums.sum() / static_cast<T>(columns));
-    detail::SumChains<V> squares;
-    detail::for_each_vector<V>(
-        columns,
-        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-            if (ahead) source.prefetch(row + 1, col);
-            const V d = detail::with_neutral(sub(load<V>(buffer + col), mean), n, zero<V>());
-            squares.part[u] = fma(d, d, squares.part[u]);
-        },
-        [&]() TRACEA_LAMBDA { squares.fold(); });
-    const V scale =
-        broadcast<V>(T(1) / static_cast<T>(__builtin_sqrt(squares.sum() / static_cast<T>(columns) + epsilon)));
-    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
-        target.at(row, col, mul(sub(load<V>(buffer + col), mean), scale), n);
-    });
-}
-
-// y = x / sqrt(mean of squares + epsilon), before the store functor's weight.
-template <class T, bool Prefetch = false, class Load, class Store>
-TRACEA_INLINE void rms_norm_row(int64_t row, int64_t rows, int64_t columns, T epsilon, T* buffer, const Load& source,
-                                const Store& target) {
-    using V = Vec<T>;
-    const bool ahead = Prefetch && row + 1 < rows;
-    detail::SumChains<V> squares;
-    detail::for_each_vector<V>(
-        columns,
-        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-            const V x = detail::with_neutral(source.template at<V>(row, col, n), n, zero<V>());
-            store(buffer + col, x);
-            squares.part[u] = fma(x, x, squares.part[u]);
-        },
-        [&]() TRACEA_LAMBDA { squares.fold(); });
-    const V scale =
-        broadcast<V>(T(1) / static_cast<T>(__builtin_sqrt(squares.sum() / static_cast<T>(columns) + epsilon)));
-    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
-        if (ahead) source.prefetch(row + 1, col);
-        target.at(row, col, mul(load<V>(buffer + col), scale), n);
-    });
-}
-
-// One pass over the load functor, the result kept as given: chains of pointwise work that end where they began.
-template <class T, class Load, class Store>
+// One pass over the load functor, the result kept as given: chains of pointwise work. With Prefetch it asks for what is that many vectors ahead.
+template <class T, int Prefetch, class Load, class Store>
 TRACEA_INLINE void map_row(int64_t row, int64_t columns, const Load& source, const Store& target) {
     using V = Vec<T>;
     detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+        if constexpr (Prefetch > 0) source.prefetch(row, col + Prefetch * V::lanes);
         target.at(row, col, source.template at<V>(row, col, n), n);
     });
 }

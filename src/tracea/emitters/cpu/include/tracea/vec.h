@@ -18,6 +18,8 @@
 //   less less_equal equal not_equal unordered       masks; NaN compares false except in not_equal and unordered
 //   mask_and mask_or mask_not any(m)  select(m, a, b)                  m ? a : b
 //   scale_pow2(a, n)                                a * 2^n with one rounding for finite a, integral n in -1000 .. 1000
+//   scale_pow2_where(m, a, n)                       a * 2^n in the lanes of the mask, zero in the others whatever they hold (float only); n in -126 .. 127
+//                                                   and a normal result, or NaN
 //   split_exponent(a, m, e)                         a = m * 2^e, m in [2/3, 4/3), a positive and finite (float only)
 //   reciprocal_estimate rsqrt_estimate              relative error <= 2^-8 at least, NaN, infinity and zero as in the exact function (float only)
 //   reduce_add reduce_max reduce_min                over the lanes; max and min are NaN if any lane is; the order of the sum is fixed per ISA

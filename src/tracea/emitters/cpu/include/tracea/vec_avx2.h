@@ -281,6 +281,10 @@ TRACEA_INLINE VecF scale_pow2(VecF a, VecF n) {
     }
     return {_mm256_blendv_ps(product, n.reg, _mm256_cmp_ps(n.reg, n.reg, _CMP_UNORD_Q))};
 }
+TRACEA_INLINE VecF scale_pow2_where(Mask<VecF> m, VecF a, VecF n) {
+    const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.reg), _mm256_set1_epi32(127)), 23);
+    return {_mm256_and_ps(_mm256_mul_ps(a.reg, _mm256_castsi256_ps(power)), m.reg)};
+}
 TRACEA_INLINE VecD scale_pow2(VecD a, VecD n) {
     alignas(32) double value[4];
     alignas(32) double power[4];

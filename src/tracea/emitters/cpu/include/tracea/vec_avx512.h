@@ -273,6 +273,9 @@ TRACEA_INLINE VecD select(Mask<VecD> m, VecD a, VecD b) { return {_mm512_mask_mo
 // ---- exponents ---------------------------------------------------------------------------------------------------------------------------------
 TRACEA_INLINE VecF scale_pow2(VecF a, VecF n) { return {_mm512_scalef_ps(a.reg, n.reg)}; }
 TRACEA_INLINE VecD scale_pow2(VecD a, VecD n) { return {_mm512_scalef_pd(a.reg, n.reg)}; }
+TRACEA_INLINE VecF scale_pow2_where(Mask<VecF> m, VecF a, VecF n) {
+    return {_mm512_maskz_scalef_ps(m.reg, a.reg, n.reg)};
+}
 TRACEA_INLINE void split_exponent(VecF a, VecF& mantissa, VecF& exponent) {
     const __mmask16 tiny = _mm512_cmp_ps_mask(a.reg, _mm512_set1_ps(0x1p-126F), _CMP_LT_OQ);
     const __m512i u = _mm512_castps_si512(_mm512_mask_mul_ps(a.reg, tiny, a.reg, _mm512_set1_ps(0x1p23F)));

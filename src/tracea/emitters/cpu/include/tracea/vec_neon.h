@@ -236,6 +236,11 @@ TRACEA_INLINE VecF scale_pow2(VecF a, VecF n) {
     }
     return {vbslq_f32(vceqq_f32(n.reg, n.reg), product, n.reg)};
 }
+TRACEA_INLINE VecF scale_pow2_where(Mask<VecF> m, VecF a, VecF n) {
+    const int32x4_t power = vshlq_n_s32(vaddq_s32(vcvtq_s32_f32(n.reg), vdupq_n_s32(127)), 23);
+    const float32x4_t product = vmulq_f32(a.reg, vreinterpretq_f32_s32(power));
+    return {vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(product), m.reg))};
+}
 TRACEA_INLINE VecD scale_pow2(VecD a, VecD n) {
     double value[2];
     double power[2];

@@ -216,6 +216,10 @@ template <class T>
 TRACEA_INLINE Vec<T> scale_pow2(Vec<T> a, Vec<T> n) {
     return detail::lanewise<T>([&](int i) { return detail::scale_pow2_lane(a.reg[i], n.reg[i]); });
 }
+TRACEA_INLINE VecF scale_pow2_where(Mask<VecF> m, VecF a, VecF n) {
+    return detail::lanewise<float>(
+        [&](int i) { return m.reg[i] ? detail::scale_pow2_lane(a.reg[i], n.reg[i]) : 0.0F; });
+}
 TRACEA_INLINE void split_exponent(VecF a, VecF& mantissa, VecF& exponent) {
     for (int i = 0; i < VecF::lanes; ++i) {
         const bool tiny = a.reg[i] < 0x1p-126F;

@@ -1,0 +1,239 @@
+// A block of C = A B on matrix tiles, from operands that are packed as sums of bf16 terms (pack_terms.h).
+//
+// A tile of C is 32 x 32 in four tile registers. With three terms a granule of 32 steps is six products of terms, 24 instructions: the products l*h, m*h, m*m,
+// h*m, h*l, h*h, each step changing one operand, and the largest last, so that the sums of a first granule are rounded once at their own size. m*l,
+// l*m and l*l are left out: |m| <= 2^-8 |x| and |l| <= 2^-17 |x|, so that they are at most 2^-24 (1 + 2^-10) |a| |b| together, half an eps of float.
+//
+//   amx_block<3>(rows, columns, depth, a, a_pitch, b, b_pitch, amx_sink(c, c_stride, accumulate, finish, out, row_step, column_step, epilogue));
+//
+// Sums start from zero in the tiles; what C held is added when they leave. While the tiles multiply, which leaves the vector units idle, the vectors of the
+// tile before go through the epilogue into C: a few for every granule.
+//
+// A granule that holds unsafe values is multiplied by float fused multiply-adds into sums of its own: infinities, NaN and denormals give what float arithmetic
+// gives.
+#ifndef TRACEA_GEMM_AMX_H
+#define TRACEA_GEMM_AMX_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "tracea/amx.h"
+#include "tracea/config.h"
+#include "tracea/gemm_store.h"
+#include "tracea/pack_terms.h"
+#include "tracea/vec.h"
+
+TRACEA_BEGIN_NAMESPACE
+
+constexpr int kAmxTile = 32;  // rows and columns of C in four registers
+
+// Where finished vectors go: sums in `c`, to which the tile's are added if `accumulate`; at the finish through the epilogue into `out`.
+template <class Storage, class Epilogue>
+struct AmxSink {
+    float* c;
+    int64_t c_stride;
+    bool accumulate;
+    bool finish;
+    Storage* out;
+    int64_t row_step;
+    int64_t column_step;
+    Epilogue epilogue;
+
+    // `count` vectors of a whole tile at (row, column) of the block, from vector `first` on.
+    TRACEA_NOINLINE void whole(const float* sums, int64_t row, int64_t column, int64_t first, int64_t count) const {
+        constexpr int per_row = kAmxTile / VecF::lanes;
+        for (int64_t v = first; v < first + count; ++v) {
+            const int64_t i = row + v / per_row;
+            const int64_t j = column + v % per_row * VecF::lanes;
+            VecF x = load<VecF>(sums + v * VecF::lanes);
+            if (accumulate) x = add(load<VecF>(c + i * c_stride + j), x);
+            if (!finish) {
+                store(c + i * c_stride + j, x);
+            } else if (column_step == 1) {
+                store(out + i * row_step + j, epilogue(x, i, j, VecF::lanes));
+            } else {
+                store_strided(out + i * row_step + j * column_step, column_step, epilogue(x, i, j, VecF::lanes),
+                              VecF::lanes);
+            }
+        }
+    }
+
+    TRACEA_NOINLINE void part(const float* sums, int64_t row, int64_t column, int64_t rows, int64_t columns) const {
+        for (int64_t r = 0; r < rows; ++r) {
+            const int64_t i = row + r;
+            for (int64_t first = 0; first < columns; first += VecF::lanes) {
+                const int64_t n = columns - first < VecF::lanes ? columns - first : VecF::lanes;
+                const int64_t j = column + first;
+                VecF x = load<VecF>(sums + r * kAmxTile + first);
+                if (accumulate) x = add(load_partial<VecF>(c + i * c_stride + j, n), x);
+                if (!finish) {
+                    store_partial(c + i * c_stride + j, x, n);
+                } else if (column_step == 1) {
+                    store_partial(out + i * row_step + j, epilogue(x, i, j, n), n);
+                } else {
+                    store_strided(out + i * row_step + j * column_step, column_step, epilogue(x, i, j, n), n);
+                }
+            }
+        }
+    }
+};
+
+template <class Storage, class Epilogue>
+TRACEA_INLINE AmxSink<Storage, Epilogue> amx_sink(float* c, int64_t c_stride, bool accumulate, bool finish,
+                                                  Storage* out, int64_t row_step, int64_t column_step,
+                                                  const Epilogue& epilogue) {
+    return {c, c_stride, accumulate, finish, out, row_step, column_step, epilogue};
+}
+
+namespace detail {
+
+// One product of terms, or rather its four tiles. The half of an operand that is not in its register yet is loaded between the products, which hides it: all
+// loads first are 3 % slower.
+enum class Loads { kBoth, kA, kB };
+
+template <Loads What>
+TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, const bf16* b) {
+    if constexpr (What == Loads::kB) {
+        tiles.load<6>(b);
+        tiles.dot<0, 4, 6>();
+        tiles.dot<2, 5, 6>();
+        tiles.load<7>(b + kTileElements);
+        tiles.dot<1, 4, 7>();
+        tiles.dot<3, 5, 7>();
+    } else {
+        tiles.load<4>(a);
+        if constexpr (What == Loads::kBoth) tiles.load<6>(b);
+        tiles.dot<0, 4, 6>();
+        if constexpr (What == Loads::kBoth) tiles.load<7>(b + kTileElements);
+        tiles.dot<1, 4, 7>();
+        tiles.load<5>(a + kTileElements);
+        tiles.dot<2, 5, 6>();
+        tiles.dot<3, 5, 7>();
+    }
+}
+
+template <int Terms>
+TRACEA_INLINE void multiply_granule(TileRegisters& tiles, const bf16* a, const bf16* b) {
+    static_assert(Terms == 1 || Terms == 3, "one term or three");
+    constexpr int64_t next = 2 * kTileElements;  // from a term to the one after it
+    if constexpr (Terms == 3) {
+        multiply_terms<Loads::kBoth>(tiles, a + 2 * next, b);
+        multiply_terms<Loads::kA>(tiles, a + next, b);
+        multiply_terms<Loads::kB>(tiles, a, b + next);
+        multiply_terms<Loads::kA>(tiles, a, b);
+        multiply_terms<Loads::kB>(tiles, a, b + 2 * next);
+        multiply_terms<Loads::kB>(tiles, a, b);
+    } else {
+        multiply_terms<Loads::kBoth>(tiles, a, b);
+    }
+}
+
+// The values of a granule as they were before they were split: row i and step k of A at 32 * i + k, step k and column j of B at 32 * k + j.
+template <int Terms, bool DepthIsRows>
+inline const float* granule_values(const bf16* granule, float* values) {
+    if (is_unsafe(granule)) return unsafe_values(granule);
+    for (int row = 0; row < kGranule; ++row) {
+        for (int lane = 0; lane < kGranule; ++lane) {
+            const int half = DepthIsRows ? lane / 16 : row / 16;
+            const int word = DepthIsRows ? 2 * (lane % 16) + row / 16 : 2 * (lane % 16) + lane / 16;
+            const bf16* term = granule + half * kTileElements + row % 16 * kTileWords + word;
+            float x = 0.0F;
+            for (int t = Terms - 1; t >= 0; --t) x += to_float(term[t * 2 * kTileElements]);
+            values[row * kGranule + lane] = x;
+        }
+    }
+    return values;
+}
+
+// sums += a * b of one granule in float arithmetic, step after step.
+template <int Terms>
+TRACEA_NOINLINE void multiply_values(const bf16* a, const bf16* b, float* sums) {
+    alignas(64) float a_values[kGranule * kGranule];
+    alignas(64) float b_values[kGranule * kGranule];
+    const float* x = granule_values<Terms, false>(a, a_values);
+    const float* y = granule_values<Terms, true>(b, b_values);
+    for (int i = 0; i < kAmxTile; ++i) {
+        for (int j = 0; j < kAmxTile; j += VecF::lanes) {
+            VecF sum = load<VecF>(sums + i * kAmxTile + j);
+            for (int k = 0; k < kGranule; ++k)
+                sum = fma(broadcast<VecF>(x[i * kGranule + k]), load<VecF>(y + k * kGranule + j), sum);
+            store(sums + i * kAmxTile + j, sum);
+        }
+    }
+}
+
+}  // namespace detail
+
+// rows x columns of C from panels that lie a_pitch and b_pitch elements apart, over `depth` steps.
+template <int Terms, class Sink>
+TRACEA_NOINLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, const bf16* a, int64_t a_pitch,
+                               const bf16* b, int64_t b_pitch, const Sink& sink) {
+    constexpr int64_t vectors = kAmxTile * kAmxTile / VecF::lanes;
+    constexpr int64_t granule_lines = Terms * 2 * kTileElements * 2 / 64;
+    if (rows <= 0 || columns <= 0) return;
+    alignas(64) float sums[2][kAmxTile * kAmxTile];
+    alignas(64) float apart[kAmxTile * kAmxTile];
+    const int64_t granules = (depth + kGranule - 1) / kGranule;
+    const int64_t share = (vectors + granules - 1) / granules;
+    const int64_t row_tiles = (rows + kAmxTile - 1) / kAmxTile;
+    const int64_t ahead = (granule_lines + row_tiles - 1) / row_tiles;  // lines of B's next panel for each granule
+    int current = 0;
+    int64_t left = 0, left_row = 0, left_column = 0;  // vectors of the tile before that have not left yet, and its place
+
+    TileRegisters tiles;
+    for (int64_t j = 0; j < columns; j += kAmxTile, b += b_pitch) {
+        const bf16* a_panel = a;
+        const bf16* next_b = b + (j + kAmxTile < columns ? b_pitch : 0);
+        for (int64_t i = 0; i < rows; i += kAmxTile, a_panel += a_pitch) {
+            tiles.zero<0>();
+            tiles.zero<1>();
+            tiles.zero<2>();
+            tiles.zero<3>();
+            bool some_apart = false;
+            const bf16* upcoming = next_b + i / kAmxTile * ahead * 32;
+            for (int64_t g = 0; g < granules; ++g) {
+                const bf16* a_granule = a_panel + g * granule_elements<Terms>;
+                const bf16* b_granule = b + g * granule_elements<Terms>;
+                if (TRACEA_LIKELY(!is_unsafe(a_granule) && !is_unsafe(b_granule))) {
+                    detail::multiply_granule<Terms>(tiles, a_granule, b_granule);
+                } else {
+                    if (!some_apart) memset(apart, 0, sizeof apart);
+                    some_apart = true;
+                    detail::multiply_values<Terms>(a_granule, b_granule, apart);
+                }
+                for (int64_t line = 0; line < ahead; ++line)
+                    prefetch_l2(upcoming + g * granule_elements<Terms> + line * 32);
+                if (left > 0) {
+                    const int64_t count = left < share ? left : share;
+                    sink.whole(sums[1 - current], left_row, left_column, vectors - left, count);
+                    left -= count;
+                }
+            }
+            float* done = sums[current];
+            tiles.store<0>(done, kAmxTile);
+            tiles.store<1>(done + kTileColumns, kAmxTile);
+            tiles.store<2>(done + kTileRows * kAmxTile, kAmxTile);
+            tiles.store<3>(done + kTileRows * kAmxTile + kTileColumns, kAmxTile);
+            if (some_apart) {
+                for (int64_t v = 0; v < vectors; ++v) {
+                    float* p = done + v * VecF::lanes;
+                    store(p, add(load<VecF>(p), load<VecF>(apart + v * VecF::lanes)));
+                }
+            }
+            if (rows - i >= kAmxTile && columns - j >= kAmxTile) {
+                left = vectors;
+                left_row = i;
+                left_column = j;
+                current = 1 - current;
+            } else {
+                sink.part(done, i, j, rows - i < kAmxTile ? rows - i : kAmxTile,
+                          columns - j < kAmxTile ? columns - j : kAmxTile);
+            }
+        }
+    }
+    if (left > 0) sink.whole(sums[1 - current], left_row, left_column, vectors - left, left);
+}
+
+TRACEA_END_NAMESPACE
+
+#endif

@@ -1,0 +1,305 @@
+// Blocks of rows through softmax, log-softmax, layer norm and RMS norm, with the load and store functors that rows.h describes; the store functor has a
+// prefetch(row, col) as well. Rows count from the block's first one.
+//
+// A row takes two or three passes. One after the other they wait in turn for what is read, for arithmetic, and for what is written. With Overlap, one loop
+// makes the first pass over a row, the second over the row before it and the last over the row before that, so that the three waits are one; `buffer` then
+// holds as many rows as there are passes, normalize_pitch elements apart, else one. Either way the arithmetic of a row is the same, in the same order.
+//
+// With Prefetch the first pass asks for what is that many vectors ahead; an overlapped last pass always asks for the lines that it will write.
+#ifndef TRACEA_NORMALIZE_H
+#define TRACEA_NORMALIZE_H
+
+#include <stdint.h>
+
+#include <type_traits>
+
+#include "tracea/config.h"
+#include "tracea/math.h"
+#include "tracea/rows.h"
+#include "tracea/unroll.h"
+#include "tracea/vec.h"
+
+TRACEA_BEGIN_NAMESPACE
+
+// Elements from one buffered row to the next: whole vectors, and four more, since rows a multiple of 4 KiB apart look like one address to the store buffer.
+template <class V>
+TRACEA_INLINE constexpr int64_t normalize_pitch(int64_t columns) {
+    return ((columns + V::lanes - 1) / V::lanes + 4) * V::lanes;
+}
+
+namespace detail {
+
+constexpr int write_ahead = 8;  // vectors from the store to the line that is asked for
+
+// What all have in common: one vector of each pass, and what lies between the passes. A kind of normalisation overrides what it needs.
+template <class V, class Load, class Store>
+struct Passes {
+    const Load& source;
+    const Store& target;
+
+    TRACEA_INLINE V read(int64_t row, int64_t col, int64_t n, typename V::element* at) const {
+        const V x = source.template at<V>(row, col, n);
+        store(at, x);
+        return x;
+    }
+    TRACEA_INLINE void begin_second() {}
+    template <class U>
+    TRACEA_INLINE void second(int64_t, U, typename V::element*) {}
+    TRACEA_INLINE void fold_second() {}
+    TRACEA_INLINE void end_second() {}
+};
+
+template <class V, int Prefetch, class Kind>
+TRACEA_INLINE void first_pass(int64_t row, int64_t columns, typename V::element* at, Kind& kind) {
+    kind.begin_first();
+    for_each_vector<V>(
+        columns,
+        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+            if constexpr (Prefetch > 0) kind.source.prefetch(row, col + Prefetch * V::lanes);
+            kind.first(row, col, n, u, at + col);
+        },
+        [&]() TRACEA_LAMBDA { kind.fold_first(); });
+    kind.end_first();
+}
+template <class V, class Kind>
+TRACEA_INLINE void second_pass(int64_t columns, typename V::element* at, Kind& kind) {
+    kind.begin_second();
+    for_each_vector<V>(
+        columns, [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA { kind.second(n, u, at + col); },
+        [&]() TRACEA_LAMBDA { kind.fold_second(); });
+    kind.end_second();
+}
+template <class V, class Kind>
+TRACEA_INLINE void last_pass(int64_t row, int64_t columns, const typename V::element* at, const Kind& kind) {
+    for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto)
+                                    TRACEA_LAMBDA { kind.target.at(row, col, kind.last(load<V>(at + col)), n); });
+}
+// The first pass over `row`, the second over the row before it, the last over the row `oldest`: one loop.
+template <class V, int Prefetch, class Kind>
+TRACEA_INLINE void all_passes(int64_t row, int64_t oldest, int64_t columns, typename V::element* first,
+                              typename V::element* second, const typename V::element* last, Kind& kind) {
+    kind.begin_first();
+    kind.begin_second();
+    for_each_vector<V>(
+        columns,
+        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+            kind.target.prefetch(oldest, col + write_ahead * V::lanes);
+            if constexpr (Prefetch > 0) kind.source.prefetch(row, col + Prefetch * V::lanes);
+            kind.target.at(oldest, col, kind.last(load<V>(last + col)), n);
+            if constexpr (Kind::passes == 3) kind.second(n, u, second + col);
+            kind.first(row, col, n, u, first + col);
+        },
+        [&]() TRACEA_LAMBDA {
+            kind.fold_first();
+            kind.fold_second();
+        });
+    // The second pass ends first: it began with what the first one of its row left.
+    kind.end_second();
+    kind.end_first();
+}
+
+template <class V, bool Overlap, int Prefetch, class Kind>
+TRACEA_INLINE void normalize_rows(int64_t rows, int64_t columns, typename V::element* buffer, Kind&& kind) {
+    using T = typename V::element;
+    using Plain = std::remove_reference_t<Kind>;
+    constexpr int64_t behind = Plain::passes - 1;
+    if constexpr (!Overlap) {
+        for (int64_t row = 0; row < rows; ++row) {
+            first_pass<V, Prefetch>(row, columns, buffer, kind);
+            if constexpr (Plain::passes == 3) second_pass<V>(columns, buffer, kind);
+            last_pass<V>(row, columns, buffer, kind);
+        }
+    } else {
+        const int64_t pitch = normalize_pitch<V>(columns);
+        T* first = buffer;
+        T* second = buffer + pitch;
+        T* last = buffer + behind * pitch;
+        for (int64_t row = 0; row < rows + behind; ++row) {
+            const int64_t oldest = row - behind;
+            if (oldest >= 0 && row < rows) {
+                all_passes<V, Prefetch>(row, oldest, columns, first, second, last, kind);
+            } else {
+                if (oldest >= 0) last_pass<V>(oldest, columns, last, kind);
+                if constexpr (Plain::passes == 3) {
+                    if (row >= 1 && row <= rows) second_pass<V>(columns, second, kind);
+                }
+                if (row < rows) first_pass<V, Prefetch>(row, columns, first, kind);
+            }
+            T* const free = last;
+            last = Plain::passes == 3 ? second : first;
+            second = first;
+            first = free;
+        }
+    }
+}
+
+// The largest of a row, exp(x - largest), and the sum of those.
+template <class V, class Load, class Store>
+struct ExponentPasses : Passes<V, Load, Store> {
+    using T = typename V::element;
+    static constexpr int passes = 3;
+    V peak[row_unroll];
+    Mask<V> bad;
+    V shift;
+    SumChains<V> sums;
+
+    TRACEA_INLINE ExponentPasses(const Load& source, const Store& target)
+        : Passes<V, Load, Store>{source, target}, shift(zero<V>()) {
+        begin_first();
+    }
+    static TRACEA_INLINE V lowest() { return broadcast<V>(T(-__builtin_inf())); }
+    TRACEA_INLINE void begin_first() {
+        unroll<row_unroll>([&](auto u) TRACEA_LAMBDA { peak[u] = lowest(); });
+        bad = unordered(lowest(), lowest());
+    }
+    template <class U>
+    TRACEA_INLINE void first(int64_t row, int64_t col, int64_t n, U u, T* at) {
+        const V x = this->read(row, col, n, at);
+        bad = mask_or(bad, unordered(x, x));
+        peak[u] = max_second(peak[u], with_neutral(x, n, lowest()));
+    }
+    TRACEA_INLINE void fold_first() {}
+    TRACEA_INLINE void end_first() {
+        const V largest = max_second(max_second(peak[0], peak[1]), max_second(peak[2], peak[3]));
+        shift = broadcast<V>(any(bad) ? T(__builtin_nan("")) : reduce_max_ordered(largest));
+    }
+    TRACEA_INLINE void begin_second() { sums = SumChains<V>(); }
+    TRACEA_INLINE void fold_second() { sums.fold(); }
+};
+template <class V, class Load, class Store>
+struct SoftmaxPasses : ExponentPasses<V, Load, Store> {
+    using T = typename V::element;
+    V scale;
+
+    TRACEA_INLINE SoftmaxPasses(const Load& source, const Store& target)
+        : ExponentPasses<V, Load, Store>(source, target), scale(zero<V>()) {}
+    template <class U>
+    TRACEA_INLINE void second(int64_t n, U u, T* at) {
+        const V e = exp_or_zero(sub(load<V>(at), this->shift));
+        store(at, e);
+        this->sums.part[u] = add(this->sums.part[u], with_neutral(e, n, zero<V>()));
+    }
+    TRACEA_INLINE void end_second() { scale = broadcast<V>(T(1) / this->sums.sum()); }
+    TRACEA_INLINE V last(V e) const { return mul(e, scale); }
+};
+template <class V, class Load, class Store>
+struct LogSoftmaxPasses : ExponentPasses<V, Load, Store> {
+    using T = typename V::element;
+    V logarithm;
+
+    TRACEA_INLINE LogSoftmaxPasses(const Load& source, const Store& target)
+        : ExponentPasses<V, Load, Store>(source, target), logarithm(zero<V>()) {}
+    template <class U>
+    TRACEA_INLINE void second(int64_t n, U u, T* at) {
+        const V d = sub(load<V>(at), this->shift);
+        store(at, d);
+        this->sums.part[u] = add(this->sums.part[u], with_neutral(exp_or_zero(d), n, zero<V>()));
+    }
+    TRACEA_INLINE void end_second() { logarithm = log(broadcast<V>(this->sums.sum())); }
+    TRACEA_INLINE V last(V d) const { return sub(d, logarithm); }
+};
+
+template <class T>
+TRACEA_INLINE T inverse_root(T sum, T columns, T epsilon) {
+    return T(1) / static_cast<T>(__builtin_sqrt(sum / columns + epsilon));
+}
+template <class V, class Load, class Store>
+struct LayerNormPasses : Passes<V, Load, Store> {
+    using T = typename V::element;
+    static constexpr int passes = 3;
+    T columns;
+    T epsilon;
+    SumChains<V> sums;
+    SumChains<V> squares;
+    V mean;
+    V last_mean;
+    V scale;
+
+    TRACEA_INLINE LayerNormPasses(const Load& source, const Store& target, T count, T eps)
+        : Passes<V, Load, Store>{source, target},
+          columns(count),
+          epsilon(eps),
+          mean(zero<V>()),
+          last_mean(mean),
+          scale(mean) {}
+    TRACEA_INLINE void begin_first() { sums = SumChains<V>(); }
+    template <class U>
+    TRACEA_INLINE void first(int64_t row, int64_t col, int64_t n, U u, T* at) {
+        sums.part[u] = add(sums.part[u], with_neutral(this->read(row, col, n, at), n, zero<V>()));
+    }
+    TRACEA_INLINE void fold_first() { sums.fold(); }
+    TRACEA_INLINE void end_first() { mean = broadcast<V>(sums.sum() / columns); }
+    TRACEA_INLINE void begin_second() { squares = SumChains<V>(); }
+    template <class U>
+    TRACEA_INLINE void second(int64_t n, U u, const T* at) {
+        const V d = with_neutral(sub(load<V>(at), mean), n, zero<V>());
+        squares.part[u] = fma(d, d, squares.part[u]);
+    }
+    TRACEA_INLINE void fold_second() { squares.fold(); }
+    TRACEA_INLINE void end_second() {
+        last_mean = mean;
+        scale = broadcast<V>(inverse_root(squares.sum(), columns, epsilon));
+    }
+    TRACEA_INLINE V last(V x) const { return mul(sub(x, last_mean), scale); }
+};
+template <class V, class Load, class Store>
+struct RmsNormPasses : Passes<V, Load, Store> {
+    using T = typename V::element;
+    static constexpr int passes = 2;
+    T columns;
+    T epsilon;
+    SumChains<V> squares;
+    V scale;
+
+    TRACEA_INLINE RmsNormPasses(const Load& source, const Store& target, T count, T eps)
+        : Passes<V, Load, Store>{source, target}, columns(count), epsilon(eps), scale(zero<V>()) {}
+    TRACEA_INLINE void begin_first() { squares = SumChains<V>(); }
+    template <class U>
+    TRACEA_INLINE void first(int64_t row, int64_t col, int64_t n, U u, T* at) {
+        const V x = with_neutral(this->read(row, col, n, at), n, zero<V>());
+        squares.part[u] = fma(x, x, squares.part[u]);
+    }
+    TRACEA_INLINE void fold_first() { squares.fold(); }
+    TRACEA_INLINE void end_first() { scale = broadcast<V>(inverse_root(squares.sum(), columns, epsilon)); }
+    TRACEA_INLINE V last(V x) const { return mul(x, scale); }
+};
+
+}  // namespace detail
+
+// y = exp(x - max x) / sum; a row with NaN, or with plus infinity, is NaN; a row of minus infinities is NaN, as torch. What is smaller than 2^-125 of the
+// largest is zero.
+template <class T, bool Overlap, int Prefetch, class Load, class Store>
+TRACEA_INLINE void softmax_rows(int64_t rows, int64_t columns, T* buffer, const Load& load, const Store& store) {
+    detail::normalize_rows<Vec<T>, Overlap, Prefetch>(rows, columns, buffer,
+                                                      detail::SoftmaxPasses<Vec<T>, Load, Store>(load, store));
+}
+
+// y = x - max x - log(sum of exp(x - max x)); NaN in the row, plus infinity, or minus infinity throughout gives NaN, as torch.
+template <class T, bool Overlap, int Prefetch, class Load, class Store>
+TRACEA_INLINE void log_softmax_rows(int64_t rows, int64_t columns, T* buffer, const Load& load, const Store& store) {
+    detail::normalize_rows<Vec<T>, Overlap, Prefetch>(rows, columns, buffer,
+                                                      detail::LogSoftmaxPasses<Vec<T>, Load, Store>(load, store));
+}
+
+// y = (x - mean) / sqrt(variance + epsilon), before the store functor's weight and bias. The variance is of the shifted row: no cancellation however large
+// the mean.
+template <class T, bool Overlap, int Prefetch, class Load, class Store>
+TRACEA_INLINE void layer_norm_rows(int64_t rows, int64_t columns, double epsilon, T* buffer, const Load& load,
+                                   const Store& store) {
+    detail::normalize_rows<Vec<T>, Overlap, Prefetch>(
+        rows, columns, buffer,
+        detail::LayerNormPasses<Vec<T>, Load, Store>(load, store, static_cast<T>(columns), static_cast<T>(epsilon)));
+}
+
+// y = x / sqrt(mean of squares + epsilon), before the store functor's weight.
+template <class T, bool Overlap, int Prefetch, class Load, class Store>
+TRACEA_INLINE void rms_norm_rows(int64_t rows, int64_t columns, double epsilon, T* buffer, const Load& load,
+                                 const Store& store) {
+    detail::normalize_rows<Vec<T>, Overlap, Prefetch>(
+        rows, columns, buffer,
+        detail::RmsNormPasses<Vec<T>, Load, Store>(load, store, static_cast<T>(columns), static_cast<T>(epsilon)));
+}
+
+TRACEA_END_NAMESPACE
+
+#endif

@@ -1,0 +1,211 @@
+// Packing of GEMM operands as sums of bf16 terms, for the matrix tiles of amx.h.
+//
+// x = h + m + l with h = bf16(x), m = bf16(x - h), l = x - h - m: exact, because a float has 24 significant bits, a bf16 has 8, and each rounding to nearest
+// leaves half a unit of sign and rest. Source: Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For Higher-Precision
+// Computations", IEEE ARITH 2019. Ties are rounded away from zero, which the bound does not notice.
+//
+// A granule is 32 steps of a panel of 32 rows (or columns): for each term two tiles of 1 KiB, one for each 16 rows.
+//   A   word w of row i of a tile is step w / 2 + 16 * (w % 2) of row i
+//   B   word w of row p of a tile is step p + 16 * (w % 2) of column w / 2
+// Steps p and p + 16 are neighbours, so that neither operand is permuted: two vectors are interleaved by one shift and one blend. Missing rows, columns and
+// steps are zero. The panel of p granules begins at panels + panel * p * 32 * 32 * Terms.
+//
+// Tiles flush denormals, and a huge h may round to infinity: an element is safe if it is zero or 2^-50 <= |x| <= 2^60. A granule with an unsafe element is
+// kept as 32 x 32 floats behind the place of its first term instead, and its first word is a NaN that no safe granule begins with. A step of A is a
+// lane there (row i, step k at 32 * i + k), a step of B a row (step k, column j at 32 * k + j).
+#ifndef TRACEA_PACK_TERMS_H
+#define TRACEA_PACK_TERMS_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "tracea/amx.h"
+#include "tracea/config.h"
+#include "tracea/pack.h"
+#include "tracea/vec.h"
+
+TRACEA_BEGIN_NAMESPACE
+
+constexpr int kGranule = 32;
+constexpr uint16_t kUnsafeMark = 0xffffU;
+constexpr uint32_t kSafeLow = (127U - 50U) << 23;   // 2^-50
+constexpr uint32_t kSafeHigh = (127U + 60U) << 23;  // 2^60
+
+template <int Terms>
+constexpr int64_t granule_elements = Terms * 2 * kTileElements;
+
+TRACEA_INLINE bool is_unsafe(const bf16* granule) { return granule->bits == kUnsafeMark; }
+// The floats of an unsafe granule.
+TRACEA_INLINE const float* unsafe_values(const bf16* granule) {
+    return reinterpret_cast<const float*>(granule + 2 * kTileElements);
+}
+
+namespace detail {
+
+// What the elements of a granule have been so far: the largest magnitude, and the smallest but for zero, as bits.
+#if defined(TRACEA_ISA_AVX512)
+struct SafeRange {
+    __m512i largest = _mm512_setzero_si512();
+    __m512i smallest_less_one = _mm512_set1_epi32(-1);  // zero becomes the largest number of all
+
+    TRACEA_INLINE void see(__m512 x) {
+        const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
+        largest = _mm512_max_epu32(largest, magnitude);
+        smallest_less_one =
+            _mm512_min_epu32(smallest_less_one, _mm512_add_epi32(magnitude, _mm512_set1_epi32(-1)));
+    }
+    TRACEA_INLINE bool holds() const {
+        const __mmask16 high = _mm512_cmpgt_epu32_mask(largest, _mm512_set1_epi32(static_cast<int>(kSafeHigh)));
+        const __mmask16 low =
+            _mm512_cmplt_epu32_mask(smallest_less_one, _mm512_set1_epi32(static_cast<int>(kSafeLow - 1)));
+        return (high | low) == 0;
+    }
+};
+
+// The terms of 16 elements and of 16 others, interleaved: word 2i of a term is that of x[i], word 2i + 1 that of y[i].
+template <int Terms>
+TRACEA_INLINE void split(const float* x, const float* y, bf16* terms, SafeRange& seen) {
+    const __m512i half = _mm512_set1_epi32(0x8000);
+    const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
+    __m512 rest_x = _mm512_loadu_ps(x);
+    __m512 rest_y = _mm512_loadu_ps(y);
+    seen.see(rest_x);
+    seen.see(rest_y);
+    unroll<Terms>([&](auto t) TRACEA_LAMBDA {
+        const __m512i near_x = _mm512_add_epi32(_mm512_castps_si512(rest_x), half);
+        const __m512i near_y = _mm512_add_epi32(_mm512_castps_si512(rest_y), half);
+        const __m512i words = _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(near_x, 16), near_y);
+        _mm512_store_si512(terms + t * 2 * kTileElements, words);
+        rest_x = _mm512_sub_ps(rest_x, _mm512_castsi512_ps(_mm512_and_si512(near_x, upper)));
+        rest_y = _mm512_sub_ps(rest_y, _mm512_castsi512_ps(_mm512_and_si512(near_y, upper)));
+    });
+}
+#else
+struct SafeRange {
+    bool safe = true;
+
+    void see(float x) {
+        const uint32_t magnitude = bits_of(x) & 0x7fffffffU;
+        safe = safe && (magnitude == 0 || (magnitude >= kSafeLow && magnitude <= kSafeHigh));
+    }
+    bool holds() const { return safe; }
+};
+
+template <int Terms>
+inline void split(const float* x, const float* y, bf16* terms, SafeRange& seen) {
+    for (int i = 0; i < kTileColumns; ++i) {
+        float rest[2] = {x[i], y[i]};
+        seen.see(rest[0]);
+        seen.see(rest[1]);
+        if (!seen.safe) continue;
+        for (int t = 0; t < Terms; ++t) {
+            for (int e = 0; e < 2; ++e) {
+                const uint32_t near = bits_of(rest[e]) + 0x8000U;
+                terms[t * 2 * kTileElements + 2 * i + e].bits = static_cast<uint16_t>(near >> 16);
+                rest[e] -= float_of(near & 0xffff0000U);
+            }
+        }
+    }
+}
+#endif
+
+// Splits 32 rows of 32 lanes into a granule. DepthIsRows: a step is a row (B), else a lane (A).
+template <int Terms, bool DepthIsRows>
+TRACEA_INLINE bool split_granule(const float* values, int64_t row_stride, bf16* granule) {
+    SafeRange seen;
+    if constexpr (DepthIsRows) {
+        for (int p = 0; p < kTileRows; ++p) {
+            const float* x = values + p * row_stride;
+            const float* y = x + kTileRows * row_stride;
+            split<Terms>(x, y, granule + p * kTileWords, seen);
+            split<Terms>(x + kTileColumns, y + kTileColumns, granule + kTileElements + p * kTileWords, seen);
+        }
+    } else {
+        for (int i = 0; i < kGranule; ++i) {
+            const float* x = values + i * row_stride;
+            split<Terms>(x, x + kTileColumns, granule + i * kTileWords, seen);
+        }
+    }
+    return seen.holds();
+}
+
+TRACEA_NOINLINE inline void keep_values(const float* values, int64_t row_stride, bf16* granule) {
+    memset(static_cast<void*>(granule), 0, 2 * kTileElements * sizeof(bf16));
+    granule->bits = kUnsafeMark;
+    float* kept = reinterpret_cast<float*>(granule + 2 * kTileElements);
+    for (int i = 0; i < kGranule; ++i) memcpy(kept + i * kGranule, values + i * row_stride, kGranule * sizeof(float));
+}
+
+// Copies what there is of 32 rows of 32 lanes, of any strides and storage, into floats; the rest is zero.
+template <class Storage>
+TRACEA_NOINLINE void stage(const Storage* source, int64_t row_stride, int64_t lane_stride, int64_t rows, int64_t lanes,
+                           float* values) {
+    if (lane_stride == 1) {
+        pack_straight<float, kGranule>(source, row_stride, lanes, rows, values);
+    } else if (row_stride == 1) {
+        pack_transposed<float, kGranule>(source, lane_stride, lanes, rows, values);
+    } else {
+        pack_generic<float, kGranule>(source, lane_stride, row_stride, lanes, rows, values);
+    }
+    memset(values + rows * kGranule, 0, (kGranule - rows) * kGranule * sizeof(float));
+}
+
+template <int Terms, bool DepthIsRows, class Storage>
+TRACEA_INLINE void pack_granule(const Storage* source, int64_t row_stride, int64_t lane_stride, int64_t rows,
+                                int64_t lanes, bf16* granule) {
+    const float* values;
+    int64_t stride = kGranule;
+    alignas(64) float staged[kGranule * kGranule];
+    if constexpr (__is_same(Storage, float)) {
+        if (TRACEA_LIKELY(lane_stride == 1 && rows == kGranule && lanes == kGranule)) {
+            if (TRACEA_UNLIKELY((!split_granule<Terms, DepthIsRows>(source, row_stride, granule)))) {
+                keep_values(source, row_stride, granule);
+            }
+            return;
+        }
+    }
+    stage(source, row_stride, lane_stride, rows, lanes, staged);
+    values = staged;
+    if (TRACEA_UNLIKELY((!split_granule<Terms, DepthIsRows>(values, stride, granule)))) {
+        keep_values(values, stride, granule);
+    }
+}
+
+}  // namespace detail
+
+// rows x k of A into ceil(rows / 32) panels of `depth` steps, a multiple of 32.
+template <int Terms, class Storage>
+TRACEA_NOINLINE void pack_a_terms(const Storage* a, int64_t row_stride, int64_t k_stride, int64_t rows, int64_t k,
+                                  int64_t depth, bf16* panels) {
+    for (int64_t i = 0; i < rows; i += kGranule) {
+        const int64_t height = rows - i < kGranule ? rows - i : kGranule;
+        bf16* granule = panels + i * depth * Terms;
+        const Storage* source = a + i * row_stride;
+        for (int64_t step = 0; step < k; step += kGranule) {
+            const int64_t steps = k - step < kGranule ? k - step : kGranule;
+            detail::pack_granule<Terms, false>(source + step * k_stride, row_stride, k_stride, height, steps, granule);
+            granule += granule_elements<Terms>;
+        }
+    }
+}
+
+// k x columns of B into ceil(columns / 32) panels of `depth` steps, a multiple of 32. Granules of one step after the other, so that reads run along rows.
+template <int Terms, class Storage>
+TRACEA_NOINLINE void pack_b_terms(const Storage* b, int64_t k_stride, int64_t column_stride, int64_t k, int64_t columns,
+                                  int64_t depth, bf16* panels) {
+    for (int64_t step = 0; step < k; step += kGranule) {
+        const int64_t steps = k - step < kGranule ? k - step : kGranule;
+        const Storage* source = b + step * k_stride;
+        bf16* granule = panels + step / kGranule * granule_elements<Terms>;
+        for (int64_t j = 0; j < columns; j += kGranule) {
+            const int64_t width = columns - j < kGranule ? columns - j : kGranule;
+            detail::pack_granule<Terms, true>(source + j * column_stride, k_stride, column_stride, steps, width,
+                                              granule);
+            granule += depth * kGranule * Terms;
+        }
+    }
+}
+
+TRACEA_END_NAMESPACE
+
+#endif

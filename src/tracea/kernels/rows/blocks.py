@@ -1,0 +1,43 @@
+"""What schedules over rows have in common: the rows of a task, and what is done about memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tracea.errors import InvalidSchedule
+from tracea.semantic.schedule import Schedule
+from tracea.targets.target import Target
+
+__all__ = ["PREFETCH", "default_blocks", "prefetched", "streams"]
+
+PREFETCH: Final = 64  # vectors: 4 KiB ahead, a page, where the processor's own prefetching of a stream stops
+_BLOCK_BYTES: Final = 1 << 20  # a task's share of a tensor: far more than handing out the task, or its first row, costs
+_L3_SHARE_BYTES: Final = 32 << 20  # of one core, at most: a virtual machine may show the whole last cache of its host
+
+
+def default_blocks(dims: Sequence[int], nbytes: int, target: Target) -> tuple[int, str]:
+    """Return the rows of a task and which axis makes the tasks: enough for every core, each worth its hand-out."""
+    rows = dims[-2] if len(dims) > 1 else 1
+    by_bytes = max(1, _BLOCK_BYTES // max(1, dims[-1] * nbytes))
+    by_cores = max(1, -(-rows // (4 * target.cores)))
+    outer = len(dims) > 2 and dims[0] >= 4 * target.cores and dims[0] > rows
+    return max(1, min(by_bytes, by_cores)), "outer" if outer else "rows"
+
+
+def streams(result_bytes: int, target: Target) -> bool:
+    """Whether a result is too large to be found in a cache by who reads it next."""
+    shared = min(target.l3_bytes, _L3_SHARE_BYTES * target.cores)
+    return result_bytes > (shared // 2 if shared else 8 * target.l2_bytes)
+
+
+def prefetched(schedule: Schedule) -> int:
+    """Return how many vectors ahead operands are asked for; a schedule without the choice asks for nothing.
+
+    Raises:
+        InvalidSchedule: the number is negative.
+    """
+    ahead = schedule.integer("prefetch") if "prefetch" in schedule else 0
+    if ahead < 0:
+        raise InvalidSchedule(field="prefetch", got=ahead, expected="at least 0", remedy="see the space")
+    return ahead
