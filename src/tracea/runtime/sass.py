@@ -1,0 +1,69 @@
+"""SASS: the machine code of a CUBIN as text, and how many of each instruction it has.
+
+Worked example: ``count_opcodes(disassemble(cubin))["gemm"]["HMMA"]`` is 128: 128 tensor-core products in the text of
+the kernel ``gemm``, in its main loop and outside of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tracea.errors import CompileError, ToolchainMissing
+
+__all__ = ["count_opcodes", "disassemble", "find_disassembler"]
+
+_SECONDS: Final = 60.0
+_REMEDY: Final = "pip install 'tracea[cuda]'"
+_KERNEL: Final = re.compile(r"^\.text\.(\S+):$")
+# An address, the guard if there is one, the opcode with its modifiers.
+_INSTRUCTION: Final = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)")
+
+
+def find_disassembler() -> Path | None:
+    """Return where nvdisasm is: in the wheel nvidia-cuda-nvdisasm, else on PATH; None where there is none."""
+    try:
+        pathfinder: Any = importlib.import_module("cuda.pathfinder")
+        found = pathfinder.find_nvidia_binary_utility("nvdisasm")
+    except (ImportError, AttributeError):
+        found = shutil.which("nvdisasm")
+    return Path(found) if found else None
+
+
+def disassemble(cubin: bytes) -> str:
+    """Return the SASS of a CUBIN.
+
+    Raises:
+        ToolchainMissing: there is no nvdisasm.
+        CompileError: it refused the file.
+    """
+    tool = find_disassembler()
+    if tool is None:
+        raise ToolchainMissing(tool="nvdisasm", searched=("nvidia-cuda-nvdisasm", "PATH"), remedy=_REMEDY)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        command = [str(tool), "--print-code", file.name]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    if answer.returncode != 0:
+        raise CompileError(command=command, log=answer.stderr or answer.stdout, exit_code=answer.returncode)
+    return answer.stdout
+
+
+def count_opcodes(sass: str) -> Mapping[str, Counter[str]]:
+    """Return for each kernel how often each opcode stands in its text, modifiers left out; NOPs are padding."""
+    found: dict[str, Counter[str]] = {}
+    counts: Counter[str] = Counter()
+    for line in sass.splitlines():
+        if kernel := _KERNEL.match(line):
+            counts = found.setdefault(kernel[1], Counter())
+        elif (instruction := _INSTRUCTION.match(line)) and instruction[1] != "NOP":
+            counts[instruction[1]] += 1
+    return found
