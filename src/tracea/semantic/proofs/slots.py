@@ -22,6 +22,7 @@ from tracea.semantic.proofs.timeline import (
     excluded,
     executor_loops,
     guard_cases,
+    meets_in_each_iteration,
     priming,
     rename,
     use_number,
@@ -213,8 +214,10 @@ def _not_overwritten(sites: Sequence[Site], ring: _Ring, read: _Use, copy: _Use)
         later = rename(loop.atom, names) - loop.atom
         if not facts.plus([*equal, -later - 1]).contradictory():
             raise refuse("slots", copy.site.label, f"{problem} in a later iteration of {loop.var}")
-        after = facts.plus([*equal, later - 1])
-        if not barrier_between(sites, read.site, copy.site, loop) and not after.contradictory():
+        unordered = [*equal, later - 1]
+        if meets_in_each_iteration(sites, loop):
+            unordered.append(-later + 1)  # the barrier of an iteration between the two orders all but the next
+        if not barrier_between(sites, read.site, copy.site, loop) and not facts.plus(unordered).contradictory():
             raise refuse(
                 "slots", copy.site.label, f"{problem}: no barrier lies between them from one {loop.var} to the next"
             )

@@ -98,6 +98,15 @@ def barrier_between(sites: Sequence[Site], earlier: Site, later: Site, loop: Loo
     return False
 
 
+def meets_in_each_iteration(sites: Sequence[Site], loop: Loop) -> bool:
+    """Return whether all executors meet in every iteration of a loop, whatever its guards and inner loops do."""
+    body = (*loop.place, 0)
+    return any(
+        isinstance(site.node, Barrier) and site.node.level is not Level.SUBGROUP and site.place[:-1] == body
+        for site in sites
+    )
+
+
 def priming(site: Site, keep: Sequence[Loop]) -> dict[str, Var]:
     """Return new names for the loop variables of a node but those of ``keep``."""
     return {loop.var.name: Var(f"{loop.var.name}'") for loop in site.loops if loop not in keep}
