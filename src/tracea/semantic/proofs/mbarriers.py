@@ -75,6 +75,10 @@ def prove_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
             for s in sites
             if not isinstance(s.node, Wgmma) and any(a.region.buffer == name for a in s.node.accesses())
         ]
+        for wait in (site for site in sites if isinstance(site.node, WgmmaWait)):
+            pending = wait.canonical(_wait_node(wait).pending)
+            if pending.constant is None or pending.constant < 0:
+                raise refuse("slots", wait.label, f"pending {pending.to_index()} is no constant of at least 0")
         for site in touching:
             scope = executor_loops(site)
             products, commits = (Timeline(tuple(sites), kind, scope) for kind in (Wgmma, WgmmaCommit))
