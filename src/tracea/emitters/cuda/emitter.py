@@ -1,0 +1,244 @@
+"""The CUDA emitter: a TileKernel as CUDA C++ text, one line per node, each a primitive or a routine of include/tracea.
+
+Coordinates are 32 bits wide (``prove`` shows that they fit), addresses and strides 64. Loops of constant length are
+unrolled, so that subscripts of registers are constants. The grid is the outermost ``Parallel(BLOCK)``; a block's
+threads are the executors of what is inside it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from tracea.core.ops.base import Op
+from tracea.emitters.cuda.printer import Printer
+from tracea.emitters.cuda.tiles import TILE_LINES
+from tracea.emitters.kernel_source import ArgumentField, GpuLaunch, KernelSource, PointerParameter
+from tracea.emitters.writer import Writer
+from tracea.errors import EmitError
+from tracea.semantic.index import Const, Index, minimum
+from tracea.semantic.nodes import Barrier, Block, For, If, Let, Level, Node, Parallel
+from tracea.semantic.nodes_async import Mma
+from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+
+__all__ = ["emit"]
+
+_WARP: Final = 32
+_ARGUMENT_BYTES: Final = 8
+
+
+def emit(kernel: TileKernel, isa: str) -> KernelSource:
+    """Return the CUDA text of a kernel for an architecture such as ``sm_80``.
+
+    Raises: EmitError for a node without a line.
+    """
+    printer = Printer(kernel)
+    structure = _Structure(printer)
+    structure.grid(kernel.body)
+    if structure.blocks is None:
+        raise EmitError(node=kernel.name, detail="has no grid of blocks")
+    pointers = tuple(buffer for buffer in kernel.buffers_in(MemorySpace.GLOBAL))
+    arguments, size = _layout(kernel, pointers)
+    shared = kernel.team_scratch_bytes.constant
+    if shared is None:
+        raise EmitError(node=kernel.name, detail=f"{kernel.team_scratch_bytes} bytes of shared memory are no constant")
+    launch = GpuLaunch(
+        threads=structure.threads,
+        blocks=structure.blocks,
+        shared_bytes=shared,
+        argument_bytes=size,
+        arguments=arguments,
+        workspace=tuple((b.name, b.nbytes) for b in pointers if b.role is BufferRole.SCRATCH),
+    )
+    return KernelSource(
+        name=kernel.name,
+        text=_assemble(printer, structure, isa, arguments),
+        language="cuda",
+        isa=isa,
+        pointers=tuple(
+            PointerParameter(name=b.name, dtype=b.dtype, role=b.role, alignment_bytes=max(b.aligned_bytes, 1))
+            for b in pointers
+        ),
+        integers=tuple(param.name for param in kernel.params),
+        scalars=tuple(scalar.name for scalar in kernel.scalars),
+        team_scratch_bytes=kernel.team_scratch_bytes,
+        thread_scratch_bytes=kernel.thread_scratch_bytes,
+        headers=("tracea/gpu.h",),
+        launch=launch,
+    )
+
+
+class _Structure:
+    """Prints loops, conditions and barriers; every other node is a primitive or a tile routine."""
+
+    def __init__(self, printer: Printer) -> None:
+        self._printer = printer
+        self.blocks: Index | None = None
+        self.threads = 0
+        self.min_blocks = 1
+        self._words = frozenset(
+            region.buffer
+            for node in printer.kernel.body.walk()
+            if isinstance(node, Mma) and node.intrinsic.attribute("form") == "mma"
+            for region in (node.a, node.b)
+        )
+
+    def grid(self, body: Block) -> None:
+        """Print the grid: the body's only node."""
+        match body.nodes:
+            case (Parallel(level=Level.BLOCK, var=var, extent=extent, body=inside),):
+                self.blocks = extent
+                self._printer.body.line(f"const int32_t {var.name} = static_cast<int32_t>(block_index());")
+                self.block(inside)
+            case _:
+                raise EmitError(node="grid", detail="a GPU kernel is one Parallel over blocks")
+
+    def block(self, body: Block) -> None:
+        for node in body.nodes:
+            self._node(node)
+
+    def _node(self, node: Node) -> None:
+        printer, writer = self._printer, self._printer.body
+        match node:
+            case Block():
+                self.block(node)
+            case For():
+                self._loop(node)
+            case Parallel(level=Level.SUBGROUP, var=var, extent=Const(value=warps), body=body):
+                self._begin(warps * _WARP)
+                writer.line(f"const int32_t {var.name} = static_cast<int32_t>(warp_index());")
+                self.registers()
+                self.block(body)
+            case Barrier(level=Level.BLOCK):
+                writer.line("sync_block();")
+            case Barrier(level=Level.SUBGROUP):
+                writer.line("sync_warp();")
+            case If(predicate=predicate, then=then, otherwise=otherwise):
+                with writer.block(f"if ({printer.condition(predicate)})"):
+                    self.block(then)
+                if otherwise.nodes:
+                    with writer.block("else"):
+                        self.block(otherwise)
+            case Let(var=var, value=value):
+                writer.line(f"const int32_t {var.name} = {printer.text(value)};")
+            case _:
+                line = TILE_LINES.get(type(node))
+                if line is None:
+                    raise EmitError(node=type(node).__name__)
+                line(printer, node)
+
+    def _begin(self, threads: int) -> None:
+        if self.threads:
+            raise EmitError(node="Parallel(subgroup)", detail="a block's threads begin at one node")
+        self.threads = threads
+
+    def registers(self) -> None:
+        """Declare the fragments of a lane."""
+        for buffer in self._printer.kernel.buffers_in(MemorySpace.REGISTER):
+            self._printer.body.line(self._printer.declaration(buffer, as_words=buffer.name in self._words))
+
+    def _loop(self, node: For) -> None:
+        printer, writer, var = self._printer, self._printer.body, node.var.name
+        advance = f"++{var}" if node.step == Const(1) else f"{var} += {printer.text(node.step)}"
+        writer.line("TRACEA_UNROLL" if isinstance(node.extent.simplify(), Const) else "TRACEA_NO_UNROLL")
+        with writer.block(f"for (int32_t {var} = 0; {var} < {printer.text(node.extent)}; {advance})"):
+            if node.length is not None:
+                length = minimum(node.step, node.extent - node.var)
+                writer.line(f"const int32_t {node.length.name} = {printer.text(length)};")
+            self.block(node.body)
+
+
+def _layout(kernel: TileKernel, pointers: tuple[Buffer, ...]) -> tuple[tuple[ArgumentField, ...], int]:
+    """Return the members of the argument struct, every one at a multiple of 8 bytes, and its size."""
+    fields: list[ArgumentField] = []
+    offset = 0
+
+    def add(name: str, kind: str, size: int) -> None:
+        nonlocal offset
+        fields.append(ArgumentField(name=name, kind=kind, offset_bytes=offset, size_bytes=size))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        offset += size
+
+    for buffer in pointers:
+        add(buffer.name, "pointer", _ARGUMENT_BYTES)
+    for table in kernel.tables:
+        add(table.name, "table", _ARGUMENT_BYTES)
+    for param in kernel.params:
+        add(param.name, "integer", _ARGUMENT_BYTES)
+    for scalar in kernel.scalars:
+        add(scalar.name, "scalar", _ARGUMENT_BYTES // 2)
+    return tuple(fields), -(-offset // _ARGUMENT_BYTES) * _ARGUMENT_BYTES
+
+
+def _assemble(printer: Printer, structure: _Structure, isa: str, fields: tuple[ArgumentField, ...]) -> str:
+    kernel, body = printer.kernel, printer.body.text()
+    code = "\n".join(line for line in body.splitlines() if not line.lstrip().startswith("//"))
+    used = frozenset(re.findall(r"[A-Za-z_]\w*", code))
+    writer = Writer()
+    op = kernel.op.key if isinstance(kernel.op, Op) else str(kernel.op)
+    writer.comment(f"{op} | {kernel.variant} | {kernel.target}, {isa} | {kernel.schedule.key}")
+    writer.line('#include "tracea/gpu.h"')
+    writer.line()
+    writer.line(f"namespace {kernel.name}_text {{")
+    writer.line("using namespace tracea;")
+    writer.line()
+    for line in printer.declarations.text().splitlines():
+        writer.line(line)
+    writer.line()
+    with writer.block(f"struct {kernel.name}_args", tail="};"):
+        for field in fields:
+            writer.line(f"{_member(kernel, printer, field)};")
+    writer.line()
+    head = f"TRACEA_KERNEL({structure.threads}, {structure.min_blocks}) void {kernel.name}"
+    with writer.block(f"{head}(const TRACEA_GRID_CONSTANT {kernel.name}_args args)"):
+        for line in (*_locals(kernel, printer, used), *body.splitlines()):
+            writer.line(line)
+    writer.line(f"}}  // namespace {kernel.name}_text")
+    return writer.text()
+
+
+def _member(kernel: TileKernel, printer: Printer, field: ArgumentField) -> str:
+    match field.kind:
+        case "pointer":
+            return f"{_pointer(kernel.buffer(field.name), printer)} {field.name}"
+        case "integer":
+            return f"int64_t {field.name}"
+        case "scalar":
+            return f"float {field.name}"
+        case "table":
+            return f"const int32_t* {field.name}"
+        case _:
+            return f"TensorMap {field.name}"
+
+
+def _pointer(buffer: Buffer, printer: Printer) -> str:
+    const = "" if buffer.role in (BufferRole.OUTPUT, BufferRole.SCRATCH) else "const "
+    return f"{const}{printer.storage(buffer)}*"
+
+
+def _locals(kernel: TileKernel, printer: Printer, used: frozenset[str]) -> list[str]:
+    # Only what the body names: a stride that is a constant of this kernel has no argument to read.
+    strides = {
+        name
+        for buffer in kernel.buffers_in(MemorySpace.GLOBAL)
+        for stride in buffer.element_strides
+        for name in stride.names()
+    } - {name for buffer in kernel.buffers for size in buffer.shape for name in size.names()}
+    lines = [
+        f"{_pointer(buffer, printer)} const {buffer.name} = args.{buffer.name};"
+        for buffer in kernel.buffers_in(MemorySpace.GLOBAL)
+        if buffer.name in used
+    ]
+    lines += [f"const int32_t* const {t.name} = args.{t.name};" for t in kernel.tables if t.name in used]
+    for param in kernel.params:
+        if param.name not in used:
+            continue
+        if param.name in strides:
+            lines.append(f"const int64_t {param.name} = args.{param.name};")
+        else:
+            lines.append(f"const int32_t {param.name} = static_cast<int32_t>(args.{param.name});")
+    lines += [f"const float {s.name} = args.{s.name};" for s in kernel.scalars if s.name in used]
+    for buffer in kernel.buffers_in(MemorySpace.TEAM):
+        if buffer.name in used:
+            offset = printer.text(kernel.scratch_offset_bytes(buffer.name))
+            lines.append(f"const uint32_t {buffer.name} = shared_base() + {offset};")
+    return lines

@@ -1,0 +1,333 @@
+// Tile routines: what a warp or a warpgroup does with a tile, made of primitives only, so that the emulator runs the same text.
+//
+// A SharedTile says how a tile lies in shared memory; its functions take the address of the tile's first byte. Routines that a whole warp calls share
+// their work by lane: piece number i belongs to lane i mod 32, as semantic.phase.copy_lanes says.
+#ifndef TRACEA_TILES_H
+#define TRACEA_TILES_H
+
+#include "tracea/math.h"
+#include "tracea/primitives.h"
+
+namespace tracea {
+
+TRACEA_DEVICE constexpr int32_t min_index(int32_t a, int32_t b) { return a < b ? a : b; }
+TRACEA_DEVICE constexpr int32_t max_index(int32_t a, int32_t b) { return a > b ? a : b; }
+
+// ---- shared tiles ---------------------------------------------------------------------------------------------------------------------------------
+
+// XORs `bits` bits of a byte offset, from bit base + shift, into those from bit base (semantic/swizzle.py).
+template <int bits, int base, int shift>
+struct Swizzle {
+    static_assert(bits >= 1 && base >= 0 && shift >= bits, "a swizzle is its own inverse");
+    TRACEA_DEVICE static constexpr uint32_t apply(uint32_t offset) {
+        return offset ^ ((offset >> shift) & (((1U << bits) - 1) << base));
+    }
+};
+struct Plain {
+    TRACEA_DEVICE static constexpr uint32_t apply(uint32_t offset) { return offset; }
+};
+
+// Rows of `row_elements` T next to each other; a swizzled tile begins at a multiple of the swizzle's period.
+template <class T, int row_elements, class Layout = Plain>
+struct SharedTile {
+    using element = T;
+    static constexpr int columns = row_elements;
+    TRACEA_DEVICE static constexpr uint32_t address(uint32_t tile, int32_t row, int32_t column) {
+        return tile + Layout::apply(static_cast<uint32_t>((row * row_elements + column) * static_cast<int32_t>(sizeof(T))));
+    }
+};
+
+// ---- global to shared -----------------------------------------------------------------------------------------------------------------------------
+
+namespace detail {
+
+// One piece: its bytes within the array, the rest zeros.
+template <class T, int piece_bytes>
+TRACEA_DEVICE void copy_piece(uint32_t target, const T* source, int32_t elements) {
+#if TRACEA_SM >= 80
+    if constexpr (piece_bytes >= 4) {
+        cp_async_zfill<piece_bytes>(target, source, static_cast<uint32_t>(elements) * static_cast<uint32_t>(sizeof(T)));
+        return;
+    }
+#endif
+    if constexpr (piece_bytes == sizeof(T)) {
+        st_shared(target, elements > 0 ? ld_global<T>(source) : T{});
+    }
+}
+
+}  // namespace detail
+
+// A warp's share of a copy of rows × columns elements to rows first_row and following of a tile, in pieces along a row. What lies beyond valid_rows
+// and valid_columns is zero. By cp.async where a piece has 4 bytes at least: wait for its group before reading.
+template <class Tile, int rows, int columns, int piece_bytes>
+TRACEA_DEVICE void copy_async(uint32_t tile, int32_t first_row, const typename Tile::element* source, int64_t row_step,
+                              int64_t column_step, int32_t valid_rows, int32_t valid_columns) {
+    using T = typename Tile::element;
+    constexpr int width = piece_bytes / static_cast<int>(sizeof(T));
+    constexpr int row_pieces = columns / width;
+    constexpr int pieces = rows * row_pieces;
+    static_assert(width >= 1 && columns % width == 0, "whole pieces in a row");
+    const int32_t lane = static_cast<int32_t>(lane_index());
+    TRACEA_UNROLL
+    for (int i = 0; i < pieces; i += 32) {
+        const int32_t piece = i + lane;
+        if (pieces % 32 != 0 && piece >= pieces) break;
+        const int32_t row = piece / row_pieces;
+        const int32_t column = piece % row_pieces * width;
+        const int32_t left = row < valid_rows ? max_index(min_index(valid_columns - column, width), 0) : 0;
+        const T* place = left > 0 ? source + row * row_step + column * column_step : source;
+        detail::copy_piece<T, piece_bytes>(Tile::address(tile, first_row + row, column), place, left);
+    }
+}
+
+// ---- fragments ------------------------------------------------------------------------------------------------------------------------------------
+
+template <class T>
+TRACEA_DEVICE void clear(T& value) {
+    value = T{};
+}
+template <class T, int count>
+TRACEA_DEVICE void clear(T (&values)[count]) {
+    TRACEA_UNROLL
+    for (int i = 0; i < count; ++i) clear(values[i]);
+}
+
+namespace detail {
+
+// Lanes 0 to 15 give rows of the first 16 bytes, lanes 16 to 31 the same rows of the next 16.
+template <class Tile>
+TRACEA_DEVICE uint32_t down(uint32_t tile, int32_t row, int32_t column) {
+    const int32_t lane = static_cast<int32_t>(lane_index());
+    constexpr int32_t width = 16 / static_cast<int32_t>(sizeof(typename Tile::element));
+    return Tile::address(tile, row + lane % 16, column + lane / 16 * width);
+}
+// Eight rows of the first 16 bytes, eight of the next 16, then the following eight rows of both.
+template <class Tile>
+TRACEA_DEVICE uint32_t across(uint32_t tile, int32_t row, int32_t column) {
+    const int32_t lane = static_cast<int32_t>(lane_index());
+    constexpr int32_t width = 16 / static_cast<int32_t>(sizeof(typename Tile::element));
+    return Tile::address(tile, row + lane % 8 + lane / 16 * 8, column + lane / 8 % 2 * width);
+}
+
+TRACEA_DEVICE void part(const uint32_t (&r)[4], uint32_t (&b0)[2], uint32_t (&b1)[2]) {
+    b0[0] = r[0];
+    b0[1] = r[1];
+    b1[0] = r[2];
+    b1[1] = r[3];
+}
+
+}  // namespace detail
+
+// 16 rows and 32 bytes of k of A, from a tile whose rows are rows of A.
+template <class Tile>
+TRACEA_DEVICE void load_a(uint32_t (&a)[4], uint32_t tile, int32_t row, int32_t k) {
+    ldmatrix_x4(a, detail::down<Tile>(tile, row, k));
+}
+// The same from a tile whose rows are steps of k; elements of two bytes.
+template <class Tile>
+TRACEA_DEVICE void load_a_transposed(uint32_t (&a)[4], uint32_t tile, int32_t k, int32_t row) {
+    static_assert(sizeof(typename Tile::element) == 2, "ldmatrix transposes elements of two bytes");
+    ldmatrix_x4_trans(a, detail::across<Tile>(tile, k, row));
+}
+// 32 bytes of k and two groups of 8 columns of B, from a tile whose rows are columns of B.
+template <class Tile>
+TRACEA_DEVICE void load_b(uint32_t (&b0)[2], uint32_t (&b1)[2], uint32_t tile, int32_t column, int32_t k) {
+    uint32_t r[4];
+    ldmatrix_x4(r, detail::across<Tile>(tile, column, k));
+    detail::part(r, b0, b1);
+}
+// The same from a tile whose rows are steps of k; elements of two bytes.
+template <class Tile>
+TRACEA_DEVICE void load_b_transposed(uint32_t (&b0)[2], uint32_t (&b1)[2], uint32_t tile, int32_t k, int32_t column) {
+    static_assert(sizeof(typename Tile::element) == 2, "ldmatrix transposes elements of two bytes");
+    uint32_t r[4];
+    ldmatrix_x4_trans(r, detail::down<Tile>(tile, k, column));
+    detail::part(r, b0, b1);
+}
+
+#if TRACEA_SM >= 80
+// The same for f32, rounded to TF32.
+template <int count>
+TRACEA_DEVICE void round_fragment(uint32_t (&r)[count]) {
+    TRACEA_UNROLL
+    for (int i = 0; i < count; ++i) r[i] = round_tf32(bits_as<float>(r[i]));
+}
+template <class Tile>
+TRACEA_DEVICE void load_a_tf32(uint32_t (&a)[4], uint32_t tile, int32_t row, int32_t k) {
+    load_a<Tile>(a, tile, row, k);
+    round_fragment(a);
+}
+template <class Tile>
+TRACEA_DEVICE void load_a_tf32_transposed(uint32_t (&a)[4], uint32_t tile, int32_t k, int32_t row) {
+    const int32_t group = static_cast<int32_t>(lane_index()) / 4;
+    const int32_t thread = static_cast<int32_t>(lane_index()) % 4;
+    TRACEA_UNROLL
+    for (int i = 0; i < 4; ++i) {
+        a[i] = ld_shared<uint32_t>(Tile::address(tile, k + thread + i / 2 * 4, row + group + i % 2 * 8));
+    }
+    round_fragment(a);
+}
+template <class Tile>
+TRACEA_DEVICE void load_b_tf32(uint32_t (&b0)[2], uint32_t (&b1)[2], uint32_t tile, int32_t column, int32_t k) {
+    load_b<Tile>(b0, b1, tile, column, k);
+    round_fragment(b0);
+    round_fragment(b1);
+}
+template <class Tile>
+TRACEA_DEVICE void load_b_tf32_transposed(uint32_t (&b0)[2], uint32_t (&b1)[2], uint32_t tile, int32_t k,
+                                          int32_t column) {
+    const int32_t group = static_cast<int32_t>(lane_index()) / 4;
+    const int32_t thread = static_cast<int32_t>(lane_index()) % 4;
+    TRACEA_UNROLL
+    for (int i = 0; i < 2; ++i) {
+        b0[i] = ld_shared<uint32_t>(Tile::address(tile, k + thread + i * 4, column + group));
+        b1[i] = ld_shared<uint32_t>(Tile::address(tile, k + thread + i * 4, column + group + 8));
+    }
+    round_fragment(b0);
+    round_fragment(b1);
+}
+#endif
+
+// A product of 16×8×16 by two instructions of half its k (sm_75).
+TRACEA_DEVICE void multiply_halves(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    const uint32_t a_first[2] = {a[0], a[1]};
+    const uint32_t b_first[1] = {b[0]};
+    mma_m16n8k8<f16>(d, a_first, b_first);
+    const uint32_t a_second[2] = {a[2], a[3]};
+    const uint32_t b_second[1] = {b[1]};
+    mma_m16n8k8<f16>(d, a_second, b_second);
+}
+// A product of 16×8×32 by four instructions of half its rows and half its k (sm_75).
+TRACEA_DEVICE void multiply_quarters(int32_t (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+    TRACEA_UNROLL
+    for (int half = 0; half < 2; ++half) {
+        int32_t sums[2] = {d[2 * half], d[2 * half + 1]};
+        TRACEA_UNROLL
+        for (int step = 0; step < 2; ++step) {
+            const uint32_t a_part[1] = {a[2 * step + half]};
+            const uint32_t b_part[1] = {b[step]};
+            mma_m8n8k16_s8(sums, a_part, b_part);
+        }
+        d[2 * half] = sums[0];
+        d[2 * half + 1] = sums[1];
+    }
+}
+
+// ---- sums to the result ---------------------------------------------------------------------------------------------------------------------------
+
+// A 16×8 fragment of sums to a tile: each lane two neighbours of rows g and g + 8.
+template <class Tile>
+TRACEA_DEVICE void stage_sums(uint32_t tile, int32_t row, int32_t column, const typename Tile::element (&sums)[4]) {
+    const int32_t group = static_cast<int32_t>(lane_index()) / 4;
+    const int32_t pair = static_cast<int32_t>(lane_index()) % 4 * 2;
+    TRACEA_UNROLL
+    for (int half = 0; half < 2; ++half) {
+        const Words<2> two = {{bits_as<uint32_t>(sums[2 * half]), bits_as<uint32_t>(sums[2 * half + 1])}};
+        st_shared(Tile::address(tile, row + group + 8 * half, column + pair), two);
+    }
+}
+
+namespace detail {
+
+template <class T>
+TRACEA_DEVICE bool is_aligned(const T* place, int bytes) {
+    return (reinterpret_cast<uint64_t>(place) & static_cast<uint64_t>(bytes - 1)) == 0;
+}
+
+template <class T>
+TRACEA_DEVICE T narrowed(float x) {
+    return from_float<T>(x);
+}
+template <class T>
+TRACEA_DEVICE T narrowed(int32_t x) {
+    if constexpr (sizeof(T) == 4 && !same_storage<T, float>) {
+        return x;
+    } else {
+        return from_float<T>(static_cast<float>(x));
+    }
+}
+
+}  // namespace detail
+
+// Elements next to each other (step 1) in the fewest accesses, or one by one; those beyond count are neither read nor written.
+template <class T, int width>
+TRACEA_DEVICE void load_piece(float (&x)[width], const T* place, int64_t step, int32_t count) {
+    constexpr int bytes = width * static_cast<int>(sizeof(T));
+    constexpr int access = bytes < 16 ? bytes : 16;
+    constexpr int part = access / static_cast<int>(sizeof(T));
+    if (step == 1 && count == width && detail::is_aligned(place, access)) {
+        TRACEA_UNROLL
+        for (int i = 0; i < width; i += part) {
+            const auto raw = ld_global<Elements<T, part>>(place + i);
+            TRACEA_UNROLL
+            for (int e = 0; e < part; ++e) x[i + e] = to_float(raw.value[e]);
+        }
+    } else {
+        TRACEA_UNROLL
+        for (int e = 0; e < width; ++e) x[e] = e < count ? to_float(ld_global<T>(place + e * step)) : 0.0F;
+    }
+}
+template <class T, class X, int width>
+TRACEA_DEVICE void store_piece(T* place, int64_t step, const X (&x)[width], int32_t count) {
+    constexpr int bytes = width * static_cast<int>(sizeof(T));
+    constexpr int access = bytes < 16 ? bytes : 16;
+    constexpr int part = access / static_cast<int>(sizeof(T));
+    if (step == 1 && count == width && detail::is_aligned(place, access)) {
+        TRACEA_UNROLL
+        for (int i = 0; i < width; i += part) {
+            Elements<T, part> raw;
+            TRACEA_UNROLL
+            for (int e = 0; e < part; ++e) raw.value[e] = detail::narrowed<T>(x[i + e]);
+            st_global(place + i, raw);
+        }
+    } else {
+        TRACEA_UNROLL
+        for (int e = 0; e < width; ++e) {
+            if (e < count) st_global(place + e * step, detail::narrowed<T>(x[e]));
+        }
+    }
+}
+
+// The epilogue that stores sums as they are.
+struct Identity {};
+
+// A warp stores rows × columns staged sums through an epilogue: 16 bytes a lane where rows allow, cut at valid_rows and valid_columns.
+template <class Tile, int rows, int columns, class T, class Epilogue>
+TRACEA_DEVICE void store_rows(uint32_t tile, T* target, int64_t row_step, int64_t column_step, int32_t valid_rows,
+                              int32_t valid_columns, Epilogue epilogue) {
+    using Sum = typename Tile::element;
+    constexpr int width = 16 / static_cast<int>(sizeof(T));
+    constexpr int row_pieces = columns / width;
+    constexpr int pieces = rows * row_pieces;
+    const int32_t lane = static_cast<int32_t>(lane_index());
+    TRACEA_UNROLL
+    for (int i = 0; i < pieces; i += 32) {
+        const int32_t piece = i + lane;
+        const int32_t row = piece / row_pieces;
+        const int32_t column = piece % row_pieces * width;
+        if ((pieces % 32 == 0 || piece < pieces) && row < valid_rows && column < valid_columns) {
+            Sum x[width];
+            TRACEA_UNROLL
+            for (int e = 0; e < width; e += 4) {
+                const Words<4> four = ld_shared<Words<4>>(Tile::address(tile, row, column + e));
+                TRACEA_UNROLL
+                for (int j = 0; j < 4; ++j) x[e + j] = bits_as<Sum>(four.word[j]);
+            }
+            const int32_t count = min_index(width, valid_columns - column);
+            T* place = target + row * row_step + column * column_step;
+            if constexpr (detail::same_storage<Epilogue, Identity>) {
+                store_piece(place, column_step, x, count);
+            } else {
+                float y[width];
+                TRACEA_UNROLL
+                for (int e = 0; e < width; ++e) y[e] = to_float(x[e]);
+                epilogue(y, row, column, count);
+                store_piece(place, column_step, y, count);
+            }
+        }
+    }
+}
+
+}  // namespace tracea
+
+#endif

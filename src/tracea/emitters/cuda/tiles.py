@@ -1,0 +1,153 @@
+"""The lines of the tile nodes: each prints the call of a primitive or of a tile routine, with addresses and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tracea.emitters.cuda.functors import epilogue_functor
+from tracea.emitters.cuda.printer import Printer
+from tracea.errors import EmitError
+from tracea.semantic.access import Intrinsic, Region
+from tracea.semantic.index import TRUE
+from tracea.semantic.nodes import Node, PointwiseTile
+from tracea.semantic.nodes_async import (
+    AsyncCopy,
+    Clear,
+    CommitGroup,
+    LoadMatrix,
+    Mma,
+    StoreFragment,
+    WaitGroup,
+)
+
+__all__ = ["TILE_LINES"]
+
+
+def _async_copy(printer: Printer, node: AsyncCopy) -> None:
+    rows, columns = (_constant(node, size) for size in node.target.extent[-2:])
+    tile = printer.tile_type(node.target)
+    printer.body.comment(f"AsyncCopy {node.source} -> {node.target.buffer}")
+    printer.body.line(
+        f"copy_async<{tile}, {rows}, {columns}, {node.chunk_bytes}>({printer.tile(node.target)}, "
+        f"{printer.text(node.target.offset[-2])}, {printer.address(node.source)}, {printer.steps(node.source)}, "
+        f"{printer.remaining(node.source) if node.masked else f'{rows}, {columns}'});"
+    )
+
+
+def _commit(printer: Printer, node: CommitGroup) -> None:
+    del node
+    printer.body.line("cp_async_commit();")
+
+
+def _wait(printer: Printer, node: WaitGroup) -> None:
+    printer.body.line(f"cp_async_wait<{_constant(node, node.pending)}>();")
+
+
+def _clear(printer: Printer, node: Clear) -> None:
+    buffer = printer.buffer(node.target)
+    if node.target != buffer.whole():
+        raise EmitError(node=f"Clear {node.target}", detail="the routine clears a whole fragment")
+    printer.body.line(f"clear({buffer.name});")
+
+
+_LOADS: Final[Mapping[str, tuple[str, int]]] = {"load_a": ("load_a", 1), "load_b": ("load_b", 2)}
+
+
+def _load(printer: Printer, node: LoadMatrix) -> None:
+    name = node.intrinsic.name
+    if name not in _LOADS:
+        raise EmitError(node=name, detail="no load of this name")
+    routine, fragments = _LOADS[name]
+    form = node.intrinsic.attribute("form")
+    tile = printer.tile_type(node.source)
+    source = f"{printer.tile(node.source)}, {printer.place(node.source)}"
+    if form == "fma":
+        lanes = node.intrinsic.attribute("lane_rows" if name == "load_a" else "lane_columns")
+        printer.body.line(f"{routine}_lanes<{tile}, {lanes}>({printer.fragment(node.target)}, {source});")
+        return
+    suffix = "_tf32" if node.intrinsic.attribute("element") == "tf32" else ""
+    suffix += "" if node.intrinsic.attribute("major") == "k" else "_transposed"
+    targets = ", ".join(printer.fragment(_fragment(node.target, number)) for number in range(fragments))
+    printer.body.line(f"{routine}{suffix}<{tile}>({targets}, {source});")
+
+
+def _fragment(region: Region, number: int) -> Region:
+    """Return the fragment of that number of a region of several."""
+    axis = len(region.offset) - 3
+    offset = tuple(start + number if at == axis else start for at, start in enumerate(region.offset))
+    return Region(region.buffer, offset, region.extent)
+
+
+def _mma(printer: Printer, node: Mma) -> None:
+    if node.accumulate != TRUE:
+        raise EmitError(node="Mma", detail="mma.sync adds in place: begin the sum by Clear")
+    operands = ", ".join(printer.fragment(region) for region in (node.c, node.a, node.b))
+    printer.body.line(f"{_multiply(node.intrinsic)}({operands});")
+
+
+def _multiply(intrinsic: Intrinsic) -> str:
+    if intrinsic.name != "multiply":
+        raise EmitError(node=intrinsic.name, detail="no product of this name")
+    if intrinsic.attribute("form") == "fma":
+        return "multiply_lanes"
+    element, native = str(intrinsic.attribute("element")), str(intrinsic.attribute("native"))
+    if native in ("m16n8k8", "m8n8k16") and element != "tf32":
+        return "multiply_halves" if element == "f16" else "multiply_quarters"
+    return f"mma_{native}_{element}" if element in ("tf32", "s8") else f"mma_{native}<{element}>"
+
+
+def _store(printer: Printer, node: StoreFragment) -> None:
+    if node.intrinsic.name != "store_sums":
+        raise EmitError(node=node.intrinsic.name, detail="no store of this name")
+    if node.intrinsic.attribute("form") == "fma":
+        epilogue = node.epilogue
+        functor = "Identity{}" if epilogue is None else epilogue_functor(printer, epilogue.expr, epilogue.operands)
+        rows, columns = node.intrinsic.attribute("lane_rows"), node.intrinsic.attribute("lane_columns")
+        printer.body.comment(f"StoreFragment {node.target}")
+        printer.body.line(
+            f"store_lanes<{rows}, {columns}>({printer.fragment(node.source)}, {printer.address(node.target)}, "
+            f"{printer.steps(node.target)}, {printer.last_extents(node.target)}, {functor});"
+        )
+        return
+    if node.epilogue is not None:
+        raise EmitError(node="StoreFragment", detail="sums are staged as they are, the epilogue follows")
+    tile = printer.tile_type(node.target)
+    printer.body.line(
+        f"stage_sums<{tile}>({printer.tile(node.target)}, {printer.place(node.target)}, "
+        f"{printer.fragment(node.source)});"
+    )
+
+
+def _store_rows(printer: Printer, node: PointwiseTile) -> None:
+    if node.intrinsic.name != "store_rows" or not node.inputs or not isinstance(node.inputs[0], Region):
+        raise EmitError(node=node.intrinsic.name, detail="the only pointwise routine stores staged rows")
+    staged = node.inputs[0]
+    shape = printer.buffer(staged).shape[-2:]
+    rows, columns = (_constant(node, size) for size in shape)
+    functor = epilogue_functor(printer, node.expr, node.inputs[1:])
+    printer.body.comment(f"PointwiseTile {node.target}")
+    printer.body.line(
+        f"store_rows<{printer.tile_type(staged)}, {rows}, {columns}>({printer.tile(staged)}, "
+        f"{printer.address(node.target)}, {printer.steps(node.target)}, {printer.last_extents(node.target)}, "
+        f"{functor});"
+    )
+
+
+def _constant(node: Node, index: Any) -> int:
+    known = index.constant
+    if known is None:
+        raise EmitError(node=type(node).__name__, detail=f"{index} is a template argument and must be a constant")
+    return int(known)
+
+
+TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
+    AsyncCopy: _async_copy,
+    Clear: _clear,
+    CommitGroup: _commit,
+    LoadMatrix: _load,
+    Mma: _mma,
+    PointwiseTile: _store_rows,
+    StoreFragment: _store,
+    WaitGroup: _wait,
+}
