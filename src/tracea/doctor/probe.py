@@ -14,7 +14,7 @@ from typing import Final
 from tracea.doctor.installed import TorchInstall, torch_install
 from tracea.errors import CompileError, RunError
 from tracea.profiler import machine
-from tracea.runtime.compiler import compile_text
+from tracea.runtime.compiler import Library, compile_text
 from tracea.runtime.toolchain import Compiler, compilers
 from tracea.targets import ISAS, Isa, Target, load
 
@@ -47,12 +47,16 @@ class Cache:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """Processor, caches and memory; ``isas`` are the usable ones, ``masked`` those that only the name promises."""
+    """Processor, caches and memory; ``isas`` are the usable ones, ``masked`` those that only the name promises.
+
+    ``tiles``: the operating system granted this process the AMX tiles that the processor shows, and a product is right.
+    """
 
     processor: machine.Processor
     microarchitecture: str
     isas: tuple[Isa, ...]
     masked: tuple[str, ...]
+    tiles: bool
     caches: tuple[Cache, ...]
     cores_present: int
     memory_bytes: int
@@ -101,7 +105,11 @@ class Machine:
             l3_bytes=l3.nbytes if l3 else base.l3_bytes,
             cache_line_bytes=l1d.line_bytes if l1d else base.cache_line_bytes,
             page_bytes=os.sysconf("SC_PAGE_SIZE"),
-            features=frozenset(flag for flag in self.hardware.processor.flags if flag.startswith(_ARITHMETIC)),
+            features=frozenset(
+                flag
+                for flag in self.hardware.processor.flags
+                if flag.startswith(_ARITHMETIC) and (self.hardware.tiles or not flag.startswith("amx"))
+            ),
         )
 
     def _cache(self, level: int) -> Cache | None:
@@ -144,6 +152,7 @@ def _hardware(root: Path, compiler: Compiler | None) -> Hardware:
         microarchitecture=name,
         isas=usable,
         masked=tuple(isa for isa in ISAS if isa not in usable and _NEEDED[isa] <= promised),
+        tiles=_tiles_usable(processor, compiler, here=root == Path("/")),
         caches=_caches(root),
         cores_present=os.cpu_count() or 1,
         memory_bytes=_memory_bytes(root),
@@ -162,13 +171,33 @@ def _usable(isa: Isa, processor: machine.Processor, compiler: Compiler | None, *
 
 
 def _cpuid_agrees(isa: Isa, compiler: Compiler) -> bool:
-    text = (files("tracea.doctor") / "features.cpp").read_text(encoding="utf-8")
-    try:
-        library = compile_text(text, isa="plain", name="features", compiler=compiler)
-    except (CompileError, RunError):
+    library = _features(compiler)
+    if library is None:
         return True  # a compiler that fails is a problem of its own (see diagnosis); what the system shows stands
     usable = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32)(library.address("tracea_isa_usable"))
     return bool(usable(ISAS.index(isa)))
+
+
+def _tiles_usable(processor: machine.Processor, compiler: Compiler | None, *, here: bool) -> bool:
+    """Whether AMX runs: shown by the system, granted to this process, and tried. Without a trial the answer is no."""
+    if not {"amx_tile", "amx_bf16"} <= processor.flags or compiler is None:
+        return False
+    if not here:
+        return True
+    library = _features(compiler)
+    return library is not None and bool(ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("tracea_amx_usable"))())
+
+
+def _features(compiler: Compiler) -> Library | None:
+    text = (files("tracea.doctor") / "features.cpp").read_text(encoding="utf-8")
+    # The assembly of one instruction needs its flag on some compilers; nothing else of the text does.
+    tiles = ("-mamx-tile", "-mamx-bf16") if platform.machine() == "x86_64" else ()
+    for flags in (tiles, ()) if tiles else ((),):
+        try:
+            return compile_text(text, isa="plain", name="features", compiler=compiler, extra_flags=flags)
+        except (CompileError, RunError):
+            continue
+    return None
 
 
 def _archspec(root: Path) -> tuple[str, frozenset[str]]:

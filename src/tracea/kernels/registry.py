@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tracea.errors import InvalidOption
+from tracea.kernels.gemm.amx import AMX, AMX_PREPACKED
 from tracea.kernels.gemm.direct import DIRECT
 from tracea.kernels.gemm.empty import EMPTY
 from tracea.kernels.gemm.gemv import DOT, STREAM
@@ -27,6 +28,8 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     STREAM,
     DOT,
     EMPTY,
+    AMX,
+    AMX_PREPACKED,
     LIBRARY_GEMM,
     NORMALIZE,
     REDUCE,

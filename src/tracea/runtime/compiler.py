@@ -20,7 +20,7 @@ from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import CompileError, InvalidOption, RunError
 from tracea.runtime.cache import content_key, default_store
 from tracea.runtime.process_lock import ProcessLock
-from tracea.runtime.toolchain import Compiler, CompilerFamily, compile_flags, find_compiler
+from tracea.runtime.toolchain import Compiler, CompilerFamily, common_isa, compile_flags, find_compiler
 
 __all__ = [
     "Library",
@@ -103,15 +103,21 @@ def build_library(
     extra_flags: Sequence[str] = (),
 ) -> Library:
     """Compile kernels in one translation unit and load the library; see `compile`."""
-    isas = sorted({source.isa for source in sources})
-    if len(isas) != 1:
-        raise InvalidOption(field="sources", got=isas, expected="one isa", remedy="compile each isa by itself")
+    isa = common_isa(source.isa for source in sources)
+    if isa is None:
+        isas = sorted({source.isa for source in sources})
+        raise InvalidOption(
+            field="sources",
+            got=isas,
+            expected="one isa, or one that has the others' flags",
+            remedy="compile each isa by itself",
+        )
     text = unit_text(sources)
     _dump(sources)
     headers = sorted({header for source in sources for header in source.headers})
     return compile_text(
         text,
-        isa=isas[0],
+        isa=isa,
         name=sources[0].name,
         headers=headers,
         compiler=compiler,

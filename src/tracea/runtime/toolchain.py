@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -22,24 +22,26 @@ import msgspec
 from tracea.errors import CacheError, InvalidOption, ToolchainMissing
 from tracea.runtime.cache import content_key, default_store, sha256_file
 
-__all__ = ["ISA_FLAGS", "Compiler", "CompilerFamily", "compile_flags", "compilers", "find_compiler"]
+__all__ = ["ISA_FLAGS", "Compiler", "CompilerFamily", "common_isa", "compile_flags", "compilers", "find_compiler"]
 
 _VERSION_SECONDS: Final = 60.0
 
 # The instruction sets that kernels are printed for, with all the flags that name them; never -march=native, whose
 # meaning the key lacks.
+_AVX512: Final = (
+    "-DTRACEA_ISA_AVX512",
+    "-mavx512f",
+    "-mavx512bw",
+    "-mavx512dq",
+    "-mavx512vl",
+    "-mavx2",
+    "-mfma",
+    "-mf16c",
+    "-mprefer-vector-width=512",
+)
 ISA_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
-    "avx512": (
-        "-DTRACEA_ISA_AVX512",
-        "-mavx512f",
-        "-mavx512bw",
-        "-mavx512dq",
-        "-mavx512vl",
-        "-mavx2",
-        "-mfma",
-        "-mf16c",
-        "-mprefer-vector-width=512",
-    ),
+    "amx": (*_AVX512, "-DTRACEA_AMX", "-mamx-tile", "-mamx-bf16"),
+    "avx512": _AVX512,
     "avx2": ("-DTRACEA_ISA_AVX2", "-mavx2", "-mfma", "-mf16c"),
     "neon": ("-DTRACEA_ISA_NEON",),
     "plain": ("-DTRACEA_ISA_PLAIN",),
@@ -146,6 +148,15 @@ def compile_flags(compiler: Compiler, isa: str) -> tuple[str, ...]:
         ),
     }[compiler.family]
     return (*_COMMON, *own, *ISA_FLAGS[isa])
+
+
+def common_isa(isas: Iterable[str]) -> str | None:
+    """Return the instruction set whose flags hold those of all the others: one unit may have kernels of all of them."""
+    wanted = set(isas)
+    for isa in sorted(wanted):
+        if all(set(ISA_FLAGS.get(other, (other,))) <= set(ISA_FLAGS.get(isa, ())) for other in wanted):
+            return isa
+    return None
 
 
 def _candidates() -> tuple[tuple[str, ...], ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from tracea.core.dtype import DType
 from tracea.core.ops.rows import ReduceKind, RowKind
 from tracea.errors import RunError
+from tracea.semantic.intrinsics import split_terms
 from tracea.semantic.machine import Array, Executor, Flight, Phase, poison, resolve, window
 from tracea.semantic.nodes import (
     CopyTile,
@@ -171,14 +172,18 @@ def _pack(node: Pack, executor: Executor) -> None:
     rows_by_depth = source if node.axis == 0 else source.T
     rows, depth = rows_by_depth.shape
     panels = -(-rows // node.panel)
-    if target.size != panels * depth * node.panel or target.shape[-2:] != (depth, node.panel):
+    width = node.terms * node.panel
+    if target.size != panels * depth * width or target.shape[-2:] != (depth, width):
         raise RunError(
             kernel="Pack",
-            detail=f"target {target.shape}, needed ({panels}, {depth}, {node.panel}) for source {source.shape}",
+            detail=f"target {target.shape}, needed ({panels}, {depth}, {width}) for source {source.shape}",
         )
-    padded = np.zeros((panels * node.panel, depth), dtype=target.dtype)
-    padded[:rows] = rows_by_depth.astype(target.dtype)
-    target[...] = padded.reshape(panels, node.panel, depth).transpose(0, 2, 1).reshape(target.shape)
+    padded = np.zeros((panels * node.panel, depth), dtype=source.dtype if node.terms > 1 else target.dtype)
+    padded[:rows] = rows_by_depth.astype(padded.dtype)
+    values = padded.reshape(panels, node.panel, depth).transpose(0, 2, 1)
+    if node.terms > 1:
+        values = split_terms(values, node.terms, target.dtype)
+    target[...] = values.reshape(target.shape)
 
 
 def _micro_kernel(node: MicroKernel, executor: Executor, scalars: Scalars) -> None:

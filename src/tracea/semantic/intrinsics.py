@@ -6,7 +6,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["packed_both_product", "packed_depth_first_product", "plain_product"]
+__all__ = [
+    "join_terms",
+    "packed_both_product",
+    "packed_depth_first_product",
+    "plain_product",
+    "split_terms",
+    "terms_product",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -26,3 +33,31 @@ def packed_both_product(a_PKM: Array, b_QKN: Array) -> Array:
     a = a_PKM.reshape(-1, *a_PKM.shape[-2:])
     b = b_QKN.reshape(-1, *b_QKN.shape[-2:])
     return np.einsum("pkm,qkn->pmqn", a, b).reshape(a.shape[0] * a.shape[2], b.shape[0] * b.shape[2])
+
+
+def split_terms(x: Array, terms: int, dtype: np.dtype[Any]) -> Array:
+    """Return terms of a narrow float whose sum is ``x``, along a new axis before the last: each rounds what is left.
+
+    Three bfloat16 terms are exact for a float32 that is zero or at least 2^-100 in magnitude, and not so large that
+    its first term overflows. What is not finite is its own first term. (The CPU routine keeps all others exactly too.)
+    """
+    rest = x.astype(np.float32)
+    parts: list[Array] = []
+    for _ in range(terms):
+        with np.errstate(over="ignore"):
+            part = rest.astype(dtype)
+        parts.append(part)
+        with np.errstate(invalid="ignore"):
+            rest = np.where(np.isfinite(part.astype(np.float32)), rest - part.astype(np.float32), np.float32(0))
+    return np.stack(parts, axis=-2)
+
+
+def join_terms(panels: Array, terms: int) -> Array:
+    """Return panels (…, depth, terms · width) as the (…, depth, width) values that they are the terms of."""
+    split = panels.reshape(*panels.shape[:-1], terms, -1)
+    return split[..., ::-1, :].sum(axis=-2)
+
+
+def terms_product(a_PKM: Array, b_QKN: Array, terms: int) -> Array:
+    """Return the product of panels of A and B that hold sums of terms."""
+    return packed_both_product(join_terms(a_PKM, terms), join_terms(b_QKN, terms))

@@ -14,7 +14,7 @@ from tracea.core.expr import Expr
 from tracea.core.ops.rows import ReduceKind, RowKind
 from tracea.errors import InvalidSchedule
 from tracea.semantic.access import Access, AccessMode, Intrinsic, Region, reads, writes
-from tracea.semantic.index import FALSE, TRUE, Const, Index, Predicate, Var, as_index
+from tracea.semantic.index import FALSE, TRUE, Const, Index, Predicate, Var, as_index, ceil_div
 
 __all__ = [
     "ONE",
@@ -40,6 +40,7 @@ __all__ = [
     "Scalar",
     "block",
     "coerce",
+    "in_granules",
     "reads",
     "writes",
 ]
@@ -191,29 +192,36 @@ class Pack(Node):
     """Copy a matrix block into zero-padded panels, converting to the target's dtype.
 
     ``axis`` (0 or 1) of the source's last two axes is cut into panels of ``panel``; the other one is the depth.
+    With several ``terms`` each element becomes that many elements of the target whose sum it is, as
+    :func:`tracea.semantic.intrinsics.split_terms` says. Steps are written in whole granules: up to ``granule`` − 1
+    steps of zeros follow the last one. How a granule is laid out is the routine's own; panels and granules lie in
+    order.
 
     Shapes:
         source: (1, …, rows, depth) for axis 0 (A), (1, …, depth, columns) for axis 1 (B).
-        target: (panels, depth, panel) with panels = ceil(rows or columns / panel), after leading axes of extent 1.
+        target: (panels, depth, terms · panel) with panels = ceil(rows or columns / panel), after leading axes of
+        extent 1.
     """
 
     source: Region
     target: Region
     panel: int
     axis: int
+    terms: int = 1
+    granule: int = 1
 
     def __post_init__(self) -> None:
-        if self.panel < 1 or self.axis not in (0, 1):
+        if self.panel < 1 or self.axis not in (0, 1) or self.terms < 1 or self.granule < 1:
             raise InvalidSchedule(
                 field="Pack",
-                got=(self.panel, self.axis),
-                expected="panel >= 1 and axis 0 or 1",
+                got=(self.panel, self.axis, self.terms, self.granule),
+                expected="panel, terms and granule >= 1, axis 0 or 1",
                 remedy="axis 0 packs A, 1 packs B",
             )
 
     def accesses(self) -> tuple[Access, ...]:
-        """Return the read of the source and the write of the panels."""
-        return reads(self.source) + writes(self.target)
+        """Return the read of the source and the write of the panels, whole granules of them."""
+        return reads(self.source) + writes(in_granules(self.target, self.granule))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +247,7 @@ class MicroKernel(Node):
 
     The interior is opaque. ``intrinsic.meaning(a, b)`` gets both operands as NumPy arrays of the accumulator's dtype
     without their leading axes of extent 1, and returns at least (rows, columns) of c; what it returns beyond them
-    (panel padding) is dropped.
+    (panel padding) is dropped. The routine reads panels in whole granules of ``granule`` steps.
     """
 
     intrinsic: Intrinsic
@@ -249,11 +257,13 @@ class MicroKernel(Node):
     accumulate: Predicate = FALSE
     finish: Predicate = TRUE
     epilogue: EpilogueCall | None = None
+    granule: int = 1
 
     def accesses(self) -> tuple[Access, ...]:
         """Return the reads of a and b, the update of c and what the epilogue touches."""
         mode = AccessMode.WRITE if self.accumulate == FALSE else AccessMode.UPDATE
-        own = (*reads(self.a, self.b), Access(self.c, mode))
+        operands = (in_granules(panels, self.granule) for panels in (self.a, self.b))
+        own = (*reads(*operands), Access(self.c, mode))
         return own + (self.epilogue.accesses() if self.epilogue else ())
 
 
@@ -318,6 +328,14 @@ class ReduceTile(Node):
         mode = AccessMode.WRITE if self.accumulate == FALSE else AccessMode.UPDATE
         own = (*reads(*self.inputs), Access(self.target, mode))
         return own + (self.epilogue.accesses() if self.epilogue else ())
+
+
+def in_granules(panels: Region, granule: int) -> Region:
+    """Return a region of panels with its depth, the axis before the last, rounded up to whole granules."""
+    if granule == 1:
+        return panels
+    depth = ceil_div(panels.extent[-2], granule) * granule
+    return Region(panels.buffer, panels.offset, (*panels.extent[:-2], depth, panels.extent[-1]))
 
 
 def coerce(node: Node, *names: str) -> None:

@@ -22,6 +22,7 @@ from tracea.targets.target import ISAS
 
 __all__ = ["emit"]
 
+_TILE_HEADER = "gemm_amx.h"  # a text that uses it needs the matrix tiles beside the vectors
 _TASK_SLOTS = 8  # TRACEA_TASK_SLOTS of abi.h
 
 
@@ -39,7 +40,7 @@ def emit(kernel: TileKernel, isa: str) -> KernelSource:
         name=kernel.name,
         text=_assemble(printer, isa),
         language="c++",
-        isa=isa,
+        isa="amx" if isa == "avx512" and _TILE_HEADER in printer.headers else isa,
         pointers=tuple(PointerParameter(name=b.name, dtype=b.dtype, role=b.role) for b in pointers),
         integers=tuple(param.name for param in kernel.params),
         scalars=tuple(scalar.name for scalar in kernel.scalars),

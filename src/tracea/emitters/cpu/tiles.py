@@ -28,16 +28,25 @@ def _pack(printer: Printer, node: Pack) -> None:
     target = printer.buffer(node.target)
     rows, columns = (printer.text(extent) for extent in node.source.extent[-2:])
     depth = printer.text(target.shape[-2])  # the allocated length of a panel: the pitch between panels, in steps
+    routine = f"{'pack_a' if node.axis == 0 else 'pack_b'}<{C_TYPES[target.dtype]}, {node.panel}>"
+    if node.granule > 1:
+        printer.use("pack_terms.h")
+        routine = f"{'pack_a_terms' if node.axis == 0 else 'pack_b_terms'}<{node.terms}>"
+        printer.declare_check(
+            f"{node.panel} == kGranule && {node.granule} == kGranule", "the kernel was built for these granules"
+        )
     row_step, column_step = printer.strides(node.source)
     printer.body.comment(f"Pack {node.source} -> {node.target.buffer}")
     printer.body.line(
-        f"{'pack_a' if node.axis == 0 else 'pack_b'}<{C_TYPES[target.dtype]}, {node.panel}>"
-        f"({printer.address(node.source)}, {row_step}, {column_step}, {rows}, {columns}, {depth}, "
+        f"{routine}({printer.address(node.source)}, {row_step}, {column_step}, {rows}, {columns}, {depth}, "
         f"{printer.address(node.target)});"
     )
 
 
 def _micro_kernel(printer: Printer, node: MicroKernel) -> None:
+    if node.intrinsic.name == "amx_block":
+        _amx_block(printer, node)
+        return
     line = _PRODUCTS.get(node.intrinsic.name)
     if line is None:
         raise EmitError(node=node.intrinsic.name, detail="no register tile of this name")
@@ -49,6 +58,32 @@ def _micro_kernel(printer: Printer, node: MicroKernel) -> None:
     printer.body.line(line(printer, node))
     if node.epilogue is not None:
         _store(printer, node, node.epilogue)
+
+
+def _amx_block(printer: Printer, node: MicroKernel) -> None:
+    """The routine of a whole block, which applies the epilogue itself, while it multiplies."""
+    if printer.step(node.c, -1) not in (Const(0), Const(1)):
+        raise EmitError(node=node.c.buffer, detail=f"sums need unit column stride, got {printer.strides(node.c)[1]}")
+    printer.use("gemm_amx.h")
+    functor, target = "IdentityEpilogue{}", node.c
+    if node.epilogue is not None:
+        compute = printer.buffer(node.c).dtype
+        functor = epilogue_functor(printer, node.epilogue.expr, node.epilogue.operands, compute)
+        target = node.c if node.epilogue.target is None else node.epilogue.target
+    row_step, column_step = printer.strides(target)
+    rows, columns = (printer.text(extent) for extent in node.c.extent[-2:])
+    printer.body.comment(f"MicroKernel {node.c}")
+    with printer.body.block(""):
+        printer.body.line(
+            f"const auto sink = amx_sink({printer.address(node.c)}, {printer.strides(node.c)[0]}, "
+            f"{predicate_text(node.accumulate)}, {predicate_text(node.finish)}, {printer.address(target)}, {row_step}, "
+            f"{column_step if column_step != '0' else '1'}, {functor});"
+        )
+        printer.body.line(
+            f"amx_block<{node.intrinsic.attribute('terms')}>({rows}, {columns}, {printer.text(node.b.extent[-2])}, "
+            f"{printer.address(node.a)}, {printer.text(printer.buffer(node.a).element_strides[-3])}, "
+            f"{printer.address(node.b)}, {printer.text(printer.buffer(node.b).element_strides[-3])}, sink);"
+        )
 
 
 def _ask_ahead(printer: Printer, node: MicroKernel, epilogue: EpilogueCall) -> None:

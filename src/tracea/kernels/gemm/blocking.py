@@ -51,7 +51,7 @@ class Blocking:
     Units: ``mr``, ``mc`` rows; ``nv`` vectors, ``nr``, ``nc`` columns; ``kc`` steps. ``tail`` rows have code of their
     own.
     ``sweep`` panels of B are packed at a time; ``upcoming`` is 1 where tiles fetch B's next panel into the second-level
-    cache.
+    cache. Panels for matrix tiles hold each element as a sum of ``terms`` and come in granules of ``granule`` steps.
     """
 
     mr: int
@@ -67,6 +67,8 @@ class Blocking:
     sweep: int
     upcoming: int
     split: str
+    terms: int = 1
+    granule: int = 1
 
     @classmethod
     def of(cls, schedule: Schedule, op: GemmOp, target: Target) -> Blocking:
@@ -118,6 +120,11 @@ class Blocking:
             return 0
         panel_lines = -(-self.kc * self.nr * element_bytes // _LINE_BYTES)
         return -(-panel_lines // max(1, rows // self.mr))
+
+    @property
+    def matrix_tiles(self) -> bool:
+        """Whether tiles are matrix registers, whose routine works on a whole block of C."""
+        return self.granule > 1
 
     @property
     def rows(self) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
 from tracea.kernels.gemm.blocking import Blocking, packed_default
+from tracea.kernels.gemm.matrix_tiles import matrix_tiles
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
 from tracea.kernels.gemm.packed_space import unpruned_space
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS
@@ -25,7 +26,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["PACKED", "build_packed", "pack_a", "panel_buffer", "tile_loops"]
+__all__ = ["PACKED", "build_blocked", "build_packed", "pack_a", "panel_buffer", "tile_loops"]
 
 _JC, _NC = Var("jc"), Var("nc")
 _PC, _KC = Var("pc"), Var("kc")
@@ -37,17 +38,23 @@ _IR, _ROWS = Var("ir"), Var("rows")
 
 def build_packed(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the packed GEMM of ``op``."""
-    blocking = Blocking.of(schedule, op, target)
+    return build_blocked(PACKED_ID, op, Blocking.of(schedule, op, target), schedule, target)
+
+
+def build_blocked(variant: str, op: GemmOp, blocking: Blocking, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the GEMM of ``op`` that packs both operands into the panels of ``blocking``, whatever its tiles are."""
     operands = GemmOperands.of(op)
     if blocking.split == "rows":
-        return _by_rows(operands, blocking, schedule, target)
-    return _by_columns(operands, blocking, schedule, target)
+        return _by_rows(variant, operands, blocking, schedule, target)
+    return _by_columns(variant, operands, blocking, schedule, target)
 
 
-def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, target: Target) -> TileKernel:
+def _by_rows(
+    variant: str, operands: GemmOperands, blocking: Blocking, schedule: Schedule, target: Target
+) -> TileKernel:
     dtype, kc, nr, mr = operands.accumulator, blocking.kc, blocking.nr, blocking.mr
-    b_panels = panel_buffer("b_panels", dtype, MemorySpace.TEAM, (blocking.nc // nr, kc, nr))
-    a_panels = panel_buffer("a_panels", dtype, MemorySpace.THREAD, (blocking.mc // mr, kc, mr))
+    b_panels = panel_buffer("b_panels", dtype, MemorySpace.TEAM, blocking, (blocking.nc // nr, kc, nr))
+    a_panels = panel_buffer("a_panels", dtype, MemorySpace.THREAD, blocking, (blocking.mc // mr, kc, mr))
     sums = () if operands.sums_in_place else (scratch("sums", dtype, MemorySpace.TEAM, M, blocking.nc),)
     pack_b = Parallel(
         level=Level.TASK,
@@ -58,9 +65,11 @@ def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, tar
         body=block(
             Pack(
                 source=operands.at(operands.b, _PC, _JC + _JP, _KC, _PW),
-                target=b_panels.region((_JP // nr, 0, 0), (ceil_div(_PW, nr), _KC, nr)),
+                target=b_panels.region((_JP // nr, 0, 0), (ceil_div(_PW, nr), _KC, nr * blocking.terms)),
                 panel=nr,
                 axis=1,
+                terms=blocking.terms,
+                granule=blocking.granule,
             )
         ),
     )
@@ -71,7 +80,7 @@ def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, tar
         step=Const(blocking.mc),
         length=_MC,
         body=block(
-            pack_a(operands, a_panels, (_IC, _MC), mr),
+            pack_a(operands, a_panels, (_IC, _MC), blocking),
             *tile_loops(
                 operands,
                 blocking,
@@ -79,8 +88,7 @@ def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, tar
                 sums=sums,
                 origin=(_IC, _JC),
                 extents=(_MC, _NC),
-                b_panel=_JR // nr,
-                b_step=Const(0),
+                b_origin=(Const(0), Const(0)),
                 sums_origin=(_IC, Const(0)),
             ),
         ),
@@ -88,13 +96,15 @@ def _by_rows(operands: GemmOperands, blocking: Blocking, schedule: Schedule, tar
     # The second barrier: nobody overwrites the panels of B while another thread still multiplies with them.
     k_loop = For(var=_PC, extent=K, step=Const(kc), length=_KC, body=block(pack_b, Barrier(), multiply, Barrier()))
     j_loop = For(var=_JC, extent=N, step=Const(blocking.nc), length=_NC, body=block(k_loop))
-    return operands.kernel(PACKED_ID, schedule, target, (b_panels, a_panels, *sums), operands.over_batch((j_loop,)))
+    return operands.kernel(variant, schedule, target, (b_panels, a_panels, *sums), operands.over_batch((j_loop,)))
 
 
-def _by_columns(operands: GemmOperands, blocking: Blocking, schedule: Schedule, target: Target) -> TileKernel:
+def _by_columns(
+    variant: str, operands: GemmOperands, blocking: Blocking, schedule: Schedule, target: Target
+) -> TileKernel:
     dtype, kc, nr, mr = operands.accumulator, blocking.kc, blocking.nr, blocking.mr
-    b_panels = panel_buffer("b_panels", dtype, MemorySpace.THREAD, (blocking.sweep, kc, nr))
-    a_panels = panel_buffer("a_panels", dtype, MemorySpace.THREAD, (ceil_div(M, mr), kc, mr))
+    b_panels = panel_buffer("b_panels", dtype, MemorySpace.THREAD, blocking, (blocking.sweep, kc, nr))
+    a_panels = panel_buffer("a_panels", dtype, MemorySpace.THREAD, blocking, (ceil_div(M, mr), kc, mr))
     sums = () if operands.sums_in_place else (scratch("sums", dtype, MemorySpace.THREAD, M, blocking.nc),)
     sweep = For(
         var=_JP,
@@ -104,9 +114,11 @@ def _by_columns(operands: GemmOperands, blocking: Blocking, schedule: Schedule, 
         body=block(
             Pack(
                 source=operands.at(operands.b, _PC, _JC + _JP, _KC, _PW),
-                target=b_panels.region((0, 0, 0), (ceil_div(_PW, nr), _KC, nr)),
+                target=b_panels.region((0, 0, 0), (ceil_div(_PW, nr), _KC, nr * blocking.terms)),
                 panel=nr,
                 axis=1,
+                terms=blocking.terms,
+                granule=blocking.granule,
             ),
             *tile_loops(
                 operands,
@@ -115,32 +127,41 @@ def _by_columns(operands: GemmOperands, blocking: Blocking, schedule: Schedule, 
                 sums=sums,
                 origin=(Const(0), _JC + _JP),
                 extents=(M, _PW),
-                b_panel=_JR // nr,
-                b_step=Const(0),
+                b_origin=(Const(0), Const(0)),
                 sums_origin=(Const(0), _JP),
             ),
         ),
     )
     k_loop = For(
-        var=_PC, extent=K, step=Const(kc), length=_KC, body=block(pack_a(operands, a_panels, (Const(0), M), mr), sweep)
+        var=_PC,
+        extent=K,
+        step=Const(kc),
+        length=_KC,
+        body=block(pack_a(operands, a_panels, (Const(0), M), blocking), sweep),
     )
     body = operands.tasks(var=_JC, extent=N, step=blocking.nc, length=_NC, body=(k_loop,))
-    return operands.kernel(PACKED_ID, schedule, target, (b_panels, a_panels, *sums), body)
+    return operands.kernel(variant, schedule, target, (b_panels, a_panels, *sums), body)
 
 
-def panel_buffer(name: str, dtype: DType, space: MemorySpace, shape: tuple[Index | int, int, int]) -> Buffer:
-    """Return scratch for panels: how many, how deep, how wide."""
-    return scratch(name, dtype, space, *shape)
+def panel_buffer(
+    name: str, dtype: DType, space: MemorySpace, blocking: Blocking, shape: tuple[Index | int, int, int]
+) -> Buffer:
+    """Return scratch for panels: how many, how deep, how wide; of ``dtype``, or of the terms that matrix tiles take."""
+    panels, depth, width = shape
+    return scratch(name, DType.BF16 if blocking.matrix_tiles else dtype, space, panels, depth, width * blocking.terms)
 
 
-def pack_a(operands: GemmOperands, a_panels: Buffer, rows: tuple[Index, Index], mr: int) -> Pack:
+def pack_a(operands: GemmOperands, a_panels: Buffer, rows: tuple[Index, Index], blocking: Blocking) -> Pack:
     """Return the packing of a block of A: ``rows`` are the first and their number, columns those of the K block."""
     first, count = rows
+    mr = blocking.mr
     return Pack(
         source=operands.at(operands.a, first, _PC, count, _KC),
-        target=a_panels.region((0, 0, 0), (ceil_div(count, mr), _KC, mr)),
+        target=a_panels.region((0, 0, 0), (ceil_div(count, mr), _KC, mr * blocking.terms)),
         panel=mr,
         axis=0,
+        terms=blocking.terms,
+        granule=blocking.granule,
     )
 
 
@@ -152,15 +173,22 @@ def tile_loops(
     sums: Sequence[Buffer],
     origin: tuple[Index, Index],
     extents: tuple[Index, Index],
-    b_panel: Index,
-    b_step: Index,
+    b_origin: tuple[Index, Index],
     sums_origin: tuple[Index, Index],
 ) -> tuple[Node, ...]:
     """Return the loops over the register tiles of the block of C that begins at ``origin`` and has these ``extents``.
 
-    A's panels are those of the block; B's panel of a tile is ``b_panel``, from step ``b_step`` on. Where C cannot
-    hold the sums between K blocks, those of the block begin at ``sums_origin`` of the scratch ``sums``.
+    A's panels are those of the block; B's begin at panel and step ``b_origin``. Where C cannot hold the sums between K
+    blocks, those of the block begin at ``sums_origin`` of the scratch ``sums``. Matrix tiles need no loops: their
+    routine takes the block.
     """
+    if blocking.matrix_tiles:
+        c = operands.at(operands.c, *origin, *extents)
+        if sums:
+            c = sums[0].region(sums_origin, extents)
+        return (
+            matrix_tiles(operands, blocking, panels=panels, c=c, origin=origin, extents=extents, b_origin=b_origin),
+        )
     mr, nr = blocking.mr, blocking.nr
     a_panels, b_panels = panels
     row, column = origin[0] + _IR, origin[1] + _JR
@@ -178,7 +206,7 @@ def tile_loops(
             upcoming_lines=blocking.upcoming_lines(blocking.mc, operands.accumulator.nbytes),
         ),
         a=a_panels.region((_IR // mr, 0, 0), (1, _KC, mr)),
-        b=b_panels.region((b_panel, b_step, 0), (1, _KC, nr)),
+        b=b_panels.region((b_origin[0] + _JR // nr, b_origin[1], 0), (1, _KC, nr)),
         c=c,
         accumulate=_PC > 0,
         finish=_PC + _KC >= K,

@@ -7,6 +7,7 @@ A panel is as deep as K, so one packing serves every block size with the same wi
 
 from __future__ import annotations
 
+from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import TensorType, static
 from tracea.errors import InvalidSchedule
@@ -23,23 +24,33 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["PREPACKED", "build_pack", "build_prepacked", "panel_type"]
+__all__ = [
+    "PREPACKED",
+    "build_on_panels",
+    "build_pack",
+    "build_panels",
+    "build_prepacked",
+    "panel_type",
+]
 
 _JC, _NC = Var("jc"), Var("nc")
 _PC, _KC = Var("pc"), Var("kc")
 _IC, _MC = Var("ic"), Var("mc")
 _JP, _PW = Var("jp"), Var("pw")
-_JR = Var("jr")
 
 
 def build_prepacked(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the GEMM of ``op`` whose B is the result of :func:`build_pack` for the same schedule."""
-    blocking = Blocking.of(schedule, op, target)
+    return build_on_panels(PREPACKED_ID, op, Blocking.of(schedule, op, target), schedule, target)
+
+
+def build_on_panels(variant: str, op: GemmOp, blocking: Blocking, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the GEMM of ``op`` on a B that is packed into the panels of ``blocking``, whatever its tiles are."""
     operands = GemmOperands.of(op, b=_panels(op, blocking, BufferRole.CONSTANT))
     dtype, kc, mr = operands.accumulator, blocking.kc, blocking.mr
     rows = blocking.split == "rows"
-    depth = blocking.mc // mr if rows else ceil_div(M, mr)
-    a_panels = panel_buffer("a_panels", dtype, MemorySpace.THREAD, (depth, kc, mr))
+    count = blocking.mc // mr if rows else ceil_div(M, mr)
+    a_panels = panel_buffer("a_panels", dtype, MemorySpace.THREAD, blocking, (count, kc, mr))
     sums: tuple[Buffer, ...] = ()
     if not operands.sums_in_place:
         shape = (blocking.mc, N) if rows else (M, blocking.nc)
@@ -52,8 +63,7 @@ def build_prepacked(op: GemmOp, schedule: Schedule, target: Target) -> TileKerne
             sums=sums,
             origin=(_IC, Const(0)),
             extents=(_MC, N),
-            b_panel=_JR // blocking.nr,
-            b_step=_PC,
+            b_origin=(Const(0), _PC),
             sums_origin=(Const(0), Const(0)),
         )
         k_loop = For(
@@ -61,7 +71,7 @@ def build_prepacked(op: GemmOp, schedule: Schedule, target: Target) -> TileKerne
             extent=K,
             step=Const(kc),
             length=_KC,
-            body=block(pack_a(operands, a_panels, (_IC, _MC), mr), *block_loops),
+            body=block(pack_a(operands, a_panels, (_IC, _MC), blocking), *block_loops),
         )
         body = operands.tasks(var=_IC, extent=M, step=blocking.mc, length=_MC, body=(k_loop,))
     else:
@@ -72,8 +82,7 @@ def build_prepacked(op: GemmOp, schedule: Schedule, target: Target) -> TileKerne
             sums=sums,
             origin=(Const(0), _JC),
             extents=(M, _NC),
-            b_panel=_JC // blocking.nr + _JR // blocking.nr,
-            b_step=_PC,
+            b_origin=(_JC // blocking.nr, _PC),
             sums_origin=(Const(0), Const(0)),
         )
         k_loop = For(
@@ -81,28 +90,34 @@ def build_prepacked(op: GemmOp, schedule: Schedule, target: Target) -> TileKerne
             extent=K,
             step=Const(kc),
             length=_KC,
-            body=block(pack_a(operands, a_panels, (Const(0), M), mr), *block_loops),
+            body=block(pack_a(operands, a_panels, (Const(0), M), blocking), *block_loops),
         )
         body = operands.tasks(var=_JC, extent=N, step=blocking.nc, length=_NC, body=(k_loop,))
-    return operands.kernel(PREPACKED_ID, schedule, target, (a_panels, *sums), body)
+    return operands.kernel(variant, schedule, target, (a_panels, *sums), body)
 
 
 def build_pack(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel that packs ``op``'s B into the panels that ``schedule`` reads: buffers ``b`` and ``panels``."""
-    blocking = Blocking.of(schedule, op, target)
+    return build_panels(PACK_ID, op, Blocking.of(schedule, op, target), schedule, target)
+
+
+def build_panels(variant: str, op: GemmOp, blocking: Blocking, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the kernel that packs ``op``'s B into the panels of ``blocking``: buffers ``b`` and ``panels``."""
     nr = blocking.nr
     source = tensor_buffer("b", gemm_types(op)["b"], (K, N), (op.k, op.n), BufferRole.INPUT)
     panels = _panels(op, blocking, BufferRole.OUTPUT, name="panels")
     pack = Pack(
         source=source.region((0, _JP), (K, _PW)),
-        target=panels.region((_JP // nr, 0, 0), (ceil_div(_PW, nr), K, nr)),
+        target=panels.region((_JP // nr, 0, 0), (ceil_div(_PW, nr), K, nr * blocking.terms)),
         panel=nr,
         axis=1,
+        terms=blocking.terms,
+        granule=blocking.granule,
     )
     return TileKernel(
-        name=kernel_name(op.key, PACK_ID, schedule, target),
+        name=kernel_name(op.key, variant, schedule, target),
         op=op,
-        variant=PACK_ID,
+        variant=variant,
         schedule=schedule,
         target=target.name,
         params=params_of((source, panels)),
@@ -124,11 +139,12 @@ def panel_type(op: GemmOp, schedule: Schedule, target: Target) -> TensorType:
 def _panels(op: GemmOp, blocking: Blocking, role: BufferRole, *, name: str = "b") -> Buffer:
     if op.b.rank != 2:
         raise InvalidSchedule(field="b", got=str(op.b), expected="a matrix", remedy="weights have no batch axes")
+    depth = ceil_div(K, blocking.granule) * blocking.granule
     return Buffer(
         name=name,
-        dtype=op.accumulator,
+        dtype=DType.BF16 if blocking.matrix_tiles else op.accumulator,
         space=MemorySpace.GLOBAL,
-        shape=(ceil_div(N, blocking.nr), K, Const(blocking.nr)),
+        shape=(ceil_div(N, blocking.nr), depth, Const(blocking.nr * blocking.terms)),
         role=role,
     )
 

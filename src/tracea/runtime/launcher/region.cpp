@@ -10,6 +10,7 @@
 
 #include "launcher.h"
 #include "pool.h"
+#include "tracea/amx_grant.h"
 #include "tracea/team.h"
 #include "workspace.h"
 
@@ -209,9 +210,10 @@ TRACEA_API int32_t tracea_cpu_supports(const char* isa) {
     if (strcmp(isa, "plain") == 0) return 1;
     const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
     if (strcmp(isa, "avx2") == 0) return avx2;
-    if (strcmp(isa, "avx512") == 0)
-        return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512vl");
+    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                        __builtin_cpu_supports("avx512vl");
+    if (strcmp(isa, "avx512") == 0) return avx512;
+    if (strcmp(isa, "amx") == 0) return avx512 && tracea_amx_granted();
 #elif defined(__aarch64__)
     if (strcmp(isa, "plain") == 0 || strcmp(isa, "neon") == 0) return 1;
 #else

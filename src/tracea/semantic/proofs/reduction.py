@@ -34,11 +34,13 @@ def _micro_kernel(kernel: TileKernel, sites: Sequence[Site], site: Site, node: M
     result = _result_box(kernel, site, node)
     a, b = (_origin(kernel, sites, site, site.box(region)) for region in (node.a, node.b))
     ours = {loop for loop in site.loops if any(loop.var in offset.atoms() for offset in result.offset)}
-    shape = [site.canonical(size) for size in kernel.buffer(b.box.buffer).shape]
+    # Panels of a constant end in the zeros of a granule: there the steps are those of a, which b's have to equal.
+    swept = a.box if _is_granular(node, b) else b.box
+    shape = [site.canonical(size) for size in kernel.buffer(swept.buffer).shape]
     depths: list[int] = []
     summed: list[Loop] = []
-    for axis in range(len(shape) - 1):
-        offset, extent, full = b.box.offset[axis], b.box.extent[axis], shape[axis]
+    for axis in (len(shape) - 1,) if swept is not b.box else range(len(shape) - 1):
+        offset, extent, full = swept.offset[axis], swept.extent[axis], shape[axis]
         if full.constant == 1 or any(loop.var in offset.atoms() for loop in ours):
             continue
         used = chain(offset, extent, full, site.loops, site.unguarded)
@@ -46,13 +48,13 @@ def _micro_kernel(kernel: TileKernel, sites: Sequence[Site], site: Site, node: M
             raise refuse(
                 "reduction",
                 site.label,
-                f"{b.box.buffer} axis {axis}: [{offset.to_index()} : +{extent.to_index()}] was not shown to cover "
+                f"{swept.buffer} axis {axis}: [{offset.to_index()} : +{extent.to_index()}] was not shown to cover "
                 f"[0, {full.to_index()}) once",
             )
-        depths.append(axis)
+        depths.append(axis if swept is b.box else len(b.box.offset) - 2)
         summed += used.loops
     if not depths:
-        raise refuse("reduction", site.label, f"no axis of {b.box.buffer} was found to be summed over")
+        raise refuse("reduction", site.label, f"no axis of {swept.buffer} was found to be summed over")
     _aligned(kernel, site, node, a=a, b=b, result=result, depths=depths)
     first, last = first_and_last(summed)
     if not exactly_at(site.unguarded, site.condition(node.accumulate), first, holds=False):
@@ -98,22 +100,35 @@ def _aligned(
         pairs.append(("columns of b and of the tile", b.box.offset[-1], result.offset[-1]))
     if kernel.buffer(result.buffer).role is BufferRole.OUTPUT and depth == len(b.box.offset) - 2 and not b.packed:
         columns = b.box.offset[-1]
-        if len(b.box.offset) > len(result.offset) and _is_panel(kernel, site, b):
+        if _is_granular(node, b):
+            columns = columns + b.box.offset[-3] * _width(node)
+        elif len(b.box.offset) > len(result.offset) and _is_panel(kernel, site, b):
             columns = columns + b.box.offset[-3] * site.canonical(kernel.buffer(b.box.buffer).shape[-1])
         pairs.append(("columns of b and of the tile", columns, result.offset[-1]))
-    _wide_enough(site, a, b, result, a_rows)
+    _wide_enough(site, node, a, b, result, a_rows)
     for what, left, right in pairs:
         if not site.facts.proves_equal(left, right):
             raise refuse("reduction", site.label, f"{what} differ: {left.to_index()} and {right.to_index()}")
 
 
-def _wide_enough(site: Site, a: Origin, b: Origin, result: Box, a_rows: int) -> None:
+def _wide_enough(site: Site, node: MicroKernel, a: Origin, b: Origin, result: Box, a_rows: int) -> None:
     """Show that the operands bring at least the tile's rows and columns."""
     rows, columns = (Polynomial.of(1), *result.extent)[-2:]
-    brought = [("rows of a", a.box.extent[a_rows], rows), ("columns of b", b.box.extent[-1], columns)]
+    wide = b.box.extent[-3] * _width(node) if _is_granular(node, b) else b.box.extent[-1]
+    brought = [("rows of a", a.box.extent[a_rows], rows), ("columns of b", wide, columns)]
     for what, has, needs in brought:
         if not site.facts.proves(has - needs):
             raise refuse("reduction", site.label, f"{has.to_index()} {what}, the tile needs {needs.to_index()}")
+
+
+def _is_granular(node: MicroKernel, b: Origin) -> bool:
+    """Whether b is a constant in panels of whole granules, several of them in one region."""
+    return node.granule > 1 and not b.packed
+
+
+def _width(node: MicroKernel) -> int:
+    """Return the columns of one panel of such a b."""
+    return int(node.intrinsic.attribute("tile"))
 
 
 def _is_window(node: MicroKernel) -> bool:

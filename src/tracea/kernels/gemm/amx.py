@@ -1,0 +1,129 @@
+"""float32 GEMM on AMX: operands as sums of three bf16 terms, in the loops of the packed GEMM.
+
+``gemm.amx`` packs both operands, ``gemm.amx_prepacked`` reads weights that are in panels of terms already, 6 bytes an
+element. See :mod:`tracea.kernels.gemm.matrix_tiles` for the arithmetic and docs/adr/0004.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tracea.core.dtype import DType
+from tracea.core.ops.gemm import GemmOp
+from tracea.core.tensor_type import TensorType, static
+from tracea.kernels.gemm.amx_blocking import (
+    amx_blocking,
+    amx_default,
+    amx_prepacked_default,
+    amx_prepacked_space,
+    amx_space,
+)
+from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
+from tracea.kernels.gemm.packed import build_blocked
+from tracea.kernels.gemm.prepacked import build_on_panels, build_panels
+from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS
+from tracea.kernels.requirements import condition
+from tracea.kernels.variant import Preference, Requirement, Unmet, Variant
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import TileKernel
+from tracea.targets.target import Target
+
+__all__ = ["AMX", "AMX_PREPACKED", "build_amx", "build_amx_pack", "build_amx_prepacked"]
+
+_TERMS: Final = 3  # of a float32
+
+
+def build_amx(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the GEMM of ``op`` that packs both operands."""
+    return build_blocked(AMX_ID, op, amx_blocking(schedule, _TERMS), schedule, target)
+
+
+def build_amx_prepacked(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the GEMM of ``op`` whose B is the result of :func:`build_amx_pack`."""
+    return build_on_panels(AMX_PREPACKED_ID, op, amx_blocking(schedule, _TERMS), schedule, target)
+
+
+def build_amx_pack(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the kernel that packs ``op``'s B: buffers ``b`` and ``panels``."""
+    return build_panels(AMX_PACK_ID, op, amx_blocking(schedule, _TERMS), schedule, target)
+
+
+def amx_panel_type(op: GemmOp, schedule: Schedule, target: Target) -> TensorType:
+    """Return the type of B in panels of terms: whole granules of steps, each element 6 bytes."""
+    del schedule, target
+    depth = -(-static(op.k) // GRANULE) * GRANULE
+    return TensorType((-(-static(op.n) // TILE), depth, TILE * _TERMS), DType.BF16)
+
+
+def _check_tiles(op: object, target: Target) -> Unmet | None:
+    del op
+    if "amx_bf16" in target.features and target.isa in ("avx512", "plain"):
+        return None
+    return Unmet(
+        needed="amx_bf16",
+        found=f"{target.isa}, {', '.join(sorted(target.features)) or 'no features'}",
+        remedy="use gemm.packed, which needs vectors only",
+    )
+
+
+MATRIX_TILES = Requirement(name="matrix tiles", check=_check_tiles)
+_FLOAT32 = condition(
+    "float32 operands",
+    lambda op, _: op.a.dtype is op.b.dtype is DType.F32,
+    needed="a and b of f32",
+    found=lambda op: f"{op.a.dtype.value}, {op.b.dtype.value}",
+    remedy="use gemm.packed",
+)
+_MATRIX_B = condition(
+    "b is a matrix",
+    lambda op, _: op.b.rank == 2,
+    needed="a second operand of rank 2",
+    found=lambda op: str(op.b),
+    remedy="use gemm.amx: batches of weights are not packed ahead",
+)
+
+
+def _known(dim: object) -> int:
+    return dim if isinstance(dim, int) else 1024
+
+
+def _by_shape(op: GemmOp, target: Target) -> float:
+    if target.isa == "plain":
+        return -200.0  # arrays in place of registers: there to be read by sanitizers
+    rows, columns, depth = (_known(dim) for dim in (op.m, op.n, op.k))
+    # A tile that is mostly padding multiplies zeros; few products for each packed element do not repay its split.
+    return 40.0 if rows >= 32 and columns >= 32 and depth >= 16 else -60.0
+
+
+_SHAPE = Preference(name="whole tiles", score=_by_shape)
+
+AMX_ID = "gemm.amx"
+AMX_PREPACKED_ID = "gemm.amx_prepacked"
+AMX_PACK_ID = "gemm.amx_pack_b"
+_REQUIREMENTS = (*GEMM_REQUIREMENTS, MATRIX_TILES, _FLOAT32)
+
+AMX = Variant(
+    id=AMX_ID,
+    op_type=GemmOp,
+    backend="cpu",
+    requirements=_REQUIREMENTS,
+    preferences=(_SHAPE,),
+    priority=52,
+    build=build_amx,
+    space=amx_space,
+    default_schedule=amx_default,
+)
+AMX_PREPACKED = Variant(
+    id=AMX_PREPACKED_ID,
+    op_type=GemmOp,
+    backend="cpu",
+    requirements=(*_REQUIREMENTS, _MATRIX_B),
+    preferences=(_SHAPE,),
+    priority=69,
+    build=build_amx_prepacked,
+    space=amx_prepacked_space,
+    default_schedule=amx_prepacked_default,
+    constant_operand=1,
+    build_pack=build_amx_pack,
+    pack_type=amx_panel_type,
+)

@@ -1,0 +1,113 @@
+"""Block sizes of the GEMM on AMX: what is valid, a good choice without tuning, and what is worth measuring."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tracea.core.ops.gemm import GemmOp
+from tracea.core.tensor_type import Dim
+from tracea.errors import InvalidSchedule
+from tracea.kernels.gemm.blocking import PANELS_PER_SWEEP, Blocking, equal_blocks, round_up
+from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
+from tracea.kernels.space import ScheduleSpace, Value
+from tracea.semantic.schedule import Schedule
+from tracea.targets.target import Target
+
+__all__ = ["amx_blocking", "amx_default", "amx_prepacked_default", "amx_prepacked_space", "amx_space"]
+
+_MOST: Final = 2**24
+_ELEMENT_BYTES: Final = 6  # of an element in panels of three terms
+_DEEPEST: Final = 1024  # steps of a K block
+_FEW_ROWS: Final = 512  # up to this many rows, packing A once per task costs less than sharing B behind a barrier
+
+
+def amx_blocking(schedule: Schedule, terms: int) -> Blocking:
+    """Read and check a schedule.
+
+    Raises:
+        InvalidSchedule: a value is missing or not positive, or the K block is no whole number of granules.
+    """
+    kc, mc, nc, sweep, split = (
+        *(schedule.integer(name) for name in ("kc", "mc", "nc", "sweep")),
+        schedule.word("split"),
+    )
+    for name, value in (("kc", kc), ("mc", mc), ("nc", nc), ("sweep", sweep)):
+        if not 1 <= value <= _MOST:
+            raise InvalidSchedule(field=name, got=value, expected=f"1 to {_MOST}", remedy="see the variant's space")
+    if kc % GRANULE:
+        raise InvalidSchedule(
+            field="kc", got=kc, expected=f"a multiple of {GRANULE}", remedy=f"kc={round_up(kc, GRANULE)}"
+        )
+    if split not in ("rows", "columns"):
+        raise InvalidSchedule(field="split", got=split, expected="rows | columns", remedy="see the variant's space")
+    columns = round_up(nc, TILE)
+    return Blocking(
+        mr=TILE,
+        nv=1,
+        nr=TILE,
+        unroll=1,
+        prefetch_a=0,
+        prefetch_b=0,
+        kc=kc,
+        mc=round_up(mc, TILE),
+        nc=columns,
+        tail=0,
+        sweep=min(sweep, columns // TILE),
+        upcoming=0,
+        split=split,
+        terms=terms,
+        granule=GRANULE,
+    )
+
+
+def amx_default(op: GemmOp, target: Target) -> Schedule:
+    """Return the schedule that needs no tuning."""
+    m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
+    if m <= _FEW_ROWS:
+        kc = _depth(k, min(_DEEPEST, target.l2_bytes * 5 // 8 // (_ELEMENT_BYTES * round_up(m, TILE))))
+        nc = round_up(-(-n // target.cores), TILE)
+        return Schedule(kc=kc, mc=round_up(m, TILE), nc=nc, sweep=PANELS_PER_SWEEP, split="columns")
+    kc = _depth(k, _DEEPEST)
+    most = max(TILE, target.l2_bytes * 2 // 5 // (_ELEMENT_BYTES * kc) // TILE * TILE)
+    mc = round_up(equal_blocks(-(-m // target.cores), most), TILE)
+    return Schedule(kc=kc, mc=mc, nc=round_up(n, TILE), sweep=PANELS_PER_SWEEP, split="rows")
+
+
+def amx_space(op: GemmOp, target: Target) -> ScheduleSpace:
+    """Return the schedules worth measuring, the default among them."""
+    return _space(op, target, amx_default(op, target))
+
+
+def amx_prepacked_default(op: GemmOp, target: Target) -> Schedule:
+    """Return the schedule for a B in panels that needs no tuning."""
+    return amx_default(op, target)
+
+
+def amx_prepacked_space(op: GemmOp, target: Target) -> ScheduleSpace:
+    """Return the schedules worth measuring where B is in panels already."""
+    return _space(op, target, amx_prepacked_default(op, target))
+
+
+def _space(op: GemmOp, target: Target, default: Schedule) -> ScheduleSpace:
+    m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
+    chosen: list[dict[str, Value]] = [dict(default)]
+    depths = dict.fromkeys(_depth(k, limit) for limit in (128, 256, 384, 512, 768, 1024, 1536, 2048))
+    widths = dict.fromkeys(round_up(equal_blocks(n, limit), TILE) for limit in (256, 512, 1024, 2048, max(n, 1)))
+    for kc in depths:
+        for nc in widths:
+            for mc in dict.fromkeys(round_up(equal_blocks(m, limit), TILE) for limit in (64, 128, 192, 256, 384, 512)):
+                if mc * kc * _ELEMENT_BYTES <= target.l2_bytes:
+                    chosen.append({"kc": kc, "mc": mc, "nc": nc, "sweep": PANELS_PER_SWEEP, "split": "rows"})
+            if m * kc * _ELEMENT_BYTES <= 2 * target.l2_bytes:
+                for sweep in (1, 4, 8, 16):
+                    chosen.append({"kc": kc, "mc": round_up(m, TILE), "nc": nc, "sweep": sweep, "split": "columns"})
+    return ScheduleSpace.listed(chosen)
+
+
+def _depth(k: int, limit: int) -> int:
+    """Return the K block that cuts K into the fewest equal blocks of at most ``limit`` steps, in whole granules."""
+    return round_up(equal_blocks(max(k, 1), max(GRANULE, limit)), GRANULE)
+
+
+def _known(dim: Dim) -> int:
+    return dim if isinstance(dim, int) else dim.maximum or 1024
