@@ -30,9 +30,10 @@ from tracea.semantic.nodes_async import (
     WgmmaWait,
 )
 from tracea.semantic.predicate import TRUE, And, Predicate
+from tracea.semantic.rewrite import edited, places
 from tracea.semantic.swizzle import TMA_MODES, Swizzle
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
-from tracea.testing.mutants import Mutant, edited, mutants, places
+from tracea.testing.mutants import Mutant, mutants
 
 __all__ = ["gpu_mutants"]
 

@@ -24,7 +24,6 @@ from tracea.semantic.nodes import (
     Node,
     Parallel,
     ReduceTile,
-    block,
 )
 from tracea.semantic.nodes_async import (
     AsyncCopy,
@@ -35,7 +34,6 @@ from tracea.semantic.nodes_async import (
     MbarrierExpect,
     MbarrierWait,
     Mma,
-    Roles,
     SegmentLoop,
     SignalFlag,
     WaitGroup,
@@ -44,6 +42,7 @@ from tracea.semantic.nodes_async import (
     WgmmaWait,
 )
 from tracea.semantic.predicate import FALSE, TRUE, And
+from tracea.semantic.rewrite import edited, places
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 
 __all__ = ["Mutant", "edited", "mutants", "places", "without"]
@@ -60,8 +59,6 @@ _SYNCHRONISATION = (
     AwaitFlag,
     SignalFlag,
 )
-
-Place = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,46 +191,6 @@ def _with_expression(node: Node, number: int, changed: Index) -> Node:
 
     result: Node = map_indices(node, swap, binders=False)
     return result
-
-
-def places(body: Block, place: Place = ()) -> Iterator[tuple[Place, Node]]:
-    """Yield every node of a block with its place: positions in blocks and numbers of child blocks, alternating."""
-    for position, node in enumerate(body.nodes):
-        yield (*place, position), node
-        for number, child in enumerate(node.children()):
-            yield from places(child, (*place, position, number))
-
-
-def edited(kernel: TileKernel, place: Place, changed: Node | None) -> TileKernel:
-    """Return the kernel with the node at a place replaced, or removed."""
-    return replace(kernel, body=_in_block(kernel.body, place, changed))
-
-
-def _in_block(body: Block, place: Place, changed: Node | None) -> Block:
-    position, *rest = place
-    node = body.nodes[position]
-    if rest:
-        number, *inner = rest
-        new: tuple[Node, ...] = (_with_child(node, number, _in_block(node.children()[number], tuple(inner), changed)),)
-    elif changed is None:
-        new = ()
-    else:
-        new = changed.nodes if isinstance(changed, Block) else (changed,)
-    return Block(nodes=(*body.nodes[:position], *new, *body.nodes[position + 1 :]))
-
-
-def _with_child(node: Node, number: int, child: Block) -> Node:
-    match node:
-        case For() | Parallel() | SegmentLoop():
-            return replace(node, body=child)
-        case If():
-            return replace(node, then=child) if number == 0 else replace(node, otherwise=child)
-        case Roles():
-            roles = list(node.roles)
-            roles[number] = replace(roles[number], body=child)
-            return replace(node, roles=tuple(roles))
-        case _:
-            return block(*child.nodes)
 
 
 def _with_buffer(kernel: TileKernel, position: int, changed: Any) -> TileKernel:
