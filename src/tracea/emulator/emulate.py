@@ -285,7 +285,7 @@ class _Session:
             0 < entry.at <= len(lines) and entry.line < entry.at <= entry.line + 8 and entry.primitive in lines[entry.at - 1]
         )
         return Place(
-            line=entry.line, primitive=entry.primitive, text=text, header_line=0 if direct or site == 0 else entry.at
+            line=entry.line, primitive=entry.primitive, text=text, inner_line=0 if direct or site == 0 else entry.at
         )
 
     def _findings(self, raw: RawReport, seed: int) -> list[Finding]:

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import msgspec
 
+from tracea.emitters.cuda.primitives import sm_of
 from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import InvalidOption
 from tracea.runtime.compiler import Library, compile_text, headers_digest
 from tracea.runtime.process_lock import ProcessLock
 
-__all__ = ["BufferDescription", "Core", "RunDescription", "compile_kernel", "core", "sm_of"]
+__all__ = ["BufferDescription", "Core", "RunDescription", "compile_kernel", "core"]
 
 _SOURCES: Final = (
     "context.cpp",
@@ -236,19 +237,6 @@ def core() -> Core:
     return _made[0]
 
 
-def sm_of(isa: str) -> tuple[int, bool]:
-    """Return TRACEA_SM and whether architecture-specific forms exist: ``sm_90a`` is (90, True).
-
-    Raises: InvalidOption: this names no NVIDIA architecture.
-    """
-    number = isa.removeprefix("sm_")
-    specific = number.endswith("a")
-    digits = number.removesuffix("a")
-    if number == isa or not digits.isdigit():
-        raise InvalidOption(field="isa", got=isa, expected="sm_75 to sm_120a", remedy="emit for an NVIDIA target")
-    return int(digits), specific
-
-
 def compile_kernel(source: KernelSource, text: str) -> CompiledKernel:
     """Compile a prepared text against the emulator's primitives, through the cache, and bind it to the core."""
     sm, specific = sm_of(source.isa)
@@ -263,8 +251,8 @@ def compile_kernel(source: KernelSource, text: str) -> CompiledKernel:
             "-w",
             f"-DTRACEA_SM={sm}",
             *(("-DTRACEA_ARCH_SPECIFIC",) if specific else ()),
+            *(f"-I{folder}" for folder in include),  # before the headers of CPU kernels, which have names in common
         ),
-        include=include,
         identity={"kind": "emulated kernel", "faces": [headers_digest(folder) for folder in include]},
     )
     return core().bind(library, source.name)

@@ -12,18 +12,21 @@ __all__ = ["AccessCost", "Finding", "Place", "Report", "merge"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Place:
-    """A call of a primitive: the emitted line, and where a tile routine makes it, the line of the routine's header."""
+    """A call of a primitive: the line of the kernel's body that leads to it.
+
+    Where a tile routine or another function makes the call, ``inner_line`` is that line of its header, or of the text.
+    """
 
     line: int
     primitive: str
     text: str = ""
-    header_line: int = 0  # 0: the emitted line itself calls the primitive
+    inner_line: int = 0  # 0: the line itself calls the primitive
 
     def __str__(self) -> str:
-        """Render as ``line 12: load_tile(...) (cp_async, tiles.h:40)``."""
+        """Render as ``line 12: load_tile(...) (cp_async, within line 40)``."""
         if self.line == 0:
             return self.primitive or "kernel"
-        inside = f", header line {self.header_line}" if self.header_line else ""
+        inside = f", within line {self.inner_line}" if self.inner_line else ""
         return f"line {self.line}: {self.text} ({self.primitive}{inside})" if self.primitive else f"line {self.line}"
 
 

@@ -1,8 +1,8 @@
-"""Prepare an emitted text for the emulator: refuse what hides from it, and mark each statement with its line.
+"""Prepare an emitted text for the emulator: refuse what hides from it, and mark each statement of the kernel.
 
 Worked example. Line 12 of the text, ``cp_async_wait<1>();``, becomes ``tracea::emulator::statement(12);
-cp_async_wait<1>();``: line numbers stay, and whatever the statement calls, directly or within a tile routine, is
-reported at line 12.
+cp_async_wait<1>();``: line numbers stay, and whatever the statement calls, directly or within a tile routine, a functor
+or another function of the text, is reported at line 12.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _REFUSED_PREFIXES: Final = ("__shfl", "__ballot", "__any_sync", "__all_sync", "_
 
 
 class _Scope(Enum):
+    KERNEL = "kernel"
     FUNCTION = "function"
-    CONSTANT = "constexpr function"
     CLASS = "class"
     NAMESPACE = "namespace"
     INITIALIZER = "initializer"
@@ -85,14 +85,12 @@ def _opened(head: list[str], outer: _Scope) -> _Scope:
     before = head[-1] if head else ""
     words = set(head)
     if before == ")" or before in {"const", "noexcept", "mutable", "else", "do"} or ("->" in head and ")" in head):
-        if outer is _Scope.CONSTANT or ("constexpr" in words and head[0] not in {"if", "else"}):
-            return _Scope.CONSTANT
-        return _Scope.FUNCTION
+        return _Scope.KERNEL if outer is _Scope.KERNEL or "TRACEA_KERNEL" in words else _Scope.FUNCTION
     if words & {"struct", "class", "union", "enum"} and "=" not in head:
         return _Scope.CLASS
     if "namespace" in words or (head[:1] == ["extern"] and len(head) == 2):
         return _Scope.NAMESPACE
-    if not head and outer in {_Scope.FUNCTION, _Scope.CONSTANT}:
+    if not head and outer in {_Scope.KERNEL, _Scope.FUNCTION}:
         return outer
     return _Scope.INITIALIZER
 
@@ -119,12 +117,12 @@ def check_text(text: str) -> None:
 
 
 def mark_statements(text: str) -> str:
-    """Return the text with a call of ``tracea::emulator::statement`` before each statement; lines stay."""
+    """Return the text with a call of ``tracea::emulator::statement`` before each statement of a kernel; lines stay."""
     pieces: list[str] = []
     copied = 0
     boundary = False
     for token, level in _walk(text):
-        if boundary and level.scope is _Scope.FUNCTION and level.parentheses == 0 and _begins_statement(token):
+        if boundary and level.scope is _Scope.KERNEL and level.parentheses == 0 and _begins_statement(token):
             pieces += [text[copied : token.offset], f"tracea::emulator::statement({token.line}); "]
             copied = token.offset
         boundary = token.text in {"{", ";", "}"}

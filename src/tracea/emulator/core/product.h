@@ -13,30 +13,47 @@ constexpr uint32_t bytes_of(Element element) {
     return element == Element::TF32 ? 4 : element == Element::F16 || element == Element::BF16 ? 2 : 1;
 }
 
-inline void widen(float* to, const uint8_t* from, uint32_t count, Element element) {
+template <class Bits, class F>
+void widen_each(float* to, const uint8_t* from, uint32_t count, F convert) {
     for (uint32_t i = 0; i < count; ++i) {
-        uint32_t bits = 0;
-        memcpy(&bits, from + i * bytes_of(element), bytes_of(element));
-        switch (element) {
-            case Element::F16: to[i] = widen_f16(static_cast<uint16_t>(bits)); break;
-            case Element::BF16: to[i] = widen_bf16(static_cast<uint16_t>(bits)); break;
-            case Element::TF32: to[i] = float_of(bits & 0xffffe000); break;  // the hardware ignores the low 13 bits
-            case Element::E4M3: to[i] = widen_e4m3(static_cast<uint8_t>(bits)); break;
-            case Element::E5M2: to[i] = widen_e5m2(static_cast<uint8_t>(bits)); break;
-            case Element::S8: to[i] = static_cast<float>(static_cast<int8_t>(bits)); break;
-        }
+        Bits bits;
+        memcpy(&bits, from + i * sizeof bits, sizeof bits);
+        to[i] = convert(bits);
     }
 }
 
-// sums[i][j] += Σ a[i][k]·b[j][k]. The hardware promises no order and no rounding of its partial sums; here they are
-// exact enough (double) and rounded once.
+inline void widen(float* to, const uint8_t* from, uint32_t count, Element element) {
+    switch (element) {
+        case Element::F16: widen_each<uint16_t>(to, from, count, widen_f16); break;
+        case Element::BF16: widen_each<uint16_t>(to, from, count, widen_bf16); break;
+        case Element::E4M3: widen_each<uint8_t>(to, from, count, widen_e4m3); break;
+        case Element::E5M2: widen_each<uint8_t>(to, from, count, widen_e5m2); break;
+        case Element::TF32:  // the hardware ignores the low 13 bits
+            widen_each<uint32_t>(to, from, count, [](uint32_t bits) { return float_of(bits & 0xffffe000); });
+            break;
+        case Element::S8: __builtin_unreachable();  // integers are multiplied as they are
+    }
+}
+
+// sums[i][j] += Σ a[i][k]·b[j][k]; columns is a multiple of 8. The hardware promises neither an order nor a rounding of
+// its partial sums; here they are sums of doubles, rounded once.
 inline void multiply(float* sums, uint32_t pitch, const float* a, const float* b, uint32_t rows, uint32_t columns,
                      uint32_t depth) {
-    for (uint32_t i = 0; i < rows; ++i) {
-        for (uint32_t j = 0; j < columns; ++j) {
-            double sum = sums[i * pitch + j];
-            for (uint32_t k = 0; k < depth; ++k) sum += static_cast<double>(a[i * DEPTH + k]) * b[j * DEPTH + k];
-            sums[i * pitch + j] = static_cast<float>(sum);
+    constexpr uint32_t TOGETHER = 8;
+    for (uint32_t first = 0; first < columns; first += TOGETHER) {
+        double across[DEPTH][TOGETHER];
+        for (uint32_t k = 0; k < depth; ++k) {
+            for (uint32_t j = 0; j < TOGETHER; ++j) across[k][j] = b[(first + j) * DEPTH + k];
+        }
+        for (uint32_t i = 0; i < rows; ++i) {
+            float* row = sums + i * pitch + first;
+            double sum[TOGETHER];
+            for (uint32_t j = 0; j < TOGETHER; ++j) sum[j] = row[j];
+            for (uint32_t k = 0; k < depth; ++k) {
+                const double factor = a[i * DEPTH + k];
+                for (uint32_t j = 0; j < TOGETHER; ++j) sum[j] += factor * across[k][j];
+            }
+            for (uint32_t j = 0; j < TOGETHER; ++j) row[j] = static_cast<float>(sum[j]);
         }
     }
 }

@@ -19,8 +19,9 @@ inline uint32_t bits_of(float value) {
 
 inline float widen_f16(uint16_t bits) {
     const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16, rest = bits & 0x7fff;
-    if (rest >= 0x7c00) return float_of(sign | 0x7f800000 | (rest & 0x3ff) << 13);
-    return float_of(sign | bits_of(float_of(rest << 13) * 0x1p112f));  // exact, subnormals too
+    // A multiplication by a power of two is exact, and does the subnormals too.
+    const uint32_t finite = bits_of(float_of(rest << 13) * 0x1p112f);
+    return float_of(sign | (rest >= 0x7c00 ? 0x7f800000 | (rest & 0x3ff) << 13 : finite));
 }
 
 inline float widen_bf16(uint16_t bits) { return float_of(static_cast<uint32_t>(bits) << 16); }

@@ -8,6 +8,19 @@
 #error "define TRACEA_SM: 75, 80, 86, 89, 90, 100 or 120"
 #endif
 
+// Of the device's math library, what tracea/math.h calls; <math.h> would bring names that meet those of the text.
+extern "C" {
+float sqrtf(float) noexcept;
+float expf(float) noexcept;
+float logf(float) noexcept;
+float tanhf(float) noexcept;
+float erff(float) noexcept;
+float erfcf(float) noexcept;
+float powf(float, float) noexcept;
+float floorf(float) noexcept;
+float truncf(float) noexcept;
+}
+
 #define TRACEA_DEVICE inline
 #define TRACEA_UNROLL
 #define TRACEA_NO_UNROLL
