@@ -59,5 +59,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names whether loaded or not."""
-    return sorted({*globals(), *_FACE})
+    """List the public names, whether loaded or not, and what every module has."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *_FACE})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import ml_dtypes
 import numpy as np
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import tracea
 from tracea.errors import (
@@ -31,6 +34,14 @@ N = X.numpy()
 META = torch.empty(70_000, 70_000, device="meta")
 STRIPE = torch.ones(1, 1).expand(2**31, 1)
 UNALIGNED = np.frombuffer(bytearray(8 * 8 * 4 + 1), np.uint8)[1:].view(np.float32).reshape(8, 8)
+
+
+def dual(call):
+    with warnings.catch_warnings(), forward_ad.dual_level():
+        warnings.filterwarnings("ignore", message=".torch.jit.script. is deprecated")  # torch's own, at the first dual
+        call(X)  # one without a tangent is like any other
+        return call(forward_ad.make_dual(X, X))
+
 
 REFUSED = {
     "vectors": (lambda: gemm(X[0], X), InvalidShape),
@@ -112,6 +123,11 @@ REFUSED = {
     "too many operands": (lambda: tracea.ops.fuse(["add"] * 40), InvalidOp),
     "too few operands": (lambda: tracea.ops.fuse(["gemm", "add"])(X, X), InvalidShape),
     "vectors to a fused product": (lambda: tracea.ops.fuse(["gemm"])(X[0], X), InvalidShape),
+    "integers beyond 32 bits to fused steps": (lambda: tracea.ops.fuse(["maximum"])(X.long(), X.long()), InvalidDType),
+    "no operand": (tracea.ops.fuse(["relu"]), InvalidInput),
+    "nothing to a fused step": (lambda: tracea.ops.fuse(["relu"])(None), InvalidInput),
+    "a dual tensor": (lambda: dual(lambda x: gemm(x, X)), InvalidInput),
+    "a dual tensor in rows": (lambda: dual(softmax), InvalidInput),
     "integers to a fused norm": (lambda: tracea.ops.fuse(["rms_norm", "mul"])(X.int(), X[0].int()), InvalidDType),
 }
 N_OUT = torch.ones(8, 8)

@@ -123,6 +123,10 @@ class Graph(Builder):
         name = self[node].id
         return tuple(user for user in self._nodes.values() if name in user.inputs)
 
+    def __repr__(self) -> str:
+        outputs = ", ".join(f"{node.id}: {node.type}" for node in self.outputs)
+        return f"Graph({len(self._nodes)} nodes -> {outputs})"
+
     def __str__(self) -> str:
         """Render one line a node."""
         lines = [f"{node.id} = {node.op.name}({', '.join(node.inputs)}) : {node.type}" for node in self.nodes]

@@ -27,6 +27,31 @@ class RunnableProgram:
         self.program = program
         self.threads = threads
 
+    def __repr__(self) -> str:
+        given, made = (", ".join(map(str, types)) for types in (self.program.inputs, self.program.outputs))
+        threads = "default" if self.threads is None else self.threads
+        return f"{type(self).__name__}({given} -> {made}, {len(self.program.calls)} calls, threads={threads})"
+
+    def __copy__(self) -> RunnableProgram:
+        """Return the program itself, which never changes."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RunnableProgram:
+        """Return the program itself, which never changes."""
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse: native code is no value that another process could read.
+
+        Raises: InvalidOption: always.
+        """
+        raise InvalidOption(
+            field="program",
+            got="pickle",
+            expected="a program of this process",
+            remedy="program.save(path), and tracea.load(path) in the other process",
+        )
+
     def run(self, *inputs: Any, out: Any = None) -> Any:
         """Run on torch tensors or NumPy arrays and return one result, or a tuple where the graph has several outputs.
 
@@ -98,6 +123,10 @@ class NodePlan:
     def __len__(self) -> int:
         return len(self._plan)
 
+    def __repr__(self) -> str:
+        chosen = ", ".join(f"{node}: {self._plan[node].variant}" for node in self._plan)
+        return f"NodePlan({chosen})"
+
     def explain(self) -> str:
         """Return all decisions as text."""
         return self._plan.explain()
@@ -130,11 +159,14 @@ class Context:
         self.device = "cpu"
         self.threads = threads
         if cache_dir is not None:
-            if not os.fspath(cache_dir):
+            if "\0" in os.fspath(cache_dir) or not os.fspath(cache_dir):
                 raise InvalidOption(
                     field="cache_dir", got="", expected="a directory", remedy="cache_dir=None for the default"
                 )
             os.environ["TRACEA_CACHE_DIR"] = os.fspath(cache_dir)
+
+    def __repr__(self) -> str:
+        return f"Context(device={self.device!r}, threads={self.threads})"
 
     def optimize_graph(
         self,

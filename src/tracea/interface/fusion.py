@@ -5,7 +5,8 @@
 
 The first step may be "gemm" (two operands), "softmax", "layer_norm", "rms_norm" (one, without weights) or
 elementwise. Each later step is elementwise on the value so far: an activation or function by name takes no operand,
-"add", "sub", "mul", "div", "maximum" and "minimum" take the next one.
+"add", "sub", "mul", "div", "maximum" and "minimum" take the next one. Integers of at most 32 bits pass through
+elementwise steps: computed in f64, and cut to the type's range at the end, where torch would wrap around.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input, activation, activation_names, maximum, minimum
 from tracea.core.op import Epilogue, GemmOp, Op, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType, broadcast_shapes
-from tracea.errors import InvalidOp, InvalidShape
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.operands import Given
 from tracea.interface.policy import library_allowed
@@ -91,6 +93,10 @@ class Fused:
             )
         return self._dispatch(*operands, out, library_allowed())
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle by the steps: programs are made where they run."""
+        return fuse, (list(self.steps),)
+
     def __repr__(self) -> str:
         return f"fuse({list(self.steps)!r})"
 
@@ -111,9 +117,22 @@ class Fused:
         given = Given.of([f"operand {index}" for index in range(self.operands)], arrays, out)
         if self.steps[0] == "gemm" or self.steps[0] in _ROWS:
             given.check_floats(one_arithmetic=self.steps[0] == "gemm")
+        else:
+            self._refuse_wide_integers(given)
         op = self._op([given.type(index) for index in range(self.operands)], given.result)
         given.check_result(op)
         return compile_op(op, threads=threads, library=allowed)
+
+    def _refuse_wide_integers(self, given: Given) -> None:
+        for index in range(self.operands):
+            if given.type(index).dtype is DType.I64:
+                raise InvalidDType(
+                    field=f"operand {index}",
+                    got="i64",
+                    expected="floats, or integers of at most 32 bits: steps compute in f64, exact within ±2^53 = "
+                    "9007199254740992",
+                    remedy="convert it to int32, or to float64 if its rounding is meant",
+                )
 
     def _op(self, types: list[TensorType], out: TensorType | None) -> Op:
         extras = tuple(types[self._heads :])

@@ -18,7 +18,7 @@ from tracea.runtime.extension import dispatcher
 __all__ = ["PrepackedWeight", "prepack"]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class PrepackedWeight:
     """A (k, n) weight whose values are frozen: later changes of the array it was made from do not reach it.
 
@@ -34,6 +34,13 @@ class PrepackedWeight:
     def shape(self) -> tuple[int, ...]:
         """The weight's logical shape, (k, n)."""
         return self.type.static_shape
+
+    def __repr__(self) -> str:
+        return f"PrepackedWeight({self.type}, {self.kind.value})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle by the values: they are packed where they are used."""
+        return PrepackedWeight, (self.values, self.kind, self.type)
 
     def multiply(
         self,

@@ -30,6 +30,7 @@ __all__ = [
     "empty",
     "empty_of",
     "expected_array",
+    "refuse_tangent",
     "view",
 ]
 
@@ -284,6 +285,7 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
             expected="inference",
             remedy="call under torch.no_grad() or torch.inference_mode(), or give tensor.detach()",
         )
+    refuse_tangent(tensor, torch, field)
     dtype = _torch_dtypes(torch).get(tensor.dtype)
     if dtype is None:
         raise InvalidDType(
@@ -313,6 +315,21 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
         kind=ArrayKind.TORCH,
         owner=tensor,
     )
+
+
+def refuse_tangent(tensor: Any, torch: Any, field: str) -> None:
+    """Refuse a dual tensor of forward-mode differentiation, whose tangent no program would carry on.
+
+    Raises: InvalidInput.
+    """
+    forward = torch.autograd.forward_ad
+    if forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None:
+        raise InvalidInput(
+            field=field,
+            got="a dual tensor",
+            expected="inference",
+            remedy="give the primal, torch.autograd.forward_ad.unpack_dual(tensor).primal, or differentiate eager code",
+        )
 
 
 def _view_dlpack(array: Any, field: str) -> ArrayView:

@@ -20,7 +20,7 @@ import numpy as np
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import TensorType
-from tracea.errors import CompileError, TraceaError, TraceaWarning
+from tracea.errors import CompileError, InvalidOption, TraceaError, TraceaWarning
 from tracea.runtime.buffers import DTYPE_CODES, expected_array
 from tracea.runtime.compiler import compile_object, headers_digest
 from tracea.runtime.native import launcher, launcher_directory
@@ -53,6 +53,8 @@ def extension() -> Any | None:
 def _load_or_warn() -> Any | None:
     try:
         return _load()
+    except InvalidOption:  # what the user set, which would stop every call as well
+        raise
     except (TraceaError, ImportError, OSError) as error:
         reason = error.log.strip().splitlines()[0] if isinstance(error, CompileError) and error.log else str(error)
         warnings.warn(

@@ -24,7 +24,9 @@ _SECONDS: Final = 60.0
 _REMEDY: Final = "pip install 'tracea[cuda]'"
 _KERNEL: Final = re.compile(r"^\.text\.(\S+):$")
 # An address, the guard if there is one, the opcode with its modifiers.
-_INSTRUCTION: Final = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)")
+_INSTRUCTION: Final = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*)")
+# Instructions that never run: padding, and loads that ptxas puts before LDGSTS to fill time.
+_NEVER: Final = ("@!PT", "@!UPT")
 
 
 def find_disassembler() -> Path | None:
@@ -58,12 +60,14 @@ def disassemble(cubin: bytes) -> str:
 
 
 def count_opcodes(sass: str) -> Mapping[str, Counter[str]]:
-    """Return for each kernel how often each opcode stands in its text, modifiers left out; NOPs are padding."""
+    """Return for each kernel how often each opcode stands in its text: no modifiers, nothing that never runs."""
     found: dict[str, Counter[str]] = {}
     counts: Counter[str] = Counter()
     for line in sass.splitlines():
         if kernel := _KERNEL.match(line):
             counts = found.setdefault(kernel[1], Counter())
-        elif (instruction := _INSTRUCTION.match(line)) and instruction[1] != "NOP":
-            counts[instruction[1]] += 1
+        elif instruction := _INSTRUCTION.match(line):
+            guard, opcode = (instruction[1] or "").strip(), instruction[2]
+            if opcode != "NOP" and guard not in _NEVER:
+                counts[opcode] += 1
     return found

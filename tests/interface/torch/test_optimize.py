@@ -110,3 +110,21 @@ def test_what_cannot_be_captured_is_said_before_anything_is_compiled() -> None:
         tracea.optimize(nn.Conv2d(3, 4, 3), torch.zeros(1, 3, 8, 8), budget=None)
     with pytest.raises(InvalidInput, match=r"torch\.nn\.Module"):
         tracea.optimize(lambda x: x, values(3), budget=None)  # type: ignore[arg-type]
+
+
+class Difference(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x - 2 * y + 3 * self.weight
+
+
+def test_an_example_given_twice_does_not_tie_the_inputs() -> None:
+    module = Difference().eval()
+    a, b = torch.randn(3, 4), torch.randn(3, 4)
+    with torch.inference_mode():
+        for examples in ((a, a), (module.weight, a), (a, module.weight.detach())):
+            fast = tracea.optimize(module, examples, budget=None, threads=1)
+            torch.testing.assert_close(fast(a, b), module(a, b))

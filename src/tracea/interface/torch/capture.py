@@ -36,7 +36,7 @@ from tracea.interface.torch.export import (
 from tracea.interface.torch.location import line_of_node
 from tracea.interface.torch.lowering import Lowering, Refusal
 from tracea.interface.torch.specs import InputSpec, Leaf, OutputSpec
-from tracea.interface.torch.types import Dims, check_tensor, dtype_of, tensor_type_of
+from tracea.interface.torch.types import Dims, check_exact, check_tensor, dtype_of, tensor_type_of
 
 __all__ = ["Captured", "capture"]
 
@@ -91,9 +91,23 @@ def _checked_inputs(module: torch.nn.Module, example_inputs: Any) -> tuple[Any, 
     for index, leaf in enumerate(pytree.tree_leaves(inputs)):
         if isinstance(leaf, torch.Tensor):
             check_tensor(leaf, f"example_inputs[{index}]")
-    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+    owned = (*module.named_parameters(), *module.named_buffers())
+    for name, tensor in owned:
         check_tensor(tensor, name)
-    return inputs
+    return _told_apart(inputs, {id(tensor) for _, tensor in owned})
+
+
+def _told_apart(inputs: tuple[Any, ...], taken: set[int]) -> tuple[Any, ...]:
+    """Return the inputs with no tensor twice: export takes one object for one value, and a call need not repeat it."""
+
+    def alone(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        other = leaf.detach() if id(leaf) in taken else leaf
+        taken.add(id(other))
+        return other
+
+    return pytree.tree_map(alone, inputs)
 
 
 def _unknown_operators(program: ExportedProgram) -> list[OpOverload[..., Any]]:
@@ -210,6 +224,7 @@ class _Capture:
             if other is tensor or _is_same_memory(other, tensor):
                 return self.graph[known]
         check_tensor(tensor, name)
+        check_exact(tensor, name)
         node = self.graph.add_constant(tensor_type_of(tensor, self.dims, name), name=self._free(name))
         self.tensors[node.id] = tensor
         if tensor.dim() == 0:

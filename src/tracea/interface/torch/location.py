@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sysconfig
 from collections.abc import Iterable
@@ -25,8 +26,16 @@ _UNKNOWN: Final = "an unknown line"
 
 
 def line_of_node(node: Node) -> str:
-    """Return ``path:line in scope`` of the user's line that made a node; where torch kept none, the module's name."""
-    return _line_in_trace(node) or _line_within(node) or _module_of(node) or _UNKNOWN
+    """Return ``path:line in scope`` of the user's line that made a node; where torch kept none, the module's name.
+
+    A module of torch itself has no line of the user's; what is then told beside its path is the line that asked for the
+    capture.
+    """
+    found = _line_in_trace(node) or _line_within(node)
+    if found is not None:
+        return found
+    named, asked = _module_of(node), _line_that_asked()
+    return ", captured at ".join(part for part in (named, asked) if part) or _UNKNOWN
 
 
 def line_of_traceback(traceback: TracebackType | None) -> str:
@@ -60,6 +69,18 @@ def _last_outside_machinery(frames: Iterable[tuple[str, object, str]]) -> str | 
         if not path.startswith(("<", *_MACHINERY)) and not is_library:
             found = f"{path}:{line} in {scope}"
     return found
+
+
+def _line_that_asked() -> str | None:
+    """Return the innermost line of the user's code on this thread's stack."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        code = frame.f_code
+        found = _last_outside_machinery([(code.co_filename, frame.f_lineno, code.co_name)])
+        if found is not None:
+            return found
+        frame = frame.f_back
+    return None
 
 
 def _module_of(node: Node) -> str | None:

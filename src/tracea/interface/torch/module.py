@@ -13,7 +13,7 @@ from tracea.core.dtype import DType
 from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, TraceaError
 from tracea.interface.torch.specs import InputSpec, OutputSpec
-from tracea.interface.torch.types import check_tensor, dtype_of
+from tracea.interface.torch.types import check_exact, check_tensor, dtype_of
 
 __all__ = ["Compiled", "OptimizedModule", "Run"]
 
@@ -59,7 +59,7 @@ class OptimizedModule(torch.nn.Module):
                 return self._run_other(args, kwargs)
         else:
             return self._run_other(args, kwargs)
-        _refuse_gradients(tensors, compiled.input_spec)
+        _check_values(tensors, compiled.input_spec)
         return compiled.output_spec.unflatten(compiled.run(tensors))
 
     @property
@@ -75,6 +75,39 @@ class OptimizedModule(torch.nn.Module):
     def explain(self) -> Any:
         """Return what was fused and chosen, and why."""
         return self._compiled.report.explain()
+
+    def extra_repr(self) -> str:
+        """Say in one line what runs."""
+        spec = self._compiled.input_spec
+        inputs = ", ".join(f"{name}: {type_}" for name, type_ in zip(spec.names, spec.types, strict=True))
+        report = self._compiled.report
+        kernels = "" if report is None else f", {len(report.plan)} kernels"
+        return f"{inputs}{kernels}"
+
+    def __copy__(self) -> OptimizedModule:
+        """Return another module of the same programs, which never change."""
+        other = OptimizedModule(self._compiled, recompile=self._recompile)
+        other._others = list(self._others)
+        return other
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModule:
+        """Return another module of the same programs: their weights are frozen, so that there is nothing to part."""
+        memo[id(self)] = other = self.__copy__()
+        return other
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse: native code is no value that another process could read.
+
+        Raises:
+            InvalidOption: always.
+        """
+        raise InvalidOption(
+            field="module",
+            got="pickle (torch.save, multiprocessing)",
+            expected="a module of this process",
+            remedy="save the state_dict of the original module and optimize it where it is loaded; its kernels come "
+            "from the cache",
+        )
 
     def train(self, mode: bool = True) -> OptimizedModule:
         """Stay in inference mode.
@@ -106,7 +139,7 @@ class OptimizedModule(torch.nn.Module):
             except InvalidInput as error:
                 first_error = first_error or error
                 continue
-            _refuse_gradients(tensors, compiled.input_spec)
+            _check_values(tensors, compiled.input_spec)
             return compiled.output_spec.unflatten(compiled.run(tensors))
         assert first_error is not None
         if self._recompile is None or kwargs:
@@ -194,7 +227,11 @@ def _checked(tensor: torch.Tensor, wanted: TensorType, name: str, extents: dict[
     return torch.empty_strided(shape, wanted.layout.strides, dtype=tensor.dtype).copy_(tensor)
 
 
-def _refuse_gradients(tensors: Sequence[torch.Tensor], spec: InputSpec) -> None:
+def _check_values(tensors: Sequence[torch.Tensor], spec: InputSpec) -> None:
+    """Refuse what a program would drop: gradients, and the low bits of large integers; tangents it refuses itself."""
+    for tensor, type_, name in zip(tensors, spec.types, spec.names, strict=True):
+        if type_.dtype is DType.I64:
+            check_exact(tensor, name)
     if not torch.is_grad_enabled():
         return
     for tensor, name in zip(tensors, spec.names, strict=True):

@@ -11,8 +11,9 @@ import torch
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import Dim, StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape
+from tracea.runtime.buffers import refuse_tangent
 
-__all__ = ["Dims", "check_tensor", "dtype_of", "tensor_type_of"]
+__all__ = ["EXACT_INTEGERS", "Dims", "check_exact", "check_tensor", "dtype_of", "tensor_type_of"]
 
 _DTYPES: Final[dict[torch.dtype, DType]] = {
     torch.float64: DType.F64,
@@ -61,9 +62,31 @@ def check_tensor(tensor: torch.Tensor, field: str) -> None:
             field=field, got=str(tensor.layout), expected="torch.strided", remedy="convert it with .to_dense()"
         )
     dtype_of(tensor.dtype, field)
+    refuse_tangent(tensor, torch, field)
     if tensor.is_neg():
         raise InvalidInput(
             field=field, got="a negated view", expected="memory that holds its values", remedy="call .resolve_neg()"
+        )
+
+
+EXACT_INTEGERS: Final = 2**53  # up to here f64, in which kernels compute integers, tells every two of them apart
+
+
+def check_exact(tensor: torch.Tensor, field: str) -> None:
+    """Check that kernels see every value of an i64 tensor as it is.
+
+    Raises:
+        InvalidInput: a value is beyond ±2^53.
+    """
+    if tensor.dtype is not torch.int64 or tensor.numel() == 0:
+        return
+    low, high = (int(bound) for bound in torch.aminmax(tensor))
+    if low < -EXACT_INTEGERS or high > EXACT_INTEGERS:
+        raise InvalidInput(
+            field=field,
+            got=high if high > EXACT_INTEGERS else low,
+            expected=f"i64 values within ±{EXACT_INTEGERS} (2^53), which f64 tells apart",
+            remedy="keep this part of the model eager, or use smaller integers",
         )
 
 

@@ -36,6 +36,8 @@ struct Torch {
     PyObject* is_neg;
     PyObject* requires_grad;  // the attribute's name
     Flag records;             // whether autograd records on this thread; may be missing
+    PyObject* forward_mode;   // the dictionary of torch.autograd.forward_ad
+    PyObject* dual_level;     // the name in it of the number of levels that are open, less one
     PyObject* empty;
     PyObject* empty_keywords;  // ("dtype",)
     PyObject* dtypes[TRACEA_DTYPES];
@@ -100,6 +102,10 @@ bool find_torch() {
     PyObject* capsule = attribute(tensor, "__dlpack_c_exchange_api__");
     torch.is_neg = attribute(tensor, "is_neg");
     torch.requires_grad = PyUnicode_InternFromString("requires_grad");
+    torch.dual_level = PyUnicode_InternFromString("_current_level");
+    PyObject* forward_mode = PyDict_GetItemString(PyImport_GetModuleDict(), "torch.autograd.forward_ad");  // borrowed
+    torch.forward_mode = forward_mode == nullptr ? nullptr : PyModule_GetDict(forward_mode);
+    Py_XINCREF(torch.forward_mode);
     torch.empty = attribute(module, "empty");
     torch.empty_keywords = Py_BuildValue("(s)", "dtype");
     bool found = parameter != nullptr && torch.is_neg != nullptr && torch.requires_grad != nullptr && torch.empty != nullptr && torch.empty_keywords != nullptr;
@@ -139,8 +145,15 @@ bool is_negated(PyObject* object, const Operand* operand) {
     return negated;
 }
 
+// Whether a level of forward-mode differentiation is open: then any tensor may carry a tangent, and Python looks.
+bool is_dual_possible() {
+    PyObject* level = torch.forward_mode == nullptr ? nullptr : PyDict_GetItemWithError(torch.forward_mode, torch.dual_level);
+    return level != nullptr && PyLong_Check(level) && PyLong_AsLong(level) >= 0;
+}
+
 // A program records no gradient. A tensor that asks for one while autograd records is left to Python, which refuses it.
 bool asks_for_gradient(PyObject* object) {
+    if (is_dual_possible()) return true;
     if (torch.records != nullptr && !torch.records()) return false;
     PyObject* answer = PyObject_GetAttr(object, torch.requires_grad);
     const bool asks = answer != Py_False;
