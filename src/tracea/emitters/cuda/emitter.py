@@ -193,6 +193,7 @@ def _assemble(printer: Printer, structure: _Structure, isa: str, fields: tuple[A
         for line in (*_locals(kernel, printer, used), *body.splitlines()):
             writer.line(line)
     writer.line(f"}}  // namespace {kernel.name}_text")
+    writer.line(f"using {kernel.name}_text::{kernel.name}, {kernel.name}_text::{kernel.name}_args;")
     return writer.text()
 
 

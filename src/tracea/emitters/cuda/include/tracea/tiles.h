@@ -39,31 +39,15 @@ struct SharedTile {
 
 // ---- global to shared -----------------------------------------------------------------------------------------------------------------------------
 
-namespace detail {
-
-// One piece: its bytes within the array, the rest zeros.
-template <class T, int piece_bytes>
-TRACEA_DEVICE void copy_piece(uint32_t target, const T* source, int32_t elements) {
-#if TRACEA_SM >= 80
-    if constexpr (piece_bytes >= 4) {
-        cp_async_zfill<piece_bytes>(target, source, static_cast<uint32_t>(elements) * static_cast<uint32_t>(sizeof(T)));
-        return;
-    }
-#endif
-    if constexpr (piece_bytes == sizeof(T)) {
-        st_shared(target, elements > 0 ? ld_global<T>(source) : T{});
-    }
-}
-
-}  // namespace detail
-
 // A warp's share of a copy of rows × columns elements to rows first_row and following of a tile, in pieces along a row. What lies beyond valid_rows
-// and valid_columns is zero. By cp.async where a piece has 4 bytes at least: wait for its group before reading.
+// and valid_columns is zero. Pieces of 4 bytes and more go by cp.async: wait for its group before reading. Narrower ones are elements that are loaded
+// one by one, wherever the steps put them, and stored as words.
 template <class Tile, int rows, int columns, int piece_bytes>
 TRACEA_DEVICE void copy_async(uint32_t tile, int32_t first_row, const typename Tile::element* source, int64_t row_step,
                               int64_t column_step, int32_t valid_rows, int32_t valid_columns) {
     using T = typename Tile::element;
-    constexpr int width = piece_bytes / static_cast<int>(sizeof(T));
+    constexpr bool direct = piece_bytes >= 4 && TRACEA_SM >= 80;
+    constexpr int width = (piece_bytes < 4 ? 4 : piece_bytes) / static_cast<int>(sizeof(T));
     constexpr int row_pieces = columns / width;
     constexpr int pieces = rows * row_pieces;
     static_assert(width >= 1 && columns % width == 0, "whole pieces in a row");
@@ -74,9 +58,17 @@ TRACEA_DEVICE void copy_async(uint32_t tile, int32_t first_row, const typename T
         if (pieces % 32 != 0 && piece >= pieces) break;
         const int32_t row = piece / row_pieces;
         const int32_t column = piece % row_pieces * width;
+        const uint32_t target = Tile::address(tile, first_row + row, column);
         const int32_t left = row < valid_rows ? max_index(min_index(valid_columns - column, width), 0) : 0;
         const T* place = left > 0 ? source + row * row_step + column * column_step : source;
-        detail::copy_piece<T, piece_bytes>(Tile::address(tile, first_row + row, column), place, left);
+        if constexpr (direct) {
+            cp_async_zfill<piece_bytes>(target, place, static_cast<uint32_t>(left) * static_cast<uint32_t>(sizeof(T)));
+        } else {
+            Elements<T, width> word;
+            TRACEA_UNROLL
+            for (int e = 0; e < width; ++e) word.value[e] = e < left ? ld_global<T>(place + e * column_step) : T{};
+            st_shared(target, word);
+        }
     }
 }
 
@@ -300,7 +292,7 @@ TRACEA_DEVICE void store_rows(uint32_t tile, T* target, int64_t row_step, int64_
     constexpr int row_pieces = columns / width;
     constexpr int pieces = rows * row_pieces;
     const int32_t lane = static_cast<int32_t>(lane_index());
-    TRACEA_UNROLL
+    TRACEA_NO_UNROLL  // the epilogue is long: its code once for each strip
     for (int i = 0; i < pieces; i += 32) {
         const int32_t piece = i + lane;
         const int32_t row = piece / row_pieces;
