@@ -10,6 +10,7 @@ from tracea.semantic.proofs.certificate import Certificate, Fact, refuse
 from tracea.semantic.proofs.coverage import prove_coverage
 from tracea.semantic.proofs.extent import prove_scratch, prove_widths, span_guards
 from tracea.semantic.proofs.flags import flag_buffers, prove_flags, workspaces
+from tracea.semantic.proofs.index_range import prove_index_range
 from tracea.semantic.proofs.initialized import prove_initialized
 from tracea.semantic.proofs.mbarriers import prove_mbarriers, prove_products, tma_rings
 from tracea.semantic.proofs.products import prove_fragment_products
@@ -64,6 +65,8 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
             *prove_swizzles(kernel),
             *prove_banks(kernel, sites),
         ]
+        if kernel.op is not None:  # what no op asks for is never emitted, and its widths are nobody's
+            facts += prove_index_range(kernel, sites)
         # A kernel for every stage count is a theorem, not a kernel to launch: its memory is not known.
         if kernel.target in gpu_names() and kernel.team_scratch_bytes.constant is not None:
             facts += prove_resources(kernel, load_gpu(kernel.target))
