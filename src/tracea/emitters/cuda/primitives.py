@@ -7,7 +7,7 @@ Worked example: ``find("mma_m16n8k16").forms`` are f16 and bf16, ``.needs`` is "
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -38,7 +38,8 @@ class Primitive:
 
     ``minimum_sm`` is the least architecture that declares it. ``arch_specific`` forms need the ``a`` of sm_90a;
     ``only_sm`` is set where later architectures dropped the instruction. ``forms`` are the template arguments that it
-    is defined for, with the least architecture of each where that is another.
+    is defined for, with the least architecture of each. On an architecture in ``rewritten_on`` the compiler makes it
+    of other instructions, slower and rounded otherwise: fp8 by ``mma.sync`` is a pair of f16 products there.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Primitive:
     arch_specific: bool = False
     only_sm: int | None = None
     forms: tuple[tuple[str, int], ...] = ()
+    rewritten_on: tuple[int, ...] = ()
 
     @property
     def needs(self) -> str:
@@ -176,6 +178,12 @@ PRIMITIVES: Final[tuple[Primitive, ...]] = (
     _index("warp_index", "9.7.9 shfl.sync"),
     _index("lane_index", "10 %laneid"),
     Primitive(
+        name="bits_as",
+        signature="template <class To, class From> To bits_as(From value)",
+        section="9.7.9 mov",
+        kind=PrimitiveKind.CONVERSION,
+    ),
+    Primitive(
         name="to_float",
         signature="float to_float(T x)",
         section="9.7.9 cvt",
@@ -252,7 +260,7 @@ PRIMITIVES: Final[tuple[Primitive, ...]] = (
     _mma("mma_m16n8k4_tf32", "float (&d)[4]", (2, 1), 80),
     _mma("mma_m16n8k8_tf32", "float (&d)[4]", (4, 2), 80),
     _mma("mma_m16n8k32_s8", "int32_t (&d)[4]", (4, 2), 80),
-    _mma("mma_m16n8k32", "float (&d)[4]", (4, 2), 89, _each(89, "e4m3", "e5m2")),
+    replace(_mma("mma_m16n8k32", "float (&d)[4]", (4, 2), 89, _each(89, "e4m3", "e5m2")), rewritten_on=(90, 100)),
     _sync("mbarrier_init", "void mbarrier_init(uint32_t address, uint32_t count)", f"{_SECTION_MBARRIER}.init", 80),
     _sync("mbarrier_arrive", "void mbarrier_arrive(uint32_t address)", f"{_SECTION_MBARRIER}.arrive", 80),
     _sync(
