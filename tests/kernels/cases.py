@@ -145,6 +145,7 @@ def row_cases() -> tuple[Case, ...]:
         Case.of("log_softmax", "rows.normalize", row(RowKind.LOG_SOFTMAX, (9, 100)), rows=4),
         Case.of("rms_norm_bf16", "rows.normalize", row(RowKind.RMS_NORM, (9, 100), BF16), rows=4),
         Case.of("rms_norm_together", "rows.normalize", row(RowKind.RMS_NORM, (9, 100)), rows=4, overlap=1, prefetch=8),
+        Case.of("layer_norm_fixed", "rows.normalize", norm((9, 100)), rows=2, fixed=1),
         Case.of("layer_norm_blocks_of_two", "rows.normalize", norm((9, 100)), rows=2, overlap=1, streaming=1),
         Case.of("layer_norm", "rows.normalize", norm((9, 100)), rows=4),
         Case.of("layer_norm_f16", "rows.normalize", norm((9, 100), F16), rows=4),
@@ -188,6 +189,15 @@ def chain_cases() -> tuple[Case, ...]:
             "pointwise.chain",
             PointwiseOp(expr=gate, inputs=(TensorType((900,), F16), TensorType((900,), F16)), out_dtype=F16),
             columns=256,
+        ),
+        Case.of(
+            "gelu_bias_residual_fixed",
+            "pointwise.chain",
+            PointwiseOp(expr=activation("gelu").substitute({0: a + b}) + Input(2), inputs=(x, w, x), out_dtype=F32),
+            rows=2,
+            fixed=1,
+            streaming=1,
+            prefetch=64,
         ),
         Case.of("functions", "pointwise.chain", PointwiseOp(expr=functions, inputs=(x, w), out_dtype=F32), rows=4),
         Case.of(

@@ -1,7 +1,8 @@
 """Contest: a problem run by ours and by the peers, in turns, in fresh processes.
 
 First pass: one process runs ours and every peer that supports the problem, compares all results with float64, and picks
-the fastest peer. Second pass: ours against that peer alone, in three fresh processes. One-shot sweeps mis-rank by 20 to
+the fastest peer. Second pass: ours against that peer, and against the one that the problem is always compared with, in
+three fresh processes. One-shot sweeps mis-rank by 20 to
 40 % on a host that shares its cores, so the first pass decides nothing but whom to face.
 
 Results go to the same kind of memory on both sides: where the peer can only return new memory, ours does too.
@@ -87,7 +88,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 def contest(suite: str, problem: Problem, rules: Rules) -> Row:
-    """Return the row of a problem: the measurements of the last process, and the ratio to the peer that was faced.
+    """Return the row of a problem: the measurements of the last process, and the ratio to each peer that was faced.
 
     Raises:
         VerdictFailed: a contender computed something else. RunError: a process failed.
@@ -95,7 +96,9 @@ def contest(suite: str, problem: Problem, rules: Rules) -> Row:
     supported = [peer.name for peer in known_peers(rules.against) if peer.supports(problem)]
     first = _heats(suite, problem, rules, supported, screening=True)[0].measurements
     rivals = sorted((measurement.median_us, name) for name, measurement in first.items() if name != "ours")
-    faced = [rivals[0][1]] if rivals else []
+    faced = [name for _, name in rivals[:1]]
+    # The best of the family that the problem is always compared with, where another one is faster.
+    faced += [name for _, name in rivals if name.partition(".")[0] == problem.yardstick and name not in faced][:1]
     heats = _heats(suite, problem, rules, faced, screening=False)
     last = heats[-1]
     pairs = [(heat.measurements[name], heat.measurements["ours"]) for name in faced for heat in heats]

@@ -25,7 +25,8 @@ class Problem:
 
     ``constant`` names the operands that are weights: known once, so that every contender may prepack them. With
     ``face`` the contenders are the public Python functions, called as a user calls them: ``tracea.ops.gemm(a, b)``
-    beside ``torch.mm(a, b)``. ``group`` is the line of a summary that the row belongs to.
+    beside ``torch.mm(a, b)``. ``group`` is the line of a summary that the row belongs to. ``yardstick`` names the
+    family of peers whose ratio is recorded even where another's peer is faster.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Problem:
     op: Op
     constant: tuple[int, ...] = ()
     face: bool = False
+    yardstick: str = ""
 
     def arrays(self, seed: int) -> tuple[NDArray[np.float32], ...]:
         """Return fresh standard-normal operands; a product's weights are scaled so that its results stay near 1."""

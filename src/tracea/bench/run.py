@@ -114,9 +114,10 @@ def render(record: Record) -> str:
     ]
     groups: dict[str, list[float]] = defaultdict(list)
     for row in record.rows:
-        for ratio in row.ratios.values():
-            groups[row.notes.get("group", "")].append(ratio.median)
-            groups["all"].append(ratio.median)
+        if row.ratios:
+            strongest = min(ratio.median for ratio in row.ratios.values())
+            groups[row.notes.get("group", "")].append(strongest)
+            groups["all"].append(strongest)
     lines += [
         f"  geomean {name}: {math.exp(statistics.fmean(map(math.log, found))):.3f}" for name, found in groups.items()
     ]

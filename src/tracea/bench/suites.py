@@ -73,13 +73,13 @@ def row_problem(kind: RowKind, rows: int, columns: int) -> Problem:
     }[kind]
     eps = 0.0 if kind is RowKind.SOFTMAX else 1e-5
     op = RowOp(kind=kind, x=(x,), epilogue=epilogue, eps=eps)
-    return Problem(name=f"{kind.value} {rows}x{columns}", group="rows", op=op)
+    return Problem(name=f"{kind.value} {rows}x{columns}", group="rows", op=op, yardstick="torch")
 
 
 def _chain(name: str, expr: Expr, rows: int, columns: int, vectors: tuple[bool, ...]) -> Problem:
     x, vector = TensorType((rows, columns), DType.F32), TensorType((columns,), DType.F32)
     op = PointwiseOp(expr=expr, inputs=tuple(vector if is_vector else x for is_vector in vectors), out_dtype=DType.F32)
-    return Problem(name=f"{name} {rows}x{columns}", group="chains", op=op)
+    return Problem(name=f"{name} {rows}x{columns}", group="chains", op=op, yardstick="torch")
 
 
 def chain_problems(rows: int, columns: int) -> tuple[Problem, ...]:

@@ -10,7 +10,7 @@ from tracea.errors import InvalidSchedule
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.pointwise.tile import compute_type, map_tile
 from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative_strides, strided_layouts
-from tracea.kernels.rows.blocks import PREFETCH, default_blocks, prefetched, streams
+from tracea.kernels.rows.blocks import PREFETCH, default_blocks, level, prefetched, stays, streams
 from tracea.kernels.rows.operands import RowOperands, known, row_types
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Variant
@@ -57,9 +57,11 @@ def build_chain(op: PointwiseOp, schedule: Schedule, target: Target) -> TileKern
         )
 
     if operands.rank == 1 or split == "columns":
-        body = operands.over_blocks(operands.rank - 1, columns, tile)
+        body = operands.over_blocks(operands.rank - 1, columns, tile, level(schedule))
     else:
-        body = operands.over_blocks(-1 if split == "outer" and operands.rank > 2 else operands.rank - 2, rows, tile)
+        body = operands.over_blocks(
+            -1 if split == "outer" and operands.rank > 2 else operands.rank - 2, rows, tile, level(schedule)
+        )
     return operands.kernel(CHAIN_ID, schedule, target, (), body)
 
 
@@ -77,6 +79,7 @@ def _default(op: PointwiseOp, target: Target) -> Schedule:
         split="columns" if few_rows or len(dims) == 1 else split,
         prefetch=PREFETCH if streams(total, target) else 0,
         streaming=int(streams(total, target) and result.dtype.is_float),
+        fixed=int(stays((*op.inputs, result), target)),
     )
 
 
@@ -90,6 +93,7 @@ def _space(op: PointwiseOp, target: Target) -> ScheduleSpace:
             "split": (default["split"],),
             "prefetch": (0, PREFETCH // 4, PREFETCH),
             "streaming": (0, 1) if op.out_dtype.is_float else (0,),
+            "fixed": (0, 1) if target.cores > 1 else (0,),
         }
     )
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
+from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidSchedule
+from tracea.kernels.rows.operands import known
+from tracea.semantic.nodes import Level
 from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
 
-__all__ = ["PREFETCH", "default_blocks", "prefetched", "streams"]
+__all__ = ["PREFETCH", "default_blocks", "level", "prefetched", "stays", "streams"]
 
 PREFETCH: Final = 64  # vectors: 4 KiB ahead, a page, where the processor's own prefetching of a stream stops
 _BLOCK_BYTES: Final = 1 << 20  # a task's share of a tensor: far more than handing out the task, or its first row, costs
@@ -29,6 +33,17 @@ def streams(result_bytes: int, target: Target) -> bool:
     """Whether a result is too large to be found in a cache by who reads it next."""
     shared = min(target.l3_bytes, _L3_SHARE_BYTES * target.cores)
     return result_bytes > (shared // 2 if shared else 8 * target.l2_bytes)
+
+
+def stays(types: Sequence[TensorType], target: Target) -> bool:
+    """Whether the cores' own caches hold all tensors: then who had some rows in the last run has them still."""
+    sizes = (math.prod(known(dim) for dim in type_.shape) * type_.dtype.nbytes for type_ in types)
+    return target.cores > 1 and sum(sizes) <= target.cores * target.l2_bytes
+
+
+def level(schedule: Schedule) -> Level:
+    """Return how blocks are dealt: to who asks first, or, with ``fixed``, to the same thread in every run."""
+    return Level.TEAM if "fixed" in schedule and schedule.integer("fixed") else Level.TASK
 
 
 def prefetched(schedule: Schedule) -> int:

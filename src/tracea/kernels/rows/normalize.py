@@ -18,7 +18,7 @@ from tracea.kernels.axes import AxisPlan
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.pointwise.tile import compute_type
 from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative_strides, strided_layouts
-from tracea.kernels.rows.blocks import PREFETCH, default_blocks, prefetched, streams
+from tracea.kernels.rows.blocks import PREFETCH, default_blocks, level, prefetched, stays, streams
 from tracea.kernels.rows.operands import RowOperands, known, row_types
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Variant
@@ -89,7 +89,7 @@ def build_normalize(op: RowOp, schedule: Schedule, target: Target) -> TileKernel
             field="schedule", got=schedule.key, expected="rows >= 1, split rows | outer", remedy="see the space"
         )
     axis = operands.rank - 2 if schedule.word("split") == "rows" or operands.rank == 2 else -1
-    body = operands.over_blocks(axis, schedule.integer("rows"), tile)
+    body = operands.over_blocks(axis, schedule.integer("rows"), tile, level(schedule))
     return operands.kernel(NORMALIZE_ID, schedule, target, (row,), body)
 
 
@@ -107,6 +107,7 @@ def _default(op: RowOp, target: Target) -> Schedule:
         overlap=int(fits and rows >= _PASSES[op.kind] and (stream or op.kind is not RowKind.RMS_NORM)),
         prefetch=PREFETCH if stream else 0,
         streaming=int(stream and result.dtype.is_float),
+        fixed=int(stays((*op.operands, result), target)),
     )
 
 
@@ -119,6 +120,7 @@ def _space(op: RowOp, target: Target) -> ScheduleSpace:
         "overlap": (0, 1),
         "prefetch": (0, PREFETCH),
         "streaming": (0, 1) if op.infer().dtype.is_float else (0,),
+        "fixed": (0, 1) if target.cores > 1 else (0,),
     }
     return ScheduleSpace.enumerated(axes)
 

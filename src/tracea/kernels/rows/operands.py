@@ -61,12 +61,16 @@ class RowOperands:
         )
 
     def over_blocks(
-        self, axis: int, step: int, tile: Callable[[tuple[Index, ...], tuple[Index, ...]], Node]
+        self,
+        axis: int,
+        step: int,
+        tile: Callable[[tuple[Index, ...], tuple[Index, ...]], Node],
+        level: Level = Level.TASK,
     ) -> tuple[Node, ...]:
         """Return tasks over blocks of ``axis``, one of the last two; ``tile`` gets the offset and extent of a block.
 
-        The axes before the last two are loops, around the tasks or, for the outermost one if ``axis`` is negative, the
-        tasks.
+        With ``level`` TEAM each thread gets the same blocks in every run. The axes before the last two are loops,
+        around the tasks or, for the outermost one if ``axis`` is negative, the tasks.
         """
         leads = tuple(Var(f"i{position}") for position in range(max(0, self.rank - 2)))
         start, length = Var("start"), Var("length")
@@ -80,7 +84,7 @@ class RowOperands:
             size = self.sizes[axis]
             nodes: tuple[Node, ...] = (
                 Parallel(
-                    level=Level.TASK, var=start, extent=size, step=Const(step), length=length, body=Block(nodes=(node,))
+                    level=level, var=start, extent=size, step=Const(step), length=length, body=Block(nodes=(node,))
                 ),
             )
             for var, size in reversed(tuple(zip(leads, self.sizes, strict=False))):
@@ -90,7 +94,7 @@ class RowOperands:
         nodes = (node,)
         for var, size in reversed(tuple(zip(leads[1:], self.sizes[1:], strict=False))):
             nodes = (For(var=var, extent=size, body=Block(nodes=nodes)),)
-        return (Parallel(level=Level.TASK, var=leads[0], extent=self.sizes[0], body=Block(nodes=nodes)),)
+        return (Parallel(level=level, var=leads[0], extent=self.sizes[0], body=Block(nodes=nodes)),)
 
     def kernel(
         self, variant: str, schedule: Schedule, target: Target, scratch: Sequence[Buffer], body: Sequence[Node]
