@@ -211,16 +211,10 @@ def check_resources(used: KernelResources, budget: ResourceBudget, target: GpuTa
             detail="; ".join(used.complaints),
         ),
     ]
-    if used.opcodes is None:
-        return tuple(checks)
-    counts = used.opcodes
-    checks += [
-        Check(name=f"{opcode} instructions", passed=counts.get(opcode, 0) >= count, figure=counts.get(opcode, 0),
-              limit=count, detail="at least")
-        for opcode, count in budget.least.items()
-    ]  # fmt: skip
-    if budget.spill_bytes == 0 and budget.stack_bytes == 0:
-        checks.append(_at_most("instructions of local memory", sum(counts.get(opcode, 0) for opcode in _LOCAL), 0))
+    checks += [_at_least(used.opcodes, opcode, count) for opcode, count in budget.least.items()]
+    if used.opcodes is not None and budget.spill_bytes == 0 and budget.stack_bytes == 0:
+        local = sum(used.opcodes.get(opcode, 0) for opcode in _LOCAL)
+        checks.append(_at_most("instructions of local memory", local, 0))
     return tuple(checks)
 
 
@@ -245,3 +239,12 @@ def resident_blocks(kernel: CubinKernel, target: GpuTarget, *, threads: int, sha
 
 def _at_most(name: str, figure: int, limit: int) -> Check:
     return Check(name=name, passed=figure <= limit, figure=figure, limit=limit)
+
+
+def _at_least(opcodes: Mapping[str, int] | None, opcode: str, count: int) -> Check:
+    name = f"{opcode} instructions"
+    if opcodes is None:
+        detail = "not checked: no nvdisasm. Remedy: pip install 'tracea[cuda]'"
+        return Check(name=name, passed=False, figure="not checked", limit=count, detail=detail)
+    figure = opcodes.get(opcode, 0)
+    return Check(name=name, passed=figure >= count, figure=figure, limit=count, detail="at least")
