@@ -10,6 +10,8 @@ from tracea.kernels.gemm.amx import AMX, AMX_PREPACKED
 from tracea.kernels.gemm.direct import DIRECT
 from tracea.kernels.gemm.empty import EMPTY
 from tracea.kernels.gemm.gemv import DOT, STREAM
+from tracea.kernels.gemm.gpu.cp_async import MMA_CP_ASYNC
+from tracea.kernels.gemm.gpu.register_stages import MMA_SYNC, SIMT
 from tracea.kernels.gemm.packed import PACKED
 from tracea.kernels.gemm.prepacked import PREPACKED
 from tracea.kernels.library import LIBRARY_GEMM
@@ -17,9 +19,10 @@ from tracea.kernels.pointwise.chain import CHAIN
 from tracea.kernels.rows.normalize import NORMALIZE
 from tracea.kernels.rows.reduce import REDUCE
 from tracea.kernels.variant import Variant
+from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 
-__all__ = ["VARIANTS", "candidates", "check_unique", "find"]
+__all__ = ["CUDA_VARIANTS", "VARIANTS", "candidates", "check_unique", "find", "variants_of"]
 
 VARIANTS: Final[tuple[Variant, ...]] = (
     PACKED,
@@ -36,6 +39,12 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     CHAIN,
 )
 
+CUDA_VARIANTS: Final[tuple[Variant, ...]] = (
+    MMA_CP_ASYNC,
+    MMA_SYNC,
+    SIMT,
+)
+
 
 def check_unique(variants: Sequence[Variant]) -> None:
     """Check that no two variants have one id.
@@ -49,7 +58,19 @@ def check_unique(variants: Sequence[Variant]) -> None:
         raise InvalidOption(field="registry", got=twice, expected="each variant id once", remedy="rename one of them")
 
 
-def find(name: str, variants: Sequence[Variant] = VARIANTS) -> Variant:
+def variants_of(backend: str) -> tuple[Variant, ...]:
+    """Return the variants of a backend: ``cpu`` or ``cuda``.
+
+    Raises:
+        InvalidOption: there is no such backend.
+    """
+    known = {"cpu": VARIANTS, "cuda": CUDA_VARIANTS}
+    if backend not in known:
+        raise InvalidOption(field="backend", got=backend, expected=sorted(known), remedy="name one of these")
+    return known[backend]
+
+
+def find(name: str, variants: Sequence[Variant] = (*VARIANTS, *CUDA_VARIANTS)) -> Variant:
     """Return the variant of that id.
 
     Raises:
@@ -62,10 +83,11 @@ def find(name: str, variants: Sequence[Variant] = VARIANTS) -> Variant:
     raise InvalidOption(field="variant", got=name, expected=known, remedy="name one of these")
 
 
-def candidates(op: Any, target: Target, variants: Sequence[Variant] = VARIANTS) -> tuple[Variant, ...]:
+def candidates(op: Any, target: Target | GpuTarget, variants: Sequence[Variant] | None = None) -> tuple[Variant, ...]:
     """Return the variants whose requirements hold, the most promising first: the order where nothing was measured."""
-    fitting = [variant for variant in variants if isinstance(op, variant.op_type) and not variant.unmet(op, target)]
+    chosen = variants_of(target.backend) if variants is None else variants
+    fitting = [variant for variant in chosen if isinstance(op, variant.op_type) and not variant.unmet(op, target)]
     return tuple(sorted(fitting, key=lambda variant: -variant.score(op, target)))
 
 
-check_unique(VARIANTS)
+check_unique((*VARIANTS, *CUDA_VARIANTS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tracea.errors import InvalidSchedule
 
@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from tracea.kernels.space import ScheduleSpace
     from tracea.semantic.schedule import Schedule
     from tracea.semantic.tile_kernel import TileKernel
-    from tracea.targets.target import Target
 
-__all__ = ["Preference", "Requirement", "Unmet", "Variant"]
+# A backend's own target: Target of the CPU, GpuTarget of a GPU. A variant's functions take that of its backend.
+AnyTarget: TypeAlias = Any
+
+__all__ = ["AnyTarget", "Preference", "Requirement", "Unmet", "Variant"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,7 @@ class Requirement:
     """A condition on (op, target) without which the variant cannot be built; ``check`` returns None where it holds."""
 
     name: str
-    check: Callable[[Any, Target], Unmet | None]
+    check: Callable[[Any, AnyTarget], Unmet | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,7 @@ class Preference:
     """A reason to try a variant earlier or later: ``score`` is added to its priority where nothing was measured."""
 
     name: str
-    score: Callable[[Any, Target], float]
+    score: Callable[[Any, AnyTarget], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +61,12 @@ class Variant:
     requirements: tuple[Requirement, ...]
     preferences: tuple[Preference, ...]
     priority: int
-    build: Callable[[Any, Schedule, Target], TileKernel] | None
-    space: Callable[[Any, Target], ScheduleSpace] | None
-    default_schedule: Callable[[Any, Target], Schedule] | None
+    build: Callable[[Any, Schedule, AnyTarget], TileKernel] | None
+    space: Callable[[Any, AnyTarget], ScheduleSpace] | None
+    default_schedule: Callable[[Any, AnyTarget], Schedule] | None
     constant_operand: int | None = None
-    build_pack: Callable[[Any, Schedule, Target], TileKernel] | None = None
-    pack_type: Callable[[Any, Schedule, Target], TensorType] | None = None
+    build_pack: Callable[[Any, Schedule, AnyTarget], TileKernel] | None = None
+    pack_type: Callable[[Any, Schedule, AnyTarget], TensorType] | None = None
 
     def __post_init__(self) -> None:
         parts = (self.build is None, self.space is None, self.default_schedule is None)
@@ -81,11 +83,11 @@ class Variant:
         """Whether a library runs this variant instead of a kernel of ours."""
         return self.build is None
 
-    def unmet(self, op: Any, target: Target) -> tuple[tuple[Requirement, Unmet], ...]:
+    def unmet(self, op: Any, target: AnyTarget) -> tuple[tuple[Requirement, Unmet], ...]:
         """Return every requirement that does not hold, with its numbers; empty where the variant can be built."""
         found = ((requirement, requirement.check(op, target)) for requirement in self.requirements)
         return tuple((requirement, unmet) for requirement, unmet in found if unmet is not None)
 
-    def score(self, op: Any, target: Target) -> float:
+    def score(self, op: Any, target: AnyTarget) -> float:
         """Return the priority with all preferences added: the order of trying where nothing was measured."""
         return self.priority + sum(preference.score(op, target) for preference in self.preferences)

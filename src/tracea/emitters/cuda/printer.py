@@ -16,6 +16,8 @@ from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 __all__ = ["Printer"]
 
 _WORD_BYTES = 4
+_PIECE_BYTES = 16
+_TILE_RANK = 2
 
 
 class Printer:
@@ -128,7 +130,13 @@ class Printer:
         return f"{region.buffer}{subscripts}"
 
     def declaration(self, buffer: Buffer, *, as_words: bool) -> str:
-        """Return the declaration of a lane's part of a register buffer, as 32-bit words or as its elements."""
+        """Return the declaration of a lane's part of a register buffer, as 32-bit words or as its elements.
+
+        A buffer of two axes has no lanes: it is a tile that the lanes hold in pieces of 16 bytes.
+        """
+        if buffer.rank == _TILE_RANK:
+            nbytes = prod(int(size.constant or 0) for size in buffer.shape) * buffer.dtype.nbytes
+            return f"Words<4> {buffer.name}[{-(-nbytes // (32 * _PIECE_BYTES))}];"
         *outer, _, elements = (int(size.constant or 0) for size in buffer.shape)
         kind, count = self.storage(buffer), elements
         if as_words:

@@ -10,7 +10,7 @@ from tracea.emitters.cuda.printer import Printer
 from tracea.errors import EmitError
 from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import TRUE
-from tracea.semantic.nodes import Node, PointwiseTile
+from tracea.semantic.nodes import CopyTile, Node, PointwiseTile
 from tracea.semantic.nodes_async import (
     AsyncCopy,
     Clear,
@@ -20,6 +20,7 @@ from tracea.semantic.nodes_async import (
     StoreFragment,
     WaitGroup,
 )
+from tracea.semantic.tile_kernel import MemorySpace
 
 __all__ = ["TILE_LINES"]
 
@@ -33,6 +34,27 @@ def _async_copy(printer: Printer, node: AsyncCopy) -> None:
         f"{printer.text(node.target.offset[-2])}, {printer.address(node.source)}, {printer.steps(node.source)}, "
         f"{printer.remaining(node.source) if node.masked else f'{rows}, {columns}'});"
     )
+
+
+def _copy(printer: Printer, node: CopyTile) -> None:
+    """Global memory to registers in the pieces that the array's alignment allows, or registers to shared memory."""
+    source, target = printer.buffer(node.source), printer.buffer(node.target)
+    printer.body.comment(f"CopyTile {node.source} -> {node.target.buffer}")
+    if source.space is MemorySpace.GLOBAL and target.space is MemorySpace.REGISTER and node.masked:
+        rows, columns = (_constant(node, size) for size in node.target.extent[-2:])
+        piece = max(source.aligned_bytes, source.dtype.nbytes)
+        printer.body.line(
+            f"hold_tile<{rows}, {columns}, {piece}>({target.name}, {printer.address(node.source)}, "
+            f"{printer.steps(node.source)}, {printer.remaining(node.source)});"
+        )
+    elif source.space is MemorySpace.REGISTER and target.space is MemorySpace.TEAM:
+        rows, columns = (_constant(node, size) for size in node.source.extent[-2:])
+        printer.body.line(
+            f"place_tile<{printer.tile_type(node.target)}, {rows}, {columns}>({printer.tile(node.target)}, "
+            f"{printer.text(node.target.offset[-2])}, {source.name});"
+        )
+    else:
+        raise EmitError(node="CopyTile", detail=f"no routine from {source.space.value} to {target.space.value} memory")
 
 
 def _commit(printer: Printer, node: CommitGroup) -> None:
@@ -144,6 +166,7 @@ def _constant(node: Node, index: Any) -> int:
 TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     AsyncCopy: _async_copy,
     Clear: _clear,
+    CopyTile: _copy,
     CommitGroup: _commit,
     LoadMatrix: _load,
     Mma: _mma,

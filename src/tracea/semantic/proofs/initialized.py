@@ -11,7 +11,8 @@ from tracea.semantic.nodes_async import Mma, Wgmma
 from tracea.semantic.predicate import Predicate
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.tiling import hull
-from tracea.semantic.proofs.walk import Box, LoopKind, Site
+from tracea.semantic.proofs.timeline import barrier_between
+from tracea.semantic.proofs.walk import Box, Loop, LoopKind, Site
 from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
 
 __all__ = ["prove_initialized"]
@@ -36,7 +37,7 @@ def prove_initialized(kernel: TileKernel, sites: Sequence[Site], skip: frozenset
                 if access.mode is AccessMode.UPDATE and _starts_itself(buffer.space, site, box):
                     continue
                 if not any(
-                    _covers(buffer.space, writer, written, site, box)
+                    _covers(buffer.space, writer, written, site, box, others=_others(sites, buffer.space, writer, site))
                     for writer, written in writers
                     if writer is not site
                 ):
@@ -84,11 +85,25 @@ def _accumulate(site: Site) -> Predicate | None:
     return site.condition(node.accumulate) if isinstance(node, MicroKernel | ReduceTile | Mma | Wgmma) else None
 
 
-def _covers(space: MemorySpace, writer: Site, written: Box, reader: Site, read: Box) -> bool:
-    """Return whether the writer, on every way to the reader, has written a box that holds what is read."""
+def _others(sites: Sequence[Site], space: MemorySpace, writer: Site, reader: Site) -> tuple[Loop, ...]:
+    """Return the loops over a block's executors that all ran the writer: a barrier stands between it and the reader."""
+    if space is not MemorySpace.TEAM or not barrier_between(sites, writer, reader, None):
+        return ()
+    loops = [loop for loop in writer.loops if loop in reader.loops and loop.kind is LoopKind.SUBGROUP]
+    named = frozenset[str]().union(*(index.names() for guard in writer.guards for index in expressions(guard)))
+    return () if any(loop.var.name in named for loop in loops) else tuple(loops)
+
+
+def _covers(
+    space: MemorySpace, writer: Site, written: Box, reader: Site, read: Box, *, others: tuple[Loop, ...] = ()
+) -> bool:
+    """Return whether the writer, on every way to the reader, has written a box that holds what is read.
+
+    ``others`` are loops around both whose iterations, other executors, have all run the writer.
+    """
     if writer.place >= reader.place or isinstance(writer.node, RowTile):
         return False
-    inner = [loop for loop in writer.loops if loop not in reader.loops]
+    inner = [loop for loop in writer.loops if loop not in reader.loops or loop in others]
     private = space in (MemorySpace.THREAD, MemorySpace.REGISTER)
     if private and any(loop.kind.is_parallel and loop.kind is not LoopKind.LANE for loop in inner):
         return False

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tracea.semantic.fields import expressions
 from tracea.semantic.linear import Polynomial
-from tracea.semantic.nodes import Region
+from tracea.semantic.nodes import CopyTile, Region
 from tracea.semantic.nodes_async import AsyncCopy, Clear, LoadMatrix, Mma, TmaCopy, Wgmma
 from tracea.semantic.predicate import FALSE, TRUE
 from tracea.semantic.proofs.certificate import Fact, refuse
@@ -117,6 +117,9 @@ def _swept(
         reader = loads[-1]
         assert isinstance(reader.node, LoadMatrix)
         region = reader.node.source
+    placed = _placed(kernel, sites, reader, region, summed)
+    if placed is not None:
+        return placed
     found: list[_Steps] = []
     for copy in sites:
         node = copy.node
@@ -130,6 +133,56 @@ def _swept(
     if any(steps != found[0] for steps in found):
         raise refuse("products", site.label, f"the copies to {region.buffer} bring different steps of {found[0].array}")
     return found[0]
+
+
+def _placed(
+    kernel: TileKernel, sites: Sequence[Site], reader: Site, region: Region, summed: Sequence[Loop]
+) -> _Steps | None:
+    """Return the interval of a tile that copies brought by way of registers; None where that is not how it came.
+
+    What registers hold in iteration k came from before the loop where k = 0, else from the end of iteration k − 1: both
+    must be the same interval over k.
+    """
+    stores = [s for s in _copies_into(sites, region.buffer) if s.place < reader.place and _always_before(s, reader)]
+    if not stores:
+        return None
+    store = stores[-1]
+    held, target, read = store.box(_copied(store).source), store.box(_copied(store).target), reader.box(region)
+    if kernel.buffer(held.buffer).space is not MemorySpace.REGISTER:
+        return None
+    loads = _copies_into(sites, held.buffer)
+    before = [s for s in loads if s.place < store.place and _always_before(s, store)]
+    after = [s for s in loads if s.place > store.place and s.loops == store.loops and s.guards == store.guards]
+    if len(before) != 1 or len(after) != 1 or len(loads) != len(before) + len(after):
+        raise refuse("products", store.label, f"{held.buffer} must be filled once before the loop and once in it")
+    loop = store.loops[-1]
+    first, later = (s.box(_copied(s).source) for s in (before[0], after[0]))
+    shape = kernel.buffer(first.buffer).shape
+    if first.buffer != later.buffer:
+        return None
+    wide, here = (range(len(box.extent) - 2, len(box.extent)) for box in (later, target))  # rows and columns
+    moving: list[_Steps] = []
+    for axis, own in zip(wide, here, strict=True):
+        origin = later.offset[axis].substitute(loop.var, loop.atom - 1)
+        if origin.substitute(loop.var, Polynomial({})) != first.offset[axis]:
+            raise refuse(
+                "products", before[0].label, f"{first.buffer}: another first interval than the loop goes on with"
+            )
+        offset = read.offset[own] - target.offset[own] + origin
+        if any(each.var in offset.atoms() for each in summed):
+            moving.append(_Steps(first.buffer, offset, read.extent[own], store.canonical(shape[axis])))
+    if len(moving) != 1:
+        raise refuse("products", reader.label, f"{len(moving)} axes of {first.buffer} move with the sum, must be one")
+    return moving[0]
+
+
+def _copies_into(sites: Sequence[Site], name: str) -> list[Site]:
+    return [s for s in sites if isinstance(s.node, CopyTile) and s.node.target.buffer == name]
+
+
+def _copied(site: Site) -> CopyTile:
+    assert isinstance(site.node, CopyTile)
+    return site.node
 
 
 def _always_before(load: Site, site: Site) -> bool:

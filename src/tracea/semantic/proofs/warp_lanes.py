@@ -172,16 +172,18 @@ def _elements(instruction: str, operand: str, columns: int, nbytes: int) -> tupl
 def _broadcast(across: int, count: int, nbytes: int) -> tuple[LanePattern, ...]:
     """Return the reads of one step by lanes 4 by 8 that own pieces of up to four rows (``across`` 4) or columns (8)."""
     piece = min(4, count)
+    access = min(piece, 16 // nbytes)  # elements of one read
     return tuple(
         LanePattern(
             "step",
-            piece * nbytes,
+            access * nbytes,
             tuple(
-                (0, (first * across + (lane // 8 if across == 4 else lane % 8) * piece) * nbytes)
+                (0, (first * across + (lane // 8 if across == 4 else lane % 8) * piece + part) * nbytes)
                 for lane in range(LANES)
             ),
         )
         for first in range(0, count, piece)
+        for part in range(0, piece, access)
     )
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
-from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.gpu.operands import K
-from tracea.kernels.gemm.gpu.program import GpuProgram
+from tracea.kernels.gemm.gpu.program import GpuProgram, flag
 from tracea.kernels.gemm.gpu.requirements import CUDA, GPU_GEMM_REQUIREMENTS, features, warp_product
 from tracea.kernels.gemm.gpu.spaces import default_tiling, operands_of, tile_space
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
@@ -34,7 +33,7 @@ def build_cp_async(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKer
     product = warp_product(op, target)
     tiling = GpuTiling.of(schedule, product, target)
     operands = operands_of(op, product, schedule)
-    program = GpuProgram.of(operands, tiling, swizzled=_flag(schedule, "swizzle"))
+    program = GpuProgram.of(operands, tiling, swizzled=flag(schedule, "swizzle"))
     body = program.grid(Clear(target=program.sums.whole()), *_pipeline(program, tiling.stages), program.store())
     return program.kernel(_ID, op, schedule, target, (body,))
 
@@ -66,13 +65,6 @@ def _pipeline(program: GpuProgram, stages: int) -> tuple[Node, ...]:
     prologue = For(var=p, extent=Const(stages - 1), body=block(fetch(p), CommitGroup()))
     main = For(var=k, extent=steps, body=block(*step, *program.multiply(k % count)))
     return (*((prologue,) if stages > 1 else ()), main)
-
-
-def _flag(schedule: Schedule, name: str) -> bool:
-    value = schedule.integer(name)
-    if value not in (0, 1):
-        raise InvalidSchedule(field=name, got=value, expected="0 or 1", remedy="1: free of bank conflicts")
-    return value == 1
 
 
 MMA_CP_ASYNC = Variant(

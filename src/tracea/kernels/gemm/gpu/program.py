@@ -8,6 +8,7 @@ from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
+from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.gpu.operands import GpuOperands, M, N
 from tracea.kernels.gemm.gpu.products import FmaProduct, WarpProduct
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
@@ -18,6 +19,7 @@ from tracea.semantic.index import TRUE, Const, Index, Predicate, Var
 from tracea.semantic.nodes import (
     Barrier,
     Block,
+    CopyTile,
     EpilogueCall,
     For,
     If,
@@ -35,7 +37,7 @@ from tracea.semantic.swizzle import Swizzle, choose
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.gpu import GpuTarget
 
-__all__ = ["GpuProgram", "tile_swizzle"]
+__all__ = ["GpuProgram", "flag", "tile_swizzle"]
 
 ROW, COLUMN, WARP = Var("row"), Var("column"), Var("warp")
 WARP_ROW, WARP_COLUMN = Var("warp_row"), Var("warp_column")
@@ -109,26 +111,52 @@ class GpuProgram:
 
     def copies(self, step: Index, slot: Index) -> tuple[Node, ...]:
         """Return one warp's share of the copies of step ``step`` of A and B to a slot of their rings."""
-        bk = self.tiling.bk
-        operands = self.operands
-        nodes: list[Node] = []
+        return tuple(
+            AsyncCopy(source=source, target=target, masked=True, chunk_bytes=chunk)
+            for source, target, chunk in self._shares(step, slot)
+        )
+
+    def _shares(self, step: Index, slot: Index) -> tuple[tuple[Region, Region, int], ...]:
+        operands, along_k = self.operands, step * self.tiling.bk
+        found: list[tuple[Region, Region, int]] = []
         for buffer, tiles, k_major, first, chunk in (
             (operands.a, self.a_tiles, operands.a_k_major, ROW, operands.a_chunk_bytes),
             (operands.b, self.b_tiles, operands.b_k_major, COLUMN, operands.b_chunk_bytes),
         ):
-            rows, columns = (int(size.constant or 0) for size in tiles.shape[1:])
-            share = rows // self.tiling.warps
-            row, column = (first, step * bk) if k_major else (step * bk, first)
+            share, columns = self._share(tiles)
+            row, column = (first, along_k) if k_major else (along_k, first)
             mine = WARP * share
-            nodes.append(
-                AsyncCopy(
-                    source=operands.at(buffer, row + mine, column, share, columns),
-                    target=tiles.region((slot, mine, 0), (1, share, columns)),
-                    masked=True,
-                    chunk_bytes=chunk,
-                )
-            )
-        return tuple(nodes)
+            source = operands.at(buffer, row + mine, column, share, columns)
+            found.append((source, tiles.region((slot, mine, 0), (1, share, columns)), chunk))
+        return tuple(found)
+
+    def _share(self, tiles: Buffer) -> tuple[int, int]:
+        rows, columns = (int(size.constant or 0) for size in tiles.shape[1:])
+        return rows // self.tiling.warps, columns
+
+    @property
+    def held(self) -> tuple[Buffer, Buffer]:
+        """A warp's share of one stage of A and of B in registers, on its way to shared memory."""
+        shares = [(tiles, self._share(tiles)) for tiles in (self.a_tiles, self.b_tiles)]
+        a, b = (
+            scratch(name, tiles.dtype, MemorySpace.REGISTER, *share)
+            for name, (tiles, share) in zip(("a_held", "b_held"), shares, strict=True)
+        )
+        return a, b
+
+    def hold(self, step: Index) -> tuple[Node, ...]:
+        """Return the loads of one warp's share of step ``step`` to registers, zeros beyond the last row and column."""
+        return tuple(
+            CopyTile(source=source, target=held.whole(), masked=True)
+            for (source, _, _), held in zip(self._shares(step, Const(0)), self.held, strict=True)
+        )
+
+    def land(self, slot: Index) -> tuple[Node, ...]:
+        """Return the stores of what registers hold to a slot."""
+        return tuple(
+            CopyTile(source=held.whole(), target=target)
+            for (_, target, _), held in zip(self._shares(Const(0), slot), self.held, strict=True)
+        )
 
     def multiply(self, slot: Index) -> tuple[Node, ...]:
         """Return the products of one stage: fragments of each step of k, and all pairs of them."""
@@ -176,7 +204,7 @@ class GpuProgram:
                 return self._direct(product, i_out, here, column)
             return self._staged(product, i_out, here, column)
 
-        rows = _swept(Var("i_out"), tiling.row_fragments, row, product.rows, M, strip)
+        rows = _swept(Var("i_out"), tiling.row_fragments, strip, first=row, step=product.rows, limit=M)
         return If(predicate=(row < M) & (column < N), then=block(rows))
 
     def _direct(self, product: FmaProduct, i_out: Index, row: Index, column: Index) -> Node:
@@ -191,7 +219,7 @@ class GpuProgram:
                 ),
             )
 
-        return _swept(Var("j_out"), self.tiling.column_fragments, column, product.columns, N, store)
+        return _swept(Var("j_out"), self.tiling.column_fragments, store, first=column, step=product.columns, limit=N)
 
     def _staged(self, product: WarpProduct, i_out: Index, row: Index, column: Index) -> Node:
         width, staging = self.tiling.strip_columns, self.staging
@@ -222,7 +250,7 @@ class GpuProgram:
                 Barrier(level=Level.SUBGROUP),
             )
 
-        return _swept(Var("strip"), self.tiling.wn // width, column, width, N, store)
+        return _swept(Var("strip"), self.tiling.wn // width, store, first=column, step=width, limit=N)
 
     def _extras(self, row: Index, column: Index, rows: int, columns: int) -> tuple[Region, ...]:
         return tuple(self.operands.clipped(buffer, row, column, rows, columns) for buffer in self.operands.extras)
@@ -252,10 +280,11 @@ class GpuProgram:
         target: GpuTarget,
         body: Sequence[Node],
         *,
+        more: Sequence[Buffer] = (),
         assumptions: Predicate | None = None,
     ) -> TileKernel:
-        """Return the kernel of these buffers and that body."""
-        buffers = (*self.operands.buffers, *self.scratch)
+        """Return the kernel of these buffers, ``more`` scratch, and that body."""
+        buffers = (*self.operands.buffers, *self.scratch, *more)
         blocks = self.operands.blocks(self.tiling.bm, self.tiling.bn)
         return TileKernel(
             name=kernel_name(op.key, variant, schedule, target),
@@ -278,12 +307,22 @@ def _rectangle(
     return tiles.region((slot, rows[0], columns[0]), (1, rows[1], columns[1]))
 
 
-def _swept(var: Var, count: int, first: Index, step: int, limit: Index, body: Callable[[Index, Index], Node]) -> Node:
+def _swept(
+    var: Var, count: int, body: Callable[[Index, Index], Node], *, first: Index, step: int, limit: Index
+) -> Node:
     """Return ``body`` at each of ``count`` steps from ``first`` that begins before the limit; the first one does."""
     if count == 1:
         return body(Const(0), first)
     here = first + var * step
     return For(var=var, extent=Const(count), body=block(If(predicate=here < limit, then=block(body(var, here)))))
+
+
+def flag(schedule: Schedule, name: str) -> bool:
+    """Return a schedule's choice of yes (1) or no (0)."""
+    value = schedule.integer(name)
+    if value not in (0, 1):
+        raise InvalidSchedule(field=name, got=value, expected="0 or 1", remedy="1: free of bank conflicts")
+    return value == 1
 
 
 def _no_meaning(*_: object) -> object:

@@ -13,7 +13,15 @@ from tracea.kernels.requirements import condition, non_negative_strides, strided
 from tracea.kernels.variant import Requirement, Unmet
 from tracea.targets.gpu import GpuTarget
 
-__all__ = ["CUDA", "GPU_GEMM_REQUIREMENTS", "NON_EMPTY", "TENSOR_CORES", "features", "warp_product"]
+__all__ = [
+    "CUDA",
+    "GPU_GEMM_REQUIREMENTS",
+    "NON_EMPTY",
+    "SIMT_REQUIREMENTS",
+    "TENSOR_CORES",
+    "features",
+    "warp_product",
+]
 
 
 def _check_backend(op: object, target: Any) -> Unmet | None:
@@ -89,13 +97,48 @@ _SUMS = condition(
 )
 _RESULT = condition(
     "result type",
-    lambda op, _: op.infer().dtype in RESULTS and all(t.dtype in (*RESULTS, DType.F32) for t in op.epilogue.operands),
+    lambda op, _: op.infer().dtype in RESULTS and all(t.dtype in RESULTS for t in op.epilogue.operands),
     needed=" | ".join(dtype.value for dtype in RESULTS),
     found=lambda op: ", ".join(t.dtype.value for t in (op.infer(), *op.epilogue.operands)),
     remedy="choose another out type",
 )
 
-GPU_GEMM_REQUIREMENTS = (strided_layouts, non_negative_strides, NON_EMPTY, TENSOR_CORES, _SUMS, _RESULT)
+_EXACT = condition(
+    "integers stay as they are",
+    lambda op, _: op.infer().dtype.is_float or op.epilogue.is_identity,
+    needed="no epilogue on an integer result",
+    found=lambda op: f"an epilogue on {op.infer()}",
+    remedy="let the result be a float type",
+)
+
+GPU_GEMM_REQUIREMENTS = (strided_layouts, non_negative_strides, NON_EMPTY, TENSOR_CORES, _SUMS, _RESULT, _EXACT)
+
+_ANY_SUMS = condition(
+    "sums in the operands' kind",
+    lambda op, _: op.a.dtype is op.b.dtype and op.accumulator in (DType.F32, DType.F64, DType.I32),
+    needed="a and b of one type, sums in f32, f64 or i32",
+    found=lambda op: f"{op.a.dtype.value}, {op.b.dtype.value}, sums {op.accumulator.value}",
+    remedy="cast one of them",
+)
+_IEEE = condition(
+    "products of unrounded factors",
+    lambda op, _: op.math is MatrixMath.IEEE,
+    needed="math = ieee",
+    found=lambda op: f"math = {op.math.value}",
+    remedy="TF32 is the arithmetic of tensor cores: leave math at ieee here",
+)
+_ANY_RESULT = condition(
+    "result type",
+    lambda op, _: (
+        (op.infer().dtype is DType.F64 and op.epilogue.is_identity)
+        if op.accumulator is DType.F64
+        else op.infer().dtype in RESULTS and all(t.dtype in RESULTS for t in op.epilogue.operands)
+    ),
+    needed="f32, f16, bf16 or i32; f64 without an epilogue for sums in f64",
+    found=lambda op: ", ".join(t.dtype.value for t in (op.infer(), *op.epilogue.operands)),
+    remedy="choose another out type",
+)
+SIMT_REQUIREMENTS = (strided_layouts, non_negative_strides, NON_EMPTY, _ANY_SUMS, _IEEE, _ANY_RESULT, _EXACT)
 
 
 def features(*names: str) -> Requirement:

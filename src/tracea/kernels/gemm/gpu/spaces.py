@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, Final
 
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
-from tracea.errors import InvalidSchedule, ResourceExceeded
+from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.gpu.operands import GpuOperands, chunk_bytes_of, is_contiguous
 from tracea.kernels.gemm.gpu.products import FmaProduct, WarpProduct
 from tracea.kernels.gemm.gpu.requirements import warp_product
-from tracea.kernels.gemm.gpu.tiling import GpuTiling
+from tracea.kernels.gemm.gpu.tiling import fits
 from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
 from tracea.targets.gpu import GpuTarget
 
-__all__ = ["chunks", "default_tiling", "k_major", "operands_of", "tile_space"]
+__all__ = ["chunks", "default_simt", "default_tiling", "k_major", "operands_of", "simt_space", "tile_space"]
 
 # bm, bn, warps_m, warps_n: from one warp with few rows to eight warps with 128 sums a lane.
 _TILES: Final = (
@@ -85,6 +86,47 @@ def tile_space(op: GemmOp, target: GpuTarget, *, stages: Sequence[int], extra: d
     return ScheduleSpace.listed([{**values, **(extra or {})} for values in _all(op, product, target, stages)])
 
 
+# bm, bn, bk, warps_m, warps_n, lane_rows, lane_columns without tensor cores.
+_SIMT_TILES: Final = (
+    (128, 128, 8, 4, 2, 8, 8),
+    (64, 64, 16, 2, 1, 8, 8),
+    (64, 64, 8, 4, 2, 4, 4),
+    (32, 64, 8, 1, 1, 8, 8),
+    (16, 64, 16, 1, 2, 4, 4),
+)
+
+
+def _simt(op: GemmOp, target: GpuTarget) -> Iterator[dict[str, Value]]:
+    for bm, bn, bk, warps_m, warps_n, lane_rows, lane_columns in _SIMT_TILES:
+        product = FmaProduct(
+            storage=op.a.dtype, accumulator=op.accumulator, lane_rows=lane_rows, lane_columns=lane_columns
+        )
+        chunk_a, chunk_b = chunks(op, product)
+        values: dict[str, Value] = {
+            "bm": bm,
+            "bn": bn,
+            "bk": bk,
+            "warps_m": warps_m,
+            "warps_n": warps_n,
+            "lane_rows": lane_rows,
+            "lane_columns": lane_columns,
+            "chunk_a": chunk_a,
+            "chunk_b": chunk_b,
+        }
+        if fits(values, product, target, held=True):
+            yield values
+
+
+def simt_space(op: GemmOp, target: GpuTarget) -> ScheduleSpace:
+    """Return the tilings without tensor cores that the target can hold."""
+    return ScheduleSpace.listed(_simt(op, target))
+
+
+def default_simt(op: GemmOp, target: GpuTarget) -> Schedule:
+    """Return the tiling without tensor cores to begin with."""
+    return Schedule(min(_simt(op, target), key=lambda values: _worth(op, target, values)))
+
+
 def _all(
     op: GemmOp, product: WarpProduct | FmaProduct, target: GpuTarget, stages: Sequence[int]
 ) -> Iterator[dict[str, Value]]:
@@ -103,30 +145,25 @@ def _all(
                     "chunk_a": chunk_a,
                     "chunk_b": chunk_b,
                 }
-                try:
-                    GpuTiling.of(Schedule(values), product, target)
-                except (InvalidSchedule, ResourceExceeded):
-                    continue
-                yield values
+                if fits(values, product, target, held=count == 1):
+                    yield values
 
 
 def _candidates(
     op: GemmOp, product: WarpProduct, target: GpuTarget, stages: Sequence[int]
 ) -> Iterator[dict[str, Value]]:
-    m, n = _known(op.m), _known(op.n)
-    batches = 1
-    for dim in op.batch:
-        batches *= _known(dim)
+    yield from sorted(_all(op, product, target, stages), key=lambda values: _worth(op, target, values))
 
-    def worth(values: dict[str, Value]) -> tuple[float, ...]:
-        bm, bn, bk = (int(values[name]) for name in ("bm", "bn", "bk"))
-        tiles = batches * -(-m // bm) * -(-n // bn)
-        waves = -(-tiles // target.sm_count)
-        used = m * n * batches / (waves * target.sm_count * bm * bn)  # share of the machine that makes results
-        reuse = bm * bn / (bm + bn)
-        return (-used * reuse / (reuse + 48), -int(values["stages"]), bk)
 
-    yield from sorted(_all(op, product, target, stages), key=worth)
+def _worth(op: GemmOp, target: GpuTarget, values: dict[str, Value]) -> tuple[float, ...]:
+    """Order tilings, the best one first: results for each load and multiprocessor, then more stages, then shorter."""
+    m, n, batches = _known(op.m), _known(op.n), prod(map(_known, op.batch))
+    bm, bn, bk = (int(values[name]) for name in ("bm", "bn", "bk"))
+    tiles = batches * -(-m // bm) * -(-n // bn)
+    waves = -(-tiles // target.sm_count)
+    used = m * n * batches / (waves * target.sm_count * bm * bn)  # share of the machine that makes results
+    reuse = bm * bn / (bm + bn)
+    return (-used * reuse / (reuse + 48), -int(values.get("stages", 1)), bk)
 
 
 def _known(dim: Dim) -> int:

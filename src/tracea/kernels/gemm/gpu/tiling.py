@@ -6,8 +6,9 @@ warps in two rows of four have 64×32 sums each, 64 registers of a lane.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from tracea.errors import InvalidSchedule, ResourceExceeded
 from tracea.kernels.gemm.gpu.products import FmaProduct, WarpProduct
@@ -18,6 +19,7 @@ __all__ = ["GpuTiling", "fits", "nearest"]
 
 _WIDE_STRIP: Final = 32
 _REGISTERS_BESIDE: Final = 40  # addresses, counters and what the epilogue computes
+_REGISTERS_BESIDE_HELD: Final = 80  # every held piece has an address of its own
 _MOST_STAGES: Final = 8
 
 
@@ -32,10 +34,15 @@ class GpuTiling:
     warps_m: int
     warps_n: int
     product: WarpProduct | FmaProduct
+    held: bool = False
 
     @classmethod
-    def of(cls, schedule: Schedule, product: WarpProduct | FmaProduct, target: GpuTarget) -> GpuTiling:
+    def of(
+        cls, schedule: Schedule, product: WarpProduct | FmaProduct, target: GpuTarget, *, held: bool = False
+    ) -> GpuTiling:
         """Return the tiling that a schedule says, checked against the product's shape and the target's limits.
+
+        ``held``: a stage is on its way through registers while another one is multiplied.
 
         Raises:
             InvalidSchedule: a number that the product cannot be cut into; the remedy is the nearest that it can.
@@ -50,6 +57,7 @@ class GpuTiling:
             warps_m=get("warps_m"),
             warps_n=get("warps_n"),
             product=product,
+            held=held,
         )
         found.check(target)
         return found
@@ -117,7 +125,10 @@ class GpuTiling:
         product = self.product
         fragments = self.row_fragments * _words(product.a_shape, product)
         fragments += self.column_fragments * _words(product.b_shape, product)
-        return self.sum_registers + fragments + _REGISTERS_BESIDE
+        if not self.held:
+            return self.sum_registers + fragments + _REGISTERS_BESIDE
+        stage = (self.bm + self.bn) * self.bk * product.storage.nbytes // (4 * self.threads)
+        return self.sum_registers + fragments + stage + _REGISTERS_BESIDE_HELD
 
     def check(self, target: GpuTarget) -> None:
         """Check divisibility, threads, shared memory and registers.
@@ -199,10 +210,12 @@ def nearest_power(value: int) -> int:
     return max(16, 1 << max(0, value.bit_length() - 1))
 
 
-def fits(values: dict[str, Any], product: WarpProduct | FmaProduct, target: GpuTarget) -> bool:
+def fits(
+    values: Mapping[str, int | str], product: WarpProduct | FmaProduct, target: GpuTarget, *, held: bool = False
+) -> bool:
     """Whether a schedule's values make a tiling that the target can hold."""
     try:
-        GpuTiling.of(Schedule(values), product, target)
+        GpuTiling.of(Schedule(values), product, target, held=held)
     except (InvalidSchedule, ResourceExceeded):
         return False
     return True

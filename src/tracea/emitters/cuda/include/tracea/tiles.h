@@ -61,13 +61,80 @@ TRACEA_DEVICE void copy_async(uint32_t tile, int32_t first_row, const typename T
         const uint32_t target = Tile::address(tile, first_row + row, column);
         const int32_t left = row < valid_rows ? max_index(min_index(valid_columns - column, width), 0) : 0;
         const T* place = left > 0 ? source + row * row_step + column * column_step : source;
+#if TRACEA_SM >= 80
         if constexpr (direct) {
             cp_async_zfill<piece_bytes>(target, place, static_cast<uint32_t>(left) * static_cast<uint32_t>(sizeof(T)));
-        } else {
+            continue;
+        }
+#endif
+        if constexpr (!direct) {
             Elements<T, width> word;
             TRACEA_UNROLL
             for (int e = 0; e < width; ++e) word.value[e] = e < left ? ld_global<T>(place + e * column_step) : T{};
             st_shared(target, word);
+        }
+    }
+}
+
+namespace detail {
+
+// Pieces of 16 bytes of a row, and how many of them each lane of a warp holds of rows × columns elements.
+template <class T, int rows, int columns>
+struct Held {
+    static constexpr int width = 16 / static_cast<int>(sizeof(T));
+    static constexpr int row_pieces = columns / width;
+    static constexpr int pieces = rows * row_pieces;
+    static constexpr int count = (pieces + 31) / 32;
+    static_assert(columns % width == 0, "whole pieces in a row");
+};
+
+}  // namespace detail
+
+// A warp's share of a copy of rows × columns elements to registers, zeros beyond valid_rows and valid_columns: in accesses of piece_bytes.
+template <int rows, int columns, int piece_bytes, class T, int count>
+TRACEA_DEVICE void hold_tile(Words<4> (&held)[count], const T* source, int64_t row_step, int64_t column_step,
+                             int32_t valid_rows, int32_t valid_columns) {
+    using Shape = detail::Held<T, rows, columns>;
+    static_assert(count == Shape::count, "registers for the share");
+    constexpr int part = piece_bytes / static_cast<int>(sizeof(T));
+    const int32_t lane = static_cast<int32_t>(lane_index());
+    TRACEA_UNROLL
+    for (int i = 0; i < count; ++i) {
+        const int32_t piece = 32 * i + lane;
+        const int32_t row = piece / Shape::row_pieces;
+        const int32_t column = piece % Shape::row_pieces * Shape::width;
+        const bool mine = Shape::pieces % 32 == 0 || piece < Shape::pieces;
+        const int32_t left = mine && row < valid_rows ? min_index(valid_columns - column, Shape::width) : 0;
+        Elements<T, Shape::width> words = {};
+        if (left == Shape::width && part > 1) {
+            const T* place = source + row * row_step + column;
+            TRACEA_UNROLL
+            for (int e = 0; e < Shape::width; e += part) {
+                const auto some = ld_global<Elements<T, part>>(place + e);
+                TRACEA_UNROLL
+                for (int j = 0; j < part; ++j) words.value[e + j] = some.value[j];
+            }
+        } else {
+            TRACEA_UNROLL
+            for (int e = 0; e < Shape::width; ++e) {
+                if (e < left) words.value[e] = ld_global<T>(source + row * row_step + (column + e) * column_step);
+            }
+        }
+        held[i] = bits_as<Words<4>>(words);
+    }
+}
+
+// What hold_tile brought, to rows first_row and following of a tile.
+template <class Tile, int rows, int columns, int count>
+TRACEA_DEVICE void place_tile(uint32_t tile, int32_t first_row, const Words<4> (&held)[count]) {
+    using Shape = detail::Held<typename Tile::element, rows, columns>;
+    const int32_t lane = static_cast<int32_t>(lane_index());
+    TRACEA_UNROLL
+    for (int i = 0; i < count; ++i) {
+        const int32_t piece = 32 * i + lane;
+        if (Shape::pieces % 32 == 0 || piece < Shape::pieces) {
+            st_shared(Tile::address(tile, first_row + piece / Shape::row_pieces, piece % Shape::row_pieces * Shape::width),
+                      held[i]);
         }
     }
 }
@@ -205,6 +272,68 @@ TRACEA_DEVICE void multiply_quarters(int32_t (&d)[4], const uint32_t (&a)[4], co
     }
 }
 
+// ---- without tensor cores: every lane has rows and columns of its own, and multiplies all pairs ------------------------------------------------------
+
+namespace detail {
+
+// The position of element `number` of `count` of a lane: pieces of four at most, those of all lanes next to each other.
+template <int count, int lanes>
+TRACEA_DEVICE constexpr int32_t own(int32_t lane, int32_t number) {
+    constexpr int piece = count < 4 ? count : 4;
+    return number / piece * (piece * lanes) + lane * piece + number % piece;
+}
+
+template <class Sum, class T>
+TRACEA_DEVICE Sum widened(T x) {
+    if constexpr (same_storage<Sum, T>) {
+        return x;
+    } else if constexpr (same_storage<Sum, float>) {
+        return to_float(x);
+    } else {
+        return static_cast<Sum>(x);
+    }
+}
+
+TRACEA_DEVICE float multiply_add(float a, float b, float c) { return ::fmaf(a, b, c); }
+TRACEA_DEVICE double multiply_add(double a, double b, double c) { return ::fma(a, b, c); }
+TRACEA_DEVICE int32_t multiply_add(int32_t a, int32_t b, int32_t c) { return a * b + c; }
+
+template <class Tile, int count, int lanes, class Sum>
+TRACEA_DEVICE void load_own(Sum (&x)[count], uint32_t tile, int32_t row, int32_t column, int32_t lane) {
+    using T = typename Tile::element;
+    constexpr int piece = count < 4 ? count : 4;
+    constexpr int most = 16 / static_cast<int>(sizeof(T));
+    constexpr int access = piece < most ? piece : most;
+    TRACEA_UNROLL
+    for (int i = 0; i < count; i += access) {
+        const auto some = ld_shared<Elements<T, access>>(Tile::address(tile, row, column + own<count, lanes>(lane, i)));
+        TRACEA_UNROLL
+        for (int e = 0; e < access; ++e) x[i + e] = widened<Sum>(some.value[e]);
+    }
+}
+
+}  // namespace detail
+
+// One step of k from tiles whose rows are steps of k: a lane's rows of A, and its columns of B.
+template <class Tile, int count, class Sum>
+TRACEA_DEVICE void load_a_lanes(Sum (&a)[count], uint32_t tile, int32_t k, int32_t row) {
+    detail::load_own<Tile, count, 4>(a, tile, k, row, static_cast<int32_t>(lane_index()) / 8);
+}
+template <class Tile, int count, class Sum>
+TRACEA_DEVICE void load_b_lanes(Sum (&b)[count], uint32_t tile, int32_t k, int32_t column) {
+    detail::load_own<Tile, count, 8>(b, tile, k, column, static_cast<int32_t>(lane_index()) % 8);
+}
+template <class Sum, int rows, int columns>
+TRACEA_DEVICE void multiply_lanes(Sum (&sums)[rows * columns], const Sum (&a)[rows], const Sum (&b)[columns]) {
+    TRACEA_UNROLL
+    for (int i = 0; i < rows; ++i) {
+        TRACEA_UNROLL
+        for (int j = 0; j < columns; ++j) {
+            sums[i * columns + j] = detail::multiply_add(a[i], b[j], sums[i * columns + j]);
+        }
+    }
+}
+
 // ---- sums to the result ---------------------------------------------------------------------------------------------------------------------------
 
 // A 16×8 fragment of sums to a tile: each lane two neighbours of rows g and g + 8.
@@ -232,11 +361,16 @@ TRACEA_DEVICE T narrowed(float x) {
 }
 template <class T>
 TRACEA_DEVICE T narrowed(int32_t x) {
-    if constexpr (sizeof(T) == 4 && !same_storage<T, float>) {
+    if constexpr (same_storage<T, int32_t>) {
         return x;
     } else {
         return from_float<T>(static_cast<float>(x));
     }
+}
+template <class T>
+TRACEA_DEVICE T narrowed(double x) {
+    static_assert(same_storage<T, double>, "double sums are stored as double");
+    return x;
 }
 
 }  // namespace detail
@@ -315,6 +449,38 @@ TRACEA_DEVICE void store_rows(uint32_t tile, T* target, int64_t row_step, int64_
                 for (int e = 0; e < width; ++e) y[e] = to_float(x[e]);
                 epilogue(y, row, column, count);
                 store_piece(place, column_step, y, count);
+            }
+        }
+    }
+}
+
+// A warp stores what its lanes hold of (4 · rows) × (8 · columns) sums, through an epilogue, cut at valid_rows and valid_columns.
+template <int rows, int columns, class Sum, class T, class Epilogue>
+TRACEA_DEVICE void store_lanes(const Sum (&sums)[rows * columns], T* target, int64_t row_step, int64_t column_step,
+                               int32_t valid_rows, int32_t valid_columns, Epilogue epilogue) {
+    constexpr int piece = columns < 4 ? columns : 4;
+    const int32_t lane = static_cast<int32_t>(lane_index());
+    TRACEA_UNROLL
+    for (int i = 0; i < rows; ++i) {
+        const int32_t row = detail::own<rows, 4>(lane / 8, i);
+        TRACEA_UNROLL
+        for (int j = 0; j < columns; j += piece) {
+            const int32_t column = detail::own<columns, 8>(lane % 8, j);
+            if (row < valid_rows && column < valid_columns) {
+                const int32_t count = min_index(piece, valid_columns - column);
+                T* place = target + row * row_step + column * column_step;
+                if constexpr (detail::same_storage<Epilogue, Identity>) {
+                    Sum x[piece];
+                    TRACEA_UNROLL
+                    for (int e = 0; e < piece; ++e) x[e] = sums[i * columns + j + e];
+                    store_piece(place, column_step, x, count);
+                } else {
+                    float y[piece];
+                    TRACEA_UNROLL
+                    for (int e = 0; e < piece; ++e) y[e] = to_float(sums[i * columns + j + e]);
+                    epilogue(y, row, column, count);
+                    store_piece(place, column_step, y, count);
+                }
             }
         }
     }

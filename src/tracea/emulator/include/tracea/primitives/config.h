@@ -19,6 +19,8 @@ float erfcf(float) noexcept;
 float powf(float, float) noexcept;
 float floorf(float) noexcept;
 float truncf(float) noexcept;
+float fmaf(float, float, float) noexcept;
+double fma(double, double, double) noexcept;
 }
 
 #define TRACEA_DEVICE inline

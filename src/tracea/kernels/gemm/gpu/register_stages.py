@@ -1,0 +1,97 @@
+"""GEMM that brings tiles through registers: one stage in shared memory, the next one already under way in registers.
+
+For architectures without cp.async (sm_75), and for arithmetic without tensor cores on any. Step k puts what it holds
+into shared memory between two barriers, asks for step k + 1, and multiplies meanwhile. Beyond the last step what is
+asked for lies outside of the arrays: zeros, that nobody uses.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tracea.core.ops.gemm import GemmOp
+from tracea.kernels.gemm.gpu.operands import K
+from tracea.kernels.gemm.gpu.products import FmaProduct, WarpProduct
+from tracea.kernels.gemm.gpu.program import GpuProgram, flag
+from tracea.kernels.gemm.gpu.requirements import CUDA, GPU_GEMM_REQUIREMENTS, SIMT_REQUIREMENTS, features, warp_product
+from tracea.kernels.gemm.gpu.spaces import default_simt, default_tiling, operands_of, simt_space, tile_space
+from tracea.kernels.gemm.gpu.tiling import GpuTiling
+from tracea.kernels.variant import Variant
+from tracea.semantic.index import Const, Var, ceil_div
+from tracea.semantic.nodes import Barrier, For, Level, block
+from tracea.semantic.nodes_async import Clear
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import TileKernel
+from tracea.targets.gpu import GpuTarget
+
+__all__ = ["MMA_SYNC", "SIMT", "build_mma_sync", "build_simt"]
+
+_MMA_ID: Final = "gemm.mma_sync"
+_SIMT_ID: Final = "gemm.simt"
+
+
+def build_mma_sync(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKernel:
+    """Return the GEMM of ``op`` by tensor cores, with the instructions that the target has."""
+    return _build(_MMA_ID, op, schedule, target, warp_product(op, target), swizzled=flag(schedule, "swizzle"))
+
+
+def build_simt(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKernel:
+    """Return the GEMM of ``op`` by multiply-adds of the lanes."""
+    product = FmaProduct(
+        storage=op.a.dtype,
+        accumulator=op.accumulator,
+        lane_rows=schedule.integer("lane_rows"),
+        lane_columns=schedule.integer("lane_columns"),
+    )
+    return _build(_SIMT_ID, op, schedule, target, product, swizzled=False)
+
+
+def _build(
+    variant: str,
+    op: GemmOp,
+    schedule: Schedule,
+    target: GpuTarget,
+    product: WarpProduct | FmaProduct,
+    *,
+    swizzled: bool,
+) -> TileKernel:
+    tiling = GpuTiling.of(schedule, product, target, held=True)
+    program = GpuProgram.of(operands_of(op, product, schedule), tiling, swizzled=swizzled)
+    k = Var("k_step")
+    main = For(
+        var=k,
+        extent=ceil_div(K, tiling.bk),
+        body=block(
+            Barrier(level=Level.BLOCK),
+            *program.land(Const(0)),
+            Barrier(level=Level.BLOCK),
+            *program.hold(k + 1),
+            *program.multiply(Const(0)),
+        ),
+    )
+    body = program.grid(Clear(target=program.sums.whole()), *program.hold(Const(0)), main, program.store())
+    return program.kernel(variant, op, schedule, target, (body,), more=program.held)
+
+
+MMA_SYNC = Variant(
+    id=_MMA_ID,
+    op_type=GemmOp,
+    backend="cuda",
+    requirements=(CUDA, *GPU_GEMM_REQUIREMENTS, features("ldmatrix")),
+    preferences=(),
+    priority=40,
+    build=build_mma_sync,
+    space=lambda op, target: tile_space(op, target, stages=(1,)),
+    default_schedule=lambda op, target: default_tiling(op, target, most_stages=1),
+)
+SIMT = Variant(
+    id=_SIMT_ID,
+    op_type=GemmOp,
+    backend="cuda",
+    requirements=(CUDA, *SIMT_REQUIREMENTS),
+    preferences=(),
+    priority=20,
+    build=build_simt,
+    space=simt_space,
+    default_schedule=default_simt,
+)
