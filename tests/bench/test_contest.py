@@ -208,6 +208,10 @@ def test_ratio_to_the_yardstick_is_recorded_beside_the_fastest_peers(monkeypatch
     row = contest("rows", named("rows", "softmax 512x768"), rules)
     assert faced == [["onnxruntime.rows", "torch.rows"]]
     assert list(row.ratios) == ["onnxruntime", "torch.softmax(out=)"]
+    ours = row.measurements[0]
+    for peer in row.measurements[1:]:
+        quotients = [theirs / mine for theirs, mine in zip(peer.samples_us, ours.samples_us, strict=True)]
+        assert row.ratios[peer.name].median == pytest.approx(sum(quotients) / 2)
 
 
 def test_rows_are_rated_by_the_copy_bandwidth_on_both_sides(recorded: tuple[Record, Path, list[str]]) -> None:

@@ -101,11 +101,15 @@ def contest(suite: str, problem: Problem, rules: Rules) -> Row:
     faced += [name for _, name in rivals if name.partition(".")[0] == problem.yardstick and name not in faced][:1]
     heats = _heats(suite, problem, rules, faced, screening=False)
     last = heats[-1]
-    pairs = [(heat.measurements[name], heat.measurements["ours"]) for name in faced for heat in heats]
     return Row(
         problem=problem.name,
         measurements=tuple(last.measurements.values()),
-        ratios={last.measurements[name].name: Ratio.merge(pairs) for name in faced},
+        ratios={
+            last.measurements[name].name: Ratio.merge(
+                [(each.measurements[name], each.measurements["ours"]) for each in heats]
+            )
+            for name in faced
+        },
         notes={
             "group": problem.group,
             "allocation": last.allocation.value,

@@ -80,7 +80,17 @@ def _rows(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int)
         norm = torch.ops.aten.native_layer_norm.out
         run = partial(norm, x, shape, weight, bias, op.eps, out0=out, out1=mean, out2=rstd)
         return _into(torch, "torch native_layer_norm(out=)", run, out)
-    return _fresh(torch, "torch rms_norm", partial(torch.rms_norm, x, shape, vectors[0], op.eps))
+    # torch.rms_norm returns new memory and makes several temporaries: these steps are two to four times as fast.
+    scale = torch.empty(x.shape[0], 1)
+    norm, product, weight = torch.linalg.vector_norm, torch.mul, vectors[0]
+
+    def run() -> Any:
+        norm(x, dim=-1, keepdim=True, out=scale)
+        scale.square_().mul_(1 / x.shape[-1]).add_(op.eps).rsqrt_()
+        product(x, scale, out=out)
+        return out.mul_(weight)
+
+    return _into(torch, "torch norm, mul, mul (out=)", run, out)
 
 
 def _chain(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
