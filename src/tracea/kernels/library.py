@@ -5,6 +5,8 @@ A fused op's library variant is composite: the call, then our kernel for the epi
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
 from tracea.kernels.gemm.requirements import IEEE_PRODUCTS
@@ -12,14 +14,19 @@ from tracea.kernels.requirements import condition, element_types, non_negative_s
 from tracea.kernels.variant import Requirement, Unmet, Variant
 from tracea.targets.target import Target
 
-__all__ = ["LIBRARY_GEMM"]
+__all__ = ["LIBRARY_CUBLAS", "LIBRARY_GEMM"]
 
 
-def _check_backend(op: object, target: Target) -> Unmet | None:
-    del op
-    if target.backend == "cpu":
-        return None
-    return Unmet(needed="cpu", found=target.backend, remedy="the library port of this backend is not there yet")
+def _on(backend: str, variant: str) -> Requirement:
+    """Return the requirement that the target is of this backend, whose library ``variant`` names."""
+
+    def check(op: object, target: Target) -> Unmet | None:
+        del op
+        if target.backend == backend:
+            return None
+        return Unmet(needed=backend, found=target.backend, remedy=f"{variant} is the library of that backend")
+
+    return Requirement(name="backend", check=check)
 
 
 _NON_EMPTY = condition(
@@ -59,7 +66,7 @@ LIBRARY_GEMM = Variant(
     op_type=GemmOp,
     backend="cpu",
     requirements=(
-        Requirement(name="backend", check=_check_backend),
+        _on("cpu", "library.cublas"),
         element_types((DType.F64, DType.F32, DType.F16, DType.BF16)),
         strided_layouts,
         non_negative_strides,
@@ -74,4 +81,12 @@ LIBRARY_GEMM = Variant(
     build=None,
     space=None,
     default_schedule=None,
+)
+
+# The same call of the same shim, whose functions for CUDA call cuBLAS; the runtime's port refuses it without a GPU.
+LIBRARY_CUBLAS = replace(
+    LIBRARY_GEMM,
+    id="library.cublas",
+    backend="cuda",
+    requirements=(_on("cuda", "library.gemm"), *LIBRARY_GEMM.requirements[1:]),
 )
