@@ -184,14 +184,13 @@ void Machine::trap(int signal, uintptr_t address) {
 void Machine::deadlock() {
     std::map<std::pair<uint32_t, Site>, std::pair<uint32_t, std::string>> standing;
     std::map<std::pair<uint32_t, Site>, const Lane*> first;
-    uint32_t exited = 0, alive = 0;
+    uint32_t exited = 0;
     for (const auto& block : resident_) {
         for (const Lane& lane : block->lanes) {
             if (lane.state == State::DONE) {
                 ++exited;
                 continue;
             }
-            ++alive;
             auto& group = standing[{lane.block, lane.site}];
             if (group.first++ == 0) {
                 group.second = lane.waits_for;
@@ -217,7 +216,8 @@ void Machine::deadlock() {
         text += "; " + std::to_string(pending_blocks_.size()) + " block(s) cannot start while " +
                 std::to_string(resident_.size()) + " are resident";
     }
-    Finding& finding = report("deadlock", current->site);
+    const Lane* stuck = first.empty() ? current : first.begin()->second;
+    Finding& finding = findings.add("deadlock", stuck->site, 0, stuck);
     if (finding.first()) finding.detail = text;
 }
 

@@ -129,7 +129,7 @@ void set_registers(uint32_t registers, bool increase, int at) {
     uint32_t operand = registers;
     machine.collective(Primitive::SETMAXNREG, at, &operand, [increase](Warp& warp, Site site) {
         Block& block = *warp.block;
-        const uint32_t wanted = *static_cast<const uint32_t*>(warp.lanes[0].operands);
+        uint32_t wanted = *static_cast<const uint32_t*>(warp.lanes[0].operands);
         if (warp.index / 4 >= block.warpgroups.size()) {
             machine.report("invalid operand", site).say("warp %u belongs to no whole warpgroup", warp.index);
             return;
@@ -145,12 +145,14 @@ void set_registers(uint32_t registers, bool increase, int at) {
         for (uint32_t i = 0; i < WARP; ++i) group.waiting_for_registers.push_back(&warp.lanes[i]);
         machine.hold(warp, "setmaxnreg: the other warps of its warpgroup, and " + std::to_string(wanted) + " registers");
         if (group.waiting_for_registers.size() < WARPGROUP) return;
-        if (increase ? wanted < group.registers : wanted > group.registers) {
+        // What a thread begins with is the compiler's choice; `registers` is the most that it can be.
+        if (!increase && wanted > group.registers) {
             machine.report("invalid operand", site)
-                .say("setmaxnreg_%s to %u registers where the warpgroup has %u", increase ? "inc" : "dec", wanted,
-                     group.registers);
+                .say("setmaxnreg_dec to %u registers where the warpgroup has at most %u", wanted, group.registers);
         }
-        if (wanted <= group.registers) {
+        const bool impossible = !increase && wanted > group.registers;
+        if (wanted <= group.registers || impossible) {
+            if (impossible) wanted = group.registers;
             block.free_registers += (group.registers - wanted) * WARPGROUP;
             group.registers = wanted;
             for (Lane* lane : group.waiting_for_registers) machine.wake(*lane);

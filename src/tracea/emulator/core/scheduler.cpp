@@ -6,6 +6,11 @@
 #include "machine.h"
 
 namespace tracea::emulator {
+namespace {
+
+constexpr uint32_t POLLS_IN_VAIN = 1000;  // of one thread, while nobody else can run
+
+}  // namespace
 
 Machine machine;
 
@@ -108,7 +113,7 @@ bool Machine::wake_one_poller() {
         for (size_t i = 0; i < lanes.size(); ++i) {
             Lane& lane = *lanes[i];
             if (lane.polled_at != progress_) lane.polled_in_vain = 0;
-            if (lane.polled_in_vain > 2) continue;
+            if (lane.polled_in_vain > POLLS_IN_VAIN) continue;
             lanes.erase(lanes.begin() + static_cast<ptrdiff_t>(i));
             ++lane.polled_in_vain;
             wake(lane);

@@ -1,13 +1,18 @@
-"""Hand-written kernels as KernelSource: the argument struct is printed and laid out from a list of parameters."""
+"""Hand-written GPU kernels as KernelSource: the argument struct is printed and laid out from a list of parameters."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
 
 from tracea.core.dtype import DType
 from tracea.emitters.kernel_source import ArgumentField, GpuLaunch, KernelSource, PointerParameter, TensorMapSpec
 from tracea.semantic.index import Const, Index, as_index
 from tracea.semantic.tile_kernel import BufferRole
 
-C_TYPES = {
+__all__ = ["IN", "OUT", "SCRATCH", "kernel", "line_of"]
+
+_C_TYPES: Final = {
     DType.F32: "float",
     DType.F16: "f16",
     DType.BF16: "bf16",
@@ -17,13 +22,15 @@ C_TYPES = {
     DType.I8: "int8_t",
     DType.U8: "uint8_t",
 }
-IN, OUT, SCRATCH = BufferRole.INPUT, BufferRole.OUTPUT, BufferRole.SCRATCH
+IN: Final = BufferRole.INPUT
+OUT: Final = BufferRole.OUTPUT
+SCRATCH: Final = BufferRole.SCRATCH
 
 
 def kernel(
     body: str,
     *,
-    pointers: dict[str, tuple[DType, BufferRole]],
+    pointers: Mapping[str, tuple[DType, BufferRole]],
     integers: tuple[str, ...] = (),
     scalars: tuple[str, ...] = (),
     threads: int = 32,
@@ -31,19 +38,25 @@ def kernel(
     shared_bytes: int = 0,
     isa: str = "sm_80",
     maps: tuple[TensorMapSpec, ...] = (),
+    mapped: Mapping[str, tuple[DType, BufferRole]] | None = None,
     workspace: tuple[tuple[str, Index], ...] = (),
     zeroed: tuple[str, ...] = (),
     head: str = "",
-    name: str = "kernel",
+    name: str = "handwritten",
 ) -> KernelSource:
-    """Return the kernel whose function body is ``body``; ``head`` stands before the argument struct."""
+    """Return the kernel whose function body is ``body``; ``head`` stands before the argument struct.
+
+    ``mapped`` are buffers that only tensor maps name, without a pointer among the arguments.
+    """
     fields: list[ArgumentField] = []
     members: list[str] = []
     offset = 0
 
-    def add(kind: str, field: str, declaration: str, size: int) -> None:
+    def add(
+        kind: Literal["tensor_map", "pointer", "integer", "scalar"], field: str, declaration: str, size: int
+    ) -> None:
         nonlocal offset
-        fields.append(ArgumentField(name=field, kind=kind, offset_bytes=offset, size_bytes=size))  # type: ignore[arg-type]
+        fields.append(ArgumentField(name=field, kind=kind, offset_bytes=offset, size_bytes=size))
         members.append(f"    {declaration};")
         offset += size
 
@@ -51,7 +64,7 @@ def kernel(
         add("tensor_map", spec.name, f"TensorMap {spec.name}", 128)
     for field, (dtype, role) in pointers.items():
         const = "const " if role is IN else ""
-        add("pointer", field, f"{const}{C_TYPES[dtype]}* {field}", 8)
+        add("pointer", field, f"{const}{_C_TYPES[dtype]}* {field}", 8)
     for field in integers:
         add("integer", field, f"int64_t {field}", 8)
     for field in scalars:
@@ -78,7 +91,7 @@ def kernel(
         text=text,
         language="cuda",
         isa=isa,
-        pointers=tuple(PointerParameter(name=n, dtype=d, role=r) for n, (d, r) in pointers.items()),
+        pointers=tuple(PointerParameter(name=n, dtype=d, role=r) for n, (d, r) in {**pointers, **(mapped or {})}.items()),
         integers=integers,
         scalars=scalars,
         team_scratch_bytes=Const(0),
