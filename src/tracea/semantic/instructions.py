@@ -226,9 +226,9 @@ def accumulator_to_operand(name: str) -> Intrinsic:
     """
     of = instruction(name)
     a_map, c_map = LaneMap(of, Operand.A), LaneMap(of, Operand.C)
-    tiles = of.k // of.n
+    tiles = max(1, of.k // of.n)
     side = LinearLayout.identity("register", "column", tiles.bit_length() - 1)
-    if tiles < 1 or c_map.layout.product(side).ordered(inputs=("register", "lane")) != a_map.layout:
+    if c_map.layout.product(side).ordered(inputs=("register", "lane")) != a_map.layout:
         raise InvalidSchedule(
             field=f"accumulator as operand A of {of.name}",
             got=str(c_map.layout.inputs),
