@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tracea.core.op import Op
-from tracea.emitters.cpu.emitter import emit
+from tracea.emitters.cpu.emitter import emit as emit_cpu
+from tracea.emitters.cuda.emitter import emit as emit_cuda
 from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import InvalidOption
 from tracea.kernels.registry import find
 from tracea.semantic.proofs import Certificate, prove
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import TileKernel
+from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 
 __all__ = ["Built", "build", "build_pack"]
@@ -28,7 +30,7 @@ class Built:
 
 
 @lru_cache(maxsize=4096)
-def build(op: Op, variant: str, schedule: Schedule, target: Target) -> Built:
+def build(op: Op, variant: str, schedule: Schedule, target: Target | GpuTarget) -> Built:
     """Lower an op, prove the kernel and print it. No kernel is printed whose proofs did not pass.
 
     Raises:
@@ -43,7 +45,7 @@ def build(op: Op, variant: str, schedule: Schedule, target: Target) -> Built:
             remedy="a library's kernels are not built here",
         )
     kernel = chosen.build(op, schedule, target)
-    return Built(kernel=kernel, certificate=prove(kernel), source=emit(kernel, target.isa))
+    return Built(kernel=kernel, certificate=prove(kernel), source=_emit(kernel, target))
 
 
 @lru_cache(maxsize=1024)
@@ -59,4 +61,9 @@ def build_pack(op: Op, variant: str, schedule: Schedule, target: Target) -> Buil
             field="variant", got=variant, expected="one that packs a constant", remedy="call build alone"
         )
     kernel = chosen.build_pack(op, schedule, target)
-    return Built(kernel=kernel, certificate=prove(kernel), source=emit(kernel, target.isa))
+    return Built(kernel=kernel, certificate=prove(kernel), source=_emit(kernel, target))
+
+
+def _emit(kernel: TileKernel, target: Target | GpuTarget) -> KernelSource:
+    emit = emit_cuda if isinstance(target, GpuTarget) else emit_cpu
+    return emit(kernel, target.isa)
