@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import importlib.util
 import json
+import platform
+import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,6 +139,23 @@ def test_cache_ls_lists_entries_and_trials(empty_cache: Path, capsys: pytest.Cap
     assert (listed["trials"], listed["bytes"], listed["entries"][0]["key"]) == (1, 2048, "ab" * 32)
 
 
+def test_cache_rm_takes_a_key_by_its_beginning_or_all(empty_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entry_of(empty_cache)
+    store = CacheStore(empty_cache)
+    for key in ("abcd" * 16, "ef" * 32):
+        store.entry(key, lambda folder: (folder / "kernel.so").write_bytes(b"y" * 1024), {"what": "library"})
+    for words in (["ab"], ["no such key"], [], ["ef", "--all"], ["../.."]):
+        assert cli.main(["cache", "rm", *words]) == cli.BAD_USAGE
+    assert len(list(store.entries())) == 3
+    capsys.readouterr()
+    assert cli.main(["cache", "rm", "abcd"]) == 0
+    assert "1 entries removed, 1.0 KiB" in capsys.readouterr().out
+    assert [entry.key for entry in store.entries()] == ["ab" * 32, "ef" * 32]
+    assert cli.main(["cache", "rm", "--all", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"removed": ["ab" * 32, "ef" * 32], "bytes": 3072}
+    assert not list(store.entries())
+
+
 def test_cache_ls_check_finds_a_flipped_bit(empty_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = entry_of(empty_cache) / "kernel.so"
     path.chmod(0o600)
@@ -187,3 +207,20 @@ def test_tune_searches_and_resumes(empty_cache: Path, capsys: pytest.CaptureFixt
     captured = capsys.readouterr()
     assert "trials, 0 of them now" in captured.out
     assert captured.err == ""
+
+
+@pytest.mark.skipif(platform.machine() == "aarch64", reason="its own assembly is not another processor's")
+def test_assembly_for_another_processor_takes_a_compiler_for_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["emit", "softmax", "--rows", "4", "--columns", "64", "--target", "neon", "--asm"]
+    monkeypatch.setattr("tracea.flow.text.compilers", lambda: ())
+    assert cli.main(words) == cli.FAILED
+    said = capsys.readouterr().err
+    assert "C++ compiler for aarch64" in said
+    assert "tracea[compiler]" in said
+    monkeypatch.undo()
+    if importlib.util.find_spec("ziglang") is None:
+        pytest.skip("no ziglang wheel")
+    assert cli.main(words) == 0
+    assert re.search(r"\bv\d+\.4s\b", capsys.readouterr().out)

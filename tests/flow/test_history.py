@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -182,3 +184,40 @@ def test_several_processes_renew_one_store(empty_cache):
     children = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(4)]
     assert [child.wait(120) for child in children] == [0] * 4
     assert len(list(path.parent.glob("*.damaged-*"))) == 1
+
+
+@pytest.mark.parametrize("place", ["a file", "below a file", "a dangling link", "no permission"])
+def test_without_a_usable_place_ops_run_and_trials_last_as_long_as_the_process(tmp_path, place):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    where = {
+        "a file": tmp_path / "file",
+        "below a file": tmp_path / "file" / "cache",
+        "a dangling link": tmp_path / "link",
+        "no permission": Path("/proc/tracea"),
+    }[place]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_A_PLACE],
+        env={**os.environ, "TRACEA_CACHE_DIR": str(where)},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["7.0", "1", "1"], done.stderr  # the result, trials kept, warnings
+
+
+WITHOUT_A_PLACE = """
+import warnings
+import numpy as np
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import tracea
+    from tests.flow.test_history import record
+    from tracea.flow.history import store
+    print(tracea.ops.gemm(np.ones((5, 7), np.float32), np.ones((7, 2), np.float32))[0, 0])
+    record("gemm.packed", {"mr": 8}, 1.0)
+    print(len(store().find()))
+print(len([each for each in caught if issubclass(each.category, tracea.TraceaWarning)]))
+"""

@@ -1,4 +1,4 @@
-"""``tracea cache``: what is stored, where, and whether it is sound."""
+"""``tracea cache``: what is stored, where, whether it is sound, and how to be rid of it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,62 @@ __all__ = ["app"]
 
 app = App(
     name="cache",
-    help="List what is stored: compiled kernels and the trials of earlier searches.\n\n"
+    help="List or remove what is stored: compiled kernels and the trials of earlier searches.\n\n"
     "Example: tracea cache ls --check",
     help_format="plaintext",
     version_flags=(),
 )
+
+
+@app.command(name="rm")
+def remove_entries(
+    key: str | None = None,
+    /,
+    *,
+    all: Annotated[bool, Parameter(negative=())] = False,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Remove one entry by its key, or every entry; trials are kept, and what is needed again is built again.
+
+    Example: tracea cache rm 3f6c2b9a
+
+    Parameters
+    ----------
+    key
+        The key that `tracea cache ls` shows, or the beginning of it that no other entry has.
+    all
+        Remove every entry.
+    json
+        Print what was removed as JSON.
+    """
+    from tracea.errors import InvalidOption
+    from tracea.runtime.cache import CacheStore, cache_root
+
+    if (key is None) != all:
+        raise InvalidOption(
+            field="key",
+            got=key,
+            expected="a key, or --all",
+            remedy="tracea cache rm --all, or a key of tracea cache ls",
+        )
+    store = CacheStore(cache_root())
+    found = list(store.entries())
+    chosen = found if key is None else [entry for entry in found if entry.key.startswith(key)]
+    if key is not None and len(chosen) != 1:
+        raise InvalidOption(
+            field="key",
+            got=key,
+            expected=f"the beginning of one of {len(found)} keys; {len(chosen)} begin so",
+            remedy="tracea cache ls shows the keys",
+        )
+    for entry in chosen:
+        store.remove(entry.key)
+    total = sum(entry.bytes for entry in chosen)
+    if json:
+        print_json({"removed": [entry.key for entry in chosen], "bytes": total})
+    else:
+        print(f"{len(chosen)} entries removed, {_size(total)}")
+    return 0
 
 
 @app.command(name="ls")

@@ -14,12 +14,12 @@ from filelock import FileLock
 from tracea import __version__
 from tracea.core.op import Op
 from tracea.doctor import Fingerprint, Known, identify, probe_machine
-from tracea.errors import CacheCorrupt
+from tracea.errors import CacheCorrupt, CacheUnwritable
 from tracea.kernels.registry import VARIANTS
 from tracea.optimizer.priors import Hero, load_heroes
 from tracea.optimizer.space import Value
 from tracea.optimizer.storage import StoredTrial, StudyKey, TrialStore, fingerprint
-from tracea.runtime.cache import default_store
+from tracea.runtime.cache import default_store, private_root
 from tracea.semantic.schedule import Schedule
 
 __all__ = ["known_variants", "packable", "schedule_of", "store", "study_key", "verified"]
@@ -31,6 +31,8 @@ def _store_at(path: str) -> TrialStore:
         return TrialStore(path)
     except CacheCorrupt:
         return _renewed(path)
+    except CacheUnwritable as error:  # trials of this process serve this process, as its kernels do
+        return TrialStore(private_root(error) / Path(path).name)
 
 
 def _renewed(path: str) -> TrialStore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import tempfile
 from collections import Counter
@@ -11,12 +12,12 @@ from typing import Final
 from tracea import targets
 from tracea.core.op import Op
 from tracea.doctor import host
-from tracea.errors import InvalidOption
+from tracea.errors import InvalidOption, ToolchainMissing
 from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.kernel import Built, build
 from tracea.kernels.registry import find
 from tracea.runtime.compiler import include_directory, run_compiler, unit_text
-from tracea.runtime.toolchain import compile_flags, find_compiler
+from tracea.runtime.toolchain import Compiler, CompilerFamily, compile_flags, compilers, find_compiler
 from tracea.semantic.printer import print_kernel
 from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
@@ -25,6 +26,8 @@ __all__ = ["FORMS", "emit_text"]
 
 FORMS: Final = ("source", "ir", "asm", "stats", "certificate")
 _COMPILE_SECONDS: Final = 120.0
+# Whose instruction set it is; plain C++ is everyone's.
+_ARCHITECTURES: Final = {"avx512": "x86_64", "avx2": "x86_64", "amx": "x86_64", "neon": "aarch64"}
 # A mnemonic class by prefix, for x86-64 and AArch64.
 _CLASSES: Final = {
     "fused multiply-add": ("vfmadd", "vfnmadd", "fmla"),
@@ -100,12 +103,31 @@ def _completed(
     return default.with_values(**values)
 
 
+def _cross_compiler(isa: str) -> tuple[Compiler, tuple[str, ...]]:
+    """Return a compiler that makes code for an instruction set, and the flags that name the processor.
+
+    Raises: ToolchainMissing: the instruction set is another architecture's, and nothing here compiles for it.
+    """
+    architecture = _ARCHITECTURES.get(isa, platform.machine())
+    if architecture == platform.machine():
+        return find_compiler(), ()
+    for compiler in compilers():
+        if compiler.family is CompilerFamily.ZIG:
+            return compiler, ("-target", f"{architecture}-linux-gnu")
+    raise ToolchainMissing(
+        tool=f"C++ compiler for {architecture}, which {isa} needs; this machine is {platform.machine()}",
+        searched=("python -m ziglang c++",),
+        remedy="pip install 'tracea[compiler]': the ziglang wheel compiles for it; or leave --asm and --stats out, "
+        "since source, --ir and --certificate need no compiler",
+    )
+
+
 def _assembly(built: Built) -> str:
-    compiler = find_compiler()
+    compiler, target = _cross_compiler(built.source.isa)
     with tempfile.TemporaryDirectory(prefix="tracea-asm-") as folder:
         source, assembly = Path(folder) / "kernel.cpp", Path(folder) / "kernel.s"
         source.write_text(unit_text((built.source,)), encoding="utf-8")
-        flags = compile_flags(compiler, built.source.isa)
+        flags = (*compile_flags(compiler, built.source.isa), *target)
         command = (*compiler.command, *flags, f"-I{include_directory()}", "-S", "-o", str(assembly), str(source))
         run_compiler(command, _COMPILE_SECONDS)
         return assembly.read_text(encoding="utf-8")

@@ -37,7 +37,7 @@ import platformdirs
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable
 from tracea.runtime.process_lock import ProcessLock
 
-__all__ = ["CacheEntry", "CacheStore", "cache_root", "content_key", "default_store", "sha256_file"]
+__all__ = ["CacheEntry", "CacheStore", "cache_root", "content_key", "default_store", "private_root", "sha256_file"]
 
 _FORMAT: Final = "v1"
 _MANIFEST: Final = "manifest.json"
@@ -55,6 +55,8 @@ _PLACE_ERRORS: Final = frozenset(
         errno.ENOENT,
         errno.EFBIG,
         errno.EIO,
+        errno.ENAMETOOLONG,
+        errno.ELOOP,
     }
 )
 
@@ -337,6 +339,11 @@ def default_store() -> CacheStore:
         return _private_store(error)
     with _process.lock:
         return _process.stores.setdefault(str(root), CacheStore(root, fallback=_private_store))
+
+
+def private_root(reason: CacheError) -> Path:
+    """Return this process's temporary directory, for what cannot be kept in the cache; ``reason`` is told once."""
+    return _private_store(reason).root
 
 
 def _private_store(reason: CacheError) -> CacheStore:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -128,3 +129,19 @@ def test_an_example_given_twice_does_not_tie_the_inputs() -> None:
         for examples in ((a, a), (module.weight, a), (a, module.weight.detach())):
             fast = tracea.optimize(module, examples, budget=None, threads=1)
             torch.testing.assert_close(fast(a, b), module(a, b))
+
+
+def test_eight_threads_call_one_module_with_shapes_that_are_new_to_it() -> None:
+    module = mlp().eval()
+    inputs = [torch.randn(rows, 16) for rows in (3, 8, 17)]
+    with torch.inference_mode():
+        expected = [module(x) for x in inputs]
+        fast = tracea.optimize(module, (inputs[0],), budget=None, threads=1)
+
+    def work(number: int) -> bool:
+        with torch.inference_mode():
+            found = [torch.allclose(fast(inputs[i % 3]), expected[i % 3], atol=1e-5) for i in range(number, number + 9)]
+        return all(found)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))

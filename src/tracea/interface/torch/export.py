@@ -11,17 +11,20 @@ import logging
 import sys
 import warnings
 from collections.abc import Collection, Generator
-from typing import Any, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 import torch
 from torch._ops import OpOverload
 
 from tracea.errors import UnsupportedNode
 from tracea.interface.torch.location import line_of_traceback
+from tracea.runtime.process_lock import ProcessLock
 
 __all__ = ["ExportedProgram", "FxNode", "decomposed", "exported", "is_node", "is_operator", "operator_name"]
 
 # torch annotates its graphs in part only: here and in what reads them they are Any.
+_exporting: Final = ProcessLock()
+
 ExportedProgram: TypeAlias = Any
 FxNode: TypeAlias = Any
 
@@ -75,7 +78,8 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
         UnsupportedNode: torch.export could not follow the module; the line is the user's.
     """
     try:
-        with _without_torch_warnings(), _without_torch_dumps(), torch.no_grad():
+        # One thread at a time: export replaces functions of torch while it runs.
+        with _exporting, _without_torch_warnings(), _without_torch_dumps(), torch.no_grad():
             program: ExportedProgram = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
             return program.run_decompositions({}) if _writes(program) else program
     except Exception as error:
@@ -90,7 +94,7 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
 
 def decomposed(program: ExportedProgram, operators: Collection[OpOverload[..., Any]]) -> ExportedProgram | None:
     """Return the program with these operators replaced by what torch says they are made of; None if it says nothing."""
-    with _without_torch_warnings(), torch.no_grad():
+    with _exporting, _without_torch_warnings(), torch.no_grad():
         known: Any = torch.export.default_decompositions()
         table: dict[Any, Any] = {operator: known[operator] for operator in operators if operator in known}
         return program.run_decompositions(table) if table else None

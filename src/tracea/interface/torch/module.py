@@ -14,11 +14,13 @@ from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, TraceaError
 from tracea.interface.torch.specs import InputSpec, OutputSpec
 from tracea.interface.torch.types import check_exact, check_tensor, dtype_of
+from tracea.runtime.process_lock import ProcessLock
 
 __all__ = ["Compiled", "OptimizedModule", "Run"]
 
 Run: TypeAlias = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
 _MAX_PROGRAMS: Final = 16  # each holds its packed weights
+_recompiling: Final = ProcessLock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +135,7 @@ class OptimizedModule(torch.nn.Module):
     def _run_other(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call that is not exactly the compiled one: other strides, nested inputs, or another program."""
         first_error: InvalidInput | None = None
+        known = len(self._others)
         for compiled in (self._compiled, *self._others):
             try:
                 tensors = _bound(compiled.input_spec, args, kwargs)
@@ -144,6 +147,13 @@ class OptimizedModule(torch.nn.Module):
         assert first_error is not None
         if self._recompile is None or kwargs:
             raise first_error
+        with _recompiling:
+            if len(self._others) == known:  # else another thread was first: look again
+                self._compile_other(args, first_error)
+        return self._run_other(args, kwargs)
+
+    def _compile_other(self, args: tuple[Any, ...], first_error: InvalidInput) -> None:
+        assert self._recompile is not None  # asked before
         if len(self._others) + 1 >= _MAX_PROGRAMS:
             raise InvalidShape(
                 field="inputs",
@@ -155,7 +165,6 @@ class OptimizedModule(torch.nn.Module):
             self._others.append(self._recompile(args))
         except TraceaError as error:
             raise first_error from error  # other inputs than the model takes, as far as a capture can tell
-        return self._run_other(args, kwargs)
 
 
 def _takes_tensors_only(spec: InputSpec) -> bool:

@@ -14,8 +14,35 @@
 #include "tracea/team.h"
 #include "workspace.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace tracea_launcher {
 namespace {
+
+#if defined(__x86_64__)
+// What the processor has and the system saves. Not __builtin_cpu_supports: its table lies in a library of the compiler, which
+// zig's linker does not let a shared library refer to. Source: Intel SDM volume 1, 14.3 and 15.2 to 15.4.
+struct Features {
+    bool avx2;    // with FMA and F16C
+    bool avx512;  // F, BW, DQ and VL
+};
+
+bool has(unsigned word, int bit) { return (word >> bit & 1u) != 0; }
+
+Features features() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !has(c, 27)) return {};  // OSXSAVE
+    const bool with_avx2 = has(c, 12) && has(c, 29);                      // FMA, F16C
+    unsigned saved = 0, upper = 0;
+    __asm__("xgetbv" : "=a"(saved), "=d"(upper) : "c"(0));
+    if ((saved & 0x06u) != 0x06u || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return {};  // SSE and AVX state
+    const bool avx2 = with_avx2 && has(b, 5);
+    const bool avx512 = avx2 && (saved & 0xe6u) == 0xe6u && has(b, 16) && has(b, 17) && has(b, 30) && has(b, 31);
+    return {avx2, avx512};
+}
+#endif
 
 typedef void (*GompParallel)(void (*)(void*), void*, unsigned, unsigned);
 typedef int (*IntFunction)(void);
@@ -206,12 +233,11 @@ TRACEA_API const char* tracea_thread_source(void) {
 
 TRACEA_API int32_t tracea_cpu_supports(const char* isa) {
 #if defined(__x86_64__)
-    __builtin_cpu_init();
     if (strcmp(isa, "plain") == 0) return 1;
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    const tracea_launcher::Features found = tracea_launcher::features();
+    const bool avx2 = found.avx2;
     if (strcmp(isa, "avx2") == 0) return avx2;
-    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                        __builtin_cpu_supports("avx512vl");
+    const bool avx512 = found.avx512;
     if (strcmp(isa, "avx512") == 0) return avx512;
     if (strcmp(isa, "amx") == 0) return avx512 && tracea_amx_granted();
 #elif defined(__aarch64__)
