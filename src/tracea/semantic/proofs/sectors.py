@@ -24,6 +24,7 @@ from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 __all__ = ["SECTOR_BYTES", "prove_sectors", "sectors_of"]
 
 SECTOR_BYTES = 32
+_PIECE_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ def prove_sectors(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
             _aligned_target(kernel, site, site.node, divisibility)
         for transfer in _transfers(kernel, site):
             buffer = kernel.buffer(transfer.region.buffer)
+            if not transfer.patterns:
+                continue
             alignment = _alignment(site, buffer, transfer, divisibility)
             steps = [normalize(s) * buffer.dtype.nbytes for s in buffer.element_strides[-2:-1]]
             pitch = gcd(*(divisibility.of(step) for step in steps)) if steps else 0
@@ -64,7 +67,7 @@ def prove_sectors(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
                     most += sum(place is not None for place in pattern.places)
                 used = sum(place is not None for place in pattern.places) * pattern.nbytes
                 ideal += -(-used // SECTOR_BYTES)
-            width = transfer.chunk_bytes
+            width = max(pattern.nbytes for pattern in transfer.patterns)
             yield Fact(
                 "sectors",
                 site.label,
@@ -115,7 +118,8 @@ def _transfers(kernel: TileKernel, site: Site) -> Iterator[_Transfer]:
                 shape = [size.constant for size in kernel.buffer(staged[0].buffer).shape[-2:]]
                 nbytes = kernel.buffer(target.buffer).dtype.nbytes
                 rows, columns = (size or 0 for size in shape)
-                yield _Transfer(target, "written by", warp_pieces(rows, columns * nbytes, nbytes), nbytes)
+                # Sixteen bytes a lane where the address happens to allow: that is looked at when it is known.
+                yield _Transfer(target, "written by up to", warp_pieces(rows, columns * nbytes, _PIECE_BYTES), nbytes)
         case _:
             pass
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tracea.semantic.index import product
 from tracea.semantic.linear import normalize
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.divisibility import Divisibility
@@ -43,6 +44,15 @@ def prove_swizzles(kernel: TileKernel) -> Iterator[Fact]:
                 "swizzle",
                 buffer.name,
                 f"{buffer.nbytes} bytes were not shown to be a multiple of the {swizzle.span_bytes} of {swizzle}",
+            )
+        # Texts apply it to offsets within one tile, the last two axes: the same where tiles begin at whole periods.
+        tile = normalize(product(*buffer.shape[-2:], buffer.dtype.nbytes))
+        if buffer.rank > 2 and not divisibility.divides(swizzle.period_bytes, tile):
+            raise refuse(
+                "swizzle",
+                buffer.name,
+                f"a tile of {tile.to_index()} bytes was not shown to be a multiple of the period of {swizzle}, "
+                f"{swizzle.period_bytes} bytes",
             )
         start = normalize(kernel.scratch_offset_bytes(buffer.name))
         if not divisibility.divides(swizzle.period_bytes, start):

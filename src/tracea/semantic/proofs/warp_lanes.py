@@ -74,10 +74,10 @@ def _touched(kernel: TileKernel, node: Node) -> Iterator[tuple[Region, tuple[Lan
         case StoreFragment(target=target, intrinsic=intrinsic):
             if _shared(kernel, target):
                 yield target, _store(kernel, target, intrinsic), False, True
-        case PointwiseTile(inputs=inputs):
+        case PointwiseTile(inputs=inputs, target=target):
             for region in inputs:
-                if isinstance(region, Region) and _shared(kernel, region) and kernel.buffer(region.buffer).swizzle:
-                    yield region, _rows(kernel, region), False, False
+                if isinstance(region, Region) and _shared(kernel, region):
+                    yield region, _rows(kernel, region, kernel.buffer(target.buffer)), False, False
         case _:
             pass
 
@@ -114,11 +114,25 @@ def _store(kernel: TileKernel, target: Region, intrinsic: Intrinsic) -> tuple[La
     return sum_pairs(kernel.buffer(target.buffer).dtype.nbytes) if known else ()
 
 
-def _rows(kernel: TileKernel, region: Region) -> tuple[LanePattern, ...]:
-    """Return the 16-byte reads of whole rows of a staged tile; a tail reads less of them."""
+def _rows(kernel: TileKernel, region: Region, target: Buffer) -> tuple[LanePattern, ...]:
+    """Return the reads of whole rows of a staged tile by lanes that each make 16 bytes of the target (``store_rows``).
+
+    A lane reads what it needs 16 bytes at a time; a tail reads less of it.
+    """
     buffer = kernel.buffer(region.buffer)
     rows, columns = (size.constant for size in buffer.shape[-2:])
-    return () if rows is None or columns is None else _pieces("rows", rows, columns * buffer.dtype.nbytes, _PIECE_BYTES)
+    if rows is None or columns is None:
+        return ()
+    row_bytes, lane_bytes = columns * buffer.dtype.nbytes, _PIECE_BYTES // target.dtype.nbytes * buffer.dtype.nbytes
+    return tuple(
+        LanePattern(
+            "rows",
+            _PIECE_BYTES,
+            tuple(None if place is None else (place[0], place[1] + part) for place in pattern.places),
+        )
+        for pattern in _pieces("rows", rows, row_bytes, lane_bytes)
+        for part in range(0, lane_bytes, _PIECE_BYTES)
+    )
 
 
 def warp_pieces(rows: int, row_bytes: int, nbytes: int) -> tuple[LanePattern, ...]:

@@ -1,0 +1,175 @@
+"""Who notices a mistake in a GPU GEMM: a proof, the interpreter, the compiler, or the emulator.
+
+The checkers are asked in the order of what they cost. A mutant that none of them notices survives. Sizes have tails on
+every axis, fewer steps than stages, and more; every run is on several schedules of the emulator.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracea.emitters.kernel_source import KernelSource
+from tracea.errors import CompileError, TraceaError
+from tracea.semantic.interpreter import interpret
+from tracea.semantic.linear import normalize
+from tracea.semantic.proofs import prove
+from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+
+__all__ = ["Arguments", "GpuJudge", "certified_ways", "gemm_arguments"]
+
+Array = np.ndarray[Any, Any]
+_PADDING = 16  # elements: rows of an operand do not touch
+_SCHEDULES = (0, 1, 2, 3)
+_FEW_SCHEDULES = (0, 3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """One call: arrays and parameters by name, the reference, and the distance from it that is allowed."""
+
+    arrays: Mapping[str, Array]
+    params: Mapping[str, int]
+    output: str
+    expected: Array
+    tolerance: float
+
+    def fresh(self) -> dict[str, Array]:
+        """Return the arrays, with a result of its own."""
+        found = dict(self.arrays)
+        result = found[self.output]
+        assert result.base is not None  # rows are padded: the array that holds them is copied
+        found[self.output] = result.base.copy()[: result.shape[0], : result.shape[1]]
+        return found
+
+    def agrees(self, found: Array) -> bool:
+        """Return whether a result is the reference, to within the tolerance."""
+        with np.errstate(all="ignore"):
+            return bool(np.allclose(found.astype(np.float64), self.expected, rtol=self.tolerance, atol=self.tolerance))
+
+
+def gemm_arguments(kernel: TileKernel, *, m: int, n: int, k: int, seed: int = 0, alignment: int = 16) -> Arguments:
+    """Return a call of a GEMM without batch: buffers ``a`` or ``a_t``, ``b`` or ``b_t``, and ``c``, rows padded.
+
+    Units: ``alignment`` in elements, of the distance between rows.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = {"m": m, "n": n, "k": k}
+    params = {param.name: sizes.get(param.name, param.minimum) for param in kernel.params}
+    arrays: dict[str, Array] = {}
+    factors: dict[str, Array] = {}
+    output = ""
+    for buffer in kernel.buffers_in(MemorySpace.GLOBAL):
+        if buffer.role is BufferRole.SCRATCH:
+            continue
+        rows, columns = (int(size.evaluate(sizes)) for size in buffer.shape[-2:])
+        pitch = (columns // alignment + 1) * alignment + _PADDING
+        params |= _strides(buffer, pitch)
+        data = rng.integers(-3, 4, (rows, pitch)) if not buffer.dtype.is_float else rng.standard_normal((rows, pitch))
+        array = np.ascontiguousarray(data.astype(buffer.dtype.numpy))[:, :columns]
+        arrays[buffer.name] = array
+        if buffer.role is BufferRole.OUTPUT:
+            output = buffer.name
+        else:
+            factors[buffer.name] = array.astype(np.float64)
+    a = factors["a"] if "a" in factors else factors["a_t"].T
+    b = factors["b"] if "b" in factors else factors["b_t"].T
+    # Rounding of f16 products summed in f32 and stored in f16: 2^-10 of results of size sqrt(k).
+    return Arguments(arrays=arrays, params=params, output=output, expected=a @ b, tolerance=4e-2)
+
+
+def _strides(buffer: Buffer, pitch: int) -> dict[str, int]:
+    """Return the values of the parameters that are strides of a buffer of two axes."""
+    values: dict[str, int] = {}
+    for stride, value in zip(buffer.element_strides[-2:], (pitch, 1), strict=True):
+        names = normalize(stride).atoms()
+        if len(names) == 1 and stride.names():
+            values[next(iter(stride.names()))] = value
+    return values
+
+
+def certified_ways(kernel: TileKernel) -> int:
+    """Return the most ways of any access of a kernel, as its certificate states them."""
+    return max((int(fact.value("ways") or 1) for fact in prove(kernel).about("banks")), default=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuJudge:
+    """The checkers of one kernel; ``emit`` prints it, ``calls`` are the calls that it is run on.
+
+    ``limit_ways`` is what the certificate says of the worst bank conflict (:func:`certified_ways`): a text that shows
+    more is noticed.
+    """
+
+    calls: Sequence[Arguments]
+    emit: Callable[[TileKernel], KernelSource]
+    limit_ways: int = 1
+
+    def of_kernel(self, kernel: TileKernel, *, text: bool = True) -> str | None:
+        """Return who notices that a kernel is wrong: a proof's name, ``interpreter``, or as :meth:`of_text`."""
+        try:
+            prove(kernel)
+        except TraceaError as error:
+            return f"proof: {getattr(error, 'proof', type(error).__name__)}"
+        if self._interpreted(kernel):
+            return "interpreter"
+        if not text:
+            return None
+        try:
+            source = self.emit(kernel)
+        except TraceaError:
+            return "emitter"
+        return self.of_text(source)
+
+    def of_text(self, source: KernelSource) -> str | None:
+        """Return who notices that a text is wrong: ``compiler``, ``emulator: <kind>``, ``numbers`` or ``banks``."""
+        from tracea.emulator.emulate import emulate
+
+        for number, call in enumerate(self.calls):
+            arrays = call.fresh()
+            schedules = _SCHEDULES if number == 0 else _FEW_SCHEDULES
+            try:
+                report = emulate(source, arrays, call.params, schedules=schedules)
+            except CompileError:
+                return "compiler"
+            except TraceaError as error:
+                return f"emulator: {type(error).__name__}"
+            if not report.clean:
+                return f"emulator: {sorted(report.kinds)[0]}"
+            if not call.agrees(arrays[call.output]):
+                return "numbers"
+            if report.bank_ways() > self.limit_ways:
+                return "banks"
+        return None
+
+    def false_alarms(self, kernel: TileKernel, schedules: Sequence[int] = tuple(range(16))) -> Iterator[str]:
+        """Yield what is reported of a kernel that is right, over so many schedules: nothing, it is hoped."""
+        from tracea.emulator.emulate import emulate
+
+        prove(kernel)
+        source = self.emit(kernel)
+        for call in self.calls:
+            arrays = call.fresh()
+            report = emulate(source, arrays, call.params, schedules=schedules)
+            yield from (str(finding) for finding in report.findings)
+            if not call.agrees(arrays[call.output]):
+                yield f"{call.params}: the result differs from the reference"
+            if report.bank_ways() > self.limit_ways:
+                yield f"{call.params}: {report.bank_ways()} ways, the certificate says {self.limit_ways}"
+
+    def _interpreted(self, kernel: TileKernel) -> bool:
+        """Return whether the interpreter stops, or gets another result."""
+        for number, call in enumerate(self.calls):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", RuntimeWarning)  # poison overflows
+                    found = interpret(kernel, call.fresh(), call.params, seed=number)
+            except (TraceaError, ValueError, IndexError, KeyError):
+                return True
+            if not call.agrees(found[call.output]):
+                return True
+        return False
