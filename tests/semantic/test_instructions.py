@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from objects.declare import argument, scratch, variables
 
+from tracea.core.dtype import DType
 from tracea.errors import InvalidSchedule
+from tracea.semantic.index import Const
 from tracea.semantic.instructions import (
     ACCUMULATOR_TO_OPERAND,
     LDMATRIX_A,
@@ -30,8 +33,13 @@ from tracea.semantic.instructions import (
     store_matrix,
     wgmma,
 )
+from tracea.semantic.interpreter import interpret
 from tracea.semantic.lane_map import LaneMap
 from tracea.semantic.matrix_instructions import MMA_INSTRUCTIONS, Instruction, Operand, instruction
+from tracea.semantic.nodes import CopyTile, Level, Parallel, block
+from tracea.semantic.nodes_async import StoreFragment, Wgmma, WgmmaCommit, WgmmaWait
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
 
 Array = np.ndarray[Any, Any]
 
@@ -215,3 +223,34 @@ def test_the_rounding_is_a_meaning_on_fragments() -> None:
     values = np.float32(1) + np.arange(64, dtype=np.float32).reshape(32, 2) * np.float32(2.0**-13)
     assert np.array_equal(ROUND_TF32.meaning(values), round_tf32(values))
     assert ROUND_TF32.meaning(values).shape == (32, 2)
+
+
+def test_a_late_product_of_integers_runs_in_the_interpreter() -> None:
+    a, b = argument("A", DType.I8, (64, 32), BufferRole.INPUT), argument("B", DType.I8, (8, 32), BufferRole.INPUT)
+    c = argument("C", DType.I32, (64, 8), BufferRole.OUTPUT)
+    a_tile, b_tile = scratch("a", DType.I8, MemorySpace.TEAM, 64, 32), scratch("b", DType.I8, MemorySpace.TEAM, 8, 32)
+    sums = scratch("sums", DType.I32, MemorySpace.REGISTER, 128, 4)
+    tile, four = variables("tile four")
+    product = (
+        CopyTile(source=a.whole(), target=a_tile.whole()),
+        CopyTile(source=b.whole(), target=b_tile.whole()),
+        Wgmma(intrinsic=wgmma(8, "s8", b_transposed=True), a=a_tile.whole(), b=b_tile.whole(), c=sums.whole()),
+        WgmmaCommit(),
+        WgmmaWait(pending=Const(0)),
+        StoreFragment(intrinsic=store_fragment("wgmma.m64n8k32.s8"), source=sums.whole(), target=c.whole()),
+    )
+    one = Parallel(level=Level.SUBGROUP, var=four, extent=Const(1), body=block(*product))
+    kernel = TileKernel(
+        name="s8",
+        op=None,
+        variant="test.s8",
+        schedule=Schedule(),
+        target="sm_90a",
+        params=(),
+        buffers=(a, b, c, a_tile, b_tile, sums),
+        body=block(Parallel(level=Level.BLOCK, var=tile, extent=Const(1), body=block(one))),
+    )
+    rng = np.random.default_rng(2)
+    arrays = {name: rng.integers(-128, 128, shape).astype(np.int8) for name, shape in (("A", (64, 32)), ("B", (8, 32)))}
+    got = interpret(kernel, {**arrays, "C": np.zeros((64, 8), np.int32)}, {})["C"]
+    assert np.array_equal(got, arrays["A"].astype(np.int32) @ arrays["B"].astype(np.int32).T)

@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 from tracea.core.dtype import DType
 from tracea.errors import InvalidSchedule
 from tracea.semantic.index import Const
+from tracea.semantic.json_text import kernel_to_dict
+from tracea.semantic.nodes import block
+from tracea.semantic.printer import print_kernel
+from tracea.semantic.schedule import Schedule
 from tracea.semantic.swizzle import COLUMN_BYTES, TMA_MODES, WAVEFRONT_BYTES, Swizzle, choose
-from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace
+from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 
 SWIZZLES = st.builds(
     lambda bits, base, more: Swizzle(bits, base, bits + more), st.integers(1, 5), st.integers(0, 5), st.integers(0, 5)
@@ -123,3 +127,31 @@ def test_only_shared_memory_is_swizzled() -> None:
     assert _tile("a", None).alignment_bytes == 64
     with pytest.raises(InvalidSchedule):
         _tile("a", TMA_MODES[128], MemorySpace.THREAD)
+
+
+def _kernel(*buffers: Buffer) -> TileKernel:
+    return TileKernel(
+        name="tiles",
+        op=None,
+        variant="test.tiles",
+        schedule=Schedule(),
+        target="sm_80",
+        params=(),
+        buffers=buffers,
+        body=block(),
+    )
+
+
+def test_a_swizzled_buffer_begins_at_a_period_and_is_printed_so() -> None:
+    narrow = Buffer(name="n", dtype=DType.F16, space=MemorySpace.TEAM, shape=(Const(40),), role=BufferRole.SCRATCH)
+    kernel = _kernel(narrow, _tile("a", TMA_MODES[128]), _tile("b", None))
+    assert [kernel.scratch_offset_bytes(name).constant for name in ("n", "a", "b")] == [0, 1024, 3072]
+    assert kernel.team_scratch_bytes.constant == 5120
+    assert "a: f16[16, 64] in team swizzle(3, 4, 3)" in print_kernel(kernel)
+    stored = kernel_to_dict(kernel)["buffers"]
+    assert [buffer["swizzle"] for buffer in stored] == [
+        None,
+        {"node": "Swizzle", "bits": 3, "base": 4, "shift": 3},
+        None,
+    ]
+    assert _kernel(_tile("a", TMA_MODES[64])) != _kernel(_tile("a", None))
