@@ -268,7 +268,7 @@ def _late_product(node: Wgmma, executor: Executor) -> Callable[[], None]:
     key = (node.c.buffer, resolve(node.c.offset, executor.env))
     flight = executor.in_flight.setdefault(key, Flight(c.copy()))
     flight.pending += 1
-    c[...] = np.nan
+    c[...] = poison(c.dtype)
 
     def finish() -> None:
         start = flight.value if accumulate else np.zeros_like(flight.value)
