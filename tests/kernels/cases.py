@@ -261,6 +261,35 @@ def reduce_cases() -> tuple[Case, ...]:
     )
 
 
+def amx_cases() -> tuple[Case, ...]:
+    """GEMM kernels on matrix tiles: several blocks of K, rows and columns, with tails in a granule and in a tile."""
+    blocks = {"kc": 32, "mc": 64, "nc": 96, "sweep": 2}
+    fused = GemmOp.of(m=70, n=101, k=77, **FUSED)
+    batched = GemmOp.of(m=9, n=40, k=50, batch=(3,), **FUSED)
+    return (
+        Case.of("amx_default", "gemm.amx", GemmOp.of(m=128, n=96, k=160)),
+        Case.of("amx_rows", "gemm.amx", fused, split="rows", **blocks),
+        Case.of("amx_columns", "gemm.amx", fused, split="columns", **blocks),
+        Case.of("amx_to_bf16", "gemm.amx", GemmOp.of(m=70, n=101, k=77, out_dtype=BF16), split="rows", **blocks),
+        Case.of(
+            "amx_transposed",
+            "gemm.amx",
+            GemmOp.of(m=70, n=101, k=77, transpose_a=True, transpose_b=True),
+            split="columns",
+            **blocks,
+        ),
+        Case.of("amx_strided", "gemm.amx", strided_gemm(70, 101, 77), split="rows", **blocks),
+        Case.of("amx_batch", "gemm.amx", batched, split="rows", **blocks),
+        Case.of("amx_prepacked_rows", "gemm.amx_prepacked", fused, split="rows", **blocks),
+        Case.of("amx_prepacked_columns", "gemm.amx_prepacked", fused, split="columns", **blocks),
+    )
+
+
+def cases_for(isa: str) -> tuple[Case, ...]:
+    """Every kernel that runs on an instruction set; "amx" are the matrix tiles, which the plain headers have too."""
+    return amx_cases() if isa == "amx" else (*all_cases(), *(amx_cases() if isa == "plain" else ()))
+
+
 def all_cases() -> tuple[Case, ...]:
-    """Every kernel that is compiled, for each instruction set."""
+    """Every kernel that is compiled for each instruction set."""
     return (*gemm_cases(), *row_cases(), *chain_cases(), *reduce_cases())

@@ -65,9 +65,9 @@ def build(case: Case, isa: str) -> Built:
     schedule = variant.default_schedule(case.op, target).with_values(**dict(case.schedule))
     kernel = variant.build(case.op, schedule, target)
     if variant.build_pack is None:
-        return Built(case, kernel, emit(kernel, isa))
+        return Built(case, kernel, emit(kernel, target.isa))
     pack = variant.build_pack(case.op, schedule, target)
-    return Built(case, kernel, emit(kernel, isa), pack, emit(pack, isa))
+    return Built(case, kernel, emit(kernel, target.isa), pack, emit(pack, target.isa))
 
 
 @cache

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tests.kernels.cases import chain_cases, gemm_cases, reduce_cases, resized, row_cases
+from tests.kernels.cases import amx_cases, chain_cases, gemm_cases, reduce_cases, resized, row_cases
 from tests.kernels.conformance import Case, build, random_inputs
-from tests.kernels.native import Unit, round_up
+from tests.kernels.native import Unit, has_tiles, round_up
 
 from tracea.core.accuracy import error_bound
 from tracea.core.op import GemmOp, Op
@@ -108,14 +108,17 @@ def run(unit: Unit, case: Case, isa: str, op: Op, *, fence: str, threads: int) -
 def main() -> None:
     """Run all kernels of an instruction set behind one kind of fence."""
     isa, fence, flags = sys.argv[1], sys.argv[2], sys.argv[3:] or ["-O1"]
-    for group in (gemm_cases(), row_cases(), chain_cases(), reduce_cases()):
+    if isa == "amx":
+        assert has_tiles()
+    vectors = () if isa == "amx" else (gemm_cases(), row_cases(), chain_cases(), reduce_cases())
+    for group in (*vectors, *((amx_cases(),) if isa in ("amx", "plain") else ())):
         sources = {source.name: source for case in group for source in build(case, isa).sources}
         unit = Unit(tuple(sources.values()), isa, extra=(*flags, "-shared"))
         for case in group:
             ops = [case.op]
             if (
                 isinstance(case.op, GemmOp)
-                and case.variant == "gemm.packed"
+                and case.variant in ("gemm.packed", "gemm.amx")
                 and not case.op.batch
                 and not case.op.infer().layout
             ):

@@ -45,6 +45,19 @@ ISA_FLAGS: Mapping[str, tuple[str, ...]] = {
         "-mfma",
         "-mf16c",
     ),
+    "amx": (
+        "-DTRACEA_ISA_AVX512",
+        "-DTRACEA_AMX",
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mavx2",
+        "-mfma",
+        "-mf16c",
+        "-mamx-tile",
+        "-mamx-bf16",
+    ),
     "avx2": ("-DTRACEA_ISA_AVX2", "-mavx2", "-mfma", "-mf16c"),
     "neon": ("-DTRACEA_ISA_NEON",),
     "plain": ("-DTRACEA_ISA_PLAIN",),
@@ -57,6 +70,8 @@ RUNNER = """
 #include <thread>
 #include <vector>
 #include "tracea/abi.h"
+#include "tracea/amx_grant.h"
+extern "C" int tracea_test_tiles() { return tracea_amx_granted(); }
 extern "C" void tracea_test_run(tracea_kernel kernel, const tracea_call* call, int32_t threads) {
   alignas(128) static thread_local tracea_team team;
   memset(&team, 0, sizeof team);
@@ -86,8 +101,17 @@ class CallBlock(ctypes.Structure):
 
 
 @cache
+def has_tiles() -> bool:
+    """Return whether this machine has AMX with bf16 products and the system grants it to this process."""
+    flags = set(Path("/proc/cpuinfo").read_text(encoding="ascii").split()) if Path("/proc/cpuinfo").exists() else set()
+    if not {"avx512f", "avx512bw", "avx512dq", "avx512vl", "amx_tile", "amx_bf16"} <= flags:
+        return False
+    return bool(ctypes.CDLL(str(compile_text(RUNNER, "plain"))).tracea_test_tiles())
+
+
+@cache
 def host_isas() -> tuple[str, ...]:
-    """Return the instruction sets that this machine can execute, best first."""
+    """Return the instruction sets that this machine can execute, best first; "amx" stands beside "avx512"."""
     flags = set(Path("/proc/cpuinfo").read_text(encoding="ascii").split()) if Path("/proc/cpuinfo").exists() else set()
     found = ["plain"]
     if {"avx2", "fma", "f16c"} <= flags:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ GOLDEN = (
     Case.of("gemm.packed", "gemm.packed", GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True)),
     Case.of("gemm.packed.columns", "gemm.packed", LINEAR),
     Case.of("gemm.prepacked", "gemm.prepacked", LINEAR),
+    Case.of("gemm.amx", "gemm.amx", GemmOp.of(m=1024, n=3072, k=768, bias=True, activation="gelu", residual=True)),
+    Case.of("gemm.amx_prepacked", "gemm.amx_prepacked", LINEAR),
     Case.of("gemm.direct", "gemm.direct", GemmOp.of(m=16, n=4096, k=4096)),
     Case.of("gemm.stream", "gemm.stream", GemmOp.of(m=1, n=4096, k=4096, bias=True)),
     Case.of("gemm.dot", "gemm.dot", GemmOp.of(m=1, n=4096, k=4096, dtype=DType.BF16, transpose_b=True, bias=True)),
@@ -43,8 +46,19 @@ GOLDEN = (
 )
 
 
-@pytest.mark.parametrize("isa", ISA_FLAGS)
-@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
+def on_tiles(case: Case) -> bool:
+    return case.variant.startswith("gemm.amx")
+
+
+PRINTED = [
+    pytest.param(case, isa, id=f"{case.name}-{isa}")
+    for case in GOLDEN
+    for isa in ISA_FLAGS
+    if (isa in ("amx", "plain") if on_tiles(case) else isa != "amx")
+]
+
+
+@pytest.mark.parametrize(("case", "isa"), PRINTED)
 def test_emitted_text_is_the_golden_one(case: Case, isa: str, golden: Any) -> None:
     built = build(case, isa)
     golden.check(f"{case.name}.{isa}.cpp", built.source.text)
@@ -55,14 +69,21 @@ def test_emitted_text_is_the_golden_one(case: Case, isa: str, golden: Any) -> No
 @pytest.mark.parametrize("isa", host_isas())
 def test_golden_texts_compile_together_without_a_warning(isa: str) -> None:
     flags = ("-Og" if isa == "plain" else "-O1", "-shared")
-    Unit([source for case in GOLDEN for source in build(case, isa).sources], isa, extra=flags)
+    cases = [case for case in GOLDEN if isa == "plain" or not on_tiles(case)]
+    Unit([source for case in cases for source in build(case, isa).sources], isa, extra=flags)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the assembler knows the tiles of its own architecture")
+def test_golden_texts_on_matrix_tiles_compile_on_any_machine() -> None:
+    sources = [source for case in GOLDEN if on_tiles(case) for source in build(case, "amx").sources]
+    Unit(sources, "amx", extra=("-O1", "-shared"))
 
 
 def test_every_variant_has_golden_text() -> None:
     assert {case.variant for case in GOLDEN} == {variant.id for variant in VARIANTS if not variant.is_library}
 
 
-@pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [case for case in GOLDEN if not on_tiles(case)], ids=lambda case: case.name)
 def test_emission_is_deterministic_and_one_line_a_statement(case: Case) -> None:
     build.cache_clear()
     first = build(case, "avx512").source

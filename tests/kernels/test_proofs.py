@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.kernels.cases import all_cases
+from tests.kernels.cases import all_cases, amx_cases
 from tests.kernels.conformance import Built, build, random_inputs
 
 from tracea.core.accuracy import error_bound
@@ -23,12 +23,13 @@ from tracea.semantic.proofs import prove
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 from tracea.targets import load
 
-CASES = {case.name: case for case in all_cases()}
+CASES = {case.name: case for case in (*all_cases(), *amx_cases())}
+TILES = frozenset(case.name for case in amx_cases())
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_kernel_is_proved_for_every_argument(name: str) -> None:
-    built = build(CASES[name], "avx512")
+    built = build(CASES[name], "amx" if name in TILES else "avx512")
     assert prove(built.kernel).facts
     if built.pack is not None:
         assert prove(built.pack).facts
@@ -92,7 +93,7 @@ def interpreted(built: Built, kernel: TileKernel, op: Op, inputs: list[np.ndarra
 
 @pytest.mark.parametrize("name", CASES)
 def test_interpreter_agrees_with_the_reference(name: str, seed: int, rng: np.random.Generator) -> None:
-    built = build(CASES[name], "avx512")
+    built = build(CASES[name], "amx" if name in TILES else "avx512")
     op = CASES[name].op
     inputs = random_inputs(op, rng)
     got = interpreted(built, built.kernel, op, inputs, seed).astype(np.float64)

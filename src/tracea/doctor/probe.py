@@ -50,6 +50,8 @@ class Hardware:
     """Processor, caches and memory; ``isas`` are the usable ones, ``masked`` those that only the name promises.
 
     ``tiles``: the operating system granted this process the AMX tiles that the processor shows, and a product is right.
+    ``withheld``: flags that the user takes away by TRACEA_WITHOUT, such as ``amx_bf16`` where every product of float32
+    shall be one fused multiply-add. An instruction set that vectors need cannot be taken away so.
     """
 
     processor: machine.Processor
@@ -57,6 +59,7 @@ class Hardware:
     isas: tuple[Isa, ...]
     masked: tuple[str, ...]
     tiles: bool
+    withheld: frozenset[str]
     caches: tuple[Cache, ...]
     cores_present: int
     memory_bytes: int
@@ -108,7 +111,9 @@ class Machine:
             features=frozenset(
                 flag
                 for flag in self.hardware.processor.flags
-                if flag.startswith(_ARITHMETIC) and (self.hardware.tiles or not flag.startswith("amx"))
+                if flag.startswith(_ARITHMETIC)
+                and (self.hardware.tiles or not flag.startswith("amx"))
+                and flag not in self.hardware.withheld
             ),
         )
 
@@ -152,6 +157,7 @@ def _hardware(root: Path, compiler: Compiler | None) -> Hardware:
         microarchitecture=name,
         isas=usable,
         masked=tuple(isa for isa in ISAS if isa not in usable and _NEEDED[isa] <= promised),
+        withheld=frozenset(os.environ.get("TRACEA_WITHOUT", "").replace(",", " ").split()),
         tiles=_tiles_usable(processor, compiler, here=root == Path("/")),
         caches=_caches(root),
         cores_present=os.cpu_count() or 1,

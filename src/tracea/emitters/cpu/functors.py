@@ -26,14 +26,31 @@ _PLACE = "[[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_un
 Operands = Sequence[Region | Scalar]
 
 
-def epilogue_functor(printer: Printer, expr: Expr, operands: Operands, compute: DType) -> str:
-    """Return the construction of ``V operator()(V x0, row, col, lanes)``; operand i is Input(i + 1)."""
+def epilogue_functor(
+    printer: Printer, expr: Expr, operands: Operands, compute: DType, *, prefetch_columns: int = 0
+) -> str:
+    """Return the construction of ``V operator()(V x0, row, col, lanes)``; operand i is Input(i + 1).
+
+    With ``prefetch_columns`` it also has ``void prefetch(row, col)``, which asks for as many columns of the operands
+    that have rows and columns of C's own.
+    """
     parts = _Parts(printer, compute)
     loads = parts.loads(expr, operands, first=1)
     body = Writer()
     with body.block(f"TRACEA_INLINE V operator()(V x0, {_PLACE}) const"):
         body.line(f"return {parts.value(body, expr, loads)};")
-    return parts.instance("Epilogue", body)
+    if not prefetch_columns:
+        return parts.instance("Epilogue", body)
+    prefetch = Writer()
+    head = "TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const"
+    streams = [load for load in loads.values() if load.startswith("load_") and load.endswith(" + col, lanes)")]
+    with prefetch.block(head):
+        for load in streams:
+            place = load[load.index("(") + 1 : -len(", lanes)")]
+            if " row * " in place:
+                prefetch.line(f"prefetch_l2({place});")
+                prefetch.line(f"prefetch_l2({place} + {prefetch_columns - 1});")
+    return parts.instance("Epilogue", body, prefetch)
 
 
 def load_functor(printer: Printer, expr: Expr, operands: Operands, compute: DType) -> str:

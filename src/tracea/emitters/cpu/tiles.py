@@ -68,7 +68,8 @@ def _amx_block(printer: Printer, node: MicroKernel) -> None:
     functor, target = "IdentityEpilogue{}", node.c
     if node.epilogue is not None:
         compute = printer.buffer(node.c).dtype
-        functor = epilogue_functor(printer, node.epilogue.expr, node.epilogue.operands, compute)
+        tile = int(node.intrinsic.attribute("tile"))
+        functor = epilogue_functor(printer, node.epilogue.expr, node.epilogue.operands, compute, prefetch_columns=tile)
         target = node.c if node.epilogue.target is None else node.epilogue.target
     row_step, column_step = printer.strides(target)
     rows, columns = (printer.text(extent) for extent in node.c.extent[-2:])

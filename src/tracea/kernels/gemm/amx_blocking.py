@@ -17,7 +17,7 @@ __all__ = ["amx_blocking", "amx_default", "amx_prepacked_default", "amx_prepacke
 
 _MOST: Final = 2**24
 _ELEMENT_BYTES: Final = 6  # of an element in panels of three terms
-_DEEPEST: Final = 1024  # steps of a K block
+_DEEPEST: Final = 512  # steps of a K block: A's block is then tall enough to use each panel of B often
 _FEW_ROWS: Final = 512  # up to this many rows, packing A once per task costs less than sharing B behind a barrier
 
 

@@ -27,6 +27,10 @@ TRACEA_BEGIN_NAMESPACE
 
 constexpr int kAmxTile = 32;  // rows and columns of C in four registers
 
+// Storing a tile after a pause costs 250 ns, as if its path slept; one store within every four granules, 400 ns, keeps it awake and costs nothing itself
+// (benchmarks/NOTES.md).
+constexpr int64_t kAwakeGranules = 4;
+
 // Where finished vectors go: sums in `c`, to which the tile's are added if `accumulate`; at the finish through the epilogue into `out`.
 template <class Storage, class Epilogue>
 struct AmxSink {
@@ -38,6 +42,16 @@ struct AmxSink {
     int64_t row_step;
     int64_t column_step;
     Epilogue epilogue;
+
+    // Asks for what one row of a whole tile will read: C where it has sums already, and the epilogue's operands. Not for lines that are only written:
+    // stores wait by themselves, and asking cost a tenth.
+    TRACEA_INLINE void ask(int64_t row, int64_t column) const {
+        if (accumulate) {
+            prefetch_l2(c + row * c_stride + column);
+            prefetch_l2(c + row * c_stride + column + kAmxTile - 1);
+        }
+        if (finish) epilogue.prefetch(row, column);
+    }
 
     // `count` vectors of a whole tile at (row, column) of the block, from vector `first` on.
     TRACEA_NOINLINE void whole(const float* sums, int64_t row, int64_t column, int64_t first, int64_t count) const {
@@ -88,43 +102,51 @@ TRACEA_INLINE AmxSink<Storage, Epilogue> amx_sink(float* c, int64_t c_stride, bo
 namespace detail {
 
 // One product of terms, or rather its four tiles. The half of an operand that is not in its register yet is loaded between the products, which hides it: all
-// loads first are 3 % slower.
+// loads first are 3 % slower. `errand(slot)` is called after each of them: slots count from First on.
 enum class Loads { kBoth, kA, kB };
 
-template <Loads What>
-TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, const bf16* b) {
+template <Loads What, int First, class Errand>
+TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, const bf16* b, const Errand& errand) {
     if constexpr (What == Loads::kB) {
         tiles.load<6>(b);
         tiles.dot<0, 4, 6>();
+        errand(constant<First>{});
         tiles.dot<2, 5, 6>();
+        errand(constant<First + 1>{});
         tiles.load<7>(b + kTileElements);
         tiles.dot<1, 4, 7>();
+        errand(constant<First + 2>{});
         tiles.dot<3, 5, 7>();
+        errand(constant<First + 3>{});
     } else {
         tiles.load<4>(a);
         if constexpr (What == Loads::kBoth) tiles.load<6>(b);
         tiles.dot<0, 4, 6>();
+        errand(constant<First>{});
         if constexpr (What == Loads::kBoth) tiles.load<7>(b + kTileElements);
         tiles.dot<1, 4, 7>();
+        errand(constant<First + 1>{});
         tiles.load<5>(a + kTileElements);
         tiles.dot<2, 5, 6>();
+        errand(constant<First + 2>{});
         tiles.dot<3, 5, 7>();
+        errand(constant<First + 3>{});
     }
 }
 
-template <int Terms>
-TRACEA_INLINE void multiply_granule(TileRegisters& tiles, const bf16* a, const bf16* b) {
+template <int Terms, class Errand>
+TRACEA_INLINE void multiply_granule(TileRegisters& tiles, const bf16* a, const bf16* b, const Errand& errand) {
     static_assert(Terms == 1 || Terms == 3, "one term or three");
     constexpr int64_t next = 2 * kTileElements;  // from a term to the one after it
     if constexpr (Terms == 3) {
-        multiply_terms<Loads::kBoth>(tiles, a + 2 * next, b);
-        multiply_terms<Loads::kA>(tiles, a + next, b);
-        multiply_terms<Loads::kB>(tiles, a, b + next);
-        multiply_terms<Loads::kA>(tiles, a, b);
-        multiply_terms<Loads::kB>(tiles, a, b + 2 * next);
-        multiply_terms<Loads::kB>(tiles, a, b);
+        multiply_terms<Loads::kBoth, 0>(tiles, a + 2 * next, b, errand);
+        multiply_terms<Loads::kA, 4>(tiles, a + next, b, errand);
+        multiply_terms<Loads::kB, 8>(tiles, a, b + next, errand);
+        multiply_terms<Loads::kA, 12>(tiles, a, b, errand);
+        multiply_terms<Loads::kB, 16>(tiles, a, b + 2 * next, errand);
+        multiply_terms<Loads::kB, 20>(tiles, a, b, errand);
     } else {
-        multiply_terms<Loads::kBoth>(tiles, a, b);
+        multiply_terms<Loads::kBoth, 0>(tiles, a, b, errand);
     }
 }
 
@@ -173,10 +195,12 @@ TRACEA_NOINLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, con
     if (rows <= 0 || columns <= 0) return;
     alignas(64) float sums[2][kAmxTile * kAmxTile];
     alignas(64) float apart[kAmxTile * kAmxTile];
+    alignas(64) float unread[kTileRows * kTileColumns];
     const int64_t granules = (depth + kGranule - 1) / kGranule;
     const int64_t share = (vectors + granules - 1) / granules;
+    const int64_t rows_share = (kAmxTile + granules - 1) / granules;
     const int64_t row_tiles = (rows + kAmxTile - 1) / kAmxTile;
-    const int64_t ahead = (granule_lines + row_tiles - 1) / row_tiles;  // lines of B's next panel for each granule
+    const int64_t lines_apart = (granule_lines + row_tiles - 1) / row_tiles;
     int current = 0;
     int64_t left = 0, left_row = 0, left_column = 0;  // vectors of the tile before that have not left yet, and its place
 
@@ -190,19 +214,29 @@ TRACEA_NOINLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, con
             tiles.zero<2>();
             tiles.zero<3>();
             bool some_apart = false;
-            const bf16* upcoming = next_b + i / kAmxTile * ahead * 32;
+            const bf16* upcoming = next_b + i / kAmxTile * lines_apart * 32;
             for (int64_t g = 0; g < granules; ++g) {
                 const bf16* a_granule = a_panel + g * granule_elements<Terms>;
                 const bf16* b_granule = b + g * granule_elements<Terms>;
+                // Lines are asked for one at a time: in bursts they would hold every line-fill buffer, which the tiles' loads need.
+                const int64_t asked = i + g * rows_share;
+                const int64_t asked_end = asked + rows_share < rows ? asked + rows_share : rows;
+                const bf16* lines = upcoming + g * granule_elements<Terms>;
+                const auto errand = [&](auto slot) TRACEA_LAMBDA {
+                    if constexpr (slot % 2 == 0) {
+                        prefetch_l2(lines + slot / 2 * 32);
+                    } else if (asked + slot / 2 < asked_end) {
+                        sink.ask(asked + slot / 2, j);
+                    }
+                };
                 if (TRACEA_LIKELY(!is_unsafe(a_granule) && !is_unsafe(b_granule))) {
-                    detail::multiply_granule<Terms>(tiles, a_granule, b_granule);
+                    detail::multiply_granule<Terms>(tiles, a_granule, b_granule, errand);
                 } else {
                     if (!some_apart) memset(apart, 0, sizeof apart);
                     some_apart = true;
                     detail::multiply_values<Terms>(a_granule, b_granule, apart);
                 }
-                for (int64_t line = 0; line < ahead; ++line)
-                    prefetch_l2(upcoming + g * granule_elements<Terms> + line * 32);
+                if (g % kAwakeGranules == kAwakeGranules - 1) tiles.store<7>(unread, kTileColumns);
                 if (left > 0) {
                     const int64_t count = left < share ? left : share;
                     sink.whole(sums[1 - current], left_row, left_column, vectors - left, count);

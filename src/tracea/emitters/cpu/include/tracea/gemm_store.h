@@ -26,6 +26,7 @@ struct IdentityEpilogue {
     TRACEA_INLINE V operator()(V acc, int64_t, int64_t, int64_t) const {
         return acc;
     }
+    TRACEA_INLINE void prefetch(int64_t, int64_t) const {}
 };
 
 // Asks for a tile of what the epilogue will read, a residual, while the products of the tile are still to be computed: its rows lie pages apart, where no

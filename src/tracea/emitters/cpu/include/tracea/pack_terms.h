@@ -19,6 +19,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <type_traits>
+
 #include "tracea/amx.h"
 #include "tracea/config.h"
 #include "tracea/pack.h"
@@ -109,20 +111,27 @@ inline void split(const float* x, const float* y, bf16* terms, SafeRange& seen) 
 }
 #endif
 
-// Splits 32 rows of 32 lanes into a granule. DepthIsRows: a step is a row (B), else a lane (A).
+// Splits 32 rows of 32 lanes into a granule. DepthIsRows: a step is a row (B), else a lane (A). `ahead` is what will be split next, with the same
+// stride: 32 rows lie in as many pages, which no hardware prefetcher follows.
 template <int Terms, bool DepthIsRows>
-TRACEA_INLINE bool split_granule(const float* values, int64_t row_stride, bf16* granule) {
+TRACEA_INLINE bool split_granule(const float* values, int64_t row_stride, bf16* granule, const float* ahead) {
     SafeRange seen;
     if constexpr (DepthIsRows) {
         for (int p = 0; p < kTileRows; ++p) {
             const float* x = values + p * row_stride;
             const float* y = x + kTileRows * row_stride;
+            for (int64_t row = p; row < kGranule; row += kTileRows) {
+                prefetch_l1(ahead + row * row_stride);
+                prefetch_l1(ahead + row * row_stride + kTileColumns);
+            }
             split<Terms>(x, y, granule + p * kTileWords, seen);
             split<Terms>(x + kTileColumns, y + kTileColumns, granule + kTileElements + p * kTileWords, seen);
         }
     } else {
         for (int i = 0; i < kGranule; ++i) {
             const float* x = values + i * row_stride;
+            prefetch_l1(ahead + i * row_stride);
+            prefetch_l1(ahead + i * row_stride + kTileColumns);
             split<Terms>(x, x + kTileColumns, granule + i * kTileWords, seen);
         }
     }
@@ -152,22 +161,19 @@ TRACEA_NOINLINE void stage(const Storage* source, int64_t row_stride, int64_t la
 
 template <int Terms, bool DepthIsRows, class Storage>
 TRACEA_INLINE void pack_granule(const Storage* source, int64_t row_stride, int64_t lane_stride, int64_t rows,
-                                int64_t lanes, bf16* granule) {
-    const float* values;
-    int64_t stride = kGranule;
-    alignas(64) float staged[kGranule * kGranule];
-    if constexpr (__is_same(Storage, float)) {
+                                int64_t lanes, bf16* granule, const Storage* ahead) {
+    if constexpr (std::is_same_v<Storage, float>) {
         if (TRACEA_LIKELY(lane_stride == 1 && rows == kGranule && lanes == kGranule)) {
-            if (TRACEA_UNLIKELY((!split_granule<Terms, DepthIsRows>(source, row_stride, granule)))) {
+            if (TRACEA_UNLIKELY((!split_granule<Terms, DepthIsRows>(source, row_stride, granule, ahead)))) {
                 keep_values(source, row_stride, granule);
             }
             return;
         }
     }
+    alignas(64) float staged[kGranule * kGranule];
     stage(source, row_stride, lane_stride, rows, lanes, staged);
-    values = staged;
-    if (TRACEA_UNLIKELY((!split_granule<Terms, DepthIsRows>(values, stride, granule)))) {
-        keep_values(values, stride, granule);
+    if (TRACEA_UNLIKELY((!split_granule<Terms, DepthIsRows>(staged, kGranule, granule, staged)))) {
+        keep_values(staged, kGranule, granule);
     }
 }
 
@@ -183,7 +189,9 @@ TRACEA_NOINLINE void pack_a_terms(const Storage* a, int64_t row_stride, int64_t 
         const Storage* source = a + i * row_stride;
         for (int64_t step = 0; step < k; step += kGranule) {
             const int64_t steps = k - step < kGranule ? k - step : kGranule;
-            detail::pack_granule<Terms, false>(source + step * k_stride, row_stride, k_stride, height, steps, granule);
+            const int64_t next = step + kGranule < k ? step + kGranule : 0;
+            detail::pack_granule<Terms, false>(source + step * k_stride, row_stride, k_stride, height, steps, granule,
+                                               source + next * k_stride);
             granule += granule_elements<Terms>;
         }
     }
@@ -199,8 +207,11 @@ TRACEA_NOINLINE void pack_b_terms(const Storage* b, int64_t k_stride, int64_t co
         bf16* granule = panels + step / kGranule * granule_elements<Terms>;
         for (int64_t j = 0; j < columns; j += kGranule) {
             const int64_t width = columns - j < kGranule ? columns - j : kGranule;
-            detail::pack_granule<Terms, true>(source + j * column_stride, k_stride, column_stride, steps, width,
-                                              granule);
+            // The next granule of this step, or the first of the next: past the last one a prefetch does not fault.
+            const Storage* ahead =
+                j + kGranule < columns ? source + (j + kGranule) * column_stride : source + kGranule * k_stride;
+            detail::pack_granule<Terms, true>(source + j * column_stride, k_stride, column_stride, steps, width, granule,
+                                              ahead);
             granule += depth * kGranule * Terms;
         }
     }
