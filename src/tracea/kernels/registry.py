@@ -12,6 +12,7 @@ from tracea.kernels.gemm.empty import EMPTY
 from tracea.kernels.gemm.gemv import DOT, STREAM
 from tracea.kernels.gemm.gpu.cp_async import MMA_CP_ASYNC
 from tracea.kernels.gemm.gpu.register_stages import MMA_SYNC, SIMT
+from tracea.kernels.gemm.gpu.tma_variants import MMA_TMA, TCGEN05, WGMMA
 from tracea.kernels.gemm.packed import PACKED
 from tracea.kernels.gemm.prepacked import PREPACKED
 from tracea.kernels.library import LIBRARY_GEMM
@@ -40,6 +41,9 @@ VARIANTS: Final[tuple[Variant, ...]] = (
 )
 
 CUDA_VARIANTS: Final[tuple[Variant, ...]] = (
+    WGMMA,
+    TCGEN05,
+    MMA_TMA,
     MMA_CP_ASYNC,
     MMA_SYNC,
     SIMT,

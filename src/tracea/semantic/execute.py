@@ -36,6 +36,7 @@ from tracea.semantic.nodes_async import (
     TmaCopy,
     Wgmma,
     WgmmaCommit,
+    WgmmaFence,
 )
 from tracea.semantic.tile_kernel import TileKernel
 
@@ -78,6 +79,8 @@ def leaf(  # noqa: PLR0912 - one case a node
         case WgmmaCommit():
             executor.product_groups.append(executor.open_products)
             executor.open_products = []
+        case WgmmaFence():
+            pass  # the interpreter's executors have no registers that run ahead
         case LoadMatrix():
             target = region(node.target, executor, node)
             _assign(

@@ -46,6 +46,7 @@ __all__ = [
     "WaitGroup",
     "Wgmma",
     "WgmmaCommit",
+    "WgmmaFence",
     "WgmmaWait",
 ]
 
@@ -182,12 +183,18 @@ class TmaCopy(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """A part of a specialised block: so many executors (subgroups, or fours) run the body; ``index`` numbers them."""
+    """A part of a specialised block: so many executors of ``lanes`` lanes run the body; ``index`` numbers them.
+
+    ``registers``: what each lane takes of the block's pool, more or fewer than it begins with (``setmaxnreg``); None
+    leaves them as they are. Roles take the block's warps in order.
+    """
 
     name: str
     executors: int
     index: Var
     body: Block
+    lanes: int = 32
+    registers: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,6 +257,11 @@ class Wgmma(Node):
         """Return the reads of the operands and the update of the accumulator."""
         mode = AccessMode.WRITE if self.accumulate == FALSE else AccessMode.UPDATE
         return (*reads(self.a, self.b), Access(self.c, mode))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WgmmaFence(Node):
+    """Order what the executor did to registers before the matrix operations that follow (``wgmma.fence``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

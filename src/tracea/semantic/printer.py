@@ -60,7 +60,9 @@ def _node(node: n.Node) -> Iterator[str]:
             yield f"barrier {node.level.value}"
         case g.Roles():
             for role in node.roles:
-                yield f"role {role.name} ({role.executors}) {role.index}:"
+                lanes = "" if role.lanes == 32 else f" of {role.lanes} lanes"
+                registers = "" if role.registers is None else f" with {role.registers} registers"
+                yield f"role {role.name} ({role.executors}{lanes}{registers}) {role.index}:"
                 yield from _inside(role.body)
         case g.SegmentLoop():
             yield (
@@ -131,6 +133,8 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
         case g.Mma() | g.Wgmma():
             sign = "=" if isinstance(node, g.Mma) else "<-"
             return f"{node.c} {sign} {_call(node.intrinsic, node.a, node.b)}" + _sum(node.accumulate, TRUE)
+        case g.WgmmaFence():
+            return "wgmma fence"
         case g.WgmmaCommit():
             return "wgmma commit"
         case g.WgmmaWait():

@@ -13,18 +13,20 @@ from typing import Final
 from tracea.core.ops.base import Op
 from tracea.emitters.cuda.printer import Printer
 from tracea.emitters.cuda.tiles import TILE_LINES
-from tracea.emitters.kernel_source import ArgumentField, GpuLaunch, KernelSource, PointerParameter
+from tracea.emitters.kernel_source import ArgumentField, GpuLaunch, KernelSource, PointerParameter, TensorMapSpec
 from tracea.emitters.writer import Writer
 from tracea.errors import EmitError
 from tracea.semantic.index import Const, Index, minimum
 from tracea.semantic.nodes import Barrier, Block, For, If, Let, Level, Node, Parallel
-from tracea.semantic.nodes_async import Mma
+from tracea.semantic.nodes_async import MbarrierArrive, MbarrierInit, Mma, Role, Roles, TmaCopy
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 
 __all__ = ["emit"]
 
 _WARP: Final = 32
 _ARGUMENT_BYTES: Final = 8
+_MAP_BYTES: Final = 128
+_REGISTERS_PER_BLOCK: Final = 65_536  # of a multiprocessor: a block of a kernel with roles has them all
 
 
 def emit(kernel: TileKernel, isa: str) -> KernelSource:
@@ -38,7 +40,8 @@ def emit(kernel: TileKernel, isa: str) -> KernelSource:
     if structure.blocks is None:
         raise EmitError(node=kernel.name, detail="has no grid of blocks")
     pointers = tuple(buffer for buffer in kernel.buffers_in(MemorySpace.GLOBAL))
-    arguments, size = _layout(kernel, pointers)
+    maps = tuple(printer.tensor_maps.values())
+    arguments, size = _layout(kernel, tuple(b for b in pointers if b.name not in {m.buffer for m in maps}), maps)
     shared = kernel.team_scratch_bytes.constant
     if shared is None:
         raise EmitError(node=kernel.name, detail=f"{kernel.team_scratch_bytes} bytes of shared memory are no constant")
@@ -48,6 +51,7 @@ def emit(kernel: TileKernel, isa: str) -> KernelSource:
         shared_bytes=shared,
         argument_bytes=size,
         arguments=arguments,
+        tensor_maps=maps,
         workspace=tuple((b.name, b.nbytes) for b in pointers if b.role is BufferRole.SCRATCH),
     )
     return KernelSource(
@@ -82,6 +86,15 @@ class _Structure:
             if isinstance(node, Mma) and node.intrinsic.attribute("form") == "mma"
             for region in (node.a, node.b)
         )
+        # One executor's arrival is one of each of its warps.
+        self._warps_that_arrive = {
+            node.barrier: role.lanes // _WARP
+            for roles in printer.kernel.body.walk()
+            if isinstance(roles, Roles)
+            for role in roles.roles
+            for node in role.body.walk()
+            if isinstance(node, MbarrierArrive)
+        }
 
     def grid(self, body: Block) -> None:
         """Print the grid: the body's only node."""
@@ -102,13 +115,22 @@ class _Structure:
         match node:
             case Block():
                 self.block(node)
-            case For():
-                self._loop(node)
             case Parallel(level=Level.SUBGROUP, var=var, extent=Const(value=warps), body=body):
                 self._begin(warps * _WARP)
                 writer.line(f"const int32_t {var.name} = static_cast<int32_t>(warp_index());")
-                self.registers()
+                self.registers(body)
                 self.block(body)
+            case For() if not self.threads and any(isinstance(n, MbarrierInit) for n in node.body.walk()):
+                with writer.block("if (thread_index() == 0)"):
+                    self._loop(node)
+                    writer.line("mbarrier_fence_init();")
+            case MbarrierInit(barrier=barrier, slot=slot, count=count):
+                arrivals = printer.text(count * self._warps_that_arrive.get(barrier, 1))
+                writer.line(f"mbarrier_init({printer.mbarrier(barrier, slot)}, {arrivals});")
+            case For():
+                self._loop(node)
+            case Roles(roles=roles):
+                self._roles(roles)
             case Barrier(level=Level.BLOCK):
                 writer.line("sync_block();")
             case Barrier(level=Level.SUBGROUP):
@@ -127,14 +149,47 @@ class _Structure:
                     raise EmitError(node=type(node).__name__)
                 line(printer, node)
 
+    def _roles(self, roles: tuple[Role, ...]) -> None:
+        """Print one branch a role: warps in order, each executor as many as it has."""
+        printer, writer = self._printer, self._printer.body
+        self._begin(sum(role.executors * role.lanes for role in roles))
+        number = "warp_number"
+        writer.line(f"const int32_t {number} = static_cast<int32_t>(warp_index());")
+        first = 0
+        for position, role in enumerate(roles):
+            warps, end = role.lanes // _WARP, first + role.executors * role.lanes // _WARP
+            last = position == len(roles) - 1
+            head = f"if ({number} < {end})"
+            with writer.block(head if position == 0 else "else" if last else f"else {head}"):
+                writer.comment(f"Role {role.name}")
+                if role.registers is not None:
+                    change = "dec" if role.registers * self.threads < _REGISTERS_PER_BLOCK else "inc"
+                    writer.line(f"setmaxnreg_{change}<{role.registers}>();")
+                printer.lanes = role.lanes
+                if any(isinstance(node, TmaCopy) for node in role.body.walk()):
+                    # The copy engine takes orders from one lane: the role's other lanes have nothing to do.
+                    with writer.block(f"if ({number} == {first} && elect_one())"):
+                        self.block(role.body)
+                else:
+                    own = number if first == 0 else f"({number} - {first})"
+                    index = own if warps == 1 else f"{own} / {warps}"
+                    writer.line(f"const int32_t {role.index.name} = {index};")
+                    self.registers(role.body)
+                    self.block(role.body)
+                printer.lanes = _WARP
+            first = end
+
     def _begin(self, threads: int) -> None:
         if self.threads:
             raise EmitError(node="Parallel(subgroup)", detail="a block's threads begin at one node")
         self.threads = threads
 
-    def registers(self) -> None:
-        """Declare the fragments of a lane."""
+    def registers(self, body: Block) -> None:
+        """Declare the fragments of a lane that a program uses."""
+        used = {access.region.buffer for node in body.walk() for access in node.accesses()}
         for buffer in self._printer.kernel.buffers_in(MemorySpace.REGISTER):
+            if buffer.name not in used:
+                continue
             self._printer.body.line(self._printer.declaration(buffer, as_words=buffer.name in self._words))
 
     def _loop(self, node: For) -> None:
@@ -148,7 +203,9 @@ class _Structure:
             self.block(node.body)
 
 
-def _layout(kernel: TileKernel, pointers: tuple[Buffer, ...]) -> tuple[tuple[ArgumentField, ...], int]:
+def _layout(
+    kernel: TileKernel, pointers: tuple[Buffer, ...], maps: tuple[TensorMapSpec, ...]
+) -> tuple[tuple[ArgumentField, ...], int]:
     """Return the members of the argument struct, every one at a multiple of 8 bytes, and its size."""
     fields: list[ArgumentField] = []
     offset = 0
@@ -158,6 +215,8 @@ def _layout(kernel: TileKernel, pointers: tuple[Buffer, ...]) -> tuple[tuple[Arg
         fields.append(ArgumentField(name=name, kind=kind, offset_bytes=offset, size_bytes=size))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         offset += size
 
+    for each in maps:
+        add(each.name, "tensor_map", _MAP_BYTES)
     for buffer in pointers:
         add(buffer.name, "pointer", _ARGUMENT_BYTES)
     for table in kernel.tables:
@@ -166,7 +225,8 @@ def _layout(kernel: TileKernel, pointers: tuple[Buffer, ...]) -> tuple[tuple[Arg
         add(param.name, "integer", _ARGUMENT_BYTES)
     for scalar in kernel.scalars:
         add(scalar.name, "scalar", _ARGUMENT_BYTES // 2)
-    return tuple(fields), -(-offset // _ARGUMENT_BYTES) * _ARGUMENT_BYTES
+    alignment = _MAP_BYTES // 2 if maps else _ARGUMENT_BYTES
+    return tuple(fields), -(-offset // alignment) * alignment
 
 
 def _assemble(printer: Printer, structure: _Structure, isa: str, fields: tuple[ArgumentField, ...]) -> str:

@@ -7,10 +7,12 @@ from math import prod
 
 from tracea.emitters.cuda.types import STORAGE
 from tracea.emitters.index_text import index_text, predicate_text
+from tracea.emitters.kernel_source import TensorMapSpec
 from tracea.emitters.writer import Writer
 from tracea.errors import EmitError
 from tracea.semantic.access import Region
 from tracea.semantic.index import Const, Index, Predicate, product, total
+from tracea.semantic.nodes_async import TmaDescriptor
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 
 __all__ = ["Printer"]
@@ -18,6 +20,7 @@ __all__ = ["Printer"]
 _WORD_BYTES = 4
 _PIECE_BYTES = 16
 _TILE_RANK = 2
+_MBARRIER_BYTES = 8
 
 
 class Printer:
@@ -28,6 +31,30 @@ class Printer:
         self.declarations = Writer()
         self.body = Writer()
         self._declared: dict[str, str] = {}
+        self.lanes = 32  # of the executor whose lines are printed
+        self.tensor_maps: dict[str, TensorMapSpec] = {}
+
+    def mbarrier(self, name: str, slot: Index) -> str:
+        """Return the address of one barrier of an array."""
+        text = self.text(slot * _MBARRIER_BYTES)
+        return name if text == "0" else f"{name} + {text}"
+
+    def tensor_map(self, descriptor: TmaDescriptor) -> str:
+        """Return the name of the tensor map that a copy uses, declared once."""
+        buffer = self.kernel.buffer(descriptor.buffer)
+        name = f"{buffer.name}_map"
+        spec = TensorMapSpec(
+            name=name,
+            buffer=buffer.name,
+            dtype=buffer.dtype,
+            shape=buffer.shape,
+            strides=buffer.element_strides,
+            box=descriptor.box,
+            swizzle_bytes=descriptor.swizzle_bytes,  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        )
+        if self.tensor_maps.setdefault(name, spec) != spec:
+            raise EmitError(node=name, detail="one buffer is copied by two kinds of boxes")
+        return name
 
     def buffer(self, region: Region) -> Buffer:
         """Return the buffer of a region."""

@@ -16,13 +16,23 @@ from tracea.semantic.nodes_async import (
     Clear,
     CommitGroup,
     LoadMatrix,
+    MbarrierArrive,
+    MbarrierExpect,
+    MbarrierWait,
     Mma,
     StoreFragment,
+    TmaCopy,
     WaitGroup,
+    Wgmma,
+    WgmmaCommit,
+    WgmmaFence,
+    WgmmaWait,
 )
 from tracea.semantic.tile_kernel import MemorySpace
 
 __all__ = ["TILE_LINES"]
+
+_WARP: Final = 32
 
 
 def _async_copy(printer: Printer, node: AsyncCopy) -> None:
@@ -122,7 +132,8 @@ def _multiply(intrinsic: Intrinsic) -> str:
 def _store(printer: Printer, node: StoreFragment) -> None:
     if node.intrinsic.name != "store_sums":
         raise EmitError(node=node.intrinsic.name, detail="no store of this name")
-    if node.intrinsic.attribute("form") == "fma":
+    form = node.intrinsic.attribute("form")
+    if form == "fma":
         epilogue = node.epilogue
         functor = "Identity{}" if epilogue is None else epilogue_functor(printer, epilogue.expr, epilogue.operands)
         rows, columns = node.intrinsic.attribute("lane_rows"), node.intrinsic.attribute("lane_columns")
@@ -135,6 +146,12 @@ def _store(printer: Printer, node: StoreFragment) -> None:
     if node.epilogue is not None:
         raise EmitError(node="StoreFragment", detail="sums are staged as they are, the epilogue follows")
     tile = printer.tile_type(node.target)
+    if form == "wgmma":
+        printer.body.line(
+            f"stage_group_sums<{tile}>({printer.tile(node.target)}, {printer.place(node.target)}, "
+            f"{printer.fragment(node.source)}, {printer.text(node.source.offset[-1])});"
+        )
+        return
     printer.body.line(
         f"stage_sums<{tile}>({printer.tile(node.target)}, {printer.place(node.target)}, "
         f"{printer.fragment(node.source)});"
@@ -148,12 +165,76 @@ def _store_rows(printer: Printer, node: PointwiseTile) -> None:
     shape = printer.buffer(staged).shape[-2:]
     rows, columns = (_constant(node, size) for size in shape)
     functor = epilogue_functor(printer, node.expr, node.inputs[1:])
+    routine = "store_rows" if printer.lanes == _WARP else "store_group_rows"
     printer.body.comment(f"PointwiseTile {node.target}")
     printer.body.line(
-        f"store_rows<{printer.tile_type(staged)}, {rows}, {columns}>({printer.tile(staged)}, "
+        f"{routine}<{printer.tile_type(staged)}, {rows}, {columns}>({printer.tile(staged)}, "
         f"{printer.address(node.target)}, {printer.steps(node.target)}, {printer.last_extents(node.target)}, "
         f"{functor});"
     )
+
+
+def _mbarrier_wait(printer: Printer, node: MbarrierWait) -> None:
+    printer.body.line(f"mbarrier_wait({printer.mbarrier(node.barrier, node.slot)}, {printer.text(node.parity)});")
+
+
+def _mbarrier_expect(printer: Printer, node: MbarrierExpect) -> None:
+    address = printer.mbarrier(node.barrier, node.slot)
+    printer.body.line(f"mbarrier_arrive_expect({address}, {printer.text(node.nbytes)});")
+
+
+def _mbarrier_arrive(printer: Printer, node: MbarrierArrive) -> None:
+    printer.body.line(f"release_slot({printer.mbarrier(node.barrier, node.slot)});")
+
+
+def _tma(printer: Printer, node: TmaCopy) -> None:
+    name = printer.tensor_map(node.descriptor)
+    coordinates = ", ".join(printer.text(start) for start in reversed(node.origin))  # the contiguous axis first
+    printer.body.comment(f"TmaCopy {node.source} -> {node.target.buffer}")
+    printer.body.line(
+        f"tma_load<{len(node.origin)}>({printer.tile(node.target)}, args.{name}, "
+        f"{printer.mbarrier(node.barrier, node.slot)}, {coordinates});"
+    )
+
+
+_WGMMA: Final[Mapping[str, str]] = {
+    "f16": "wgmma_m64k16<{n}, f16, false, false>",
+    "bf16": "wgmma_m64k16<{n}, bf16, false, false>",
+    "e4m3": "wgmma_m64k32<{n}, e4m3>",
+    "e5m2": "wgmma_m64k32<{n}, e5m2>",
+    "s8": "wgmma_m64k32_s8<{n}>",
+}
+
+
+def _wgmma(printer: Printer, node: Wgmma) -> None:
+    element = str(node.intrinsic.attribute("element"))
+    if element not in _WGMMA or node.accumulate != TRUE:
+        raise EmitError(node=f"Wgmma {element}", detail="no such product, or one that does not add to cleared sums")
+    routine = _WGMMA[element].format(n=node.intrinsic.attribute("n"))
+    a, b = (
+        f"tile_descriptor<{printer.tile_type(region)}>({printer.tile(region)}, {printer.place(region)})"
+        for region in (node.a, node.b)
+    )
+    printer.body.line(f"{routine}({printer.fragment(node.c)}, {a}, {b}, true);")
+
+
+def _wgmma_fence(printer: Printer, node: WgmmaFence) -> None:
+    del node
+    printer.body.line("wgmma_fence();")
+
+
+def _wgmma_commit(printer: Printer, node: WgmmaCommit) -> None:
+    del node
+    printer.body.line("wgmma_commit();")
+
+
+def _wgmma_wait(printer: Printer, node: WgmmaWait) -> None:
+    pending = _constant(node, node.pending)
+    printer.body.line(f"wgmma_wait<{pending}>();")
+    if pending == 0:
+        sums = {each.c.buffer for each in printer.kernel.body.walk() if isinstance(each, Wgmma)}
+        for name in sorted(sums):
+            printer.body.line(f"settle({name});")
 
 
 def _constant(node: Node, index: Any) -> int:
@@ -171,6 +252,14 @@ TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     LoadMatrix: _load,
     Mma: _mma,
     PointwiseTile: _store_rows,
+    MbarrierArrive: _mbarrier_arrive,
+    MbarrierExpect: _mbarrier_expect,
+    MbarrierWait: _mbarrier_wait,
     StoreFragment: _store,
+    TmaCopy: _tma,
+    Wgmma: _wgmma,
+    WgmmaCommit: _wgmma_commit,
+    WgmmaFence: _wgmma_fence,
+    WgmmaWait: _wgmma_wait,
     WaitGroup: _wait,
 }

@@ -236,8 +236,15 @@ class _Walker:
 
     def _role(self, role: Role, number: int, site: Site, scope: _Scope) -> None:
         place, executors = (*site.place, number), Polynomial.of(role.executors)
-        loop = Loop(role.index, executors, LoopKind.ROLE, place, executors, _ONE, site.facts)
-        self.block(role.body, scope.within([loop], site.names), place)
+        parts = _radix(role.index, executors, self._divisors(role.index, site)) or [(role.index, executors, _ONE)]
+        loops: list[Loop] = []
+        outside, value = site.facts, Polynomial({})
+        for var, count, weight in parts:
+            loops.append(Loop(var, count, LoopKind.ROLE, place, count, _ONE, outside))
+            outside = outside.plus([loops[-1].atom, count - loops[-1].atom - 1])
+            value = value + Polynomial.atom(var) * weight
+        names = {**site.names, role.index.name: value.to_index()} if len(parts) > 1 else site.names
+        self.block(role.body, scope.within(loops, names), place)
 
     def _segments(self, node: SegmentLoop, site: Site, scope: _Scope) -> None:
         tiles, steps, worker = site.canonical(node.tiles), site.canonical(node.steps), site.canonical(node.worker)

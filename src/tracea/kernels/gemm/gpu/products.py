@@ -18,7 +18,7 @@ from tracea.core.dtype import DType, round_tf32
 from tracea.semantic.access import Intrinsic
 from tracea.semantic.lane_map import LaneMap
 
-__all__ = ["FMA_LANES", "FmaProduct", "WarpProduct"]
+__all__ = ["FMA_LANES", "FmaProduct", "GroupProduct", "WarpProduct"]
 
 Array = np.ndarray[Any, Any]
 Meaning = Callable[..., Any]
@@ -115,6 +115,54 @@ class WarpProduct:
     def _intrinsic(self, name: str, meaning: Meaning, *, source: str, **attributes: str) -> Intrinsic:
         found = (("element", self.element), ("form", "mma"), *attributes.items())
         return Intrinsic(name=name, meaning=meaning, source=f"{_TILES}; {source}", attributes=found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupProduct:
+    """64 rows by ``columns`` sums of a warpgroup by wgmma, both factors in shared memory with rows along k."""
+
+    element: str
+    storage: DType
+    accumulator: DType
+    columns: int
+
+    rows: int = 64
+    column_group: int = 1
+
+    @property
+    def k(self) -> int:
+        """Elements of k in one product."""
+        return _STEP_BYTES // self.storage.nbytes
+
+    @property
+    def c_shape(self) -> tuple[int, ...]:
+        """Shape of the fragment of sums: lanes and elements."""
+        return (128, self.columns // 2)
+
+    @property
+    def multiply(self) -> Intrinsic:
+        """64 rows of A times ``columns`` rows of B, transposed, added to a fragment of sums."""
+        places = LaneMap(f"wgmma.m64n{self.columns}k{self.k}.{self.element}", "C")
+        compute = self.accumulator.numpy
+
+        def meaning(a_MK: Array, b_NK: Array, c: Array) -> Array:
+            product = a_MK.astype(compute) @ b_NK.astype(compute).T
+            return c + places.fragment(product).reshape(c.shape)
+
+        attributes = (("element", self.element), ("form", "wgmma"), ("n", self.columns))
+        source = f"{_TILES}; {places.instruction.source}"
+        return Intrinsic(name="multiply", meaning=meaning, source=source, attributes=attributes)
+
+    @property
+    def store(self) -> Intrinsic:
+        """The 64×8 tile of four neighbouring elements of a fragment of sums."""
+        places = LaneMap(f"wgmma.m64n8k{self.k}.{self.element}", "C")
+
+        def meaning(fragment: Array) -> Array:
+            return places.matrix(fragment.reshape(128, 4))
+
+        attributes = (("element", self.element), ("form", "wgmma"))
+        return Intrinsic(name="store_sums", meaning=meaning, source=places.instruction.source, attributes=attributes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,18 @@ from tracea.semantic.swizzle import Swizzle, choose
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.gpu import GpuTarget
 
-__all__ = ["GpuProgram", "flag", "tile_swizzle"]
+__all__ = [
+    "COLUMN",
+    "ROW",
+    "STORE_ROWS",
+    "WARP",
+    "WARP_COLUMN",
+    "WARP_ROW",
+    "GpuProgram",
+    "flag",
+    "swept",
+    "tile_swizzle",
+]
 
 ROW, COLUMN, WARP = Var("row"), Var("column"), Var("warp")
 WARP_ROW, WARP_COLUMN = Var("warp_row"), Var("warp_column")
@@ -204,7 +215,7 @@ class GpuProgram:
                 return self._direct(product, i_out, here, column)
             return self._staged(product, i_out, here, column)
 
-        rows = _swept(Var("i_out"), tiling.row_fragments, strip, first=row, step=product.rows, limit=M)
+        rows = swept(Var("i_out"), tiling.row_fragments, strip, first=row, step=product.rows, limit=M)
         return If(predicate=(row < M) & (column < N), then=block(rows))
 
     def _direct(self, product: FmaProduct, i_out: Index, row: Index, column: Index) -> Node:
@@ -219,7 +230,7 @@ class GpuProgram:
                 ),
             )
 
-        return _swept(Var("j_out"), self.tiling.column_fragments, store, first=column, step=product.columns, limit=N)
+        return swept(Var("j_out"), self.tiling.column_fragments, store, first=column, step=product.columns, limit=N)
 
     def _staged(self, product: WarpProduct, i_out: Index, row: Index, column: Index) -> Node:
         width, staging = self.tiling.strip_columns, self.staging
@@ -250,7 +261,7 @@ class GpuProgram:
                 Barrier(level=Level.SUBGROUP),
             )
 
-        return _swept(Var("strip"), self.tiling.wn // width, store, first=column, step=width, limit=N)
+        return swept(Var("strip"), self.tiling.wn // width, store, first=column, step=width, limit=N)
 
     def _extras(self, row: Index, column: Index, rows: int, columns: int) -> tuple[Region, ...]:
         return tuple(self.operands.clipped(buffer, row, column, rows, columns) for buffer in self.operands.extras)
@@ -307,9 +318,7 @@ def _rectangle(
     return tiles.region((slot, rows[0], columns[0]), (1, rows[1], columns[1]))
 
 
-def _swept(
-    var: Var, count: int, body: Callable[[Index, Index], Node], *, first: Index, step: int, limit: Index
-) -> Node:
+def swept(var: Var, count: int, body: Callable[[Index, Index], Node], *, first: Index, step: int, limit: Index) -> Node:
     """Return ``body`` at each of ``count`` steps from ``first`` that begins before the limit; the first one does."""
     if count == 1:
         return body(Const(0), first)

@@ -18,7 +18,7 @@ from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
 from tracea.targets.gpu import GpuTarget
 
-__all__ = ["chunks", "default_simt", "default_tiling", "k_major", "operands_of", "simt_space", "tile_space"]
+__all__ = ["chunks", "default_simt", "default_tiling", "k_major", "operands_of", "simt_space", "tile_space", "worth"]
 
 # bm, bn, warps_m, warps_n: from one warp with few rows to eight warps with 128 sums a lane.
 _TILES: Final = (
@@ -124,7 +124,7 @@ def simt_space(op: GemmOp, target: GpuTarget) -> ScheduleSpace:
 
 def default_simt(op: GemmOp, target: GpuTarget) -> Schedule:
     """Return the tiling without tensor cores to begin with."""
-    return Schedule(min(_simt(op, target), key=lambda values: _worth(op, target, values)))
+    return Schedule(min(_simt(op, target), key=lambda values: worth(op, target, values)))
 
 
 def _all(
@@ -152,10 +152,10 @@ def _all(
 def _candidates(
     op: GemmOp, product: WarpProduct, target: GpuTarget, stages: Sequence[int]
 ) -> Iterator[dict[str, Value]]:
-    yield from sorted(_all(op, product, target, stages), key=lambda values: _worth(op, target, values))
+    yield from sorted(_all(op, product, target, stages), key=lambda values: worth(op, target, values))
 
 
-def _worth(op: GemmOp, target: GpuTarget, values: dict[str, Value]) -> tuple[float, ...]:
+def worth(op: GemmOp, target: GpuTarget, values: dict[str, Value]) -> tuple[float, ...]:
     """Order tilings, the best one first: results for each load and multiprocessor, then more stages, then shorter."""
     m, n, batches = _known(op.m), _known(op.n), prod(map(_known, op.batch))
     bm, bn, bk = (int(values[name]) for name in ("bm", "bn", "bk"))

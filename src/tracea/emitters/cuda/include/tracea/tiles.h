@@ -19,11 +19,14 @@ TRACEA_DEVICE constexpr int32_t max_index(int32_t a, int32_t b) { return a > b ?
 template <int bits, int base, int shift>
 struct Swizzle {
     static_assert(bits >= 1 && base >= 0 && shift >= bits, "a swizzle is its own inverse");
+    // The copy engine's mode that swizzles so: rows of 32, 64 or 128 bytes; 0 where it has none.
+    static constexpr uint32_t mode_bytes = base == 4 && shift == 3 ? 16U << bits : 0U;
     TRACEA_DEVICE static constexpr uint32_t apply(uint32_t offset) {
         return offset ^ ((offset >> shift) & (((1U << bits) - 1) << base));
     }
 };
 struct Plain {
+    static constexpr uint32_t mode_bytes = 0;
     TRACEA_DEVICE static constexpr uint32_t apply(uint32_t offset) { return offset; }
 };
 
@@ -32,6 +35,7 @@ template <class T, int row_elements, class Layout = Plain>
 struct SharedTile {
     using element = T;
     static constexpr int columns = row_elements;
+    static constexpr uint32_t swizzle_bytes = Layout::mode_bytes;
     TRACEA_DEVICE static constexpr uint32_t address(uint32_t tile, int32_t row, int32_t column) {
         return tile + Layout::apply(static_cast<uint32_t>((row * row_elements + column) * static_cast<int32_t>(sizeof(T))));
     }
@@ -414,13 +418,21 @@ TRACEA_DEVICE void store_piece(T* place, int64_t step, const X (&x)[width], int3
     }
 }
 
+// The same of four neighbouring elements, from `first` on, of a warpgroup's fragment: each warp has 16 of the 64 rows.
+template <class Tile, int count>
+TRACEA_DEVICE void stage_group_sums(uint32_t tile, int32_t row, int32_t column,
+                                    const typename Tile::element (&sums)[count], int32_t first) {
+    const typename Tile::element part[4] = {sums[first], sums[first + 1], sums[first + 2], sums[first + 3]};
+    stage_sums<Tile>(tile, row + static_cast<int32_t>(warp_index()) % 4 * 16, column, part);
+}
+
 // The epilogue that stores sums as they are.
 struct Identity {};
 
-// A warp stores rows × columns staged sums through an epilogue: 16 bytes a lane where rows allow, cut at valid_rows and valid_columns.
+// A warp stores rows × columns staged sums, from first_row on, through an epilogue: 16 bytes a lane where rows allow, cut at valid_rows and valid_columns.
 template <class Tile, int rows, int columns, class T, class Epilogue>
 TRACEA_DEVICE void store_rows(uint32_t tile, T* target, int64_t row_step, int64_t column_step, int32_t valid_rows,
-                              int32_t valid_columns, Epilogue epilogue) {
+                              int32_t valid_columns, Epilogue epilogue, int32_t first_row = 0) {
     using Sum = typename Tile::element;
     constexpr int width = 16 / static_cast<int>(sizeof(T));
     constexpr int row_pieces = columns / width;
@@ -429,7 +441,7 @@ TRACEA_DEVICE void store_rows(uint32_t tile, T* target, int64_t row_step, int64_
     TRACEA_NO_UNROLL  // the epilogue is long: its code once for each strip
     for (int i = 0; i < pieces; i += 32) {
         const int32_t piece = i + lane;
-        const int32_t row = piece / row_pieces;
+        const int32_t row = first_row + piece / row_pieces;
         const int32_t column = piece % row_pieces * width;
         if ((pieces % 32 == 0 || piece < pieces) && row < valid_rows && column < valid_columns) {
             Sum x[width];
@@ -452,6 +464,15 @@ TRACEA_DEVICE void store_rows(uint32_t tile, T* target, int64_t row_step, int64_
             }
         }
     }
+}
+
+// A warpgroup does so with its rows: each warp a quarter of them, those that it staged itself.
+template <class Tile, int rows, int columns, class T, class Epilogue>
+TRACEA_DEVICE void store_group_rows(uint32_t tile, T* target, int64_t row_step, int64_t column_step, int32_t valid_rows,
+                                    int32_t valid_columns, Epilogue epilogue) {
+    const int32_t first_row = static_cast<int32_t>(warp_index()) % 4 * (rows / 4);
+    store_rows<Tile, rows / 4, columns>(tile, target, row_step, column_step, valid_rows, valid_columns, epilogue,
+                                        first_row);
 }
 
 // A warp stores what its lanes hold of (4 · rows) × (8 · columns) sums, through an epilogue, cut at valid_rows and valid_columns.
@@ -485,6 +506,37 @@ TRACEA_DEVICE void store_lanes(const Sum (&sums)[rows * columns], T* target, int
         }
     }
 }
+
+// ---- rings that the copy engine fills -------------------------------------------------------------------------------------------------------------
+
+#if TRACEA_SM >= 80
+// A warp is done with a slot: all its lanes are, and one arrives for them.
+TRACEA_DEVICE void release_slot(uint32_t mbarrier) {
+    sync_warp();
+    if (lane_index() == 0) mbarrier_arrive(mbarrier);
+}
+#endif
+
+#if TRACEA_SM == 90 && defined(TRACEA_ARCH_SPECIFIC)
+// What wgmma is told of a tile whose rows, along k, are as long as its swizzle; row is a multiple of 8, k of 32 bytes.
+template <class Tile>
+TRACEA_DEVICE uint64_t tile_descriptor(uint32_t tile, int32_t row, int32_t k) {
+    constexpr uint32_t row_bytes = Tile::columns * sizeof(typename Tile::element);
+    const uint32_t offset = static_cast<uint32_t>(row) * row_bytes + static_cast<uint32_t>(k) * sizeof(typename Tile::element);
+    return wgmma_descriptor(tile + offset, 16, 8 * row_bytes, Tile::swizzle_bytes);
+}
+
+// After the last wait: the compiler sees sums change here, and reads them no earlier.
+template <class Sum, int count>
+TRACEA_DEVICE void settle(Sum (&sums)[count]) {
+    wgmma_accumulators(sums);
+}
+template <class Sum, int fragments, int count>
+TRACEA_DEVICE void settle(Sum (&sums)[fragments][count]) {
+    TRACEA_UNROLL
+    for (int i = 0; i < fragments; ++i) wgmma_accumulators(sums[i]);
+}
+#endif
 
 }  // namespace tracea
 

@@ -1,0 +1,171 @@
+"""The variants that the copy engine feeds, and the one that is not built: their requirements and schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tracea.core.dtype import DType
+from tracea.core.ops.gemm import GemmOp, MatrixMath
+from tracea.errors import InvalidSchedule, ResourceExceeded
+from tracea.kernels.gemm.gpu.products import GroupProduct
+from tracea.kernels.gemm.gpu.program import flag
+from tracea.kernels.gemm.gpu.requirements import CUDA, GPU_GEMM_REQUIREMENTS, features, warp_product
+from tracea.kernels.gemm.gpu.spaces import chunks, default_tiling, k_major, operands_of, tile_space, worth
+from tracea.kernels.gemm.gpu.tiling import GpuTiling
+from tracea.kernels.gemm.gpu.tma import GroupTiling, build_with_groups, build_with_warps
+from tracea.kernels.requirements import condition
+from tracea.kernels.space import ScheduleSpace, Value
+from tracea.kernels.variant import Requirement, Unmet, Variant
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import TileKernel
+from tracea.targets.gpu import GpuTarget
+
+__all__ = ["MMA_TMA", "TCGEN05", "WGMMA", "build_mma_tma", "build_wgmma"]
+
+_TMA_ID: Final = "gemm.mma_tma"
+_WGMMA_ID: Final = "gemm.wgmma"
+_PIECE: Final = 16
+# bm, bn, groups
+_GROUP_TILES: Final = (
+    (128, 256, 2),
+    (256, 128, 2),
+    (128, 128, 2),
+    (128, 64, 2),
+    (64, 256, 1),
+    (64, 128, 1),
+    (64, 64, 1),
+)
+
+
+def build_mma_tma(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKernel:
+    """Return the GEMM of ``op`` by mma.sync on tiles that the copy engine brings."""
+    product = warp_product(op, target)
+    tiling = GpuTiling.of(schedule, product, target)
+    operands = operands_of(op, product, schedule)
+    return build_with_warps(_TMA_ID, operands, schedule, tiling, target, swizzled=flag(schedule, "swizzle"))
+
+
+def build_wgmma(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKernel:
+    """Return the GEMM of ``op`` by wgmma on tiles that the copy engine brings."""
+    product = _group_product(op, target, schedule.integer("bn"))
+    tiling = GroupTiling.of(schedule, product, target)
+    operands = operands_of(op, warp_product(op, target), schedule)
+    return build_with_groups(_WGMMA_ID, operands, schedule, tiling, target, swizzled=flag(schedule, "swizzle"))
+
+
+def _group_product(op: GemmOp, target: GpuTarget, columns: int) -> GroupProduct:
+    product = warp_product(op, target)
+    return GroupProduct(
+        element=product.element, storage=product.storage, accumulator=product.accumulator, columns=columns
+    )
+
+
+def _check_layout(op: Any, target: Any) -> Unmet | None:
+    if any(requirement.check(op, target) is not None for requirement in GPU_GEMM_REQUIREMENTS):
+        return None  # said by others
+    product = warp_product(op, target)
+    majors, pieces = k_major(op, product), chunks(op, product)
+    if majors == (True, True) and pieces == (_PIECE, _PIECE):
+        return None
+    return Unmet(
+        needed="a and b contiguous along k, rows at multiples of 16 bytes",
+        found=f"{op.a} and {op.b}",
+        remedy="gemm.mma_cp_async takes any layout; or store a as (m, k) and b as (n, k)",
+    )
+
+
+_ALONG_K = Requirement(name="rows along k", check=_check_layout)
+_SOME_K = condition(
+    "k >= 1",
+    lambda op, _: op.k != 0,
+    needed="k >= 1",
+    found=lambda op: f"k = {op.k}",
+    remedy="gemm.mma_cp_async stores the epilogue of zero",
+)
+_AS_STORED = condition(
+    "factors multiplied as they are stored",
+    lambda op, _: op.math is not MatrixMath.TF32,
+    needed="f16, bf16, s8, e4m3 or e5m2",
+    found=lambda op: f"{op.a.dtype.value}, math {op.math.value}",
+    remedy="wgmma would truncate f32 in shared memory instead of rounding it: use gemm.mma_tma",
+)
+_NATIVE_TMA = (CUDA, features("tma", "mbarrier"), *GPU_GEMM_REQUIREMENTS, _ALONG_K, _SOME_K)
+
+
+def _wgmma_schedules(op: GemmOp, target: GpuTarget) -> Iterator[dict[str, Value]]:
+    for bm, bn, groups in _GROUP_TILES:
+        if op.a.dtype is DType.I8 and bn % 16:
+            continue
+        for stages in (6, 5, 4, 3):
+            product = _group_product(op, target, bn)
+            values: dict[str, Value] = {
+                "bm": bm,
+                "bn": bn,
+                "bk": 128 // op.a.dtype.nbytes,
+                "stages": stages,
+                "groups": groups,
+                "swizzle": 1,
+                "chunk_a": _PIECE,
+                "chunk_b": _PIECE,
+            }
+            try:
+                GroupTiling.of(Schedule(values), product, target)
+            except (InvalidSchedule, ResourceExceeded):
+                continue
+            yield values
+
+
+def _wgmma_space(op: GemmOp, target: GpuTarget) -> ScheduleSpace:
+    return ScheduleSpace.listed(_wgmma_schedules(op, target))
+
+
+def _wgmma_default(op: GemmOp, target: GpuTarget) -> Schedule:
+    return Schedule(min(_wgmma_schedules(op, target), key=lambda values: worth(op, target, values)))
+
+
+MMA_TMA = Variant(
+    id=_TMA_ID,
+    op_type=GemmOp,
+    backend="cuda",
+    requirements=_NATIVE_TMA,
+    preferences=(),
+    priority=70,
+    build=build_mma_tma,
+    space=lambda op, target: tile_space(op, target, stages=(2, 3, 4, 5)),
+    default_schedule=lambda op, target: default_tiling(op, target, most_stages=4),
+)
+WGMMA = Variant(
+    id=_WGMMA_ID,
+    op_type=GemmOp,
+    backend="cuda",
+    requirements=(*_NATIVE_TMA, features("wgmma", "setmaxnreg"), _AS_STORED),
+    preferences=(),
+    priority=90,
+    build=build_wgmma,
+    space=_wgmma_space,
+    default_schedule=_wgmma_default,
+)
+
+
+def _check_tcgen05(op: object, target: Any) -> Unmet | None:
+    del op
+    found = f"{target.name}, which has it" if target.has("tcgen05") else f"{target.name}, which does not have it"
+    return Unmet(
+        needed="a builder for tcgen05",
+        found=f"none in this version, on {found}",
+        remedy="gemm.mma_tma and gemm.mma_cp_async run there by mma.sync",
+    )
+
+
+TCGEN05 = Variant(
+    id="gemm.tcgen05",
+    op_type=GemmOp,
+    backend="cuda",
+    requirements=(CUDA, Requirement(name="tcgen05", check=_check_tcgen05)),
+    preferences=(),
+    priority=95,
+    build=None,
+    space=None,
+    default_schedule=None,
+)
