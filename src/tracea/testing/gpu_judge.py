@@ -15,8 +15,8 @@ import numpy as np
 
 from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import CompileError, TraceaError
+from tracea.semantic.index import Const
 from tracea.semantic.interpreter import interpret
-from tracea.semantic.linear import normalize
 from tracea.semantic.proofs import prove
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 
@@ -66,11 +66,14 @@ def gemm_arguments(kernel: TileKernel, *, m: int, n: int, k: int, seed: int = 0,
     for buffer in kernel.buffers_in(MemorySpace.GLOBAL):
         if buffer.role is BufferRole.SCRATCH:
             continue
-        rows, columns = (int(size.evaluate(sizes)) for size in buffer.shape[-2:])
+        shape = tuple(int(size.evaluate(sizes)) for size in buffer.shape[-2:])
+        turned = buffer.element_strides[-1] != Const(1)  # rows lie along the last axis but one
+        rows, columns = shape[::-1] if turned else shape
         pitch = (columns // alignment + 1) * alignment + _PADDING
-        params |= _strides(buffer, pitch)
+        params |= _strides(buffer, (1, pitch) if turned else (pitch, 1))
         data = rng.integers(-3, 4, (rows, pitch)) if not buffer.dtype.is_float else rng.standard_normal((rows, pitch))
         array = np.ascontiguousarray(data.astype(buffer.dtype.numpy))[:, :columns]
+        array = array.T if turned else array
         arrays[buffer.name] = array
         if buffer.role is BufferRole.OUTPUT:
             output = buffer.name
@@ -82,14 +85,10 @@ def gemm_arguments(kernel: TileKernel, *, m: int, n: int, k: int, seed: int = 0,
     return Arguments(arrays=arrays, params=params, output=output, expected=a @ b, tolerance=4e-2)
 
 
-def _strides(buffer: Buffer, pitch: int) -> dict[str, int]:
-    """Return the values of the parameters that are strides of a buffer of two axes."""
-    values: dict[str, int] = {}
-    for stride, value in zip(buffer.element_strides[-2:], (pitch, 1), strict=True):
-        names = normalize(stride).atoms()
-        if len(names) == 1 and stride.names():
-            values[next(iter(stride.names()))] = value
-    return values
+def _strides(buffer: Buffer, steps: tuple[int, int]) -> dict[str, int]:
+    """Return the values of the parameters that are strides of a buffer's last two axes."""
+    strides = zip(buffer.element_strides[-2:], steps, strict=True)
+    return {name: step for stride, step in strides for name in stride.names()}
 
 
 def certified_ways(kernel: TileKernel) -> int:

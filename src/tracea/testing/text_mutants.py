@@ -21,7 +21,7 @@ _ASSIGN = re.compile(r"^\s*const u?int(?:32|64)_t (?P<name>\w+) = (?P<value>.+);
 _FOR = re.compile(r"^\s*for \(.*\) \{\s*$")
 _IF = re.compile(r"^\s*if \((?P<condition>.*)\) \{\s*$")
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
-_ASYNC_STEMS = ("sync", "wait", "commit", "arrive", "expect", "fence", "barrier", "init", "signal", "await")
+_ASYNC_STEMS = ("sync_", "_sync", "wait", "commit", "arrive", "expect", "fence", "barrier", "init", "signal", "await")
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,7 @@ def build(stages: int | Param = 3, *, in_flight: int | None = None) -> TileKerne
                     Role(
                         name="consumer",
                         executors=CONSUMERS,
+                        lanes=128,
                         index=consumer,
                         body=block(consume, WgmmaWait(pending=Const(0)), store),
                     ),

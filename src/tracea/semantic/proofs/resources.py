@@ -13,7 +13,7 @@ from math import prod
 from tracea.errors import InvalidSchedule, ResourceExceeded
 from tracea.semantic.index import Const
 from tracea.semantic.nodes import Block, Level, Parallel
-from tracea.semantic.nodes_async import Role, Roles, Wgmma
+from tracea.semantic.nodes_async import Roles, Wgmma
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.gpu import GpuTarget
@@ -104,6 +104,7 @@ def prove_resources(kernel: TileKernel, target: GpuTarget) -> Iterator[Fact]:
             remedy=f"use tiles of at most {max(0, available - ADDRESSING_REGISTERS)} registers a thread: "
             "more warps, or a smaller bm or bn",
         )
+    yield from _check_budgets(kernel, need.threads, target)
     opt_in = ", beyond what a block has unasked" if need.shared_bytes > STATIC_SHARED_BYTES else ""
     blocks = need.blocks_per_sm(target)
     yield Fact(
@@ -147,13 +148,50 @@ def _executors(body: Block) -> Iterator[tuple[Block, int, int | None]]:
                     raise refuse("resources", f"Parallel over {node.var}", f"{node.extent} executors is no constant")
                 yield node.body, executors, None
             case Roles():
-                yield from ((role.body, role.executors, _role_lanes(role)) for role in node.roles)
+                yield from ((role.body, role.executors, role.lanes) for role in node.roles)
             case _:
                 pass
 
 
-def _role_lanes(role: Role) -> int | None:
-    return getattr(role, "lanes", None)
+def _check_budgets(kernel: TileKernel, threads: int, target: GpuTarget) -> Iterator[Fact]:
+    """Show that what the roles ask for by setmaxnreg is there, and that their fragments fit in it.
+
+    A block starts with equally many registers for each thread; what a role takes on, others must have given back.
+    """
+    for node in kernel.body.walk():
+        if not isinstance(node, Roles) or all(role.registers is None for role in node.roles):
+            continue
+        even = min(target.registers_per_thread, target.registers_per_sm // threads)
+        even = even // _REGISTER_GRANULE * _REGISTER_GRANULE
+        pool, asked = even * threads, 0
+        for role in node.roles:
+            lanes = role.executors * role.lanes
+            asked += lanes * (even if role.registers is None else role.registers)
+            held = _fragment_registers(kernel, role.body, role.lanes)
+            if role.registers is not None and held + ADDRESSING_REGISTERS > role.registers:
+                raise InvalidSchedule(
+                    field=f"registers of role {role.name} of {kernel.name}",
+                    got=role.registers,
+                    expected=f"at least {held} for fragments and about {ADDRESSING_REGISTERS} for addresses",
+                    remedy="use a smaller tile, or more executors",
+                )
+        if asked > pool:
+            most = max(node.roles, key=lambda role: role.registers or 0)
+            lanes = most.executors * most.lanes
+            fitting = (pool - asked + lanes * (most.registers or 0)) // lanes // _REGISTER_GRANULE * _REGISTER_GRANULE
+            raise InvalidSchedule(
+                field=f"registers of the roles of {kernel.name}",
+                got=f"{asked} together",
+                expected=f"at most {pool}: {threads} threads begin with {even} each on {target.name}",
+                remedy=f"give {most.name} {fitting} instead of {most.registers}: with more, setmaxnreg waits for ever",
+            )
+        budgets = ", ".join(f"{role.name} {role.registers or even}" for role in node.roles)
+        yield Fact(
+            "resources",
+            kernel.name,
+            f"registers by role: {budgets}; {asked} of the {pool} that the block begins with",
+            (("registers_asked", asked), ("registers_pool", pool)),
+        )
 
 
 def _lanes(kernel: TileKernel, body: Block) -> int:

@@ -1,0 +1,81 @@
+"""The GPU kernels whose mutants are judged: one small schedule of each variant, and the calls that they run on.
+
+Small tiles make few steps of an interpreter; three stages, tails on every axis, and a call with fewer steps than
+stages make what is left of a pipeline show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracea.core.dtype import DType
+from tracea.core.ops.gemm import GemmOp
+from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.emitters.cuda.emitter import emit
+from tracea.kernels.gemm.gpu.cp_async import MMA_CP_ASYNC
+from tracea.kernels.gemm.gpu.register_stages import MMA_SYNC, SIMT
+from tracea.kernels.gemm.gpu.tma_variants import MMA_TMA, WGMMA
+from tracea.kernels.variant import Variant
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import TileKernel
+from tracea.targets.gpu import load_gpu
+from tracea.testing.gpu_judge import GpuJudge, gemm_arguments
+
+__all__ = ["EQUIVALENT", "GpuCase", "gpu_cases"]
+
+_M, _N, _K = 256, 256, 256  # of the op: the kernels take any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuCase:
+    """A variant on a target, with the numbers of its default schedule that are changed, and the sizes of its calls."""
+
+    variant: Variant
+    target: str
+    changes: dict[str, int]
+    sizes: tuple[tuple[int, int, int], ...]
+    b_along_k: bool = False
+
+    @property
+    def name(self) -> str:
+        """The variant and the target."""
+        return f"{self.variant.id} {self.target}"
+
+    def kernel(self) -> TileKernel:
+        """Return the kernel."""
+        layout = StridedLayout((1, _K)) if self.b_along_k else None
+        b = TensorType((_K, _N), DType.F16, layout) if layout else TensorType((_K, _N), DType.F16)
+        op = GemmOp(m=_M, n=_N, k=_K, a=TensorType((_M, _K), DType.F16), b=b)
+        target = load_gpu(self.target)
+        schedule = Schedule({**self.variant.default_schedule(op, target), **self.changes})
+        return self.variant.build(op, schedule, target)
+
+    def judge(self, kernel: TileKernel, limit_ways: int) -> GpuJudge:
+        """Return the checkers of the kernel and of its mutants."""
+        calls = [gemm_arguments(kernel, m=m, n=n, k=k, seed=i) for i, (m, n, k) in enumerate(self.sizes)]
+        return GpuJudge(calls=calls, emit=lambda changed: emit(changed, self.target), limit_ways=limit_ways)
+
+
+def gpu_cases() -> tuple[GpuCase, ...]:
+    """Return the kernels in the order of their architectures."""
+    small = {"bm": 32, "bn": 64, "bk": 32, "warps_m": 1, "warps_n": 2}
+    sizes = ((37, 72, 200), (33, 70, 20))
+    return (
+        GpuCase(variant=SIMT, target="sm_75", changes={}, sizes=((67, 72, 40), (5, 130, 3))),
+        GpuCase(variant=MMA_SYNC, target="sm_75", changes=small, sizes=sizes),
+        GpuCase(variant=MMA_CP_ASYNC, target="sm_80", changes={**small, "stages": 3}, sizes=sizes),
+        GpuCase(
+            variant=WGMMA,
+            target="sm_90a",
+            changes={"bm": 128, "bn": 64, "bk": 32, "stages": 3, "groups": 2},
+            sizes=((130, 72, 200), (70, 64, 24)),
+            b_along_k=True,
+        ),
+        GpuCase(variant=MMA_TMA, target="sm_120a", changes={**small, "stages": 3}, sizes=sizes, b_along_k=True),
+    )
+
+
+EQUIVALENT: dict[str, str] = {
+    "becomes p - 1": "copies one tile more than is read: masked, into a free slot, in a group that exists anyway",
+}
+"""Mutants that are no mistake, by a part of their description, and why."""
