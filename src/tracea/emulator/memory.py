@@ -40,19 +40,23 @@ class DeviceArray:
             raise InvalidShape(
                 field=self.name, got=str(array.dtype), expected="elements of 1, 2, 4 or 8 bytes", remedy="convert it first"
             )
-        low, high = (0, 0) if array.size == 0 else np.lib.array_utils.byte_bounds(array)
-        start = array.__array_interface__["data"][0]
+        start = array.ctypes.data
+        reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
+        low, high = start, start  # the bytes that the elements span
+        if array.size:
+            low += sum(r for r in reach if r < 0)
+            high += sum(r for r in reach if r > 0) + array.itemsize
         self.offset = start - low if array.size else 0
         root = array
         while isinstance(root.base, np.ndarray):
             root = root.base
-        self.lead = (low - root.__array_interface__["data"][0]) % 256 if array.size else 0
+        self.lead = (low - root.ctypes.data) % 256 if array.size else 0
         self.data = np.full(max(high - low, 1), 0xFF, dtype=np.uint8)
         if self.initialised and array.size:
             ctypes.memmove(self.data.ctypes.data, low, high - low)
         if array.size * array.itemsize != high - low:
             self.outside = np.ones(max(high - low, 1), dtype=np.uint8)
-            self._elements(self.outside, np.dtype(np.uint8))[...] = 0
+            self._elements(self.outside)[...] = 0
         if self.writable:
             self.written = np.zeros(-(-self.data.size // self.granule), dtype=np.uint8)
 
@@ -68,18 +72,16 @@ class DeviceArray:
 
     def elements(self) -> Array:
         """Return a view of the copy with the array's type, shape and strides."""
-        return np.lib.stride_tricks.as_strided(
-            np.ndarray((1,), self.array.dtype, self.data, self.offset) if self.array.size else self.data[:0],
-            self.array.shape,
-            self.array.strides,
-        )
+        if self.array.size == 0:
+            return np.empty(self.array.shape, self.array.dtype)
+        return np.ndarray(self.array.shape, self.array.dtype, self.data.data, self.offset, self.array.strides)
 
     def unwritten(self) -> tuple[int, tuple[int, ...]]:
         """Return how many elements the run did not write, and the first of them."""
         if self.written is None or self.array.size == 0:
             return 0, ()
         bytes_written = np.repeat(self.written, self.granule)[: self.data.size]
-        missing = ~self._elements(bytes_written, np.dtype(np.uint8))[..., 0].astype(bool)
+        missing = ~self._elements(bytes_written)[..., 0].astype(bool)
         count = int(missing.sum())
         return count, tuple(int(i) for i in np.argwhere(missing)[0]) if count else ()
 
@@ -97,10 +99,7 @@ class DeviceArray:
             name=self.name.encode()[:63],
         )
 
-    def _elements(self, by_byte: Array, dtype: np.dtype[Any]) -> Array:
+    def _elements(self, by_byte: Array) -> Array:
         """Return a view of an array of one byte for each byte: the elements, with their bytes as the last axis."""
-        return np.lib.stride_tricks.as_strided(
-            np.ndarray((1,), dtype, by_byte, self.offset),
-            (*self.array.shape, self.array.itemsize),
-            (*self.array.strides, 1),
-        )
+        shape, strides = (*self.array.shape, self.array.itemsize), (*self.array.strides, 1)
+        return np.ndarray(shape, np.uint8, by_byte.data, self.offset, strides)

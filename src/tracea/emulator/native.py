@@ -61,7 +61,7 @@ class RunDescription(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_uint32) for name in ("threads", "blocks", "shared_bytes", "resident", "capacity")),
-        ("races", ctypes.c_uint32),
+        ("shared_granule", ctypes.c_uint32),
         ("statistics", ctypes.c_uint32),
         ("elided_line", ctypes.c_int32),
         ("elided_at", ctypes.c_int32),
@@ -104,13 +104,14 @@ class RawCost(msgspec.Struct, frozen=True):
     ways: int
 
 
-class RawReport(msgspec.Struct, frozen=True):
+class RawReport(msgspec.Struct, frozen=True, kw_only=True):
     """The core's report of one run."""
 
     sites: tuple[RawPlace, ...]
     findings: tuple[RawFinding, ...]
     shared: tuple[RawCost, ...]
     global_: tuple[RawCost, ...] = msgspec.field(name="global")
+    bytewise: bool  # it stopped at an access of one byte to shared memory, whose cells had two
 
 
 @dataclass(frozen=True, slots=True, eq=False)

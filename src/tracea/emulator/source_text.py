@@ -45,6 +45,7 @@ _REFUSED: Final = {
     "delete": "device code allocates nothing",
     "goto": "statements are marked by structure",
 }
+_BOUNDARIES: Final = ("{", ";", "}")
 _REFUSED_PREFIXES: Final = ("__shfl", "__ballot", "__any_sync", "__all_sync", "__ld", "__st", "atomicA", "atomicC")
 
 
@@ -120,17 +121,20 @@ def mark_statements(text: str) -> str:
     """Return the text with a call of ``tracea::emulator::statement`` before each statement of a kernel; lines stay."""
     pieces: list[str] = []
     copied = 0
-    boundary = False
+    before = ""
     for token, level in _walk(text):
-        if boundary and level.scope is _Scope.KERNEL and level.parentheses == 0 and _begins_statement(token):
+        inside = level.scope is _Scope.KERNEL and level.parentheses == 0
+        if inside and before in _BOUNDARIES and _begins_statement(token, before):
             pieces += [text[copied : token.offset], f"tracea::emulator::statement({token.line}); "]
             copied = token.offset
-        boundary = token.text in {"{", ";", "}"}
+        before = token.text
     return "".join([*pieces, text[copied:]])
 
 
-def _begins_statement(token: _Token) -> bool:
-    return token.kind == "word" and token.text not in {"else", "while", "case", "default", "struct", "using"}
+def _begins_statement(token: _Token, before: str) -> bool:
+    if before == "}" and token.text in {"else", "while"}:  # the latter may end a do
+        return False
+    return token.kind == "word" and token.text not in {"case", "default", "struct", "using"}
 
 
 def _walk(text: str) -> Iterator[tuple[_Token, _Level]]:

@@ -18,7 +18,7 @@ void Machine::admit() {
     block->warps.resize(threads / WARP);
     block->warpgroups.resize(threads / WARPGROUP);
     block->shared.assign(options.shared_bytes, 0xff);
-    block->shadow.reset(options.shared_bytes, 2, false, "shared");
+    block->shadow.reset(options.shared_bytes, options.shared_granule, false, "shared");
     block->agents_synced.assign(MBARRIERS + WARPGROUPS, 0);
     const uint32_t each = std::min(255u, 65536u / threads) & ~7u;
     for (Warpgroup& group : block->warpgroups) group.registers = each;
@@ -83,6 +83,7 @@ void Machine::run(void (*kernel)(const void*), const void* arguments, const Opti
     arguments_ = arguments;
     rng_ = chosen.seed * 0x9e3779b97f4a7c15u + 1;
     aborted_ = false;
+    bytewise = false;
     elided_ = 0;
     resident_.clear();
     transfers_.clear();

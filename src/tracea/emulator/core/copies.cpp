@@ -26,11 +26,11 @@ void copy_async(uint32_t to, const void* from, uint32_t bytes, uint32_t source_b
     if (source_bytes > 0) {
         buffer = machine.memory.find(address, source_bytes, lane, site, false);
         if (buffer == nullptr) return;
-        if (machine.options.races && !buffer->shadow.empty()) {
+        if (!buffer->shadow.empty()) {
             buffer->shadow.read(address - buffer->address, source_bytes, lane, site);
         }
     }
-    if (machine.options.races) lane.owner->shadow.write(to, bytes, lane, site, false, true);
+    lane.owner->shadow.write(to, bytes, lane, site, false, true);
     if (machine.options.statistics) {
         note(lane, to, bytes, site, false);
         if (source_bytes > 0) note(lane, address, bytes, site, true);
@@ -46,7 +46,7 @@ void land(Lane& lane, const PendingCopy& copy) {
         if (buffer != nullptr) memcpy(shared, buffer->host + (copy.global - buffer->address), copy.source_bytes);
     }
     memset(shared + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
-    if (machine.options.races) {
+    {
         lane.owner->shadow.land(copy.shared, copy.bytes, lane.block, lane.thread, lane.clock, copy.site);
     }
 }

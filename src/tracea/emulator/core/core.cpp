@@ -28,7 +28,7 @@ struct BufferDescription {
 };
 
 struct RunDescription {
-    uint32_t threads, blocks, shared_bytes, resident, capacity, races, statistics;
+    uint32_t threads, blocks, shared_bytes, resident, capacity, shared_granule, statistics;
     int32_t elided_line, elided_at;
     uint64_t seed;
     int64_t budget;
@@ -65,7 +65,7 @@ TRACEA_EXPORT const char* tracea_emulator_run(void (*kernel)(const void*), const
     options.shared_bytes = description->shared_bytes;
     options.resident = description->resident;
     options.capacity = description->capacity;
-    options.races = description->races != 0;
+    options.shared_granule = description->shared_granule;
     options.statistics = description->statistics != 0;
     options.elided_line = description->elided_line;
     options.elided_at = description->elided_at;
@@ -100,7 +100,7 @@ TRACEA_EXPORT const char* tracea_emulator_run(void (*kernel)(const void*), const
     machine.findings.write(result);
     result += ',';
     machine.statistics.write(result);
-    result += '}';
+    result += machine.bytewise ? ",\"bytewise\":true}" : ",\"bytewise\":false}";
     return result.c_str();
 }
 

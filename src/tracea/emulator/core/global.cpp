@@ -36,7 +36,7 @@ void load_global(void* to, const void* from, uint32_t bytes, int at) {
         memset(to, 0xff, bytes);
         return;
     }
-    if (machine.options.races && !buffer->shadow.empty()) {
+    if (!buffer->shadow.empty()) {
         buffer->shadow.read(address - buffer->address, bytes, lane, site);
     }
     if (machine.options.statistics) note(lane, address, bytes, site, true);
@@ -50,7 +50,7 @@ void store_global(void* to, const void* from, uint32_t bytes, int at) {
     const auto address = reinterpret_cast<uint64_t>(to);
     uint8_t* host = in_global(lane, address, bytes, site, true, &buffer);
     if (host == nullptr) return;
-    if (machine.options.races) buffer->shadow.write(address - buffer->address, bytes, lane, site);
+    buffer->shadow.write(address - buffer->address, bytes, lane, site);
     if (machine.options.statistics) note(lane, address, bytes, site, true);
     memcpy(host, from, bytes);
     machine.wake_pollers(address);
@@ -65,7 +65,7 @@ uint8_t* atomic(uint64_t address, Site site, bool reads, bool writes) {
     if (host == nullptr) return nullptr;
     const uint64_t offset = address - buffer->address;
     if (machine.options.statistics) note(lane, address, 4, site, true);
-    if (buffer->shadow.empty() || !machine.options.races) return host;
+    if (buffer->shadow.empty()) return host;
     if (reads) buffer->shadow.read(offset, 4, lane, site, true);
     if (writes) buffer->shadow.write(offset, 4, lane, site, true);
     return host;

@@ -159,7 +159,8 @@ struct Options {
     uint32_t threads = 0, blocks = 0, shared_bytes = 0, resident = 4, capacity = 132;
     uint64_t seed = 0;
     int64_t budget = 0;
-    bool races = true, statistics = true;
+    bool statistics = true;
+    uint32_t shared_granule = 2;  // bytes of shared memory for which races are told apart
     // A synchronising line that takes part but orders nothing: what is found then says whether it was needed.
     int32_t elided_line = 0, elided_at = 0;
     const char* elided_primitive = nullptr;
@@ -173,6 +174,7 @@ class Machine {
     Findings findings;
     Statistics statistics;
     GlobalMemory memory;
+    bool bytewise = false;  // the run stopped: it needs a shadow of single bytes
 
     void run(void (*kernel)(const void*), const void* arguments, const Options& chosen);
 

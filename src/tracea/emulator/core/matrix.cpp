@@ -40,10 +40,10 @@ void move_matrices(Warp& warp, Site site, uint32_t matrices, bool transposed, bo
             auto* held = reinterpret_cast<uint8_t*>(&static_cast<MatrixAccess*>(lane.operands)->registers[i / 8]);
             // The lane that holds an element is the one that moves it: no other is ordered by that.
             if (store) {
-                if (machine.options.races) block.shadow.write(addresses[i] + 2 * column, 2, lane, site);
+                block.shadow.write(addresses[i] + 2 * column, 2, lane, site);
                 memcpy(row + 2 * column, held + 2 * at.half, 2);
             } else {
-                if (machine.options.races) block.shadow.read(addresses[i] + 2 * column, 2, lane, site);
+                block.shadow.read(addresses[i] + 2 * column, 2, lane, site);
                 memcpy(held + 2 * at.half, row + 2 * column, 2);
             }
         }

@@ -7,6 +7,10 @@
 namespace tracea::emulator {
 
 bool in_shared(Lane& lane, uint32_t address, uint32_t bytes, uint32_t alignment, Site site) {
+    if (bytes < machine.options.shared_granule) {
+        machine.bytewise = true;
+        machine.abort_run();
+    }
     if (address % alignment != 0) {
         machine.report("misaligned", site)
             .say("shared byte %u by thread %u: not a multiple of %u", address, lane.thread, alignment);
@@ -30,7 +34,7 @@ void load_shared(void* to, uint32_t address, uint32_t bytes, int at) {
         memset(to, 0xff, bytes);
         return;
     }
-    if (machine.options.races) lane.owner->shadow.read(address, bytes, lane, site);
+    lane.owner->shadow.read(address, bytes, lane, site);
     if (machine.options.statistics) note(lane, address, bytes, site, false);
     memcpy(to, &lane.owner->shared[address], bytes);
 }
@@ -39,7 +43,7 @@ void store_shared(uint32_t address, const void* from, uint32_t bytes, int at) {
     const Site site = machine.enter(Primitive::ST_SHARED, at);
     Lane& lane = *machine.current;
     if (!in_shared(lane, address, bytes, bytes, site)) return;
-    if (machine.options.races) lane.owner->shadow.write(address, bytes, lane, site);
+    lane.owner->shadow.write(address, bytes, lane, site);
     if (machine.options.statistics) note(lane, address, bytes, site, false);
     memcpy(&lane.owner->shared[address], from, bytes);
 }

@@ -98,11 +98,11 @@ void tile_load(uint32_t to, const void* opaque, uint32_t address, TileCoordinate
     TileTransfer transfer{&block, address, lane.thread, site, 0, {}};
     cut(*map, to, where, transfer);
     for (const TileTransfer::Piece& piece : transfer.pieces) {
-        if (machine.options.races) block.shadow.write(piece.shared, piece.bytes, lane, site, false, true);
+        block.shadow.write(piece.shared, piece.bytes, lane, site, false, true);
         memset(&block.shared[piece.shared], 0xff, piece.bytes);
         if (piece.global == 0) continue;
         Buffer* buffer = machine.memory.find(piece.global, piece.bytes, lane, site, false);
-        if (buffer != nullptr && machine.options.races && !buffer->shadow.empty()) {
+        if (buffer != nullptr && !buffer->shadow.empty()) {
             buffer->shadow.read(piece.global - buffer->address, piece.bytes, lane, site);
         }
     }
@@ -119,10 +119,10 @@ void tile_store(const void* opaque, uint32_t from, TileCoordinates where, int at
     TileTransfer transfer{&block, 0, lane.thread, site, 0, {}};
     cut(*map, from, where, transfer);
     for (const TileTransfer::Piece& piece : transfer.pieces) {
-        if (machine.options.races) block.shadow.begin_reading(piece.shared, piece.bytes, lane, site);
+        block.shadow.begin_reading(piece.shared, piece.bytes, lane, site);
         if (piece.global == 0) continue;
         Buffer* buffer = machine.memory.find(piece.global, piece.bytes, lane, site, true);
-        if (buffer != nullptr && machine.options.races) {
+        if (buffer != nullptr) {
             buffer->shadow.write(piece.global - buffer->address, piece.bytes, lane, site);
         }
     }
@@ -144,7 +144,7 @@ void tile_store_wait(uint32_t pending, bool reads_only, int at) {
     while (lane.store_groups.size() > pending) {
         for (const TileTransfer& transfer : lane.store_groups.front()) {
             for (const TileTransfer::Piece& piece : transfer.pieces) {
-                if (machine.options.races) {
+                {
                     block.shadow.end_reading(piece.shared, piece.bytes, lane.block, lane.thread, lane.clock, transfer.site);
                 }
                 if (piece.global == 0) continue;
@@ -153,7 +153,7 @@ void tile_store_wait(uint32_t pending, bool reads_only, int at) {
                 const uint64_t offset = piece.global - buffer->address;
                 memcpy(buffer->host + offset, &block.shared[piece.shared], piece.bytes);
                 // After a wait for the reads only, nobody else may rely on the writes within this launch.
-                if (machine.options.races) {
+                {
                     buffer->shadow.land(offset, piece.bytes, lane.block, lane.thread, reads_only ? ~0u : lane.clock,
                                         transfer.site);
                 }
@@ -196,7 +196,7 @@ void complete(TileTransfer& transfer) {
         } else {
             memset(shared, 0, piece.bytes);
         }
-        if (machine.options.races) {
+        {
             block.shadow.land(piece.shared, piece.bytes, block.index, barrier.agent, barrier.completed + 1, transfer.site);
         }
     }

@@ -155,7 +155,7 @@ void begin(Block& block, uint32_t index, Site site, WgmmaForm form) {
             // Rows of A are one warp's; all four read B, and each stands for some of its pieces.
             Lane& reader = lanes[WARP * (rows == ROWS ? row / 16 : (row / 8 + byte / 16) % 4)];
             if (!in_shared(reader, address, 16, 16, site)) return;
-            if (machine.options.races) block.shadow.begin_reading(address, 16, reader, site);
+            block.shadow.begin_reading(address, 16, reader, site);
             operation.pieces.push_back(address);
         });
     };
@@ -244,7 +244,6 @@ void wgmma_wait(uint32_t pending, int at) {
             ++group.completed;
             for (const MatrixOperation& operation : operations) {
                 perform(block, group, operation);
-                if (!machine.options.races) continue;
                 for (const uint32_t piece : operation.pieces) {
                     block.shadow.end_reading(piece, 16, block.index, agent, group.completed, operation.site);
                 }

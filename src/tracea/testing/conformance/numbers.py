@@ -44,6 +44,7 @@ def _elementwise(statement: str, count: int) -> str:
 """
 
 
+@np.errstate(invalid="ignore")
 def _widen(name: str, architecture: str) -> ConformanceCase:
     dtype, bits, numpy_type = _NARROW[name]
     values = np.arange(1 << (8 * numpy_type.itemsize), dtype=np.uint32).astype(bits).view(numpy_type)
@@ -63,6 +64,7 @@ def _widen(name: str, architecture: str) -> ConformanceCase:
     )
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def _floats(numpy_type: np.dtype[Any]) -> Array:
     """Return floats around every finite value of a format (or a sample): itself, the midpoints, and their neighbours."""
     bits = np.arange(1 << (8 * numpy_type.itemsize), dtype=np.uint32)
@@ -71,7 +73,7 @@ def _floats(numpy_type: np.dtype[Any]) -> Array:
     near = sample.astype(f"u{numpy_type.itemsize}").view(numpy_type).astype(np.float64)
     following = (sample + 1).astype(f"u{numpy_type.itemsize}").view(numpy_type).astype(np.float64)
     keep = np.isfinite(near) & np.isfinite(following)
-    middle = ((near + following) / 2)[keep].astype(np.float32)
+    middle = ((near[keep] + following[keep]) / 2).astype(np.float32)
     exact = near[np.isfinite(near)].astype(np.float32)
     up, down = np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, np.float32(-np.inf))
     beyond = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-45, 65519.9, 65520.0, 449.0, 464.0, 465.0, 61440.0], np.float32)
@@ -143,6 +145,7 @@ def _float(architecture: str) -> ConformanceCase:
     )
 
 
+@np.errstate(invalid="ignore", over="ignore")
 def _tf32(architecture: str) -> ConformanceCase:
     rng = np.random.default_rng(5)
     bits = np.concatenate(
@@ -160,8 +163,7 @@ def _tf32(architecture: str) -> ConformanceCase:
     _, exponent = np.frexp(exact)
     place = np.ldexp(1.0, np.maximum(exponent - 11, -136))
     magnitude = np.where(np.isfinite(exact), np.floor(np.where(np.isfinite(exact), exact, 0) / place + 0.5) * place, np.inf)
-    with np.errstate(over="ignore"):
-        expected = np.copysign(np.where(magnitude >= 2.0**128, np.inf, magnitude), values).astype(np.float32)
+    expected = np.copysign(np.where(magnitude >= 2.0**128, np.inf, magnitude), values).astype(np.float32)
     return ConformanceCase(
         name="round_tf32",
         source=kernel(

@@ -14,7 +14,7 @@ __all__ = ["thread_cases"]
 
 def thread_cases(architecture: str) -> tuple[ConformanceCase, ...]:
     """Return the cases of indices and of what threads do together."""
-    cases = [_indices(architecture), _shuffles(architecture), _named_barriers(architecture)]
+    cases = [_indices(architecture), _shuffles(architecture), _warps(architecture), _named_barriers(architecture)]
     sm, _ = sm_of(architecture)
     if sm >= 80:
         cases.append(_mbarrier(architecture))
@@ -68,6 +68,28 @@ def _shuffles(architecture: str) -> ConformanceCase:
             "c": exchanged.astype(np.int32).reshape(-1),
             "d": np.repeat(mine, 32).astype(np.int32),
         },
+    )
+
+
+def _warps(architecture: str) -> ConformanceCase:
+    body = """
+    const uint32_t t = thread_index();
+    const uint32_t base = shared_base();
+    for (uint32_t round = 0; round < 5; ++round) {
+        st_shared<uint32_t>(base + 4 * t, 100 * round + t);
+        sync_warp();
+        st_global<uint32_t>(args.c + 64 * round + t, ld_shared<uint32_t>(base + 4 * (t ^ (1U << round))));
+        sync_warp();
+    }
+"""
+    rows = [100 * turn + (np.arange(64) ^ (1 << turn)) for turn in range(5)]
+    return ConformanceCase(
+        name="sync_warp",
+        source=kernel(
+            body, pointers={"c": (DType.I32, OUT)}, threads=64, shared_bytes=256, isa=architecture, name="warps"
+        ),
+        inputs={},
+        expected={"c": np.concatenate(rows).astype(np.int32)},
     )
 
 

@@ -33,9 +33,12 @@ _S8_EXTENTS: Final = tuple(n for n in WGMMA_EXTENTS if n in {8, 24} or n % 16 ==
 
 
 def warpgroup_cases(architecture: str) -> tuple[ConformanceCase, ...]:
-    """Return the cases of warpgroup primitives; sm_90a alone has them."""
-    if sm_of(architecture) != (90, True):
+    """Return the cases of warpgroup primitives: products on sm_90a alone, registers on all of its successors."""
+    sm, specific = sm_of(architecture)
+    if sm < 90 or not specific:
         return ()
+    if sm > 90:
+        return (_registers(architecture),)
     plain = (False, False)
     cases = [_product("f16", n, 128, plain, architecture) for n in WGMMA_EXTENTS]
     cases += [_product("s8", n, 128, plain, architecture) for n in _S8_EXTENTS]

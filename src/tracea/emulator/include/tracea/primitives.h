@@ -350,7 +350,10 @@ template <int n>
 inline void wgmma_m64k32_s8(int32_t (&d)[n / 2], uint64_t a, uint64_t b, bool accumulate, TRACEA_AT) {
     emulator::core->wgmma({emulator::Element::S8, n, false, false}, d, a, b, accumulate, at);
 }
+#endif
 
+// ---- registers of warpgroups
+#if TRACEA_SM >= 90 && defined(TRACEA_ARCH_SPECIFIC)
 template <int registers>
 inline void setmaxnreg_inc(TRACEA_AT) {
     static_assert(registers >= 24 && registers <= 256 && registers % 8 == 0, "24 to 256 registers, a multiple of 8");
