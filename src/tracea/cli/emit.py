@@ -38,7 +38,7 @@ def emit(
     kind
         gemm, softmax, log_softmax, layer_norm or rms_norm.
     target
-        host, or an architecture such as avx512, avx2, neon or plain.
+        host, or an architecture such as avx512, avx2, neon, plain, sm_80 or sm_90a.
     variant
         The variant; by default the one that would run.
     schedule
@@ -46,9 +46,9 @@ def emit(
     ir
         Print the tile program.
     asm
-        Print the compiler's assembly.
+        Print the compiler's assembly; of a GPU the machine code (needs tracea[cuda]).
     stats
-        Print what the compiler made of it: instructions by kind, stack, spills.
+        Print what the compiler made of it: instructions by kind, registers, stack, spills.
     certificate
         Print the facts that were proved.
     json

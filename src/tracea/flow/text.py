@@ -15,11 +15,15 @@ from tracea.doctor import host
 from tracea.errors import InvalidOption, ToolchainMissing
 from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.kernel import Built, build
-from tracea.kernels.registry import find
+from tracea.kernels.registry import candidates, find, variants_of
 from tracea.runtime.compiler import include_directory, run_compiler, unit_text
+from tracea.runtime.nvrtc import compile_cuda
+from tracea.runtime.ptxas_log import parse_ptxas_log
+from tracea.runtime.sass import count_opcodes, disassemble, find_disassembler
 from tracea.runtime.toolchain import Compiler, CompilerFamily, compile_flags, compilers, find_compiler
 from tracea.semantic.printer import print_kernel
 from tracea.semantic.schedule import Schedule
+from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 
 __all__ = ["FORMS", "emit_text"]
@@ -36,6 +40,29 @@ _CLASSES: Final = {
     "prefetch": ("prefetch", "prfm"),
     "call": ("call", "bl "),
 }
+# Instructions worth a line of their own, of all GPU architectures.
+_SASS: Final = (
+    "HMMA",
+    "IMMA",
+    "QMMA",
+    "HGMMA",
+    "IGMMA",
+    "QGMMA",
+    "FFMA",
+    "DFMA",
+    "IMAD",
+    "LDGSTS",
+    "UTMALDG",
+    "LDSM",
+    "LDS",
+    "STS",
+    "LDG",
+    "STG",
+    "BAR",
+    "SYNCS",
+    "LDL",
+    "STL",
+)
 
 
 def emit_text(
@@ -58,6 +85,8 @@ def emit_text(
     """
     if form not in FORMS:
         raise InvalidOption(field="form", got=form, expected=FORMS, remedy="name a form")
+    if target in targets.gpu_names():
+        return _gpu_text(op, targets.load_gpu(target), variant=variant, schedule=schedule, form=form)
     where = for_threads(host() if target == "host" else targets.load(target), threads)
     chosen = decision_for(
         op,
@@ -81,6 +110,61 @@ def emit_text(
             return _statistics(built)
         case _:
             return built.source.text
+
+
+def _gpu_text(
+    op: Op, target: GpuTarget, *, variant: str | None, schedule: dict[str, int | str] | None, form: str
+) -> str:
+    """Return one form of a GPU kernel: the most promising variant whose requirements hold, unless one is named."""
+    fitting = candidates(op, target)
+    chosen = find(variant) if variant is not None else next(iter(fitting), None)
+    if chosen is None or chosen not in fitting or chosen.default_schedule is None:
+        unmet = {v.id: v.unmet(op, target) for v in variants_of("cuda") if chosen is None or v is chosen}
+        reasons = [f"{name}: needs {u.needed}, found {u.found}" for name, all_ in unmet.items() for _, u in all_]
+        raise InvalidOption(
+            field="variant",
+            got=variant or op.key,
+            expected=[v.id for v in fitting] or reasons,
+            remedy="; ".join(reasons[:2]) or f"{variant} is for another backend",
+        )
+    values = chosen.default_schedule(op, target)
+    unknown = sorted(set(schedule or {}) - set(values))
+    if unknown:
+        raise InvalidOption(field="schedule", got=unknown, expected=sorted(values), remedy="name values of the variant")
+    built = build(op, chosen.id, values.with_values(**(schedule or {})), target)
+    match form:
+        case "ir":
+            return print_kernel(built.kernel)
+        case "certificate":
+            return str(built.certificate)
+        case "asm":
+            return disassemble(compile_cuda(built.source).cubin)
+        case "stats":
+            return _gpu_statistics(built, target)
+        case _:
+            return built.source.text
+
+
+def _gpu_statistics(built: Built, target: GpuTarget) -> str:
+    binary = compile_cuda(built.source)
+    usage = parse_ptxas_log(binary.log)
+    launch = built.source.launch
+    rows: list[tuple[str, object]] = []
+    for used in usage.kernels.values():
+        rows += [
+            ("registers", used.registers),
+            ("spilled bytes", used.spill_store_bytes + used.spill_load_bytes),
+            ("stack bytes", used.stack_bytes),
+        ]
+    if launch is not None:
+        rows += [("threads", launch.threads), ("shared memory bytes", launch.shared_bytes)]
+    rows.append(("compiler's advisories", len(usage.advisories)))
+    if find_disassembler() is not None:
+        counts = count_opcodes(disassemble(binary.cubin)).get(built.source.name, Counter[str]())
+        rows.append(("instructions", sum(counts.values())))
+        rows += [(name, counts[name]) for name in _SASS if counts[name]]
+    rows.append((f"facts proved for {target.name}", len(built.certificate.facts)))
+    return "\n".join(f"{name:30s} {value}" for name, value in rows)
 
 
 def _completed(

@@ -61,6 +61,7 @@ _STRIP: Final = 32
 _STAGING_SWIZZLE: Final = Swizzle(2, 5, 2)
 _PRODUCER_REGISTERS: Final = 40
 _MOST_COLUMNS: Final = 256
+_TWO: Final = 2  # groups: three warpgroups in a block begin with 168 registers a lane, which one of two tiles exceeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +241,7 @@ class GroupTiling:
             bm=get("bm"), bn=get("bn"), bk=get("bk"), stages=get("stages"), groups=get("groups"), product=product
         )
         step = GROUP_ROWS * found.groups
-        if not 1 <= found.groups <= 2 or found.bm < step or found.bm % step:
+        if not 1 <= found.groups <= _TWO or found.bm < step or found.bm % step:
             raise InvalidSchedule(
                 field="bm, groups",
                 got=(found.bm, found.groups),
@@ -291,8 +292,8 @@ class GroupTiling:
 
     @property
     def consumer_registers(self) -> int:
-        """Registers of a consumer's lane, after the producers gave theirs back: with 65 536 for the whole block."""
-        return 240 if self.groups == 2 else 256 - 16
+        """Registers that a consumer's lane may have: two groups take what the producers give back."""
+        return 232 if self.groups == _TWO else 255
 
     @property
     def registers(self) -> int:
@@ -353,7 +354,7 @@ def build_with_groups(
                 index=group,
                 body=consume,
                 lanes=128,
-                registers=tiling.consumer_registers,
+                registers=tiling.consumer_registers if tiling.groups == _TWO else None,
             ),
             Role(
                 name="producer",
@@ -361,7 +362,7 @@ def build_with_groups(
                 index=producer,
                 body=block(ring.produce()),
                 lanes=128,
-                registers=_PRODUCER_REGISTERS,
+                registers=_PRODUCER_REGISTERS if tiling.groups == _TWO else None,
             ),
         )
     )

@@ -26,31 +26,31 @@ TRACEA_DEVICE void tma_load(uint32_t target, const TensorMap& map, uint32_t mbar
     const int32_t c[rank] = {static_cast<int32_t>(coordinates)...};
     if constexpr (rank == 1) {
         asm volatile(
-            "cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3}], "
+            "cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3}], "
             "[%2];" ::"r"(target),
             "l"(&map), "r"(mbarrier), "r"(c[0])
             : "memory");
     } else if constexpr (rank == 2) {
         asm volatile(
-            "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
+            "cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], "
             "[%2];" ::"r"(target),
             "l"(&map), "r"(mbarrier), "r"(c[0]), "r"(c[1])
             : "memory");
     } else if constexpr (rank == 3) {
         asm volatile(
-            "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
+            "cp.async.bulk.tensor.3d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, "
             "%5}], [%2];" ::"r"(target),
             "l"(&map), "r"(mbarrier), "r"(c[0]), "r"(c[1]), "r"(c[2])
             : "memory");
     } else if constexpr (rank == 4) {
         asm volatile(
-            "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
+            "cp.async.bulk.tensor.4d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
             "%6}], [%2];" ::"r"(target),
             "l"(&map), "r"(mbarrier), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3])
             : "memory");
     } else {
         asm volatile(
-            "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
+            "cp.async.bulk.tensor.5d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, "
             "%6, %7}], [%2];" ::"r"(target),
             "l"(&map), "r"(mbarrier), "r"(c[0]), "r"(c[1]), "r"(c[2]), "r"(c[3]), "r"(c[4])
             : "memory");
