@@ -90,8 +90,10 @@ _RING_BODY = """
         for (int j = 0; j < 4; j++) {
             const int r = bm + wm + i * 16 + (lane >> 2);
             const int c = bn + wn + j * 8 + (lane & 3) * 2;
-            st_global<Words<2>>(args.c + (int64_t)r * args.N + c, Words<2>{bits_as<uint32_t>(acc[i][j][0]), bits_as<uint32_t>(acc[i][j][1])});
-            st_global<Words<2>>(args.c + (int64_t)(r + 8) * args.N + c, Words<2>{bits_as<uint32_t>(acc[i][j][2]), bits_as<uint32_t>(acc[i][j][3])});
+            const Words<2> upper = {bits_as<uint32_t>(acc[i][j][0]), bits_as<uint32_t>(acc[i][j][1])};
+            const Words<2> lower = {bits_as<uint32_t>(acc[i][j][2]), bits_as<uint32_t>(acc[i][j][3])};
+            st_global(args.c + (int64_t)r * args.N + c, upper);
+            st_global(args.c + (int64_t)(r + 8) * args.N + c, lower);
         }
     }
 """

@@ -1,4 +1,4 @@
-"""Every primitive in the emulator, bit by bit, as the vendor's tables say; the texts are those that hardware will run."""
+"""Every primitive in the emulator, bit by bit, as the vendor's tables say, by the texts that hardware will run."""
 
 from __future__ import annotations
 

@@ -242,7 +242,10 @@ def test_named_barriers_order_producers_and_consumers() -> None:
 """
     arrive, sync = "named_barrier_arrive(3, 64);", "named_barrier_sync(3, 64);"
     assert run(floats(body.format(arrive=arrive, sync=sync), shared_bytes=256))[0].clean
-    assert "race: read after write" in run(floats(body.format(arrive="", sync=""), shared_bytes=256), schedules=(0,))[0].kinds
+    assert (
+        "race: read after write"
+        in run(floats(body.format(arrive="", sync=""), shared_bytes=256), schedules=(0,))[0].kinds
+    )
     assert "deadlock" in run(floats(body.format(arrive="", sync=sync), shared_bytes=256))[0].kinds
     counts = run(floats(body.format(arrive=arrive, sync="named_barrier_sync(3, 32);"), shared_bytes=256))[0].kinds
     assert counts & {"barrier with two thread counts", "race: read after write"}
@@ -306,7 +309,10 @@ def test_raw_access_traps_with_its_line() -> None:
 
 
 def test_other_traps_end_the_run_with_a_finding() -> None:
-    zero = floats("st_global<float>(args.c + thread_index(), 1.0F * (thread_index() + 7) / (static_cast<int>(thread_index() + 7) / static_cast<int>(block_index())));")
+    zero = floats(
+        "const int t = static_cast<int>(thread_index()) + 7;\n"
+        "st_global<float>(args.c + t - 7, 1.0F / (t / static_cast<int>(block_index())));"
+    )
     assert "arithmetic trap" in run(zero, schedules=(0,))[0].kinds
     deep = floats(
         "st_global<float>(args.c + thread_index(), deep(1.0F, 100000));",
@@ -365,7 +371,9 @@ def test_report_is_json_and_names_places() -> None:
     assert replace(report, findings=()).clean
 
 
-@pytest.mark.parametrize(("other", "stuck"), [("setmaxnreg_dec<40>();", False), ("setmaxnreg_inc<168>();", True), ("", True)])
+@pytest.mark.parametrize(
+    ("other", "stuck"), [("setmaxnreg_dec<40>();", False), ("setmaxnreg_inc<168>();", True), ("", True)]
+)
 def test_more_registers_than_the_pool_has_are_waited_for(other: str, stuck: bool) -> None:
     body = f"""
     const uint32_t t = thread_index();

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.emulator.kernels import edited, ring_gemm, roles_gemm, run_ring, run_roles
+
 from tracea.testing.conformance.source import line_of
 
 EPS = 2.0**-24
@@ -52,9 +52,17 @@ RING_MISTAKES = [
     ("const int next = step + STAGES - 1;", "const int next = step + STAGES;", "uninitialised read"),
     ("base + next % STAGES * STAGE_BYTES", "base + (next + 1) % STAGES * STAGE_BYTES", "race: write after read"),
     ("const int steps = args.K / 64;", "const int steps = args.K / 64 + 1;", "global out of bounds"),
-    ("constexpr uint32_t STAGE_BYTES = A_BYTES + 64 * 128 * 2;", "constexpr uint32_t STAGE_BYTES = A_BYTES;", "lax wait"),
+    (
+        "constexpr uint32_t STAGE_BYTES = A_BYTES + 64 * 128 * 2;",
+        "constexpr uint32_t STAGE_BYTES = A_BYTES;",
+        "lax wait",
+    ),
     ("const int wm = (warp & 1) * 64;", "const int wm = (warp & 1) * 128;", "out of bounds"),
-    ("const int c = bn + wn + j * 8 + (lane & 3) * 2;", "const int c = bn + wn + j * 8 + (lane & 3) * 2 + 128;", "global out of bounds"),
+    (
+        "const int c = bn + wn + j * 8 + (lane & 3) * 2;",
+        "const int c = bn + wn + j * 8 + (lane & 3) * 2 + 128;",
+        "global out of bounds",
+    ),
     ("s + swizzle_a(q >> 3, q & 7)", "s + 4 + swizzle_a(q >> 3, q & 7)", "misaligned"),
 ]
 
@@ -98,9 +106,9 @@ def test_wrong_descriptor_within_the_stage_shows_in_the_numbers_only() -> None:
 
 def test_early_arrival_is_seen_though_the_numbers_are_right() -> None:
     source = roles_gemm()
-    text = "            wgmma_wait<0>();\n            wgmma_accumulators(d);\n            mbarrier_arrive(empty + 8 * s);\n"
-    swapped = "            mbarrier_arrive(empty + 8 * s);\n            wgmma_wait<0>();\n            wgmma_accumulators(d);\n"
-    report, error = run_roles(edited(source, text, swapped), schedules=(0,))
+    wait = "            wgmma_wait<0>();\n            wgmma_accumulators(d);\n"
+    arrive = "            mbarrier_arrive(empty + 8 * s);\n"
+    report, error = run_roles(edited(source, wait + arrive, arrive + wait), schedules=(0,))
     assert error < 64 * EPS
     assert report.kinds == {"race: write after read"}
 
@@ -122,8 +130,8 @@ def test_every_ordering_call_of_the_gemms_is_necessary() -> None:
 
 def test_superfluous_barrier_and_wait_are_named() -> None:
     source = edited(ring_gemm(), "        sync_block();\n", "        sync_block();\n        sync_warp();\n")
-    source = edited(source, "    for (int i = 0; i < 4; i++) {\n        for (int j = 0; j < 4; j++) {\n            const int r",
-                    "    cp_async_wait<0>();\n    for (int i = 0; i < 4; i++) {\n        for (int j = 0; j < 4; j++) {\n            const int r")
+    epilogue = "            const int r = bm + wm"
+    source = edited(source, epilogue, "            cp_async_wait<0>();\n" + epilogue)
     report, _ = run_ring(source, find_superfluous=True, schedules=(0, 2))
     assert report.clean, str(report)
     assert {place.text for place in report.superfluous} == {"sync_warp();", "cp_async_wait<0>();"}

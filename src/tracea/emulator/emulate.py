@@ -5,14 +5,23 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from tracea.emitters.kernel_source import GpuLaunch, KernelSource
 from tracea.emulator.memory import DeviceArray
-from tracea.emulator.native import BufferDescription, CompiledKernel, Core, RawReport, RunDescription, compile_kernel, core
+from tracea.emulator.native import (
+    BufferDescription,
+    CompiledKernel,
+    Core,
+    RawCost,
+    RawReport,
+    RunDescription,
+    compile_kernel,
+    core,
+)
 from tracea.emulator.report import AccessCost, Finding, Place, Report
 from tracea.emulator.source_text import check_text, mark_statements
 from tracea.errors import InvalidOption, InvalidShape
@@ -78,13 +87,15 @@ def emulate(
         raise InvalidOption(field="source", got=source.language, expected="a launch", remedy="emit for a GPU target")
     check_text(source.text)
     kernel = compile_kernel(source, _unit(source, launch))
-    session = _Session(core(), kernel, source, launch, dict(arrays), dict(integers), dict(scalars or {}), set(initialised))
+    session = _Session(
+        core(), kernel, source, launch, dict(arrays), dict(integers), dict(scalars or {}), set(initialised)
+    )
     begin = time.perf_counter()
     with session.core.lock:
         report = session.report(
             schedules, statistics=statistics, superfluous=find_superfluous, resident=resident_blocks, capacity=capacity
         )
-    return _with_seconds(report, time.perf_counter() - begin)
+    return replace(report, seconds=time.perf_counter() - begin)
 
 
 def _unit(source: KernelSource, launch: GpuLaunch) -> str:
@@ -163,12 +174,12 @@ class _Session:
                     self._check_reach(spec.buffer, device, shape, strides, spec.dtype.nbytes)
                     self.core.encode_map(
                         base + field.offset_bytes,
-                        device.pointer,
-                        shape[::-1],
-                        strides[-2::-1],
-                        spec.box[::-1],
-                        spec.dtype.nbytes,
-                        spec.swizzle_bytes,
+                        base=device.pointer,
+                        extents=shape[::-1],
+                        pitches=strides[-2::-1],
+                        box=spec.box[::-1],
+                        element_bytes=spec.dtype.nbytes,
+                        swizzle_bytes=spec.swizzle_bytes,
                     )
                     continue
                 case "pointer" | "table":
@@ -292,7 +303,9 @@ class _Session:
         lines = self.source.text.splitlines()
         text = lines[entry.line - 1].strip() if 0 < entry.line <= len(lines) else ""
         direct = entry.at == entry.line or (
-            0 < entry.at <= len(lines) and entry.line < entry.at <= entry.line + 8 and entry.primitive in lines[entry.at - 1]
+            0 < entry.at <= len(lines)
+            and entry.line < entry.at <= entry.line + 8
+            and entry.primitive in lines[entry.at - 1]
         )
         return Place(
             line=entry.line, primitive=entry.primitive, text=text, inner_line=0 if direct or site == 0 else entry.at
@@ -325,7 +338,7 @@ class _Session:
                 bytes=cost.bytes,
                 worst=cost.ways,
             )
-            for space, costs in (("shared", raw.shared), ("global", raw.global_))
+            for space, costs in _spaces(raw)
             for cost in costs
         )
 
@@ -340,11 +353,17 @@ class _Session:
             device = memory[name]
             count, where = device.unwritten()
             if count and not device.initialised:
-                found.append(_at_end("output not written", f"{count} element(s) of {name}, the first {where}", seed, count))
+                found.append(
+                    _at_end("output not written", f"{count} element(s) of {name}, the first {where}", seed, count)
+                )
             elif finite and not _finite(device.elements(), nan_only=True):
                 missing = int(np.isnan(device.elements().astype(np.float32)).sum())
                 found.append(_at_end("NaN from finite inputs", f"{missing} element(s) of {name}", seed, missing))
         return found
+
+
+def _spaces(raw: RawReport) -> tuple[tuple[Literal["shared", "global"], tuple[RawCost, ...]], ...]:
+    return ("shared", raw.shared), ("global", raw.global_)
 
 
 def _at_end(kind: str, detail: str, seed: int, count: int) -> Finding:
@@ -360,9 +379,3 @@ def _finite(array: Array, *, nan_only: bool = False) -> bool:
         return nan_only or array.dtype == np.int8  # wider integers may be anything's bits
     values = array.astype(np.float32)
     return not bool(np.isnan(values).any() if nan_only else (~np.isfinite(values)).any())
-
-
-def _with_seconds(report: Report, seconds: float) -> Report:
-    from dataclasses import replace
-
-    return replace(report, seconds=seconds)

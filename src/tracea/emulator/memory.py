@@ -38,7 +38,10 @@ class DeviceArray:
         array = self.array
         if array.dtype.hasobject or array.dtype.itemsize not in {1, 2, 4, 8}:
             raise InvalidShape(
-                field=self.name, got=str(array.dtype), expected="elements of 1, 2, 4 or 8 bytes", remedy="convert it first"
+                field=self.name,
+                got=str(array.dtype),
+                expected="elements of 1, 2, 4 or 8 bytes",
+                remedy="convert it first",
             )
         start = array.ctypes.data
         reach = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]

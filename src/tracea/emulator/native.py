@@ -174,6 +174,7 @@ class Core:
     def encode_map(
         self,
         target: int,
+        *,
         base: int,
         extents: Sequence[int],
         pitches: Sequence[int],
@@ -199,7 +200,7 @@ class Core:
         if problem:
             raise InvalidOption(
                 field="tensor map",
-                got=f"extents {tuple(extents)}, pitches {tuple(pitches)}, box {tuple(box)}, {element_bytes}-byte elements",
+                got=f"extents {tuple(extents)}, pitches {tuple(pitches)}, box {tuple(box)}, {element_bytes} bytes",
                 expected=problem.decode(),
                 remedy="choose a path without tensor maps for this problem",
             )

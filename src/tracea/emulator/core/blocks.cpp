@@ -144,7 +144,8 @@ void Machine::finish_fiber() {
     if (options.statistics) {
         const Warp& warp = *lane.warp;
         bool last = true;
-        for (uint32_t i = 0; i < WARP; ++i) last = last && (&warp.lanes[i] == &lane || warp.lanes[i].state == State::DONE);
+        for (uint32_t i = 0; i < WARP; ++i)
+            last = last && (&warp.lanes[i] == &lane || warp.lanes[i].state == State::DONE);
         if (last) statistics.flush(*lane.warp);
     }
     lane.state = State::DONE;
@@ -168,9 +169,11 @@ void Machine::trap(int signal, uintptr_t address) {
     Place place{lane.line, lane.line, Primitive::NONE};
     const Site site = findings.intern(place.primitive, place.line, place.at);
     if (signal == SIGFPE) {
-        report("arithmetic trap", site).say("thread %u of block %u: an integer division by zero", lane.thread, lane.block);
+        report("arithmetic trap", site)
+            .say("thread %u of block %u: an integer division by zero", lane.thread, lane.block);
     } else if (signal == SIGILL) {
-        report("arithmetic trap", site).say("thread %u of block %u: code that must not be reached", lane.thread, lane.block);
+        report("arithmetic trap", site)
+            .say("thread %u of block %u: code that must not be reached", lane.thread, lane.block);
     } else if (stacks_.guards(address)) {
         report("stack overflow", site)
             .say("thread %u of block %u needs more than %zu bytes of stack", lane.thread, lane.block, Stacks::BYTES);

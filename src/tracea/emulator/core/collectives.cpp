@@ -28,7 +28,8 @@ void arrive(Warp& warp, uint32_t id, uint32_t expected, bool wait, Site site) {
         return;
     }
     if (barrier.arrived > expected) {
-        machine.report("barrier overrun", site).say("barrier %u: %u threads came, %u expected", id, barrier.arrived, expected);
+        machine.report("barrier overrun", site)
+            .say("barrier %u: %u threads came, %u expected", id, barrier.arrived, expected);
     }
     NamedBarrier done;
     std::swap(done, barrier);
@@ -76,8 +77,8 @@ void named_barrier(uint32_t id, uint32_t threads, bool wait, int at) {
         if (first[0] == 0 || first[0] >= NAMED_BARRIERS || first[1] == 0 || first[1] % WARP != 0 ||
             first[1] > machine.options.threads) {
             machine.report("invalid operand", site)
-                .say("barrier %u of %u threads: ids are 1 to 15, threads a multiple of 32 up to the block's %u", first[0],
-                     first[1], machine.options.threads);
+                .say("barrier %u of %u threads: ids are 1 to 15, threads a multiple of 32 up to the block's %u",
+                     first[0], first[1], machine.options.threads);
             machine.abort_run();
         }
         arrive(warp, first[0], first[1], wait, site);
@@ -143,7 +144,8 @@ void set_registers(uint32_t registers, bool increase, int at) {
         group.meeting = site;
         group.wanted = wanted;
         for (uint32_t i = 0; i < WARP; ++i) group.waiting_for_registers.push_back(&warp.lanes[i]);
-        machine.hold(warp, "setmaxnreg: the other warps of its warpgroup, and " + std::to_string(wanted) + " registers");
+        machine.hold(warp,
+                     "setmaxnreg: the other warps of its warpgroup, and " + std::to_string(wanted) + " registers");
         if (group.waiting_for_registers.size() < WARPGROUP) return;
         // What a thread begins with is the compiler's choice; `registers` is the most that it can be.
         if (!increase && wanted > group.registers) {

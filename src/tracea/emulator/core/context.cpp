@@ -89,8 +89,8 @@ void* Stacks::prepare(size_t index, void (*entry)()) {
     const size_t chunk = index / CHUNK;
     if (chunk >= CHUNKS) return nullptr;
     if (chunks_[chunk] == nullptr) {
-        void* memory = mmap(nullptr, CHUNK * BYTES, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void* memory =
+            mmap(nullptr, CHUNK * BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) return nullptr;
         chunks_[chunk] = static_cast<uint8_t*>(memory);
         for (size_t i = 0; i < CHUNK; ++i) mprotect(chunks_[chunk] + i * BYTES, PAGE, PROT_NONE);
@@ -113,7 +113,8 @@ void* Stacks::prepare(size_t index, void (*entry)()) {
 bool Stacks::guards(uintptr_t address) const {
     for (const uint8_t* chunk : chunks_) {
         const uintptr_t base = reinterpret_cast<uintptr_t>(chunk);
-        if (chunk != nullptr && address >= base && address < base + CHUNK * BYTES) return (address - base) % BYTES < PAGE;
+        if (chunk != nullptr && address >= base && address < base + CHUNK * BYTES)
+            return (address - base) % BYTES < PAGE;
     }
     return false;
 }

@@ -10,7 +10,7 @@ extern "C" void tracea_emulator_switch(void** from, void* to);
 
 // Stacks of equal size, each with an inaccessible page at its end; they are kept for the next run.
 class Stacks {
-   public:
+public:
     static constexpr size_t BYTES = 256 << 10;
 
     // Return the pointer from which a first switch enters `entry`; null where the system gives no memory.
@@ -19,7 +19,7 @@ class Stacks {
     // Whether an address lies in the inaccessible page of some stack.
     bool guards(uintptr_t address) const;
 
-   private:
+private:
     static constexpr size_t CHUNK = 64;  // stacks that are mapped together
     static constexpr size_t CHUNKS = 4096;
     uint8_t* chunks_[CHUNKS] = {};
@@ -27,7 +27,7 @@ class Stacks {
 
 // While one of these lives, a fault of the running fiber ends the run with a finding instead of the process.
 class Traps {
-   public:
+public:
     Traps();
     ~Traps();
     Traps(const Traps&) = delete;

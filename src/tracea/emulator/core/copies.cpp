@@ -13,7 +13,8 @@ void copy_async(uint32_t to, const void* from, uint32_t bytes, uint32_t source_b
     const auto address = reinterpret_cast<uint64_t>(from);
     if (!in_shared(lane, to, bytes, bytes, site)) return;
     if (source_bytes > bytes) {
-        machine.report("invalid operand", site).say("%u source bytes of a copy of %u, thread %u", source_bytes, bytes, lane.thread);
+        machine.report("invalid operand", site)
+            .say("%u source bytes of a copy of %u, thread %u", source_bytes, bytes, lane.thread);
         source_bytes = bytes;
     }
     if (address % bytes != 0) {

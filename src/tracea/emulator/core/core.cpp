@@ -87,7 +87,8 @@ TRACEA_EXPORT const char* tracea_emulator_run(void (*kernel)(const void*), const
         if (!buffer.writable && given.initialised != 0) continue;  // nothing can go wrong there but bounds
         buffer.shadow.reset(given.bytes, given.granule, true, buffer.name);
         if (given.initialised != 0) {
-            for (uint64_t cell = 0; cell < buffer.shadow.size(); ++cell) buffer.shadow.data()[cell].flags = Cell::WRITTEN;
+            for (uint64_t cell = 0; cell < buffer.shadow.size(); ++cell)
+                buffer.shadow.data()[cell].flags = Cell::WRITTEN;
         }
     }
     machine.run(kernel, arguments, options);

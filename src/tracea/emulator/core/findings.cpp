@@ -119,7 +119,8 @@ void Findings::write(std::string& json) const {
     for (size_t i = 0; i < sites.size(); ++i) {
         if (i > 0) json += ',';
         json += "{\"line\":" + std::to_string(sites[i].line) + ",\"at\":" + std::to_string(sites[i].at) +
-                ",\"primitive\":\"" + name_of(sites[i].primitive) + "\",\"count\":" + std::to_string(sites[i].count) + '}';
+                ",\"primitive\":\"" + name_of(sites[i].primitive) + "\",\"count\":" + std::to_string(sites[i].count) +
+                '}';
     }
     json += "],\"findings\":[";
     bool comma = false;

@@ -34,7 +34,7 @@ struct Finding {
 };
 
 class Findings {
-   public:
+public:
     std::vector<Place> sites;
 
     void clear();
@@ -43,7 +43,7 @@ class Findings {
     bool any() const { return !found_.empty(); }
     void write(std::string& json) const;
 
-   private:
+private:
     std::unordered_map<uint64_t, Site> known_;
     std::map<std::tuple<std::string, Site, Site>, Finding> found_;
     uint64_t recent_key_[64] = {};

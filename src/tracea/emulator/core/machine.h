@@ -59,7 +59,7 @@ struct Lane : Face {
     uint64_t polled_address = 0;  // of its last ld_acquire
     int32_t polled_value = 0;
     uint32_t polled_in_vain = 0;
-    uint64_t polled_at = 0;       // the machine's progress then
+    uint64_t polled_at = 0;  // the machine's progress then
 
     std::vector<PendingCopy> open;
     std::deque<std::vector<PendingCopy>> groups;
@@ -131,7 +131,7 @@ struct Warpgroup {
     std::vector<MatrixOperation> open;
     std::deque<std::vector<MatrixOperation>> groups;
     std::map<void*, std::vector<uint32_t>> accumulators;  // registers that the tensor cores own: their true content
-    uint32_t registers = 0;  // for each thread
+    uint32_t registers = 0;                               // for each thread
     std::vector<Lane*> waiting_for_registers;
     uint32_t wanted = 0;
 };
@@ -167,7 +167,7 @@ struct Options {
 };
 
 class Machine {
-   public:
+public:
     Core table = {};
     Lane* current = nullptr;
     Options options;
@@ -196,10 +196,10 @@ class Machine {
 
     // --- knowledge
     bool knows(const Lane& lane, uint32_t block, uint32_t agent, Clock clock) const;
-    std::vector<Clock>& row(Lane& lane);            // what it knows beyond the last barrier of the block
-    void publish(Lane& lane, Message& message);     // begins a new epoch of the lane
+    std::vector<Clock>& row(Lane& lane);         // what it knows beyond the last barrier of the block
+    void publish(Lane& lane, Message& message);  // begins a new epoch of the lane
     void receive(Lane& lane, const Message& message);
-    ForeignRef everything(Lane& lane);              // as another block is told it
+    ForeignRef everything(Lane& lane);  // as another block is told it
     void acquire(Lane& lane, const ForeignRef& released);
     void full_barrier(Block& block);
     void warp_barrier(Warp& warp);
@@ -220,7 +220,7 @@ class Machine {
     // Report a finding at the running thread.
     Finding& report(const char* kind, Site site, Site other = 0) { return findings.add(kind, site, other, current); }
 
-   private:
+private:
     friend void fiber_main();
     friend class Traps;
     bool meet(Lane& lane, Site site);
@@ -255,11 +255,11 @@ class Machine {
 extern Machine machine;
 
 // --- what other files give to the machine
-void check_exit(Lane& lane);                    // copies.cpp, at the end of a thread
-void check_end(Block& block);                   // mbarrier.cpp
-void complete(TileTransfer& transfer);          // tma.cpp
-std::string describe(const Block& block);       // mbarrier.cpp: what mbarriers are short of
-void forget_flags();                            // global.cpp
+void check_exit(Lane& lane);               // copies.cpp, at the end of a thread
+void check_end(Block& block);              // mbarrier.cpp
+void complete(TileTransfer& transfer);     // tma.cpp
+std::string describe(const Block& block);  // mbarrier.cpp: what mbarriers are short of
+void forget_flags();                       // global.cpp
 void bind_shared(Core& table);
 void bind_global(Core& table);
 void bind_collectives(Core& table);

@@ -53,18 +53,16 @@ void move_matrices(Warp& warp, Site site, uint32_t matrices, bool transposed, bo
 void load_matrix(uint32_t* to, uint32_t matrices, bool transposed, uint32_t address, int at) {
     memset(to, 0xff, 4 * matrices);
     MatrixAccess access{to, address};
-    machine.collective(Primitive::LDMATRIX, at, &access, [=](Warp& warp, Site site) {
-        move_matrices(warp, site, matrices, transposed, false);
-    });
+    machine.collective(Primitive::LDMATRIX, at, &access,
+                       [=](Warp& warp, Site site) { move_matrices(warp, site, matrices, transposed, false); });
 }
 
 void store_matrix(uint32_t address, const uint32_t* from, uint32_t matrices, bool transposed, int at) {
     uint32_t copy[4];
     memcpy(copy, from, 4 * matrices);
     MatrixAccess access{copy, address};
-    machine.collective(Primitive::STMATRIX, at, &access, [=](Warp& warp, Site site) {
-        move_matrices(warp, site, matrices, transposed, true);
-    });
+    machine.collective(Primitive::STMATRIX, at, &access,
+                       [=](Warp& warp, Site site) { move_matrices(warp, site, matrices, transposed, true); });
 }
 
 struct Product {

@@ -117,8 +117,8 @@ std::string describe(const Block& block) {
     std::string text;
     for (const auto& [address, barrier] : block.mbarriers) {
         if (barrier.waiting.empty()) continue;
-        text += "block " + std::to_string(block.index) + ": the mbarrier at byte " + std::to_string(address) + ", phase " +
-                std::to_string(barrier.completed) + ", lacks " + std::to_string(barrier.missing) + " of " +
+        text += "block " + std::to_string(block.index) + ": the mbarrier at byte " + std::to_string(address) +
+                ", phase " + std::to_string(barrier.completed) + ", lacks " + std::to_string(barrier.missing) + " of " +
                 std::to_string(barrier.count) + " arrivals and " + std::to_string(barrier.bytes) + " bytes; ";
     }
     return text;
@@ -128,14 +128,16 @@ void check_end(Block& block) {
     for (const auto& [address, barrier] : block.mbarriers) {
         if (barrier.bytes != 0) {
             machine.findings.add("mbarrier byte count", barrier.site, 0, &block.lanes[barrier.initialised_by])
-                .say("block %u ends while the mbarrier at byte %u has %lld bytes more announced than landed", block.index,
-                     address, static_cast<long long>(barrier.bytes));
+                .say("block %u ends while the mbarrier at byte %u has %lld bytes more announced than landed",
+                     block.index, address, static_cast<long long>(barrier.bytes));
         }
     }
     for (size_t i = 0; i < block.warpgroups.size(); ++i) {
         const Warpgroup& group = block.warpgroups[i];
         if (group.accumulators.empty()) continue;
-        const Site site = !group.open.empty() ? group.open.front().site : group.groups.empty() ? Site{0} : group.groups.front().front().site;
+        const Site site = !group.open.empty()    ? group.open.front().site
+                          : group.groups.empty() ? Site{0}
+                                                 : group.groups.front().front().site;
         machine.findings.add("thread ends with a matrix operation under way", site, 0, &block.lanes[i * WARPGROUP])
             .say("warpgroup %zu of block %u", i, block.index);
     }

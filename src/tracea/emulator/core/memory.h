@@ -11,7 +11,8 @@ bool in_shared(Lane& lane, uint32_t address, uint32_t bytes, uint32_t alignment,
 uint8_t* in_global(Lane& lane, uint64_t address, uint32_t bytes, Site site, bool write, Buffer** buffer);
 
 inline void note(Lane& lane, uint64_t address, uint32_t bytes, Site site, bool global) {
-    lane.warp->requests.push_back({address, site, static_cast<uint8_t>(lane.index), static_cast<uint8_t>(bytes), global});
+    lane.warp->requests.push_back(
+        {address, site, static_cast<uint8_t>(lane.index), static_cast<uint8_t>(bytes), global});
     if (lane.warp->requests.size() > 1u << 20) machine.statistics.flush(*lane.warp);
 }
 

@@ -24,14 +24,23 @@ void widen_each(float* to, const uint8_t* from, uint32_t count, F convert) {
 
 inline void widen(float* to, const uint8_t* from, uint32_t count, Element element) {
     switch (element) {
-        case Element::F16: widen_each<uint16_t>(to, from, count, widen_f16); break;
-        case Element::BF16: widen_each<uint16_t>(to, from, count, widen_bf16); break;
-        case Element::E4M3: widen_each<uint8_t>(to, from, count, widen_e4m3); break;
-        case Element::E5M2: widen_each<uint8_t>(to, from, count, widen_e5m2); break;
+        case Element::F16:
+            widen_each<uint16_t>(to, from, count, widen_f16);
+            break;
+        case Element::BF16:
+            widen_each<uint16_t>(to, from, count, widen_bf16);
+            break;
+        case Element::E4M3:
+            widen_each<uint8_t>(to, from, count, widen_e4m3);
+            break;
+        case Element::E5M2:
+            widen_each<uint8_t>(to, from, count, widen_e5m2);
+            break;
         case Element::TF32:  // the hardware ignores the low 13 bits
             widen_each<uint32_t>(to, from, count, [](uint32_t bits) { return float_of(bits & 0xffffe000); });
             break;
-        case Element::S8: __builtin_unreachable();  // integers are multiplied as they are
+        case Element::S8:
+            __builtin_unreachable();  // integers are multiplied as they are
     }
 }
 

@@ -153,8 +153,8 @@ void Shadow::write(uint64_t offset, uint32_t bytes, Lane& lane, Site site, bool 
         cell.block = lane.block;
         cell.agent = static_cast<uint16_t>(lane.thread);
         cell.site = site;
-        cell.flags = static_cast<uint16_t>((cell.flags & Cell::MBARRIER) | Cell::WRITTEN |
-                                           Cell::GENERIC | (atomic ? Cell::ATOMIC : 0));
+        cell.flags = static_cast<uint16_t>((cell.flags & Cell::MBARRIER) | Cell::WRITTEN | Cell::GENERIC |
+                                           (atomic ? Cell::ATOMIC : 0));
     }
 }
 
@@ -235,7 +235,8 @@ Buffer* GlobalMemory::find(uint64_t address, uint32_t bytes, Lane& lane, Site si
             }
         }
         if (write && !buffer.writable) {
-            machine.report("write to an input", site).say("thread %u of block %u: %s", lane.thread, lane.block, buffer.name);
+            machine.report("write to an input", site)
+                .say("thread %u of block %u: %s", lane.thread, lane.block, buffer.name);
             return nullptr;
         }
         return &buffer;
@@ -244,7 +245,8 @@ Buffer* GlobalMemory::find(uint64_t address, uint32_t bytes, Lane& lane, Site si
     const Buffer* nearest = nullptr;
     uint64_t distance = ~0ull;
     for (const Buffer& buffer : buffers) {
-        const uint64_t away = address < buffer.address ? buffer.address - address : address - buffer.address - buffer.bytes;
+        const uint64_t away =
+            address < buffer.address ? buffer.address - address : address - buffer.address - buffer.bytes;
         if (away < distance) distance = away, nearest = &buffer;
     }
     machine.report("global out of bounds", site)

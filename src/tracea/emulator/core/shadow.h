@@ -15,17 +15,17 @@ struct Lane;
 struct Cell {
     enum Flag : uint16_t {
         WRITTEN = 1,
-        GENERIC = 2,     // the last write was an ordinary one, not the copy engine's
-        IN_FLIGHT = 4,   // the destination of a copy that has not been waited for
+        GENERIC = 2,    // the last write was an ordinary one, not the copy engine's
+        IN_FLIGHT = 4,  // the destination of a copy that has not been waited for
         MBARRIER = 8,
-        ATOMIC = 16,     // the last write was atomic
+        ATOMIC = 16,  // the last write was atomic
     };
     Clock clock = 0;  // of the last write
     uint32_t block = 0;
     uint32_t readers = 0;  // the first of a list of Readers; 0 is none
     uint16_t agent = 0;
     Site site = 0;
-    Site under_way = 0;    // the copy that is in flight, or the matrix operation that reads
+    Site under_way = 0;  // the copy that is in flight, or the matrix operation that reads
     uint16_t flags = 0;
     uint16_t reading = 0;  // matrix operations and tile stores that may read it until they are waited for
 };
@@ -39,7 +39,7 @@ struct Reader {
 };
 
 class Shadow {
-   public:
+public:
     uint32_t granule = 2;  // bytes of a cell
 
     void reset(uint64_t bytes, uint32_t cell_bytes, bool global, const char* space);
@@ -59,7 +59,7 @@ class Shadow {
     void begin_reading(uint64_t offset, uint32_t bytes, Lane& lane, Site site);
     void end_reading(uint64_t offset, uint32_t bytes, uint32_t block, uint32_t agent, Clock clock, Site site);
 
-   private:
+private:
     std::vector<Cell> cells_;
     std::vector<Reader> readers_;
     uint32_t free_ = 0;
@@ -69,7 +69,8 @@ class Shadow {
     void note_reader(Cell& cell, Lane& lane, uint32_t first_agent, uint32_t lanes, Clock clock, Site site);
     void drop_readers(Cell& cell);
     uint32_t allocate(const Reader& reader);
-    void unordered(const char* kind, uint64_t offset, Lane& lane, Site site, uint32_t block, uint32_t agent, Site other);
+    void unordered(const char* kind, uint64_t offset, Lane& lane, Site site, uint32_t block, uint32_t agent,
+                   Site other);
     bool check_last_write(const Cell& cell, uint64_t offset, Lane& lane, Site site, bool write);
     void check_readers(Cell& cell, uint64_t offset, Lane& lane, Site site);
 };
@@ -79,7 +80,7 @@ struct Buffer {
     uint64_t address = 0, bytes = 0;
     uint8_t* host = nullptr;
     bool writable = false, initialised = false;
-    Shadow shadow;  // empty where nobody can write
+    Shadow shadow;                     // empty where nobody can write
     const uint8_t* outside = nullptr;  // one byte for each byte, non-zero between rows; null: none
     char name[64] = {};
 };

@@ -25,7 +25,7 @@ struct Cost {
 };
 
 class Statistics {
-   public:
+public:
     void clear();
     // Price one access of up to 32 lanes of `bytes` each to shared memory.
     void shared(Site site, const uint32_t* addresses, uint32_t lanes, uint32_t bytes);
@@ -35,7 +35,7 @@ class Statistics {
     void flush(Warp& warp);
     void write(std::string& json) const;
 
-   private:
+private:
     std::vector<Cost> shared_, global_;  // by site
 };
 

@@ -145,7 +145,8 @@ void tile_store_wait(uint32_t pending, bool reads_only, int at) {
         for (const TileTransfer& transfer : lane.store_groups.front()) {
             for (const TileTransfer::Piece& piece : transfer.pieces) {
                 {
-                    block.shadow.end_reading(piece.shared, piece.bytes, lane.block, lane.thread, lane.clock, transfer.site);
+                    block.shadow.end_reading(piece.shared, piece.bytes, lane.block, lane.thread, lane.clock,
+                                             transfer.site);
                 }
                 if (piece.global == 0) continue;
                 Buffer* buffer = machine.memory.find(piece.global, piece.bytes, lane, transfer.site, true);
@@ -177,7 +178,8 @@ void fence_proxy_async(int at) {
 void prefetch_tensor_map(const void* opaque, int at) {
     const Site site = machine.enter(Primitive::PREFETCH_TENSOR_MAP, at);
     if (static_cast<const TileMap*>(opaque)->magic != TileMap::MAGIC) {
-        machine.report("invalid operand", site).say("thread %u: this is no encoded tensor map", machine.current->thread);
+        machine.report("invalid operand", site)
+            .say("thread %u: this is no encoded tensor map", machine.current->thread);
     }
 }
 
@@ -197,7 +199,8 @@ void complete(TileTransfer& transfer) {
             memset(shared, 0, piece.bytes);
         }
         {
-            block.shadow.land(piece.shared, piece.bytes, block.index, barrier.agent, barrier.completed + 1, transfer.site);
+            block.shadow.land(piece.shared, piece.bytes, block.index, barrier.agent, barrier.completed + 1,
+                              transfer.site);
         }
     }
     barrier.bytes -= transfer.bytes;

@@ -135,7 +135,8 @@ void begin(Block& block, uint32_t index, Site site, WgmmaForm form) {
     for (uint32_t i = 0; i < WARPGROUP; ++i) {
         const Call& call = *static_cast<const Call*>(group.operands[i]);
         if (call.a != first.a || call.b != first.b || call.accumulate != first.accumulate) {
-            machine.report("divergence at a collective", site).say("threads 0 and %u give different operands", lanes[i].thread);
+            machine.report("divergence at a collective", site)
+                .say("threads 0 and %u give different operands", lanes[i].thread);
         }
         operation.accumulators.push_back(call.d);
         if (take(group, call.d, static_cast<uint32_t>(form.n) / 2)) owned = false;
@@ -147,7 +148,8 @@ void begin(Block& block, uint32_t index, Site site, WgmmaForm form) {
     for (const uint64_t descriptor : {first.a, first.b}) {
         if ((descriptor >> 49 & 7) != 0 || (descriptor & 0x3f80c000c000c000ull) != 0) {
             machine.report("invalid operand", site)
-                .say("descriptor 0x%016llx: a base offset, or bits that must be zero", static_cast<unsigned long long>(descriptor));
+                .say("descriptor 0x%016llx: a base offset, or bits that must be zero",
+                     static_cast<unsigned long long>(descriptor));
         }
     }
     auto check = [&](const Tile& tile, uint32_t rows) {
@@ -186,8 +188,10 @@ void perform(Block& block, Warpgroup& group, const MatrixOperation& operation) {
     };
     const bool accumulate = operation.accumulate;
     accumulators([accumulate](uint32_t* held, void* value) {
-        if (accumulate) memcpy(value, held, 4);
-        else memset(value, 0, 4);
+        if (accumulate)
+            memcpy(value, held, 4);
+        else
+            memset(value, 0, 4);
     });
     if (integers) {
         multiply_s8(whole, 256, a_bytes, b_bytes, ROWS, n, STEP_BYTES);
@@ -230,7 +234,8 @@ void give_back(Warpgroup& group, Site site) {
 
 void wgmma(WgmmaForm form, void* d, uint64_t a, uint64_t b, bool accumulate, int at) {
     Call call{d, a, b, accumulate};
-    together(Primitive::WGMMA, at, &call, [form](Block& block, uint32_t index, Site site) { begin(block, index, site, form); });
+    together(Primitive::WGMMA, at, &call,
+             [form](Block& block, uint32_t index, Site site) { begin(block, index, site, form); });
 }
 
 void wgmma_wait(uint32_t pending, int at) {
@@ -250,7 +255,8 @@ void wgmma_wait(uint32_t pending, int at) {
             }
         }
         give_back(group, site);
-        for (uint32_t i = 0; i < WARPGROUP; ++i) machine.row(block.lanes[index * WARPGROUP + i])[agent] = group.completed;
+        for (uint32_t i = 0; i < WARPGROUP; ++i)
+            machine.row(block.lanes[index * WARPGROUP + i])[agent] = group.completed;
     });
 }
 

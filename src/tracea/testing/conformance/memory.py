@@ -62,7 +62,9 @@ def _through_shared(size: int, name: str, architecture: str) -> ConformanceCase:
 
 
 def _atomics(architecture: str) -> ConformanceCase:
-    body = "atomic_add(args.c + thread_index() % 7, to_float(static_cast<int32_t>(block_index() * 64 + thread_index())));"
+    body = (
+        "atomic_add(args.c + thread_index() % 7, to_float(static_cast<int32_t>(block_index() * 64 + thread_index())));"
+    )
     place, value = np.tile(np.arange(64) % 7, 8), np.arange(512)
     return ConformanceCase(
         name="atomic_add",

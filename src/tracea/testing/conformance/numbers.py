@@ -66,7 +66,7 @@ def _widen(name: str, architecture: str) -> ConformanceCase:
 
 @np.errstate(invalid="ignore", over="ignore")
 def _floats(numpy_type: np.dtype[Any]) -> Array:
-    """Return floats around every finite value of a format (or a sample): itself, the midpoints, and their neighbours."""
+    """Return floats around every finite value of a format, or a sample: itself, the midpoints, their neighbours."""
     bits = np.arange(1 << (8 * numpy_type.itemsize), dtype=np.uint32)
     step = max(1, len(bits) // 4096)
     sample = np.unique(np.concatenate([bits[::step], bits[-8:], bits[: 8 * step], bits[len(bits) // 2 - 8 :: step]]))
@@ -76,7 +76,10 @@ def _floats(numpy_type: np.dtype[Any]) -> Array:
     middle = ((near[keep] + following[keep]) / 2).astype(np.float32)
     exact = near[np.isfinite(near)].astype(np.float32)
     up, down = np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, np.float32(-np.inf))
-    beyond = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-45, 65519.9, 65520.0, 449.0, 464.0, 465.0, 61440.0], np.float32)
+    beyond = np.array(
+        [0.0, -0.0, np.inf, -np.inf, np.nan, 1e38, -1e38, 1e-45, 65519.9, 65520.0, 449.0, 464.0, 465.0, 61440.0],
+        np.float32,
+    )
     return np.concatenate([exact, middle, up, down, beyond]).astype(np.float32)
 
 
@@ -97,7 +100,9 @@ def _narrow(name: str, architecture: str) -> ConformanceCase:
     return ConformanceCase(
         name=f"from_float<{name}>",
         source=kernel(
-            _elementwise(f"st_global<{name}>(args.c + i, from_float<{name}>(ld_global<float>(args.a + i)));", len(values)),
+            _elementwise(
+                f"st_global<{name}>(args.c + i, from_float<{name}>(ld_global<float>(args.a + i)));", len(values)
+            ),
             pointers={"a": (DType.F32, IN), "c": (dtype, OUT)},
             threads=128,
             blocks=-(-len(values) // 128),
@@ -134,7 +139,9 @@ def _float(architecture: str) -> ConformanceCase:
     return ConformanceCase(
         name="from_float<float>",
         source=kernel(
-            _elementwise("st_global<float>(args.c + i, from_float<float>(to_float(ld_global<float>(args.a + i))));", 128),
+            _elementwise(
+                "st_global<float>(args.c + i, from_float<float>(to_float(ld_global<float>(args.a + i))));", 128
+            ),
             pointers={"a": (DType.F32, IN), "c": (DType.F32, OUT)},
             threads=128,
             isa=architecture,
@@ -162,7 +169,9 @@ def _tf32(architecture: str) -> ConformanceCase:
     exact = np.abs(values.astype(np.float64))
     _, exponent = np.frexp(exact)
     place = np.ldexp(1.0, np.maximum(exponent - 11, -136))
-    magnitude = np.where(np.isfinite(exact), np.floor(np.where(np.isfinite(exact), exact, 0) / place + 0.5) * place, np.inf)
+    magnitude = np.where(
+        np.isfinite(exact), np.floor(np.where(np.isfinite(exact), exact, 0) / place + 0.5) * place, np.inf
+    )
     expected = np.copysign(np.where(magnitude >= 2.0**128, np.inf, magnitude), values).astype(np.float32)
     return ConformanceCase(
         name="round_tf32",

@@ -91,7 +91,9 @@ def kernel(
         text=text,
         language="cuda",
         isa=isa,
-        pointers=tuple(PointerParameter(name=n, dtype=d, role=r) for n, (d, r) in {**pointers, **(mapped or {})}.items()),
+        pointers=tuple(
+            PointerParameter(name=n, dtype=d, role=r) for n, (d, r) in {**pointers, **(mapped or {})}.items()
+        ),
         integers=integers,
         scalars=scalars,
         team_scratch_bytes=Const(0),

@@ -52,7 +52,8 @@ def _shuffles(architecture: str) -> ConformanceCase:
     for (int lane = 0; lane < 32; ++lane) {
         st_global<uint32_t>(args.d + lane * 32 + t, shuffle(mine, lane));
     }
-    st_global<uint32_t>(args.c + t, bits_as<uint32_t>(shuffle(bits_as<float>(mine), static_cast<int>((7 * t + 3) % 32))));
+    const int any = static_cast<int>((7 * t + 3) % 32);
+    st_global<float>(args.c + t, shuffle(bits_as<float>(mine), any));
 """
     lanes = np.arange(32)
     mine = lanes * 0x01010101 + 1
@@ -60,9 +61,7 @@ def _shuffles(architecture: str) -> ConformanceCase:
     exchanged[0] = mine[(7 * lanes + 3) % 32]
     return ConformanceCase(
         name="shuffles",
-        source=kernel(
-            body, pointers={"c": (DType.I32, OUT), "d": (DType.I32, OUT)}, isa=architecture, name="shuffles"
-        ),
+        source=kernel(body, pointers={"c": (DType.I32, OUT), "d": (DType.I32, OUT)}, isa=architecture, name="shuffles"),
         inputs={},
         expected={
             "c": exchanged.astype(np.int32).reshape(-1),
@@ -119,7 +118,12 @@ def _named_barriers(architecture: str) -> ConformanceCase:
     return ConformanceCase(
         name="named_barriers",
         source=kernel(
-            body, pointers={"c": (DType.I32, OUT)}, threads=128, shared_bytes=128, isa=architecture, name="named_barriers"
+            body,
+            pointers={"c": (DType.I32, OUT)},
+            threads=128,
+            shared_bytes=128,
+            isa=architecture,
+            name="named_barriers",
         ),
         inputs={},
         expected={"c": np.concatenate(rows).astype(np.int32)},
@@ -152,7 +156,12 @@ def _mbarrier(architecture: str) -> ConformanceCase:
     return ConformanceCase(
         name="mbarrier",
         source=kernel(
-            body, pointers={"c": (DType.I32, OUT)}, threads=64, shared_bytes=272, isa=architecture, name="mbarrier_phases"
+            body,
+            pointers={"c": (DType.I32, OUT)},
+            threads=64,
+            shared_bytes=272,
+            isa=architecture,
+            name="mbarrier_phases",
         ),
         inputs={},
         expected={"c": np.concatenate(rows).astype(np.int32)},
@@ -163,7 +172,8 @@ def _elected(architecture: str) -> ConformanceCase:
     body = """
     const bool first = elect_one();
     const bool second = elect_one();
-    atomic_add(args.c + warp_index(), (first ? 1.0F : 0.0F) + (second ? 100.0F : 0.0F) + (first != second ? 9.0F : 0.0F));
+    const float told = (first ? 1.0F : 0.0F) + (second ? 100.0F : 0.0F) + (first != second ? 9.0F : 0.0F);
+    atomic_add(args.c + warp_index(), told);
 """
     return ConformanceCase(
         name="elect_one",

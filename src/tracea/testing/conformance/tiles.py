@@ -48,7 +48,13 @@ def swizzled(offsets: Array, mode: Mode) -> Array:
 def _elements(rank: int, mode: Mode) -> tuple[DType, Any]:
     """Return an element type with which a row of the box has at most the swizzle's bytes."""
     row = _SHAPES[rank][1][-1]
-    return (DType.F32, np.uint32) if mode == 0 or 4 * row <= mode else (DType.F16, np.uint16) if 2 * row <= mode else (DType.U8, np.uint8)
+    return (
+        (DType.F32, np.uint32)
+        if mode == 0 or 4 * row <= mode
+        else (DType.F16, np.uint16)
+        if 2 * row <= mode
+        else (DType.U8, np.uint8)
+    )
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[Const, ...]:
@@ -73,7 +79,7 @@ def _load(rank: int, mode: Mode, architecture: str) -> ConformanceCase:
     tile = int(np.prod(box)) * size
     slot = -(-tile // 1024) * 1024
     loads = "\n".join(
-        f"        tma_load<{rank}>(base + {1024 + i * slot}, args.map, base, {', '.join(str(c) for c in corner[::-1])});"
+        f"        tma_load<{rank}>(base + {1024 + i * slot}, args.map, base, {', '.join(map(str, corner[::-1]))});"
         for i, corner in enumerate(corners)
     )
     body = f"""
@@ -97,7 +103,9 @@ def _load(rank: int, mode: Mode, architecture: str) -> ConformanceCase:
     images: list[Array] = []
     for corner in corners:
         image = np.zeros(tile, np.uint8)
-        image[swizzled(np.arange(tile), mode)] = np.ascontiguousarray(_box(tensor, box, corner)).view(np.uint8).reshape(-1)
+        image[swizzled(np.arange(tile), mode)] = (
+            np.ascontiguousarray(_box(tensor, box, corner)).view(np.uint8).reshape(-1)
+        )
         images.append(image)
     spec = TensorMapSpec(
         name="map",

@@ -45,7 +45,10 @@ def warpgroup_cases(architecture: str) -> tuple[ConformanceCase, ...]:
     cases += [_product(element, 64, mode, plain, architecture) for element in _CALLS for mode in _MODES]
     for element, n in (("f16", 64), ("bf16", 256)):
         for mode in _MODES:
-            cases += [_product(element, n, mode, orders, architecture) for orders in ((True, False), (False, True), (True, True))]
+            cases += [
+                _product(element, n, mode, orders, architecture)
+                for orders in ((True, False), (False, True), (True, True))
+            ]
     unique = {case.name: case for case in cases}
     return (*unique.values(), _registers(architecture))
 

@@ -59,10 +59,10 @@ enum class Element : uint8_t { F16, BF16, TF32, S8, E4M3, E5M2 };
 
 // What the kernel may read and write of the running thread without a call.
 struct Face {
-    int32_t line;      // of the emitted text
-    uint32_t thread;   // within the block
-    uint32_t block;    // within the grid
-    int64_t budget;    // marked statements and primitives before the thread is taken to run for ever
+    int32_t line;     // of the emitted text
+    uint32_t thread;  // within the block
+    uint32_t block;   // within the grid
+    int64_t budget;   // marked statements and primitives before the thread is taken to run for ever
 };
 
 // One tile copy or store of the copy engine.

@@ -274,28 +274,28 @@ inline void prefetch_tensor_map(const TensorMap& map, TRACEA_AT) { emulator::cor
 
 // A pack of coordinates on the device; one function for each rank here, so that the line can follow.
 template <int rank>
-inline emulator::only<rank == 1> tma_load(uint32_t target, const TensorMap& map, uint32_t mbarrier,
-                                          int32_t c0, TRACEA_AT) {
+inline emulator::only<rank == 1> tma_load(uint32_t target, const TensorMap& map, uint32_t mbarrier, int32_t c0,
+                                          TRACEA_AT) {
     emulator::core->tile_load(target, &map, mbarrier, {rank, {c0}}, at);
 }
 template <int rank>
-inline emulator::only<rank == 2> tma_load(uint32_t target, const TensorMap& map, uint32_t mbarrier,
-                                          int32_t c0, int32_t c1, TRACEA_AT) {
+inline emulator::only<rank == 2> tma_load(uint32_t target, const TensorMap& map, uint32_t mbarrier, int32_t c0,
+                                          int32_t c1, TRACEA_AT) {
     emulator::core->tile_load(target, &map, mbarrier, {rank, {c0, c1}}, at);
 }
 template <int rank>
-inline emulator::only<rank == 3> tma_load(uint32_t target, const TensorMap& map, uint32_t mbarrier,
-                                          int32_t c0, int32_t c1, int32_t c2, TRACEA_AT) {
+inline emulator::only<rank == 3> tma_load(uint32_t target, const TensorMap& map, uint32_t mbarrier, int32_t c0,
+                                          int32_t c1, int32_t c2, TRACEA_AT) {
     emulator::core->tile_load(target, &map, mbarrier, {rank, {c0, c1, c2}}, at);
 }
 template <int rank>
-inline emulator::only<rank == 4> tma_load(uint32_t target, const TensorMap& map, uint32_t mbarrier,
-                                          int32_t c0, int32_t c1, int32_t c2, int32_t c3, TRACEA_AT) {
+inline emulator::only<rank == 4> tma_load(uint32_t target, const TensorMap& map, uint32_t mbarrier, int32_t c0,
+                                          int32_t c1, int32_t c2, int32_t c3, TRACEA_AT) {
     emulator::core->tile_load(target, &map, mbarrier, {rank, {c0, c1, c2, c3}}, at);
 }
 template <int rank>
-inline emulator::only<rank == 5> tma_load(uint32_t target, const TensorMap& map, uint32_t mbarrier,
-                                          int32_t c0, int32_t c1, int32_t c2, int32_t c3, int32_t c4, TRACEA_AT) {
+inline emulator::only<rank == 5> tma_load(uint32_t target, const TensorMap& map, uint32_t mbarrier, int32_t c0,
+                                          int32_t c1, int32_t c2, int32_t c3, int32_t c4, TRACEA_AT) {
     emulator::core->tile_load(target, &map, mbarrier, {rank, {c0, c1, c2, c3, c4}}, at);
 }
 
@@ -319,7 +319,8 @@ inline void fence_proxy_async(TRACEA_AT) { emulator::core->fence_proxy_async(at)
 inline uint64_t wgmma_descriptor(uint32_t address, uint32_t leading_bytes, uint32_t stride_bytes,
                                  uint32_t swizzle_bytes) {
     const uint64_t mode = swizzle_bytes == 128 ? 1 : swizzle_bytes == 64 ? 2 : swizzle_bytes == 32 ? 3 : 0;
-    return static_cast<uint64_t>((address & 0x3ffff) >> 4) | static_cast<uint64_t>((leading_bytes & 0x3ffff) >> 4) << 16 |
+    return static_cast<uint64_t>((address & 0x3ffff) >> 4) |
+           static_cast<uint64_t>((leading_bytes & 0x3ffff) >> 4) << 16 |
            static_cast<uint64_t>((stride_bytes & 0x3ffff) >> 4) << 32 | mode << 62;
 }
 inline void wgmma_fence(TRACEA_AT) { emulator::core->wgmma_fence(at); }

@@ -27,7 +27,7 @@ double fma(double, double, double) noexcept;
 #define TRACEA_UNROLL
 #define TRACEA_NO_UNROLL
 
-#define TRACEA_KERNEL(threads, min_blocks)          \
+#define TRACEA_KERNEL(threads, min_blocks)              \
     constexpr uint32_t tracea_launch_threads = threads; \
     extern "C"
 #define TRACEA_GRID_CONSTANT
