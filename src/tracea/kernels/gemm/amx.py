@@ -31,6 +31,9 @@ from tracea.targets.target import Target
 __all__ = ["AMX", "AMX_PREPACKED", "build_amx", "build_amx_pack", "build_amx_prepacked"]
 
 _TERMS: Final = 3  # of a float32
+_LEAST_ROWS: Final = 48
+_LEAST_COLUMNS: Final = 48  # and steps
+_LEAST_PRODUCTS: Final = 128**3
 
 
 def build_amx(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -90,9 +93,10 @@ def _known(dim: object) -> int:
 def _by_shape(op: GemmOp, target: Target) -> float:
     if target.isa == "plain":
         return -200.0  # arrays in place of registers: there to be read by sanitizers
-    rows, columns, depth = (_known(dim) for dim in (op.m, op.n, op.k))
-    # A tile that is mostly padding multiplies zeros; few products for each packed element do not repay its split.
-    return 40.0 if rows >= 32 and columns >= 32 and depth >= 16 else -60.0
+    m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
+    # Measured, benchmarks/NOTES.md: below this, splitting and storing whole tiles cost more than the products save.
+    pays = m >= _LEAST_ROWS and min(n, k) >= _LEAST_COLUMNS and m * n * k >= _LEAST_PRODUCTS
+    return 40.0 if pays else -60.0
 
 
 _SHAPE = Preference(name="whole tiles", score=_by_shape)

@@ -17,8 +17,11 @@ __all__ = ["amx_blocking", "amx_default", "amx_prepacked_default", "amx_prepacke
 
 _MOST: Final = 2**24
 _ELEMENT_BYTES: Final = 6  # of an element in panels of three terms
-_DEEPEST: Final = 512  # steps of a K block: A's block is then tall enough to use each panel of B often
-_FEW_ROWS: Final = 512  # up to this many rows, packing A once per task costs less than sharing B behind a barrier
+# Measured, benchmarks/NOTES.md: a block of A that leaves room for B's panels and C, and one pass over C where K allows.
+_WHOLE_DEPTH: Final = 768  # steps: up to here K is one block
+_DEPTH: Final = 512  # steps of a K block beyond that
+_SHALLOW: Final = 384  # where all rows of A are one block
+_FEW_ROWS: Final = 160  # up to this many rows, packing A once per task costs less than sharing B behind a barrier
 
 
 def amx_blocking(schedule: Schedule, terms: int) -> Blocking:
@@ -64,10 +67,9 @@ def amx_default(op: GemmOp, target: Target) -> Schedule:
     """Return the schedule that needs no tuning."""
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
     if m <= _FEW_ROWS:
-        kc = _depth(k, min(_DEEPEST, target.l2_bytes * 5 // 8 // (_ELEMENT_BYTES * round_up(m, TILE))))
-        nc = round_up(-(-n // target.cores), TILE)
-        return Schedule(kc=kc, mc=round_up(m, TILE), nc=nc, sweep=PANELS_PER_SWEEP, split="columns")
-    kc = _depth(k, _DEEPEST)
+        kc, columns = _depth(k, _SHALLOW), round_up(-(-n // target.cores), TILE)
+        return Schedule(kc=kc, mc=round_up(m, TILE), nc=columns, sweep=PANELS_PER_SWEEP, split="columns")
+    kc = round_up(k, GRANULE) if k <= _WHOLE_DEPTH else _depth(k, _DEPTH)
     most = max(TILE, target.l2_bytes * 2 // 5 // (_ELEMENT_BYTES * kc) // TILE * TILE)
     mc = round_up(equal_blocks(-(-m // target.cores), most), TILE)
     return Schedule(kc=kc, mc=mc, nc=round_up(n, TILE), sweep=PANELS_PER_SWEEP, split="rows")
