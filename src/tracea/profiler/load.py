@@ -10,7 +10,7 @@ from typing import Final
 
 from tracea.profiler.machine import cores_allowed
 
-__all__ = ["Load", "measure_load"]
+__all__ = ["Load", "LoadMeter", "measure_load"]
 
 _SECONDS: Final = 0.3
 _ROOT: Final = Path("/")
@@ -26,18 +26,32 @@ class Load:
     cores: int
 
 
+class LoadMeter:
+    """Counts from its making on what others take of this process's cores, at the cost of reading one file twice."""
+
+    def __init__(self, root: Path = _ROOT) -> None:
+        self._root = root
+        self._cores = cores_allowed()
+        self._ticks = _ticks(root, self._cores)
+        self._own, self._start = time.process_time(), time.perf_counter()
+
+    def read(self) -> Load | None:
+        """Return the load since then; None where the system does not say, or too little time has passed."""
+        after, own = _ticks(self._root, self._cores), time.process_time() - self._own
+        elapsed = time.perf_counter() - self._start
+        if self._ticks is None or after is None or after[1] <= self._ticks[1] or elapsed <= 0.0:
+            return None
+        share = (after[0] - self._ticks[0]) / (after[1] - self._ticks[1])
+        return Load(busy_cores=max(0.0, share * len(self._cores) - own / elapsed), cores=len(self._cores))
+
+
 def measure_load(
     *, seconds: float = _SECONDS, root: Path = _ROOT, sleep: Callable[[float], object] = time.sleep
 ) -> Load | None:
     """Watch for ``seconds`` in which this process rests; None where the system does not say."""
-    cores = cores_allowed()
-    before, own, start = _ticks(root, cores), time.process_time(), time.perf_counter()
+    meter = LoadMeter(root)
     sleep(seconds)
-    after, own, elapsed = _ticks(root, cores), time.process_time() - own, time.perf_counter() - start
-    if before is None or after is None or after[1] <= before[1]:
-        return None
-    share = (after[0] - before[0]) / (after[1] - before[1])
-    return Load(busy_cores=max(0.0, share * len(cores) - own / elapsed), cores=len(cores))
+    return meter.read()
 
 
 def _ticks(root: Path, cores: Iterable[int]) -> tuple[int, int] | None:

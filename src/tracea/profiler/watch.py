@@ -1,0 +1,107 @@
+"""Watch: which rounds of an interleaved run other programs disturbed, and how many of them are measured again.
+
+Two signs, both of which say nothing about who is faster, so that leaving a round out favours nobody: the cores were
+taken away in the middle of it (time passed in which the thread did not run, and it was switched out against its will),
+and the two halves of one function's batch, measured apart within the round, do not agree.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from tracea.errors import InvalidOption
+
+__all__ = ["WATCH", "Occupancy", "OccupancyMeter", "Round", "Watch", "occupancy"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupancy:
+    """What a thread and its process had of the cores so far; differences of two of these count.
+
+    Units: nanoseconds; ``switches`` is how often any thread of the process was taken off its core against its will.
+    """
+
+    wall_ns: int
+    thread_ns: int
+    switches: int
+
+
+OccupancyMeter: TypeAlias = Callable[[], Occupancy]
+
+
+def occupancy() -> Occupancy:
+    """Read the clocks of this thread; about a microsecond."""
+    return Occupancy(wall_ns=time.perf_counter_ns(), thread_ns=time.thread_time_ns(), switches=_switches())
+
+
+def _switches() -> int:
+    """Return the involuntary switches of this process, 0 where the system does not count them."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One sample of every function, in microseconds of a call, with what disturbed them.
+
+    ``noise`` is the largest difference between the halves of a batch, as a share of their mean; ``load`` the share of
+    the round's time that other programs took.
+    """
+
+    samples_us: Mapping[str, float]
+    noise: float
+    load: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """The limits beyond which a round is disturbed, and how many rounds more may be measured for that.
+
+    ``repeats`` is a share of the rounds asked for: 0.5 measures at most half as many again. What is still disturbed
+    then is kept and counted.
+
+    Raises:
+        InvalidOption: a limit is negative or no number.
+    """
+
+    load: float = 0.05
+    noise: float = 0.20
+    repeats: float = 0.5
+
+    def __post_init__(self) -> None:
+        for field in ("load", "noise", "repeats"):
+            value = getattr(self, field)
+            if not (math.isfinite(value) and value >= 0.0):
+                raise InvalidOption(
+                    field=f"watch.{field}", got=value, expected="a number from 0 on", remedy="use Watch() as it is"
+                )
+
+    def is_disturbed(self, measured: Round) -> bool:
+        """Whether a round is beyond a limit."""
+        return self._excess(measured) > 1.0
+
+    def most(self, pairs: int) -> int:
+        """Return how many rounds may be measured in all to have ``pairs``."""
+        return pairs + math.ceil(self.repeats * pairs)
+
+    def keep(self, rounds: Sequence[Round], pairs: int) -> list[Round]:
+        """Return ``pairs`` of the rounds in their order: all that were quiet, then the least disturbed."""
+        ranked = sorted(range(len(rounds)), key=lambda index: (max(1.0, self._excess(rounds[index])), index))
+        return [rounds[index] for index in sorted(ranked[:pairs])]
+
+    def _excess(self, measured: Round) -> float:
+        return max(_over(measured.load, self.load), _over(measured.noise, self.noise))
+
+
+def _over(value: float, limit: float) -> float:
+    return value / limit if limit else (math.inf if value else 0.0)
+
+
+WATCH: Final = Watch()

@@ -1,0 +1,145 @@
+"""Races and disturbed rounds, on clocks that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tracea.errors import InvalidOption
+from tracea.profiler import Rule, Standing, Watch, capture, compare, race
+from tracea.profiler.watch import Occupancy, Round
+
+ENVIRONMENT = capture(threads=1)
+
+
+class Host:
+    """A machine on which functions take what they are said to, and other programs take the core when told to."""
+
+    def __init__(self) -> None:
+        self.now_ns = self.own_ns = self.switches = self.calls = 0
+        self.steals: Callable[[int], int] = lambda call: 0
+
+    def clock(self) -> int:
+        return self.now_ns
+
+    def meter(self) -> Occupancy:
+        return Occupancy(wall_ns=self.now_ns, thread_ns=self.own_ns, switches=self.switches)
+
+    def function(self, cost_ns: Callable[[], float]) -> Callable[[], None]:
+        def run() -> None:
+            own, stolen = int(cost_ns()), self.steals(self.calls)
+            self.calls += 1
+            self.own_ns += own
+            self.now_ns += own + stolen
+            self.switches += stolen > 0
+
+        return run
+
+    def options(self) -> dict[str, object]:
+        return {
+            "clock": self.clock,
+            "meter": self.meter,
+            "environment": ENVIRONMENT,
+            "batch_us": 1_000.0,
+            "warmup_us": 0.0,
+        }
+
+
+def noisy(host: Host, rng: np.random.Generator, mean_ns: float, spread: float = 0.03) -> Callable[[], None]:
+    return host.function(lambda: mean_ns * float(np.exp(rng.normal(0.0, spread))))
+
+
+def test_rounds_in_which_the_core_was_taken_away_are_measured_again() -> None:
+    host = Host()
+    host.steals = lambda call: 400_000 if call > 60 and (call // 20) % 5 == 0 else 0
+    measured = compare({"a": host.function(lambda: 100_000)}, pairs=40, **host.options())["a"]  # type: ignore[arg-type]
+    assert measured.samples_us == (100.0,) * 40
+    assert measured.discarded > 0
+    assert measured.disturbed == 0
+    # Watched by nothing, the same machine's disturbances are among the samples.
+    blind = compare({"a": host.function(lambda: 100_000)}, pairs=40, watch=Watch(load=9, noise=9), **host.options())  # type: ignore[arg-type]
+    assert max(blind["a"].samples_us) > 150.0
+    assert blind["a"].discarded == 0
+
+
+def test_a_machine_that_never_rests_ends_the_repeats_and_is_reported() -> None:
+    host = Host()
+    host.steals = lambda call: 30_000
+    measured = compare({"a": host.function(lambda: 100_000)}, pairs=20, **host.options())["a"]  # type: ignore[arg-type]
+    assert len(measured.samples_us) == measured.disturbed == 20
+    assert measured.discarded == 10
+
+
+def test_a_change_of_speed_within_a_round_shows_in_the_halves() -> None:
+    host = Host()
+    slow = {60, 61, 62}  # of ten calls a round
+    function = host.function(lambda: 400_000 if host.calls in slow else 100_000)
+    measured = compare({"a": function}, pairs=12, **host.options())["a"]  # type: ignore[arg-type]
+    assert measured.samples_us == (100.0,) * 12
+    assert 1 <= measured.discarded <= 2  # calls 60 to 62 lie in one round or in two
+    assert measured.disturbed == 0
+
+
+def test_a_thread_that_rests_of_its_own_accord_is_not_disturbed() -> None:
+    host = Host()
+
+    def rests() -> None:
+        host.now_ns += 1_000_000  # waits for a device: no switch against its will
+        host.own_ns += 1_000
+
+    measured = compare({"a": rests}, pairs=5, **host.options())["a"]  # type: ignore[arg-type]
+    assert (measured.discarded, measured.disturbed) == (0, 0)
+
+
+def test_the_quietest_rounds_are_kept_in_their_order() -> None:
+    watch = Watch(load=0.1, noise=0.1)
+    rounds = [
+        Round(samples_us={"a": float(index)}, noise=noise, load=0.0) for index, noise in enumerate((0, 0.3, 0, 0.2))
+    ]
+    assert [each.samples_us["a"] for each in watch.keep(rounds, 3)] == [0.0, 2.0, 3.0]
+    assert [watch.is_disturbed(each) for each in rounds] == [False, True, False, True]
+    with pytest.raises(InvalidOption, match=r"watch\.noise"):
+        Watch(noise=-1.0)
+
+
+def test_a_faster_challenger_replaces_the_incumbent_long_before_the_rounds_are_spent(
+    rng: np.random.Generator,
+) -> None:
+    host = Host()
+    functions = {"old": noisy(host, rng, 110_000), "new": noisy(host, rng, 100_000), "slow": noisy(host, rng, 150_000)}
+    found = race(functions, "old", **host.options())  # type: ignore[arg-type]
+    assert found.winner == "new"
+    assert found.is_certain
+    assert found.rounds < 40
+    assert found.standings == {"new": Standing.FASTER, "slow": Standing.SLOWER}
+    assert not found.ties
+    assert str(found).startswith("new replaces old after")
+
+
+def test_equals_are_a_tie_and_the_incumbent_stays(rng: np.random.Generator) -> None:
+    replaced = 0
+    for _ in range(40):
+        host = Host()
+        functions = {name: noisy(host, rng, 100_000, 0.08) for name in ("a", "old", "b")}
+        found = race(functions, "old", rule=Rule(most=40), **host.options())  # type: ignore[arg-type]
+        replaced += found.winner != "old"
+        if found.winner == "old":
+            assert set(found.ties) <= {"a", "b"}
+    assert replaced <= 2 + 2  # 5 % of 40, and room for the chance of a run
+
+
+def test_of_two_that_beat_the_incumbent_the_first_stays_unless_it_is_beaten(rng: np.random.Generator) -> None:
+    host = Host()
+    equals = {"old": noisy(host, rng, 130_000), "b": noisy(host, rng, 100_000), "a": noisy(host, rng, 100_000)}
+    assert race(equals, "old", **host.options()).winner == "b"  # type: ignore[arg-type]
+    better = {"old": noisy(host, rng, 130_000), "b": noisy(host, rng, 110_000), "a": noisy(host, rng, 100_000)}
+    assert race(better, "old", **host.options()).winner == "a"  # type: ignore[arg-type]
+
+
+def test_one_alone_wins_and_nobody_cannot_be_the_incumbent() -> None:
+    host = Host()
+    assert race({"a": host.function(lambda: 1e5)}, "a", **host.options()).rounds == 1  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match="incumbent"):
+        race({"a": host.function(lambda: 1e5)}, "b")
