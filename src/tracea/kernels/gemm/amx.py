@@ -31,8 +31,9 @@ from tracea.targets.target import Target
 __all__ = ["AMX", "AMX_PREPACKED", "build_amx", "build_amx_pack", "build_amx_prepacked"]
 
 _TERMS: Final = 3  # of a float32
-_LEAST_ROWS: Final = 48
-_LEAST_COLUMNS: Final = 48  # and steps
+_LEAST_ROWS: Final = 64
+_MANY_ROWS: Final = 96
+_LEAST_COLUMNS: Final = 96  # and steps
 _LEAST_PRODUCTS: Final = 128**3
 
 
@@ -96,7 +97,10 @@ def _by_shape(op: GemmOp, target: Target) -> float:
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
     # Measured, benchmarks/NOTES.md: below this, splitting and storing whole tiles cost more than the products save.
     pays = m >= _LEAST_ROWS and min(n, k) >= _LEAST_COLUMNS and m * n * k >= _LEAST_PRODUCTS
-    return 40.0 if pays else -60.0
+    if not pays:
+        return -60.0
+    # With few rows the time is that of reading B, and vectors on panels of float32 read 4 bytes an element, not 6.
+    return 40.0 if m >= _MANY_ROWS else 10.0
 
 
 _SHAPE = Preference(name="whole tiles", score=_by_shape)
@@ -123,7 +127,7 @@ AMX_PREPACKED = Variant(
     backend="cpu",
     requirements=(*_REQUIREMENTS, _MATRIX_B),
     preferences=(_SHAPE,),
-    priority=69,
+    priority=53,  # above gemm.amx; below gemm.prepacked where rows are few
     build=build_amx_prepacked,
     space=amx_prepacked_space,
     default_schedule=amx_prepacked_default,
