@@ -33,7 +33,7 @@ Registers, shared bytes and resident blocks are those of the aligned schedule, a
 here is a time or a throughput.
 
 """
-_NAMES = ("variant", "architecture", "elements", *COLUMNS, "registers", "shared", "blocks", "schedule")
+_NAMES = ("variant", "architecture", "elements", "problems", *COLUMNS, "registers", "shared", "blocks", "schedule")
 
 
 def page(rows: Sequence[Row]) -> str:
@@ -54,7 +54,9 @@ def _line(row: Row) -> str:
     figures = f"{used.registers} | {shared} | {used.resident_blocks}" if used is not None else "| |"
     cell = row.cell
     schedule = row.schedule.replace(",", ", ")
-    return f"| {cell.variant} | {cell.architecture} | {cell.element} | {outcomes} | {figures} | {schedule} |"
+    return (
+        f"| {cell.variant} | {cell.architecture} | {cell.element} | {row.runs} | {outcomes} | {figures} | {schedule} |"
+    )
 
 
 def _short(outcome: str) -> str:

@@ -8,7 +8,7 @@ from tracea.runtime.nvrtc import missing
 from tracea.testing import gpu_matrix
 from tracea.testing.gpu_matrix import COLUMNS, ELEMENTS, NOT_CHECKED, Cell, cells, judge_cell, rejection, sample
 
-SAMPLE = 10
+SAMPLE = 12
 RUNNING = [cell for cell in cells() if rejection(cell) is None]
 CHOSEN = sample(SAMPLE)
 

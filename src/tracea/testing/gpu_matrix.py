@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +19,7 @@ from tracea.core.accuracy import error_bound
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp, MatrixMath
 from tracea.core.reference import evaluate
-from tracea.core.tensor_type import TensorType
+from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.emitters.cuda.emitter import emit
 from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import ToolchainMissing, TraceaError
@@ -38,6 +38,7 @@ ELEMENTS: Final = ("f32", "tf32", "f16", "bf16", "s8", "e4m3", "e5m2")
 COLUMNS: Final = ("proofs", "emulator", "float64", "compiled", "budget")
 NOT_CHECKED: Final = "not checked"
 _OK: Final = "ok"
+_PITCH: Final = 64
 _DTYPES: Final = {
     "f32": (DType.F32, DType.F32),
     "tf32": (DType.F32, DType.F32),
@@ -72,11 +73,12 @@ class Problem:
     k: int
     transpose_a: bool = False
     transpose_b: bool = False
+    padded: bool = False  # rows begin at multiples of 64 elements
 
     def op(self, element: str) -> GemmOp:
         """Return the product of this element type: sums in f32 or i32, stored as such from 8-bit elements."""
         dtype, result = _DTYPES[element]
-        return GemmOp.of(
+        op = GemmOp.of(
             m=self.m,
             n=self.n,
             k=self.k,
@@ -86,19 +88,22 @@ class Problem:
             out_dtype=result,
             math=MatrixMath.TF32 if element == "tf32" else MatrixMath.IEEE,
         )
+        return replace(op, a=_padded(op.a), b=_padded(op.b)) if self.padded else op
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """What the checkers say of one cell, by column: "ok", "not checked: …", or the first failure.
 
-    ``resources`` are those of the schedule for large problems, None where nothing was compiled.
+    ``resources`` are those of the schedule for large problems, None where nothing was compiled. ``runs`` counts the
+    problems that were run: a variant for rows along k takes not all of them.
     """
 
     cell: Cell
     outcomes: dict[str, str]
     resources: KernelResources | None
     schedule: str
+    runs: int
     seconds: float
 
     @property
@@ -107,21 +112,24 @@ class Row:
         return all(self.outcomes[column] == _OK for column in COLUMNS)
 
 
-# Wide copies with tails on every axis; odd extents and strides; one row, one column; k below the stages' reach.
+# Wide copies with tails on every axis; odd extents and strides; odd extents in padded rows; one row;
+# one column, and a k that is shorter than the stages reach; A along m.
 RUN: Final = (
     Problem(m=80, n=144, k=80, transpose_b=True),
     Problem(m=67, n=45, k=83),
-    Problem(m=1, n=96, k=48, transpose_a=True),
-    Problem(m=70, n=1, k=16, transpose_a=True, transpose_b=True),
+    Problem(m=131, n=77, k=83, transpose_b=True, padded=True),
+    Problem(m=1, n=96, k=48, transpose_b=True),
+    Problem(m=70, n=1, k=16, transpose_b=True),
+    Problem(m=48, n=40, k=64, transpose_a=True),
 )
-_LARGE: Final = Problem(m=4096, n=4096, k=4096)
-_ODD: Final = Problem(m=4095, n=4093, k=4099, transpose_b=True)
+_LARGE: Final = Problem(m=4096, n=4096, k=4096, transpose_b=True)
+_ODD: Final = Problem(m=4095, n=4093, k=4099)
 
 
 def cells() -> Iterator[Cell]:
     """Yield every cell: also those whose requirements do not hold."""
     for variant in CUDA_VARIANTS:
-        if not variant.is_library:
+        if not variant.id.startswith("library."):
             for architecture in gpu_names():
                 for element in ELEMENTS:
                     yield Cell(variant=variant.id, architecture=architecture, element=element)
@@ -159,6 +167,7 @@ def judge_cell(cell: Cell, *, runs: Sequence[Problem] = RUN, schedules: Sequence
         outcomes={column: judged.outcomes.get(column, f"{NOT_CHECKED}: an earlier one failed") for column in COLUMNS},
         resources=judged.resources,
         schedule=judged.schedule,
+        runs=judged.runs,
         seconds=time.perf_counter() - start,
     )
 
@@ -171,10 +180,13 @@ class _Judged:
         self.outcomes: dict[str, str] = {}
         self.resources: KernelResources | None = None
         self.schedule = ""
+        self.runs = 0
 
     def run(self, problem: Problem, schedules: Sequence[int], *, seed: int) -> None:
         """Prove, emit, emulate and compare one problem."""
         op = problem.op(self.cell.element)
+        if self.variant.unmet(op, self.target):
+            return
         built = self._built(op)
         if built is None:
             return
@@ -190,12 +202,15 @@ class _Judged:
         except TraceaError as error:
             self._note("emulator", f"{problem}: {error}")
             return
+        self.runs += 1
         self._note("emulator", _OK if report.clean else f"{problem}: {report.findings[0]}")
         self._note("float64", _difference(op, inputs, found) or _OK)
 
     def compile(self, problem: Problem, *, aligned: bool) -> None:
         """Compile the schedule for a large problem, and compare what it uses with the budget."""
         op = problem.op(self.cell.element)
+        if self.variant.unmet(op, self.target):
+            return
         built = self._built(op)
         if built is None:
             return
@@ -242,6 +257,12 @@ class _Judged:
         """Keep the first outcome that is not ok."""
         if self.outcomes.get(column, _OK) == _OK:
             self.outcomes[column] = outcome
+
+
+def _padded(type_: TensorType) -> TensorType:
+    """Return the type with its longer steps rounded up to 64 elements."""
+    strides = tuple(stride if stride == 1 else -(-stride // _PITCH) * _PITCH for stride in type_.strides)
+    return TensorType(type_.shape, type_.dtype, StridedLayout(strides))
 
 
 def _target(cell: Cell) -> Any:
