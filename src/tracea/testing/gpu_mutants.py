@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tracea.errors import TraceaError
-from tracea.semantic.nodes import Barrier, Level, Node, block
+from tracea.semantic.nodes import Barrier, Let, Level, Node, block
 from tracea.semantic.nodes_async import (
     AsyncCopy,
     AwaitFlag,
@@ -109,8 +109,8 @@ def _swapped(kernel: TileKernel) -> Iterator[Mutant]:
         after = found.get(following)
         if after is None or not (isinstance(node, _ORDERED) or isinstance(after, _ORDERED)):
             continue
-        if type(node) is type(after):
-            continue  # two of a kind commute
+        if type(node) is type(after) or isinstance(node, Let) or isinstance(after, Let):
+            continue  # two of a kind commute, and a name for a number touches nothing
         changed = edited(edited(kernel, following, None), place, block(after, node))
         where = f"{type(node).__name__} at {'.'.join(map(str, place))}"
         yield Mutant("order", f"{where}: after {type(after).__name__}", changed)

@@ -56,6 +56,13 @@ def prove_mbarriers(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
         empties = {_read_in_turn(sites, copy, read, access=access, full=full, stages=stages) for read, access in reads}
         for empty in empties:
             _copy_in_turn(sites, copy, empty, stages)
+            expect = next(s for s in sites if isinstance(s.node, MbarrierExpect) and s.node.barrier == full)
+            if _last(sites, MbarrierWait, expect, empty) is None:
+                raise refuse(
+                    "slots",
+                    expect.label,
+                    f"arrives at {full} before it waited for {empty}: the phase before may still be open",
+                )
         yield Fact(
             "slots",
             name,

@@ -15,6 +15,8 @@ from tracea.semantic.index import Const
 from tracea.semantic.nodes import Block, Level, Parallel
 from tracea.semantic.nodes_async import Roles, Wgmma
 from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.mbarriers import tma_rings
+from tracea.semantic.proofs.slots import group_rings
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.gpu import GpuTarget
 
@@ -124,7 +126,8 @@ def prove_resources(kernel: TileKernel, target: GpuTarget) -> Iterator[Fact]:
 
 def _stages_that_fit(kernel: TileKernel, needed: int, limit: int) -> str:
     """Return the advice: the largest stage count that fits, if stages are what there is to give up."""
-    rings = [buffer for buffer in kernel.buffers_in(MemorySpace.TEAM) if buffer.rank == 3]
+    filled = group_rings(kernel) | tma_rings(kernel)
+    rings = [buffer for buffer in kernel.buffers_in(MemorySpace.TEAM) if buffer.name in filled]
     counts = {buffer.shape[0].constant for buffer in rings}
     stages = counts.pop() if len(counts) == 1 else None
     for fewer in range((stages or 1) - 1, 0, -1):
