@@ -6,31 +6,25 @@ every axis, fewer steps than stages, and more; every run is on several schedules
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import tracea
-from tracea.emitters.cuda.primitives import sm_of
 from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import CompileError, TraceaError
 from tracea.semantic.index import Const
 from tracea.semantic.interpreter import interpret
 from tracea.semantic.proofs import prove
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+from tracea.testing.register_bounds import register_overruns
 
 __all__ = ["Arguments", "GpuJudge", "certified_ways", "gemm_arguments"]
 
 Array = np.ndarray[Any, Any]
 _PADDING = 16  # elements: rows of an operand do not touch
-_UNDEFINED = ("-Werror=aggressive-loop-optimizations", "-Werror=array-bounds=2", "-Werror=uninitialized")
 _SCHEDULES = (0, 1, 2, 3)
 _FEW_SCHEDULES = (0, 3)
 
@@ -98,24 +92,6 @@ def _strides(buffer: Buffer, steps: tuple[int, int]) -> dict[str, int]:
     return {name: step for stride, step in strides for name in stride.names()}
 
 
-def _warned(source: KernelSource) -> bool:
-    """Return whether the compiler shows, after unrolling, that an array of registers is read beyond its end."""
-    compiler = shutil.which("g++")
-    if compiler is None:
-        return False
-    root = Path(tracea.__file__).parent
-    sm, _ = sm_of(source.isa)
-    with tempfile.TemporaryDirectory() as folder:
-        unit = Path(folder, "unit.cpp")
-        unit.write_text(source.text, encoding="utf-8")
-        command = [compiler, "-std=c++17", "-O2", "-S", "-o", "/dev/null", f"-DTRACEA_SM={sm}", *_UNDEFINED]
-        command += [*(("-DTRACEA_ARCH_SPECIFIC",) if source.isa.endswith("a") else ())]
-        command += [f"-I{root / 'emulator' / 'include'}", f"-I{root / 'emitters' / 'cuda' / 'include'}"]
-        command += [f"-I{root / 'emitters' / 'cpu' / 'include'}", str(unit)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    return done.returncode != 0 and "-Werror=" in done.stderr
-
-
 def certified_ways(kernel: TileKernel) -> int:
     """Return the most ways of any access of a kernel, as its certificate states them."""
     return max((int(fact.value("ways") or 1) for fact in prove(kernel).about("banks")), default=1)
@@ -168,7 +144,7 @@ class GpuJudge:
                 return "numbers"
             if report.bank_ways() > self.limit_ways:
                 return "banks"
-        return "compiler: undefined behaviour" if _warned(source) else None
+        return "register bounds" if any(register_overruns(source.text)) else None
 
     def false_alarms(self, kernel: TileKernel, schedules: Sequence[int] = tuple(range(16))) -> Iterator[str]:
         """Yield what is reported of a kernel that is right, over so many schedules: nothing, it is hoped."""
