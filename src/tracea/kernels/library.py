@@ -88,5 +88,6 @@ LIBRARY_CUBLAS = replace(
     LIBRARY_GEMM,
     id="library.cublas",
     backend="cuda",
+    priority=10,  # behind our own, which can be printed and proved
     requirements=(_on("cuda", "library.gemm"), *LIBRARY_GEMM.requirements[1:]),
 )

@@ -15,7 +15,7 @@ from tracea.kernels.gemm.gpu.register_stages import MMA_SYNC, SIMT
 from tracea.kernels.gemm.gpu.tma_variants import MMA_TMA, TCGEN05, WGMMA
 from tracea.kernels.gemm.packed import PACKED
 from tracea.kernels.gemm.prepacked import PREPACKED
-from tracea.kernels.library import LIBRARY_GEMM
+from tracea.kernels.library import LIBRARY_CUBLAS, LIBRARY_GEMM
 from tracea.kernels.pointwise.chain import CHAIN
 from tracea.kernels.rows.normalize import NORMALIZE
 from tracea.kernels.rows.reduce import REDUCE
@@ -47,6 +47,7 @@ CUDA_VARIANTS: Final[tuple[Variant, ...]] = (
     MMA_CP_ASYNC,
     MMA_SYNC,
     SIMT,
+    LIBRARY_CUBLAS,
 )
 
 
