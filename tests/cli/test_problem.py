@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tracea.bench.suites import chain_problems
 from tracea.cli.problem import KINDS, ProblemFlags, parse_constants, parse_op, parse_schedule
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
@@ -72,6 +73,9 @@ def test_rows_have_the_parameters_of_their_kind(kind: str, operands: int, eps: f
         ("gemm", {"m": 4, "n": 6, "k": 8, "epilogue": "bias,,relu"}, "--epilogue"),
         ("gemm", {"m": 4, "n": 6, "k": 8, "dtype": "f33"}, "f33"),
         ("gemm", {"m": -4, "n": 6, "k": 8}, "-4"),
+        ("pointwise", {"rows": 4, "columns": 6}, "--epilogue"),
+        ("pointwise", {"rows": 4, "columns": 6, "epilogue": " "}, "--epilogue"),
+        ("pointwise", {"rows": 4, "columns": 6, "k": 8, "epilogue": "relu"}, "-k"),
     ],
 )
 def test_what_means_nothing_is_refused(kind: str, flags: dict[str, object], said: str) -> None:
@@ -82,6 +86,17 @@ def test_what_means_nothing_is_refused(kind: str, flags: dict[str, object], said
 def test_sizes_beyond_memory_are_refused_with_numbers() -> None:
     with pytest.raises(InvalidShape, match="9223372036854775807 bytes"):
         gemm(m=2**40, n=2**40)
+
+
+@pytest.mark.parametrize(
+    ("name", "epilogue"),
+    [("gelu(x+b)+r", "bias,gelu,residual"), ("silu(x)*y+r", "silu,gate,residual"), ("relu(x*s+b)", "weight,bias,relu")],
+)
+def test_pointwise_is_the_chain_that_the_benchmark_times(name: str, epilogue: str) -> None:
+    op = parse_op("pointwise", ProblemFlags(rows=512, columns=768, epilogue=epilogue))
+    timed = next(problem.op for problem in chain_problems(512, 768) if problem.name.startswith(name))
+    assert op == timed
+    assert op.key == timed.key
 
 
 @given(kind=st.sampled_from(KINDS), text=st.text(), batch=st.text(), dtype=st.text())

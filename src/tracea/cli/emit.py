@@ -36,7 +36,7 @@ def emit(
     Parameters
     ----------
     kind
-        gemm, softmax, log_softmax, layer_norm or rms_norm.
+        gemm, softmax, log_softmax, layer_norm, rms_norm or pointwise.
     target
         host, or an architecture such as avx512, avx2, neon, plain, sm_80 or sm_90a.
     variant

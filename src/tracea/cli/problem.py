@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "ProblemFlags", "parse_constants", "parse_op", "parse_schedule"]
 
-KINDS: Final = ("gemm", "softmax", "log_softmax", "layer_norm", "rms_norm")
+KINDS: Final = ("gemm", "softmax", "log_softmax", "layer_norm", "rms_norm", "pointwise")
 _DEFAULT_EPILOGUES: Final = {"layer_norm": "weight,bias", "rms_norm": "weight"}
 _NORM_EPS: Final = 1e-5
 
@@ -40,13 +40,13 @@ class ProblemFlags:
     constant_b: Annotated[bool, Parameter(negative=())] = False
     """gemm: b is known beforehand, as a layer's weight is, and may be packed ahead"""
     rows: int | None = None
-    """softmax, log_softmax, layer_norm, rms_norm: number of rows"""
+    """softmax, log_softmax, layer_norm, rms_norm, pointwise: number of rows"""
     columns: int | None = None
-    """softmax, log_softmax, layer_norm, rms_norm: elements of a row"""
+    """softmax, log_softmax, layer_norm, rms_norm, pointwise: elements of a row"""
     dtype: str = "f32"
     """f32, f64, f16 or bf16"""
     epilogue: str | None = None
-    """what follows, in order: bias, weight, residual and activations, such as bias,gelu,residual"""
+    """what follows, in order: bias, weight, residual, gate and activations, such as bias,gelu,residual"""
 
 
 def parse_op(kind: str, flags: ProblemFlags) -> Op:
@@ -59,7 +59,13 @@ def parse_op(kind: str, flags: ProblemFlags) -> Op:
     if kind not in KINDS:
         raise InvalidOption(field="kind", got=kind, expected=KINDS, remedy="name one of these ops")
     _refuse_foreign(kind, flags)
-    return _gemm(flags) if kind == "gemm" else _row(kind, flags)
+    match kind:
+        case "gemm":
+            return _gemm(flags)
+        case "pointwise":
+            return _pointwise(flags)
+        case _:
+            return _row(kind, flags)
 
 
 def parse_constants(flags: ProblemFlags) -> tuple[int, ...]:
@@ -146,6 +152,20 @@ def _row(kind: str, flags: ProblemFlags) -> Op:
     return RowOp(kind=RowKind(kind), x=(x,), epilogue=epilogue, eps=_NORM_EPS if kind.endswith("norm") else 0.0)
 
 
+def _pointwise(flags: ProblemFlags) -> Op:
+    from tracea.core.dtype import DType
+    from tracea.core.op import Epilogue, PointwiseOp
+    from tracea.core.tensor_type import TensorType
+
+    example = "tracea ... pointwise --rows 4096 --columns 4096 --epilogue bias,gelu,residual"
+    rows, columns = _required(flags.rows, "--rows", example), _required(flags.columns, "--columns", example)
+    if not (flags.epilogue or "").strip():
+        raise InvalidOption(field="--epilogue", got="nothing", expected="what is done to the elements", remedy=example)
+    x = TensorType((rows, columns), DType.parse(flags.dtype))
+    chain = _epilogue(flags.epilogue or "", x, Epilogue.identity())
+    return PointwiseOp(expr=chain.expr, inputs=(x, *chain.operands), out_dtype=x.dtype)
+
+
 def _batch(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",")] if text else []
     if not all(_is_whole(part) for part in parts):
@@ -166,13 +186,15 @@ def _epilogue(text: str, result: TensorType, epilogue: Epilogue) -> Epilogue:
                 epilogue = epilogue.then(Input(0) * Input(1), (row,))
             case "residual":
                 epilogue = epilogue.then(Input(0) + Input(1), (result,))
+            case "gate":
+                epilogue = epilogue.then(Input(0) * Input(1), (result,))
             case _ if term in activation_names():
                 epilogue = epilogue.then(activation(term))
             case _:
                 raise InvalidOption(
                     field="--epilogue",
                     got=term,
-                    expected=("bias", "weight", "residual", *activation_names()),
+                    expected=("bias", "weight", "residual", "gate", *activation_names()),
                     remedy="separate by commas: --epilogue bias,gelu,residual",
                 )
     return epilogue

@@ -39,7 +39,7 @@ def tune(
     Parameters
     ----------
     kind
-        gemm, softmax, log_softmax, layer_norm or rms_norm.
+        gemm, softmax, log_softmax, layer_norm, rms_norm or pointwise.
     trials
         Trials at most; those of earlier runs count.
     seconds
