@@ -1,4 +1,4 @@
-// gemm_1024x3072x768_f32_add32547f4ef895b | gemm.amx | plain, plain | kc=384,mc=32,nc=3072,split=rows,sweep=8
+// gemm_1024x3072x768_f32_add32547f4ef895b | gemm.amx | plain, plain | kc=768,mc=32,nc=3072,split=rows,sweep=8
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,7 +10,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_amx_e71e273eebbb55452cf0_text {
+namespace tracea_gemm_amx_c2956f91e5cfb89ed426_text {
 using namespace tracea;
 
 static_assert(32 == kGranule && 32 == kGranule, "the kernel was built for these granules");
@@ -33,7 +33,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_amx_e71e273eebbb55452cf0(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_amx_c2956f91e5cfb89ed426(const tracea_call* call, int32_t rank) {
   const float* const a = static_cast<const float*>(call->pointers[0]);
   const float* const b = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -50,28 +50,28 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_amx_e71e273ee
   bf16* const a_panels = reinterpret_cast<bf16*>(thread_scratch(call, rank));
   for (int64_t jc = 0; jc < n; jc += 3072) {
     const int64_t nc = min_index(n - jc, 3072);
-    for (int64_t pc = 0; pc < k; pc += 384) {
-      const int64_t kc = min_index(k - pc, 384);
+    for (int64_t pc = 0; pc < k; pc += 768) {
+      const int64_t kc = min_index(k - pc, 768);
       for (TaskLoop tasks0(call, rank, 0, (nc + 255) / 256); tasks0.next();) {
         const int64_t jp = tasks0.task() * 256;
         const int64_t pw = min_index(nc - jp, 256);
         // Pack b[pc : +kc, jc + jp : +pw] -> b_panels
-        pack_b_terms<3>(b + b_stride0 * pc + jc + jp, b_stride0, 1, kc, pw, 384, b_panels + jp / 32 * 36864);
+        pack_b_terms<3>(b + b_stride0 * pc + jc + jp, b_stride0, 1, kc, pw, 768, b_panels + jp / 32 * 73728);
       }
       team_barrier(call, rank);
       for (TaskLoop tasks1(call, rank, 1, (m + 31) / 32); tasks1.next();) {
         const int64_t ic = tasks1.task() * 32;
         const int64_t mc = min_index(m - ic, 32);
         // Pack a[ic : +mc, pc : +kc] -> a_panels
-        pack_a_terms<3>(a + a_stride0 * ic + pc, a_stride0, 1, mc, kc, 384, a_panels);
+        pack_a_terms<3>(a + a_stride0 * ic + pc, a_stride0, 1, mc, kc, 768, a_panels);
         // MicroKernel c[ic : +mc, jc : +nc]
         {
           const auto sink = amx_sink(c + c_stride0 * ic + jc, c_stride0, 0 < pc, k <= pc + kc, c + c_stride0 * ic + jc, c_stride0, 1, Epilogue0{x1 + jc, x2 + ic * x2_stride0 + jc, x2_stride0});
-          amx_block<3>(mc, nc, kc, a_panels, 36864, b_panels, 36864, sink);
+          amx_block<3>(mc, nc, kc, a_panels, 73728, b_panels, 73728, sink);
         }
       }
       team_barrier(call, rank);
     }
   }
 }
-}  // namespace tracea_gemm_amx_e71e273eebbb55452cf0_text
+}  // namespace tracea_gemm_amx_c2956f91e5cfb89ed426_text

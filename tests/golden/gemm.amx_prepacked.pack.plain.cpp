@@ -1,4 +1,4 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.amx_pack_b | plain, plain | kc=192,mc=128,nc=3072,split=columns,sweep=8
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.amx_pack_b | plain, plain | kc=384,mc=128,nc=3072,split=columns,sweep=8
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
@@ -6,11 +6,11 @@
 #include "tracea/pack_terms.h"
 #include "tracea/team.h"
 
-namespace tracea_gemm_amx_pack_b_f248213418dd56c90e3b_text {
+namespace tracea_gemm_amx_pack_b_53863a066e4b57811742_text {
 using namespace tracea;
 
 static_assert(32 == kGranule && 32 == kGranule, "the kernel was built for these granules");
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_amx_pack_b_f248213418dd56c90e3b(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_amx_pack_b_53863a066e4b57811742(const tracea_call* call, int32_t rank) {
   const float* const b = static_cast<const float*>(call->pointers[0]);
   bf16* const panels = static_cast<bf16*>(call->pointers[1]);
   const int64_t k = call->integers[0];
@@ -23,4 +23,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_amx_pack_b_f2
     pack_b_terms<3>(b + jp, b_stride0, 1, k, pw, (k + 31) / 32 * 32, panels + (k + 31) / 32 * (jp / 32) * 3072);
   }
 }
-}  // namespace tracea_gemm_amx_pack_b_f248213418dd56c90e3b_text
+}  // namespace tracea_gemm_amx_pack_b_53863a066e4b57811742_text

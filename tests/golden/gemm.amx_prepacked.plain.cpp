@@ -1,4 +1,4 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.amx_prepacked | plain, plain | kc=192,mc=128,nc=3072,split=columns,sweep=8
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.amx_prepacked | plain, plain | kc=384,mc=128,nc=3072,split=columns,sweep=8
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,7 +10,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_amx_prepacked_2835ccf8762e67a58d45_text {
+namespace tracea_gemm_amx_prepacked_eeba513fea17ce898055_text {
 using namespace tracea;
 
 static_assert(32 == kGranule && 32 == kGranule, "the kernel was built for these granules");
@@ -33,7 +33,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_amx_prepacked_2835ccf8762e67a58d45(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_amx_prepacked_eeba513fea17ce898055(const tracea_call* call, int32_t rank) {
   const float* const a = static_cast<const float*>(call->pointers[0]);
   const bf16* const b = static_cast<const bf16*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -49,16 +49,16 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_amx_prepacked
   for (TaskLoop tasks0(call, rank, 0, (n + 3071) / 3072); tasks0.next();) {
     const int64_t jc = tasks0.task() * 3072;
     const int64_t nc = min_index(n - jc, 3072);
-    for (int64_t pc = 0; pc < k; pc += 192) {
-      const int64_t kc = min_index(k - pc, 192);
+    for (int64_t pc = 0; pc < k; pc += 384) {
+      const int64_t kc = min_index(k - pc, 384);
       // Pack a[0 : +m, pc : +kc] -> a_panels
-      pack_a_terms<3>(a + pc, a_stride0, 1, m, kc, 192, a_panels);
+      pack_a_terms<3>(a + pc, a_stride0, 1, m, kc, 384, a_panels);
       // MicroKernel c[0 : +m, jc : +nc]
       {
         const auto sink = amx_sink(c + jc, c_stride0, 0 < pc, k <= pc + kc, c + jc, c_stride0, 1, Epilogue0{x1 + jc, x2 + jc, x2_stride0});
-        amx_block<3>(m, nc, kc, a_panels, 18432, b + (k + 31) / 32 * (jc / 32) * 3072 + pc * 96, (k + 31) / 32 * 3072, sink);
+        amx_block<3>(m, nc, kc, a_panels, 36864, b + (k + 31) / 32 * (jc / 32) * 3072 + pc * 96, (k + 31) / 32 * 3072, sink);
       }
     }
   }
 }
-}  // namespace tracea_gemm_amx_prepacked_2835ccf8762e67a58d45_text
+}  // namespace tracea_gemm_amx_prepacked_eeba513fea17ce898055_text
