@@ -21,7 +21,7 @@ from tracea.targets.entry import SCHEMA_VERSION, Fact
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FEATURES", "GpuEntry", "GpuTarget", "gpu_names", "load_gpu", "read_gpu"]
+__all__ = ["FEATURES", "GpuEntry", "GpuTarget", "gpu_names", "load_gpu", "names_gpu", "read_gpu"]
 
 FEATURES: Final = frozenset(
     {
@@ -32,6 +32,7 @@ FEATURES: Final = frozenset(
         "bf16",
         "tf32",
         "fp8",
+        "mma_fp8",
         "mbarrier",
         "tma",
         "stmatrix",
@@ -149,6 +150,11 @@ def gpu_names() -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda name: int("".join(filter(str.isdigit, name)))))
 
 
+def names_gpu(name: str) -> bool:
+    """Tell whether a name is meant for a GPU: known or not, it begins as all of them do."""
+    return name.lower().startswith("sm")
+
+
 def load_gpu(name: str) -> GpuTarget:
     """Return the GPU target of that name.
 
@@ -166,7 +172,7 @@ def read_gpu(name: str) -> GpuEntry:
         InvalidOption: there is none, or the file is not one.
     """
     if name not in gpu_names():
-        raise InvalidOption(field="target", got=name, expected=gpu_names(), remedy="choose a listed name")
+        raise InvalidOption(field="target", got=name, expected=gpu_names(), remedy=f"use {_nearest(name)}, the nearest")
     try:
         file = msgspec.convert(tomllib.loads((_folder() / f"{name}.toml").read_text(encoding="utf-8")), _File)
         numbers: dict[str, Any] = {field: fact.value for field, fact in file.facts.items()}
@@ -186,3 +192,11 @@ def read_gpu(name: str) -> GpuEntry:
             remedy="use the version of Tracea that wrote the file",
         )
     return GpuEntry(target=target, facts=MappingProxyType(file.facts))
+
+
+def _nearest(name: str) -> str:
+    """Return the latest target that is no later than the one named, the earliest one before them all."""
+    wanted = int("".join(filter(str.isdecimal, name[:16])) or 0)
+    known = {target: int("".join(filter(str.isdecimal, target))) for target in gpu_names()}
+    earlier = [target for target, number in known.items() if number <= wanted]
+    return earlier[-1] if earlier else gpu_names()[0]

@@ -1,13 +1,13 @@
-// gemm_70x40x0_f16_5ad7b43b77191f34 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=2,chunk_b=16,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x0_f16_5ad7b43b77191f34 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=2,chunk_b=16,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_620982181ea070e6bc07_text {
+namespace tracea_gemm_mma_cp_async_3a2afadf1ca39695d61c_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_620982181ea070e6bc07_args {
+struct tracea_gemm_mma_cp_async_3a2afadf1ca39695d61c_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -19,7 +19,7 @@ struct tracea_gemm_mma_cp_async_620982181ea070e6bc07_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_620982181ea070e6bc07(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_620982181ea070e6bc07_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_3a2afadf1ca39695d61c(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_3a2afadf1ca39695d61c_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -99,5 +99,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_620982181ea070e6bc07(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_620982181ea070e6bc07_text
-using tracea_gemm_mma_cp_async_620982181ea070e6bc07_text::tracea_gemm_mma_cp_async_620982181ea070e6bc07, tracea_gemm_mma_cp_async_620982181ea070e6bc07_text::tracea_gemm_mma_cp_async_620982181ea070e6bc07_args;
+}  // namespace tracea_gemm_mma_cp_async_3a2afadf1ca39695d61c_text
+using tracea_gemm_mma_cp_async_3a2afadf1ca39695d61c_text::tracea_gemm_mma_cp_async_3a2afadf1ca39695d61c, tracea_gemm_mma_cp_async_3a2afadf1ca39695d61c_text::tracea_gemm_mma_cp_async_3a2afadf1ca39695d61c_args;

@@ -1,13 +1,13 @@
-// gemm_33x47x21_f16_bc3cdf736552a977 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=2,chunk_b=2,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_33x47x21_f16_bc3cdf736552a977 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=2,chunk_b=2,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_25b58228ededf2e9cfa2_text {
+namespace tracea_gemm_mma_cp_async_0de183b97a79702d24de_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_25b58228ededf2e9cfa2_args {
+struct tracea_gemm_mma_cp_async_0de183b97a79702d24de_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -19,7 +19,7 @@ struct tracea_gemm_mma_cp_async_25b58228ededf2e9cfa2_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_25b58228ededf2e9cfa2(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_25b58228ededf2e9cfa2_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_0de183b97a79702d24de(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_0de183b97a79702d24de_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -99,5 +99,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_25b58228ededf2e9cfa2(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_25b58228ededf2e9cfa2_text
-using tracea_gemm_mma_cp_async_25b58228ededf2e9cfa2_text::tracea_gemm_mma_cp_async_25b58228ededf2e9cfa2, tracea_gemm_mma_cp_async_25b58228ededf2e9cfa2_text::tracea_gemm_mma_cp_async_25b58228ededf2e9cfa2_args;
+}  // namespace tracea_gemm_mma_cp_async_0de183b97a79702d24de_text
+using tracea_gemm_mma_cp_async_0de183b97a79702d24de_text::tracea_gemm_mma_cp_async_0de183b97a79702d24de, tracea_gemm_mma_cp_async_0de183b97a79702d24de_text::tracea_gemm_mma_cp_async_0de183b97a79702d24de_args;

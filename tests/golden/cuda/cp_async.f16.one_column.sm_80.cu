@@ -1,13 +1,13 @@
-// gemm_70x1x8_f16_cd4edad94813ccda | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=2,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x1x8_f16_cd4edad94813ccda | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=2,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_8bf1594969b837df693a_text {
+namespace tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_8bf1594969b837df693a_args {
+struct tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -19,7 +19,7 @@ struct tracea_gemm_mma_cp_async_8bf1594969b837df693a_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_8bf1594969b837df693a(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_8bf1594969b837df693a_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_ebf5623158c54b814d1b(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -99,5 +99,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_8bf1594969b837df693a(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_8bf1594969b837df693a_text
-using tracea_gemm_mma_cp_async_8bf1594969b837df693a_text::tracea_gemm_mma_cp_async_8bf1594969b837df693a, tracea_gemm_mma_cp_async_8bf1594969b837df693a_text::tracea_gemm_mma_cp_async_8bf1594969b837df693a_args;
+}  // namespace tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_text
+using tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_text::tracea_gemm_mma_cp_async_ebf5623158c54b814d1b, tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_text::tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_args;

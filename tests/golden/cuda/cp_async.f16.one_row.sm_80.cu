@@ -1,13 +1,13 @@
-// gemm_1x40x8_f16_481bebabd588e862 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_1x40x8_f16_481bebabd588e862 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_14f2adf7bebee11b7ab4_text {
+namespace tracea_gemm_mma_cp_async_3949b2aacfbeddb5533e_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_14f2adf7bebee11b7ab4_args {
+struct tracea_gemm_mma_cp_async_3949b2aacfbeddb5533e_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -19,7 +19,7 @@ struct tracea_gemm_mma_cp_async_14f2adf7bebee11b7ab4_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_14f2adf7bebee11b7ab4(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_14f2adf7bebee11b7ab4_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_3949b2aacfbeddb5533e(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_3949b2aacfbeddb5533e_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -99,5 +99,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_14f2adf7bebee11b7ab4(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_14f2adf7bebee11b7ab4_text
-using tracea_gemm_mma_cp_async_14f2adf7bebee11b7ab4_text::tracea_gemm_mma_cp_async_14f2adf7bebee11b7ab4, tracea_gemm_mma_cp_async_14f2adf7bebee11b7ab4_text::tracea_gemm_mma_cp_async_14f2adf7bebee11b7ab4_args;
+}  // namespace tracea_gemm_mma_cp_async_3949b2aacfbeddb5533e_text
+using tracea_gemm_mma_cp_async_3949b2aacfbeddb5533e_text::tracea_gemm_mma_cp_async_3949b2aacfbeddb5533e, tracea_gemm_mma_cp_async_3949b2aacfbeddb5533e_text::tracea_gemm_mma_cp_async_3949b2aacfbeddb5533e_args;

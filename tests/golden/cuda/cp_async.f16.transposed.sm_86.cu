@@ -1,13 +1,13 @@
-// gemm_72x40x104_f16_50e57fea36a1757a | gemm.mma_cp_async | sm_86, sm_86 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_72x40x104_f16_50e57fea36a1757a | gemm.mma_cp_async | sm_86, sm_86 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_2249267e31d1064f0638_text {
+namespace tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_2249267e31d1064f0638_args {
+struct tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d_args {
   const f16* a_t;
   const f16* b_t;
   f16* c;
@@ -19,7 +19,7 @@ struct tracea_gemm_mma_cp_async_2249267e31d1064f0638_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_2249267e31d1064f0638(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_2249267e31d1064f0638_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d_args args) {
   const f16* const a_t = args.a_t;
   const f16* const b_t = args.b_t;
   f16* const c = args.c;
@@ -99,5 +99,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_2249267e31d1064f0638(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_2249267e31d1064f0638_text
-using tracea_gemm_mma_cp_async_2249267e31d1064f0638_text::tracea_gemm_mma_cp_async_2249267e31d1064f0638, tracea_gemm_mma_cp_async_2249267e31d1064f0638_text::tracea_gemm_mma_cp_async_2249267e31d1064f0638_args;
+}  // namespace tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d_text
+using tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d_text::tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d, tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d_text::tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d_args;

@@ -1,13 +1,13 @@
-// gemm_70x40x104_f16_3cd4215a83f31cdd | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,stages=3,swizzle=0,warps_m=1,warps_n=2
+// gemm_70x40x104_f16_3cd4215a83f31cdd | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,split_k=1,stages=3,stream_k=0,swizzle=0,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_ef13deeb98ae5d53392e_text {
+namespace tracea_gemm_mma_cp_async_a9f39443feb19d194afa_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_ef13deeb98ae5d53392e_args {
+struct tracea_gemm_mma_cp_async_a9f39443feb19d194afa_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -19,7 +19,7 @@ struct tracea_gemm_mma_cp_async_ef13deeb98ae5d53392e_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_ef13deeb98ae5d53392e(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_ef13deeb98ae5d53392e_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_a9f39443feb19d194afa(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_a9f39443feb19d194afa_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -99,5 +99,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_ef13deeb98ae5d53392e(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_ef13deeb98ae5d53392e_text
-using tracea_gemm_mma_cp_async_ef13deeb98ae5d53392e_text::tracea_gemm_mma_cp_async_ef13deeb98ae5d53392e, tracea_gemm_mma_cp_async_ef13deeb98ae5d53392e_text::tracea_gemm_mma_cp_async_ef13deeb98ae5d53392e_args;
+}  // namespace tracea_gemm_mma_cp_async_a9f39443feb19d194afa_text
+using tracea_gemm_mma_cp_async_a9f39443feb19d194afa_text::tracea_gemm_mma_cp_async_a9f39443feb19d194afa, tracea_gemm_mma_cp_async_a9f39443feb19d194afa_text::tracea_gemm_mma_cp_async_a9f39443feb19d194afa_args;

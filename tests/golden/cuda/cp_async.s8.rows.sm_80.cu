@@ -1,13 +1,13 @@
-// gemm_70x40x104_i8_10167cdab7ddf0c5 | gemm.mma_cp_async | sm_80, sm_80 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=1,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_i8_10167cdab7ddf0c5 | gemm.mma_cp_async | sm_80, sm_80 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=1,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_f7c0d9f159a42ae5f498_text {
+namespace tracea_gemm_mma_cp_async_779513d84fc71b52770a_text {
 using namespace tracea;
 
 using ATile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<int32_t, 16>;
 
-struct tracea_gemm_mma_cp_async_f7c0d9f159a42ae5f498_args {
+struct tracea_gemm_mma_cp_async_779513d84fc71b52770a_args {
   const int8_t* a;
   const int8_t* b_t;
   int32_t* c;
@@ -19,7 +19,7 @@ struct tracea_gemm_mma_cp_async_f7c0d9f159a42ae5f498_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_f7c0d9f159a42ae5f498(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_f7c0d9f159a42ae5f498_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_779513d84fc71b52770a(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_779513d84fc71b52770a_args args) {
   const int8_t* const a = args.a;
   const int8_t* const b_t = args.b_t;
   int32_t* const c = args.c;
@@ -99,5 +99,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_f7c0d9f159a42ae5f498(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_f7c0d9f159a42ae5f498_text
-using tracea_gemm_mma_cp_async_f7c0d9f159a42ae5f498_text::tracea_gemm_mma_cp_async_f7c0d9f159a42ae5f498, tracea_gemm_mma_cp_async_f7c0d9f159a42ae5f498_text::tracea_gemm_mma_cp_async_f7c0d9f159a42ae5f498_args;
+}  // namespace tracea_gemm_mma_cp_async_779513d84fc71b52770a_text
+using tracea_gemm_mma_cp_async_779513d84fc71b52770a_text::tracea_gemm_mma_cp_async_779513d84fc71b52770a, tracea_gemm_mma_cp_async_779513d84fc71b52770a_text::tracea_gemm_mma_cp_async_779513d84fc71b52770a_args;

@@ -51,7 +51,8 @@ _TF32 = {"dtype": DType.F32, "math": MatrixMath.TF32}
 _S8 = {"dtype": DType.I8, "out_dtype": DType.I32}
 _FUSED = {"bias": True, "activation": "gelu", "residual": True}
 _SMALL = {"bm": 32, "bn": 32, "warps_m": 1, "warps_n": 2}
-_ASYNC = {**_SMALL, "stages": 3}
+_ASYNC = {**_SMALL, "stages": 3, "split_k": 1, "stream_k": 0}
+_RING = {**_SMALL, "stages": 3}
 _GROUPS = {"bm": 128, "bn": 64, "groups": 2, "stages": 3}
 
 CASES: dict[str, GpuCase] = {
@@ -82,8 +83,20 @@ CASES: dict[str, GpuCase] = {
         variant="gemm.mma_cp_async", target="sm_80", options={"n": 1, "k": 8}, schedule=_ASYNC
     ),
     "cp_async.f16.empty_sum": GpuCase(variant="gemm.mma_cp_async", target="sm_80", options={"k": 0}, schedule=_ASYNC),
-    "cp_async.f16.one_stage": GpuCase(variant="gemm.mma_cp_async", target="sm_80", schedule=_SMALL | {"stages": 1}),
+    "cp_async.f16.one_stage": GpuCase(variant="gemm.mma_cp_async", target="sm_80", schedule=_ASYNC | {"stages": 1}),
     "cp_async.f16.unswizzled": GpuCase(variant="gemm.mma_cp_async", target="sm_80", schedule=_ASYNC | {"swizzle": 0}),
+    "cp_async.f16.split_k": GpuCase(
+        variant="gemm.mma_cp_async", target="sm_80", options={"k": 300, "bias": True}, schedule=_ASYNC | {"split_k": 3}
+    ),
+    "cp_async.f16.stream_k": GpuCase(
+        variant="gemm.mma_cp_async", target="sm_80", options={"k": 150}, schedule=_ASYNC | {"stream_k": 5}
+    ),
+    "cp_async.s8.stream_k": GpuCase(
+        variant="gemm.mma_cp_async",
+        target="sm_86",
+        options=_S8 | _LINEAR | {"k": 272, "batch": (2,)},
+        schedule=_ASYNC | {"stream_k": 7},
+    ),
     "cp_async.bf16.batched": GpuCase(
         variant="gemm.mma_cp_async", target="sm_80", options={"dtype": DType.BF16, "batch": (2, 3)}, schedule=_ASYNC
     ),
@@ -105,21 +118,19 @@ CASES: dict[str, GpuCase] = {
         options={"dtype": DType.E5M2, "out_dtype": DType.BF16, "transpose_a": True},
         schedule=_ASYNC,
     ),
-    "mma_tma.f16": GpuCase(variant="gemm.mma_tma", target="sm_120a", options=_LINEAR, schedule=_ASYNC),
+    "mma_tma.f16": GpuCase(variant="gemm.mma_tma", target="sm_120a", options=_LINEAR, schedule=_RING),
     "mma_tma.bf16.fused": GpuCase(
-        variant="gemm.mma_tma", target="sm_90a", options=_FUSED | _LINEAR | {"dtype": DType.BF16}, schedule=_ASYNC
+        variant="gemm.mma_tma", target="sm_90a", options=_FUSED | _LINEAR | {"dtype": DType.BF16}, schedule=_RING
     ),
     "mma_tma.tf32.batched": GpuCase(
-        variant="gemm.mma_tma", target="sm_100a", options=_TF32 | _LINEAR | {"batch": (2,)}, schedule=_ASYNC
+        variant="gemm.mma_tma", target="sm_100a", options=_TF32 | _LINEAR | {"batch": (2,)}, schedule=_RING
     ),
-    "mma_tma.s8": GpuCase(
-        variant="gemm.mma_tma", target="sm_120a", options=_S8 | _LINEAR | {"k": 112}, schedule=_ASYNC
-    ),
+    "mma_tma.s8": GpuCase(variant="gemm.mma_tma", target="sm_120a", options=_S8 | _LINEAR | {"k": 112}, schedule=_RING),
     "mma_tma.e4m3": GpuCase(
         variant="gemm.mma_tma",
         target="sm_120a",
         options={"dtype": DType.E4M3, "out_dtype": DType.F32, "k": 112, **_LINEAR},
-        schedule=_ASYNC,
+        schedule=_RING,
     ),
     "wgmma.f16": GpuCase(variant="gemm.wgmma", target="sm_90a", options=_LINEAR, schedule=_GROUPS),
     "wgmma.f16.one_group": GpuCase(

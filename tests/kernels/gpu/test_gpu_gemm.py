@@ -68,7 +68,9 @@ def test_text_and_name_depend_on_nothing_but_the_kernel() -> None:
 @pytest.mark.parametrize("target", gpu_names())
 def test_default_schedules_are_in_their_spaces(target: str) -> None:
     where = load_gpu(target)
-    for variant in candidates(HALF, where):
+    ours = [variant for variant in candidates(HALF, where) if not variant.is_library]
+    assert ours
+    for variant in ours:
         assert variant.default_schedule is not None
         assert variant.space is not None
         assert variant.default_schedule(HALF, where) in variant.space(HALF, where)
@@ -111,6 +113,7 @@ def test_what_a_target_lacks_is_rejected_by_name(variant: str, target: str, op: 
         ("cp_async.f16", {"bm": 256, "bn": 256}, "more warps"),
         ("cp_async.f16", {"swizzle": 2}, "1: free of bank conflicts"),
         ("cp_async.f16.odd", {"chunk_a": 16}, "use 2"),
+        ("cp_async.f16", {"split_k": 2, "stream_k": 4}, "split_k=1, stream_k=0"),
         ("wgmma.f16", {"bn": 80}, "use 64"),
         ("wgmma.f16", {"bm": 96}, "use bm=128"),
         ("wgmma.f16", {"bk": 48}, "use 32"),

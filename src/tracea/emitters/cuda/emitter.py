@@ -18,7 +18,7 @@ from tracea.emitters.writer import Writer
 from tracea.errors import EmitError
 from tracea.semantic.index import Const, Index, minimum
 from tracea.semantic.nodes import Barrier, Block, For, If, Let, Level, Node, Parallel
-from tracea.semantic.nodes_async import MbarrierArrive, MbarrierInit, Mma, Role, Roles, TmaCopy
+from tracea.semantic.nodes_async import MbarrierArrive, MbarrierInit, Mma, Role, Roles, SegmentLoop, SignalFlag, TmaCopy
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 
 __all__ = ["emit"]
@@ -53,6 +53,7 @@ def emit(kernel: TileKernel, isa: str) -> KernelSource:
         arguments=arguments,
         tensor_maps=maps,
         workspace=tuple((b.name, b.nbytes) for b in pointers if b.role is BufferRole.SCRATCH),
+        zeroed=tuple(sorted({n.flag.buffer for n in kernel.body.walk() if isinstance(n, SignalFlag)})),
     )
     return KernelSource(
         name=kernel.name,
@@ -129,6 +130,8 @@ class _Structure:
                 writer.line(f"mbarrier_init({printer.mbarrier(barrier, slot)}, {arrivals});")
             case For():
                 self._loop(node)
+            case SegmentLoop():
+                self._segments(node)
             case Roles(roles=roles):
                 self._roles(roles)
             case Barrier(level=Level.BLOCK):
@@ -148,6 +151,14 @@ class _Structure:
                 if line is None:
                     raise EmitError(node=type(node).__name__)
                 line(printer, node)
+
+    def _segments(self, node: SegmentLoop) -> None:
+        printer, writer = self._printer, self._printer.body
+        arguments = ", ".join(map(printer.text, (node.worker, node.workers, node.tiles, node.steps)))
+        with writer.block(f"for (Segments segments({arguments}); segments.next();)"):
+            for name, value in (("tile", node.tile), ("first", node.first), ("count", node.count), ("last", node.last)):
+                writer.line(f"const int32_t {value.name} = segments.{name};")
+            self.block(node.body)
 
     def _roles(self, roles: tuple[Role, ...]) -> None:
         """Print one branch a role: warps in order, each executor as many as it has."""

@@ -13,13 +13,16 @@ from tracea.semantic.index import TRUE
 from tracea.semantic.nodes import CopyTile, Node, PointwiseTile
 from tracea.semantic.nodes_async import (
     AsyncCopy,
+    AwaitFlag,
     Clear,
     CommitGroup,
+    FragmentOp,
     LoadMatrix,
     MbarrierArrive,
     MbarrierExpect,
     MbarrierWait,
     Mma,
+    SignalFlag,
     StoreFragment,
     TmaCopy,
     WaitGroup,
@@ -174,6 +177,24 @@ def _store_rows(printer: Printer, node: PointwiseTile) -> None:
     )
 
 
+def _fragment_op(printer: Printer, node: FragmentOp) -> None:
+    match node.intrinsic.name, node.inputs, node.updates, node.outputs:
+        case "take_sums", (Region() as left,), (sums,), ():
+            printer.body.line(f"take_sums({printer.fragment(sums)}, {printer.address(left)});")
+        case "leave_sums", (Region() as sums,), (), (left,):
+            printer.body.line(f"leave_sums({printer.address(left)}, {printer.fragment(sums)});")
+        case _:
+            raise EmitError(node=node.intrinsic.name, detail="no such operation on fragments")
+
+
+def _signal(printer: Printer, node: SignalFlag) -> None:
+    printer.body.line(f"signal_flag({printer.address(node.flag)});")
+
+
+def _await(printer: Printer, node: AwaitFlag) -> None:
+    printer.body.line(f"await_flag({printer.address(node.flag)});")
+
+
 def _mbarrier_wait(printer: Printer, node: MbarrierWait) -> None:
     printer.body.line(f"mbarrier_wait({printer.mbarrier(node.barrier, node.slot)}, {printer.text(node.parity)});")
 
@@ -246,6 +267,9 @@ def _constant(node: Node, index: Any) -> int:
 
 TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     AsyncCopy: _async_copy,
+    AwaitFlag: _await,
+    FragmentOp: _fragment_op,
+    SignalFlag: _signal,
     Clear: _clear,
     CopyTile: _copy,
     CommitGroup: _commit,

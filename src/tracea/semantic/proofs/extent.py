@@ -66,7 +66,8 @@ def prove_scratch(
         if buffer.strides is not None:
             raise refuse("scratch", buffer.name, "scratch is row-major: its allocation is the product of its shape")
         reach = ranges.of_expression(buffer.nbytes)
-        if reach is None or reach.high > INT64_MAX:
+        fits = reach is not None and reach.high <= INT64_MAX
+        if not fits and not root.facts.proves(-normalize(buffer.nbytes) + INT64_MAX):
             raise refuse("scratch", buffer.name, f"{buffer.nbytes} bytes do not fit int64")
         yield Fact("scratch", buffer.name, f"{buffer.nbytes} bytes of {buffer.space.value} memory")
     for space, limit in (limits_bytes or {}).items():

@@ -33,7 +33,10 @@ class Ranges:
         for loop in site.loops:
             count = self.of(loop.count.to_index())
             if count is not None:
-                self._known[loop.var.name] = Interval(0, max(0, count.high - 1))
+                most = count.high
+                if most > INT32_MAX and loop.outside.proves(-loop.count + INT32_MAX):
+                    most = INT32_MAX  # by a guard: 32 bits is the narrowest width
+                self._known[loop.var.name] = Interval(0, max(0, most - 1))
             if loop.segment is not None:
                 steps, workers = (self.of(p.to_index()) for p in (loop.segment.steps, loop.segment.workers))
                 if steps is not None and workers is not None:

@@ -230,7 +230,8 @@ def _covers(site: Site, steps: _Steps, summed: Sequence[Loop]) -> None:
         count = Polynomial.atom(segment.count)
         loops = [replace(loop, count=segment.steps) if loop.count == count else loop for loop in loops]
         moved = offset.substitute(segment.first, Polynomial({}))
-        shifts = [stride_of(offset, loop) * Polynomial.atom(segment.first) for loop in loops]
+        walked = [loop for loop in summed if loop.count == count]  # over the segment's steps, from its first one on
+        shifts = [stride_of(offset, loop) * Polynomial.atom(segment.first) for loop in walked]
         offset = moved if offset - moved == sum(shifts, Polynomial({})) else offset
     sweep = chain(offset, steps.extent, steps.full, loops, site.unguarded, padded=True)
     if sweep is None or set(sweep.loops) != set(loops):

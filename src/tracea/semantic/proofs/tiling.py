@@ -132,7 +132,8 @@ def _slowest_first(loops: Sequence[Loop], offset: Polynomial) -> list[Loop]:
         return list(loops)
     return [
         loop
-        for _, _, loop in sorted(
-            zip(strides, range(len(loops)), loops, strict=True), key=lambda t: (-(t[0] or 0), t[1])
+        for _, _, loop in sorted(  # of equal strides, a loop of one iteration moves nothing: it comes last
+            zip(strides, range(len(loops)), loops, strict=True),
+            key=lambda t: (-(t[0] or 0), t[2].count.constant == 1, t[1]),
         )
     ]

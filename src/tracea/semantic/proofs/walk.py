@@ -259,7 +259,8 @@ class _Walker:
         value = Polynomial({})
         for var, _, weight in parts:
             value = value + Polynomial.atom(var) * weight
-        inside = scope.within(loops, {**site.names, node.tile.name: value.to_index()})
+        known = [tiles - value - 1] if len(parts) > 1 else []
+        inside = scope.within(loops, {**site.names, node.tile.name: value.to_index()}, known)
         first, count = Polynomial.atom(node.first), Polynomial.atom(node.count)
         last = Polynomial.atom(node.last)
         facts = (first, count - 1, steps - first - count, last - worker, workers - 1 - last)

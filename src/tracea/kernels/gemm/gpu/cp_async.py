@@ -13,7 +13,8 @@ from tracea.core.ops.gemm import GemmOp
 from tracea.kernels.gemm.gpu.operands import K
 from tracea.kernels.gemm.gpu.program import GpuProgram, flag
 from tracea.kernels.gemm.gpu.requirements import CUDA, GPU_GEMM_REQUIREMENTS, features, warp_product
-from tracea.kernels.gemm.gpu.spaces import default_tiling, operands_of, tile_space
+from tracea.kernels.gemm.gpu.segments import build_segments, workers_of
+from tracea.kernels.gemm.gpu.spaces import default_shared, operands_of, shared_space
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
 from tracea.kernels.variant import Variant
 from tracea.semantic.index import Const, Index, Var, ceil_div
@@ -34,17 +35,22 @@ def build_cp_async(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKer
     tiling = GpuTiling.of(schedule, product, target)
     operands = operands_of(op, product, schedule)
     program = GpuProgram.of(operands, tiling, swizzled=flag(schedule, "swizzle"))
-    body = program.grid(Clear(target=program.sums.whole()), *_pipeline(program, tiling.stages), program.store())
+    workers = workers_of(schedule, operands.blocks(tiling.bm, tiling.bn))
+    if workers is not None:
+        return build_segments(_ID, op, schedule, target, program, workers, _pipeline)
+    steps = ceil_div(K, tiling.bk)
+    pipeline = _pipeline(program, tiling.stages, steps, Const(0))
+    body = program.grid(Clear(target=program.sums.whole()), *pipeline, program.store())
     return program.kernel(_ID, op, schedule, target, (body,))
 
 
-def _pipeline(program: GpuProgram, stages: int) -> tuple[Node, ...]:
-    steps = ceil_div(K, program.tiling.bk)
+def _pipeline(program: GpuProgram, stages: int, steps: Index, first: Index) -> tuple[Node, ...]:
+    """Return the sum over ``steps`` steps of k from step ``first`` on."""
     count = Const(stages)
     p, k, following = Var("p"), Var("k_step"), Var("following")
 
     def fetch(use: Index) -> Node:
-        return If(predicate=use < steps, then=block(*program.copies(use, use % count)))
+        return If(predicate=use < steps, then=block(*program.copies(first + use, use % count)))
 
     if stages == 1:
         step: tuple[Node, ...] = (
@@ -75,6 +81,6 @@ MMA_CP_ASYNC = Variant(
     preferences=(),
     priority=60,
     build=build_cp_async,
-    space=lambda op, target: tile_space(op, target, stages=(2, 3, 4, 5)),
-    default_schedule=lambda op, target: default_tiling(op, target, most_stages=4),
+    space=lambda op, target: shared_space(op, target, stages=(2, 3, 4, 5)),
+    default_schedule=lambda op, target: default_shared(op, target, most_stages=4),
 )

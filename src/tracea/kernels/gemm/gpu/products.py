@@ -32,13 +32,15 @@ FMA_LANES: Final = (4, 8)  # lanes of a warp along rows and along columns
 class WarpProduct:
     """16×8 sums of one warp by tensor cores; ``element`` as PTX calls it: f16, bf16, tf32, s8, e4m3 or e5m2.
 
-    ``native_k`` is the k of the instruction that the architecture has; the product takes ``k`` of them together.
+    ``native`` is the shape of the instruction that the architecture has, of which a product takes as many as it needs.
+    ``converted``: the architecture has none for this type, and the compiler widens the factors for another one.
     """
 
     element: str
     storage: DType
     accumulator: DType
     native: str
+    converted: bool = False
 
     rows: int = 16
     columns: int = 8

@@ -13,7 +13,14 @@ from tracea.core.ops.gemm import GemmOp
 from tracea.kernels.gemm.gpu.operands import K
 from tracea.kernels.gemm.gpu.products import FmaProduct, WarpProduct
 from tracea.kernels.gemm.gpu.program import GpuProgram, flag
-from tracea.kernels.gemm.gpu.requirements import CUDA, GPU_GEMM_REQUIREMENTS, SIMT_REQUIREMENTS, features, warp_product
+from tracea.kernels.gemm.gpu.requirements import (
+    CUDA,
+    GPU_GEMM_REQUIREMENTS,
+    NO_FP8,
+    SIMT_REQUIREMENTS,
+    features,
+    warp_product,
+)
 from tracea.kernels.gemm.gpu.spaces import default_simt, default_tiling, operands_of, simt_space, tile_space
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
 from tracea.kernels.variant import Variant
@@ -77,7 +84,7 @@ MMA_SYNC = Variant(
     id=_MMA_ID,
     op_type=GemmOp,
     backend="cuda",
-    requirements=(CUDA, *GPU_GEMM_REQUIREMENTS, features("ldmatrix")),
+    requirements=(CUDA, *GPU_GEMM_REQUIREMENTS, features("ldmatrix"), NO_FP8),
     preferences=(),
     priority=40,
     build=build_mma_sync,

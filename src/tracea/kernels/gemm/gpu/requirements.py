@@ -17,6 +17,7 @@ __all__ = [
     "CUDA",
     "GPU_GEMM_REQUIREMENTS",
     "NON_EMPTY",
+    "NO_FP8",
     "SIMT_REQUIREMENTS",
     "TENSOR_CORES",
     "features",
@@ -65,7 +66,10 @@ def warp_product(op: GemmOp, target: GpuTarget) -> WarpProduct:
         raise InvalidSchedule(field="element type", got=unmet.found, expected=unmet.needed, remedy=unmet.remedy)
     element, _ = _ELEMENTS[op.a.dtype, op.math]
     native = (_TURING if not target.has("cp_async") else _NATIVE)[element]
-    return WarpProduct(element=element, storage=op.a.dtype, accumulator=op.accumulator, native=native)
+    converted = element in ("e4m3", "e5m2") and not target.has("mma_fp8")
+    return WarpProduct(
+        element=element, storage=op.a.dtype, accumulator=op.accumulator, native=native, converted=converted
+    )
 
 
 def _check_element(op: Any, target: Any) -> Unmet | None:
@@ -139,6 +143,15 @@ _ANY_RESULT = condition(
     remedy="choose another out type",
 )
 SIMT_REQUIREMENTS = (strided_layouts, non_negative_strides, NON_EMPTY, _ANY_SUMS, _IEEE, _ANY_RESULT, _EXACT)
+
+
+NO_FP8 = condition(
+    "elements that registers bring",
+    lambda op, _: op.a.dtype not in (DType.E4M3, DType.E5M2),
+    needed="f16, bf16, tf32 or s8",
+    found=lambda op: op.a.dtype.value,
+    remedy="every target with fp8 has gemm.mma_cp_async",
+)
 
 
 def features(*names: str) -> Requirement:

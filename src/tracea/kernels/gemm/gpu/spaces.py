@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import Any, Final
+from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
@@ -18,7 +18,18 @@ from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
 from tracea.targets.gpu import GpuTarget
 
-__all__ = ["chunks", "default_simt", "default_tiling", "k_major", "operands_of", "simt_space", "tile_space", "worth"]
+__all__ = [
+    "chunks",
+    "default_shared",
+    "default_simt",
+    "default_tiling",
+    "k_major",
+    "operands_of",
+    "shared_space",
+    "simt_space",
+    "tile_space",
+    "worth",
+]
 
 # bm, bn, warps_m, warps_n: from one warp with few rows to eight warps with 128 sums a lane.
 _TILES: Final = (
@@ -35,6 +46,8 @@ _TILES: Final = (
     (16, 128, 1, 4),
     (16, 64, 1, 2),
 )
+_STEPS_OF_A_SHARE: Final = 4  # fewer do not repay the sums that blocks hand to each other
+_MOST_SPLITS: Final = 16
 _ROW_BYTES: Final = (64, 128)
 
 
@@ -69,10 +82,10 @@ def operands_of(op: GemmOp, product: WarpProduct | FmaProduct, schedule: Schedul
     )
 
 
-def default_tiling(op: GemmOp, target: GpuTarget, *, most_stages: int) -> Schedule:
+def default_tiling(op: GemmOp, target: GpuTarget, *, most_stages: int, producers: int = 0) -> Schedule:
     """Return the tiling to begin with: the largest tile that still gives every multiprocessor one, by shape class."""
     product = warp_product(op, target)
-    chosen = next(_candidates(op, product, target, range(most_stages, 0, -1)), None)
+    chosen = next(_candidates(op, product, target, range(most_stages, 0, -1), producers), None)
     if chosen is None:
         raise InvalidSchedule(
             field="tiling", got=target.name, expected="a tile that fits", remedy="no tile of the list fits this target"
@@ -80,10 +93,36 @@ def default_tiling(op: GemmOp, target: GpuTarget, *, most_stages: int) -> Schedu
     return Schedule(chosen)
 
 
-def tile_space(op: GemmOp, target: GpuTarget, *, stages: Sequence[int], extra: dict[str, Value] | None = None) -> Any:
+def tile_space(op: GemmOp, target: GpuTarget, *, stages: Sequence[int], producers: int = 0) -> ScheduleSpace:
     """Return the space of all tilings that the target can hold."""
     product = warp_product(op, target)
-    return ScheduleSpace.listed([{**values, **(extra or {})} for values in _all(op, product, target, stages)])
+    return ScheduleSpace.listed(_all(op, product, target, stages, producers))
+
+
+def default_shared(op: GemmOp, target: GpuTarget, *, most_stages: int) -> Schedule:
+    """Return the tiling to begin with, and how many blocks share a tile: more where tiles leave the machine idle."""
+    chosen = default_tiling(op, target, most_stages=most_stages)
+    bm, bn, bk = (chosen.integer(name) for name in ("bm", "bn", "bk"))
+    tiles = prod(map(_known, op.batch)) * -(-_known(op.m) // bm) * -(-_known(op.n) // bn)
+    steps = -(-_known(op.k) // bk)
+    split = min(target.sm_count // max(tiles, 1), steps // _STEPS_OF_A_SHARE, _MOST_SPLITS)
+    return chosen.with_values(split_k=max(1, split), stream_k=0)
+
+
+def shared_space(op: GemmOp, target: GpuTarget, *, stages: Sequence[int]) -> ScheduleSpace:
+    """Return all tilings with all ways to share a tile's steps that leave every block some."""
+    product = warp_product(op, target)
+    found: list[dict[str, Value]] = [dict(default_shared(op, target, most_stages=max(stages)))]
+    for values in _all(op, product, target, stages):
+        bm, bn, bk = (int(values[name]) for name in ("bm", "bn", "bk"))
+        steps = -(-_known(op.k) // bk)
+        tiles = prod(map(_known, op.batch)) * -(-_known(op.m) // bm) * -(-_known(op.n) // bn)
+        found += [
+            {**values, "split_k": s, "stream_k": 0} for s in (1, 2, 4, 8) if s == 1 or s * _STEPS_OF_A_SHARE <= steps
+        ]
+        if tiles % target.sm_count and tiles * steps >= target.sm_count * _STEPS_OF_A_SHARE:
+            found.append({**values, "split_k": 1, "stream_k": target.sm_count})
+    return ScheduleSpace.listed(found)
 
 
 # bm, bn, bk, warps_m, warps_n, lane_rows, lane_columns without tensor cores.
@@ -128,7 +167,7 @@ def default_simt(op: GemmOp, target: GpuTarget) -> Schedule:
 
 
 def _all(
-    op: GemmOp, product: WarpProduct | FmaProduct, target: GpuTarget, stages: Sequence[int]
+    op: GemmOp, product: WarpProduct | FmaProduct, target: GpuTarget, stages: Sequence[int], producers: int = 0
 ) -> Iterator[dict[str, Value]]:
     chunk_a, chunk_b = chunks(op, product)
     for bm, bn, warps_m, warps_n in _TILES:
@@ -145,14 +184,14 @@ def _all(
                     "chunk_a": chunk_a,
                     "chunk_b": chunk_b,
                 }
-                if fits(values, product, target, held=count == 1):
+                if fits(values, product, target, held=count == 1, producers=producers):
                     yield values
 
 
 def _candidates(
-    op: GemmOp, product: WarpProduct, target: GpuTarget, stages: Sequence[int]
+    op: GemmOp, product: WarpProduct, target: GpuTarget, stages: Sequence[int], producers: int
 ) -> Iterator[dict[str, Value]]:
-    yield from sorted(_all(op, product, target, stages), key=lambda values: worth(op, target, values))
+    yield from sorted(_all(op, product, target, stages, producers), key=lambda values: worth(op, target, values))
 
 
 def worth(op: GemmOp, target: GpuTarget, values: dict[str, Value]) -> tuple[float, ...]:

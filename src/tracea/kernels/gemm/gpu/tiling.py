@@ -20,6 +20,8 @@ __all__ = ["GpuTiling", "fits", "nearest"]
 _WIDE_STRIP: Final = 32
 _REGISTERS_BESIDE: Final = 40  # addresses, counters and what the epilogue computes
 _REGISTERS_BESIDE_HELD: Final = 80  # every held piece has an address of its own
+_REGISTERS_CONVERTED: Final = 150  # products that the compiler makes of wider ones, many at once
+_PARTITIONS: Final = 4  # of a multiprocessor: each holds every fourth warp in a quarter of the registers
 _MOST_STAGES: Final = 8
 
 
@@ -35,14 +37,22 @@ class GpuTiling:
     warps_n: int
     product: WarpProduct | FmaProduct
     held: bool = False
+    producers: int = 0
 
     @classmethod
     def of(
-        cls, schedule: Schedule, product: WarpProduct | FmaProduct, target: GpuTarget, *, held: bool = False
+        cls,
+        schedule: Schedule,
+        product: WarpProduct | FmaProduct,
+        target: GpuTarget,
+        *,
+        held: bool = False,
+        producers: int = 0,
     ) -> GpuTiling:
         """Return the tiling that a schedule says, checked against the product's shape and the target's limits.
 
-        ``held``: a stage is on its way through registers while another one is multiplied.
+        ``held``: a stage is on its way through registers while another one is multiplied. ``producers`` are warps of
+        the block beside those that multiply.
 
         Raises:
             InvalidSchedule: a number that the product cannot be cut into; the remedy is the nearest that it can.
@@ -58,6 +68,7 @@ class GpuTiling:
             warps_n=get("warps_n"),
             product=product,
             held=held,
+            producers=producers,
         )
         found.check(target)
         return found
@@ -125,6 +136,8 @@ class GpuTiling:
         product = self.product
         fragments = self.row_fragments * _words(product.a_shape, product)
         fragments += self.column_fragments * _words(product.b_shape, product)
+        if isinstance(product, WarpProduct) and product.converted:
+            fragments += _REGISTERS_CONVERTED
         if not self.held:
             return self.sum_registers + fragments + _REGISTERS_BESIDE
         stage = (self.bm + self.bn) * self.bk * product.storage.nbytes // (4 * self.threads)
@@ -165,7 +178,8 @@ class GpuTiling:
                 limit_bytes=target.shared_bytes_per_block,
                 remedy=self._smaller(target),
             )
-        most = min(target.registers_per_thread, target.registers_per_sm // self.threads)
+        together = -(-(self.warps + self.producers) // _PARTITIONS)
+        most = min(target.registers_per_thread, target.registers_per_sm // (_PARTITIONS * 32 * together) // 8 * 8)
         if self.registers > most:
             raise InvalidSchedule(
                 field="registers of a lane",
@@ -211,11 +225,16 @@ def nearest_power(value: int) -> int:
 
 
 def fits(
-    values: Mapping[str, int | str], product: WarpProduct | FmaProduct, target: GpuTarget, *, held: bool = False
+    values: Mapping[str, int | str],
+    product: WarpProduct | FmaProduct,
+    target: GpuTarget,
+    *,
+    held: bool = False,
+    producers: int = 0,
 ) -> bool:
     """Whether a schedule's values make a tiling that the target can hold."""
     try:
-        GpuTiling.of(Schedule(values), product, target, held=held)
+        GpuTiling.of(Schedule(values), product, target, held=held, producers=producers)
     except (InvalidSchedule, ResourceExceeded):
         return False
     return True

@@ -41,7 +41,7 @@ _GROUP_TILES: Final = (
 def build_mma_tma(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKernel:
     """Return the GEMM of ``op`` by mma.sync on tiles that the copy engine brings."""
     product = warp_product(op, target)
-    tiling = GpuTiling.of(schedule, product, target)
+    tiling = GpuTiling.of(schedule, product, target, producers=1)
     operands = operands_of(op, product, schedule)
     return build_with_warps(_TMA_ID, operands, schedule, tiling, target, swizzled=flag(schedule, "swizzle"))
 
@@ -132,8 +132,8 @@ MMA_TMA = Variant(
     preferences=(),
     priority=70,
     build=build_mma_tma,
-    space=lambda op, target: tile_space(op, target, stages=(2, 3, 4, 5)),
-    default_schedule=lambda op, target: default_tiling(op, target, most_stages=4),
+    space=lambda op, target: tile_space(op, target, stages=(2, 3, 4, 5), producers=1),
+    default_schedule=lambda op, target: default_tiling(op, target, most_stages=4, producers=1),
 )
 WGMMA = Variant(
     id=_WGMMA_ID,

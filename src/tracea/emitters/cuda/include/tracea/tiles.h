@@ -507,6 +507,58 @@ TRACEA_DEVICE void store_lanes(const Sum (&sums)[rows * columns], T* target, int
     }
 }
 
+// ---- work that several blocks share ---------------------------------------------------------------------------------------------------------------
+
+// One worker's share of the flat (tile, step) space, one segment of one tile at a time (semantic.nodes_async.SegmentLoop).
+struct Segments {
+    int64_t steps, position, end, total, workers;
+    int32_t tile = 0, first = 0, count = 0, last = 0;
+
+    TRACEA_DEVICE Segments(int64_t worker, int64_t worker_count, int64_t tiles, int64_t tile_steps)
+        : steps(tile_steps),
+          position(worker * tiles * tile_steps / worker_count),
+          end((worker + 1) * tiles * tile_steps / worker_count),
+          total(tiles * tile_steps),
+          workers(worker_count) {}
+
+    TRACEA_DEVICE bool next() {
+        position += count;
+        if (position >= end) return false;
+        tile = static_cast<int32_t>(position / steps);
+        first = static_cast<int32_t>(position % steps);
+        const int64_t left = steps - first;
+        count = static_cast<int32_t>(left < end - position ? left : end - position);
+        last = static_cast<int32_t>(((tile + int64_t{1}) * steps * workers - 1) / total);
+        return true;
+    }
+};
+
+// A fragment of sums to the workspace and back: each lane has its elements next to each other.
+template <class Sum, int count>
+TRACEA_DEVICE void leave_sums(Sum* fragment, const Sum (&sums)[count]) {
+    Elements<Sum, count> all;
+    TRACEA_UNROLL
+    for (int i = 0; i < count; ++i) all.value[i] = sums[i];
+    st_global(fragment + count * static_cast<int32_t>(lane_index()), all);
+}
+template <class Sum, int count>
+TRACEA_DEVICE void take_sums(Sum (&sums)[count], const Sum* fragment) {
+    const auto all = ld_global<Elements<Sum, count>>(fragment + count * static_cast<int32_t>(lane_index()));
+    TRACEA_UNROLL
+    for (int i = 0; i < count; ++i) sums[i] += all.value[i];
+}
+
+// What the warp wrote before is seen by who awaits the flag.
+TRACEA_DEVICE void signal_flag(int32_t* flag) {
+    thread_fence();
+    sync_warp();
+    if (lane_index() == 0) st_release(flag, 1);
+}
+TRACEA_DEVICE void await_flag(const int32_t* flag) {
+    while (ld_acquire(flag) == 0) {
+    }
+}
+
 // ---- rings that the copy engine fills -------------------------------------------------------------------------------------------------------------
 
 #if TRACEA_SM >= 80
