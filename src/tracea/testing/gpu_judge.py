@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from tracea.errors import CompileError, TraceaError
 from tracea.semantic.index import Const
 from tracea.semantic.interpreter import interpret
 from tracea.semantic.proofs import prove
+from tracea.semantic.proofs.minimal_sync import superfluous_waits
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.testing.register_bounds import register_overruns
 
@@ -102,12 +103,22 @@ class GpuJudge:
     """The checkers of one kernel; ``emit`` prints it, ``calls`` are the calls that it is run on.
 
     ``limit_ways`` is what the certificate says of the worst bank conflict (:func:`certified_ways`): a text that shows
-    more is noticed.
+    more is noticed. ``work`` are the primitives that the original executes in each call (:meth:`counted`): a mutant
+    with the right result that executes others is noticed too, since these numbers are kept of every kernel.
     """
 
     calls: Sequence[Arguments]
     emit: Callable[[TileKernel], KernelSource]
     limit_ways: int = 1
+    work: tuple[Mapping[str, int], ...] = ()
+
+    def counted(self, kernel: TileKernel) -> GpuJudge:
+        """Return this judge with the primitives that a kernel that is right executes."""
+        from tracea.emulator.emulate import emulate
+
+        source = self.emit(kernel)
+        reports = [emulate(source, call.fresh(), call.params, schedules=(0,)) for call in self.calls]
+        return replace(self, work=tuple(dict(report.calls) for report in reports))
 
     def of_kernel(self, kernel: TileKernel, *, text: bool = True) -> str | None:
         """Return who notices that a kernel is wrong: a proof's name, ``interpreter``, or as :meth:`of_text`."""
@@ -115,6 +126,8 @@ class GpuJudge:
             prove(kernel)
         except TraceaError as error:
             return f"proof: {getattr(error, 'proof', type(error).__name__)}"
+        if superfluous_waits(kernel):
+            return "minimal sync"
         if self._interpreted(kernel):
             return "interpreter"
         if not text:
@@ -144,6 +157,8 @@ class GpuJudge:
                 return "numbers"
             if report.bank_ways() > self.limit_ways:
                 return "banks"
+            if self.work and dict(report.calls) != dict(self.work[number]):
+                return "work"
         return "register bounds" if any(register_overruns(source.text)) else None
 
     def false_alarms(self, kernel: TileKernel, schedules: Sequence[int] = tuple(range(16))) -> Iterator[str]:

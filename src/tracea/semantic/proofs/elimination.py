@@ -72,18 +72,18 @@ def _numbered(constraints: Sequence[Polynomial]) -> _Rows | None:
 
 def _insert(rows: _Rows, terms: dict[int, int], offset: int) -> bool:
     """Add a row in lowest terms where it is tighter than the one there; return whether no contradiction shows."""
-    direction = tuple(sorted((unknown, value) for unknown, value in terms.items() if value))
+    direction = tuple(sorted([item for item in terms.items() if item[1]]))
     if not direction:
         return offset >= 0
-    content = gcd(*(value for _, value in direction))
+    content = gcd(*[value for _, value in direction])
     if content > 1:
-        direction = tuple((unknown, value // content) for unknown, value in direction)
+        direction = tuple([(unknown, value // content) for unknown, value in direction])
         offset //= content
     known = rows.get(direction)
     if known is not None and known <= offset:
         return True
     rows[direction] = offset
-    opposite = rows.get(tuple((unknown, -value) for unknown, value in direction))
+    opposite = rows.get(tuple([(unknown, -value) for unknown, value in direction]))
     return opposite is None or offset + opposite >= 0
 
 
@@ -116,10 +116,12 @@ def _without_equalities(rows: _Rows) -> _Rows | None:
 def _equality(rows: _Rows) -> tuple[_Direction, int, int] | None:
     """Return a row that holds with equality, an unknown that it determines, and that unknown's coefficient."""
     for direction, offset in rows.items():
-        unit = next(((unknown, value) for unknown, value in direction if value in (1, -1)), None)
-        if unit is None:
+        if direction[0][1] < 0:
+            continue  # the opposite row stands for both
+        opposite = rows.get(tuple([(unknown, -value) for unknown, value in direction]))
+        if opposite is None or offset + opposite:
             continue
-        opposite = rows.get(tuple((unknown, -value) for unknown, value in direction))
-        if opposite is not None and offset + opposite == 0:
-            return direction, *unit
+        for unknown, value in direction:
+            if value in (1, -1):
+                return direction, unknown, value
     return None

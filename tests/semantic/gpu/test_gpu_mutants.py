@@ -1,0 +1,67 @@
+"""Mutants of GPU kernels and of their text: a seeded sample here, all of them by ``tools/gpu_mutants.py``."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tracea.errors import TraceaError
+from tracea.semantic.proofs import prove
+from tracea.semantic.proofs.minimal_sync import superfluous_waits
+from tracea.semantic.tile_kernel import TileKernel
+from tracea.testing.gpu_cases import EQUIVALENT, GpuCase, gpu_cases
+from tracea.testing.gpu_judge import certified_ways
+from tracea.testing.gpu_mutants import gpu_mutants
+from tracea.testing.register_bounds import register_overruns
+from tracea.testing.text_mutants import text_mutants
+
+CASES = gpu_cases()
+SAMPLE = 12
+
+
+def noticed_by_proof(kernel: TileKernel) -> bool:
+    try:
+        prove(kernel)
+    except TraceaError:
+        return True
+    return bool(superfluous_waits(kernel))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_proofs_alone_notice_most_mutants_of_the_pipeline(case: GpuCase) -> None:
+    families = {"wait", "stage", "order", "role", "guard", "sum"}
+    chosen = [mutant for mutant in gpu_mutants(case.kernel()) if mutant.family in families]
+    chosen = random.Random(0).sample(chosen, min(SAMPLE, len(chosen)))
+    missed = [mutant.description for mutant in chosen if not noticed_by_proof(mutant.kernel)]
+    unexplained = [d for d in missed if not any(part in d for part in EQUIVALENT)]
+    assert unexplained == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_sample_of_mutants_is_noticed_and_the_original_is_not(case: GpuCase) -> None:
+    kernel = case.kernel()
+    judge = case.judge(kernel, certified_ways(kernel))
+    assert list(judge.false_alarms(kernel)) == []
+    ir = random.Random(0).sample(list(gpu_mutants(kernel)), 40)
+    text = random.Random(0).sample(list(text_mutants(judge.emit(kernel))), 40)
+    missed = [m.description for m in ir if judge.of_kernel(m.kernel) is None]
+    missed += [m.description for m in text if judge.of_text(m.source) is None]
+    unexplained = [d for d in missed if not any(part in d for part in EQUIVALENT)]
+    assert len(unexplained) <= 0.02 * 80, unexplained
+
+
+def test_mutants_cover_every_family() -> None:
+    wanted = {"bound", "guard", "mask", "order", "role", "split", "stage", "stride", "sum", "swizzle", "wait", "width"}
+    found = {mutant.family for case in CASES for mutant in gpu_mutants(case.kernel())}
+    assert found >= wanted - {"sum", "width"}
+    case = CASES[2]
+    texts = text_mutants(case.judge(case.kernel(), 1).emit(case.kernel()))
+    assert {mutant.family for mutant in texts} == {"sync", "call", "index", "bound", "mask", "swizzle"}
+
+
+def test_registers_beyond_their_array_are_found() -> None:
+    text = "float sums[2][4];\nfor (int32_t i = 0; i <= 2; ++i) {\n  clear(sums[i]);\n}\n"
+    assert list(register_overruns(text)) == ["line 3: sums[i]: i is 2, the array has 2"]
+    assert list(register_overruns(text.replace("<=", "<"))) == []
