@@ -10,14 +10,14 @@ from tracea.emitters.cpu.emitter import emit as emit_cpu
 from tracea.emitters.cuda.emitter import emit as emit_cuda
 from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import InvalidOption
-from tracea.kernels.registry import find
+from tracea.kernels.registry import candidates, find, variants_of
 from tracea.semantic.proofs import Certificate, prove
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 
-__all__ = ["Built", "build", "build_pack"]
+__all__ = ["Built", "build", "build_pack", "choose_for_gpu"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,41 @@ def build(op: Op, variant: str, schedule: Schedule, target: Target | GpuTarget) 
         )
     kernel = chosen.build(op, schedule, target)
     return Built(kernel=kernel, certificate=prove(kernel), source=_emit(kernel, target))
+
+
+def choose_for_gpu(
+    op: Op, target: GpuTarget, *, variant: str | None = None, schedule: dict[str, int | str] | None = None
+) -> tuple[str, Schedule]:
+    """Return a variant of ours for a GPU, the most promising one unless one is named, and its schedule.
+
+    ``schedule`` are values that take the place of the default schedule's.
+
+    Raises:
+        InvalidOption: no variant fits, or the named one does not; a value that its schedules do not have.
+    """
+    fitting = [each for each in candidates(op, target) if not each.is_library]
+    chosen = find(variant) if variant is not None else next(iter(fitting), None)
+    if chosen is None or chosen not in fitting or chosen.default_schedule is None:
+        asked = variants_of("cuda") if chosen is None else (chosen,)
+        reasons = [
+            f"{each.id}: needs {unmet.needed}, found {unmet.found}"
+            for each in asked
+            if each.backend == target.backend and isinstance(op, each.op_type)
+            for _, unmet in each.unmet(op, target)
+        ]
+        raise InvalidOption(
+            field="variant",
+            got=variant or op.key,
+            expected=[each.id for each in fitting] or reasons or [each.id for each in variants_of("cuda")],
+            remedy="; ".join(reasons[:2]) or f"name a variant with a kernel on {target.name}",
+        )
+    default = chosen.default_schedule(op, target)
+    unknown = sorted(set(schedule or {}) - set(default))
+    if unknown:
+        raise InvalidOption(
+            field="schedule", got=unknown, expected=sorted(default), remedy="name values of the variant"
+        )
+    return chosen.id, default.with_values(**(schedule or {}))
 
 
 @lru_cache(maxsize=1024)

@@ -14,8 +14,8 @@ from tracea.core.op import Op
 from tracea.doctor import host
 from tracea.errors import InvalidOption, ToolchainMissing
 from tracea.flow.compile import decision_for, for_threads
-from tracea.flow.kernel import Built, build
-from tracea.kernels.registry import candidates, find, variants_of
+from tracea.flow.kernel import Built, build, choose_for_gpu
+from tracea.kernels.registry import find
 from tracea.runtime.compiler import include_directory, run_compiler, unit_text
 from tracea.runtime.nvrtc import compile_cuda
 from tracea.runtime.ptxas_log import parse_ptxas_log
@@ -26,7 +26,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 
-__all__ = ["FORMS", "emit_text"]
+__all__ = ["FORMS", "completed_schedule", "emit_text"]
 
 FORMS: Final = ("source", "ir", "asm", "stats", "certificate")
 _COMPILE_SECONDS: Final = 120.0
@@ -85,7 +85,7 @@ def emit_text(
     """
     if form not in FORMS:
         raise InvalidOption(field="form", got=form, expected=FORMS, remedy="name a form")
-    if target in targets.gpu_names():
+    if targets.names_gpu(target):
         return _gpu_text(op, targets.load_gpu(target), variant=variant, schedule=schedule, form=form)
     where = for_threads(host() if target == "host" else targets.load(target), threads)
     chosen = decision_for(
@@ -95,7 +95,7 @@ def emit_text(
         constants=constants,
         library=False,
         variant=variant,
-        schedule=None if schedule is None else _completed(op, variant, schedule, where, constants),
+        schedule=None if schedule is None else completed_schedule(op, variant, schedule, where, constants),
         measured=target == "host",
     )
     built = build(op, chosen.variant, chosen.schedule or Schedule(), where)
@@ -116,22 +116,8 @@ def _gpu_text(
     op: Op, target: GpuTarget, *, variant: str | None, schedule: dict[str, int | str] | None, form: str
 ) -> str:
     """Return one form of a GPU kernel: the most promising variant whose requirements hold, unless one is named."""
-    fitting = candidates(op, target)
-    chosen = find(variant) if variant is not None else next(iter(fitting), None)
-    if chosen is None or chosen not in fitting or chosen.default_schedule is None:
-        unmet = {v.id: v.unmet(op, target) for v in variants_of("cuda") if chosen is None or v is chosen}
-        reasons = [f"{name}: needs {u.needed}, found {u.found}" for name, all_ in unmet.items() for _, u in all_]
-        raise InvalidOption(
-            field="variant",
-            got=variant or op.key,
-            expected=[v.id for v in fitting] or reasons,
-            remedy="; ".join(reasons[:2]) or f"{variant} is for another backend",
-        )
-    values = chosen.default_schedule(op, target)
-    unknown = sorted(set(schedule or {}) - set(values))
-    if unknown:
-        raise InvalidOption(field="schedule", got=unknown, expected=sorted(values), remedy="name values of the variant")
-    built = build(op, chosen.id, values.with_values(**(schedule or {})), target)
+    chosen, values = choose_for_gpu(op, target, variant=variant, schedule=schedule)
+    built = build(op, chosen, values, target)
     match form:
         case "ir":
             return print_kernel(built.kernel)
@@ -167,7 +153,7 @@ def _gpu_statistics(built: Built, target: GpuTarget) -> str:
     return "\n".join(f"{name:30s} {value}" for name, value in rows)
 
 
-def _completed(
+def completed_schedule(
     op: Op, variant: str | None, values: dict[str, int | str], target: Target, constants: tuple[int, ...]
 ) -> Schedule:
     """Return the default schedule of the variant with the stated values in place of its own."""

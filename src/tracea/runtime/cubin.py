@@ -3,7 +3,7 @@
 Worked example: ``read_cubin(data)["gemm"].registers`` is 168. Spilled bytes are not in the file: `ptxas_log` has them.
 
 Source: the sections ``.nv.info`` (attributes EIATTR_REGCOUNT, _FRAME_SIZE, _MIN_STACK_SIZE, _MAX_THREADS and
-_PARAM_CBANK as cuobjdump and nvdisasm name them), ``.nv.shared.<kernel>`` and ``.text.<kernel>``.
+_KPARAM_INFO as cuobjdump and nvdisasm name them), ``.nv.shared.<kernel>`` and ``.text.<kernel>``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REGISTERS: Final = 0x2F
 _FRAME: Final = 0x11
 _STACK: Final = 0x12
 _MAX_THREADS: Final = 0x05
-_PARAMETERS: Final = 0x0A
+_PARAMETERS: Final = 0x17
 # How an attribute's value is stored: inside the entry, or as so many bytes after it.
 _SIZED: Final = 4
 # From sm_90 on every block's shared memory begins with what the system keeps for itself.
@@ -100,7 +100,8 @@ class _Reader:
             name = section.name.removeprefix(".text.")
             if name == section.name or f".nv.info.{name}" not in self._by_name:
                 continue
-            own = dict(self._attributes(self._by_name[f".nv.info.{name}"]))
+            attributes = list(self._attributes(self._by_name[f".nv.info.{name}"]))
+            own = dict(attributes)
             shared = self._by_name.get(f".nv.shared.{name}")
             values = per_symbol[name]
             threads = struct.unpack_from("<III", own[_MAX_THREADS]) if _MAX_THREADS in own else (0, 0, 0)
@@ -111,7 +112,7 @@ class _Reader:
                 stack_bytes=max(values.get(_FRAME, 0), values.get(_STACK, 0)),
                 static_shared_bytes=max(0, shared.size - reserved) if shared is not None else 0,
                 reserved_shared_bytes=reserved,
-                parameter_bytes=_unpack("<H", own[_PARAMETERS], 6) if _PARAMETERS in own else 0,
+                parameter_bytes=_parameter_bytes([value for kind, value in attributes if kind == _PARAMETERS]),
                 max_threads=threads[0] * threads[1] * threads[2],
                 code_bytes=section.size,
             )
@@ -146,3 +147,13 @@ class _Reader:
 
 def _unpack(form: str, data: bytes, at: int) -> int:
     return int(struct.unpack_from(form, data, at)[0])
+
+
+def _parameter_bytes(entries: list[bytes]) -> int:
+    """Return the bytes from the first parameter's begin to the last one's end.
+
+    The first does not begin at 0 where its alignment asks for more than the parameters' place in the constant bank has.
+    """
+    begins = [_unpack("<H", entry, 6) for entry in entries]
+    ends = [begin + (_unpack("<I", entry, 8) >> 18) for begin, entry in zip(begins, entries, strict=True)]
+    return max(ends, default=0) - min(begins, default=0)

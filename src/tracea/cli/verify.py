@@ -1,0 +1,74 @@
+"""``tracea verify``: one kernel through every checker that this machine has."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from tracea.cli.console import print_json
+from tracea.cli.problem import ProblemFlags, parse_constants, parse_op, parse_schedule
+
+__all__ = ["verify"]
+
+
+def verify(
+    kind: str,
+    /,
+    *,
+    problem: ProblemFlags = ProblemFlags(),  # noqa: B008  # frozen
+    target: str = "host",
+    variant: str | None = None,
+    schedule: str | None = None,
+    threads: int = 1,
+    seed: int | None = None,
+    certificate: Annotated[bool, Parameter(negative=())] = False,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Judge an op's kernel: proofs, results against float64, memory beside the output, determinism, resources.
+
+    A kernel for this machine runs here. A GPU's text runs in the emulator, under several hostile schedules; its machine
+    code is judged where NVRTC is installed. What cannot be looked at is said to be not checked. Exit code 1: a check
+    failed.
+
+    Example: tracea verify gemm -m 4096 -n 4096 -k 4096 --dtype f16 --target sm_80
+
+    Parameters
+    ----------
+    kind
+        gemm, softmax, log_softmax, layer_norm or rms_norm.
+    target
+        host, or a GPU architecture such as sm_80 or sm_90a.
+    variant
+        The variant; by default the one that would run.
+    schedule
+        key=value,... ; by default the one that would run.
+    threads
+        Threads of a kernel for this machine.
+    seed
+        Of the inputs; by default a fresh one, which is printed.
+    certificate
+        Print the facts that were proved too.
+    json
+        Print the verdict as JSON.
+    """
+    op, values = parse_op(kind, problem), parse_schedule(schedule)
+    from tracea.flow.verify import verify_op
+
+    found = verify_op(
+        op,
+        target=target,
+        variant=variant,
+        schedule=values,
+        threads=threads,
+        constants=parse_constants(problem),
+        seed=seed,
+    )
+    facts = str(found.certificate) if certificate and found.certificate is not None else ""
+    if json:
+        print_json(
+            {"op": op.to_dict(), "target": target, **found.to_dict(), **({"certificate": facts} if facts else {})}
+        )
+    else:
+        print("\n\n".join(part for part in (str(found), facts) if part))
+    return 0 if found.passed else 1
