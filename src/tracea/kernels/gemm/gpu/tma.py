@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from tracea.core.dtype import DType
-from tracea.errors import InvalidSchedule, ResourceExceeded
+from tracea.errors import InvalidSchedule
+from tracea.kernels.gemm.gpu.group_tiling import GROUP_ROWS, STRIP_COLUMNS, GroupTiling
 from tracea.kernels.gemm.gpu.operands import GpuOperands, K, M, N
-from tracea.kernels.gemm.gpu.products import GroupProduct
 from tracea.kernels.gemm.gpu.program import COLUMN, ROW, STORE_ROWS, WARP, WARP_COLUMN, WARP_ROW, GpuProgram, swept
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
 from tracea.kernels.gemm.operands import kernel_name
@@ -54,14 +54,9 @@ from tracea.semantic.swizzle import TMA_MODES, Swizzle
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.gpu import GpuTarget
 
-__all__ = ["GROUP_ROWS", "GroupTiling", "TmaRing", "build_with_groups", "build_with_warps"]
+__all__ = ["TmaRing", "build_with_groups", "build_with_warps"]
 
-GROUP_ROWS: Final = 64
-_STRIP: Final = 32
 _STAGING_SWIZZLE: Final = Swizzle(2, 5, 2)
-_PRODUCER_REGISTERS: Final = 40
-_MOST_COLUMNS: Final = 256
-_TWO: Final = 2  # groups: three warpgroups in a block begin with 168 registers a lane, which one of two tiles exceeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,101 +212,6 @@ def build_with_warps(
     return ring.kernel(variant, schedule, target, scratch=held, body=grid, blocks=blocks)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupTiling:
-    """A block's tile shared by ``groups`` warpgroups, each with so many 64-row fragments of all its columns."""
-
-    bm: int
-    bn: int
-    bk: int
-    stages: int
-    groups: int
-    product: GroupProduct
-
-    @classmethod
-    def of(cls, schedule: Schedule, product: GroupProduct, target: GpuTarget) -> GroupTiling:
-        """Return the tiling that a schedule says.
-
-        Raises:
-            InvalidSchedule: a number that wgmma cannot take; the remedy is the nearest that it can.
-            ResourceExceeded: more shared memory than a block may have.
-        """
-        get = schedule.integer
-        found = cls(
-            bm=get("bm"), bn=get("bn"), bk=get("bk"), stages=get("stages"), groups=get("groups"), product=product
-        )
-        step = GROUP_ROWS * found.groups
-        if not 1 <= found.groups <= _TWO or found.bm < step or found.bm % step:
-            raise InvalidSchedule(
-                field="bm, groups",
-                got=(found.bm, found.groups),
-                expected="1 or 2 groups, bm a multiple of 64 for each",
-                remedy=f"use bm={max(step, found.bm // step * step)}",
-            )
-        if found.bn % _STRIP or not _STRIP <= found.bn <= _MOST_COLUMNS:
-            raise InvalidSchedule(
-                field="bn",
-                got=found.bn,
-                expected="a multiple of 32 up to 256",
-                remedy=f"use {min(_MOST_COLUMNS, max(_STRIP, found.bn // _STRIP * _STRIP))}",
-            )
-        if found.bk % product.k or found.stages < 2:
-            raise InvalidSchedule(
-                field="bk, stages",
-                got=(found.bk, found.stages),
-                expected=f"bk a multiple of {product.k}, two stages at least",
-                remedy=f"use bk={4 * product.k}, stages=4",
-            )
-        if found.registers > found.consumer_registers:
-            raise InvalidSchedule(
-                field="registers of a lane",
-                got=found.registers,
-                expected=f"at most {found.consumer_registers}",
-                remedy="use a smaller tile or two groups",
-            )
-        if found.shared_bytes > target.shared_bytes_per_block:
-            stage = found.shared_bytes - found.staging_bytes
-            fitting = (target.shared_bytes_per_block - found.staging_bytes) // (stage // found.stages)
-            raise ResourceExceeded(
-                what="shared memory",
-                needed_bytes=found.shared_bytes,
-                limit_bytes=target.shared_bytes_per_block,
-                remedy=f"stages={fitting}",
-            )
-        return found
-
-    @property
-    def rows_of_group(self) -> int:
-        """Rows of a warpgroup's share."""
-        return self.bm // self.groups
-
-    @property
-    def fragments(self) -> int:
-        """64-row fragments of a warpgroup."""
-        return self.rows_of_group // GROUP_ROWS
-
-    @property
-    def consumer_registers(self) -> int:
-        """Registers that a consumer's lane may have: two groups take what the producers give back."""
-        return 232 if self.groups == _TWO else 255
-
-    @property
-    def registers(self) -> int:
-        """Registers that a consumer's lane needs."""
-        return self.fragments * self.bn // 2 + 56
-
-    @property
-    def staging_bytes(self) -> int:
-        """Shared memory through which sums reach the result."""
-        return self.groups * GROUP_ROWS * _STRIP * 4
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory of a block, with room for alignment and barriers."""
-        ring = self.stages * (self.bm + self.bn) * self.bk * self.product.storage.nbytes
-        return ring + self.staging_bytes + 1024
-
-
 def build_with_groups(
     variant: str, operands: GpuOperands, schedule: Schedule, tiling: GroupTiling, target: GpuTarget, *, swizzled: bool
 ) -> TileKernel:
@@ -323,7 +223,7 @@ def build_with_groups(
         name="staging",
         dtype=product.accumulator,
         space=MemorySpace.TEAM,
-        shape=(Const(tiling.groups), Const(GROUP_ROWS), Const(_STRIP)),
+        shape=(Const(tiling.groups), Const(GROUP_ROWS), Const(STRIP_COLUMNS)),
         role=BufferRole.SCRATCH,
         swizzle=_STAGING_SWIZZLE,
     )
@@ -354,7 +254,7 @@ def build_with_groups(
                 index=group,
                 body=consume,
                 lanes=128,
-                registers=tiling.consumer_registers if tiling.groups == _TWO else None,
+                registers=tiling.consumer_role_registers,
             ),
             Role(
                 name="producer",
@@ -362,7 +262,7 @@ def build_with_groups(
                 index=producer,
                 body=block(ring.produce()),
                 lanes=128,
-                registers=_PRODUCER_REGISTERS if tiling.groups == _TWO else None,
+                registers=tiling.producer_role_registers,
             ),
         )
     )
@@ -399,11 +299,11 @@ def _store(
             j = Var("j_out")
             stage = StoreFragment(
                 intrinsic=product.store,
-                source=sums.region((i_out, 0, (number * (_STRIP // 8) + j) * 4), (1, 128, 4)),
+                source=sums.region((i_out, 0, (number * (STRIP_COLUMNS // 8) + j) * 4), (1, 128, 4)),
                 target=staging.region((group, 0, j * 8), (1, GROUP_ROWS, 8)),
             )
-            target = operands.clipped(operands.c, here, column, GROUP_ROWS, _STRIP)
-            extras = tuple(operands.clipped(b, here, column, GROUP_ROWS, _STRIP) for b in operands.extras)
+            target = operands.clipped(operands.c, here, column, GROUP_ROWS, STRIP_COLUMNS)
+            extras = tuple(operands.clipped(b, here, column, GROUP_ROWS, STRIP_COLUMNS) for b in operands.extras)
             finish = PointwiseTile(
                 intrinsic=STORE_ROWS,
                 expr=operands.op.epilogue.expr,
@@ -411,12 +311,12 @@ def _store(
                 target=target,
             )
             return block(
-                For(var=j, extent=Const(_STRIP // 8), body=block(stage)),
+                For(var=j, extent=Const(STRIP_COLUMNS // 8), body=block(stage)),
                 Barrier(level=Level.SUBGROUP),
                 finish,
                 Barrier(level=Level.SUBGROUP),
             )
 
-        return swept(Var("strip"), tiling.bn // _STRIP, strip, first=COLUMN, step=_STRIP, limit=N)
+        return swept(Var("strip"), tiling.bn // STRIP_COLUMNS, strip, first=COLUMN, step=STRIP_COLUMNS, limit=N)
 
     return swept(Var("i_out"), tiling.fragments, rows, first=row, step=GROUP_ROWS, limit=M)

@@ -8,12 +8,13 @@ from typing import Any, Final
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp, MatrixMath
 from tracea.errors import InvalidSchedule, ResourceExceeded
+from tracea.kernels.gemm.gpu.group_tiling import GroupTiling
 from tracea.kernels.gemm.gpu.products import GroupProduct
 from tracea.kernels.gemm.gpu.program import flag
 from tracea.kernels.gemm.gpu.requirements import CUDA, GPU_GEMM_REQUIREMENTS, features, warp_product
 from tracea.kernels.gemm.gpu.spaces import chunks, default_tiling, k_major, operands_of, tile_space, worth
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
-from tracea.kernels.gemm.gpu.tma import GroupTiling, build_with_groups, build_with_warps
+from tracea.kernels.gemm.gpu.tma import build_with_groups, build_with_warps
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Requirement, Unmet, Variant

@@ -8,6 +8,8 @@
 #include "tracea/math.h"
 #include "tracea/primitives.h"
 
+#define TRACEA_UNROLL_4 _Pragma("unroll 4")
+
 namespace tracea {
 
 TRACEA_DEVICE constexpr int32_t min_index(int32_t a, int32_t b) { return a < b ? a : b; }
@@ -56,26 +58,35 @@ TRACEA_DEVICE void copy_async(uint32_t tile, int32_t first_row, const typename T
     constexpr int pieces = rows * row_pieces;
     static_assert(width >= 1 && columns % width == 0, "whole pieces in a row");
     const int32_t lane = static_cast<int32_t>(lane_index());
-    TRACEA_UNROLL
-    for (int i = 0; i < pieces; i += 32) {
-        const int32_t piece = i + lane;
-        if (pieces % 32 != 0 && piece >= pieces) break;
-        const int32_t row = piece / row_pieces;
-        const int32_t column = piece % row_pieces * width;
-        const uint32_t target = Tile::address(tile, first_row + row, column);
-        const int32_t left = row < valid_rows ? max_index(min_index(valid_columns - column, width), 0) : 0;
-        const T* place = left > 0 ? source + row * row_step + column * column_step : source;
 #if TRACEA_SM >= 80
-        if constexpr (direct) {
-            cp_async_zfill<piece_bytes>(target, place, static_cast<uint32_t>(left) * static_cast<uint32_t>(sizeof(T)));
-            continue;
+    if constexpr (direct) {
+        TRACEA_UNROLL
+        for (int i = 0; i < pieces; i += 32) {
+            const int32_t piece = i + lane;
+            if (pieces % 32 != 0 && piece >= pieces) break;
+            const int32_t row = piece / row_pieces;
+            const int32_t column = piece % row_pieces * width;
+            const int32_t left = row < valid_rows ? max_index(min_index(valid_columns - column, width), 0) : 0;
+            const T* place = left > 0 ? source + row * row_step + column * column_step : source;
+            cp_async_zfill<piece_bytes>(Tile::address(tile, first_row + row, column), place,
+                                        static_cast<uint32_t>(left) * static_cast<uint32_t>(sizeof(T)));
         }
+        return;
+    }
 #endif
-        if constexpr (!direct) {
+    if constexpr (!direct) {
+        TRACEA_UNROLL_4  // every element has an address of its own: more at once would not fit the registers
+        for (int i = 0; i < pieces; i += 32) {
+            const int32_t piece = i + lane;
+            if (pieces % 32 != 0 && piece >= pieces) break;
+            const int32_t row = piece / row_pieces;
+            const int32_t column = piece % row_pieces * width;
+            const int32_t left = row < valid_rows ? max_index(min_index(valid_columns - column, width), 0) : 0;
+            const T* place = left > 0 ? source + row * row_step + column * column_step : source;
             Elements<T, width> word;
             TRACEA_UNROLL
             for (int e = 0; e < width; ++e) word.value[e] = e < left ? ld_global<T>(place + e * column_step) : T{};
-            st_shared(target, word);
+            st_shared(Tile::address(tile, first_row + row, column), word);
         }
     }
 }

@@ -1,0 +1,129 @@
+"""GroupTiling: the tile of a block of warpgroups, and what of it wgmma and a target can take, or the nearest legal one.
+
+Worked example: bm = 128, bn = 256 of two groups is one fragment of 64×256 sums each, 128 registers of a lane; with bk =
+64 of f16, four stages are 4 · (16 384 + 32 768) bytes of shared memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tracea.errors import InvalidSchedule, ResourceExceeded
+from tracea.kernels.gemm.gpu.products import GroupProduct
+from tracea.semantic.schedule import Schedule
+from tracea.targets.gpu import GpuTarget
+
+__all__ = ["GROUP_ROWS", "STRIP_COLUMNS", "GroupTiling"]
+
+GROUP_ROWS: Final = 64
+STRIP_COLUMNS: Final = 32  # of sums that a group stages at once on their way to the result
+_MOST_COLUMNS: Final = 256
+# Three warpgroups in a block begin with 168 registers a lane, less than a large tile needs: two groups take more.
+_TWO: Final = 2
+_PRODUCER_REGISTERS: Final = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTiling:
+    """A block's tile shared by ``groups`` warpgroups, each with so many 64-row fragments of all its columns."""
+
+    bm: int
+    bn: int
+    bk: int
+    stages: int
+    groups: int
+    product: GroupProduct
+
+    @classmethod
+    def of(cls, schedule: Schedule, product: GroupProduct, target: GpuTarget) -> GroupTiling:
+        """Return the tiling that a schedule says.
+
+        Raises:
+            InvalidSchedule: a number that wgmma cannot take; the remedy is the nearest that it can.
+            ResourceExceeded: more shared memory than a block may have.
+        """
+        get = schedule.integer
+        found = cls(
+            bm=get("bm"), bn=get("bn"), bk=get("bk"), stages=get("stages"), groups=get("groups"), product=product
+        )
+        step = GROUP_ROWS * found.groups
+        if not 1 <= found.groups <= _TWO or found.bm < step or found.bm % step:
+            raise InvalidSchedule(
+                field="bm, groups",
+                got=(found.bm, found.groups),
+                expected="1 or 2 groups, bm a multiple of 64 for each",
+                remedy=f"use bm={max(step, found.bm // step * step)}",
+            )
+        if found.bn % STRIP_COLUMNS or not STRIP_COLUMNS <= found.bn <= _MOST_COLUMNS:
+            raise InvalidSchedule(
+                field="bn",
+                got=found.bn,
+                expected="a multiple of 32 up to 256",
+                remedy=f"use {min(_MOST_COLUMNS, max(STRIP_COLUMNS, found.bn // STRIP_COLUMNS * STRIP_COLUMNS))}",
+            )
+        if found.bk % product.k or found.stages < 2:
+            raise InvalidSchedule(
+                field="bk, stages",
+                got=(found.bk, found.stages),
+                expected=f"bk a multiple of {product.k}, two stages at least",
+                remedy=f"use bk={4 * product.k}, stages=4",
+            )
+        if found.registers > found.consumer_registers:
+            raise InvalidSchedule(
+                field="registers of a lane",
+                got=found.registers,
+                expected=f"at most {found.consumer_registers}",
+                remedy="use a smaller tile or two groups",
+            )
+        if found.shared_bytes > target.shared_bytes_per_block:
+            stage = found.shared_bytes - found.staging_bytes
+            fitting = (target.shared_bytes_per_block - found.staging_bytes) // (stage // found.stages)
+            raise ResourceExceeded(
+                what="shared memory",
+                needed_bytes=found.shared_bytes,
+                limit_bytes=target.shared_bytes_per_block,
+                remedy=f"stages={fitting}",
+            )
+        return found
+
+    @property
+    def rows_of_group(self) -> int:
+        """Rows of a warpgroup's share."""
+        return self.bm // self.groups
+
+    @property
+    def fragments(self) -> int:
+        """64-row fragments of a warpgroup."""
+        return self.rows_of_group // GROUP_ROWS
+
+    @property
+    def consumer_role_registers(self) -> int | None:
+        """What a consumer's lane takes of the block's pool; None leaves what it begins with."""
+        return self.consumer_registers if self.groups == _TWO else None
+
+    @property
+    def producer_role_registers(self) -> int | None:
+        """What a producer's lane keeps of its registers; None leaves what it begins with."""
+        return _PRODUCER_REGISTERS if self.groups == _TWO else None
+
+    @property
+    def consumer_registers(self) -> int:
+        """Registers that a consumer's lane may have: two groups take what the producers give back."""
+        return 232 if self.groups == _TWO else 255
+
+    @property
+    def registers(self) -> int:
+        """Registers that a consumer's lane needs."""
+        return self.fragments * self.bn // 2 + 56
+
+    @property
+    def staging_bytes(self) -> int:
+        """Shared memory through which sums reach the result."""
+        return self.groups * GROUP_ROWS * STRIP_COLUMNS * 4
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block, with room for alignment and barriers."""
+        ring = self.stages * (self.bm + self.bn) * self.bk * self.product.storage.nbytes
+        return ring + self.staging_bytes + 1024
