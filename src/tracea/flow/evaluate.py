@@ -2,12 +2,15 @@
 
 A candidate is timed in turns with the op's reference schedule, and its latency is the reference's, as first measured
 in this process, times the median of their quotients: the machine's slow phases cancel, and latencies of different
-trials can be compared.
+trials can be compared. A final is a race: it ends when it is certain who is fastest, and the incumbent keeps a tie.
+
+A child compiles and times one after the other: nothing is compiled while something is timed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 import statistics
 import time
@@ -23,13 +26,13 @@ import numpy as np
 from tracea.core.op import Op, from_dict
 from tracea.flow.compile import Compiled, compile_node
 from tracea.gates import ALL, QUICK, Case, GuardedArray, Verdict, build_cases, judge
+from tracea.profiler.race import Race, race
 from tracea.profiler.timer import Timed, compare
 from tracea.semantic.schedule import Schedule
 
 __all__ = ["Candidate", "Request", "evaluate", "judge_candidate", "rank"]
 
 _PAIRS: Final = 9
-_FINAL_PAIRS: Final = 31
 _BATCH_US: Final = 4_000.0
 _REPEATS: Final = 2  # hashes and stability runs of a trial; the winner is judged by all
 
@@ -44,8 +47,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What the parent asks: an op, which of its operands are constant, the threads, and the candidates in question.
 
-    ``reference`` is what each trial is timed beside. ``modules`` are loaded first: a library port finds a library's
-    functions only in a process that has loaded it.
+    ``reference`` is what each trial is timed beside, ``incumbent`` the candidate that keeps a tie in a final, by
+    default the first. ``modules`` are loaded first: a library port finds a library's functions only in a process that
+    has loaded it.
     """
 
     op: dict[str, Any]
@@ -54,6 +58,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     candidates: tuple[Candidate, ...]
     reference: Candidate | None = None
+    incumbent: Candidate | None = None
     modules: tuple[str, ...] = ()
 
 
@@ -84,9 +89,10 @@ def evaluate(data: Any) -> dict[str, Any]:
 
 
 def rank(data: Any) -> list[dict[str, Any]]:
-    """Judge every candidate of a request by all gates and time those that pass in one interleaved run.
+    """Judge every candidate of a request by all gates and let those that pass race.
 
-    Returns the fields of an Outcome for each candidate, in order: "wrong" for one that a gate refused.
+    Returns the fields of an Outcome for each candidate, in order: "wrong" for one that a gate refused. No candidate's
+    latency is below that of one from which it does not differ beyond the noise and which won the tie.
     """
     request = msgspec.convert(data, Request)
     for name in request.modules:
@@ -94,28 +100,42 @@ def rank(data: Any) -> list[dict[str, Any]]:
     bench = _bench(msgspec.json.encode((request.op, request.constants, request.threads, request.seed)).decode())
     verdicts = [bench.judge(candidate, quick=False) for candidate in request.candidates]
     passed = {str(i): request.candidates[i] for i, verdict in enumerate(verdicts) if verdict.passed}
-    functions = {name: bench.timed(candidate) for name, candidate in passed.items()}
-    timed = (
-        compare(
-            functions, pairs=_FINAL_PAIRS, batch_us=_BATCH_US, threads=request.threads, clock=_clock(request.threads)
+    outcomes: dict[str, dict[str, Any]] = {}
+    if passed:
+        first = next(
+            (name for name, candidate in passed.items() if candidate == request.incumbent), min(passed, key=int)
         )
-        if functions
-        else {}
-    )
+        functions = {name: bench.timed(candidate) for name, candidate in passed.items()}
+        found = race(functions, first, batch_us=_BATCH_US, threads=request.threads, clock=_clock(request.threads))
+        outcomes = _outcomes(found)
     return [
-        {
-            "kind": "ok",
-            "latency_ms": timed[str(i)].median_us / 1e3,
-            "samples_ms": _milliseconds(timed[str(i)].samples_us),
-        }
-        if verdict.passed
-        else {"kind": "wrong", "detail": str(verdict)}
+        outcomes[str(i)] if verdict.passed else {"kind": "wrong", "detail": str(verdict)}
         for i, verdict in enumerate(verdicts)
     ]
 
 
-def _milliseconds(samples_us: Sequence[float]) -> list[float]:
-    return [sample / 1e3 for sample in samples_us]
+def _outcomes(found: Race) -> dict[str, dict[str, Any]]:
+    """Return the fields of an Outcome for all who raced; the metrics say what the race rests on."""
+    outcomes: dict[str, dict[str, Any]] = {}
+    for name, latency_us in found.latencies_us().items():
+        measurement, ratio = found.measurements[name], found.ratios.get(name)
+        metrics = {
+            "rounds": float(found.rounds),
+            "rounds_discarded": float(measurement.discarded),
+            "rounds_disturbed": float(measurement.disturbed),
+            "is_tie": float(name in found.ties),
+        }
+        if measurement.busy_cores is not None:
+            metrics["busy_cores"] = measurement.busy_cores
+        if ratio is not None and math.isfinite(ratio.high):
+            metrics |= {"winner_over_it": ratio.median, "low": ratio.low, "high": ratio.high}
+        outcomes[name] = {
+            "kind": "ok",
+            "latency_ms": latency_us / 1e3,
+            "samples_ms": [sample / 1e3 for sample in measurement.samples_us],
+            "metrics": metrics,
+        }
+    return outcomes
 
 
 def judge_candidate(

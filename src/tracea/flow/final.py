@@ -1,7 +1,8 @@
 """The final of a search: the fastest few of all variants and the library, judged by all gates, timed in turns.
 
 What came out is what later decisions use. Only the latest final counts: two comparisons an hour apart saw two
-different machines.
+different machines. There is no decision inside the noise: the last final's winner keeps a tie; before there was one,
+the library, which runs where nothing was measured.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
         threads=threads,
         seed=seed,
         candidates=(*map(_candidate, finalists), *(Candidate(variant=name) for name in libraries)),
+        incumbent=_incumbent(earlier, libraries),
         modules=_LIBRARY_MODULES if libraries else (),
     )
     phase(f"final: judge and time {len(request.candidates)} candidates side by side")
@@ -90,6 +92,14 @@ def _finalists(earlier: Iterable[StoredTrial]) -> list[StoredTrial]:
         if _candidate(winner) not in map(_candidate, chosen):
             chosen.append(winner)
     return chosen
+
+
+def _incumbent(earlier: Iterable[StoredTrial], libraries: Sequence[str]) -> Candidate | None:
+    """Return who keeps a tie: the last final's winner, else the library, else (None) the search's fastest."""
+    compared = [trial for trial in earlier if trial.retimed_ms is not None]
+    if compared:
+        return _candidate(min(compared, key=lambda trial: trial.retimed_ms or float("inf")))
+    return Candidate(variant=libraries[0]) if libraries else None
 
 
 def _ranked(function: IsolatedFunction, request: Request) -> list[Outcome]:

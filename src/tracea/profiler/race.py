@@ -6,10 +6,11 @@ no choice: what is in use stays, and the race says that it was a tie.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import TypeAlias
 
 from tracea.errors import InvalidOption
 from tracea.profiler.environment import Environment, capture
@@ -20,6 +21,8 @@ from tracea.profiler.timer import BATCH_US, Clock, Rounds, Timed, quiet_collecto
 from tracea.profiler.watch import WATCH, OccupancyMeter, Round, Watch, occupancy
 
 __all__ = ["Race", "race"]
+
+_Samples: TypeAlias = Mapping[str, Sequence[float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +39,31 @@ class Race:
     ratios: Mapping[str, Ratio]
     standings: Mapping[str, Standing]
     is_certain: bool
+    rule: Rule
 
     @property
     def ties(self) -> tuple[str, ...]:
         """Who is neither slower than the winner nor faster, beyond the noise."""
         return tuple(name for name, ratio in self.ratios.items() if ratio.low <= 1.0 <= ratio.high)
+
+    def latencies_us(self) -> dict[str, float]:
+        """Return a latency each, in the order of who won: nobody inside the noise of a better-placed one is before it.
+
+        The winner has its median, then comes the winner of the others, and so on; a median below that of the one before
+        is taken for as large as that, by the smallest step of a float.
+        """
+        order, left = [self.winner], list(self.measurements)
+        left.remove(self.winner)
+        samples = {name: measurement.samples_us for name, measurement in self.measurements.items()}
+        while left:
+            order.append(_winner(samples, tuple(left), self.rule, _comparisons(self.measurements)))
+            left.remove(order[-1])
+        latencies: dict[str, float] = {}
+        floor = 0.0
+        for name in order:
+            floor = max(self.measurements[name].median_us, math.nextafter(floor, math.inf))
+            latencies[name] = floor
+        return latencies
 
     @property
     def rounds(self) -> int:
@@ -83,8 +106,9 @@ def race(
         )
     where, load = environment or capture(threads=threads), LoadMeter()
     names = (incumbent, *(name for name in functions if name != incumbent))
-    comparisons = len(names) * (len(names) - 1) // 2
+    comparisons = _comparisons(names)
     kept: list[Round] = []
+    samples: dict[str, list[float]] = {name: [] for name in names}
     discarded = disturbed = 0
     winner, is_certain = incumbent, len(names) == 1
     with quiet_collector():
@@ -97,8 +121,10 @@ def race(
                     continue
                 disturbed += 1
             kept.append(taken)
-            winner = _winner(kept, names, rule, comparisons)
-            others = (_ratio(kept, winner, name, rule, comparisons) for name in names if name != winner)
+            for name, sample in taken.samples_us.items():
+                samples[name].append(sample)
+            winner = _winner(samples, names, rule, comparisons)
+            others = (_ratio(samples, winner, name, rule, comparisons) for name in names if name != winner)
             is_certain = all(rule.is_over(ratio) for ratio in others)
     busy = load.read()
     return Race(
@@ -111,24 +137,31 @@ def race(
             disturbed=disturbed,
             busy_cores=None if busy is None else busy.busy_cores,
         ),
-        ratios={name: _ratio(kept, winner, name, rule, comparisons) for name in names if name != winner},
-        standings={name: rule.standing(_ratio(kept, incumbent, name, rule, comparisons)) for name in names[1:]},
+        ratios={name: _ratio(samples, winner, name, rule, comparisons) for name in names if name != winner},
+        standings={name: rule.standing(_ratio(samples, incumbent, name, rule, comparisons)) for name in names[1:]},
         is_certain=is_certain,
+        rule=rule,
     )
 
 
-def _winner(rounds: list[Round], names: tuple[str, ...], rule: Rule, comparisons: int) -> str:
-    """Return who is beaten by nobody: whoever beats the one before takes its place, beginning with the incumbent."""
+def _winner(samples: _Samples, names: tuple[str, ...], rule: Rule, comparisons: int) -> str:
+    """Return who is beaten by nobody: whoever beats the one before takes its place, beginning with the first."""
     winner = names[0]
-    for _ in pairwise(names):  # medians of quotients need not be transitive: no more passes than challengers
+    for _ in names:  # medians of quotients need not be transitive: as many passes as there are names, and no more
         before = winner
         for name in names:
-            if name != winner and rule.standing(_ratio(rounds, winner, name, rule, comparisons)) is Standing.FASTER:
+            if name != winner and rule.standing(_ratio(samples, winner, name, rule, comparisons)) is Standing.FASTER:
                 winner = name
         if winner == before:
             break
     return winner
 
 
-def _ratio(rounds: list[Round], base: str, name: str, rule: Rule, comparisons: int) -> Ratio:
-    return rule.ratio([each.samples_us[base] / each.samples_us[name] for each in rounds], comparisons=comparisons)
+def _ratio(samples: _Samples, base: str, name: str, rule: Rule, comparisons: int) -> Ratio:
+    quotients = [theirs / its for theirs, its in zip(samples[base], samples[name], strict=True)]
+    return rule.ratio(quotients, comparisons=comparisons)
+
+
+def _comparisons(names: Collection[str]) -> int:
+    """Return how many pairs there are: which of them will matter is known only afterwards."""
+    return len(names) * (len(names) - 1) // 2
