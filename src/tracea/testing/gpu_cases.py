@@ -81,12 +81,14 @@ _BELOW_BOTH = "p stays below both divisors"
 _STAGING = "another bijection of the staging tile, which the epilogue may read with as many conflicts"
 _FREE_AS_WELL = "another bijection that is free of conflicts as well"
 _LATER_COMMIT = "the group is closed later and awaited at the same count: less overlap, the same order"
+_NARROWER = "pieces are as wide as the alignment that is stated: narrower loads, the same bytes"
 _STRICTER = "waits for a group more than it must: slower, not wrong; of the IR it is reported as superfluous"
 
 EQUIVALENT: dict[str, str] = {
     "argument 3 at 50 becomes 2": _BELOW_BOTH,
     "argument 3 at 50 becomes 4": _BELOW_BOTH,
     "CommitGroup at 0.0.2.0.4.0.4: after For": _LATER_COMMIT,
+    ": aligned to 8 bytes": _NARROWER,
     "swizzle: staging": _STAGING,
     "Staging without its swizzle": _STAGING,
     "a_tiles: swizzle(3, 4, 3) for swizzle(2, 4, 3)": _FREE_AS_WELL,

@@ -13,7 +13,7 @@ from math import gcd
 
 from tracea.semantic.access import Region
 from tracea.semantic.linear import Polynomial, normalize
-from tracea.semantic.nodes import PointwiseTile
+from tracea.semantic.nodes import CopyTile, PointwiseTile
 from tracea.semantic.nodes_async import AsyncCopy, StoreFragment
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.divisibility import Divisibility
@@ -106,6 +106,14 @@ def _transfers(kernel: TileKernel, site: Site) -> Iterator[_Transfer]:
     match site.node:
         case AsyncCopy(source=source, target=target, chunk_bytes=chunk):
             rows, row_bytes = _whole(kernel, site, target)
+            yield _Transfer(source, "read by", warp_pieces(rows, row_bytes, chunk), chunk)
+        case CopyTile(source=source, target=target) if (
+            kernel.buffer(source.buffer).space is MemorySpace.GLOBAL
+            and kernel.buffer(target.buffer).space is MemorySpace.REGISTER
+        ):
+            held = kernel.buffer(source.buffer)
+            rows, row_bytes = _whole(kernel, site, source)
+            chunk = max(held.aligned_bytes, held.dtype.nbytes)
             yield _Transfer(source, "read by", warp_pieces(rows, row_bytes, chunk), chunk)
         case StoreFragment(target=target) if kernel.buffer(target.buffer).space is MemorySpace.GLOBAL:
             nbytes = kernel.buffer(target.buffer).dtype.nbytes

@@ -15,7 +15,7 @@ from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.distribution import copy_lanes
 from tracea.semantic.instructions import STORE_M16N8
 from tracea.semantic.lane_map import LaneMap
-from tracea.semantic.nodes import Node, PointwiseTile
+from tracea.semantic.nodes import CopyTile, Node, PointwiseTile
 from tracea.semantic.nodes_async import AsyncCopy, LoadMatrix, StoreFragment, Wgmma
 from tracea.semantic.proofs.walk import Box, Site
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
@@ -64,6 +64,10 @@ def _touched(kernel: TileKernel, node: Node) -> Iterator[tuple[Region, tuple[Lan
         case AsyncCopy(target=target, chunk_bytes=chunk):
             if _shared(kernel, target):
                 yield target, _pieces("copy", *_extent(kernel, target), chunk), True, True
+        case CopyTile(source=source, target=target):
+            held = kernel.buffer(source.buffer).space is MemorySpace.REGISTER
+            if held and _shared(kernel, target):
+                yield target, _pieces("copy", *_extent(kernel, target), _PIECE_BYTES), True, True
         case LoadMatrix(source=source, intrinsic=intrinsic):
             if _shared(kernel, source):
                 yield source, _load(kernel, source, intrinsic), True, False
