@@ -5,6 +5,7 @@ namespace tracea_gemm_mma_cp_async_912a7670cdb4427aa997_text {
 using namespace tracea;
 
 using ATile = SharedTile<e5m2, 64, Swizzle<2, 4, 3>>;
+using BTile = SharedTile<e5m2, 64, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
 struct tracea_gemm_mma_cp_async_912a7670cdb4427aa997_args {
@@ -48,7 +49,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_912a7670cdb4427aa997(const TR
       // AsyncCopy a[row + (warp * 16) : +16, p * 64 : +64] -> a_tiles
       copy_async<ATile, 16, 64, 1>(a_tiles + p % 3 * 2048, warp * 16, a + row + warp * 16 + (p * 64) * a_stride1, 1, a_stride1, m - row - warp * 16, k - p * 64);
       // AsyncCopy b_t[column + (warp * 16) : +16, p * 64 : +64] -> b_tiles
-      copy_async<ATile, 16, 64, 1>(b_tiles + p % 3 * 2048, warp * 16, b_t + column + warp * 16 + (p * 64) * b_t_stride1, 1, b_t_stride1, n - column - warp * 16, k - p * 64);
+      copy_async<BTile, 16, 64, 1>(b_tiles + p % 3 * 2048, warp * 16, b_t + column + warp * 16 + (p * 64) * b_t_stride1, 1, b_t_stride1, n - column - warp * 16, k - p * 64);
     }
     cp_async_commit();
   }
@@ -61,7 +62,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_912a7670cdb4427aa997(const TR
       // AsyncCopy a[row + (warp * 16) : +16, following * 64 : +64] -> a_tiles
       copy_async<ATile, 16, 64, 1>(a_tiles + following % 3 * 2048, warp * 16, a + row + warp * 16 + (following * 64) * a_stride1, 1, a_stride1, m - row - warp * 16, k - following * 64);
       // AsyncCopy b_t[column + (warp * 16) : +16, following * 64 : +64] -> b_tiles
-      copy_async<ATile, 16, 64, 1>(b_tiles + following % 3 * 2048, warp * 16, b_t + column + warp * 16 + (following * 64) * b_t_stride1, 1, b_t_stride1, n - column - warp * 16, k - following * 64);
+      copy_async<BTile, 16, 64, 1>(b_tiles + following % 3 * 2048, warp * 16, b_t + column + warp * 16 + (following * 64) * b_t_stride1, 1, b_t_stride1, n - column - warp * 16, k - following * 64);
     }
     cp_async_commit();
     TRACEA_UNROLL
@@ -72,7 +73,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_912a7670cdb4427aa997(const TR
       }
       TRACEA_UNROLL
       for (int32_t j_load = 0; j_load < 1; ++j_load) {
-        load_b<ATile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, j_load * 16 + warp_column * 16, kk * 32);
+        load_b<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, j_load * 16 + warp_column * 16, kk * 32);
       }
       TRACEA_UNROLL
       for (int32_t i = 0; i < 2; ++i) {

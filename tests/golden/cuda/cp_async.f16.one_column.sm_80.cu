@@ -5,6 +5,7 @@ namespace tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
+using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
 struct tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_args {
@@ -48,7 +49,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_ebf5623158c54b814d1b(const TR
       // AsyncCopy a[row + (warp * 16) : +16, p * 32 : +32] -> a_tiles
       copy_async<ATile, 16, 32, 16>(a_tiles + p % 3 * 2048, warp * 16, a + (row + warp * 16) * a_stride0 + p * 32, a_stride0, 1, m - row - warp * 16, k - p * 32);
       // AsyncCopy b[(p * 32) + (warp * 16) : +16, column : +32] -> b_tiles
-      copy_async<ATile, 16, 32, 2>(b_tiles + p % 3 * 2048, warp * 16, b + (p * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - p * 32 - warp * 16, n - column);
+      copy_async<BTile, 16, 32, 2>(b_tiles + p % 3 * 2048, warp * 16, b + (p * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - p * 32 - warp * 16, n - column);
     }
     cp_async_commit();
   }
@@ -61,7 +62,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_ebf5623158c54b814d1b(const TR
       // AsyncCopy a[row + (warp * 16) : +16, following * 32 : +32] -> a_tiles
       copy_async<ATile, 16, 32, 16>(a_tiles + following % 3 * 2048, warp * 16, a + (row + warp * 16) * a_stride0 + following * 32, a_stride0, 1, m - row - warp * 16, k - following * 32);
       // AsyncCopy b[(following * 32) + (warp * 16) : +16, column : +32] -> b_tiles
-      copy_async<ATile, 16, 32, 2>(b_tiles + following % 3 * 2048, warp * 16, b + (following * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - following * 32 - warp * 16, n - column);
+      copy_async<BTile, 16, 32, 2>(b_tiles + following % 3 * 2048, warp * 16, b + (following * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - following * 32 - warp * 16, n - column);
     }
     cp_async_commit();
     TRACEA_UNROLL
@@ -72,7 +73,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_ebf5623158c54b814d1b(const TR
       }
       TRACEA_UNROLL
       for (int32_t j_load = 0; j_load < 1; ++j_load) {
-        load_b_transposed<ATile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, kk * 16, j_load * 16 + warp_column * 16);
+        load_b_transposed<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, kk * 16, j_load * 16 + warp_column * 16);
       }
       TRACEA_UNROLL
       for (int32_t i = 0; i < 2; ++i) {

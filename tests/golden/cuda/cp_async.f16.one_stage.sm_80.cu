@@ -5,6 +5,7 @@ namespace tracea_gemm_mma_cp_async_00499e11b66f43f3b232_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
+using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
 struct tracea_gemm_mma_cp_async_00499e11b66f43f3b232_args {
@@ -49,7 +50,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_00499e11b66f43f3b232(const TR
       // AsyncCopy a[row + (warp * 16) : +16, k_step * 32 : +32] -> a_tiles
       copy_async<ATile, 16, 32, 16>(a_tiles, warp * 16, a + (row + warp * 16) * a_stride0 + k_step * 32, a_stride0, 1, m - row - warp * 16, k - k_step * 32);
       // AsyncCopy b[(k_step * 32) + (warp * 16) : +16, column : +32] -> b_tiles
-      copy_async<ATile, 16, 32, 16>(b_tiles, warp * 16, b + (k_step * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - k_step * 32 - warp * 16, n - column);
+      copy_async<BTile, 16, 32, 16>(b_tiles, warp * 16, b + (k_step * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - k_step * 32 - warp * 16, n - column);
     }
     cp_async_commit();
     cp_async_wait<0>();
@@ -62,7 +63,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_00499e11b66f43f3b232(const TR
       }
       TRACEA_UNROLL
       for (int32_t j_load = 0; j_load < 1; ++j_load) {
-        load_b_transposed<ATile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles, kk * 16, j_load * 16 + warp_column * 16);
+        load_b_transposed<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles, kk * 16, j_load * 16 + warp_column * 16);
       }
       TRACEA_UNROLL
       for (int32_t i = 0; i < 2; ++i) {

@@ -5,6 +5,7 @@ namespace tracea_gemm_mma_cp_async_9b0aa3fa61c7d6829c9e_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
+using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
 struct tracea_gemm_mma_cp_async_9b0aa3fa61c7d6829c9e_args {
@@ -58,7 +59,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_9b0aa3fa61c7d6829c9e(const TR
         // AsyncCopy a[row + (warp * 16) : +16, (first + p) * 32 : +32] -> a_tiles
         copy_async<ATile, 16, 32, 4>(a_tiles + p % 3 * 2048, warp * 16, a + (row + warp * 16) * a_stride0 + first * 32 + p * 32, a_stride0, 1, m - row - warp * 16, k - first * 32 - p * 32);
         // AsyncCopy b[((first + p) * 32) + (warp * 16) : +16, column : +32] -> b_tiles
-        copy_async<ATile, 16, 32, 16>(b_tiles + p % 3 * 2048, warp * 16, b + (first * 32 + p * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - first * 32 - p * 32 - warp * 16, n - column);
+        copy_async<BTile, 16, 32, 16>(b_tiles + p % 3 * 2048, warp * 16, b + (first * 32 + p * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - first * 32 - p * 32 - warp * 16, n - column);
       }
       cp_async_commit();
     }
@@ -71,7 +72,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_9b0aa3fa61c7d6829c9e(const TR
         // AsyncCopy a[row + (warp * 16) : +16, (first + following) * 32 : +32] -> a_tiles
         copy_async<ATile, 16, 32, 4>(a_tiles + following % 3 * 2048, warp * 16, a + (row + warp * 16) * a_stride0 + first * 32 + following * 32, a_stride0, 1, m - row - warp * 16, k - first * 32 - following * 32);
         // AsyncCopy b[((first + following) * 32) + (warp * 16) : +16, column : +32] -> b_tiles
-        copy_async<ATile, 16, 32, 16>(b_tiles + following % 3 * 2048, warp * 16, b + (first * 32 + following * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - first * 32 - following * 32 - warp * 16, n - column);
+        copy_async<BTile, 16, 32, 16>(b_tiles + following % 3 * 2048, warp * 16, b + (first * 32 + following * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - first * 32 - following * 32 - warp * 16, n - column);
       }
       cp_async_commit();
       TRACEA_UNROLL
@@ -82,7 +83,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_9b0aa3fa61c7d6829c9e(const TR
         }
         TRACEA_UNROLL
         for (int32_t j_load = 0; j_load < 1; ++j_load) {
-          load_b_transposed<ATile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, kk * 16, j_load * 16 + warp_column * 16);
+          load_b_transposed<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, kk * 16, j_load * 16 + warp_column * 16);
         }
         TRACEA_UNROLL
         for (int32_t i = 0; i < 2; ++i) {

@@ -5,6 +5,7 @@ namespace tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
+using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
 struct tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d_args {
@@ -48,7 +49,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d(const TR
       // AsyncCopy a_t[(p * 32) + (warp * 16) : +16, row : +32] -> a_tiles
       copy_async<ATile, 16, 32, 16>(a_tiles + p % 3 * 2048, warp * 16, a_t + (p * 32 + warp * 16) * a_t_stride0 + row, a_t_stride0, 1, k - p * 32 - warp * 16, m - row);
       // AsyncCopy b_t[column + (warp * 16) : +16, p * 32 : +32] -> b_tiles
-      copy_async<ATile, 16, 32, 16>(b_tiles + p % 3 * 2048, warp * 16, b_t + (column + warp * 16) * b_t_stride0 + p * 32, b_t_stride0, 1, n - column - warp * 16, k - p * 32);
+      copy_async<BTile, 16, 32, 16>(b_tiles + p % 3 * 2048, warp * 16, b_t + (column + warp * 16) * b_t_stride0 + p * 32, b_t_stride0, 1, n - column - warp * 16, k - p * 32);
     }
     cp_async_commit();
   }
@@ -61,7 +62,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d(const TR
       // AsyncCopy a_t[(following * 32) + (warp * 16) : +16, row : +32] -> a_tiles
       copy_async<ATile, 16, 32, 16>(a_tiles + following % 3 * 2048, warp * 16, a_t + (following * 32 + warp * 16) * a_t_stride0 + row, a_t_stride0, 1, k - following * 32 - warp * 16, m - row);
       // AsyncCopy b_t[column + (warp * 16) : +16, following * 32 : +32] -> b_tiles
-      copy_async<ATile, 16, 32, 16>(b_tiles + following % 3 * 2048, warp * 16, b_t + (column + warp * 16) * b_t_stride0 + following * 32, b_t_stride0, 1, n - column - warp * 16, k - following * 32);
+      copy_async<BTile, 16, 32, 16>(b_tiles + following % 3 * 2048, warp * 16, b_t + (column + warp * 16) * b_t_stride0 + following * 32, b_t_stride0, 1, n - column - warp * 16, k - following * 32);
     }
     cp_async_commit();
     TRACEA_UNROLL
@@ -72,7 +73,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_9a84a7d5a829666bce7d(const TR
       }
       TRACEA_UNROLL
       for (int32_t j_load = 0; j_load < 1; ++j_load) {
-        load_b<ATile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, j_load * 16 + warp_column * 16, kk * 16);
+        load_b<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, j_load * 16 + warp_column * 16, kk * 16);
       }
       TRACEA_UNROLL
       for (int32_t i = 0; i < 2; ++i) {

@@ -5,6 +5,7 @@ namespace tracea_gemm_mma_sync_69db9f010df2f11c13bc_text {
 using namespace tracea;
 
 using ATile = SharedTile<bf16, 32, Swizzle<2, 4, 3>>;
+using BTile = SharedTile<bf16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
 struct tracea_gemm_mma_sync_69db9f010df2f11c13bc_args {
@@ -54,7 +55,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_69db9f010df2f11c13bc(const TRACEA
     // CopyTile a_held[0 : +16, 0 : +32] -> a_tiles
     place_tile<ATile, 16, 32>(a_tiles, warp * 16, a_held);
     // CopyTile b_held[0 : +16, 0 : +32] -> b_tiles
-    place_tile<ATile, 16, 32>(b_tiles, warp * 16, b_held);
+    place_tile<BTile, 16, 32>(b_tiles, warp * 16, b_held);
     sync_block();
     // CopyTile a[row + (warp * 16) : +16, (k_step + 1) * 32 : +32] -> a_held
     hold_tile<16, 32, 16>(a_held, a + (row + warp * 16) * a_stride0 + k_step * 32 + 32, a_stride0, 1, m - row - warp * 16, k - k_step * 32 - 32);
@@ -68,7 +69,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_69db9f010df2f11c13bc(const TRACEA
       }
       TRACEA_UNROLL
       for (int32_t j_load = 0; j_load < 1; ++j_load) {
-        load_b_transposed<ATile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles, kk * 16, j_load * 16 + warp_column * 16);
+        load_b_transposed<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles, kk * 16, j_load * 16 + warp_column * 16);
       }
       TRACEA_UNROLL
       for (int32_t i = 0; i < 2; ++i) {

@@ -5,6 +5,7 @@ namespace tracea_gemm_mma_sync_50bc2409d1d059626652_text {
 using namespace tracea;
 
 using ATile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
+using BTile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<int32_t, 16>;
 
 struct tracea_gemm_mma_sync_50bc2409d1d059626652_args {
@@ -54,7 +55,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_50bc2409d1d059626652(const TRACEA
     // CopyTile a_held[0 : +16, 0 : +64] -> a_tiles
     place_tile<ATile, 16, 64>(a_tiles, warp * 16, a_held);
     // CopyTile b_held[0 : +16, 0 : +64] -> b_tiles
-    place_tile<ATile, 16, 64>(b_tiles, warp * 16, b_held);
+    place_tile<BTile, 16, 64>(b_tiles, warp * 16, b_held);
     sync_block();
     // CopyTile a[row + (warp * 16) : +16, (k_step + 1) * 64 : +64] -> a_held
     hold_tile<16, 64, 8>(a_held, a + (row + warp * 16) * a_stride0 + k_step * 64 + 64, a_stride0, 1, m - row - warp * 16, k - k_step * 64 - 64);
@@ -68,7 +69,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_50bc2409d1d059626652(const TRACEA
       }
       TRACEA_UNROLL
       for (int32_t j_load = 0; j_load < 1; ++j_load) {
-        load_b<ATile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles, j_load * 16 + warp_column * 16, kk * 32);
+        load_b<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles, j_load * 16 + warp_column * 16, kk * 32);
       }
       TRACEA_UNROLL
       for (int32_t i = 0; i < 2; ++i) {

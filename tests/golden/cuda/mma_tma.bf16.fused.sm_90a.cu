@@ -5,6 +5,7 @@ namespace tracea_gemm_mma_tma_740385141de8d82b695a_text {
 using namespace tracea;
 
 using ATile = SharedTile<bf16, 32, Swizzle<2, 4, 3>>;
+using BTile = SharedTile<bf16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
 struct Epilogue {
@@ -89,7 +90,7 @@ TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_740385141de8d82b695a(const TRACEA_
         }
         TRACEA_UNROLL
         for (int32_t j_load = 0; j_load < 1; ++j_load) {
-          load_b<ATile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, j_load * 16 + warp_column * 16, kk * 16);
+          load_b<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, j_load * 16 + warp_column * 16, kk * 16);
         }
         TRACEA_UNROLL
         for (int32_t i = 0; i < 2; ++i) {

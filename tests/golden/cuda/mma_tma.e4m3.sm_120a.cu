@@ -5,6 +5,7 @@ namespace tracea_gemm_mma_tma_10ed1cb22d9b87b7e2e7_text {
 using namespace tracea;
 
 using ATile = SharedTile<e4m3, 64, Swizzle<2, 4, 3>>;
+using BTile = SharedTile<e4m3, 64, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
 struct tracea_gemm_mma_tma_10ed1cb22d9b87b7e2e7_args {
@@ -63,7 +64,7 @@ TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_10ed1cb22d9b87b7e2e7(const TRACEA_
         }
         TRACEA_UNROLL
         for (int32_t j_load = 0; j_load < 1; ++j_load) {
-          load_b<ATile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, j_load * 16 + warp_column * 16, kk * 32);
+          load_b<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, j_load * 16 + warp_column * 16, kk * 32);
         }
         TRACEA_UNROLL
         for (int32_t i = 0; i < 2; ++i) {

@@ -5,6 +5,7 @@ namespace tracea_gemm_mma_tma_8384d2401f959c69bf8c_text {
 using namespace tracea;
 
 using ATile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
+using BTile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<int32_t, 16>;
 
 struct tracea_gemm_mma_tma_8384d2401f959c69bf8c_args {
@@ -63,7 +64,7 @@ TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_8384d2401f959c69bf8c(const TRACEA_
         }
         TRACEA_UNROLL
         for (int32_t j_load = 0; j_load < 1; ++j_load) {
-          load_b<ATile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, j_load * 16 + warp_column * 16, kk * 32);
+          load_b<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, j_load * 16 + warp_column * 16, kk * 32);
         }
         TRACEA_UNROLL
         for (int32_t i = 0; i < 2; ++i) {

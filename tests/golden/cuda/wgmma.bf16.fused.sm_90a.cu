@@ -5,6 +5,7 @@ namespace tracea_gemm_wgmma_aff18cae0128c124495e_text {
 using namespace tracea;
 
 using ATile = SharedTile<bf16, 64, Swizzle<3, 4, 3>>;
+using BTile = SharedTile<bf16, 64, Swizzle<3, 4, 3>>;
 using Staging = SharedTile<float, 32, Swizzle<2, 5, 2>>;
 
 struct Epilogue {
@@ -83,7 +84,7 @@ TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_aff18cae0128c124495e(const TRACEA_G
       for (int32_t kk = 0; kk < 4; ++kk) {
         TRACEA_UNROLL
         for (int32_t i = 0; i < 1; ++i) {
-          wgmma_m64k16<64, bf16, false, false>(sums[i], tile_descriptor<ATile>(a_tiles + k_step % 3 * 16384, group * 64 + i * 64, kk * 16), tile_descriptor<ATile>(b_tiles + k_step % 3 * 8192, 0, kk * 16), true);
+          wgmma_m64k16<64, bf16, false, false>(sums[i], tile_descriptor<ATile>(a_tiles + k_step % 3 * 16384, group * 64 + i * 64, kk * 16), tile_descriptor<BTile>(b_tiles + k_step % 3 * 8192, 0, kk * 16), true);
         }
       }
       wgmma_commit();

@@ -5,6 +5,7 @@ namespace tracea_gemm_wgmma_1bf03aa045402f8f3373_text {
 using namespace tracea;
 
 using ATile = SharedTile<int8_t, 128, Swizzle<3, 4, 3>>;
+using BTile = SharedTile<int8_t, 128, Swizzle<3, 4, 3>>;
 using Staging = SharedTile<int32_t, 32, Swizzle<2, 5, 2>>;
 
 struct tracea_gemm_wgmma_1bf03aa045402f8f3373_args {
@@ -57,7 +58,7 @@ TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_1bf03aa045402f8f3373(const TRACEA_G
       for (int32_t kk = 0; kk < 4; ++kk) {
         TRACEA_UNROLL
         for (int32_t i = 0; i < 1; ++i) {
-          wgmma_m64k32_s8<64>(sums[i], tile_descriptor<ATile>(a_tiles + k_step % 3 * 16384, group * 64 + i * 64, kk * 32), tile_descriptor<ATile>(b_tiles + k_step % 3 * 8192, 0, kk * 32), true);
+          wgmma_m64k32_s8<64>(sums[i], tile_descriptor<ATile>(a_tiles + k_step % 3 * 16384, group * 64 + i * 64, kk * 32), tile_descriptor<BTile>(b_tiles + k_step % 3 * 8192, 0, kk * 32), true);
         }
       }
       wgmma_commit();

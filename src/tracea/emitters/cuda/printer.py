@@ -175,10 +175,11 @@ class Printer:
     # ---- declarations ----
 
     def declare_type(self, text: str, stem: str) -> str:
-        """Return the alias of a C++ type, declared once."""
-        name = self._declared.get(text)
+        """Return the alias of a C++ type for what ``stem`` names, declared once."""
+        key = f"{stem} = {text}"
+        name = self._declared.get(key)
         if name is None:
-            name = self._new_name(text, stem)
+            name = self._new_name(key, stem)
             self.declarations.line(f"using {name} = {text};")
         return name
 
