@@ -81,6 +81,8 @@ _BELOW_BOTH = "p stays below both divisors"
 _STAGING = "another bijection of the staging tile, which the epilogue may read with as many conflicts"
 _FREE_AS_WELL = "another bijection that is free of conflicts as well"
 _LATER_COMMIT = "the group is closed later and awaited at the same count: less overlap, the same order"
+_OWN_REGISTERS = "the next tile is asked for before the barrier, into registers of the lane's own"
+_FENCE = "the fence orders registers, which the wait for a stage does not touch"
 _NARROWER = "pieces are as wide as the alignment that is stated: narrower loads, the same bytes"
 _STRICTER = "waits for a group more than it must: slower, not wrong; of the IR it is reported as superfluous"
 
@@ -89,6 +91,8 @@ EQUIVALENT: dict[str, str] = {
     "argument 3 at 50 becomes 4": _BELOW_BOTH,
     "CommitGroup at 0.0.2.0.4.0.4: after For": _LATER_COMMIT,
     ": aligned to 8 bytes": _NARROWER,
+    "Barrier at 0.0.2.0.5.0.3: after CopyTile": _OWN_REGISTERS,
+    "MbarrierWait at 0.0.4.0.1.0.0: after WgmmaFence": _FENCE,
     "swizzle: staging": _STAGING,
     "Staging without its swizzle": _STAGING,
     "a_tiles: swizzle(3, 4, 3) for swizzle(2, 4, 3)": _FREE_AS_WELL,
