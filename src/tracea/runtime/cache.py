@@ -2,7 +2,7 @@
 
 Layout::
 
-    <root>/v1/objects/<key>/manifest.json + files     one entry; the manifest holds each file's size and SHA-256
+    <root>/v1/objects/<key>/manifest.json + files     one entry; see runtime/manifest.py
     <root>/v1/locks/<key>.lock                        one builder at a time, across processes
     <root>/v1/building/<random>/                      entries that are not finished
 
@@ -19,6 +19,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -31,16 +32,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import filelock
-import msgspec
 import platformdirs
 
-from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable
+from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOption
+from tracea.runtime.manifest import MANIFEST, Manifest, ManifestFile, damage, read_manifest, seal, sha256_file, sync
 from tracea.runtime.process_lock import ProcessLock
 
 __all__ = ["CacheEntry", "CacheStore", "cache_root", "content_key", "default_store", "private_root", "sha256_file"]
 
 _FORMAT: Final = "v1"
-_MANIFEST: Final = "manifest.json"
+_KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,127}")  # the name of a directory, and of nothing above it
 _LOCK_SECONDS: Final = 360.0  # longer than a compilation may take
 # The reasons for which a directory that looked usable turns out not to be: another place may still work.
 _PLACE_ERRORS: Final = frozenset(
@@ -61,27 +62,18 @@ _PLACE_ERRORS: Final = frozenset(
 )
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    bytes: int
-    sha256: str
-
-
-class _Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    schema_version: int
-    key: str
-    created: float
-    ingredients: dict[str, Any]
-    files: dict[str, _File]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheEntry:
-    """One published entry, as ``tracea cache ls`` lists it; ``problem`` is what a check found, or None."""
+    """One published entry, as ``tracea cache ls`` lists it; ``problem`` is what a check found, or None.
+
+    Units: ``created`` and ``used`` (when a process last checked and took it) seconds since 1970.
+    """
 
     key: str
     path: Path
     bytes: int
     created: float
+    used: float
     ingredients: Mapping[str, Any]
     problem: str | None = None
 
@@ -90,12 +82,6 @@ def content_key(ingredients: Mapping[str, Any]) -> str:
     """Return the key of an entry: SHA-256 over the canonical JSON of everything that its content depends on."""
     text = json.dumps(ingredients, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:40]
-
-
-def sha256_file(path: Path) -> str:
-    """Return a regular file's SHA-256, following no symbolic link."""
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def cache_root() -> Path:
@@ -139,7 +125,7 @@ class CacheStore:
                 return found
             if self._problem is not None:
                 raise self._problem
-            self._prepare()
+            self.prepare()
             with self._lock(key):
                 return self._sound_entry(key, repair=True) or self._publish(key, build, ingredients)
         except OSError as error:
@@ -167,8 +153,8 @@ class CacheStore:
         listed: list[CacheEntry] = []
         for path in objects.iterdir() if objects.is_dir() else ():
             try:
-                manifest = self._manifest(path)
-                problem = self._damage(path, manifest) if check else None
+                manifest = read_manifest(path)
+                problem = damage(path, manifest) if check else None
                 size = sum(file.bytes for file in manifest.files.values())
                 listed.append(
                     CacheEntry(
@@ -176,13 +162,17 @@ class CacheStore:
                         path=path,
                         bytes=size,
                         created=manifest.created,
+                        used=os.lstat(path / MANIFEST).st_mtime,
                         ingredients=manifest.ingredients,
                         problem=problem,
                     )
                 )
-            except (OSError, msgspec.MsgspecError) as error:
+            except OSError as error:
+                problem = _detail(error)
                 listed.append(
-                    CacheEntry(key=path.name, path=path, bytes=0, created=0.0, ingredients={}, problem=str(error))
+                    CacheEntry(
+                        key=path.name, path=path, bytes=0, created=0.0, used=0.0, ingredients={}, problem=problem
+                    )
                 )
         yield from sorted(listed, key=lambda entry: (entry.created, entry.key))
 
@@ -195,10 +185,19 @@ class CacheStore:
             os.rename(path, grave)  # first out of the way in one step, so that nobody sees half an entry
             shutil.rmtree(grave, ignore_errors=True)
 
+    @property
+    def building(self) -> Path:
+        """Where entries lie that are not finished, or no longer needed."""
+        return self._base / "building"
+
     def _object(self, key: str) -> Path:
+        if not _KEY.fullmatch(key):
+            raise InvalidOption(
+                field="cache key", got=key, expected="letters, digits and -_. ", remedy="make it with content_key"
+            )
         return self._base / "objects" / key
 
-    def _prepare(self) -> None:
+    def prepare(self) -> None:
         """Create the directories, private, and refuse those that others could write."""
         if self._prepared and self._base.is_dir():
             return
@@ -223,31 +222,18 @@ class CacheStore:
         try:
             for part in (self._base, path.parent, path):
                 _require_private(part, follow=False)
-            manifest = self._manifest(path)
-            damage = self._damage(path, manifest) if manifest.key == key else f"its manifest names {manifest.key}"
-        except (OSError, msgspec.MsgspecError) as error:
-            damage = str(error)
-        if damage is None:
+            manifest = read_manifest(path)
+            problem = damage(path, manifest) if manifest.key == key else f"its manifest names {manifest.key}"
+        except OSError as error:
+            problem = _detail(error)
+        if problem is None:
             self._sound.add(key)
+            with contextlib.suppress(OSError):  # when it was last used, for gc; a read-only cache does not say
+                os.utime(path / MANIFEST, follow_symlinks=False)
             return path
         if repair:
-            warnings.warn(CacheCorrupt(path=path, detail=damage), stacklevel=2)
+            warnings.warn(CacheCorrupt(path=path, detail=problem), stacklevel=2)
             self.remove(key)
-        return None
-
-    def _manifest(self, path: Path) -> _Manifest:
-        with open(os.open(path / _MANIFEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
-            return msgspec.json.decode(file.read(), type=_Manifest)
-
-    def _damage(self, path: Path, manifest: _Manifest) -> str | None:
-        for name, expected in manifest.files.items():
-            found = os.lstat(path / name)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-                return f"{name} is not a regular file of this user"
-            if found.st_size != expected.bytes:
-                return f"{name} has {found.st_size} bytes, expected {expected.bytes}"
-            if sha256_file(path / name) != expected.sha256:
-                return f"{name} does not match its checksum"
         return None
 
     def _publish(self, key: str, build: Callable[[Path], None], ingredients: Mapping[str, Any]) -> Path:
@@ -255,13 +241,12 @@ class CacheStore:
         place.mkdir(mode=0o700)
         try:
             build(place)
-            files = {path.name: _seal(path) for path in sorted(place.iterdir())}
-            manifest = _Manifest(
-                schema_version=1, key=key, created=time.time(), ingredients=dict(ingredients), files=files
-            )
-            (place / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
-            _sync(place / _MANIFEST)
-            _sync(place)
+            files = {path.name: _sealed_file(path) for path in sorted(place.iterdir())}
+            manifest = Manifest(key=key, created=time.time(), ingredients=dict(ingredients), files=files)
+            (place / MANIFEST).write_bytes(seal(manifest))
+            (place / MANIFEST).chmod(0o600)
+            sync(place / MANIFEST)
+            sync(place)
             path = self._object(key)
             try:
                 os.rename(place, path)
@@ -270,7 +255,7 @@ class CacheStore:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
                 return self._sound_entry(key, repair=True) or self._publish(key, build, ingredients)
-            _sync(path.parent)
+            sync(path.parent)
             self._sound.add(key)
             return path
         finally:
@@ -292,18 +277,14 @@ class CacheStore:
             lock.release()
 
 
-def _seal(path: Path) -> _File:
+def _sealed_file(path: Path) -> ManifestFile:
     path.chmod(0o600)
-    _sync(path)
-    return _File(bytes=path.stat().st_size, sha256=sha256_file(path))
+    sync(path)
+    return ManifestFile(bytes=path.stat().st_size, sha256=sha256_file(path))
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _detail(error: OSError) -> str:
+    return error.detail if isinstance(error, CacheError) else str(error)
 
 
 def _require_private(path: Path, *, follow: bool) -> None:

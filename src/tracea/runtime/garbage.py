@@ -1,0 +1,72 @@
+"""What a cache no longer needs: damaged entries, what killed builders left, and what was not used for long."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tracea.runtime.cache import CacheEntry, CacheStore
+
+__all__ = ["Collected", "collect_garbage"]
+
+# No build takes that long: a compiler is stopped after five minutes. Process numbers would not do, since a cache may
+# be shared by containers that do not see each other's processes.
+ABANDONED_SECONDS: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What was removed. ``leftovers`` are directories of builders that were killed."""
+
+    entries: tuple[CacheEntry, ...]
+    leftovers: int
+    bytes: int
+
+
+def collect_garbage(
+    store: CacheStore, *, unused_seconds: float | None = None, limit_bytes: int | None = None
+) -> Collected:
+    """Remove damaged entries and leftovers; what was not used for so long; and the longest unused beyond a size.
+
+    A process that has an entry loaded keeps running; whoever needs it again builds it again.
+
+    Raises: CacheUnwritable: the directory is not ours alone.
+    """
+    if not store.root.is_dir():
+        return Collected(entries=(), leftovers=0, bytes=0)
+    store.prepare()
+    now = time.time()
+    leftovers = freed = 0
+    for path in _abandoned(store.building, now):
+        freed += sum(file.lstat().st_size for file in path.rglob("*") if file.is_file())
+        shutil.rmtree(path, ignore_errors=True)
+        leftovers += 1
+    entries = list(store.entries(check=True))
+    gone = [entry for entry in entries if entry.problem is not None]
+    sound = sorted((entry for entry in entries if entry.problem is None), key=lambda entry: entry.used)
+    if unused_seconds is not None:
+        gone += [entry for entry in sound if now - entry.used > unused_seconds]
+    if limit_bytes is not None:
+        kept = [entry for entry in sound if entry not in gone]
+        total = sum(entry.bytes for entry in kept)
+        for entry in kept:
+            if total <= limit_bytes:
+                break
+            gone.append(entry)
+            total -= entry.bytes
+    for entry in gone:
+        store.remove(entry.key)
+    return Collected(entries=tuple(gone), leftovers=leftovers, bytes=freed + sum(entry.bytes for entry in gone))
+
+
+def _abandoned(building: Path, now: float) -> Iterator[Path]:
+    for path in sorted(building.iterdir()):
+        with contextlib.suppress(OSError):  # its builder finished meanwhile
+            if now - os.lstat(path).st_mtime > ABANDONED_SECONDS:
+                yield path
