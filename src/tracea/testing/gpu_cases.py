@@ -47,6 +47,8 @@ class GpuCase:
         b = TensorType((_K, _N), DType.F16, layout) if layout else TensorType((_K, _N), DType.F16)
         op = GemmOp(m=_M, n=_N, k=_K, a=TensorType((_M, _K), DType.F16), b=b)
         target = load_gpu(self.target)
+        assert self.variant.build is not None  # it is one of ours, not a library's
+        assert self.variant.default_schedule is not None
         schedule = Schedule({**self.variant.default_schedule(op, target), **self.changes})
         return self.variant.build(op, schedule, target)
 

@@ -41,7 +41,7 @@ def text_mutants(source: KernelSource) -> Iterator[TextMutant]:
     shapes = dict(re.findall(r"using (\w+) = SharedTile<([^;]*?), Swizzle<", source.text))
     begin = next((n for n, line in enumerate(lines) if "TRACEA_KERNEL(" in line), len(lines))
     for number in range(begin, len(lines)):
-        seen = {lines[number]}
+        seen: set[str | None] = {lines[number]}
         for family, what, changed in _changes(lines[number], begin == number, plain, shapes):
             if changed in seen:
                 continue
@@ -99,7 +99,7 @@ def _numbers(line: str, first: int, last: int, family: str, what: str) -> Iterat
 
 
 def _signs(line: str, first: int, last: int, family: str) -> Iterator[tuple[str, str, str]]:
-    for match in re.finditer(r" (?P<sign>[+-]) ", line[first:last]):
+    for match in re.finditer(r" (?P<sign>[+-]) (?!0\b)", line[first:last]):
         place = first + match.start("sign")
         other = "-" if match["sign"] == "+" else "+"
         yield family, f"{match['sign']} at {place} becomes {other}", f"{line[:place]}{other}{line[place + 1 :]}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tracea.semantic.fields import expressions, subexpressions
-from tracea.semantic.index import INT32_MAX, Const, Index, Param
+from tracea.semantic.index import INT32_MAX, Const, Index
 from tracea.semantic.nodes_async import Gather
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.interval import Ranges
@@ -58,5 +58,5 @@ def prove_index_range(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fac
                     continue  # a name that the node itself binds
                 spans = "no bound" if reach is None else f"{reach.low} .. {reach.high}"
                 raise refuse("index range", site.label, f"{part} has {spans}, which does not fit 32 bits")
-    limits = ", ".join(f"{p.name} <= {p.maximum}" for p in kernel.params if isinstance(p, Param) and p.name not in wide)
+    limits = ", ".join(f"{p.name} <= {p.maximum}" for p in kernel.params if p.name not in wide)
     yield Fact("index range", kernel.name, f"{count} indices fit 32 bits where {limits}", (("indices", count),))
