@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
-from tracea.doctor.gpus import describe, probe_gpus, target_for
+from tracea.doctor import examine
+from tracea.doctor.gpus import GpuReport, describe, probe_gpus, target_for
 from tracea.runtime.cuda.null_driver import NullDriver
 from tracea.targets.gpu import gpu_names, load_gpu
 
@@ -37,3 +40,33 @@ def test_an_old_driver_and_an_unknown_device_are_problems() -> None:
 def test_a_machine_without_gpus_is_described() -> None:
     report = probe_gpus()
     assert bool(report.devices) != bool(report.absent)
+
+
+def test_devices_are_lines_of_the_report_and_values_of_its_json() -> None:
+    facts = replace(NullDriver(load_gpu("sm_90a")).facts(), driver_version="12.4", name="H200")
+    found = describe([facts])
+    report = replace(examine(measure=False), gpus=found, problems=found.problems)
+    text = str(report)
+    assert "1" in next(line for line in text.splitlines() if line.startswith("GPUs"))
+    assert "kernels for sm_90a" in text
+    assert "CUDA 12.4" in text
+    assert report.to_dict()["gpus"]["devices"][0]["target"] == "sm_90a"
+    assert "580" in text.partition("Problems")[2]
+    without = str(replace(report, gpus=GpuReport(devices=(), absent="no driver", problems=())))
+    assert "GPUs          none: no driver" in without
+
+
+def test_without_a_driver_library_no_bindings_are_imported() -> None:
+    code = (
+        "import sys, ctypes\n"
+        "real = ctypes.CDLL\n"
+        "def absent(name, *rest, **more):\n"
+        "    if name == 'libcuda.so.1': raise OSError('no such library')\n"
+        "    return real(name, *rest, **more)\n"
+        "ctypes.CDLL = absent\n"
+        "from tracea.doctor.gpus import probe_gpus\n"
+        "found = probe_gpus()\n"
+        "assert not found.devices and 'driver' in found.absent, found\n"
+        "assert not any(name.startswith('cuda.') for name in sys.modules), 'imported'\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

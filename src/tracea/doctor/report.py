@@ -10,6 +10,7 @@ import msgspec
 from tracea.doctor.ceilings import Ceilings, measured_ceilings
 from tracea.doctor.diagnosis import Problem, diagnose
 from tracea.doctor.fingerprint import Fingerprint, identify
+from tracea.doctor.gpus import GpuReport, probe_gpus
 from tracea.doctor.probe import Machine, Toolchain, probe_machine
 from tracea.errors import CompileError, RunError, ToolchainMissing
 
@@ -42,6 +43,7 @@ class Report:
     ceilings: Ceilings | None
     variants: tuple[VariantLine, ...]
     problems: tuple[Problem, ...]
+    gpus: GpuReport | None = None
 
     @property
     def toolchain(self) -> Toolchain:
@@ -87,6 +89,9 @@ class Report:
             },
             "ceilings": msgspec.to_builtins(self.ceilings),
             "variants": msgspec.to_builtins(self.variants),
+            "gpus": None
+            if self.gpus is None
+            else {"devices": msgspec.to_builtins(self.gpus.devices), "absent": self.gpus.absent},
             "problems": msgspec.to_builtins(self.problems),
         }
 
@@ -113,18 +118,20 @@ def examine(*, again: bool = False, measure: bool = True) -> Report:
             found = measured_ceilings(machine, again=again)
         except (CompileError, RunError, ToolchainMissing) as error:
             failure = error.statement()
+    gpus = probe_gpus()
     return Report(
         machine=machine,
         target=machine.target,
         fingerprint=identify(machine),
         ceilings=found,
         variants=_variants(),
-        problems=diagnose(machine, found, failure),
+        problems=(*diagnose(machine, found, failure), *gpus.problems),
+        gpus=gpus,
     )
 
 
 def _variants() -> tuple[VariantLine, ...]:
-    from tracea.kernels.registry import VARIANTS
+    from tracea.kernels.registry import CUDA_VARIANTS, VARIANTS
 
     return tuple(
         VariantLine(
@@ -134,5 +141,5 @@ def _variants() -> tuple[VariantLine, ...]:
             library=variant.is_library,
             requirements=tuple(requirement.name for requirement in variant.requirements),
         )
-        for variant in VARIANTS
+        for variant in (*VARIANTS, *CUDA_VARIANTS)
     )

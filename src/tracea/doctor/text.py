@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracea.doctor.ceilings import Ceilings
+    from tracea.doctor.gpus import GpuReport
     from tracea.doctor.report import Report
 
 __all__ = ["render"]
@@ -19,6 +20,7 @@ def render(report: Report) -> str:
     lines = [
         *_machine(report),
         *_toolchain(report),
+        *_gpus(report.gpus),
         *_ceilings(report.ceilings),
         *_variants(report),
         *_problems(report),
@@ -55,6 +57,22 @@ def _toolchain(report: Report) -> Iterator[str]:
     yield f"PyTorch       {f'{torch.version}, matrix products by {torch.blas}' if torch else 'not installed'}"
     yield f"Python        {toolchain.python}, C library {toolchain.libc}"
     yield f"Fingerprint   hardware {report.fingerprint.hardware}, toolchain {report.fingerprint.toolchain}"
+
+
+def _gpus(found: GpuReport | None) -> Iterator[str]:
+    if found is None:
+        return
+    if not found.devices:
+        yield f"GPUs          none: {found.absent}"
+        return
+    yield f"GPUs          {len(found.devices)}"
+    for device in found.devices:
+        kernels = f"kernels for {device.target}" if device.target is not None else "no kernels for it"
+        major, minor = divmod(device.compute_capability, 10)
+        yield (
+            f"  {device.number}. {device.name}, {_size(device.memory_bytes)}, {device.sm_count} multiprocessors, compute "
+            f"capability {major}.{minor}, CUDA {device.driver_version}: {kernels}"
+        )
 
 
 def _ceilings(ceilings: Ceilings | None) -> Iterator[str]:

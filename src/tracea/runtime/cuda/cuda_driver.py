@@ -30,12 +30,17 @@ _MAP_TYPES: Final = {
     DType.E4M3: "UINT8",
     DType.E5M2: "UINT8",
 }
+_LIBRARY: Final = "libcuda.so.1"
 _REMEDY: Final = "install tracea[cuda] and an NVIDIA driver of 580 or later; nvidia-smi must list the GPU"
 
 
 @cache
 def _api() -> Any:
     """The driver's bindings, initialised."""
+    try:
+        ctypes.CDLL(_LIBRARY)  # before the bindings, whose import takes a while: most machines without one end here
+    except OSError as error:
+        raise ToolchainMissing(tool="the CUDA driver", searched=(_LIBRARY,), remedy=_REMEDY) from error
     try:
         driver: Any = importlib.import_module("cuda.bindings.driver")
     except ImportError as error:
