@@ -11,14 +11,17 @@ from tracea.core.ops.pointwise import PointwiseOp
 from tracea.core.ops.rows import ReduceOp, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
+from tracea.kernels.gemm.gpu.operands import ORDER_TABLE
+from tracea.kernels.gemm.gpu.spaces import order_of
 from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.operands import bind
 from tracea.kernels.pointwise.chain import chain_types
 from tracea.kernels.rows.normalize import normalize_types
 from tracea.kernels.rows.reduce import reduce_types
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
+from tracea.semantic.tile_order import order_table
 
-__all__ = ["arguments", "buffer_types", "operand_buffers", "result_buffer"]
+__all__ = ["arguments", "buffer_types", "operand_buffers", "result_buffer", "tables"]
 
 _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]] = {
     GemmOp: gemm_types,
@@ -65,6 +68,18 @@ def arguments(kernel: TileKernel, op: Op | None = None) -> dict[str, int]:
             remedy="build the kernel for this op: its schedule is for another",
         )
     return values
+
+
+def tables(kernel: TileKernel, op: Op | None = None) -> dict[str, Any]:
+    """Return the int32 tables that a kernel reads for ``op``, by name: the order in which blocks take tiles."""
+    found: dict[str, Any] = {}
+    for table in kernel.tables:
+        if table.name != ORDER_TABLE:
+            raise InvalidOp(field="table", got=table.name, expected=ORDER_TABLE, remedy="compute it beside the kernel")
+        values = arguments(kernel, op)
+        rows, columns = (-(-values[d] // kernel.schedule.integer(b)) for d, b in (("m", "bm"), ("n", "bn")))
+        found[table.name] = order_table(order_of(kernel.schedule), rows, columns)
+    return found
 
 
 def operand_buffers(kernel: TileKernel) -> tuple[Buffer, ...]:

@@ -123,11 +123,12 @@ class _Run:
         for table in self.kernel.tables:
             entries = np.asarray(env[table.name])
             low, high = table.minimum.evaluate(env), table.maximum.evaluate(env)
-            if len(entries) != table.length.evaluate(env) or np.any(entries < low) or np.any(entries > high):
+            twice = table.permutation and len(np.unique(entries)) != len(entries)
+            if twice or len(entries) != table.length.evaluate(env) or np.any((entries < low) | (entries > high)):
                 raise InvalidInput(
                     field=table.name,
                     got=entries.tolist(),
-                    expected=f"entries in {low} .. {high}",
+                    expected=f"entries in {low} .. {high}" + (", each once" if table.permutation else ""),
                     remedy="recompute the table",
                 )
 

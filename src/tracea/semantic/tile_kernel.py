@@ -126,12 +126,16 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table of integers that the host computes (a tile graph), and the range that its entries are checked against."""
+    """A table of integers that the host computes (a tile graph), and the range that its entries are checked against.
+
+    ``permutation``: the entries are the numbers below the length, each once, which the host checks too.
+    """
 
     name: str
     length: Index
     minimum: Index
     maximum: Index
+    permutation: bool = False
 
     def __post_init__(self) -> None:
         for name in ("length", "minimum", "maximum"):

@@ -25,7 +25,7 @@ class GpuCase:
     variant: str
     target: str
     options: dict[str, Any] = field(default_factory=dict)
-    schedule: dict[str, int] = field(default_factory=dict)
+    schedule: dict[str, int | str] = field(default_factory=dict)
 
     @property
     def op(self) -> GemmOp:
@@ -88,6 +88,12 @@ CASES: dict[str, GpuCase] = {
     "cp_async.f16.split_k": GpuCase(
         variant="gemm.mma_cp_async", target="sm_80", options={"k": 300, "bias": True}, schedule=_ASYNC | {"split_k": 3}
     ),
+    "cp_async.f16.wavefront": GpuCase(
+        variant="gemm.mma_cp_async",
+        target="sm_80",
+        options={"m": 200, "n": 200},
+        schedule=_ASYNC | {"order": "wavefront"},
+    ),
     "cp_async.f16.stream_k": GpuCase(
         variant="gemm.mma_cp_async", target="sm_80", options={"k": 150}, schedule=_ASYNC | {"stream_k": 5}
     ),
@@ -119,6 +125,12 @@ CASES: dict[str, GpuCase] = {
         schedule=_ASYNC,
     ),
     "mma_tma.f16": GpuCase(variant="gemm.mma_tma", target="sm_120a", options=_LINEAR, schedule=_RING),
+    "mma_tma.f16.hilbert": GpuCase(
+        variant="gemm.mma_tma",
+        target="sm_120a",
+        options={"m": 200, "n": 200} | _LINEAR,
+        schedule=_RING | {"order": "hilbert"},
+    ),
     "mma_tma.bf16.fused": GpuCase(
         variant="gemm.mma_tma", target="sm_90a", options=_FUSED | _LINEAR | {"dtype": DType.BF16}, schedule=_RING
     ),
@@ -133,6 +145,12 @@ CASES: dict[str, GpuCase] = {
         schedule=_RING,
     ),
     "wgmma.f16": GpuCase(variant="gemm.wgmma", target="sm_90a", options=_LINEAR, schedule=_GROUPS),
+    "wgmma.f16.morton": GpuCase(
+        variant="gemm.wgmma",
+        target="sm_90a",
+        options={"m": 200, "n": 200} | _LINEAR,
+        schedule=_GROUPS | {"order": "morton"},
+    ),
     "wgmma.f16.one_group": GpuCase(
         variant="gemm.wgmma", target="sm_90a", options=_LINEAR, schedule=_GROUPS | {"bm": 64, "groups": 1}
     ),

@@ -13,7 +13,7 @@ from tracea.core.ops.gemm import GemmOp, MatrixMath
 from tracea.core.reference import error_bound, evaluate
 from tracea.emitters.cuda.emitter import emit
 from tracea.errors import InvalidSchedule, ResourceExceeded
-from tracea.kernels.arguments import arguments, operand_buffers, result_buffer
+from tracea.kernels.arguments import arguments, operand_buffers, result_buffer, tables
 from tracea.kernels.registry import CUDA_VARIANTS, candidates, find
 from tracea.semantic.interpreter import interpret
 from tracea.semantic.proofs import prove
@@ -44,7 +44,7 @@ def test_interpreter_agrees_with_the_reference(case: GpuCase, rng: np.random.Gen
     }
     result = strided(np.zeros(op.infer().static_shape), op.infer())
     buffers[result_buffer(kernel).name] = result
-    interpret(kernel, buffers, arguments(kernel), seed=int(rng.integers(1 << 30)))
+    interpret(kernel, buffers, arguments(kernel), tables=tables(kernel), seed=int(rng.integers(1 << 30)))
     error = np.abs(result.astype(np.float64) - evaluate(op, inputs))
     assert np.all(error <= error_bound(op, inputs, worst_case=True))
 

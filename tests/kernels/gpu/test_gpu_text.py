@@ -9,7 +9,7 @@ from tests.kernels.gpu.gpu_cases import CASES, GpuCase, data, strided
 from tracea.core.reference import error_bound, evaluate
 from tracea.emitters.cuda.emitter import emit
 from tracea.emulator import emulate
-from tracea.kernels.arguments import arguments, operand_buffers, result_buffer
+from tracea.kernels.arguments import arguments, operand_buffers, result_buffer, tables
 
 # Loads of fragments: the accesses of shared memory in a main loop.
 _LOADS = ("load_a", "load_b", "wgmma_m64")
@@ -29,6 +29,7 @@ def test_text_is_right_and_clean_in_the_emulator(case: GpuCase, rng: np.random.G
     }
     result = strided(np.zeros(op.infer().static_shape), op.infer())
     arrays[result_buffer(kernel).name] = result
+    arrays |= tables(kernel)
     report = emulate(emit(kernel, case.target), arrays, arguments(kernel), schedules=(0, 1, 2))
     assert report.clean, "\n".join(map(str, report.findings))
     error = np.abs(result.astype(np.float64) - evaluate(op, inputs))

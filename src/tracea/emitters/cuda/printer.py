@@ -11,7 +11,7 @@ from tracea.emitters.kernel_source import TensorMapSpec
 from tracea.emitters.writer import Writer
 from tracea.errors import EmitError
 from tracea.semantic.access import Region
-from tracea.semantic.index import Const, Index, Predicate, product, total
+from tracea.semantic.index import Const, Index, Lookup, Predicate, product, total
 from tracea.semantic.nodes_async import TmaDescriptor
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 
@@ -61,7 +61,9 @@ class Printer:
         return self.kernel.buffer(region.buffer)
 
     def text(self, index: Index) -> str:
-        """Return an index expression in its simplest spelling."""
+        """Return an index expression in its simplest spelling; an entry of a table is a load of global memory."""
+        if isinstance(index, Lookup):
+            return f"ld_global<int32_t>({index.table} + {self.text(index.index)})"
         return index_text(index.simplify())
 
     def condition(self, predicate: Predicate) -> str:

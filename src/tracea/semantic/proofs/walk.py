@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tracea.semantic.fields import expressions, subexpressions
-from tracea.semantic.index import Const, FloorDiv, Index, Mod, Param, Var, ceil_div, minimum
+from tracea.semantic.index import Const, FloorDiv, Index, Lookup, Mod, Param, Var, ceil_div, minimum
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import Access, Block, For, If, Let, Node, Parallel, Region
 from tracea.semantic.nodes_async import Gather, Role, Roles, SegmentLoop
@@ -169,6 +169,7 @@ class _Scope:
 class _Walker:
     def __init__(self, kernel: TileKernel) -> None:
         self.sites: list[Site] = []
+        self.orders = {table.name: table.length for table in kernel.tables if table.permutation}
         self.divisors = _divisors(kernel.body)
 
     def block(self, body: Block, scope: _Scope, place: tuple[int, ...]) -> None:
@@ -207,6 +208,7 @@ class _Walker:
                     pass
 
     def _loop(self, node: For | Parallel, site: Site, scope: _Scope) -> None:
+        node = self._reordered(node, site)
         kind = LoopKind.SEQUENTIAL if isinstance(node, For) else LoopKind(node.level.value)
         extent, step = site.canonical(node.extent), site.canonical(node.step)
         unit = step.constant == 1
@@ -233,6 +235,23 @@ class _Walker:
             rest = (extent - normalize(names[node.var.name])).to_index()
             names[node.length.name] = Const(1) if unit else minimum(step.to_index(), rest)
         self.block(node.body, scope.within(loops, names, known), (*site.place, 0))
+
+    def _reordered(self, node: For | Parallel, site: Site) -> For | Parallel:
+        """Return a parallel loop that takes its number from a permutation's table as the loop over the numbers.
+
+        Iterations of a parallel loop have no order, and a permutation of all of them leaves out none and doubles none.
+        """
+        first = node.body.nodes[0] if node.body.nodes else None
+        if not (isinstance(node, Parallel) and isinstance(first, Let) and isinstance(first.value, Lookup)):
+            return node
+        length = self.orders.get(first.value.table)
+        whole = length is not None and site.canonical(length) == site.canonical(node.extent)
+        rest = Block(nodes=node.body.nodes[1:])
+        if first.value.index != node.var or not whole or node.length is not None or node.step != Const(1):
+            return node
+        if any(node.var.name in index.names() for each in rest.walk() for index in expressions(each)):
+            return node
+        return replace(node, var=first.var, body=rest)
 
     def _role(self, role: Role, number: int, site: Site, scope: _Scope) -> None:
         place, executors = (*site.place, number), Polynomial.of(role.executors)
@@ -290,7 +309,7 @@ def _divisors(body: Block) -> dict[str, list[Index]]:
                 return None
 
     for node in body.walk():
-        if isinstance(node, Let):
+        if isinstance(node, Let) and not isinstance(node.value, Lookup):  # an entry of a table has digits of its own
             lets[node.var.name] = node.value.substitute(lets)
         points = {point.name for point in node.points} if isinstance(node, Gather) else frozenset[str]()
         for expression in expressions(node):

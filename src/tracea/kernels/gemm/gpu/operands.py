@@ -16,15 +16,18 @@ from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.operands import gemm_types, merged_batch
 from tracea.kernels.operands import tensor_buffer
 from tracea.semantic.access import Region
-from tracea.semantic.index import Const, Index, Param, Predicate, Var, ceil_div, equal, minimum, product
+from tracea.semantic.index import Const, Index, Lookup, Param, Predicate, Var, ceil_div, equal, minimum, product
 from tracea.semantic.nodes import Let, Node
-from tracea.semantic.tile_kernel import Buffer, BufferRole
+from tracea.semantic.tile_kernel import Buffer, BufferRole, Table
+from tracea.semantic.tile_order import TileOrder
 
-__all__ = ["GpuOperands", "K", "M", "N", "chunk_bytes_of", "is_contiguous"]
+__all__ = ["ORDER_TABLE", "GpuOperands", "K", "M", "N", "chunk_bytes_of", "is_contiguous"]
 
 _MOST: Final = 2**31 - 2**12  # a tile beyond the last row still has a 32-bit coordinate
 M, N = Param("m", 1, _MOST), Param("n", 1, _MOST)
 K = Param("k", 0, _MOST)
+ORDER_TABLE: Final = "tile_order"
+_PLACE: Final = Var("place")
 _TILES_LIMIT: Final = 2**31 - 1  # blocks of a grid's only axis
 _CHUNKS: Final = (16, 8, 4)
 
@@ -43,15 +46,29 @@ class GpuOperands:
     batch: tuple[Var, ...]
     a_chunk_bytes: int
     b_chunk_bytes: int
+    order: TileOrder = TileOrder.ROW
 
     @classmethod
-    def of(cls, op: GemmOp, *, a_k_major: bool, b_k_major: bool, a_chunk_bytes: int, b_chunk_bytes: int) -> GpuOperands:
+    def of(
+        cls,
+        op: GemmOp,
+        *,
+        a_k_major: bool,
+        b_k_major: bool,
+        a_chunk_bytes: int,
+        b_chunk_bytes: int,
+        order: TileOrder = TileOrder.ROW,
+    ) -> GpuOperands:
         """Return the buffers of an op whose pieces are so many bytes.
 
         Raises:
             InvalidSchedule: a piece is wider than the op's strides allow.
         """
         types, dims = gemm_types(op), merged_batch(op)
+        if dims and order is not TileOrder.ROW:
+            raise InvalidSchedule(
+                field="order", got=order.value, expected="row, where there are batch axes", remedy="use order=row"
+            )
         axes = tuple(Param(f"batch{axis}", 1) for axis in range(len(dims)))
         c_shape, c_dims = (*axes, M, N), (*dims, op.m, op.n)
 
@@ -90,6 +107,7 @@ class GpuOperands:
             batch=tuple(Var(f"i_batch{axis}") for axis in range(len(dims))),
             a_chunk_bytes=a_chunk_bytes,
             b_chunk_bytes=b_chunk_bytes,
+            order=order,
         )
 
     @property
@@ -116,11 +134,22 @@ class GpuOperands:
         """Return the number of tiles of all batches."""
         return product(*self.batches, ceil_div(M, bm), ceil_div(N, bn))
 
+    def tables(self, bm: int, bn: int) -> tuple[Table, ...]:
+        """Return the table of the tiles' order; none where it is row by row."""
+        if self.order is TileOrder.ROW:
+            return ()
+        tiles = self.blocks(bm, bn)
+        return (Table(name=ORDER_TABLE, length=tiles, minimum=Const(0), maximum=tiles - 1, permutation=True),)
+
     def place(self, tile: Index, row: Var, column: Var, *, bm: int, bn: int) -> tuple[Node, ...]:
-        """Return the names of a tile's batch indices, first row and first column, row by row of tiles."""
+        """Return the names of a tile's batch indices, first row and first column, in the order of tiles."""
         rows, columns = ceil_div(M, bm), ceil_div(N, bn)
+        nodes: list[Node] = []
+        if self.order is not TileOrder.ROW:
+            nodes.append(Let(var=_PLACE, value=Lookup(ORDER_TABLE, tile), bits=32))
+            tile = _PLACE
         line = tile // columns
-        nodes: list[Node] = [Let(var=column, value=tile % columns * bn, bits=32)]
+        nodes.append(Let(var=column, value=tile % columns * bn, bits=32))
         nodes.append(Let(var=row, value=(line % rows if self.batch else line) * bm, bits=32))
         rest = line // rows
         for axis in reversed(range(len(self.batch))):

@@ -306,6 +306,7 @@ class GpuProgram:
             params=params_of(buffers),
             buffers=buffers,
             body=Block(nodes=tuple(body)),
+            tables=self.operands.tables(self.tiling.bm, self.tiling.bn),
             assumptions=self.operands.assumptions(blocks) if assumptions is None else assumptions,
         )
 

@@ -16,6 +16,7 @@ from tracea.kernels.gemm.gpu.tiling import fits
 from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_order import TileOrder
 from tracea.targets.gpu import GpuTarget
 
 __all__ = [
@@ -79,7 +80,22 @@ def operands_of(op: GemmOp, product: WarpProduct | FmaProduct, schedule: Schedul
         b_k_major=b_major,
         a_chunk_bytes=schedule.integer("chunk_a"),
         b_chunk_bytes=schedule.integer("chunk_b"),
+        order=order_of(schedule),
     )
+
+
+def order_of(schedule: Schedule) -> TileOrder:
+    """Return the order of tiles that a schedule says; row by row where it says none.
+
+    Raises:
+        InvalidSchedule: there is no such order.
+    """
+    name = schedule.get("order", TileOrder.ROW.value)
+    try:
+        return TileOrder(name)
+    except ValueError:
+        orders = [order.value for order in TileOrder]
+        raise InvalidSchedule(field="order", got=name, expected=orders, remedy="name one of these") from None
 
 
 def default_tiling(op: GemmOp, target: GpuTarget, *, most_stages: int, producers: int = 0) -> Schedule:

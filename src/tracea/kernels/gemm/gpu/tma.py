@@ -167,6 +167,7 @@ class TmaRing:
         """Return the kernel of this ring and that body."""
         op = self.operands.op
         buffers = (*self.operands.buffers, *self.buffers, *scratch)
+        bm, bn = (int(tiles.shape[1].constant or 0) for tiles in (self.a_tiles, self.b_tiles))
         present: Predicate = K >= 1  # a tensor without elements has no map
         return TileKernel(
             name=kernel_name(op.key, variant, schedule, target),
@@ -177,6 +178,7 @@ class TmaRing:
             params=params_of(buffers),
             buffers=buffers,
             body=block(body),
+            tables=self.operands.tables(bm, bn),
             assumptions=self.operands.assumptions(blocks) & present,
         )
 
