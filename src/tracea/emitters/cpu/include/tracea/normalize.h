@@ -6,6 +6,9 @@
 // holds as many rows as there are passes, normalize_pitch elements apart, else one. Either way the arithmetic of a row is the same, in the same order.
 //
 // With Prefetch the first pass asks for what is that many vectors ahead; an overlapped last pass always asks for the lines that it will write.
+//
+// Where the squares of a finite row leave the range of the type, the row is multiplied by a power of two first (rescaled_row): rare, and one comparison a
+// row where it does not happen.
 #ifndef TRACEA_NORMALIZE_H
 #define TRACEA_NORMALIZE_H
 
@@ -46,7 +49,7 @@ struct Passes {
     template <class U>
     TRACEA_INLINE void second(int64_t, U, typename V::element*) {}
     TRACEA_INLINE void fold_second() {}
-    TRACEA_INLINE void end_second() {}
+    TRACEA_INLINE void end_second(typename V::element*, int64_t) {}
 };
 
 template <class V, int Prefetch, class Kind>
@@ -59,7 +62,7 @@ TRACEA_INLINE void first_pass(int64_t row, int64_t columns, typename V::element*
             kind.first(row, col, n, u, at + col);
         },
         [&]() TRACEA_LAMBDA { kind.fold_first(); });
-    kind.end_first();
+    kind.end_first(at, columns);
 }
 template <class V, class Kind>
 TRACEA_INLINE void second_pass(int64_t columns, typename V::element* at, Kind& kind) {
@@ -67,7 +70,7 @@ TRACEA_INLINE void second_pass(int64_t columns, typename V::element* at, Kind& k
     for_each_vector<V>(
         columns, [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA { kind.second(n, u, at + col); },
         [&]() TRACEA_LAMBDA { kind.fold_second(); });
-    kind.end_second();
+    kind.end_second(at, columns);
 }
 template <class V, class Kind>
 TRACEA_INLINE void last_pass(int64_t row, int64_t columns, const typename V::element* at, const Kind& kind) {
@@ -94,8 +97,8 @@ TRACEA_INLINE void all_passes(int64_t row, int64_t oldest, int64_t columns, type
             kind.fold_second();
         });
     // The second pass ends first: it began with what the first one of its row left.
-    kind.end_second();
-    kind.end_first();
+    kind.end_second(second, columns);
+    kind.end_first(first, columns);
 }
 
 template <class V, bool Overlap, int Prefetch, class Kind>
@@ -159,7 +162,7 @@ struct ExponentPasses : Passes<V, Load, Store> {
         peak[u] = max_second(peak[u], with_neutral(x, n, lowest()));
     }
     TRACEA_INLINE void fold_first() {}
-    TRACEA_INLINE void end_first() {
+    TRACEA_INLINE void end_first(T*, int64_t) {
         const V largest = max_second(max_second(peak[0], peak[1]), max_second(peak[2], peak[3]));
         shift = broadcast<V>(any(bad) ? T(__builtin_nan("")) : reduce_max_ordered(largest));
     }
@@ -179,7 +182,7 @@ struct SoftmaxPasses : ExponentPasses<V, Load, Store> {
         store(at, e);
         this->sums.part[u] = add(this->sums.part[u], with_neutral(e, n, zero<V>()));
     }
-    TRACEA_INLINE void end_second() { scale = broadcast<V>(T(1) / this->sums.sum()); }
+    TRACEA_INLINE void end_second(T*, int64_t) { scale = broadcast<V>(T(1) / this->sums.sum()); }
     TRACEA_INLINE V last(V e) const { return mul(e, scale); }
 };
 template <class V, class Load, class Store>
@@ -195,7 +198,7 @@ struct LogSoftmaxPasses : ExponentPasses<V, Load, Store> {
         store(at, d);
         this->sums.part[u] = add(this->sums.part[u], with_neutral(exp_or_zero(d), n, zero<V>()));
     }
-    TRACEA_INLINE void end_second() { logarithm = log(broadcast<V>(this->sums.sum())); }
+    TRACEA_INLINE void end_second(T*, int64_t) { logarithm = log(broadcast<V>(this->sums.sum())); }
     TRACEA_INLINE V last(V d) const { return sub(d, logarithm); }
 };
 
@@ -203,6 +206,66 @@ template <class T>
 TRACEA_INLINE T inverse_root(T sum, T columns, T epsilon) {
     return T(1) / static_cast<T>(__builtin_sqrt(sum / columns + epsilon));
 }
+
+// Where squares of a type are exact enough: none overflowed, and those lost below the smallest normal number are nothing beside the sum.
+template <class T>
+struct SquareRange;
+template <>
+struct SquareRange<float> {
+    static constexpr float least = 0x1p-90F;
+    static constexpr float most = __FLT_MAX__;
+    static constexpr int shift = 100;  // of an exponent, at most: the largest becomes 2^27, the smallest 2^-49
+};
+template <>
+struct SquareRange<double> {
+    static constexpr double least = 0x1p-900;
+    static constexpr double most = __DBL_MAX__;
+    static constexpr int shift = 900;
+};
+// False for NaN too.
+template <class T>
+TRACEA_INLINE bool squares_hold(T sum, T columns, T epsilon) {
+    const T spread = sum / columns + epsilon;
+    return spread >= SquareRange<T>::least && spread <= SquareRange<T>::most;
+}
+
+template <class T>
+struct RowScale {
+    T mean;
+    T scale;
+};
+// Multiplies a buffered row by the power of two that brings its largest element near one, and returns what the last pass then needs: y = (x - mean) * scale
+// is the same for both, but for the epsilon, which is multiplied likewise. A row with infinities or NaN, or of zeros, is left and keeps `as_found`.
+template <class T, bool Centered>
+TRACEA_NOINLINE RowScale<T> rescaled_row(T* row, int64_t columns, T epsilon, RowScale<T> as_found) {
+    T largest = 0;
+    bool finite = true;
+    for (int64_t i = 0; i < columns; ++i) {
+        const T magnitude = row[i] < 0 ? -row[i] : row[i];
+        finite = finite && magnitude <= SquareRange<T>::most;
+        if (magnitude > largest) largest = magnitude;
+    }
+    if (!finite || largest == 0) return as_found;
+    int exponent = 0;
+    (void)::frexp(static_cast<double>(largest), &exponent);
+    const int limit = SquareRange<T>::shift;
+    const int shift = exponent > limit ? -limit : exponent < -limit ? limit : -exponent;
+    const double factor = ::ldexp(1.0, shift);
+    double sum = 0;
+    for (int64_t i = 0; i < columns; ++i) {
+        row[i] = static_cast<T>(row[i] * factor);
+        sum += row[i];
+    }
+    const T mean = Centered ? static_cast<T>(sum / static_cast<double>(columns)) : T(0);
+    double squares = 0;
+    for (int64_t i = 0; i < columns; ++i) {
+        const double d = static_cast<double>(row[i] - mean);
+        squares += d * d;
+    }
+    const double spread = squares / static_cast<double>(columns) + static_cast<double>(epsilon) * factor * factor;
+    return {mean, static_cast<T>(1 / ::sqrt(spread))};
+}
+
 template <class V, class Load, class Store>
 struct LayerNormPasses : Passes<V, Load, Store> {
     using T = typename V::element;
@@ -211,6 +274,7 @@ struct LayerNormPasses : Passes<V, Load, Store> {
     T epsilon;
     SumChains<V> sums;
     SumChains<V> squares;
+    T center;
     V mean;
     V last_mean;
     V scale;
@@ -219,6 +283,7 @@ struct LayerNormPasses : Passes<V, Load, Store> {
         : Passes<V, Load, Store>{source, target},
           columns(count),
           epsilon(eps),
+          center(0),
           mean(zero<V>()),
           last_mean(mean),
           scale(mean) {}
@@ -228,7 +293,10 @@ struct LayerNormPasses : Passes<V, Load, Store> {
         sums.part[u] = add(sums.part[u], with_neutral(this->read(row, col, n, at), n, zero<V>()));
     }
     TRACEA_INLINE void fold_first() { sums.fold(); }
-    TRACEA_INLINE void end_first() { mean = broadcast<V>(sums.sum() / columns); }
+    TRACEA_INLINE void end_first(T*, int64_t) {
+        center = sums.sum() / columns;
+        mean = broadcast<V>(center);
+    }
     TRACEA_INLINE void begin_second() { squares = SumChains<V>(); }
     template <class U>
     TRACEA_INLINE void second(int64_t n, U u, const T* at) {
@@ -236,9 +304,12 @@ struct LayerNormPasses : Passes<V, Load, Store> {
         squares.part[u] = fma(d, d, squares.part[u]);
     }
     TRACEA_INLINE void fold_second() { squares.fold(); }
-    TRACEA_INLINE void end_second() {
-        last_mean = mean;
-        scale = broadcast<V>(inverse_root(squares.sum(), columns, epsilon));
+    TRACEA_INLINE void end_second(T* at, int64_t length) {
+        const T sum = squares.sum();
+        RowScale<T> found{center, inverse_root(sum, columns, epsilon)};
+        if (!squares_hold(sum, columns, epsilon)) found = rescaled_row<T, true>(at, length, epsilon, found);
+        last_mean = broadcast<V>(found.mean);
+        scale = broadcast<V>(found.scale);
     }
     TRACEA_INLINE V last(V x) const { return mul(sub(x, last_mean), scale); }
 };
@@ -260,7 +331,12 @@ struct RmsNormPasses : Passes<V, Load, Store> {
         squares.part[u] = fma(x, x, squares.part[u]);
     }
     TRACEA_INLINE void fold_first() { squares.fold(); }
-    TRACEA_INLINE void end_first() { scale = broadcast<V>(inverse_root(squares.sum(), columns, epsilon)); }
+    TRACEA_INLINE void end_first(T* at, int64_t length) {
+        const T sum = squares.sum();
+        RowScale<T> found{T(0), inverse_root(sum, columns, epsilon)};
+        if (!squares_hold(sum, columns, epsilon)) found = rescaled_row<T, false>(at, length, epsilon, found);
+        scale = broadcast<V>(found.scale);
+    }
     TRACEA_INLINE V last(V x) const { return mul(x, scale); }
 };
 

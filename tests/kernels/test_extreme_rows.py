@@ -1,0 +1,87 @@
+"""Rows at the ends of the range: sums and squares that leave it give what float64 gives, and NaN and infinity pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.kernels.cases import BF16, F32, F64
+from tests.kernels.conformance import Case, build, check, run, unit_of
+from tests.kernels.native import host_isas
+
+from tracea.core.dtype import DType
+from tracea.core.op import RowKind, RowOp
+from tracea.core.reference import evaluate
+from tracea.core.tensor_type import TensorType
+
+COLUMNS = 100
+
+
+def _case(kind: RowKind, overlap: int, dtype: DType = F32, eps: float = 0.0) -> Case:
+    op = RowOp(kind=kind, x=(TensorType((12, COLUMNS), dtype),), eps=eps)
+    return Case.of(f"{kind.value}_{dtype.value}_{overlap}_{eps}", "rows.normalize", op, rows=6, overlap=overlap)
+
+
+CASES = (
+    *(_case(kind, overlap) for kind in RowKind for overlap in (0, 1)),
+    *(_case(kind, 1, eps=1e-5) for kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)),
+    *(_case(kind, 1, dtype) for kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM) for dtype in (F64, BF16)),
+)
+
+
+def extreme_rows(op: RowOp, rng: np.random.Generator) -> np.ndarray:
+    """Return rows whose sum, whose squares, or both leave the range; ordinary ones lie between them."""
+    dtype = op.x[0].dtype
+    largest, tiny = (1.7e308, 1e-310) if dtype is F64 else (3.3e38, 1e-40)
+    root = largest**0.5
+    x = rng.uniform(-1, 1, (12, COLUMNS))
+    x[1] = np.where(np.arange(COLUMNS) % 2 == 0, largest, -largest)
+    x[2] *= largest
+    x[3] = largest * rng.uniform(0.5, 1, COLUMNS)
+    x[4] *= root
+    x[5, 17] = -largest
+    x[7] *= 1 / root
+    # With an epsilon the rounding of subnormal numbers shows in results that are subnormal too.
+    x[8] *= tiny if op.eps == 0.0 else 1.0
+    x[10] *= root / COLUMNS
+    x[11] = largest * rng.uniform(0.5, 1, COLUMNS)
+    return x.astype(dtype.numpy)
+
+
+def check_rows(case: Case, isa: str, x: np.ndarray, threads: int) -> None:
+    """Compare with float64; rows of float64 with themselves nearer to one, where without epsilon a scale is nothing."""
+    unit, built = unit_of(CASES, isa), build(case, isa)
+    if case.op.infer().dtype is not F64:
+        return check(unit, built, case.op, [x], threads=threads)
+    assert isinstance(case.op, RowOp)
+    assert case.op.eps == 0.0
+    peak = np.max(np.abs(np.where(np.isfinite(x), x, 0.0)), axis=1, keepdims=True)
+    near = np.ldexp(x, -np.frexp(peak)[1])
+    found = run(unit, built, case.op, [x], threads=threads)
+    np.testing.assert_allclose(found, evaluate(case.op, [near]), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_finite_rows_give_what_float64_gives(case: Case, isa: str, rng: np.random.Generator) -> None:
+    assert isinstance(case.op, RowOp)
+    check_rows(case, isa, extreme_rows(case.op, rng), threads=2)
+
+
+@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_a_row_of_plus_and_minus_the_largest_is_plus_and_minus_one(overlap: int, isa: str) -> None:
+    x = np.tile(np.float32([3e38, -3e38]), (12, COLUMNS // 2))
+    for kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM):
+        case = _case(kind, overlap)
+        found = run(unit_of(CASES, isa), build(case, isa), case.op, [x])
+        np.testing.assert_allclose(found, np.sign(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_values_that_are_not_finite_pass_among_the_largest(case: Case, isa: str, rng: np.random.Generator) -> None:
+    assert isinstance(case.op, RowOp)
+    x = extreme_rows(case.op, rng)
+    x[1, 3], x[2, 99], x[4, 0], x[4, 1] = np.nan, np.inf, -np.inf, np.nan
+    x[7, 50] = -np.inf
+    check_rows(case, isa, x, threads=1)
