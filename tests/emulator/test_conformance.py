@@ -6,6 +6,7 @@ import pytest
 
 from tracea.emitters.cuda.primitives import ARCHITECTURES, PRIMITIVES
 from tracea.emulator import emulate
+from tracea.runtime.nvrtc import compile_cuda, missing
 from tracea.testing.conformance import ConformanceCase, compare, conformance_cases
 
 _HOPPER = conformance_cases("sm_90a")
@@ -44,6 +45,21 @@ def test_every_form_of_a_primitive_has_a_case(architecture: str) -> None:
         for form, _ in primitive.forms:
             if primitive.runs_on(architecture, form) and primitive.name != "to_float":
                 assert f"{primitive.name}<{form}>" in texts or f", {form}" in texts, f"{primitive.name}<{form}>"
+
+
+@pytest.mark.skipif(missing() is not None, reason=f"not checked: {missing()}")
+@pytest.mark.parametrize("architecture", ["sm_75", "sm_80", "sm_90a", "sm_120a"])
+def test_sample_of_the_texts_compiles_for_hardware(architecture: str) -> None:
+    for case in conformance_cases(architecture)[3::24]:
+        assert compile_cuda(case.source).cubin
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(missing() is not None, reason=f"not checked: {missing()}")
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_text_compiles_for_hardware(architecture: str) -> None:
+    for case in conformance_cases(architecture):
+        assert compile_cuda(case.source).cubin, case.name
 
 
 def test_a_wrong_lane_would_be_noticed() -> None:

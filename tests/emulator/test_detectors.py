@@ -7,30 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.emulator.floats import floats, run
 
 from tracea.core.dtype import DType
 from tracea.emitters.kernel_source import KernelSource
-from tracea.emulator import Report, emulate
+from tracea.emulator import emulate
 from tracea.errors import EmitError, InvalidOption
 from tracea.semantic.index import Const
-from tracea.testing.conformance.source import IN, OUT, SCRATCH, kernel, line_of
+from tracea.testing.conformance.source import OUT, SCRATCH, kernel, line_of
 
-F32, I32 = DType.F32, DType.I32
-
-
-def run(source: KernelSource, *, size: int = 64, schedules: Any = (0, 1, 2), **arrays: Any) -> tuple[Report, Any]:
-    """Run a kernel of float input `a` and float output `c`."""
-    rng = np.random.default_rng(1)
-    given = {"a": rng.standard_normal(size).astype(np.float32), "c": np.zeros(size, np.float32), **arrays}
-    names = {pointer.name for pointer in source.pointers}
-    report = emulate(source, {k: v for k, v in given.items() if k in names}, {}, schedules=schedules)
-    return report, given
-
-
-def floats(body: str, **options: Any) -> KernelSource:
-    """Return a kernel of float input `a` and float output `c`."""
-    options.setdefault("threads", 64)
-    return kernel(body, pointers={"a": (F32, IN), "c": (F32, OUT)}, **options)
+F32 = DType.F32
 
 
 EXCHANGE = """
@@ -371,42 +357,17 @@ def test_report_is_json_and_names_places() -> None:
     assert replace(report, findings=()).clean
 
 
-@pytest.mark.parametrize(
-    ("other", "stuck"), [("setmaxnreg_dec<40>();", False), ("setmaxnreg_inc<168>();", True), ("", True)]
-)
-def test_more_registers_than_the_pool_has_are_waited_for(other: str, stuck: bool) -> None:
-    body = f"""
-    const uint32_t t = thread_index();
-    if (t < 128) {{
-        setmaxnreg_inc<232>();
-    }} else if (t < 256) {{
-        {other}
-    }}
-    st_global<float>(args.c + t, 0.0F);
-"""
-    report, _ = run(floats(body, threads=384, isa="sm_90a"), c=np.zeros(384, np.float32))
-    assert ("deadlock" in report.kinds) is stuck, str(report)
-    if stuck:
-        assert "232 registers" in next(f for f in report.findings if f.kind == "deadlock").detail
-
-
-def test_giving_back_more_registers_than_there_are() -> None:
-    body = "setmaxnreg_dec<256>();\nst_global<float>(args.c + thread_index(), 0.0F);"
-    report, _ = run(floats(body, threads=384, isa="sm_90a"), c=np.zeros(384, np.float32))
-    assert report.kinds == {"invalid operand"}
-
-
-def test_elected_lane_is_any_but_always_the_same() -> None:
+def test_traced_line_gives_its_lanes_addresses() -> None:
     body = """
     const uint32_t t = thread_index();
-    const bool first = elect_one();
-    const bool second = elect_one();
-    st_global<float>(args.c + t, (first ? 1.0F : 0.0F) + (second ? 2.0F : 0.0F));
+    st_shared<float>(4 * (t ^ 3), ld_global<float>(args.a + 63 - t));
+    sync_block();
+    st_global<float>(args.c + t, ld_shared<float>(4 * t));
 """
-    lanes = set()
-    for seed in range(8):
-        report, given = run(floats(body, isa="sm_90a"), schedules=(seed,))
-        assert report.clean
-        assert sorted(given["c"]) == [0.0] * 62 + [3.0] * 2
-        lanes.add(int(np.argmax(given["c"])))
-    assert len(lanes) > 3
+    source = floats(body, shared_bytes=256)
+    a, c = np.arange(64, dtype=np.float32), np.zeros(64, np.float32)
+    report = emulate(source, {"a": a, "c": c}, {}, traced_line=line_of(source, "st_shared"))
+    shared = [access.addresses for access in report.traced if access.space == "shared"]
+    loads = [(access.buffer, access.addresses) for access in report.traced if access.space == "global"]
+    assert shared == [tuple(4 * (t ^ 3) for t in range(w, w + 32)) for w in (0, 32)]
+    assert loads == [("a", tuple(4 * (63 - t) for t in range(w, w + 32))) for w in (0, 32)]

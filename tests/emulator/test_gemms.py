@@ -86,6 +86,7 @@ ROLES_MISTAKES = [
     ("            wgmma_fence();\n", "", "missing wgmma_fence"),
     ("            wgmma_wait<0>();\n", "", "lax wait: write to what an asynchronous operation still reads"),
     ("wgmma_wait<0>();", "wgmma_wait<1>();", "lax wait: write to what an asynchronous operation still reads"),
+    ("            wgmma_accumulators(d);\n", "", "missing wgmma_accumulators"),
     ("            wgmma_commit();\n", "", "thread ends with a matrix operation under way"),
     ("constexpr uint32_t STAGES = 2;", "constexpr uint32_t STAGES = 3;", "out of bounds"),
 ]
@@ -135,3 +136,9 @@ def test_superfluous_barrier_and_wait_are_named() -> None:
     report, _ = run_ring(source, find_superfluous=True, schedules=(0, 2))
     assert report.clean, str(report)
     assert {place.text for place in report.superfluous} == {"sync_warp();", "cp_async_wait<0>();"}
+
+
+def test_accumulator_that_is_written_in_flight() -> None:
+    commit = "            wgmma_commit();\n"
+    report, _ = run_roles(edited(roles_gemm(), commit, commit + "            d[3] += 1.0F;\n"), schedules=(0,))
+    assert "accumulator touched before wgmma_wait" in report.kinds

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tracea.emulator.emulate import DEFAULT_SCHEDULES, emulate
-from tracea.emulator.report import AccessCost, Finding, Place, Report, merge
+from tracea.emulator.report import Access, AccessCost, Finding, Place, Report, merge
 
-__all__ = ["DEFAULT_SCHEDULES", "AccessCost", "Finding", "Place", "Report", "emulate", "merge"]
+__all__ = ["DEFAULT_SCHEDULES", "Access", "AccessCost", "Finding", "Place", "Report", "emulate", "merge"]

@@ -73,6 +73,10 @@ class DeviceArray:
         """The address of element (0, …) on the device."""
         return self.address + self.offset
 
+    def holds(self, address: int) -> bool:
+        """Whether a device address lies in this array's bytes."""
+        return self.address <= address < self.address + self.data.size
+
     def elements(self) -> Array:
         """Return a view of the copy with the array's type, shape and strides."""
         if self.array.size == 0:

@@ -65,6 +65,7 @@ class RunDescription(ctypes.Structure):
         ("statistics", ctypes.c_uint32),
         ("elided_line", ctypes.c_int32),
         ("elided_at", ctypes.c_int32),
+        ("traced_line", ctypes.c_int32),
         ("seed", ctypes.c_uint64),
         ("budget", ctypes.c_int64),
         ("elided_primitive", ctypes.c_char_p),
@@ -104,6 +105,15 @@ class RawCost(msgspec.Struct, frozen=True):
     ways: int
 
 
+class RawTrace(msgspec.Struct, frozen=True):
+    """One access of a traced line."""
+
+    site: int
+    global_: bool = msgspec.field(name="global")
+    block: int
+    addresses: tuple[int, ...]
+
+
 class RawReport(msgspec.Struct, frozen=True, kw_only=True):
     """The core's report of one run."""
 
@@ -111,6 +121,7 @@ class RawReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: tuple[RawFinding, ...]
     shared: tuple[RawCost, ...]
     global_: tuple[RawCost, ...] = msgspec.field(name="global")
+    traced: tuple[RawTrace, ...]
     bytewise: bool  # it stopped at an access of one byte to shared memory, whose cells had two
 
 

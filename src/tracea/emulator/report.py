@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-__all__ = ["AccessCost", "Finding", "Place", "Report", "merge"]
+__all__ = ["Access", "AccessCost", "Finding", "Place", "Report", "merge"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -79,10 +79,25 @@ class AccessCost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """One access of a warp, of a traced line: the addresses of its lanes that took part, in order.
+
+    Shared addresses count from the block's first byte, global ones from element (0, …) of ``buffer``.
+    """
+
+    place: Place
+    block: int
+    space: Literal["shared", "global"]
+    addresses: tuple[int, ...]
+    buffer: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """The outcome of one kernel over some schedules.
 
     ``superfluous`` are synchronising calls whose ordering nothing needed in any schedule (asked for separately).
+    ``traced`` are the accesses of the line that was asked for, in the first schedule.
     ``deterministic``: all schedules left the same bits. ``calls`` counts primitives of one schedule.
     """
 
@@ -94,6 +109,7 @@ class Report:
     deterministic: bool = True
     superfluous: tuple[Place, ...] = ()
     necessary: tuple[Place, ...] = ()
+    traced: tuple[Access, ...] = ()
     seconds: float = 0.0  # of emulation, without compilation
 
     @property

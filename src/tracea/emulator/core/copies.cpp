@@ -31,7 +31,7 @@ void copy_async(uint32_t to, const void* from, uint32_t bytes, uint32_t source_b
             buffer->shadow.read(address - buffer->address, source_bytes, lane, site);
         }
     }
-    lane.owner->shadow.write(to, bytes, lane, site, false, true);
+    lane.owner->shadow.write(to, bytes, lane, site, Write::COPY);
     if (machine.options.statistics) {
         note(lane, to, bytes, site, false);
         if (source_bytes > 0) note(lane, address, bytes, site, true);
@@ -47,9 +47,7 @@ void land(Lane& lane, const PendingCopy& copy) {
         if (buffer != nullptr) memcpy(shared, buffer->host + (copy.global - buffer->address), copy.source_bytes);
     }
     memset(shared + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
-    {
-        lane.owner->shadow.land(copy.shared, copy.bytes, lane.block, lane.thread, lane.clock, copy.site);
-    }
+    lane.owner->shadow.land(copy.shared, copy.bytes, lane.block, lane.thread, lane.clock, copy.site);
 }
 
 void copy_async_commit(int at) {
@@ -79,6 +77,11 @@ void check_exit(Lane& lane) {
     }
     if (unfinished) {
         machine.report("thread ends with a copy under way", site).say("thread %u of block %u", lane.thread, lane.block);
+    }
+    if (!lane.unsettled.empty()) {
+        machine.report("missing wgmma_accumulators", lane.unsettled.front().second)
+            .say("thread %u of block %u: the compiler may read the accumulators before this wait", lane.thread,
+                 lane.block);
     }
     unfinished = !lane.open_stores.empty();
     if (unfinished) site = lane.open_stores.front().site;

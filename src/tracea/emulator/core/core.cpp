@@ -29,7 +29,7 @@ struct BufferDescription {
 
 struct RunDescription {
     uint32_t threads, blocks, shared_bytes, resident, capacity, shared_granule, statistics;
-    int32_t elided_line, elided_at;
+    int32_t elided_line, elided_at, traced_line;
     uint64_t seed;
     int64_t budget;
     const char* elided_primitive;  // null: none
@@ -91,6 +91,7 @@ TRACEA_EXPORT const char* tracea_emulator_run(void (*kernel)(const void*), const
                 buffer.shadow.data()[cell].flags = Cell::WRITTEN;
         }
     }
+    machine.statistics.traced_line = description->traced_line;
     machine.run(kernel, arguments, options);
     for (uint32_t i = 0; i < buffer_count; ++i) {
         Shadow& shadow = memory[i].shadow;

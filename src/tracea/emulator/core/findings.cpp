@@ -47,6 +47,7 @@ constexpr const char* primitive_names[] = {
     "wgmma",
     "wgmma_commit",
     "wgmma_wait",
+    "wgmma_accumulators",
     "setmaxnreg",
     "elect_one",
     "warp_index",

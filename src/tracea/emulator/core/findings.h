@@ -4,6 +4,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
@@ -45,7 +46,7 @@ public:
 
 private:
     std::unordered_map<uint64_t, Site> known_;
-    std::map<std::tuple<std::string, Site, Site>, Finding> found_;
+    std::map<std::tuple<std::string_view, Site, Site>, Finding> found_;  // kinds are literals
     uint64_t recent_key_[64] = {};
     Site recent_[64] = {};
 };

@@ -67,7 +67,7 @@ uint8_t* atomic(uint64_t address, Site site, bool reads, bool writes) {
     if (machine.options.statistics) note(lane, address, 4, site, true);
     if (buffer->shadow.empty()) return host;
     if (reads) buffer->shadow.read(offset, 4, lane, site, true);
-    if (writes) buffer->shadow.write(offset, 4, lane, site, true);
+    if (writes) buffer->shadow.write(offset, 4, lane, site, Write::ATOMIC);
     return host;
 }
 

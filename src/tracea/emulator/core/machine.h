@@ -37,7 +37,21 @@ struct PendingCopy {
     Site site;
 };
 
-struct TileTransfer;
+// A tile copy between its issue and its completion; pieces lie together on both sides, within 16 bytes.
+struct TileTransfer {
+    Block* block;
+    uint32_t mbarrier = 0;
+    uint32_t thread = 0;
+    Site site = 0;
+    uint32_t bytes = 0;
+    struct Piece {
+        uint32_t shared;
+        uint64_t global;  // 0: outside of the tensor
+        uint32_t bytes;
+    };
+    std::vector<Piece> pieces;     // for the bytes
+    std::vector<uint32_t> chunks;  // of 16 bytes of shared memory, for what is told of them
+};
 
 struct Lane : Face {
     void* stack = nullptr;
@@ -65,7 +79,8 @@ struct Lane : Face {
     std::deque<std::vector<PendingCopy>> groups;
     std::vector<TileTransfer> open_stores;
     std::deque<std::vector<TileTransfer>> store_groups;
-    std::vector<uint32_t> visits;  // by site
+    std::vector<std::pair<const void*, Site>> unsettled;  // accumulators given back, with the wait that did
+    std::vector<uint32_t> visits;                         // by site
 };
 
 struct Warp {
@@ -98,21 +113,6 @@ struct Mbarrier {
     std::vector<std::pair<Lane*, uint32_t>> waiting;  // with the parity
 };
 
-// A tile copy between its issue and its completion; pieces of 16 bytes or less in shared memory.
-struct TileTransfer {
-    Block* block;
-    uint32_t mbarrier = 0;
-    uint32_t thread = 0;
-    Site site = 0;
-    uint32_t bytes = 0;
-    struct Piece {
-        uint32_t shared;
-        uint64_t global;  // 0: outside of the tensor
-        uint32_t bytes;
-    };
-    std::vector<Piece> pieces;
-};
-
 struct MatrixOperation {
     WgmmaForm form;
     uint64_t da, db;
@@ -120,6 +120,12 @@ struct MatrixOperation {
     Site site;
     std::vector<void*> accumulators;  // one for each thread
     std::vector<uint32_t> pieces;     // of 16 bytes of shared memory, that are being read
+};
+
+// A thread's registers while the tensor cores own them.
+struct Accumulator {
+    Lane* owner = nullptr;
+    std::vector<uint32_t> content;
 };
 
 struct Warpgroup {
@@ -130,8 +136,8 @@ struct Warpgroup {
     Clock completed = 0;
     std::vector<MatrixOperation> open;
     std::deque<std::vector<MatrixOperation>> groups;
-    std::map<void*, std::vector<uint32_t>> accumulators;  // registers that the tensor cores own: their true content
-    uint32_t registers = 0;                               // for each thread
+    std::map<void*, Accumulator> accumulators;  // what the tensor cores own
+    uint32_t registers = 0;                     // for each thread
     std::vector<Lane*> waiting_for_registers;
     uint32_t wanted = 0;
 };

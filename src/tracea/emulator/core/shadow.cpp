@@ -126,7 +126,8 @@ void Shadow::read(uint64_t offset, uint32_t bytes, Lane& lane, Site site, bool a
     }
 }
 
-void Shadow::write(uint64_t offset, uint32_t bytes, Lane& lane, Site site, bool atomic, bool async_issue) {
+void Shadow::write(uint64_t offset, uint32_t bytes, Lane& lane, Site site, Write how) {
+    const bool atomic = how == Write::ATOMIC;
     for (uint64_t i = offset / granule, end = (offset + bytes - 1) / granule; i <= end; ++i) {
         Cell& cell = cells_[i];
         if (cell.flags & Cell::IN_FLIGHT) {
@@ -143,7 +144,8 @@ void Shadow::write(uint64_t offset, uint32_t bytes, Lane& lane, Site site, bool 
         }
         if (!(atomic && (cell.flags & Cell::ATOMIC))) check_last_write(cell, i * granule, lane, site, true);
         check_readers(cell, i * granule, lane, site);
-        if (async_issue) {
+        if (how == Write::TILE) check_proxy(cell, i * granule, lane, site);
+        if (how == Write::COPY || how == Write::TILE) {
             cell.flags |= Cell::IN_FLIGHT;
             cell.under_way = site;
             continue;
@@ -190,18 +192,20 @@ void Shadow::begin_reading(uint64_t offset, uint32_t bytes, Lane& lane, Site sit
             continue;
         }
         if (!check_last_write(cell, i * granule, lane, site, false)) continue;
-        if (!(cell.flags & Cell::GENERIC) || global_) continue;
-        // An ordinary write, then the asynchronous proxy: a proxy fence must stand between, at either end.
-        const Lane& writer = lane.owner->lanes[cell.agent];
-        const bool at_writer = cell.clock <= writer.proxy_clock;
-        const bool at_reader = cell.clock <= lane.proxy_synced ||
-                               (cell.agent < lane.proxy_known.size() && cell.clock <= lane.proxy_known[cell.agent]);
-        if (!at_writer && !at_reader) {
-            machine.report("missing fence_proxy_async", site, cell.site)
-                .say("%s byte %llu: an ordinary store by thread %u, then an asynchronous read", space_,
-                     static_cast<unsigned long long>(i * granule), cell.agent);
-        }
+        check_proxy(cell, i * granule, lane, site);
     }
+}
+
+// An ordinary write, then the asynchronous proxy: a proxy fence must stand between, at either end.
+void Shadow::check_proxy(const Cell& cell, uint64_t offset, const Lane& lane, Site site) {
+    if (!(cell.flags & Cell::GENERIC) || global_) return;
+    const bool at_writer = cell.clock <= lane.owner->lanes[cell.agent].proxy_clock;
+    const bool at_reader = cell.clock <= lane.proxy_synced ||
+                           (cell.agent < lane.proxy_known.size() && cell.clock <= lane.proxy_known[cell.agent]);
+    if (at_writer || at_reader) return;
+    machine.report("missing fence_proxy_async", site, cell.site)
+        .say("%s byte %llu: an ordinary store by thread %u, then an asynchronous access", space_,
+             static_cast<unsigned long long>(offset), cell.agent);
 }
 
 void Shadow::end_reading(uint64_t offset, uint32_t bytes, uint32_t block, uint32_t agent, Clock clock, Site site) {

@@ -38,6 +38,9 @@ struct Reader {
     Site site;
 };
 
+// COPY and TILE only begin here: a cp.async, and a copy of the asynchronous proxy, which write when they land.
+enum class Write : uint8_t { ORDINARY, ATOMIC, COPY, TILE };
+
 class Shadow {
 public:
     uint32_t granule = 2;  // bytes of a cell
@@ -48,9 +51,9 @@ public:
     uint64_t size() const { return cells_.size(); }
     Cell* data() { return cells_.data(); }
 
-    // Checks of ordinary accesses by the thread `lane`; `async_issue`: a copy is begun, which will write later.
+    // Checks of accesses by the thread `lane`.
     void read(uint64_t offset, uint32_t bytes, Lane& lane, Site site, bool atomic = false);
-    void write(uint64_t offset, uint32_t bytes, Lane& lane, Site site, bool atomic = false, bool async_issue = false);
+    void write(uint64_t offset, uint32_t bytes, Lane& lane, Site site, Write how = Write::ORDINARY);
 
     // A copy lands: the write is the agent's, in its epoch.
     void land(uint64_t offset, uint32_t bytes, uint32_t block, uint32_t agent, Clock clock, Site site);
@@ -72,6 +75,7 @@ private:
     void unordered(const char* kind, uint64_t offset, Lane& lane, Site site, uint32_t block, uint32_t agent,
                    Site other);
     bool check_last_write(const Cell& cell, uint64_t offset, Lane& lane, Site site, bool write);
+    void check_proxy(const Cell& cell, uint64_t offset, const Lane& lane, Site site);
     void check_readers(Cell& cell, uint64_t offset, Lane& lane, Site site);
 };
 

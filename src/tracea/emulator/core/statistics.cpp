@@ -35,11 +35,19 @@ void write_costs(std::string& json, const std::vector<Cost>& costs) {
 void Statistics::clear() {
     shared_.clear();
     global_.clear();
+    traced_.clear();
+}
+
+template <class Address>
+void Statistics::trace(Site site, bool global, const Address* addresses, uint32_t lanes) {
+    if (traced_line == 0 || machine.findings.sites[site].line != traced_line || traced_.size() >= LONGEST) return;
+    traced_.push_back({site, global, machine.current->block, std::vector<uint64_t>(addresses, addresses + lanes)});
 }
 
 void Statistics::shared(Site site, const uint32_t* addresses, uint32_t lanes, uint32_t bytes) {
     Cost& cost = entry(shared_, site);
     ++cost.requests;
+    trace(site, false, addresses, lanes);
     // 128 bytes at a time: eight lanes of 16 bytes, sixteen of 8, all 32 of 4 or less.
     const uint32_t together = bytes >= 16 ? 8 : bytes == 8 ? 16 : 32;
     for (uint32_t first = 0; first < lanes; first += together) {
@@ -63,6 +71,7 @@ void Statistics::shared(Site site, const uint32_t* addresses, uint32_t lanes, ui
 void Statistics::global(Site site, const uint64_t* addresses, uint32_t lanes, uint32_t bytes) {
     Cost& cost = entry(global_, site);
     ++cost.requests;
+    trace(site, true, addresses, lanes);
     uint64_t sectors[WARP];
     for (uint32_t i = 0; i < lanes; ++i) sectors[i] = addresses[i] / SECTOR;  // aligned: an access lies in one sector
     std::sort(sectors, sectors + lanes);
@@ -126,6 +135,19 @@ void Statistics::write(std::string& json) const {
     write_costs(json, shared_);
     json += ",\"global\":";
     write_costs(json, global_);
+    json += ",\"traced\":[";
+    for (size_t i = 0; i < traced_.size(); ++i) {
+        const Traced& traced = traced_[i];
+        if (i > 0) json += ',';
+        json += "{\"site\":" + std::to_string(traced.site) + ",\"global\":" + (traced.global ? "true" : "false") +
+                ",\"block\":" + std::to_string(traced.block) + ",\"addresses\":[";
+        for (size_t lane = 0; lane < traced.addresses.size(); ++lane) {
+            if (lane > 0) json += ',';
+            json += std::to_string(traced.addresses[lane]);
+        }
+        json += "]}";
+    }
+    json += ']';
 }
 
 }  // namespace tracea::emulator

@@ -26,6 +26,9 @@ struct Cost {
 
 class Statistics {
 public:
+    // Keep the addresses of the accesses of one emitted line, up to `LONGEST` of them; 0 is no line.
+    int32_t traced_line = 0;
+
     void clear();
     // Price one access of up to 32 lanes of `bytes` each to shared memory.
     void shared(Site site, const uint32_t* addresses, uint32_t lanes, uint32_t bytes);
@@ -36,7 +39,18 @@ public:
     void write(std::string& json) const;
 
 private:
+    static constexpr size_t LONGEST = 4096;
+    struct Traced {
+        Site site;
+        bool global;
+        uint32_t block;
+        std::vector<uint64_t> addresses;  // of the lanes that took part, in order
+    };
     std::vector<Cost> shared_, global_;  // by site
+    std::vector<Traced> traced_;
+
+    template <class Address>
+    void trace(Site site, bool global, const Address* addresses, uint32_t lanes);
 };
 
 }  // namespace tracea::emulator

@@ -6,6 +6,11 @@
 #include "tensor_map.h"
 
 namespace tracea::emulator {
+namespace {
+
+constexpr uint32_t CHUNK = 16;  // bytes that swizzles move together; every box has whole ones
+
+}  // namespace
 
 const char* encode_map(void* map, uint64_t base, uint32_t rank, const uint64_t* extents, const uint64_t* pitches,
                        const uint32_t* box, uint32_t element_bytes, uint32_t swizzle_bytes) {
@@ -68,7 +73,9 @@ void cut(const TileMap& map, uint32_t shared, const TileCoordinates& where, Tile
             const int64_t at = static_cast<int64_t>(where.at[0]) + x;
             const bool here = inside && at >= 0 && at <= map.extent[0];
             const uint64_t global = here ? address + static_cast<uint64_t>(at) * size : 0;
-            if (offset % 16 != 0) {
+            if (offset % CHUNK == 0) {
+                transfer.chunks.push_back(swizzled(shared + offset, map.swizzle_bytes));
+            } else {
                 TileTransfer::Piece& last = transfer.pieces.back();
                 if (here ? last.global != 0 && last.global + last.bytes == global : last.global == 0) {
                     last.bytes += size;
@@ -95,11 +102,13 @@ void tile_load(uint32_t to, const void* opaque, uint32_t address, TileCoordinate
         machine.report("missing mbarrier_fence_init", site, barrier->site)
             .say("the mbarrier at byte %u is not yet the copy engine's to see; thread %u", address, lane.thread);
     }
-    TileTransfer transfer{&block, address, lane.thread, site, 0, {}};
+    TileTransfer transfer{&block, address, lane.thread, site, 0, {}, {}};
     cut(*map, to, where, transfer);
+    for (const uint32_t chunk : transfer.chunks) {
+        block.shadow.write(chunk, CHUNK, lane, site, Write::TILE);
+        memset(&block.shared[chunk], 0xff, CHUNK);
+    }
     for (const TileTransfer::Piece& piece : transfer.pieces) {
-        block.shadow.write(piece.shared, piece.bytes, lane, site, false, true);
-        memset(&block.shared[piece.shared], 0xff, piece.bytes);
         if (piece.global == 0) continue;
         Buffer* buffer = machine.memory.find(piece.global, piece.bytes, lane, site, false);
         if (buffer != nullptr && !buffer->shadow.empty()) {
@@ -116,10 +125,10 @@ void tile_store(const void* opaque, uint32_t from, TileCoordinates where, int at
     Block& block = *lane.owner;
     const TileMap* map = open_map(opaque, static_cast<uint32_t>(where.rank), from, lane, site);
     if (map == nullptr) return;
-    TileTransfer transfer{&block, 0, lane.thread, site, 0, {}};
+    TileTransfer transfer{&block, 0, lane.thread, site, 0, {}, {}};
     cut(*map, from, where, transfer);
+    for (const uint32_t chunk : transfer.chunks) block.shadow.begin_reading(chunk, CHUNK, lane, site);
     for (const TileTransfer::Piece& piece : transfer.pieces) {
-        block.shadow.begin_reading(piece.shared, piece.bytes, lane, site);
         if (piece.global == 0) continue;
         Buffer* buffer = machine.memory.find(piece.global, piece.bytes, lane, site, true);
         if (buffer != nullptr) {
@@ -141,23 +150,20 @@ void tile_store_wait(uint32_t pending, bool reads_only, int at) {
     Lane& lane = *machine.current;
     Block& block = *lane.owner;
     if (machine.elided(site)) return;
+    // After a wait for the reads only, nobody else may rely on the writes within this launch.
+    const Clock visible = reads_only ? ~0u : lane.clock;
     while (lane.store_groups.size() > pending) {
         for (const TileTransfer& transfer : lane.store_groups.front()) {
+            for (const uint32_t chunk : transfer.chunks) {
+                block.shadow.end_reading(chunk, CHUNK, lane.block, lane.thread, lane.clock, transfer.site);
+            }
             for (const TileTransfer::Piece& piece : transfer.pieces) {
-                {
-                    block.shadow.end_reading(piece.shared, piece.bytes, lane.block, lane.thread, lane.clock,
-                                             transfer.site);
-                }
                 if (piece.global == 0) continue;
                 Buffer* buffer = machine.memory.find(piece.global, piece.bytes, lane, transfer.site, true);
                 if (buffer == nullptr) continue;
                 const uint64_t offset = piece.global - buffer->address;
                 memcpy(buffer->host + offset, &block.shared[piece.shared], piece.bytes);
-                // After a wait for the reads only, nobody else may rely on the writes within this launch.
-                {
-                    buffer->shadow.land(offset, piece.bytes, lane.block, lane.thread, reads_only ? ~0u : lane.clock,
-                                        transfer.site);
-                }
+                buffer->shadow.land(offset, piece.bytes, lane.block, lane.thread, visible, transfer.site);
             }
         }
         lane.store_groups.pop_front();
@@ -198,10 +204,9 @@ void complete(TileTransfer& transfer) {
         } else {
             memset(shared, 0, piece.bytes);
         }
-        {
-            block.shadow.land(piece.shared, piece.bytes, block.index, barrier.agent, barrier.completed + 1,
-                              transfer.site);
-        }
+    }
+    for (const uint32_t chunk : transfer.chunks) {
+        block.shadow.land(chunk, CHUNK, block.index, barrier.agent, barrier.completed + 1, transfer.site);
     }
     barrier.bytes -= transfer.bytes;
     settle(barrier);

@@ -2,6 +2,8 @@
 // forces them; until then the accumulators hold poison and the operands must not change.
 #include <string.h>
 
+#include <algorithm>
+
 #include "machine.h"
 #include "memory.h"
 #include "product.h"
@@ -11,8 +13,8 @@ namespace tracea::emulator {
 namespace {
 
 constexpr uint32_t ROWS = 64;
-constexpr uint32_t STEP_BYTES = 32;  // of the depth of one instruction
-constexpr uint32_t POISON = 0xffffffff;
+constexpr uint32_t STEP_BYTES = 32;      // of the depth of one instruction
+constexpr uint32_t POISON = 0xffbfffff;  // a signalling NaN: arithmetic on it changes its bits
 
 // A collective of the four warps of a warpgroup; the last warp to come performs.
 template <class F>
@@ -116,13 +118,24 @@ void wgmma_commit(int at) {
     });
 }
 
+// The compiler has been told of these registers, or need not be.
+void forget(Lane& lane, const void* registers, size_t bytes) {
+    const auto* first = static_cast<const uint8_t*>(registers);
+    std::erase_if(lane.unsettled, [&](const auto& entry) {
+        const auto* each = static_cast<const uint8_t*>(entry.first);
+        return each >= first && each < first + bytes;
+    });
+}
+
 // The tensor cores take a thread's accumulators: keep their content, and leave poison.
-bool take(Warpgroup& group, void* registers, uint32_t count) {
+bool take(Warpgroup& group, Lane& lane, void* registers, uint32_t count) {
     auto [entry, taken] = group.accumulators.try_emplace(registers);
     if (!taken) return false;
-    entry->second.resize(count);
-    memcpy(entry->second.data(), registers, 4 * count);
-    memset(registers, 0xff, 4 * count);
+    entry->second.owner = &lane;
+    entry->second.content.resize(count);
+    memcpy(entry->second.content.data(), registers, 4 * count);
+    forget(lane, registers, 4 * count);
+    std::fill_n(static_cast<uint32_t*>(registers), count, POISON);
     return true;
 }
 
@@ -139,7 +152,7 @@ void begin(Block& block, uint32_t index, Site site, WgmmaForm form) {
                 .say("threads 0 and %u give different operands", lanes[i].thread);
         }
         operation.accumulators.push_back(call.d);
-        if (take(group, call.d, static_cast<uint32_t>(form.n) / 2)) owned = false;
+        if (take(group, lanes[i], call.d, static_cast<uint32_t>(form.n) / 2)) owned = false;
     }
     if (!owned && !group.fenced) {
         machine.report("missing wgmma_fence", site)
@@ -178,7 +191,7 @@ void perform(Block& block, Warpgroup& group, const MatrixOperation& operation) {
     Tile(operation.db, operation.form.transposed_b).gather(block, n, b_bytes);
     auto accumulators = [&](auto move) {
         for (uint32_t t = 0; t < WARPGROUP; ++t) {
-            std::vector<uint32_t>& held = group.accumulators[operation.accumulators[t]];
+            std::vector<uint32_t>& held = group.accumulators[operation.accumulators[t]].content;
             for (uint32_t i = 0; i < n / 2; ++i) {
                 const uint32_t row = t / 32 * 16 + t % 32 / 4 + 8 * (i / 2 % 2);
                 const uint32_t column = 8 * (i / 4) + 2 * (t % 4) + i % 2;
@@ -220,13 +233,15 @@ void give_back(Warpgroup& group, Site site) {
             continue;
         }
         auto* registers = static_cast<uint32_t*>(entry->first);
-        for (size_t i = 0; i < entry->second.size(); ++i) {
+        const std::vector<uint32_t>& content = entry->second.content;
+        for (size_t i = 0; i < content.size(); ++i) {
             if (registers[i] == POISON) continue;
             machine.report("accumulator touched before wgmma_wait", site)
                 .say("register %zu was written while the tensor cores owned it", i);
             break;
         }
-        memcpy(registers, entry->second.data(), 4 * entry->second.size());
+        memcpy(registers, content.data(), 4 * content.size());
+        entry->second.owner->unsettled.push_back({registers, site});
         entry = group.accumulators.erase(entry);
         group.fenced = false;  // the threads may use them: the next wgmma on them needs a fence
     }
@@ -260,9 +275,15 @@ void wgmma_wait(uint32_t pending, int at) {
     });
 }
 
+void settle_accumulators(const void* d, uint32_t bytes, int at) {
+    machine.enter(Primitive::WGMMA_ACCUMULATORS, at);
+    forget(*machine.current, d, bytes);
+}
+
 }  // namespace
 
 void bind_wgmma(Core& table) {
+    table.settle_accumulators = settle_accumulators;
     table.wgmma_fence = wgmma_fence;
     table.wgmma = wgmma;
     table.wgmma_commit = wgmma_commit;

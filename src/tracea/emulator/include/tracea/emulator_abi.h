@@ -48,6 +48,7 @@ enum class Primitive : uint8_t {
     WGMMA,
     WGMMA_COMMIT,
     WGMMA_WAIT,
+    WGMMA_ACCUMULATORS,
     SETMAXNREG,
     ELECT_ONE,
     WARP_INDEX,
@@ -122,6 +123,7 @@ struct Core {
     void (*wgmma)(WgmmaForm form, void* d, uint64_t a, uint64_t b, bool accumulate, int at);
     void (*wgmma_commit)(int at);
     void (*wgmma_wait)(uint32_t pending, int at);
+    void (*settle_accumulators)(const void* d, uint32_t bytes, int at);
     void (*set_registers)(uint32_t registers, bool increase, int at);
     bool (*elect_one)(int at);
 };

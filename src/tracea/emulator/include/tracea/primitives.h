@@ -331,7 +331,9 @@ inline void wgmma_wait(TRACEA_AT) {
     emulator::core->wgmma_wait(pending, at);
 }
 template <class T, int count>
-inline void wgmma_accumulators(T (&)[count]) {}  // for the device's compiler only
+inline void wgmma_accumulators(T (&d)[count], TRACEA_AT) {
+    emulator::core->settle_accumulators(d, sizeof d, at);
+}
 
 template <int n, class T, bool transpose_a, bool transpose_b>
 inline void wgmma_m64k16(float (&d)[n / 2], uint64_t a, uint64_t b, bool accumulate, TRACEA_AT) {
