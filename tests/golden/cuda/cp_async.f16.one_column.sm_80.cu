@@ -1,14 +1,14 @@
-// gemm_70x1x8_f16_cd4edad94813ccda | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=2,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x1x8_f16_cd4edad94813ccda | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=2,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_text {
+namespace tracea_gemm_mma_cp_async_26e178a44a694013f808_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_args {
+struct tracea_gemm_mma_cp_async_26e178a44a694013f808_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_ebf5623158c54b814d1b(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_26e178a44a694013f808(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_26e178a44a694013f808_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -100,5 +100,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_ebf5623158c54b814d1b(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_text
-using tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_text::tracea_gemm_mma_cp_async_ebf5623158c54b814d1b, tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_text::tracea_gemm_mma_cp_async_ebf5623158c54b814d1b_args;
+}  // namespace tracea_gemm_mma_cp_async_26e178a44a694013f808_text
+using tracea_gemm_mma_cp_async_26e178a44a694013f808_text::tracea_gemm_mma_cp_async_26e178a44a694013f808, tracea_gemm_mma_cp_async_26e178a44a694013f808_text::tracea_gemm_mma_cp_async_26e178a44a694013f808_args;

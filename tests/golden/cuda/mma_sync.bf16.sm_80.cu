@@ -1,14 +1,14 @@
-// gemm_70x40x104_bf16_a4ca14cc4028251c | gemm.mma_sync | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,stages=1,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_bf16_a4ca14cc4028251c | gemm.mma_sync | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,stages=1,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_sync_69db9f010df2f11c13bc_text {
+namespace tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_text {
 using namespace tracea;
 
 using ATile = SharedTile<bf16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<bf16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_sync_69db9f010df2f11c13bc_args {
+struct tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_args {
   const bf16* a;
   const bf16* b;
   bf16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_sync_69db9f010df2f11c13bc_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_69db9f010df2f11c13bc(const TRACEA_GRID_CONSTANT tracea_gemm_mma_sync_69db9f010df2f11c13bc_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_f84318b5dc64c8cc3acf(const TRACEA_GRID_CONSTANT tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_args args) {
   const bf16* const a = args.a;
   const bf16* const b = args.b;
   bf16* const c = args.c;
@@ -96,5 +96,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_69db9f010df2f11c13bc(const TRACEA
     }
   }
 }
-}  // namespace tracea_gemm_mma_sync_69db9f010df2f11c13bc_text
-using tracea_gemm_mma_sync_69db9f010df2f11c13bc_text::tracea_gemm_mma_sync_69db9f010df2f11c13bc, tracea_gemm_mma_sync_69db9f010df2f11c13bc_text::tracea_gemm_mma_sync_69db9f010df2f11c13bc_args;
+}  // namespace tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_text
+using tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_text::tracea_gemm_mma_sync_f84318b5dc64c8cc3acf, tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_text::tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_args;

@@ -1,14 +1,14 @@
-// gemm_2x70x40x104_f16_46c5ef86f56b82fb | gemm.mma_sync | sm_75, sm_75 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,stages=1,swizzle=1,warps_m=1,warps_n=2
+// gemm_2x70x40x104_f16_46c5ef86f56b82fb | gemm.mma_sync | sm_75, sm_75 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,stages=1,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_sync_d449e5d06e3d54748bb3_text {
+namespace tracea_gemm_mma_sync_88ae9e2f78a3d61819e9_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_sync_d449e5d06e3d54748bb3_args {
+struct tracea_gemm_mma_sync_88ae9e2f78a3d61819e9_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -24,7 +24,7 @@ struct tracea_gemm_mma_sync_d449e5d06e3d54748bb3_args {
   int64_t c_stride1;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_d449e5d06e3d54748bb3(const TRACEA_GRID_CONSTANT tracea_gemm_mma_sync_d449e5d06e3d54748bb3_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_88ae9e2f78a3d61819e9(const TRACEA_GRID_CONSTANT tracea_gemm_mma_sync_88ae9e2f78a3d61819e9_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -104,5 +104,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_d449e5d06e3d54748bb3(const TRACEA
     }
   }
 }
-}  // namespace tracea_gemm_mma_sync_d449e5d06e3d54748bb3_text
-using tracea_gemm_mma_sync_d449e5d06e3d54748bb3_text::tracea_gemm_mma_sync_d449e5d06e3d54748bb3, tracea_gemm_mma_sync_d449e5d06e3d54748bb3_text::tracea_gemm_mma_sync_d449e5d06e3d54748bb3_args;
+}  // namespace tracea_gemm_mma_sync_88ae9e2f78a3d61819e9_text
+using tracea_gemm_mma_sync_88ae9e2f78a3d61819e9_text::tracea_gemm_mma_sync_88ae9e2f78a3d61819e9, tracea_gemm_mma_sync_88ae9e2f78a3d61819e9_text::tracea_gemm_mma_sync_88ae9e2f78a3d61819e9_args;

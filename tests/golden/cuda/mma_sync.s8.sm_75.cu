@@ -1,14 +1,14 @@
-// gemm_70x40x104_i8_a3b6d988012bf61a | gemm.mma_sync | sm_75, sm_75 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,stages=1,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_i8_a3b6d988012bf61a | gemm.mma_sync | sm_75, sm_75 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,order=row,stages=1,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_sync_50bc2409d1d059626652_text {
+namespace tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_text {
 using namespace tracea;
 
 using ATile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<int32_t, 16>;
 
-struct tracea_gemm_mma_sync_50bc2409d1d059626652_args {
+struct tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_args {
   const int8_t* a;
   const int8_t* b_t;
   int32_t* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_sync_50bc2409d1d059626652_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_50bc2409d1d059626652(const TRACEA_GRID_CONSTANT tracea_gemm_mma_sync_50bc2409d1d059626652_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_16e2bc2556e2a47a53c1(const TRACEA_GRID_CONSTANT tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_args args) {
   const int8_t* const a = args.a;
   const int8_t* const b_t = args.b_t;
   int32_t* const c = args.c;
@@ -96,5 +96,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_50bc2409d1d059626652(const TRACEA
     }
   }
 }
-}  // namespace tracea_gemm_mma_sync_50bc2409d1d059626652_text
-using tracea_gemm_mma_sync_50bc2409d1d059626652_text::tracea_gemm_mma_sync_50bc2409d1d059626652, tracea_gemm_mma_sync_50bc2409d1d059626652_text::tracea_gemm_mma_sync_50bc2409d1d059626652_args;
+}  // namespace tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_text
+using tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_text::tracea_gemm_mma_sync_16e2bc2556e2a47a53c1, tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_text::tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_args;

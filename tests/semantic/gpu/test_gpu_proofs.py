@@ -212,7 +212,7 @@ def test_too_much_shared_memory_names_the_stages_that_fit() -> None:
     tiles = {name: (Const(40), *kernel.buffer(name).shape[1:]) for name in ("a_tiles", "b_tiles")}
     large = with_buffer(with_buffer(kernel, "a_tiles", shape=tiles["a_tiles"]), "b_tiles", shape=tiles["b_tiles"])
     target = load_gpu("sm_80")
-    with pytest.raises(ResourceExceeded, match=r"stages=2[0-9]") as caught:
+    with pytest.raises(ResourceExceeded, match=r"stages=\d+") as caught:
         list(prove_resources(large, target))
     assert caught.value.needed_bytes > caught.value.limit_bytes == target.shared_bytes_per_block
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Final
 
@@ -84,6 +84,12 @@ def operands_of(op: GemmOp, product: WarpProduct | FmaProduct, schedule: Schedul
     )
 
 
+def in_orders(op: GemmOp, schedules: Iterable[dict[str, Value]]) -> list[dict[str, Value]]:
+    """Return schedules with their tiles row by row and by wavefronts; by rows only where there are batch axes."""
+    orders = [TileOrder.ROW] if op.batch else [TileOrder.ROW, TileOrder.WAVEFRONT]
+    return [{**values, "order": order.value} for values in schedules for order in orders]
+
+
 def order_of(schedule: Schedule) -> TileOrder:
     """Return the order of tiles that a schedule says; row by row where it says none.
 
@@ -112,7 +118,7 @@ def default_tiling(op: GemmOp, target: GpuTarget, *, most_stages: int, producers
 def tile_space(op: GemmOp, target: GpuTarget, *, stages: Sequence[int], producers: int = 0) -> ScheduleSpace:
     """Return the space of all tilings that the target can hold."""
     product = warp_product(op, target)
-    return ScheduleSpace.listed(_all(op, product, target, stages, producers))
+    return ScheduleSpace.listed(in_orders(op, _all(op, product, target, stages, producers)))
 
 
 def default_shared(op: GemmOp, target: GpuTarget, *, most_stages: int) -> Schedule:
@@ -133,9 +139,9 @@ def shared_space(op: GemmOp, target: GpuTarget, *, stages: Sequence[int]) -> Sch
         bm, bn, bk = (int(values[name]) for name in ("bm", "bn", "bk"))
         steps = -(-_known(op.k) // bk)
         tiles = prod(map(_known, op.batch)) * -(-_known(op.m) // bm) * -(-_known(op.n) // bn)
-        found += [
-            {**values, "split_k": s, "stream_k": 0} for s in (1, 2, 4, 8) if s == 1 or s * _STEPS_OF_A_SHARE <= steps
-        ]
+        found += in_orders(op, [{**values, "split_k": 1, "stream_k": 0}])
+        splits = [split for split in (2, 4, 8) if split * _STEPS_OF_A_SHARE <= steps]
+        found += [{**values, "split_k": split, "stream_k": 0} for split in splits]
         if tiles % target.sm_count and tiles * steps >= target.sm_count * _STEPS_OF_A_SHARE:
             found.append({**values, "split_k": 1, "stream_k": target.sm_count})
     return ScheduleSpace.listed(found)
@@ -197,6 +203,7 @@ def _all(
                     "warps_m": warps_m,
                     "warps_n": warps_n,
                     "swizzle": 1,
+                    "order": TileOrder.ROW.value,
                     "chunk_a": chunk_a,
                     "chunk_b": chunk_b,
                 }

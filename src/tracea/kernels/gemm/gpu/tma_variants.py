@@ -12,7 +12,7 @@ from tracea.kernels.gemm.gpu.group_tiling import GroupTiling
 from tracea.kernels.gemm.gpu.products import GroupProduct
 from tracea.kernels.gemm.gpu.program import flag
 from tracea.kernels.gemm.gpu.requirements import CUDA, GPU_GEMM_REQUIREMENTS, features, warp_product
-from tracea.kernels.gemm.gpu.spaces import chunks, default_tiling, k_major, operands_of, tile_space, worth
+from tracea.kernels.gemm.gpu.spaces import chunks, default_tiling, in_orders, k_major, operands_of, tile_space, worth
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
 from tracea.kernels.gemm.gpu.tma import build_with_groups, build_with_warps
 from tracea.kernels.requirements import condition
@@ -107,6 +107,7 @@ def _wgmma_schedules(op: GemmOp, target: GpuTarget) -> Iterator[dict[str, Value]
                 "stages": stages,
                 "groups": groups,
                 "swizzle": 1,
+                "order": "row",
                 "chunk_a": _PIECE,
                 "chunk_b": _PIECE,
             }
@@ -118,7 +119,7 @@ def _wgmma_schedules(op: GemmOp, target: GpuTarget) -> Iterator[dict[str, Value]
 
 
 def _wgmma_space(op: GemmOp, target: GpuTarget) -> ScheduleSpace:
-    return ScheduleSpace.listed(_wgmma_schedules(op, target))
+    return ScheduleSpace.listed(in_orders(op, _wgmma_schedules(op, target)))
 
 
 def _wgmma_default(op: GemmOp, target: GpuTarget) -> Schedule:
