@@ -153,6 +153,8 @@ def compile_flags(compiler: Compiler, isa: str) -> tuple[str, ...]:
 def common_isa(isas: Iterable[str]) -> str | None:
     """Return the instruction set whose flags hold those of all the others: one unit may have kernels of all of them."""
     wanted = set(isas)
+    if len(wanted) == 1:
+        return wanted.pop()  # known or not: the flags tell
     for isa in sorted(wanted):
         if all(set(ISA_FLAGS.get(other, (other,))) <= set(ISA_FLAGS.get(isa, ())) for other in wanted):
             return isa
