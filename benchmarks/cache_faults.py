@@ -184,9 +184,9 @@ FAULTS: Final = (
     Fault(name="every library emptied", inject=cut(0.0)),
     Fault(name="every library halved", inject=cut(0.5)),
     Fault(name="every file emptied", inject=empty_all),
-    Fault(name="one bit flipped in every library", inject=flip(libraries, 1), times=6),
-    Fault(name="64 bits flipped in every library", inject=flip(libraries, 64), times=4),
-    Fault(name="one bit flipped in every record", inject=flip(records, 1), times=4),
+    Fault(name="one bit flipped in every library", inject=flip(libraries, 1), times=4),
+    Fault(name="64 bits flipped in every library", inject=flip(libraries, 64), times=2),
+    Fault(name="one bit flipped in every record", inject=flip(records, 1), times=3),
     Fault(name="path is a file", inject=a_file, warm=False),
     Fault(name="disk full (64 KiB)", inject=mounted("size=64k"), warm=False),
     Fault(name="read-only file system", inject=mounted("size=64k", "ro"), warm=False),
@@ -270,9 +270,12 @@ class Harness:
 
     @contextlib.contextmanager
     def cache(self, warm: Path | None) -> Generator[Path]:
-        """Give a copy of a warm cache, or an empty private directory, and remove it with whatever became of it."""
-        folder = Path(tempfile.mkdtemp(dir=self.place))
-        folder.chmod(0o755)
+        """Give a copy of a warm cache, or an empty private directory, and remove it with whatever became of it.
+
+        It is always at the same path, since a cache may keep its own path in what it stores.
+        """
+        folder = self.place / "run"
+        folder.mkdir(mode=0o755)
         root = folder / "cache"
         if warm is None:
             root.mkdir(mode=0o700)
@@ -348,8 +351,9 @@ def crowd(harness: Harness, subject: Subject, warm_compilations: int, count: int
 def measure(harness: Harness, subject: Subject, *, kills: int, processes: int) -> Generator[dict[str, Any]]:
     """Yield what each fault did to one cache, and print it."""
     warm = harness.place / f"warm-{subject.name}"
-    warm.mkdir(mode=0o700)
-    cold = harness.run(subject, warm)
+    with harness.cache(None) as root:
+        cold = harness.run(subject, root)
+        subprocess.run(["cp", "-a", root, warm], check=True)
     if not outcome(cold).startswith("right"):
         raise SystemExit(f"{subject.name} does not run here: {cold}")
     yield told({"fault": "none (cold)", "subject": subject.name, "runs": [{**cold, "outcome": outcome(cold)}]})
@@ -372,8 +376,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seed", type=int, default=4)
     parser.add_argument("--only", default="", help="names of subjects, with commas")
-    parser.add_argument("--processes", type=int, default=4)
-    parser.add_argument("--kills", type=int, default=4)
+    parser.add_argument("--processes", type=int, default=3)
+    parser.add_argument("--kills", type=int, default=3)
     arguments = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="cache-faults-"))
     found: list[dict[str, Any]] = []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -17,9 +18,11 @@ import pytest
 import tracea
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOption
 from tracea.optimizer import Outcome, OutcomeKind, StudyKey, TrialRecord, TrialStore
+from tracea.optimizer.records import encode_record
 from tracea.optimizer.storage import MIGRATIONS, fingerprint
 
 WRITER = Path(__file__).parent / "store_writer.py"
+DATA = Path(__file__).parent / "data"
 KEY = StudyKey(op_key="gemm", variant="packed", hardware={"core": "zen", "cores": 8}, toolchain={"gcc": "12.2"})
 
 
@@ -288,3 +291,78 @@ def test_a_key_needs_an_op() -> None:
 def test_a_key_has_its_constants_in_order(constants: tuple[int, ...]) -> None:
     with pytest.raises(InvalidOption, match="rising"):
         StudyKey(op_key="gemm", constants=constants)
+
+
+@pytest.mark.parametrize(("version", "count"), [(1, 2), (2, 3)])
+def test_a_store_that_an_older_release_wrote_loads_whole(tmp_path: Path, version: int, count: int) -> None:
+    path = tmp_path / "trials.db"
+    shutil.copyfile(DATA / f"trials-v{version}.sqlite", path)
+    for _ in range(2):  # migrated once, then as it is
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with TrialStore(path) as store:
+                found = store.find(imported=None)
+                plain = store.find(study=KEY)
+        assert len(found) == count
+        assert [trial.record.schema_version for trial in found] == [version] * count
+        assert [(trial.record.outcome.kind, trial.retimed_ms) for trial in plain] == [("ok", 1.25), ("wrong", None)]
+        assert plain[0].record.outcome.latency_ms == 1.5
+        assert not any(trial.is_imported for trial in found)
+
+
+def test_no_flipped_byte_of_a_store_changes_what_a_record_says(tmp_path: Path) -> None:
+    """Found, or skipped with a warning, or refused; never another latency, schedule or identity."""
+    original = tmp_path / "original.db"
+    with TrialStore(original) as store:
+        for index in range(3):
+            store.add(a_record(index))
+        whole = store.find()
+    content = original.read_bytes()
+    path = tmp_path / "trials.db"
+    text = encode_record(a_record(1)).encode()
+    first = content.index(text)
+    of_the_record = range(first, first + len(text), 3)
+    for place in (*range(100), *of_the_record, *range(200, len(content), 97)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        for side_file in ("-wal", "-shm"):
+            path.with_name(path.name + side_file).unlink(missing_ok=True)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                with TrialStore(path) as store:
+                    found = store.find()
+            except CacheError:
+                continue
+        assert all(trial in whole for trial in found), place
+        assert len(found) == len(whole) or caught, place
+        assert place not in of_the_record or caught, place
+
+
+def test_every_cell_of_a_row_is_covered_by_its_digest(tmp_path: Path) -> None:
+    path = tmp_path / "trials.db"
+    with TrialStore(path) as store:
+        store.add(a_record(0))
+        changes = {
+            "op_key": "'conv'",
+            "variant": "'direct'",
+            "constants": "'[1]'",
+            "hardware": "'x'",
+            "toolchain": "'x'",
+            "kind": "'wrong'",
+            "latency_ms": "0.5",
+            "retimed_ms": "0.5",
+            "imported": "1",
+            "record": "replace(record, '0.25', '0.26')",
+            "digest": "''",
+        }
+        for column, value in changes.items():
+            connection = sqlite3.connect(path)
+            with connection:
+                kept = connection.execute(f"SELECT {column} FROM trial").fetchone()
+                connection.execute(f"UPDATE trial SET {column} = {value}")
+            with pytest.warns(CacheCorrupt, match="1 of 1 records"):
+                assert store.find(imported=None) == []
+            with connection:
+                connection.execute(f"UPDATE trial SET {column} = ?", kept)
+            connection.close()
+        assert len(store.find()) == 1

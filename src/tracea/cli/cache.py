@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from cyclopts import App, Parameter
+from cyclopts import App, Parameter, validators
 
-from tracea.cli.console import print_json, print_table
+from tracea.cli.console import print_json, print_table, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,9 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
+_TRIALS: Final = "trials.sqlite"
+
 app = App(
     name="cache",
-    help="List or remove what is stored: compiled kernels and the trials of earlier searches.\n\n"
+    help="List, check, remove, export and import what is stored: compiled kernels and trials of earlier searches.\n\n"
     "Example: tracea cache ls --check",
     help_format="plaintext",
     version_flags=(),
@@ -97,14 +100,21 @@ def list_entries(
 
     root = cache_root()
     entries = list(CacheStore(root).entries(check=check))
-    trials = _trials(root)
+    trials, imported = _trials(root)
     total = sum(entry.bytes for entry in entries)
     if json:
         print_json(
-            {"root": str(root), "bytes": total, "trials": trials, "entries": [_as_dict(entry) for entry in entries]}
+            {
+                "root": str(root),
+                "bytes": total,
+                "trials": trials,
+                "imported": imported,
+                "entries": [_as_dict(entry) for entry in entries],
+            }
         )
     else:
-        print(f"{root}: {len(entries)} entries, {_size(total)}; {trials} trials of earlier searches")
+        also = f", {imported} imported" if imported else ""
+        print(f"{root}: {len(entries)} entries, {_size(total)}; {trials} trials of earlier searches{also}")
         if entries:
             print_table(
                 ("date", "size", "what", "key", *(("state",) if check else ())),
@@ -114,14 +124,177 @@ def list_entries(
     return 1 if check and any(entry.problem for entry in entries) else 0
 
 
-def _trials(root: Any) -> int:
-    path = root / "trials.sqlite"
+@app.command(name="verify")
+def verify_entries(*, json: Annotated[bool, Parameter(negative=())] = False) -> int:
+    """Check every byte of every entry, and every trial; the exit code is 1 where something is damaged.
+
+    Example: tracea cache verify
+
+    Parameters
+    ----------
+    json
+        Print what is damaged as JSON.
+    """
+    from tracea.runtime.cache import CacheStore, cache_root
+
+    root = cache_root()
+    entries = list(CacheStore(root).entries(check=True))
+    damaged = [entry for entry in entries if entry.problem]
+    trials, trouble = _checked_trials(root)
+    if json:
+        print_json(
+            {
+                "root": str(root),
+                "entries": len(entries),
+                "damaged": [_as_dict(entry) for entry in damaged],
+                "trials": trials,
+                "trials_problem": trouble,
+            }
+        )
+    else:
+        for entry in damaged:
+            print(printable(f"damaged: {entry.key}: {entry.problem}"))
+        if trouble:
+            print(printable(f"damaged: {_TRIALS}: {trouble}"))
+        print(
+            f"{root}: {len(entries) - len(damaged)} of {len(entries)} entries are sound; {trials} trials are readable"
+        )
+        if damaged:
+            print("a damaged entry is built again when it is needed; tracea cache gc removes it now")
+    return 1 if damaged or trouble else 0
+
+
+@app.command(name="gc")
+def collect(
+    *,
+    unused_days: Annotated[float | None, Parameter(validator=validators.Number(gte=0))] = None,
+    limit_mib: Annotated[float | None, Parameter(validator=validators.Number(gte=0))] = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Remove damaged entries and what killed builders left; on request also what was long unused. Trials are kept.
+
+    Example: tracea cache gc --unused-days 90 --limit-mib 500
+
+    Parameters
+    ----------
+    unused_days
+        Remove entries that no process has used for so many days.
+    limit_mib
+        Remove the longest unused entries until the rest has at most so many MiB.
+    json
+        Print what was removed as JSON.
+    """
+    from tracea.runtime.cache import CacheStore, cache_root
+    from tracea.runtime.garbage import collect_garbage
+
+    found = collect_garbage(
+        CacheStore(cache_root()),
+        unused_seconds=None if unused_days is None else 86_400.0 * unused_days,
+        limit_bytes=None if limit_mib is None else int(limit_mib * 2**20),
+    )
+    if json:
+        removed = [entry.key for entry in found.entries]
+        print_json({"removed": removed, "leftovers": found.leftovers, "bytes": found.bytes})
+    else:
+        print(f"{len(found.entries)} entries and {found.leftovers} leftovers removed, {_size(found.bytes)}")
+    return 0
+
+
+@app.command(name="export")
+def export_records(file: Path, /, *, json: Annotated[bool, Parameter(negative=())] = False) -> int:
+    """Write the trials that were measured here to a file, for `tracea cache import` on another machine.
+
+    Example: tracea cache export trials.jsonl
+
+    Parameters
+    ----------
+    file
+        The file to write; one that is there is replaced.
+    json
+        Print the count as JSON.
+    """
+    from tracea.optimizer.exchange import export_trials
+    from tracea.optimizer.storage import TrialStore
+    from tracea.runtime.cache import cache_root
+
+    path = cache_root() / _TRIALS
+    count = 0
+    if path.is_file():
+        with TrialStore(path) as store:
+            count = export_trials(store.find(), file)
+    else:
+        count = export_trials((), file)
+    if json:
+        print_json({"file": str(file), "trials": count})
+    else:
+        print(f"{count} trials written to {file}")
+    return 0
+
+
+@app.command(name="import")
+def import_records(file: Path, /, *, json: Annotated[bool, Parameter(negative=())] = False) -> int:
+    """Merge the trials of an exported file, or of another trial store, into this cache.
+
+    They are advice: a search tries the best of them first, and nothing is decided by them until they are judged and
+    timed here.
+
+    Example: tracea cache import trials.jsonl
+
+    Parameters
+    ----------
+    file
+        What `tracea cache export` wrote, or the trials.sqlite of another cache.
+    json
+        Print the counts as JSON.
+    """
+    from tracea.optimizer.exchange import import_trials
+    from tracea.optimizer.storage import TrialStore
+    from tracea.runtime.cache import CacheStore, cache_root
+
+    store_ = CacheStore(cache_root())
+    store_.prepare()
+    with TrialStore(store_.root / _TRIALS) as store:
+        found = import_trials(store, file)
+    if json:
+        print_json({"file": str(file), "added": found.added, "known": found.known})
+    else:
+        print(f"{found.added} trials imported, {found.known} were known; a search measures the best of them again")
+    return 0
+
+
+def _trials(root: Path) -> tuple[int, int]:
+    """Return how many trials were measured here, and how many were imported."""
+    path = root / _TRIALS
     if not path.is_file():
-        return 0
+        return 0, 0
     from tracea.optimizer.storage import TrialStore
 
     with TrialStore(path) as store:
-        return len(store.find())
+        found = store.find(imported=None)
+    imported = sum(trial.is_imported for trial in found)
+    return len(found) - imported, imported
+
+
+def _checked_trials(root: Path) -> tuple[int, str | None]:
+    """Return how many trials can be read, and what is wrong with the others."""
+    import warnings
+
+    from tracea.errors import CacheCorrupt, CacheError
+    from tracea.optimizer.storage import TrialStore
+
+    path = root / _TRIALS
+    if not path.is_file():
+        return 0, None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CacheCorrupt)
+        try:
+            with TrialStore(path) as store:
+                store.check()
+                found = store.find(imported=None)
+        except CacheError as error:
+            return 0, error.detail
+    problems = [each.message.detail for each in caught if isinstance(each.message, CacheCorrupt)]
+    return len(found), "; ".join(problems) or None
 
 
 def _as_dict(entry: CacheEntry) -> dict[str, Any]:

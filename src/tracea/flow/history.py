@@ -8,13 +8,14 @@ import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Final
 
 from filelock import FileLock
 
 from tracea import __version__
 from tracea.core.op import Op
 from tracea.doctor import Fingerprint, Known, identify, probe_machine
-from tracea.errors import CacheCorrupt, CacheUnwritable
+from tracea.errors import CacheCorrupt, CacheUnwritable, InvalidSchedule
 from tracea.kernels.registry import VARIANTS
 from tracea.optimizer.priors import Hero, load_heroes
 from tracea.optimizer.space import Value
@@ -22,7 +23,9 @@ from tracea.optimizer.storage import StoredTrial, StudyKey, TrialStore, fingerpr
 from tracea.runtime.cache import default_store, private_root
 from tracea.semantic.schedule import Schedule
 
-__all__ = ["known_variants", "packable", "schedule_of", "store", "study_key", "verified"]
+__all__ = ["known_variants", "packable", "recalled", "schedule_of", "store", "study_key", "verified"]
+
+_RECALLED: Final = 3  # as many as meet in a final
 
 
 @lru_cache(maxsize=8)
@@ -108,6 +111,47 @@ def _trials(kept: TrialStore, key: StudyKey) -> list[StoredTrial]:
         constants=key.constants,
         hardware=key.hardware_fingerprint,
         toolchain=key.toolchain_fingerprint,
+    )
+
+
+def recalled(op: Op, threads: int, constants: Iterable[int] = ()) -> tuple[tuple[str, Mapping[str, Value]], ...]:
+    """Return the best few schedules, each with its variant, of measurements that do not count here: to measure again.
+
+    They were made under another toolchain or another release, on this hardware or imported. Their latencies are not
+    comparable with today's, nor with those of another toolchain or machine: the latest here come first, then what was
+    imported from such hardware, then the rest.
+    """
+    key = study_key(op, "", threads, constants)
+    groups: dict[tuple[bool, bool, str, str], list[StoredTrial]] = {}
+    for trial in store().find(op_key=key.op_key, constants=key.constants, imported=None):
+        hardware, toolchain = trial.record.key.hardware_fingerprint, trial.record.key.toolchain_fingerprint
+        is_here = hardware == key.hardware_fingerprint
+        counts_already = is_here and toolchain == key.toolchain_fingerprint and not trial.is_imported
+        if not counts_already and (is_here or trial.is_imported) and _is_sayable(trial):
+            groups.setdefault((trial.is_imported, not is_here, hardware, toolchain), []).append(trial)
+    found: dict[tuple[str, Schedule], Mapping[str, Value]] = {}
+    for _, group in sorted(groups.items(), key=lambda item: (*item[0][:2], -item[1][-1].record.recorded_at)):
+        for trial in _best_first(group):
+            found.setdefault((trial.record.key.variant, schedule_of(trial.record.schedule)), trial.record.schedule)
+    return tuple((variant, schedule) for (variant, _), schedule in found.items())[:_RECALLED]
+
+
+def _is_sayable(trial: StoredTrial) -> bool:
+    """Tell whether a record's schedule could be one: what is imported was written by others."""
+    try:
+        schedule_of(trial.record.schedule)
+    except InvalidSchedule:
+        return False
+    return True
+
+
+def _best_first(trials: list[StoredTrial]) -> list[StoredTrial]:
+    """Return what ended well, those of a comparison first, without what failed later and without libraries."""
+    last = {_tried(trial): trial.record.outcome.is_ok for trial in trials}
+    ours = {variant.id for variant in VARIANTS if not variant.is_library}
+    good = [trial for trial in trials if last[_tried(trial)] and trial.record.key.variant in ours]
+    return sorted(
+        good, key=lambda trial: (trial.retimed_ms is None, trial.retimed_ms or trial.record.outcome.latency_ms)
     )
 
 

@@ -1,8 +1,9 @@
 """Tuning: every variant's default schedule, a search of the fastest variants' spaces, and a final with the library.
 
-Candidates run in a child process under limits. Each is judged before it is timed; every trial is recorded before the
-sampler hears of it. The final times the three fastest schedules and the library in one interleaved run, after all
-gates: that is what later decisions use.
+What was best before the toolchain changed, or elsewhere, is measured again first: it says what to try, and decides
+nothing by itself. Candidates run in a child process under limits. Each is judged before it is timed; every trial is
+recorded before the sampler hears of it. The final times the three fastest schedules and the library in one interleaved
+run, after all gates: that is what later decisions use.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tracea.errors import InvalidOption
 from tracea.flow.compile import decision_for, excluded, for_threads
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.final import has_final, run_final
-from tracea.flow.history import packable, schedule_of, store, study_key
+from tracea.flow.history import packable, recalled, schedule_of, store, study_key
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
 from tracea.optimizer.budget import Budget
@@ -28,7 +29,7 @@ from tracea.optimizer.isolation import IsolatedEvaluation, Limits
 from tracea.optimizer.priors import load_heroes, seeds_for
 from tracea.optimizer.samplers import Sampler
 from tracea.optimizer.samplers import sampler as make_sampler
-from tracea.optimizer.space import SearchSpace
+from tracea.optimizer.space import Row, SearchSpace
 from tracea.optimizer.study import Progress, Study
 from tracea.optimizer.trial import Trial
 from tracea.profiler.machine import cores_allowed
@@ -100,7 +101,7 @@ def tune(
         for each in variants:
             if trials and search.is_out_of_time:
                 break
-            trials[each.id] = search.run(each, evaluation, trials=1)
+            trials[each.id] = search.run(each, evaluation, trials=search.first_trials(each))
         for each in _worth_searching([each for each in variants if each.id in trials], trials):
             if search.is_out_of_time:
                 break
@@ -182,6 +183,7 @@ class _Search:
         self.started = started
         self.target = for_threads(host(), threads)
         self.fresh = 0
+        self._recalled = recalled(op, threads, constants) if budget.trials > 1 else ()
         self._variant = ""
         self._reference: Candidate | None = None
 
@@ -194,6 +196,12 @@ class _Search:
             return fitting
         decision_for(self.op, self.target, threads=self.threads, constants=self.constants, variant=stated)
         return [find(stated)]
+
+    def first_trials(self, variant: Variant) -> int:
+        """Return how many schedules of a variant come before any search: the default, and what was best before."""
+        if all(name != variant.id for name, _ in self._recalled):
+            return 1
+        return max(1, len(self._known_rows(variant, search_space(self.op, variant, self.target))))
 
     @property
     def is_out_of_time(self) -> bool:
@@ -234,8 +242,6 @@ class _Search:
         return study.trials
 
     def _sampler(self, variant: Variant, space: SearchSpace) -> Sampler:
-        assert variant.default_schedule is not None
-        default = space.encode(variant.default_schedule(self.op, self.target).values_)
         heroes = seeds_for(
             space,
             op_key=self.op.key,
@@ -243,8 +249,16 @@ class _Search:
             constants=packable(self.op, self.constants),
             heroes=load_heroes(),
         )
-        seeds = [*([] if default is None else [default]), *(row for row in heroes if row != default)]
+        seeds = list(dict.fromkeys((*self._known_rows(variant, space), *heroes)))
         return make_sampler(self.sampler, space, seed=self.seed, seeds=seeds)
+
+    def _known_rows(self, variant: Variant, space: SearchSpace) -> list[Row]:
+        """Return the default, and what was best before the toolchain changed or elsewhere, where the space has it."""
+        assert variant.default_schedule is not None
+        default = variant.default_schedule(self.op, self.target).values_
+        before = [schedule for name, schedule in self._recalled if name == variant.id]
+        rows = (space.encode(schedule) for schedule in (default, *before))
+        return list(dict.fromkeys(row for row in rows if row is not None))
 
     def _seconds_left(self) -> float:
         assert self.budget.seconds is not None  # asked only where there is a limit

@@ -14,92 +14,26 @@ import sqlite3
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import msgspec
 
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOption
-from tracea.optimizer.space import Value
-from tracea.optimizer.trial import Outcome, OutcomeKind
+from tracea.optimizer.records import StoredTrial, StudyKey, TrialRecord, decode_record, encode_record, fingerprint
+from tracea.optimizer.trial import OutcomeKind
+
+__all__ = ["MIGRATIONS", "StoredTrial", "StudyKey", "TrialRecord", "TrialStore", "fingerprint"]
 
 _BUSY_SECONDS: Final = 60.0
 
-Facts = Mapping[str, Value]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyKey:
-    """What a trial measured, and on what: trials of the same key may be compared, and resume each other.
-
-    ``op_key`` names the op with its sizes and types, ``variant`` the algorithm family whose space was searched;
-    ``constants`` are the operands that may be packed ahead, since with them other variants compete: records from before
-    it existed have none. ``hardware`` and ``toolchain`` are the facts that a latency depends on.
-    """
-
-    op_key: str
-    variant: str = ""
-    constants: tuple[int, ...] = ()
-    hardware: Facts = field(default_factory=dict[str, Value])
-    toolchain: Facts = field(default_factory=dict[str, Value])
-
-    def __post_init__(self) -> None:
-        if not self.op_key:
-            raise InvalidOption(
-                field="op_key", got=self.op_key, expected="a non-empty string", remedy="pass the op's key"
-            )
-        if list(self.constants) != sorted({index for index in self.constants if index >= 0}):
-            raise InvalidOption(
-                field="constants",
-                got=self.constants,
-                expected="operand numbers from 0 on, rising",
-                remedy="constants=tuple(sorted(set(constants)))",
-            )
-
-    @property
-    def hardware_fingerprint(self) -> str:
-        """Return a digest of the hardware facts, the same in every process."""
-        return fingerprint(self.hardware)
-
-    @property
-    def toolchain_fingerprint(self) -> str:
-        """Return a digest of the toolchain facts."""
-        return fingerprint(self.toolchain)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialRecord:
-    """One finished trial as it is kept: whole, so that it can be exported, replayed and judged without its database.
-
-    Units: ``seconds`` of evaluation; ``recorded_at`` seconds since 1970.
-    """
-
-    key: StudyKey
-    schedule: dict[str, Value]
-    outcome: Outcome
-    seconds: float
-    sampler: str
-    seed: int
-    recorded_at: float
-    schema_version: int = 2  # 1 had no constants in its key
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredTrial:
-    """A record with its place in the store, and its latency in a later interleaved comparison if it took part."""
-
-    id: int
-    record: TrialRecord
-    retimed_ms: float | None
-
-
-def fingerprint(facts: Facts) -> str:
-    """Return a digest of named facts that does not depend on their order."""
-    return hashlib.blake2b(msgspec.json.encode(dict(facts), order="deterministic"), digest_size=16).hexdigest()
+_Row: TypeAlias = tuple[int, str, str, str, str, str, str, float | None, float | None, int, str, str]
+_COLUMNS: Final = (
+    "id, op_key, variant, constants, hardware, toolchain, kind, latency_ms, retimed_ms, imported, record, digest"
+)
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
@@ -129,9 +63,17 @@ def _add_constants(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE trial ADD COLUMN constants TEXT NOT NULL DEFAULT '[]'")
 
 
+def _add_digests(connection: sqlite3.Connection) -> None:
+    # The database notices a damaged page, not a changed cell: from here on each row carries a digest of its cells.
+    connection.execute("ALTER TABLE trial ADD COLUMN imported INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE trial ADD COLUMN digest TEXT NOT NULL DEFAULT ''")
+    rows: list[_Row] = connection.execute(f"SELECT {_COLUMNS} FROM trial").fetchall()
+    connection.executemany("UPDATE trial SET digest = ? WHERE id = ?", [(_digest(row[1:-1]), row[0]) for row in rows])
+
+
 # Step i brings a file from version i to i + 1. A released step is never edited: a change of the schema is a new one
 # at the end.
-MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (_create_tables, _add_constants)
+MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (_create_tables, _add_constants, _add_digests)
 
 
 class TrialStore:
@@ -164,23 +106,23 @@ class TrialStore:
     def add(self, record: TrialRecord) -> int:
         """Keep a record and return its id; it survives the end of this process from here on."""
         with self._transaction() as connection:
-            cursor = connection.execute(
-                "INSERT INTO trial"
-                " (op_key, variant, constants, hardware, toolchain, kind, latency_ms, schedule, record)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    record.key.op_key,
-                    record.key.variant,
-                    _text(record.key.constants),
-                    record.key.hardware_fingerprint,
-                    record.key.toolchain_fingerprint,
-                    record.outcome.kind.value,
-                    record.outcome.latency_ms,
-                    msgspec.json.encode(record.schedule, order="deterministic").decode(),
-                    msgspec.json.encode(record).decode(),
-                ),
-            )
-            return int(cursor.lastrowid or 0)
+            return _insert(connection, record, None, imported=False)
+
+    def merge(self, trials: Iterable[tuple[TrialRecord, float | None]]) -> int:
+        """Keep trials from elsewhere, with their latency of a comparison, all or none; return how many were new.
+
+        They count as imported: no search resumes from them and nothing is decided by them until they are measured here.
+        """
+        with self._transaction() as connection:
+            known = {text for (text,) in connection.execute("SELECT record FROM trial")}
+            added = 0
+            for record, retimed_ms in trials:
+                text = encode_record(record)
+                if text not in known:
+                    known.add(text)
+                    _insert(connection, record, retimed_ms, imported=True)
+                    added += 1
+        return added
 
     def retime(self, trial_id: int, latency_ms: float | None) -> None:
         """Note a trial's latency in the latest interleaved comparison; None: it took no part.
@@ -188,10 +130,15 @@ class TrialStore:
         Raises: InvalidOption for an id that is not stored.
         """
         with self._transaction() as connection:
-            changed = connection.execute(
-                "UPDATE trial SET retimed_ms = ? WHERE id = ?", (latency_ms, trial_id)
-            ).rowcount
-        if changed != 1:
+            found: _Row | None = connection.execute(
+                f"SELECT {_COLUMNS} FROM trial WHERE id = ?", (trial_id,)
+            ).fetchone()
+            if found is not None:
+                cells = (*found[1:8], latency_ms, *found[9:11])
+                connection.execute(
+                    "UPDATE trial SET retimed_ms = ?, digest = ? WHERE id = ?", (latency_ms, _digest(cells), trial_id)
+                )
+        if found is None:
             raise InvalidOption(
                 field="trial id", got=trial_id, expected="an id that add() returned", remedy="find() lists the ids"
             )
@@ -206,8 +153,12 @@ class TrialStore:
         hardware: str | None = None,
         toolchain: str | None = None,
         kinds: Collection[OutcomeKind] | None = None,
+        imported: bool | None = False,
     ) -> list[StoredTrial]:
-        """Return the trials that match all given, oldest first; ``hardware`` and ``toolchain`` are fingerprints."""
+        """Return the trials that match all given, oldest first; ``hardware`` and ``toolchain`` are fingerprints.
+
+        ``imported``: those that were measured here (False), those that came from elsewhere (True), or both (None).
+        """
         wanted: dict[str, str | None] = {
             "op_key": op_key,
             "variant": variant,
@@ -233,12 +184,11 @@ class TrialStore:
         with self._lock:
             rows = self._guarded(
                 lambda: (
-                    self._current()
-                    .execute(f"SELECT id, record, retimed_ms FROM trial{where} ORDER BY id", arguments)
-                    .fetchall()
+                    self._current().execute(f"SELECT {_COLUMNS} FROM trial{where} ORDER BY id", arguments).fetchall()
                 )
             )
-        return list(self._decoded(rows))
+        # Not by SQL: a changed flag would pass over its row in silence, and its digest would never be looked at.
+        return [trial for trial in self._decoded(rows) if imported is None or trial.is_imported == imported]
 
     def check(self) -> None:
         """Have SQLite verify the whole file.
@@ -250,18 +200,25 @@ class TrialStore:
         if answer != "ok":
             raise CacheCorrupt(path=self.path, detail=str(answer), remedy="move the file away; a new one is made")
 
-    def _decoded(self, rows: list[Any]) -> Iterator[StoredTrial]:
+    def _decoded(self, rows: list[_Row]) -> Iterator[StoredTrial]:
         bad = 0
-        for trial_id, text, retimed_ms in rows:
+        for row in rows:
+            trial_id, retimed_ms, imported, text, digest = row[0], *row[8:]
             try:
-                record = msgspec.json.decode(text, type=TrialRecord)
-            except (msgspec.MsgspecError, UnicodeError, InvalidOption):
+                if digest != _digest(row[1:-1]):
+                    raise InvalidOption(field="trial", got=digest, expected="the digest of its row", remedy="")
+                record = decode_record(text)
+            except InvalidOption:
                 bad += 1
                 continue
-            yield StoredTrial(id=int(trial_id), record=record, retimed_ms=retimed_ms)
+            yield StoredTrial(id=trial_id, record=record, retimed_ms=retimed_ms, is_imported=bool(imported))
         if bad:
             warnings.warn(
-                CacheCorrupt(path=self.path, detail=f"{bad} of {len(rows)} records do not decode; they are skipped"),
+                CacheCorrupt(
+                    path=self.path,
+                    detail=f"{bad} of {len(rows)} records do not decode; they are skipped",
+                    remedy="nothing: what they said is measured again when it is needed",
+                ),
                 stacklevel=3,
             )
 
@@ -280,6 +237,9 @@ class TrialStore:
             # missing.
             connection.execute(f"PRAGMA busy_timeout = {int(_BUSY_SECONDS * 1000)}")
             connection.execute("PRAGMA synchronous = FULL")
+            # A changed byte must not fail the whole query: it fails its own row's digest.
+            connection.text_factory = _decoded_text
+            connection.execute("PRAGMA trusted_schema = OFF")  # a file may come from elsewhere
             connection.execute("BEGIN IMMEDIATE")
             try:
                 self._migrate(connection)
@@ -341,9 +301,12 @@ class TrialStore:
         """Run a database action and turn SQLite's errors into ours."""
         try:
             return action()
-        except sqlite3.OperationalError as error:
-            raise CacheUnwritable(path=self.path, detail=str(error)) from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeError) as error:
+            # Our statements are right: a table or column that is missing was there. SQLite's own message may hold what
+            # it read, and fail to decode.
+            is_damage = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+            if isinstance(error, sqlite3.OperationalError) and not is_damage:
+                raise CacheUnwritable(path=self.path, detail=str(error)) from error
             raise CacheCorrupt(
                 path=self.path, detail=str(error), remedy="move the file away; a new one is made"
             ) from error
@@ -352,6 +315,36 @@ class TrialStore:
 def _close_at_home(connection: sqlite3.Connection, owner: int) -> None:
     if os.getpid() == owner:
         connection.close()
+
+
+def _insert(connection: sqlite3.Connection, record: TrialRecord, retimed_ms: float | None, *, imported: bool) -> int:
+    cells = (
+        record.key.op_key,
+        record.key.variant,
+        _text(record.key.constants),
+        record.key.hardware_fingerprint,
+        record.key.toolchain_fingerprint,
+        record.outcome.kind.value,
+        record.outcome.latency_ms,
+        retimed_ms,
+        int(imported),
+        encode_record(record),
+    )
+    schedule = msgspec.json.encode(record.schedule, order="deterministic").decode()
+    cursor = connection.execute(
+        "INSERT INTO trial (op_key, variant, constants, hardware, toolchain, kind, latency_ms, retimed_ms, imported,"
+        f" record, digest, schedule) VALUES ({', '.join('?' * (len(cells) + 2))})",
+        (*cells, _digest(cells), schedule),
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def _decoded_text(text: bytes) -> str:
+    return text.decode(errors="replace")
+
+
+def _digest(cells: tuple[Any, ...]) -> str:
+    return hashlib.blake2b(msgspec.json.encode(cells), digest_size=16).hexdigest()
 
 
 def _text(constants: tuple[int, ...]) -> str:

@@ -1,0 +1,157 @@
+"""Export and import of trials: what one machine measured, as a file that another reads as advice.
+
+The file is JSON lines: a header that says how many trials follow, then one line for each with its checksum. A file
+that was cut, changed or written by a newer release is refused as a whole. A trial store is read as well, whatever
+release wrote it. What is imported is judged and timed here before anything is decided by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from tracea import __version__
+from tracea.errors import CacheError, CacheUnwritable, InvalidOption
+from tracea.optimizer.records import StoredTrial, TrialRecord, decode_record, encode_record
+from tracea.optimizer.storage import TrialStore
+
+__all__ = ["Imported", "export_trials", "import_trials", "read_trials"]
+
+_VERSION: Final = 1
+_DATABASE: Final = b"SQLite format 3\0"
+_MAX_BYTES: Final = 1 << 30
+
+
+class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    format: Literal["tracea-trials"]
+    schema_version: int
+    tracea: str
+    trials: int
+
+
+class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sha256: str
+    retimed_ms: float | None
+    record: msgspec.Raw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What an import did: trials that are new here, and those that were known."""
+
+    added: int
+    known: int
+
+
+def export_trials(trials: Iterable[StoredTrial], path: str | os.PathLike[str]) -> int:
+    """Write trials to one file, in one step, private to its owner; return how many.
+
+    Raises: CacheUnwritable.
+    """
+    lines = [_encoded(trial.record, trial.retimed_ms) for trial in trials]
+    header = _Header(format="tracea-trials", schema_version=_VERSION, tracea=__version__, trials=len(lines))
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    try:
+        with open(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(b"".join(line + b"\n" for line in (msgspec.json.encode(header), *lines)))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, target)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise CacheUnwritable(path=target, detail=str(error), remedy="export to a directory you can write") from error
+    return len(lines)
+
+
+def import_trials(store: TrialStore, path: str | os.PathLike[str]) -> Imported:
+    """Merge the trials of an exported file, or of another trial store, into this one: all of them or none.
+
+    Raises: InvalidOption: the file is neither, is damaged, or is of a newer release. CacheError: the store.
+    """
+    found = read_trials(path)
+    added = store.merge(found)
+    return Imported(added=added, known=len(found) - added)
+
+
+def read_trials(path: str | os.PathLike[str]) -> list[tuple[TrialRecord, float | None]]:
+    """Return the trials of a file, each with its latency of a comparison.
+
+    Raises: InvalidOption: see :func:`import_trials`.
+    """
+    try:
+        if Path(path).stat().st_size > _MAX_BYTES:
+            raise _refused(path, f"more than {_MAX_BYTES} bytes")
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise _refused(path, str(error)) from error
+    return _of_store(path) if content.startswith(_DATABASE) else _of_lines(path, content)
+
+
+def _of_lines(path: str | os.PathLike[str], content: bytes) -> list[tuple[TrialRecord, float | None]]:
+    first, *rest = content.split(b"\n")
+    try:
+        header = msgspec.json.decode(first, type=_Header)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise _refused(path, f"line 1: {error}") from error
+    if header.schema_version != _VERSION:
+        raise _refused(path, f"schema version {header.schema_version}, this release reads {_VERSION}")
+    if len(rest) != header.trials + 1 or rest[-1]:
+        raise _refused(path, f"{len(rest) - 1} lines after the header, which says {header.trials}")
+    found: list[tuple[TrialRecord, float | None]] = []
+    for number, text in enumerate(rest[:-1], start=2):
+        try:
+            line = msgspec.json.decode(text, type=_Line)
+            if line.sha256 != _checksum(line.retimed_ms, bytes(line.record)):
+                raise ValueError("does not match its checksum")
+            if line.retimed_ms is not None and not line.retimed_ms > 0.0:
+                raise ValueError(f"a latency of {line.retimed_ms} ms")
+            found.append((decode_record(bytes(line.record)), line.retimed_ms))
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise _refused(path, f"line {number}: {error}") from error
+    return found
+
+
+def _of_store(path: str | os.PathLike[str]) -> list[tuple[TrialRecord, float | None]]:
+    """Read a copy, so that an older store is not migrated by having been read."""
+    with tempfile.TemporaryDirectory(prefix="tracea-import-") as folder:
+        copy = Path(folder, "trials.sqlite")
+        for suffix in ("", "-wal"):
+            if Path(f"{os.fspath(path)}{suffix}").is_file():
+                shutil.copyfile(f"{os.fspath(path)}{suffix}", f"{copy}{suffix}")
+        try:
+            with TrialStore(copy) as store:
+                store.check()
+                return [(trial.record, trial.retimed_ms) for trial in store.find(imported=None)]
+        except CacheError as error:
+            raise _refused(path, error.detail) from error
+
+
+def _encoded(record: TrialRecord, retimed_ms: float | None) -> bytes:
+    inside = encode_record(record).encode()
+    return msgspec.json.encode(
+        _Line(sha256=_checksum(retimed_ms, inside), retimed_ms=retimed_ms, record=msgspec.Raw(inside))
+    )
+
+
+def _checksum(retimed_ms: float | None, record: bytes) -> str:
+    return hashlib.sha256(msgspec.json.encode(retimed_ms) + b"\n" + record).hexdigest()
+
+
+def _refused(path: str | os.PathLike[str], detail: str) -> InvalidOption:
+    return InvalidOption(
+        field=f"trials file {os.fspath(path)}",
+        got=detail,
+        expected="a file of tracea cache export, or a trial store",
+        remedy="export it again; nothing of it was imported",
+    )

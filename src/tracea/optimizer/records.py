@@ -1,0 +1,149 @@
+"""TrialRecord: one finished trial with the identity of what it measured and on what, as it is kept and exchanged.
+
+A record is JSON with a version. Records of older versions load as what they meant; one that does not decode, or does
+not hold together, is a typed error and never guessed at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from tracea.errors import InvalidOption
+from tracea.optimizer.space import Value
+from tracea.optimizer.trial import Outcome
+
+__all__ = [
+    "RECORD_VERSION",
+    "Facts",
+    "StoredTrial",
+    "StudyKey",
+    "TrialRecord",
+    "decode_record",
+    "encode_record",
+    "fingerprint",
+]
+
+RECORD_VERSION: Final = 2  # 1 had no constants in its key: it counts as of none
+_MAX_CHARACTERS: Final = 1 << 20  # a record has some hundred; more is no record
+
+Facts = Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyKey:
+    """What a trial measured, and on what: trials of the same key may be compared, and resume each other.
+
+    ``op_key`` names the op with its sizes and types, ``variant`` the algorithm family whose space was searched;
+    ``constants`` are the operands that may be packed ahead, since with them other variants compete: records from before
+    it existed have none. ``hardware`` and ``toolchain`` are the facts that a latency depends on.
+    """
+
+    op_key: str
+    variant: str = ""
+    constants: tuple[int, ...] = ()
+    hardware: Facts = field(default_factory=dict[str, Value])
+    toolchain: Facts = field(default_factory=dict[str, Value])
+
+    def __post_init__(self) -> None:
+        if not self.op_key:
+            raise InvalidOption(
+                field="op_key", got=self.op_key, expected="a non-empty string", remedy="pass the op's key"
+            )
+        if list(self.constants) != sorted({index for index in self.constants if index >= 0}):
+            raise InvalidOption(
+                field="constants",
+                got=self.constants,
+                expected="operand numbers from 0 on, rising",
+                remedy="constants=tuple(sorted(set(constants)))",
+            )
+
+    @property
+    def hardware_fingerprint(self) -> str:
+        """Return a digest of the hardware facts, the same in every process."""
+        return fingerprint(self.hardware)
+
+    @property
+    def toolchain_fingerprint(self) -> str:
+        """Return a digest of the toolchain facts."""
+        return fingerprint(self.toolchain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRecord:
+    """One finished trial as it is kept: whole, so that it can be exported, replayed and judged without its database.
+
+    Units: ``seconds`` of evaluation; ``recorded_at`` seconds since 1970.
+    Raises: InvalidOption for times that are no times, or a version that this release does not know.
+    """
+
+    key: StudyKey
+    schedule: dict[str, Value]
+    outcome: Outcome
+    seconds: float
+    sampler: str
+    seed: int
+    recorded_at: float
+    schema_version: int = RECORD_VERSION
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.seconds) and self.seconds >= 0.0 and math.isfinite(self.recorded_at)):
+            raise InvalidOption(
+                field="trial record",
+                got={"seconds": self.seconds, "recorded_at": self.recorded_at},
+                expected="finite times, and not less than 0 seconds",
+                remedy="record the trial again",
+            )
+        if not 1 <= self.schema_version <= RECORD_VERSION:
+            raise InvalidOption(
+                field="schema_version of a trial record",
+                got=self.schema_version,
+                expected=f"1 to {RECORD_VERSION}",
+                remedy="upgrade tracea",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTrial:
+    """A record with its place in the store, and its latency in a later interleaved comparison if it took part.
+
+    ``is_imported``: it was measured elsewhere, so that it says what to try here and never what is fast here.
+    """
+
+    id: int
+    record: TrialRecord
+    retimed_ms: float | None
+    is_imported: bool = False
+
+
+def fingerprint(facts: Facts) -> str:
+    """Return a digest of named facts that does not depend on their order."""
+    return hashlib.blake2b(msgspec.json.encode(dict(facts), order="deterministic"), digest_size=16).hexdigest()
+
+
+def encode_record(record: TrialRecord) -> str:
+    """Return a record as one line of JSON, the same for equal records."""
+    return msgspec.json.encode(record, order="deterministic").decode()
+
+
+def decode_record(text: str | bytes) -> TrialRecord:
+    """Return the record that a line of JSON says.
+
+    Raises: InvalidOption: it says none, whatever the text is.
+    """
+    try:
+        if len(text) > _MAX_CHARACTERS:
+            raise ValueError(f"{len(text)} characters, at most {_MAX_CHARACTERS}")
+        return msgspec.json.decode(text, type=TrialRecord)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidOption(
+            field="trial record",
+            got=str(text[:80]),
+            expected=f"a record of version 1 to {RECORD_VERSION}: {error}",
+            remedy="nothing: it is left out",
+        ) from error
