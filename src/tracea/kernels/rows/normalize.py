@@ -18,7 +18,7 @@ from tracea.kernels.axes import AxisPlan
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.pointwise.tile import compute_type
 from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative_strides, strided_layouts
-from tracea.kernels.rows.blocks import PREFETCH, default_blocks, level, prefetched, stays, streams
+from tracea.kernels.rows.blocks import PREFETCH, default_blocks, level, passes_by, prefetched, stays, streams
 from tracea.kernels.rows.operands import RowOperands, known, row_types
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Variant
@@ -98,16 +98,18 @@ def _default(op: RowOp, target: Target) -> Schedule:
     result = op.infer()
     nbytes = result.dtype.nbytes
     rows, split = default_blocks(dims, nbytes, target)
-    stream = streams(nbytes * math.prod(dims), target)
+    types = (*op.operands, result)
+    far = streams(nbytes * math.prod(dims), target)
+    stream = far or passes_by(types, target)
     # Two passes have less to overlap: it pays where the rows come from memory.
     fits = 2 * _PASSES[op.kind] * dims[-1] * max(nbytes, _COMPUTED_BYTES) <= target.l2_bytes
     return Schedule(
         rows=rows,
         split=split,
         overlap=int(fits and rows >= _PASSES[op.kind] and (stream or op.kind is not RowKind.RMS_NORM)),
-        prefetch=PREFETCH if stream else 0,
+        prefetch=PREFETCH if far else 0,
         streaming=int(stream and result.dtype.is_float),
-        fixed=int(stays((*op.operands, result), target)),
+        fixed=int(stays(types, target)),
     )
 
 

@@ -1,0 +1,74 @@
+"""What default schedules over rows and chains decide from the target: streaming, prefetching, pieces, and tasks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.kernels.cases import F32
+
+from tracea.core.expr import Input, activation
+from tracea.core.op import Op, PointwiseOp, RowKind, RowOp
+from tracea.core.tensor_type import TensorType
+from tracea.kernels.registry import find
+from tracea.semantic.schedule import Schedule
+from tracea.targets import Target, load
+
+MIB = 1 << 20
+SERVER = replace(load("avx512"), cores=1, l2_bytes=2 * MIB, l3_bytes=480 * MIB)  # one for the whole processor
+DESKTOP = replace(SERVER, l3_bytes=32 * MIB)
+UNKNOWN = replace(SERVER, l3_bytes=0)
+
+
+def chain(rows: int, columns: int) -> PointwiseOp:
+    x = TensorType((rows, columns), F32)
+    return PointwiseOp(expr=activation("silu") * Input(1) + Input(2), inputs=(x, x, x), out_dtype=F32)
+
+
+def softmax(rows: int, columns: int) -> RowOp:
+    return RowOp(kind=RowKind.SOFTMAX, x=(TensorType((rows, columns), F32),))
+
+
+def default(op: Op, target: Target) -> Schedule:
+    variant = find("pointwise.chain" if isinstance(op, PointwiseOp) else "rows.normalize")
+    assert variant.default_schedule is not None
+    return variant.default_schedule(op, target)
+
+
+@pytest.mark.parametrize("make", [chain, softmax])
+@pytest.mark.parametrize(
+    ("rows", "target", "streaming", "prefetch"),
+    [
+        (128, SERVER, 0, False),  # stays in the second-level cache
+        (512, SERVER, 1, False),  # leaves it for a cache that is as far as memory
+        (512, DESKTOP, 0, False),  # leaves it for a near one
+        (512, UNKNOWN, 0, False),
+        (65536, SERVER, 1, True),
+        (65536, DESKTOP, 1, True),
+        (65536, UNKNOWN, 1, True),
+    ],
+)
+def test_results_are_stored_past_the_caches_that_cannot_keep_them(
+    make: object, rows: int, target: Target, streaming: int, prefetch: bool
+) -> None:
+    assert callable(make)
+    found = default(make(rows, 768), target)
+    assert (found.integer("streaming"), found.integer("prefetch") > 0) == (streaming, prefetch)
+
+
+@pytest.mark.parametrize(("cores", "fixed"), [(1, 0), (2, 0), (4, 1)])
+def test_rows_are_dealt_alike_where_the_cores_hold_all_of_them(cores: int, fixed: int) -> None:
+    assert default(chain(512, 768), replace(SERVER, cores=cores)).integer("fixed") == fixed
+
+
+@pytest.mark.parametrize("cores", [1, 2, 48])
+@pytest.mark.parametrize("elements", [1, 1000, 1 << 16, (1 << 24) + 3, 1 << 30])
+def test_a_long_row_is_cut_into_whole_pages_enough_for_every_core(elements: int, cores: int) -> None:
+    target = replace(SERVER, cores=cores)
+    found = default(chain(1, elements), target)
+    piece = found.integer("columns")
+    assert found.word("split") == "columns"
+    assert piece * F32.nbytes % target.page_bytes == 0
+    assert piece * F32.nbytes <= 4 * MIB
+    if elements * F32.nbytes >= 4 * cores * target.page_bytes:
+        assert -(-elements // piece) >= 2 * cores
