@@ -13,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable
+from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOption
 from tracea.runtime import cache
 from tracea.runtime.cache import CacheStore, content_key, default_store
+from tracea.runtime.garbage import collect_garbage
 
 KEY = content_key({"kind": "test"})
+DATA = Path(__file__).parent / "data"
+OLD = "cd9f5319e4236fb56121daef11ee83119a65efc4"  # the entry of the first release in DATA
 
 
 def build(place: Path) -> None:
@@ -307,9 +310,75 @@ def test_entries_are_listed_checked_and_removed(store):
     assert not store.contains(KEY)
 
 
-def test_no_pickle_is_read_or_written():
-    source = Path(cache.__file__).parent
-    for path in source.rglob("*.py"):
-        text = path.read_text()
-        assert "import pickle" not in text
-        assert "allow_pickle=True" not in text
+def test_an_entry_of_the_first_release_is_still_sound(store, root):
+    shutil.copytree(DATA / "entry-v1", root / "v1" / "objects" / OLD)
+    for path in (root, *root.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    assert (store.entry(OLD, never, {}) / "identity.json").stat().st_size == 419
+    (entry,) = store.entries(check=True)
+    assert (entry.problem, entry.ingredients) == (None, {"kind": "compiler", "command": ["g++"]})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace('"schema_version":1', '"schema_version":2'),
+        lambda text: text.replace('"identity.json"', '"../../identity.json"'),
+        lambda text: text.replace('"bytes":419', '"bytes":420'),
+        lambda text: text.replace('"ingredients"', '"ingredient"'),
+        lambda text: text.replace('"ingredients":{', '"ingredients":{"deep":' + "[" * 100_000 + "," if text else ""),
+    ],
+)
+def test_no_other_manifest_passes_for_one_of_the_first_release(store, root, change):
+    place = root / "v1" / "objects" / OLD
+    shutil.copytree(DATA / "entry-v1", place)
+    for path in (root, *root.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    text = (place / "manifest.json").read_text()
+    (place / "manifest.json").write_text(change(text))
+    assert change(text) != text
+    assert not store.contains(OLD)
+    (entry,) = store.entries()
+    assert entry.problem or not store.contains(OLD)
+
+
+@pytest.mark.parametrize("key", ["..", ".", "", "a/b", "../../etc", "/etc", "a\0b", "-rf", "a\nb", "k" * 129, "é"])
+def test_a_key_is_a_name_and_never_a_path(store, root, key):
+    for ask in (lambda: store.entry(key, never, {}), lambda: store.remove(key), lambda: store.contains(key)):
+        with pytest.raises(InvalidOption, match="cache key"):
+            ask()
+    assert not root.exists()
+
+
+def test_garbage_is_what_is_damaged_abandoned_or_long_unused(store, root):
+    keys = [content_key({"index": index}) for index in range(4)]
+    for key in keys:
+        store.entry(key, build, {})
+    (root / "v1" / "objects" / keys[0] / "content").write_bytes(b"damaged")
+    now = time.time()
+    for age, key in enumerate(keys):
+        os.utime(root / "v1" / "objects" / key / "manifest.json", (now, now - 1000 * age))
+    for name, age in (("1-dead", 7200), ("2-alive", 10)):
+        (root / "v1" / "building" / name).mkdir()
+        (root / "v1" / "building" / name / "half.so").write_bytes(b"x" * 50)
+        os.utime(root / "v1" / "building" / name, (now, now - age))
+    found = collect_garbage(store)
+    assert ([entry.key for entry in found.entries], found.leftovers, found.bytes) == ([keys[0]], 1, 1050)
+    assert [path.name for path in (root / "v1" / "building").iterdir()] == ["2-alive"]
+    assert [entry.key for entry in collect_garbage(store, unused_seconds=2500).entries] == [keys[3]]
+    assert [entry.key for entry in collect_garbage(store, limit_bytes=1500).entries] == [keys[2]]
+    assert [entry.key for entry in store.entries(check=True)] == [keys[1]]
+    assert collect_garbage(CacheStore(root.with_name("none"))).entries == ()
+    root.chmod(0o777)
+    with pytest.raises(CacheUnwritable):
+        collect_garbage(CacheStore(root))
+
+
+def test_using_an_entry_keeps_it_from_collection(store, root):
+    store.entry(KEY, build, {})
+    manifest = root / "v1" / "objects" / KEY / "manifest.json"
+    os.utime(manifest, (0, 0))
+    CacheStore(root).entry(KEY, never, {})
+    assert collect_garbage(store, unused_seconds=3600).entries == ()
+    os.utime(manifest, (0, 0))
+    assert len(collect_garbage(store, unused_seconds=3600).entries) == 1

@@ -15,7 +15,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -243,10 +243,10 @@ class TrialStore:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 self._migrate(connection)
+                connection.execute("COMMIT")
             except BaseException:
-                connection.execute("ROLLBACK")
+                _roll_back(connection)
                 raise
-            connection.execute("COMMIT")
             # Only after the schema exists: switching the journal of an empty file races with its creation.
             connection.execute("PRAGMA journal_mode = WAL")
         except BaseException:
@@ -289,18 +289,24 @@ class TrialStore:
     def _transaction(self) -> Generator[sqlite3.Connection]:
         with self._lock:
             connection = self._guarded(self._current)
-            self._guarded(lambda: connection.execute("BEGIN IMMEDIATE"))
-            try:
-                yield connection
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            self._guarded(lambda: connection.execute("COMMIT"))
+            with self._typed():
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    _roll_back(connection)
+                    raise
 
     def _guarded(self, action: Callable[[], Any]) -> Any:
         """Run a database action and turn SQLite's errors into ours."""
-        try:
+        with self._typed():
             return action()
+
+    @contextmanager
+    def _typed(self) -> Generator[None]:
+        try:
+            yield
         except (sqlite3.DatabaseError, UnicodeError) as error:
             # Our statements are right: a table or column that is missing was there. SQLite's own message may hold what
             # it read, and fail to decode.
@@ -310,6 +316,13 @@ class TrialStore:
             raise CacheCorrupt(
                 path=self.path, detail=str(error), remedy="move the file away; a new one is made"
             ) from error
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    # Where the disk is full or fails, SQLite has rolled back already, or cannot: what is not committed never counts.
+    with suppress(sqlite3.Error):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _close_at_home(connection: sqlite3.Connection, owner: int) -> None:
