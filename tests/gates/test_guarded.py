@@ -75,6 +75,17 @@ def test_the_bits_of_zero_and_minus_zero_differ() -> None:
     assert guarded.differing(np.array([-0.0, np.nan], np.float32)) == 1
 
 
+def test_an_integer_that_is_right_and_equals_the_poison_counts_as_written() -> None:
+    guarded = GuardedArray.of(TensorType((3,), DType.I32))
+    guarded.poison(Poison.NAN)
+    poison = int(guarded.array[0])
+    assert guarded.unwritten(Poison.NAN) == 3
+    assert guarded.unwritten(Poison.NAN, possible=np.array([poison, poison, 0.0])) == 1
+    floats = GuardedArray.of(TensorType((1,), DType.F32))
+    floats.poison(Poison.NAN)
+    assert floats.unwritten(Poison.NAN, possible=np.array([np.nan])) == 1  # no arithmetic makes this NaN
+
+
 def test_a_blocked_layout_is_refused() -> None:
     with pytest.raises(InvalidStride, match="behind its packing"):
         GuardedArray.of(TensorType((4, 32), DType.F32, BlockedLayout(blocks=((1, 16),))))

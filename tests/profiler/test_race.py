@@ -156,6 +156,6 @@ def test_latencies_of_a_race_rank_as_it_decided_and_ties_stay_behind_the_incumbe
     latencies = found.latencies_us()
     assert list(latencies) == sorted(latencies, key=lambda name: latencies[name])
     assert set(latencies) == set(functions)
-    assert list(latencies)[0] == found.winner
+    assert next(iter(latencies)) == found.winner
     assert list(latencies)[-1] == "slow"
     assert len(set(latencies.values())) == 3

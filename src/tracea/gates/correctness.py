@@ -69,7 +69,7 @@ class Bench:
             error = f"{type(raised).__name__}: {raised}"
         return Observation(
             comparison=compare_output(output.array, case.expected, case.bound),
-            unwritten=output.unwritten(poison),
+            unwritten=output.unwritten(poison, possible=case.expected),
             damage=output.damage(),
             input_damage=sum(
                 guarded.differing(values) + guarded.damage()

@@ -88,6 +88,11 @@ def _shape_products(
             values[0] = rng.normal(size=a.shape) * kept
             values[1] = rng.normal(size=b.shape)
         case Distribution.LARGE:
+            if not op.a.dtype.is_float:
+                # What wraps and is taken back is right again: integers of one sign end where they are largest.
+                values[0] = rng.uniform(50.0, 100.0, a.shape)
+                values[1] = rng.uniform(50.0, 100.0, b.shape)
+                return
             # The second half takes back what the first half summed: 200 · 200 · K/2 at the turn, moderate at the end.
             half = depth // 2
             values[0] = rng.uniform(200.0, 300.0, a.shape)

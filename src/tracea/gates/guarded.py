@@ -90,9 +90,17 @@ class GuardedArray:
             self.between[...] = _CANARY
         self.array[...] = _poison_value(self.array.dtype, poison)
 
-    def unwritten(self, poison: Poison) -> int:
-        """Return how many elements still hold the bits of the poison."""
-        return int(np.count_nonzero(_bits(self.array) == _bits(_poison_value(self.array.dtype, poison))))
+    def unwritten(self, poison: Poison, possible: NDArray[np.float64] | None = None) -> int:
+        """Return how many elements still hold the bits of the poison.
+
+        Every pattern of an integer is a number that may be right: with ``possible``, the right results, an integer that
+        equals the poison there counts as written. Left unwritten, it is wrong under the other poison.
+        """
+        poison_value = _poison_value(self.array.dtype, poison)
+        held = _bits(self.array) == _bits(poison_value)
+        if possible is not None and self.array.dtype.kind in "iub":
+            held &= possible != poison_value.astype(np.float64)
+        return int(np.count_nonzero(held))
 
     def damage(self) -> int:
         """Return how many bytes beside the elements no longer hold the canary."""
