@@ -1,34 +1,34 @@
-// gemm_70x1x8_f16_cd4edad94813ccda | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=2,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x1x8_f16_cd4edad94813ccda | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_26e178a44a694013f808_text {
+namespace tracea_gemm_mma_cp_async_ef387920093a98d18efc_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_26e178a44a694013f808_args {
+struct tracea_gemm_mma_cp_async_ef387920093a98d18efc_args {
   const f16* a;
-  const f16* b;
+  const f16* b_t;
   f16* c;
   int64_t m;
   int64_t k;
   int64_t a_stride0;
   int64_t n;
-  int64_t b_stride0;
+  int64_t b_t_stride0;
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_26e178a44a694013f808(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_26e178a44a694013f808_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_ef387920093a98d18efc(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_ef387920093a98d18efc_args args) {
   const f16* const a = args.a;
-  const f16* const b = args.b;
+  const f16* const b_t = args.b_t;
   f16* const c = args.c;
   const int32_t m = static_cast<int32_t>(args.m);
   const int32_t k = static_cast<int32_t>(args.k);
   const int64_t a_stride0 = args.a_stride0;
   const int32_t n = static_cast<int32_t>(args.n);
-  const int64_t b_stride0 = args.b_stride0;
+  const int64_t b_t_stride0 = args.b_t_stride0;
   const int64_t c_stride0 = args.c_stride0;
   const uint32_t a_tiles = shared_base() + 0;
   const uint32_t b_tiles = shared_base() + 6144;
@@ -48,8 +48,8 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_26e178a44a694013f808(const TR
     if (p < (k + 31) / 32) {
       // AsyncCopy a[row + (warp * 16) : +16, p * 32 : +32] -> a_tiles
       copy_async<ATile, 16, 32, 16>(a_tiles + p % 3 * 2048, warp * 16, a + (row + warp * 16) * a_stride0 + p * 32, a_stride0, 1, m - row - warp * 16, k - p * 32);
-      // AsyncCopy b[(p * 32) + (warp * 16) : +16, column : +32] -> b_tiles
-      copy_async<BTile, 16, 32, 2>(b_tiles + p % 3 * 2048, warp * 16, b + (p * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - p * 32 - warp * 16, n - column);
+      // AsyncCopy b_t[column + (warp * 16) : +16, p * 32 : +32] -> b_tiles
+      copy_async<BTile, 16, 32, 16>(b_tiles + p % 3 * 2048, warp * 16, b_t + (column + warp * 16) * b_t_stride0 + p * 32, b_t_stride0, 1, n - column - warp * 16, k - p * 32);
     }
     cp_async_commit();
   }
@@ -61,8 +61,8 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_26e178a44a694013f808(const TR
     if (following < (k + 31) / 32) {
       // AsyncCopy a[row + (warp * 16) : +16, following * 32 : +32] -> a_tiles
       copy_async<ATile, 16, 32, 16>(a_tiles + following % 3 * 2048, warp * 16, a + (row + warp * 16) * a_stride0 + following * 32, a_stride0, 1, m - row - warp * 16, k - following * 32);
-      // AsyncCopy b[(following * 32) + (warp * 16) : +16, column : +32] -> b_tiles
-      copy_async<BTile, 16, 32, 2>(b_tiles + following % 3 * 2048, warp * 16, b + (following * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - following * 32 - warp * 16, n - column);
+      // AsyncCopy b_t[column + (warp * 16) : +16, following * 32 : +32] -> b_tiles
+      copy_async<BTile, 16, 32, 16>(b_tiles + following % 3 * 2048, warp * 16, b_t + (column + warp * 16) * b_t_stride0 + following * 32, b_t_stride0, 1, n - column - warp * 16, k - following * 32);
     }
     cp_async_commit();
     TRACEA_UNROLL
@@ -73,7 +73,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_26e178a44a694013f808(const TR
       }
       TRACEA_UNROLL
       for (int32_t j_load = 0; j_load < 1; ++j_load) {
-        load_b_transposed<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, kk * 16, j_load * 16 + warp_column * 16);
+        load_b<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, j_load * 16 + warp_column * 16, kk * 16);
       }
       TRACEA_UNROLL
       for (int32_t i = 0; i < 2; ++i) {
@@ -100,5 +100,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_26e178a44a694013f808(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_26e178a44a694013f808_text
-using tracea_gemm_mma_cp_async_26e178a44a694013f808_text::tracea_gemm_mma_cp_async_26e178a44a694013f808, tracea_gemm_mma_cp_async_26e178a44a694013f808_text::tracea_gemm_mma_cp_async_26e178a44a694013f808_args;
+}  // namespace tracea_gemm_mma_cp_async_ef387920093a98d18efc_text
+using tracea_gemm_mma_cp_async_ef387920093a98d18efc_text::tracea_gemm_mma_cp_async_ef387920093a98d18efc, tracea_gemm_mma_cp_async_ef387920093a98d18efc_text::tracea_gemm_mma_cp_async_ef387920093a98d18efc_args;

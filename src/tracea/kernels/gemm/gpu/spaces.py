@@ -62,7 +62,10 @@ def k_major(op: GemmOp, product: WarpProduct | FmaProduct) -> tuple[bool, bool]:
     if product.storage.nbytes == 1:
         return True, True
     types = gemm_types(op)
-    return is_contiguous(types["a"], -1), not is_contiguous(types["b"], -1)
+    along_n = is_contiguous(types["b"], -1)
+    # One column lies along both axes: along k its pieces are wide.
+    column = op.n == 1 and is_contiguous(types["b_t"], -1)
+    return is_contiguous(types["a"], -1), column or not along_n
 
 
 def chunks(op: GemmOp, product: WarpProduct | FmaProduct) -> tuple[int, int]:
