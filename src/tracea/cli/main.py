@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 from cyclopts import App, CycloptsError
 
 import tracea
-from tracea.cli import bench, cache, doctor, emit, optimize, tune, verify
+from tracea.cli import bench, cache, doctor, emit, gate, optimize, tune, verify
 from tracea.cli.console import print_json
 from tracea.errors import InvalidInput, TraceaError, TraceaWarning, UnsupportedNode
 
@@ -39,6 +39,7 @@ app.command(tune.tune)
 app.command(emit.emit)
 app.command(verify.verify)
 app.command(bench.bench)
+app.command(gate.gate)
 app.command(cache.app)
 
 

@@ -1,0 +1,104 @@
+"""``tracea gate``: compare a fresh record or verdict with a stored one, for continuous integration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from tracea.cli.console import print_json, printable
+from tracea.cli.progress import shown_progress
+from tracea.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from tracea.profiler.record import Record
+
+__all__ = ["gate"]
+
+
+def gate(
+    fresh: Path | None = None,
+    /,
+    *,
+    baseline: Path,
+    margin: float = 0.02,
+    only: str | None = None,
+    junit: Path | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Compare a record of tracea bench, or a verdict of tracea verify --json, with a baseline.
+
+    Exit code 1: something is slower than in the baseline beyond the noise of both and the margin, fails a check that
+    passed, or is missing. Without a fresh record the baseline's suite is measured now.
+
+    Example: tracea gate fresh/gemm-1t.json --baseline benchmarks/results/gemm-1t.json --junit gate.xml
+
+    Parameters
+    ----------
+    fresh
+        The fresh record or verdict.
+    baseline
+        The stored one.
+    margin
+        The difference between the intervals that counts: 0.02 is 2 %.
+    only
+        Measure and compare problems whose name contains this.
+    junit
+        Write the result as JUnit XML here too.
+    json
+        Print the result as JSON.
+    """
+    from tracea.gates.baseline import against_baseline, read_evidence
+    from tracea.gates.junit import to_junit
+
+    if not 0.0 <= margin < 1.0:
+        raise InvalidOption(field="--margin", got=margin, expected="from 0 to 1", remedy="--margin 0.02 is 2 %")
+    stored = read_evidence(baseline)
+    from tracea.gates.verdict import Verdict
+
+    if not isinstance(stored, Verdict) and only is not None:
+        stored = _part(stored, only)
+    if fresh is not None:
+        found = read_evidence(fresh)
+    elif isinstance(stored, Verdict):
+        raise InvalidOption(
+            field="fresh", got="nothing", expected="a verdict", remedy="tracea verify ... --json > fresh.json"
+        )
+    else:
+        found = _measured(stored, only)
+    verdict = against_baseline(found, stored, margin=margin)
+    if junit is not None:
+        junit.write_text(to_junit([verdict]), encoding="utf-8")
+    if json:
+        print_json(verdict.to_json())
+    else:
+        print("\n".join(printable(line) for line in str(verdict).splitlines()))
+    return 0 if verdict.passed else 1
+
+
+def _part(record: Record, only: str) -> Record:
+    import msgspec
+
+    rows = tuple(row for row in record.rows if only in row.problem)
+    if not rows:
+        names = [row.problem for row in record.rows]
+        raise InvalidOption(field="--only", got=only, expected=names, remedy="name a part of a problem's name")
+    return msgspec.structs.replace(record, rows=rows)
+
+
+def _measured(stored: Record, only: str | None) -> Record:
+    """Measure the suite of a baseline as it was measured: same threads, against the peers that it names."""
+    from tracea.bench.run import run_suite
+
+    families = {peer.partition(".")[0] for row in stored.rows for peer in row.ratios}
+    with shown_progress() as progress:
+        (record,) = run_suite(
+            stored.suite,
+            against=tuple(sorted(families)) or ("torch",),
+            threads=(stored.environment.threads,),
+            only=only,
+            library=any(row.notes.get("library") == "competing" for row in stored.rows),
+            progress=progress.note,
+        )
+    return record

@@ -1,0 +1,132 @@
+"""Baseline: a fresh record against a stored one; a regression is what is slower, or wrong, beyond the noise of both.
+
+Worked example: in the baseline the library takes 1.10 [1.08, 1.12] times our time. Measured again it is
+1.07 [1.05, 1.09]: the intervals overlap, so nothing is known to have changed. At 1.02 [1.00, 1.04] they are apart, by
+more than a margin of 2 %: a regression. The ratio to a peer is compared and not the time, since a machine that is
+slower today is slower for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tracea.errors import InvalidOption
+from tracea.gates.verdict import Check, Verdict
+from tracea.profiler.measurement import Measurement, Ratio
+from tracea.profiler.record import Record, Row, read
+
+__all__ = ["MARGIN", "against_baseline", "read_evidence"]
+
+MARGIN: Final = 0.02
+
+
+class _Judged(msgspec.Struct, frozen=True):
+    subject: str
+    checks: tuple[Check, ...]
+    seed: int
+
+
+def read_evidence(path: Path) -> Record | Verdict:
+    """Read what was kept as a baseline: a benchmark's record, or a verdict as ``to_json`` writes it.
+
+    Raises:
+        InvalidOption: there is no such file, or it is neither of the two.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidOption(
+            field="file", got=str(path), expected=str(error.strerror), remedy="name a record or a verdict"
+        ) from error
+    try:
+        judged = msgspec.json.decode(data, type=_Judged)
+        return Verdict(subject=judged.subject, checks=judged.checks, seed=judged.seed)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return read(path)
+
+
+def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, margin: float = MARGIN) -> Verdict:
+    """Compare two records, or two verdicts: one check for each problem, or check, of the baseline.
+
+    Raises:
+        InvalidOption: one is a record and the other a verdict, they are of two suites or numbers of threads, or the
+            baseline has nothing to compare.
+    """
+    if isinstance(fresh, Verdict) and isinstance(baseline, Verdict):
+        subject = f"{fresh.subject} against its baseline"
+        return Verdict(subject=subject, checks=_checks(fresh, baseline), seed=fresh.seed)
+    if isinstance(fresh, Verdict) or isinstance(baseline, Verdict):
+        kinds = [type(each).__name__.lower() for each in (fresh, baseline)]
+        raise InvalidOption(
+            field="baseline", got=kinds, expected="two of a kind", remedy="compare what belongs together"
+        )
+    mine, theirs = ((each.suite, each.environment.threads) for each in (fresh, baseline))
+    if mine != theirs:
+        raise InvalidOption(
+            field="suite and threads", got=mine, expected=theirs, remedy="measure the suite of the baseline"
+        )
+    rows = {row.problem: row for row in fresh.rows}
+    same = fresh.environment.hardware == baseline.environment.hardware
+    checks = [check for row in baseline.rows for check in _row(rows.get(row.problem), row, margin, same_machine=same)]
+    subject = f"suite {fresh.suite}, {mine[1]} threads, against its baseline"
+    return Verdict(subject=subject, checks=tuple(checks), seed=0)
+
+
+def _checks(fresh: Verdict, baseline: Verdict) -> tuple[Check, ...]:
+    now = {check.name: check for check in fresh.checks}
+    found: list[Check] = []
+    for before in baseline.checks:
+        check = now.pop(before.name, None)
+        if check is None:
+            found.append(Check(name=before.name, passed=False, figure="not checked", limit="as in the baseline"))
+        elif not before.passed and not check.passed:
+            found.append(
+                Check(
+                    name=check.name,
+                    passed=True,
+                    figure=check.figure,
+                    limit=check.limit,
+                    detail="failed in the baseline too",
+                )
+            )
+        else:
+            found.append(check)
+    return (*found, *now.values())
+
+
+def _row(now: Row | None, before: Row, margin: float, *, same_machine: bool) -> Iterable[Check]:
+    if now is None:
+        return [Check(name=before.problem, passed=False, figure="not measured", limit="as in the baseline")]
+    peers = [peer for peer in before.ratios if peer in now.ratios]
+    if peers:
+        return [_ratio(before.problem, peer, now.ratios[peer], before.ratios[peer], margin) for peer in peers]
+    if not same_machine:
+        detail = "no peer in common, and times of two machines say nothing of the code"
+        return [Check(name=before.problem, passed=False, figure="not comparable", limit="a common peer", detail=detail)]
+    return [_time(before.problem, now.measurements[0], before.measurements[0], margin)]
+
+
+def _ratio(problem: str, peer: str, now: Ratio, before: Ratio, margin: float) -> Check:
+    least = before.low / (1.0 + margin)
+    return Check(
+        name=f"{problem}: {peer} / ours",
+        passed=now.high >= least,
+        figure=now.median,
+        limit=least,
+        detail=f"now {now}, baseline {before}; slower where all of the interval is below the limit",
+    )
+
+
+def _time(problem: str, now: Measurement, before: Measurement, margin: float) -> Check:
+    most = before.interval_us[1] * (1.0 + margin)
+    return Check(
+        name=f"{problem}: µs",
+        passed=now.interval_us[0] <= most,
+        figure=now.median_us,
+        limit=most,
+        detail=f"now {now}; baseline {before}; no peer in common",
+    )

@@ -1,0 +1,138 @@
+"""Baselines, JUnit and ``tracea gate``: what is a regression and what is noise."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from tracea.cli import main as cli
+from tracea.errors import InvalidOption
+from tracea.gates import Check, Verdict
+from tracea.gates.baseline import against_baseline, read_evidence
+from tracea.gates.junit import to_junit
+from tracea.profiler import Measurement, Ratio, Record, Row, capture, write
+
+ENVIRONMENT = capture(threads=1)
+
+
+def record(
+    problems: dict[str, tuple[float, float]], *, us: float = 10.0, peer: str = "torch", suite: str = "s"
+) -> Record:
+    """A record whose ratios have the intervals that are given."""
+    rows = tuple(
+        Row(
+            problem=name,
+            measurements=(
+                Measurement(name="ours", samples_us=(us,) * 30, calls_per_sample=1, environment=ENVIRONMENT),
+            ),
+            ratios={peer: Ratio(median=(low + high) / 2, low=low, high=high, pairs=30)},
+        )
+        for name, (low, high) in problems.items()
+    )
+    return Record(suite=suite, command="c", environment=ENVIRONMENT, rows=rows)
+
+
+BASELINE = record({"a": (1.08, 1.12), "b": (0.9, 1.0)})
+
+
+@pytest.mark.parametrize(
+    ("a", "passed"),
+    [
+        ((1.08, 1.12), True),
+        ((1.05, 1.09), True),  # the intervals overlap
+        ((1.00, 1.065), True),  # apart, by less than the margin
+        ((1.00, 1.05), False),
+        ((1.30, 1.40), True),  # faster
+        ((0.5, 1.2), True),  # so wide that nothing is known
+    ],
+)
+def test_a_regression_is_what_lies_below_the_baseline_beyond_noise_and_margin(
+    a: tuple[float, float], passed: bool
+) -> None:
+    verdict = against_baseline(record({"a": a, "b": (0.9, 1.0)}), BASELINE)
+    assert verdict.passed is passed
+    assert [check.name for check in verdict.failures] == ([] if passed else ["a: torch / ours"])
+
+
+def test_a_slower_machine_is_no_regression_and_a_missing_problem_is_one() -> None:
+    assert against_baseline(record({"a": (1.08, 1.12), "b": (0.9, 1.0)}, us=99.0), BASELINE).passed
+    missing = against_baseline(record({"a": (1.08, 1.12)}), BASELINE)
+    assert [(check.name, check.figure) for check in missing.failures] == [("b", "not measured")]
+
+
+def test_without_a_common_peer_times_count_on_one_machine_only() -> None:
+    other = record({"a": (1, 1), "b": (1, 1)}, us=10.1, peer="onnxruntime")
+    assert against_baseline(other, BASELINE).passed
+    slower = record({"a": (1, 1), "b": (1, 1)}, us=10.3, peer="onnxruntime")
+    assert len(against_baseline(slower, BASELINE).failures) == 2
+    elsewhere = msgspec.structs.replace(slower, environment=replace(ENVIRONMENT, hardware="another"))
+    assert {check.figure for check in against_baseline(elsewhere, BASELINE).failures} == {"not comparable"}
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    verdict = Verdict(subject="v", checks=(Check(name="c", passed=True, figure=0, limit=0),), seed=1)
+    with pytest.raises(InvalidOption, match="two of a kind"):
+        against_baseline(verdict, BASELINE)
+    with pytest.raises(InvalidOption, match="suite and threads"):
+        against_baseline(record({"a": (1, 1)}, suite="other"), BASELINE)
+
+
+def verdict_of(**checks: bool) -> Verdict:
+    return Verdict(
+        subject="kernel",
+        checks=tuple(Check(name=name, passed=good, figure=0.5, limit=1.0) for name, good in checks.items()),
+        seed=7,
+    )
+
+
+def test_a_verdict_regresses_where_a_check_fails_that_passed_or_is_missing() -> None:
+    before = verdict_of(a=True, b=False, c=True)
+    assert against_baseline(verdict_of(a=True, b=False, c=True), before).passed
+    found = against_baseline(verdict_of(a=False, b=True, d=False), before)
+    assert [check.name for check in found.failures] == ["a", "c", "d"]
+
+
+def test_junit_has_a_case_a_check_and_survives_hostile_names() -> None:
+    hostile = Verdict(
+        subject='<a & "b">\x00',
+        checks=(
+            Check(name="good", passed=True, figure=0, limit=0),
+            Check(name="bad\x1b[31m", passed=False, figure=1.5, limit=1.0, detail="]]>"),
+        ),
+        seed=7,
+    )
+    root = ElementTree.fromstring(to_junit([hostile, verdict_of(a=True)]).split("\n", 1)[1])
+    assert (root.get("tests"), root.get("failures")) == ("3", "1")
+    (failure,) = root.iter("failure")
+    assert "limit 1" in str(failure.get("message"))
+    assert "seed 7" in str(failure.text)
+    assert [case.get("name") for case in root.iter("testcase")] == ["good", "bad\\u001b[31m", "a"]
+
+
+def test_the_verb_has_an_exit_code_json_and_junit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored, good, bad = (tmp_path / name for name in ("stored.json", "good.json", "bad.json"))
+    write(stored, BASELINE)
+    write(good, BASELINE)
+    write(bad, record({"a": (0.5, 0.6), "b": (0.9, 1.0)}))
+    assert cli.main(["gate", str(good), "--baseline", str(stored)]) == 0
+    assert "passed, 2 checks" in capsys.readouterr().out
+    out = tmp_path / "gate.xml"
+    assert cli.main(["gate", str(bad), "--baseline", str(stored), "--junit", str(out), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["passed"] is False
+    assert ElementTree.parse(out).getroot().get("failures") == "1"
+    assert cli.main(["gate", str(bad), "--baseline", str(stored), "--only", "b"]) == 0
+    assert cli.main(["gate", str(bad), "--baseline", str(tmp_path / "none.json")]) == 2
+    (tmp_path / "broken.json").write_text("{", encoding="utf-8")
+    assert cli.main(["gate", str(bad), "--baseline", str(tmp_path / "broken.json")]) == 2
+    assert cli.main(["gate", str(bad), "--baseline", str(stored), "--only", "no such"]) == 2
+
+
+def test_a_verdict_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "verdict.json"
+    path.write_text(verdict_of(a=True, b=False).to_json(), encoding="utf-8")
+    assert read_evidence(path) == verdict_of(a=True, b=False)
