@@ -70,8 +70,8 @@ def _gpus(found: GpuReport | None) -> Iterator[str]:
         kernels = f"kernels for {device.target}" if device.target is not None else "no kernels for it"
         major, minor = divmod(device.compute_capability, 10)
         yield (
-            f"  {device.number}. {device.name}, {_size(device.memory_bytes)}, {device.sm_count} multiprocessors, compute "
-            f"capability {major}.{minor}, CUDA {device.driver_version}: {kernels}"
+            f"  {device.number}. {device.name}, {_size(device.memory_bytes)}, {device.sm_count} multiprocessors, "
+            f"compute capability {major}.{minor}, CUDA {device.driver_version}: {kernels}"
         )
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tracea.semantic.schedule import Schedule
     from tracea.targets.gpu import GpuTarget
 
-__all__ = ["DeviceRun", "GpuCompiled", "compile_for_gpu"]
+__all__ = ["DeviceRun", "DeviceTensor", "GpuCompiled", "compile_for_gpu"]
 
 _MARGIN: Final = 4096  # bytes on either side of a device tensor that no kernel may touch
 _CANARY: Final = 0xA5
@@ -116,39 +116,54 @@ class DeviceTensor:
 class DeviceRun:
     """A compiled kernel as the gates run one: ``run(inputs, out)`` on arrays of the host.
 
-    ``tables`` are the contents of the kernel's tables by name.
+    ``op`` is another one of the structure that the kernel was built for, with other extents; ``tables`` are the
+    contents of the kernel's tables by name. All work is done in ``stream``.
     """
 
-    def __init__(self, driver: Driver, compiled: GpuCompiled, *, tables: Mapping[str, Array] | None = None) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        compiled: GpuCompiled,
+        *,
+        op: Op | None = None,
+        tables: Mapping[str, Array] | None = None,
+        stream: int = 0,
+    ) -> None:
         self._driver = driver
+        self._stream = stream
         self._kernel = compiled.load(driver)
+        self._integers = arguments(compiled.built.kernel, op)
+        described = compiled.op if op is None else op
         tile = compiled.built.kernel
-        self._inputs = [DeviceTensor(driver, operand) for operand in compiled.op.operands]
-        self._output = DeviceTensor(driver, compiled.op.infer())
+        self._inputs = [DeviceTensor(driver, operand) for operand in described.operands]
+        self._output = DeviceTensor(driver, described.infer())
         self._tables = {name: driver.allocate(values.nbytes) for name, values in (tables or {}).items()}
         for name, values in (tables or {}).items():
-            driver.write(self._tables[name], np.ascontiguousarray(values, np.int32).tobytes())
+            driver.write(self._tables[name], np.ascontiguousarray(values, np.int32).tobytes(), stream=stream)
         names = [buffer.name for buffer in operand_buffers(tile)]
         self._pointers = {name: tensor.address for name, tensor in zip(names, self._inputs, strict=True)}
         self._pointers[result_buffer(tile).name] = self._output.address
-        self._integers = arguments(tile, compiled.op)
 
     def __call__(self, inputs: Sequence[Array], out: Array) -> None:
-        """Copy the inputs and the output's poison over, run, wait, copy the output back."""
+        """Copy the inputs and the output's poison over, run, wait, copy the output back.
+
+        Raises:
+            RunError: the device failed, or bytes beside the output or beside an input were written.
+        """
         for tensor, values in zip(self._inputs, inputs, strict=True):
-            tensor.upload(values)
-        self._output.upload(out)
-        self._kernel.start(self.bind())
-        self._driver.synchronize()
-        self._output.download(out)
+            tensor.upload(values, stream=self._stream)
+        self._output.upload(out, stream=self._stream)
+        self._kernel.start(self.bind(), stream=self._stream)
+        self._driver.synchronize(self._stream)
+        self._output.download(out, stream=self._stream)
+        for tensor, values in zip(self._inputs, inputs, strict=True):
+            tensor.download(np.empty_like(values), stream=self._stream)
 
-    def bind(self, *, stream: int = 0) -> BoundLaunch:
+    def bind(self) -> BoundLaunch:
         """Return the launch on this object's own memory."""
-        return self._kernel.bind(pointers=self._pointers, integers=self._integers, tables=self._tables, stream=stream)
-
-    def start(self, bound: BoundLaunch, *, stream: int = 0) -> None:
-        """Start a launch of ``bind``: for timing."""
-        self._kernel.start(bound, stream=stream)
+        return self._kernel.bind(
+            pointers=self._pointers, integers=self._integers, tables=self._tables, stream=self._stream
+        )
 
     def close(self) -> None:
         """Give all device memory back."""

@@ -13,7 +13,7 @@ from tracea.errors import InvalidOption
 from tracea.profiler.environment import Environment
 from tracea.profiler.measurement import Measurement, Ratio
 
-__all__ = ["SCHEMA_VERSION", "Record", "Row", "read", "write"]
+__all__ = ["SCHEMA_VERSION", "Record", "Row", "read", "write", "write_json"]
 
 SCHEMA_VERSION: Final = 1
 
@@ -45,7 +45,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def write(path: Path, record: Record) -> None:
     """Write the record as indented JSON; a reader sees the old file or the new one, never a part."""
-    text = msgspec.json.format(msgspec.json.encode(record), indent=2)
+    write_json(path, record)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write any value as indented JSON, all of it or nothing."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

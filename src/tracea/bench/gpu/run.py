@@ -1,0 +1,190 @@
+"""Run the GPU suite stage by stage, and say what came out."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tracea.bench.gpu.record import GpuRecord, Journal, StageRecord, file_name
+from tracea.bench.gpu.settings import STAGES, ItemOutcome, Settings, StageRequest, Status
+from tracea.bench.gpu.watch import watch_stage
+from tracea.doctor.gpus import target_for
+from tracea.errors import InvalidDevice, InvalidOption
+from tracea.optimizer.priors import Hero, save_heroes
+from tracea.profiler.environment import capture
+from tracea.profiler.record import Row
+from tracea.runtime.cuda.null_driver import NullDriver
+from tracea.targets.gpu import load_gpu
+
+__all__ = ["render", "run_gpu_suite"]
+
+_TOTAL_SECONDS: Final = 585.0
+_PACKAGES: Final = ("cuda-bindings", "nvidia-cuda-nvrtc", "triton", "ml-dtypes", "scipy")
+_HEROES: Final = "heroes"
+
+
+def run_gpu_suite(
+    *,
+    driver: str = "cuda",
+    target: str | None = None,
+    device: int = 0,
+    stages: tuple[str, ...] = (),
+    every: int = 1,
+    workers: int | None = None,
+    pairs: int = 30,
+    trials: int = 24,
+    seed: int = 0,
+    output: Path | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> GpuRecord:
+    """Run the stages, all of them by default, each within its seconds and all within ten minutes; return the record.
+
+    With ``output``, a folder, the record is there after every item, and hero configs in ``heroes/`` beside it.
+
+    Raises:
+        InvalidOption: an unknown stage, driver or target. ToolchainMissing: there is no driver.
+        InvalidDevice: the device is none that kernels can be compiled for.
+    """
+    chosen = _stages(stages)
+    if every < 1 or pairs < 1 or trials < 1:
+        got = {"every": every, "pairs": pairs, "trials": trials}
+        raise InvalidOption(field="numbers", got=got, expected="each at least 1", remedy="leave them out")
+    name, facts = _device(driver, target, device)
+    settings = Settings(
+        target=name,
+        driver=driver,
+        device=device,
+        every=every,
+        seed=seed,
+        workers=workers or os.cpu_count() or 1,
+        pairs=pairs,
+        trials=trials,
+        heroes="" if output is None else str(output / _HEROES),
+    )
+    record = GpuRecord(
+        command=shlex.join(("tracea", *sys.argv[1:])),
+        measured=driver == "cuda",
+        settings=settings,
+        device=facts,
+        environment=capture(threads=1, toolchain=_versions()),
+    )
+    journal = Journal(record, output)
+    journal.save()
+    end = time.monotonic() + _TOTAL_SECONDS
+    for stage in chosen:
+        _run_stage(stage, journal, min(STAGES[stage], end - time.monotonic()), progress)
+        if stage == "tuning" and output is not None:
+            _write_heroes(output / _HEROES / file_name(facts, settings), record)
+    record.is_complete = True
+    journal.save()
+    return record
+
+
+def _run_stage(stage: str, journal: Journal, seconds: float, progress: Callable[[str], None] | None) -> None:
+    entry = journal.record.stages[stage] = StageRecord(budget_seconds=seconds)
+    begin = time.monotonic()
+
+    def told(name: str, outcome: ItemOutcome) -> None:
+        entry.items[name] = outcome
+        entry.seconds = time.monotonic() - begin
+        journal.save()
+        if progress is not None and outcome.status not in (Status.PASSED, Status.DRY):
+            progress(f"{stage}: {name}: {outcome.status}: {outcome.detail[:200]}")
+
+    if seconds > 0:
+        request = StageRequest(stage=stage, settings=journal.record.settings, seconds=seconds)
+        entry.reason = watch_stage(request, told)
+    else:
+        entry.reason = "the suite's ten minutes are spent"
+    entry.seconds = time.monotonic() - begin
+    journal.save()
+    if progress is not None:
+        progress(f"{stage}: {_counted(entry)} in {entry.seconds:.0f} s")
+
+
+def _stages(named: Iterable[str]) -> tuple[str, ...]:
+    wanted = tuple(named)
+    unknown = [name for name in wanted if name not in STAGES]
+    if unknown:
+        raise InvalidOption(field="stages", got=unknown, expected=list(STAGES), remedy="name stages by comma")
+    return tuple(name for name in STAGES if not wanted or name in wanted)
+
+
+def _device(driver: str, target: str | None, device: int) -> tuple[str, dict[str, Any]]:
+    """Return the target and what is known of the device."""
+    if driver == "null":
+        name = target or "sm_90a"
+        return name, msgspec.to_builtins(NullDriver(load_gpu(name)).facts())
+    if driver != "cuda":
+        raise InvalidOption(field="driver", got=driver, expected=("cuda", "null"), remedy="--driver cuda")
+    from tracea.runtime.cuda.cuda_driver import CudaDriver
+
+    facts = CudaDriver(device).facts()
+    name = target or target_for(facts.compute_capability)
+    if name is None:
+        raise InvalidDevice(
+            field=f"GPU {device}",
+            got=f"{facts.name}, compute capability {facts.compute_capability / 10:.1f}",
+            expected="one that a target runs on",
+            remedy="tracea doctor lists targets; --driver null runs without a device",
+        )
+    load_gpu(name)
+    return name, msgspec.to_builtins(facts)
+
+
+def _versions() -> dict[str, str]:
+    found = {"system": platform.platform()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _write_heroes(path: Path, record: GpuRecord) -> None:
+    entry = record.stages.get("tuning")
+    found = [item.data["hero"] for item in entry.items.values() if "hero" in item.data] if entry is not None else []
+    if found and record.measured:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_heroes(path, [msgspec.convert(hero, Hero) for hero in found])
+
+
+def _counted(entry: StageRecord) -> str:
+    counts = ", ".join(f"{number} {status}" for status, number in sorted(entry.counts.items())) or "no item"
+    return f"{counts}{f' ({entry.reason})' * bool(entry.reason)}"
+
+
+def render(record: GpuRecord) -> str:
+    """Return the record as text: the device, a line a stage, a line a timed problem, the failures last."""
+    device = record.device
+    kind = "measured" if record.measured else "dry run: no device took part, and nothing here is a time"
+    lines = [
+        f"GPU suite · {device.get('name')} · {record.settings.target} · CUDA {device.get('driver_version')} · "
+        f"{record.environment.date} · {kind}",
+    ]
+    for stage, entry in record.stages.items():
+        lines.append(f"  {stage:12s} {_counted(entry)}; {entry.seconds:.0f} of {entry.budget_seconds:.0f} s")
+    contest = record.stages.get("contest")
+    for item in contest.items.values() if contest is not None else ():
+        if "row" in item.data:
+            lines.append(_row_line(msgspec.convert(item.data["row"], Row), item.data))
+    failures = record.failures
+    lines += [f"  FAILED {failure[:300]}" for failure in failures]
+    return "\n".join(lines)
+
+
+def _row_line(row: Row, data: dict[str, Any]) -> str:
+    ours = row.measurements[0]
+    peers = "; ".join(f"{ratio} of {name}" for name, ratio in row.ratios.items()) or "no peer"
+    rate, share = data["tflops"][ours.name], data["share_of_peak"][ours.name]
+    return f"  {row.problem:42s} {ours.median_us:10.4g} µs {rate:7.1f} TFLOP/s {share:4.0%}  {peers}"

@@ -1,0 +1,166 @@
+"""Watch the process of a stage: a kernel that hangs or faults costs its own item, and the stage goes on after it."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from tracea.bench.gpu.settings import ItemOutcome, StageRequest, Status
+
+__all__ = ["watch_stage"]
+
+_CHILD: Final = "tracea.bench.gpu.child"
+_RETRIES: Final = 3
+_BEGIN_SECONDS: Final = 60.0  # imports, torch among them, and the device's context
+_MOST_PROCESSES: Final = 12
+_GRACE: Final = 5.0  # beyond the budget, for the item that is under way
+
+Told = Callable[[str, ItemOutcome], None]
+
+
+def watch_stage(request: StageRequest, told: Told, *, module: str = _CHILD) -> str:
+    """Run a stage in processes until it is done or its seconds are spent; tell each item's outcome as it ends.
+
+    Returns why the stage ended early, or nothing.
+    """
+    end = time.monotonic() + request.seconds
+    skip, avoid = list(request.skip), list(request.avoid)
+    tries: dict[str, int] = {}
+    for _ in range(_MOST_PROCESSES):
+        seconds = end - time.monotonic()
+        if seconds <= 0:
+            return "its seconds are spent"
+        asked = msgspec.structs.replace(request, seconds=seconds, skip=tuple(skip), avoid=tuple(avoid))
+        one = _Process(asked, module)
+        finished = one.run(end, lambda name, outcome: (skip.append(name), told(name, outcome)))
+        if finished or one.refused:
+            return one.refused
+        if not one.item:
+            return f"its process ended with code {one.code} before an item: {one.tail}"
+        tries[one.item] = tries.get(one.item, 0) + 1
+        if one.noted and one.noted not in avoid and tries[one.item] < _RETRIES:
+            avoid.append(one.noted)  # the item goes on without what it was trying
+            continue
+        skip.append(one.item)
+        told(one.item, ItemOutcome(status=one.status, detail=one.reason, seconds=one.item_seconds))
+    return f"{_MOST_PROCESSES} of its processes died"
+
+
+class _Process:
+    """One process of a stage: what it told, and how it ended."""
+
+    def __init__(self, request: StageRequest, module: str) -> None:
+        self._request = request
+        self._module = module
+        self.item = ""
+        self.noted = ""
+        self.refused = ""
+        self.status = Status.CRASHED
+        self.reason = ""
+        self.code: int | None = None
+        self.tail = ""
+        self._begin = 0.0
+
+    @property
+    def item_seconds(self) -> float:
+        """How long the item under way has been."""
+        return time.monotonic() - self._begin if self.item else 0.0
+
+    def run(self, end: float, told: Callable[[str, ItemOutcome], object]) -> bool:
+        """Read what the process tells until it is done, dead or hung; return whether it was done."""
+        child = subprocess.Popen(
+            [sys.executable, "-m", self._module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert child.stdin is not None
+        lines: queue.Queue[bytes | None] = queue.Queue()
+        errors: list[bytes] = []
+        readers = [
+            threading.Thread(target=_read, args=(child.stdout, lines.put), daemon=True),
+            threading.Thread(target=_read, args=(child.stderr, errors.append), daemon=True),
+        ]
+        for reader in readers:
+            reader.start()
+        try:
+            child.stdin.write(msgspec.json.encode(self._request))
+            child.stdin.close()
+        except BrokenPipeError:  # it died at once: its output says why
+            pass
+        patience = _BEGIN_SECONDS
+        done = False
+        try:
+            while True:
+                limit = min(patience, end + _GRACE - time.monotonic())
+                try:
+                    line = lines.get(timeout=max(0.05, limit))
+                except queue.Empty:
+                    self.status = Status.HUNG
+                    self.reason = f"no sign of life for {limit:.0f} s{f' while trying {self.noted}' * bool(self.noted)}"
+                    break
+                if line is None:
+                    break
+                message: dict[str, Any] = msgspec.json.decode(line)
+                patience = self._take(message, told)
+                done = done or "done" in message
+        finally:
+            _end(child)
+        for reader in readers:
+            reader.join(timeout=2.0)
+        self.code = child.returncode
+        self.tail = b"".join(each for each in errors[-6:] if each).decode(errors="replace").strip()[-600:]
+        if not self.reason:
+            self.reason = f"exit code {self.code}: {self.tail}"
+        return done
+
+    def _take(self, message: dict[str, Any], told: Callable[[str, ItemOutcome], object]) -> float:
+        """Take one message; return how long the next one may be waited for."""
+        patience = self._request.settings.item_seconds
+        match message:
+            case {"begin": str(name)}:
+                self.item, self.noted, self._begin = name, "", time.monotonic()
+            case {"note": str(text)} if text.startswith("patience "):
+                self.noted = ""
+                return patience + float(text.removeprefix("patience "))
+            case {"note": str(text)}:
+                self.noted = text
+            case {"end": str(name), "outcome": outcome}:
+                self.item = self.noted = ""
+                told(name, msgspec.convert(outcome, ItemOutcome))
+            case {"failed": str(text)}:
+                self.refused = text
+            case {"lost": str(text)}:
+                self.reason = f"the device was lost: {text}"
+            case _:
+                pass
+        return patience
+
+
+def _read(stream: Any, put: Callable[[Any], None]) -> None:
+    for line in stream:
+        put(line)
+    put(None)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the process, and those that it started; the driver takes its kernels off the device."""
+    try:
+        child.wait(timeout=0.5)
+    except subprocess.TimeoutExpired:
+        pass
+    try:
+        os.killpg(child.pid, signal.SIGKILL)  # its own session: nobody else's processes are in it
+    except ProcessLookupError:
+        pass
+    child.wait()
