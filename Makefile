@@ -88,6 +88,20 @@ bench: $(WHEEL_STAMP) ## measure against the peers, interleaved, and write bench
 	$(BIN)/tracea bench --suite gemm --against torch,onnxruntime
 	$(BIN)/tracea bench --suite rows --against torch,onnxruntime
 
+# No environment of its own: it takes the machine's Python with its torch, and a folder of wheels for what is missing.
+GPU_PYTHON ?= python3
+GPU_WHEELS ?= wheels
+GPU_SITE := build/gpu-site
+GPU_FLAGS ?=
+.PHONY: gpu
+gpu: ## on a machine with an NVIDIA GPU, offline, ten minutes: prove by hardware, tune, time against cuBLAS and Triton
+	$(GPU_PYTHON) tools/check_gpu_setup.py --wheels '$(GPU_WHEELS)' --site $(GPU_SITE)
+	PYTHONPATH=src:$(GPU_SITE) $(GPU_PYTHON) -m tracea bench --suite gpu --output benchmarks/results $(GPU_FLAGS)
+
+.PHONY: gpu-wheels
+gpu-wheels: $(VENV)/.python ## download the wheels that `make gpu` carries to a machine without a network
+	$(VENV)/bin/python tools/check_gpu_setup.py --download '$(GPU_WHEELS)'
+
 .PHONY: golden
 golden: $(WHEEL_STAMP) ## accept the emitted text of every kernel as the new tests/golden
 	$(PYTEST) -m golden --update-golden $(TESTS)

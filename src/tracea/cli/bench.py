@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,29 @@ __all__ = ["bench"]
 _RESULTS = Path("benchmarks/results")
 
 
+@Parameter(name="*", group="Suite gpu")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuFlags:
+    """What only the GPU suite takes."""
+
+    driver: str | None = None
+    """cuda, or null: everything up to the device, without one"""
+    target: str | None = None
+    """the architecture, such as sm_90a; by default the device's own"""
+    device: int | None = None
+    """the device's number"""
+    stages: str | None = None
+    """some of compile,conformance,correctness,sanitizer,banks,tuning,contest"""
+    every: int | None = None
+    """take each n-th item of a stage"""
+    trials: int | None = None
+    """schedules that the tuning may try for each variant of a problem"""
+    workers: int | None = None
+    """processes that compile; by default one a core"""
+    seed: int | None = None
+    """of the inputs and of the search"""
+
+
 def bench(
     *,
     suite: str = "gemm",
@@ -29,6 +53,7 @@ def bench(
     processes: int = 3,
     library: Annotated[bool, Parameter(negative=())] = False,
     output: Path | None = None,
+    gpu: GpuFlags = GpuFlags(),
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Time a suite against its peers in interleaved rounds, and report ratios with their intervals.
@@ -38,7 +63,7 @@ def bench(
     Parameters
     ----------
     suite
-        gemm or rows.
+        gemm, rows, or gpu, which has flags of its own.
     against
         The peers, by comma.
     threads
@@ -56,6 +81,9 @@ def bench(
     json
         Print the records as JSON.
     """
+    if suite == "gpu":
+        return _gpu_suite(gpu, pairs=pairs, output=output, json=json)
+    _refuse_gpu_flags(gpu, suite)
     counts = _numbers(threads)
     from tracea.bench.run import render, run_suite
     from tracea.profiler.measurement import MINIMUM_PAIRS
@@ -80,6 +108,37 @@ def bench(
         if folder is not None:
             print(f"\nrecords in {folder}")
     return 0
+
+
+def _gpu_suite(flags: GpuFlags, *, pairs: int | None, output: Path | None, json: bool) -> int:
+    from tracea.bench.gpu.run import render, run_gpu_suite
+
+    stated = {name: value for name, value in asdict(flags).items() if value is not None}
+    stated["stages"] = tuple(_parts(flags.stages or ""))
+    if pairs is not None:
+        stated["pairs"] = pairs
+    folder = output
+    if folder is None and flags.driver != "null" and _RESULTS.is_dir():
+        folder = _RESULTS
+    with shown_progress() as progress:
+        record = run_gpu_suite(output=folder, progress=progress.note, **stated)
+    if json:
+        import msgspec
+
+        print_json(msgspec.to_builtins(record))
+    else:
+        print(render(record))
+        if folder is not None:
+            print(f"\nrecord in {folder}")
+    return 1 if record.failures else 0
+
+
+def _refuse_gpu_flags(flags: GpuFlags, suite: str) -> None:
+    given = [f"--{name}" for name, value in asdict(flags).items() if value is not None]
+    if given:
+        raise InvalidOption(
+            field=given[0], got=suite, expected="--suite gpu", remedy="leave it out, or say --suite gpu"
+        )
 
 
 def _parts(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tracea.core.op import GemmOp
+from tracea.flow.history import schedule_of
 from tracea.kernels.registry import candidates
 from tracea.kernels.variant import Variant
 from tracea.optimizer.priors import Hero
@@ -27,7 +28,7 @@ def fitting(op: GemmOp, target: GpuTarget) -> tuple[Variant, ...]:
 
 
 def tried_schedules(op: GemmOp, variant: Variant, target: GpuTarget, *, trials: int, seed: int) -> tuple[Schedule, ...]:
-    """Return the schedules of one variant that a search may try: its default, then others at random, the same always."""
+    """Return the schedules of one variant that a search may try: its default, then others, always the same."""
     assert variant.space is not None
     assert variant.default_schedule is not None
     default = variant.default_schedule(op, target)
@@ -48,7 +49,7 @@ def tried_space(schedules: Sequence[Schedule]) -> SearchSpace:
 
 def first_schedules(op: GemmOp, target: GpuTarget, heroes: Sequence[Hero]) -> tuple[tuple[str, Schedule], ...]:
     """Return what to screen for a contest: this op's hero, each variant's default, and other ops' heroes that fit."""
-    own = [(hero.variant, Schedule(hero.schedule)) for hero in heroes if hero.op_key == op.key]
+    own = [(hero.variant, schedule_of(hero.schedule)) for hero in heroes if hero.op_key == op.key]
     found = list(own)
     for variant in fitting(op, target):
         assert variant.space is not None
@@ -57,6 +58,6 @@ def first_schedules(op: GemmOp, target: GpuTarget, heroes: Sequence[Hero]) -> tu
         if own:
             continue
         legal = set(variant.space(op, target))
-        borrowed = [Schedule(hero.schedule) for hero in heroes if hero.variant == variant.id]
+        borrowed = [schedule_of(hero.schedule) for hero in heroes if hero.variant == variant.id]
         found += [(variant.id, schedule) for schedule in borrowed if schedule in legal]
     return tuple(dict.fromkeys(found))

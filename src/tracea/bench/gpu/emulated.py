@@ -58,7 +58,7 @@ class EmulatedDevice:
 def _arguments(
     source: KernelSource, bound: BoundLaunch, driver: NullDriver
 ) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, int], dict[str, float]]:
-    """Return what an argument struct says: arrays over the driver's memory from each address to its allocation's end."""
+    """Return what an argument struct says; arrays reach from each address to its allocation's end."""
     assert source.launch is not None
     types = {pointer.name: np.dtype(pointer.dtype.numpy) for pointer in source.pointers}
     workspace = {name for name, _ in source.launch.workspace}

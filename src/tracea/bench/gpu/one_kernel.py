@@ -1,4 +1,4 @@
-"""One kernel once, in a process of its own, under a vendor's tool: ``python -m tracea.bench.gpu.one_kernel REQUEST``."""
+"""One kernel once, in its own process, under a vendor's tool: ``python -m tracea.bench.gpu.one_kernel REQUEST``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TimedProblem: a product in device memory, in as many copies as a cache does not hold, with the calls that are timed."""
+"""TimedProblem: a product in device memory, in more copies than a cache holds, with the calls that are timed."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class TimedProblem:
             }
             port = self._library()
             return {**named, "library.cublas": port} if port is not None else named
-        return {"cuBLAS and eager ops": lambda i: _eager(torch, *views[i])}
+        return {"cuBLAS and eager ops": lambda i: _eager(torch, views[i][:-1], views[i][-1])}
 
     def inductor(self) -> DeviceTimed | None:
         """Return the calls of the kernels that Triton makes of the same program, searched; None without torch."""
@@ -93,7 +93,7 @@ class TimedProblem:
         plain = self.op.epilogue.is_identity
 
         def program(*operands: Any) -> Any:
-            return torch.mm(operands[0], operands[1]) if plain else _eager(torch, *operands, None)
+            return torch.mm(operands[0], operands[1]) if plain else _eager(torch, operands)
 
         inductor: Any = import_module("torch._inductor.config")
         inductor.max_autotune_gemm_backends = "TRITON"  # cuBLAS is a contender of its own
@@ -200,8 +200,9 @@ def _nbytes(kind: TensorType) -> int:
     return (high - low) * kind.dtype.nbytes
 
 
-def _eager(torch: Any, a: Any, b: Any, bias: Any, residual: Any, out: Any) -> Any:
+def _eager(torch: Any, operands: Sequence[Any], out: Any = None) -> Any:
     """Compute the fused problem as a program of torch's functions; the bias is cuBLAS's own epilogue."""
+    a, b, bias, residual = operands
     product = torch.nn.functional.linear(a, b.t(), bias)
     activated = torch.nn.functional.gelu(product)
     return torch.add(activated, residual) if out is None else torch.add(activated, residual, out=out)

@@ -17,6 +17,7 @@ from tracea.bench.gpu.session import Item, Session
 from tracea.bench.gpu.settings import ItemOutcome, Status
 from tracea.bench.gpu.timed import TimedProblem
 from tracea.flow.gpu import compile_for_gpu
+from tracea.flow.history import schedule_of
 from tracea.flow.verify import reduced
 from tracea.kernels.variant import Variant
 from tracea.optimizer.budget import Budget
@@ -74,7 +75,7 @@ class _Search:
         trials = {name: study.trials for name, study in studies.items()}
         counts = {name: {kind.value: n for kind, n in study.outcomes.items()} for name, study in studies.items()}
         wrong = [
-            f"{name} {Schedule(trial.schedule).key}: {trial.outcome.detail}"
+            f"{name} {schedule_of(trial.schedule).key}: {trial.outcome.detail}"
             for name, found in trials.items()
             for trial in found
             if trial.outcome is not None and trial.outcome.kind is OutcomeKind.WRONG
@@ -88,7 +89,7 @@ class _Search:
         variant, trial = min(best.items(), key=lambda each: each[1].latency_ms or float("inf"))
         hero = self._hero(variant, trial, sum(map(len, trials.values())))
         log = [
-            {"variant": name, "schedule": Schedule(t.schedule).key, "ms": t.latency_ms, "was": t.outcome.kind.value}
+            {"variant": name, "schedule": schedule_of(t.schedule).key, "ms": t.latency_ms, "was": t.outcome.kind.value}
             for name, found in trials.items()
             for t in found
             if t.outcome is not None
@@ -103,7 +104,7 @@ class _Search:
         first = space.encode(schedules[0].values_)
         return Study(
             sampler("default", space, seed=settings.seed, seeds=[] if first is None else [first]),
-            lambda trial: self._evaluate(variant, Schedule(trial.schedule)),
+            lambda trial: self._evaluate(variant, schedule_of(trial.schedule)),
             Budget(trials, seconds),
             compare=None if self.session.is_dry else lambda leaders: self._compare(variant, leaders),
         )
@@ -134,7 +135,7 @@ class _Search:
         return Outcome(kind=OutcomeKind.OK, latency_ms=measured / 1e3)
 
     def _compare(self, variant: Variant, leaders: Any) -> list[float | None]:
-        keys = [(variant.id, Schedule(leader.schedule).key) for leader in leaders]
+        keys = [(variant.id, schedule_of(leader.schedule).key) for leader in leaders]
         timed = self._times({f"{name} {key}": self.calls[name, key] for name, key in keys})
         return [timed[f"{name} {key}"] / 1e3 for name, key in keys]
 

@@ -1,4 +1,4 @@
-"""Stages ``sanitizer`` and ``banks``: NVIDIA's own tools on a sample of kernels, each kernel in a process of its own."""
+"""Stages ``sanitizer`` and ``banks``: NVIDIA's own tools on a sample of kernels, each in its own process."""
 
 from __future__ import annotations
 

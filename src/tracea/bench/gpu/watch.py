@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -155,12 +156,8 @@ def _read(stream: Any, put: Callable[[Any], None]) -> None:
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     """End the process, and those that it started; the driver takes its kernels off the device."""
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(timeout=0.5)
-    except subprocess.TimeoutExpired:
-        pass
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)  # its own session: nobody else's processes are in it
-    except ProcessLookupError:
-        pass
     child.wait()

@@ -1,0 +1,205 @@
+"""The GPU suite without a GPU: every stage up to the driver; hangs, faults and wrong results are items' outcomes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from tracea.bench.gpu import watch as watching
+from tracea.bench.gpu.candidates import fitting, tried_schedules, tried_space
+from tracea.bench.gpu.conformance import run_case
+from tracea.bench.gpu.correctness import judge_on_device
+from tracea.bench.gpu.one_kernel import OneKernel
+from tracea.bench.gpu.problems import contest_problems, correctness_cells, hero_problems
+from tracea.bench.gpu.run import render, run_gpu_suite
+from tracea.bench.gpu.session import open_session
+from tracea.bench.gpu.settings import STAGES, ItemOutcome, Settings, StageRequest, Status
+from tracea.bench.gpu.timed import row_check
+from tracea.bench.gpu.vendor_tools import Counters, parse_counters, predicted_counters
+from tracea.core.dtype import DType
+from tracea.core.op import GemmOp
+from tracea.errors import InvalidOption
+from tracea.flow.gpu import compile_for_gpu
+from tracea.flow.kernel import build, choose_for_gpu
+from tracea.runtime.nvrtc import compile_cuda, missing
+from tracea.targets.gpu import load_gpu
+from tracea.testing.conformance import compare, conformance_cases
+
+needs_nvrtc = pytest.mark.skipif(missing() is not None, reason="no NVRTC: tracea[cuda] is not installed")
+SMALL = {"bm": 32, "bn": 64, "bk": 32, "warps_m": 1, "warps_n": 2, "stages": 3}
+SETTINGS = Settings(target="sm_80", driver="null", workers=1, trials=2)
+
+
+def test_the_stages_fit_into_ten_minutes() -> None:
+    assert sum(STAGES.values()) <= 585
+
+
+def test_hero_problems_are_contested() -> None:
+    names = [problem.name for problem in contest_problems()]
+    assert len(set(names)) == len(names)
+    assert len(hero_problems()) == 7
+    assert {"bf16 8192x8192x8192", "f16 4096x4096x4096"} <= set(names)
+
+
+@needs_nvrtc
+def test_a_dry_run_goes_through_stages_and_claims_nothing(tmp_path: Path) -> None:
+    stages = ("compile", "conformance", "correctness", "sanitizer", "contest")
+    record = run_gpu_suite(driver="null", target="sm_80", stages=stages, every=20, workers=1, trials=2, output=tmp_path)
+    assert record.failures == [], record.failures
+    assert list(record.stages) == list(stages)
+    for name, stage in record.stages.items():
+        assert stage.reason == "", (name, stage.reason)
+        assert stage.items, name
+        assert set(stage.counts) <= {"dry", "not checked"}, (name, stage.counts)
+    assert not record.measured
+    text = (tmp_path / "dry-run-sm_80.json").read_text(encoding="utf-8")
+    assert json.loads(text)["is_complete"]
+    assert "samples_us" not in text
+    assert "nothing here is a time" in render(record)
+    assert "TFLOP" not in render(record)
+    assert not (tmp_path / "heroes").exists()
+
+
+@needs_nvrtc
+def test_a_wrong_bit_fails_conformance() -> None:
+    session = open_session(SETTINGS, seconds=60)
+    case = next(case for case in conformance_cases("sm_80") if case.name == "shuffles")
+    assert compare(case, run_case(session, case)) == ()
+    text = case.source.text.replace("shuffle_xor(mine, mask)", "shuffle_xor(mine, mask ^ 1)")
+    changed = replace(case, source=replace(case.source, text=text))
+    assert compare(changed, run_case(session, changed))
+
+
+@needs_nvrtc
+def test_a_wrong_kernel_fails_on_the_device() -> None:
+    session = open_session(SETTINGS, seconds=60)
+    op = GemmOp.of(m=40, n=72, k=50, dtype=DType.F16)
+    variant, schedule = choose_for_gpu(op, load_gpu("sm_80"), variant="gemm.mma_cp_async", schedule=dict(SMALL))
+    good = session.know_compiled(compile_for_gpu(op, variant, schedule, load_gpu("sm_80")))
+    assert judge_on_device(session, good, op) == []
+    source = good.built.source
+    line = next(line for line in source.text.splitlines() if "k_step < " in line)
+    text = source.text.replace(line, line.replace("k_step < ", "k_step < -1 + "))
+    assert text != source.text
+    source = replace(source, text=text)
+    broken = replace(good, built=replace(good.built, source=source), binary=compile_cuda(source))
+    assert judge_on_device(session, session.know_compiled(broken), op)
+
+
+CHILD = """
+import json, os, sys, time
+asked = json.loads(sys.stdin.read())
+def tell(**message):
+    print(json.dumps(message), flush=True)
+for name in ("good", "hangs", "dies", "recovers", "last"):
+    if name in asked["skip"]:
+        continue
+    tell(begin=name)
+    if name == "hangs":
+        time.sleep(60)
+    if name == "dies":
+        os._exit(7)
+    if name == "recovers" and "bad" not in asked["avoid"]:
+        tell(note="bad")
+        os._exit(8)
+    tell(end=name, outcome={"status": "passed"})
+tell(done="x")
+"""
+
+
+def test_hangs_and_deaths_cost_their_own_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "planted_child.py").write_text(CHILD, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found: dict[str, ItemOutcome] = {}
+    settings = msgspec.structs.replace(SETTINGS, item_seconds=0.7)
+    request = StageRequest(stage="conformance", settings=settings, seconds=30.0)
+    reason = watching.watch_stage(request, found.__setitem__, module="planted_child")
+    assert reason == ""
+    assert {name: outcome.status for name, outcome in found.items()} == {
+        "good": Status.PASSED,
+        "hangs": Status.HUNG,
+        "dies": Status.CRASHED,
+        "recovers": Status.PASSED,
+        "last": Status.PASSED,
+    }
+    assert "7" in found["dies"].detail
+
+
+def test_a_stage_ends_with_its_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "planted_child.py").write_text(CHILD.replace('"good", "hangs"', '"hangs"'), encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(watching, "_GRACE", 0.2)
+    found: dict[str, ItemOutcome] = {}
+    request = StageRequest(stage="conformance", settings=SETTINGS, seconds=1.0)
+    assert watching.watch_stage(request, found.__setitem__, module="planted_child") == "its seconds are spent"
+    assert found["hangs"].status is Status.HUNG
+
+
+def test_rows_are_compared_with_float64() -> None:
+    op = GemmOp.of(m=100, n=48, k=64, dtype=DType.F16, transpose_b=True)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(kind.static_shape).astype(np.float16) for kind in op.operands]
+    product = (inputs[0].astype(np.float64) @ inputs[1].astype(np.float64)).astype(np.float16)
+    rows = [0, 17, 99]
+    assert row_check(op, inputs, product[rows], rows) == ""
+    wrong = product[rows].copy()
+    wrong[1, 5] += 1
+    assert "(17, 5)" in row_check(op, inputs, wrong, rows)
+    wrong[1, 5] = np.nan
+    assert "1 of 144" in row_check(op, inputs, wrong, rows)
+
+
+def test_counters_are_read_from_the_profilers_csv() -> None:
+    names = {
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": "1,024",
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": "64",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": "0",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": "32",
+    }
+    rows = "\n".join(f'"0","k","{name}","","{value}"' for name, value in names.items())
+    text = f'==PROF== Connected\n"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n{rows}\n'
+    assert parse_counters(text) == Counters(loads=1024, stores=64, load_conflicts=0, store_conflicts=32)
+    assert parse_counters(text.replace("op_st", "op_xx")) is None
+    assert parse_counters("==ERROR== ERR_NVGPUCTRPERM") is None
+
+
+def test_conflicts_are_foretold_for_an_unswizzled_kernel() -> None:
+    def predicted(**changes: int) -> Counters:
+        asked = OneKernel(
+            target="sm_80", variant="gemm.mma_cp_async", element="f16", m=64, n=64, k=64, changes={**SMALL, **changes}
+        )
+        built = build(asked.op(), asked.variant, asked.schedule(), load_gpu("sm_80"))
+        return predicted_counters(built, asked)
+
+    assert predicted().load_conflicts == 0
+    assert predicted(swizzle=0).load_conflicts > 0
+
+
+def test_a_search_tries_the_default_first_and_the_same_schedules_always() -> None:
+    op, target = contest_problems()[2].op, load_gpu("sm_80")
+    variant = fitting(op, target)[0]
+    first = tried_schedules(op, variant, target, trials=6, seed=1)
+    assert first == tried_schedules(op, variant, target, trials=6, seed=1)
+    assert first[0] == variant.default_schedule(op, target)
+    space = tried_space(first)
+    assert len(space) == len(set(first)) == 6
+
+
+def test_bad_flags_are_refused() -> None:
+    with pytest.raises(InvalidOption, match="conformance"):
+        run_gpu_suite(driver="null", stages=("conform",))
+    with pytest.raises(InvalidOption, match="nearest"):
+        run_gpu_suite(driver="null", target="sm_91")
+    with pytest.raises(InvalidOption, match="at least 1"):
+        run_gpu_suite(driver="null", every=0)
+    with pytest.raises(InvalidOption, match="null"):
+        run_gpu_suite(driver="rocm")
+
+
+def test_every_variant_of_a_target_has_correctness_cells() -> None:
+    assert {"gemm.wgmma", "gemm.mma_cp_async", "gemm.simt"} <= {cell.variant for cell in correctness_cells("sm_90a")}

@@ -1,0 +1,49 @@
+"""tools/check_gpu_setup.py: one message names all that is missing; nothing is imported."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("check_gpu_setup", ROOT / "tools" / "check_gpu_setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_one_message_names_all_that_is_missing(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    absent = {"msgspec", "archspec", "cyclopts"}
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(tool, "has_package", lambda name: name not in absent)
+    assert tool.main(["--wheels", str(tmp_path / "none"), "--site", str(tmp_path)]) == 1
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "packages are missing" in line]
+    assert all(name in line for name in absent)
+    assert "numpy" not in line
+    assert "gpu-wheels" in line
+
+
+def test_a_complete_machine_may_begin(tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(tool, "has_package", lambda name: True)
+    assert tool.main(["--wheels", str(tmp_path), "--site", str(tmp_path)]) == 0
+
+
+def test_every_dependency_of_the_package_is_required(tool: ModuleType) -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    block = text.partition("dependencies = [")[2].partition("]")[0]
+    wanted = {line.strip().strip('",') for line in block.splitlines() if line.strip()}
+    assert wanted <= set(tool.REQUIRED.values())
+    assert set(tool.CARRIED) <= set(tool.REQUIRED)

@@ -1,0 +1,119 @@
+"""Check, before anything is imported, that a machine has what ``make gpu`` needs; take what is missing from wheels.
+
+Standard library only: this runs where none of the dependencies may be there. ``--wheels FOLDER --site FOLDER`` installs
+the missing packages from wheels, without a network, into a folder of their own; ``--download FOLDER`` fills the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+# Import name -> what to install.
+REQUIRED = {
+    "archspec": "archspec>=0.2.5",
+    "cyclopts": "cyclopts>=4",
+    "filelock": "filelock>=3.16",
+    "ml_dtypes": "ml_dtypes>=0.5",
+    "msgspec": "msgspec>=0.19",
+    "numpy": "numpy>=2.0",
+    "platformdirs": "platformdirs>=4.2",
+    "rich": "rich>=13.9",
+    "scipy": "scipy>=1.13",
+    "sklearn": "scikit-learn>=1.5",
+    "cuda.bindings": "cuda-bindings==13.0.*",
+    "cuda.pathfinder": "cuda-pathfinder",
+    "nvidia.cu13": "nvidia-cuda-nvrtc==13.0.*",
+}
+# Wheels that a machine with PyTorch for CUDA lacks, and what those need in turn.
+CARRIED = ("archspec", "cyclopts", "filelock", "msgspec", "platformdirs")
+# Without these a part of the run is «not checked», or has no peer; the run goes on.
+OPTIONAL = {
+    "torch": "no cuBLAS and no Triton to compare with",
+    "triton": "no Triton to compare with",
+}
+TOOLS = {
+    "ncu": "bank conflicts are not compared with the hardware's counters",
+    "compute-sanitizer": "no sanitizer's sample",
+}
+COMPILERS = ("g++", "clang++")
+DOWNLOAD = ("--only-binary=:all:", "--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64")
+
+
+def missing(names: Sequence[str], has: Callable[[str], bool]) -> list[str]:
+    """Return the packages that are not there."""
+    return [name for name in names if not has(name)]
+
+
+def has_package(name: str) -> bool:
+    """Tell whether a package can be imported, without importing it; its parents are looked up one by one."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def message(absent: Sequence[str], wheels: Path) -> str:
+    """Return the one message that names all that is missing, and what to do."""
+    wanted = " ".join(f"'{REQUIRED[name]}'" for name in absent)
+    return (
+        f"make gpu: {len(absent)} packages are missing: {', '.join(absent)}. Remedy: where there is a network, "
+        f"python -m pip install {wanted}; where there is none, run `make gpu-wheels` on another machine and carry the "
+        f"folder {wheels} here"
+    )
+
+
+def install(absent: Sequence[str], wheels: Path, site: Path) -> bool:
+    """Install packages from a folder of wheels into a folder of their own; return whether all of them were there."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--find-links", str(wheels)]
+    command += ["--upgrade", "--target", str(site), *(REQUIRED[name] for name in absent)]
+    return subprocess.run(command, check=False).returncode == 0
+
+
+def download(wheels: Path, python: str) -> int:
+    """Fill a folder with the wheels that are carried; return pip's exit code."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", *DOWNLOAD, "--python-version", python]
+    command += ["--dest", str(wheels), *(REQUIRED[name] for name in CARRIED)]
+    return subprocess.run(command, check=False).returncode
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Check; return 0 where the run can begin."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--wheels", type=Path, default=Path("wheels"))
+    parser.add_argument("--site", type=Path, default=Path("build/gpu-site"))
+    parser.add_argument("--download", type=Path)
+    parser.add_argument("--python", default="3.12", help="the version on the machine with the GPU")
+    options = parser.parse_args(arguments)
+    if options.download is not None:
+        return download(options.download, options.python)
+    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+        print(
+            f"make gpu: Python {sys.version.split()[0]}, needed 3.11 to 3.13: say GPU_PYTHON=python3.12",
+            file=sys.stderr,
+        )
+        return 1
+    sys.path.insert(0, str(options.site))
+    absent = missing(list(REQUIRED), has_package)
+    if absent and options.wheels.is_dir():
+        install(absent, options.wheels, options.site)
+        importlib.invalidate_caches()
+        absent = missing(absent, has_package)
+    if not any(map(shutil.which, COMPILERS)):
+        print("make gpu: no g++ and no clang++: bank conflicts have no prediction by the emulator", file=sys.stderr)
+    for name, loss in (*OPTIONAL.items(), *TOOLS.items()):
+        if (name in OPTIONAL and not has_package(name)) or (name in TOOLS and shutil.which(name) is None):
+            print(f"make gpu: {name} is missing: {loss}", file=sys.stderr)
+    if absent:
+        print(message(absent, options.wheels), file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
