@@ -1,0 +1,157 @@
+"""Fences: arrays that end, or begin, at a page without access. What reads or writes one byte beyond them dies of it.
+
+A canary beside an array notices a write, and a read whose value is used; a fence notices every access.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import mmap
+import os
+import signal
+import time
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from enum import Enum
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tracea.errors import RunError
+from tracea.gates.comparison import compare_output
+from tracea.gates.verdict import Check
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracea.core.op import Op
+    from tracea.core.tensor_type import TensorType
+    from tracea.gates.case import Case
+    from tracea.gates.correctness import Run
+
+__all__ = ["Fence", "check_fences", "fenced"]
+
+_WRONG: Final = 3  # exit codes of the child
+_RAISED: Final = 4
+_POLL_S: Final = 0.005
+
+
+class Fence(Enum):
+    """Which side of an array the page without access is on; the other side has one at the next page boundary."""
+
+    END = "end"
+    START = "start"
+
+
+@contextmanager
+def fenced(kind: TensorType, fence: Fence) -> Generator[NDArray[Any]]:
+    """Give an array of a strided type against a fence, filled with bytes that are NaN in every float type.
+
+    Raises:
+        RunError: the system gives no memory, or cannot protect a page.
+    """
+    itemsize = kind.dtype.nbytes
+    low, high = kind.extent
+    count = (high - low) * itemsize
+    inside = -(-max(count, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+    libc = _libc()
+    base = libc.mmap(
+        None,
+        inside + 2 * mmap.PAGESIZE,
+        mmap.PROT_READ | mmap.PROT_WRITE,
+        mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
+        -1,
+        0,
+    )
+    if base in (None, ctypes.c_void_p(-1).value):
+        raise RunError(kernel="fence", detail=f"no memory: {os.strerror(ctypes.get_errno())}")
+    try:
+        for address in (base, base + mmap.PAGESIZE + inside):
+            if libc.mprotect(address, mmap.PAGESIZE, 0):
+                raise RunError(kernel="fence", detail=f"mprotect: {os.strerror(ctypes.get_errno())}")
+        start = base + mmap.PAGESIZE + (inside - count if fence is Fence.END else 0)
+        ctypes.memset(start, 0xFF, count)
+        memory = np.ctypeslib.as_array((ctypes.c_uint8 * max(count, 1)).from_address(start))
+        strides = tuple(stride * itemsize for stride in kind.strides)
+        offset = -low * itemsize if count else 0
+        yield np.ndarray(kind.static_shape, np.dtype(kind.dtype.numpy), memory, offset, strides)
+    finally:
+        libc.munmap(base, inside + 2 * mmap.PAGESIZE)
+
+
+def check_fences(run: Run, op: Op, case: Case, *, limit_s: float = 60.0) -> tuple[Check, ...]:
+    """Run a kernel in a child process with every operand and the result against a fence, once for each side.
+
+    Call ``run`` once before: what it compiles or loads on its first call is then there, and the child only runs it.
+
+    Units: ``limit_s`` is seconds for each side.
+    """
+    return tuple(_check(run, op, case, fence, limit_s) for fence in Fence)
+
+
+def _check(run: Run, op: Op, case: Case, fence: Fence, limit_s: float) -> Check:
+    with warnings.catch_warnings():
+        # Other threads of this process do not exist in the child, which runs a kernel and exits.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        code = _RAISED
+        try:
+            faulthandler.disable()  # what it dies of is the finding, told by its parent
+            code = _run_fenced(run, op, case, fence)
+        finally:
+            os._exit(code)
+    status = _wait(child, limit_s)
+    figure = "did not return" if status is None else _outcome(status)
+    return Check(
+        name=f"nothing beyond the {fence.value} of an array",
+        passed=figure == "clean",
+        figure=figure,
+        limit="clean",
+        detail=f"every operand and the result against a page without access, on {case.name}",
+    )
+
+
+def _run_fenced(run: Run, op: Op, case: Case, fence: Fence) -> int:
+    from contextlib import ExitStack
+
+    with ExitStack() as stack, np.errstate(all="ignore"):
+        inputs = [stack.enter_context(fenced(operand, fence)) for operand in op.operands]
+        for array, values in zip(inputs, case.inputs, strict=True):
+            array[...] = values
+        out = stack.enter_context(fenced(op.infer(), fence))
+        run(inputs, out)
+        return 0 if compare_output(out, case.expected, case.bound).passed else _WRONG
+
+
+def _wait(child: int, limit_s: float) -> int | None:
+    """Return how the child ended, or end it and return None."""
+    late = time.monotonic() + limit_s
+    while time.monotonic() < late:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status
+        time.sleep(_POLL_S)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
+
+
+def _outcome(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        return signal.Signals(-code).name
+    return {0: "clean", _WRONG: "a wrong result", _RAISED: "an error"}.get(code, f"exit code {code}")
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
