@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -12,6 +14,7 @@ from tracea.cli.progress import shown_progress
 
 if TYPE_CHECKING:
     from tracea.flow.tuning import Tuned
+    from tracea.optimizer.study import Progress as StudyProgress
     from tracea.optimizer.trial import Trial
 
 __all__ = ["tune"]
@@ -30,6 +33,7 @@ def tune(
     threads: int = 1,
     variant: str | None = None,
     seed: int = 0,
+    log: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Search the schedules of one op: each is proved, judged and only then timed; every trial is kept.
@@ -52,10 +56,13 @@ def tune(
         Search this variant only.
     seed
         Seed of the sampler.
+    log
+        Write each trial of this run here as it ends: a .csv file, or JSON lines (.jsonl).
     json
         Print the result as JSON.
     """
     op = parse_op(kind, problem)
+    from tracea.cli.trial_log import TrialLog
     from tracea.doctor import diagnose_load
     from tracea.flow.phases import telling
     from tracea.flow.tuning import check_timed_threads
@@ -65,10 +72,17 @@ def tune(
 
     check_timed_threads(threads)
     budget = Budget(trials, seconds)
-    with shown_progress() as progress, telling(progress.phase):
+    logged = nullcontext() if log is None else TrialLog(log, op.key)
+    with logged as written, shown_progress() as progress, telling(progress.phase):
         if busy := diagnose_load(measure_load()):
             progress.note(f"warning: {busy}")
         progress.phase(f"tune {op.key}")
+
+        def listen(variant: str, heard: StudyProgress) -> None:
+            progress(variant, heard)
+            if written is not None:
+                written(variant, heard)
+
         tuned = search(
             op,
             budget=budget,
@@ -77,7 +91,7 @@ def tune(
             constants=parse_constants(problem),
             variant=variant,
             seed=seed,
-            listener=progress,
+            listener=listen,
         )
     if json:
         print_json(_as_dict(tuned))
