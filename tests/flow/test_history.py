@@ -20,6 +20,7 @@ from tracea.errors import CacheCorrupt
 from tracea.flow import history
 from tracea.flow.compile import compile_node, decision_for, for_threads
 from tracea.flow.history import known_variants, packable, schedule_of, store, study_key, verified
+from tracea.optimizer.exchange import export_trials
 from tracea.optimizer.priors import Hero, Provenance
 from tracea.optimizer.storage import TrialRecord
 from tracea.optimizer.trial import Outcome, OutcomeKind
@@ -221,3 +222,54 @@ with warnings.catch_warnings(record=True) as caught:
     print(len(store().find()))
 print(len([each for each in caught if issubclass(each.category, tracea.TraceaWarning)]))
 """
+
+
+# After a toolchain change: what was best before is advice, measured again first.
+
+
+def of_toolchain(text):
+    """The identity of this machine after an upgrade of its compiler."""
+    return replace(history._identity(), toolchain=text)
+
+
+def upgraded(monkeypatch, text):
+    identity = of_toolchain(text)
+    monkeypatch.setattr(history, "_identity", lambda: identity)
+
+
+def test_after_a_toolchain_change_the_best_few_are_recalled_and_decide_nothing(monkeypatch):
+    for mr, latency in ((4, 3.0), (6, 1.0), (8, 2.0), (10, 4.0)):
+        record("gemm.packed", {"mr": mr}, latency)
+    record("gemm.direct", {"mr": 5}, 1.5)
+    record("gemm.direct", {"mr": 7}, 0.5)
+    record("gemm.direct", {"mr": 7}, kind=OutcomeKind.WRONG)  # failed later
+    record("library.gemm", {}, 0.1)
+    assert history.recalled(OP, 1) == ()  # nothing has changed
+    upgraded(monkeypatch, "another compiler")
+    assert known_variants(OP, 1) == {}
+    best = (("gemm.packed", {"mr": 6}), ("gemm.direct", {"mr": 5}), ("gemm.packed", {"mr": 8}))
+    assert history.recalled(OP, 1) == best
+    assert history.recalled(OP, 2) == ()
+    assert history.recalled(OP, 1, (1,)) == ()
+
+
+def test_a_comparison_of_before_outranks_what_a_search_said(monkeypatch):
+    record("gemm.packed", {"mr": 6}, 1.0)
+    store().retime(record("gemm.packed", {"mr": 8}, 2.0), 2.5)
+    upgraded(monkeypatch, "another compiler")
+    assert [schedule["mr"] for _, schedule in history.recalled(OP, 1)] == [8, 6]
+
+
+def test_what_is_imported_is_recalled_after_what_was_measured_here(monkeypatch, tmp_path):
+    record("gemm.packed", {"mr": 6}, 5.0)
+    export_trials(store().find(), tmp_path / "trials.jsonl")
+    (elsewhere,) = store().find()
+    hostile = ("x\n#include </etc/passwd>", "a;rm -rf", "")
+    for index, schedule in enumerate(({"mr": 12}, *({"mr": word} for word in hostile), {"mr\n;": 1})):
+        key = replace(elsewhere.record.key, hardware={"fingerprint": f"another machine {index}", "threads": 1})
+        store().merge([(replace(elsewhere.record, key=key, schedule=schedule), None)])
+    assert [trial.record.schedule for trial in verified(OP, 1)] == [{"mr": 6}]
+    assert [schedule["mr"] for _, schedule in history.recalled(OP, 1)] == [12]
+    upgraded(monkeypatch, "another compiler")
+    assert [schedule["mr"] for _, schedule in history.recalled(OP, 1)] == [6, 12]
+    assert known_variants(OP, 1) == {}
