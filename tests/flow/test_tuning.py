@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from tracea.core.op import GemmOp, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
 from tracea.errors import InvalidOption, TraceaWarning
-from tracea.flow import final, tuning
+from tracea.flow import final, history, tuning
 from tracea.flow.compile import compile_op, decision_for, for_threads
 from tracea.flow.history import known_variants, store, study_key, verified
 from tracea.flow.phases import phase, telling
@@ -191,3 +192,21 @@ def test_what_cannot_be_searched_is_refused():
     for options in ({"variant": "no such"}, {"variant": "gemm.empty"}, {"sampler": "no such"}, {"threads": 0}):
         with pytest.raises(InvalidOption):
             tracea.tune(op, budget=Budget(trials=1), **options)
+
+
+def test_after_a_toolchain_change_the_best_schedules_are_measured_again_first(monkeypatch):
+    op = GemmOp.of(m=24, n=40, k=28)
+    before = tracea.tune(op, budget=Budget(trials=6), variant="gemm.direct")
+    earlier = {trial.id for trial in records(op)}
+    winner = before.best.schedule
+    identity = replace(history._identity(), toolchain="another compiler")
+    monkeypatch.setattr(history, "_identity", lambda: identity)
+    assert known_variants(op, 1) == {}
+    again = tracea.tune(op, budget=Budget(trials=4), variant="gemm.direct")
+    new = [trial for trial in records(op) if trial.id not in earlier]
+    measured = [trial.record.schedule for trial in new if trial.record.key.variant == "gemm.direct"]
+    assert dict(winner) in measured[:4]  # the default, then the three best of before
+    assert {trial.record.key.toolchain_fingerprint for trial in new} == {study_key(op, "", 1).toolchain_fingerprint}
+    assert again.fresh == 4
+    assert any(trial.retimed_ms is not None for trial in new)  # a final under the new toolchain decides
+    assert decided(op).measurement is not None
