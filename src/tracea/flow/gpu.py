@@ -5,7 +5,7 @@ Everything but the last two steps needs no GPU: ``compile_for_gpu`` is what cont
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +14,7 @@ import numpy as np
 from tracea.errors import RunError, VerdictFailed
 from tracea.flow.kernel import Built, build
 from tracea.gates.resources import NotChecked, ResourceBudget, judge_binary
-from tracea.kernels.arguments import arguments, operand_buffers, result_buffer
+from tracea.kernels.arguments import arguments, operand_buffers, result_buffer, tables
 from tracea.runtime.cuda.kernel import GpuKernel
 from tracea.runtime.nvrtc import CudaBinary, compile_cuda
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tracea.semantic.schedule import Schedule
     from tracea.targets.gpu import GpuTarget
 
-__all__ = ["DeviceRun", "DeviceTensor", "GpuCompiled", "compile_for_gpu"]
+__all__ = ["DeviceRun", "DeviceTensor", "GpuCompiled", "compile_for_gpu", "upload_tables"]
 
 _MARGIN: Final = 4096  # bytes on either side of a device tensor that no kernel may touch
 _CANARY: Final = 0xA5
@@ -68,6 +68,15 @@ def compile_for_gpu(
         failed = next(check for check in verdict.checks if not check.passed)
         raise VerdictFailed(gate=failed.name, kernel=built.source.name, got=failed.figure, limit=failed.limit)
     return GpuCompiled(op=op, built=built, binary=binary, resources=verdict)
+
+
+def upload_tables(driver: Driver, compiled: GpuCompiled, op: Op | None, *, stream: int = 0) -> dict[str, int]:
+    """Return the addresses of a kernel's tables for an op, in device memory that the caller gives back."""
+    contents = tables(compiled.built.kernel, op)
+    addresses = {name: driver.allocate(values.nbytes) for name, values in contents.items()}
+    for name, values in contents.items():
+        driver.write(addresses[name], np.ascontiguousarray(values, np.int32).tobytes(), stream=stream)
+    return addresses
 
 
 class DeviceTensor:
@@ -116,8 +125,8 @@ class DeviceTensor:
 class DeviceRun:
     """A compiled kernel as the gates run one: ``run(inputs, out)`` on arrays of the host.
 
-    ``op`` is another one of the structure that the kernel was built for, with other extents; ``tables`` are the
-    contents of the kernel's tables by name. All work is done in ``stream``.
+    ``op`` is another one of the structure that the kernel was built for, with other extents. All work is done in
+    ``stream``.
     """
 
     def __init__(
@@ -126,7 +135,6 @@ class DeviceRun:
         compiled: GpuCompiled,
         *,
         op: Op | None = None,
-        tables: Mapping[str, Array] | None = None,
         stream: int = 0,
     ) -> None:
         self._driver = driver
@@ -137,9 +145,7 @@ class DeviceRun:
         tile = compiled.built.kernel
         self._inputs = [DeviceTensor(driver, operand) for operand in described.operands]
         self._output = DeviceTensor(driver, described.infer())
-        self._tables = {name: driver.allocate(values.nbytes) for name, values in (tables or {}).items()}
-        for name, values in (tables or {}).items():
-            driver.write(self._tables[name], np.ascontiguousarray(values, np.int32).tobytes(), stream=stream)
+        self._tables = upload_tables(driver, compiled, op, stream=stream)
         names = [buffer.name for buffer in operand_buffers(tile)]
         self._pointers = {name: tensor.address for name, tensor in zip(names, self._inputs, strict=True)}
         self._pointers[result_buffer(tile).name] = self._output.address

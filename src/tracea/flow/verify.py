@@ -26,7 +26,7 @@ from tracea.gates.case import QUICK
 from tracea.gates.gate import judge
 from tracea.gates.resources import NotChecked, judge_binary
 from tracea.gates.verdict import Check, Verdict
-from tracea.kernels.arguments import arguments, operand_buffers, result_buffer
+from tracea.kernels.arguments import arguments, operand_buffers, result_buffer, tables
 
 if TYPE_CHECKING:
     from tracea.semantic.proofs import Certificate
@@ -90,7 +90,8 @@ class EmulatedRun:
         names = [buffer.name for buffer in operand_buffers(kernel)]
         given = [laid_out(kind, values) for kind, values in zip(self.op.operands, inputs, strict=True)]
         result = laid_out(self.op.infer(), out)
-        arrays = {**dict(zip(names, given, strict=True)), result_buffer(kernel).name: result}
+        operands = dict(zip(names, given, strict=True))
+        arrays = {**operands, result_buffer(kernel).name: result, **tables(kernel, self.op)}
         values = arguments(kernel, self.op)
         number = len(self.reports)
         seeds = self.schedules if number == 0 else (self.schedules[number % len(self.schedules)],)

@@ -50,8 +50,9 @@ def judge_on_device(
     """Run a kernel on an op of its structure by the gates, on the session's device; return what failed."""
     run = DeviceRun(session.driver, compiled, op=op, stream=session.stream)
     try:
-        few = {"runs": _DRY_RUNS, "hashes": 2} if session.is_dry else {"runs": runs, "hashes": hashes}
-        verdict = judge(run, op, seed=session.settings.seed, distributions=QUICK, **few)
+        if session.is_dry:
+            runs, hashes = _DRY_RUNS, 2
+        verdict = judge(run, op, seed=session.settings.seed, distributions=QUICK, runs=runs, hashes=hashes)
     finally:
         run.close()
     return [f"{check.name}: {check.figure} (limit {check.limit}) {check.detail}" for check in verdict.failures]

@@ -12,6 +12,7 @@ import numpy as np
 from tracea.core.op import GemmOp
 from tracea.core.reference import error_bound, evaluate
 from tracea.core.tensor_type import TensorType, static
+from tracea.flow.gpu import upload_tables
 from tracea.kernels.arguments import arguments, operand_buffers, result_buffer
 from tracea.profiler.gpu_timer import Flush
 
@@ -55,6 +56,7 @@ class TimedProblem:
         flushed = 2**20 if session.is_dry else 2 * cache
         self.flush = Flush(driver.allocate(flushed), flushed)
         self._kernels: list[GpuKernel] = []
+        self._tables: list[int] = []
 
     def ours(self, compiled: GpuCompiled) -> DeviceTimed:
         """Return the calls of a kernel of ours."""
@@ -64,8 +66,12 @@ class TimedProblem:
         names = [*(buffer.name for buffer in operand_buffers(tile)), result_buffer(tile).name]
         integers = arguments(tile, self.op)
         stream = self._session.stream
+        listed = upload_tables(self._session.driver, compiled, self.op, stream=stream)
+        self._tables += listed.values()
         bound = [
-            kernel.bind(pointers=dict(zip(names, addresses, strict=True)), integers=integers, stream=stream)
+            kernel.bind(
+                pointers=dict(zip(names, addresses, strict=True)), integers=integers, tables=listed, stream=stream
+            )
             for addresses in self._sets
         ]
         return lambda index: kernel.start(bound[index], stream=stream)
@@ -121,7 +127,7 @@ class TimedProblem:
         """Give all device memory back."""
         for kernel in self._kernels:
             kernel.close()
-        for address in (*(each for addresses in self._sets for each in addresses), self.flush.address):
+        for address in (*(each for addresses in self._sets for each in addresses), *self._tables, self.flush.address):
             self._session.driver.release(address)
 
     def _views(self) -> list[list[Any]]:
