@@ -1,0 +1,50 @@
+"""What cannot be built for a GPU: one line with the numbers, the nearest legal choice, and the right exit code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tracea.cli.main import BAD_USAGE, FAILED, main
+
+OP = ["gemm", "-m", "1024", "-n", "1024", "-k", "1024", "--dtype", "f16"]
+
+
+@pytest.mark.parametrize("verb", ["emit", "verify"])
+@pytest.mark.parametrize(
+    ("flags", "code", "says"),
+    [
+        (["--target", "sm_80", "--schedule", "stages=9"], BAD_USAGE, "use 8"),
+        (["--target", "sm_80", "--schedule", "bm=17"], BAD_USAGE, "use 32, the nearest"),
+        (["--target", "sm_80", "--schedule", "bk=7"], BAD_USAGE, "use 16, the nearest"),
+        (["--target", "sm_91"], BAD_USAGE, "use sm_90a, the nearest"),
+        (["--target", "SM80"], BAD_USAGE, "use sm_80, the nearest"),
+        (["--target", "sm_80", "--schedule", "bm=512,bn=512"], FAILED, "limit 166_912 bytes"),
+        (["--target", "sm_80", "--schedule", "chunk_a=32"], BAD_USAGE, "use 16"),
+        (["--target", "sm_75", "--variant", "gemm.mma_cp_async"], BAD_USAGE, "sm_75 without cp_async"),
+        (["--target", "sm_100a", "--variant", "gemm.tcgen05"], BAD_USAGE, "none in this version"),
+        (["--target", "sm_80", "--schedule", "colour=3"], BAD_USAGE, "stages"),
+    ],
+)
+def test_refusals_name_the_nearest_choice(
+    verb: str, flags: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([verb, *OP, *flags]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.strip().splitlines()
+    assert says in line
+    assert "Remedy" in line
+
+
+def test_a_refusal_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", *OP, "--target", "sm_91", "--json"]) == BAD_USAGE
+    assert json.loads(capsys.readouterr().out)["error"] == "InvalidOption"
+
+
+def test_flags_of_the_gpu_suite_belong_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--suite", "gemm", "--driver", "null"]) == BAD_USAGE
+    assert "--suite gpu" in capsys.readouterr().err
+    assert main(["bench", "--suite", "gpu", "--driver", "null", "--stages", "conform"]) == BAD_USAGE
+    assert "conformance" in capsys.readouterr().err
