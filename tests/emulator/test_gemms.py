@@ -45,6 +45,14 @@ def test_weaker_swizzle_shows_its_number_of_ways(mask: int, ways: int) -> None:
     assert report.bank_ways(line=line_of(source, "ldmatrix_x4_trans")) == 1
 
 
+def test_tiles_that_wgmma_reads_are_priced_core_matrix_by_core_matrix() -> None:
+    report, _ = run_roles(roles_gemm(), 128, 64, 200, schedules=(0,))
+    (read,) = [cost for cost in report.accesses if cost.space == "shared" and cost.place.primitive == "wgmma"]
+    assert read.worst == 1
+    assert read.actual == read.ideal
+    assert read.bytes == 128 * read.actual
+
+
 RING_MISTAKES = [
     ("cp_async_wait<STAGES - 2>();", "cp_async_wait<STAGES - 1>();", "lax wait"),
     ("        cp_async_wait<STAGES - 2>();\n", "", "lax wait"),

@@ -9,86 +9,61 @@ Worked example::
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from tracea.core.accuracy import error_bound
 from tracea.core.dtype import DType
-from tracea.core.ops.gemm import GemmOp, MatrixMath
+from tracea.core.ops.gemm import GemmOp
 from tracea.core.reference import evaluate
-from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.core.tensor_type import TensorType
 from tracea.emitters.cuda.emitter import emit
 from tracea.emitters.kernel_source import KernelSource
+from tracea.emulator import emulate
+from tracea.emulator.report import Report
 from tracea.errors import ToolchainMissing, TraceaError
 from tracea.gates.budgets import budget_of
 from tracea.gates.resources import KernelResources, check_resources, measure_resources
-from tracea.kernels.arguments import arguments, buffer_types, operand_buffers, result_buffer
+from tracea.kernels.arguments import arguments, buffer_types, operand_buffers, result_buffer, tables
 from tracea.kernels.registry import CUDA_VARIANTS, find
 from tracea.runtime.nvrtc import compile_cuda
 from tracea.semantic.proofs import prove
+from tracea.semantic.proofs.certificate import Certificate
 from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets.gpu import GpuTarget, gpu_names, load_gpu
+from tracea.testing.gpu_problems import ELEMENTS, FEATURES, LARGE, ODD, RUN, Cell, Feature, Problem
 
-__all__ = ["COLUMNS", "ELEMENTS", "NOT_CHECKED", "Cell", "Problem", "Row", "cells", "judge_cell", "rejection", "sample"]
+__all__ = [
+    "COLUMNS",
+    "ELEMENTS",
+    "FEATURES",
+    "NOT_CHECKED",
+    "RUN",
+    "Cell",
+    "Feature",
+    "Problem",
+    "Row",
+    "build",
+    "cells",
+    "judge_cell",
+    "judge_feature",
+    "random_values",
+    "rejection",
+    "run_in_emulator",
+    "sample",
+]
 
-ELEMENTS: Final = ("f32", "tf32", "f16", "bf16", "s8", "e4m3", "e5m2")
-COLUMNS: Final = ("proofs", "emulator", "float64", "compiled", "budget")
+COLUMNS: Final = ("proofs", "emulator", "float64", "banks", "compiled", "budget")
 NOT_CHECKED: Final = "not checked"
 _OK: Final = "ok"
-_PITCH: Final = 64
-_DTYPES: Final = {
-    "f32": (DType.F32, DType.F32),
-    "tf32": (DType.F32, DType.F32),
-    "f16": (DType.F16, DType.F16),
-    "bf16": (DType.BF16, DType.BF16),
-    "s8": (DType.I8, DType.I32),
-    "e4m3": (DType.E4M3, DType.F32),
-    "e5m2": (DType.E5M2, DType.F32),
-}
+# Shared memory in the main loop: the buffers of the stages, and the calls that fill and read them.
+_STAGES: Final = ("a_tiles", "b_tiles")
+_MAIN_LOOP: Final = ("load_a", "load_b", "wgmma_m64", "copy_async", "place_tile")
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Cell:
-    """One entry of the matrix."""
-
-    variant: str
-    architecture: str
-    element: str
-
-    def __str__(self) -> str:
-        """Render as ``gemm.simt sm_75 f16``."""
-        return f"{self.variant} {self.architecture} {self.element}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """The extents of one run, and how its operands are stored."""
-
-    m: int
-    n: int
-    k: int
-    transpose_a: bool = False
-    transpose_b: bool = False
-    padded: bool = False  # rows begin at multiples of 64 elements
-
-    def op(self, element: str) -> GemmOp:
-        """Return the product of this element type: sums in f32 or i32, stored as such from 8-bit elements."""
-        dtype, result = _DTYPES[element]
-        op = GemmOp.of(
-            m=self.m,
-            n=self.n,
-            k=self.k,
-            dtype=dtype,
-            transpose_a=self.transpose_a,
-            transpose_b=self.transpose_b,
-            out_dtype=result,
-            math=MatrixMath.TF32 if element == "tf32" else MatrixMath.IEEE,
-        )
-        return replace(op, a=_padded(op.a), b=_padded(op.b)) if self.padded else op
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +71,8 @@ class Row:
     """What the checkers say of one cell, by column: "ok", "not checked: …", or the first failure.
 
     ``resources`` are those of the schedule for large problems, None where nothing was compiled. ``runs`` counts the
-    problems that were run: a variant for rows along k takes not all of them.
+    problems that were run: a variant for rows along k takes not all of them. ``ways`` are the most in the main loop:
+    as proved, and as the emulator counts them.
     """
 
     cell: Cell
@@ -104,26 +80,13 @@ class Row:
     resources: KernelResources | None
     schedule: str
     runs: int
+    ways: tuple[int, int]
     seconds: float
 
     @property
     def passed(self) -> bool:
         """Whether every column is ok."""
         return all(self.outcomes[column] == _OK for column in COLUMNS)
-
-
-# Wide copies with tails on every axis; odd extents and strides; odd extents in padded rows; one row;
-# one column, and a k that is shorter than the stages reach; A along m.
-RUN: Final = (
-    Problem(m=80, n=144, k=80, transpose_b=True),
-    Problem(m=67, n=45, k=83),
-    Problem(m=131, n=77, k=83, transpose_b=True, padded=True),
-    Problem(m=1, n=96, k=48, transpose_b=True),
-    Problem(m=70, n=1, k=16, transpose_b=True),
-    Problem(m=48, n=40, k=64, transpose_a=True),
-)
-_LARGE: Final = Problem(m=4096, n=4096, k=4096, transpose_b=True)
-_ODD: Final = Problem(m=4095, n=4093, k=4099)
 
 
 def cells() -> Iterator[Cell]:
@@ -137,12 +100,12 @@ def cells() -> Iterator[Cell]:
 
 def rejection(cell: Cell) -> str | None:
     """Return why a variant does not run there, or None where it does."""
-    unmet = find(cell.variant).unmet(_LARGE.op(cell.element), _target(cell))
+    unmet = find(cell.variant).unmet(LARGE.op(cell.element), _target(cell))
     return "; ".join(f"{req.name}: needs {why.needed}, found {why.found}" for req, why in unmet) or None
 
 
 def sample(count: int, seed: int = 0) -> tuple[Cell, ...]:
-    """Return ``count`` cells that run: each variant first, then each architecture and element as evenly as it goes."""
+    """Return ``count`` cells that run: first those with the most variants, architectures and elements not yet there."""
     left = [cell for cell in cells() if rejection(cell) is None]
     order: list[int] = np.random.default_rng(seed).permutation(len(left)).tolist()
     left = [left[i] for i in order]
@@ -154,33 +117,72 @@ def sample(count: int, seed: int = 0) -> tuple[Cell, ...]:
     return tuple(chosen)
 
 
-def judge_cell(cell: Cell, *, runs: Sequence[Problem] = RUN, schedules: Sequence[int] = (0, 2)) -> Row:
-    """Ask every checker about one cell, whose requirements hold."""
+def judge_cell(
+    cell: Cell,
+    *,
+    runs: Sequence[Problem] = RUN,
+    schedules: Sequence[int] = (0, 2),
+    changes: Mapping[str, int | str] = MappingProxyType({}),
+    compiled: Sequence[tuple[Problem, bool]] = ((LARGE, True), (ODD, False)),
+) -> Row:
+    """Ask every checker about one cell, whose requirements hold.
+
+    ``changes`` are values that replace those of the default schedules; ``compiled`` are the problems whose kernels are
+    compiled for the architecture, and whether their rows are aligned.
+    """
     start = time.perf_counter()
-    judged = _Judged(cell)
+    judged = _Judged(cell, changes)
     for number, problem in enumerate(runs):
         judged.run(problem, schedules, seed=number)
-    judged.compile(_LARGE, aligned=True)
-    judged.compile(_ODD, aligned=False)
+    for problem, aligned in compiled:
+        judged.compile(problem, aligned=aligned)
     return Row(
         cell=cell,
         outcomes={column: judged.outcomes.get(column, f"{NOT_CHECKED}: an earlier one failed") for column in COLUMNS},
         resources=judged.resources,
         schedule=judged.schedule,
         runs=judged.runs,
+        ways=(judged.proved, judged.observed),
         seconds=time.perf_counter() - start,
     )
 
 
+def judge_feature(feature: Feature, *, schedules: Sequence[int] = (0, 2)) -> Row:
+    """Ask every checker about one feature of a variant, compiled for a large problem of the same kind."""
+    large = replace(feature.runs[0], m=LARGE.m, n=LARGE.n, k=LARGE.k)
+    return judge_cell(
+        feature.cell, runs=feature.runs, schedules=schedules, changes=feature.changes, compiled=((large, True),)
+    )
+
+
+def build(
+    cell: Cell, op: GemmOp, changes: Mapping[str, int | str] = MappingProxyType({})
+) -> tuple[TileKernel, Certificate, KernelSource]:
+    """Return a cell's kernel for an op, with its proofs and its text.
+
+    Raises:
+        TraceaError: there is no such kernel, or it was not proved.
+    """
+    variant, target = find(cell.variant), _target(cell)
+    assert variant.build is not None
+    assert variant.default_schedule is not None
+    kernel = variant.build(op, variant.default_schedule(op, target).with_values(**changes), target)
+    certificate = prove(kernel)
+    return kernel, certificate, emit(kernel, cell.architecture)
+
+
 class _Judged:
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell, changes: Mapping[str, int | str]) -> None:
         self.cell = cell
+        self.changes = changes
         self.variant = find(cell.variant)
         self.target = _target(cell)
         self.outcomes: dict[str, str] = {}
         self.resources: KernelResources | None = None
         self.schedule = ""
         self.runs = 0
+        self.proved = 0
+        self.observed = 0
 
     def run(self, problem: Problem, schedules: Sequence[int], *, seed: int) -> None:
         """Prove, emit, emulate and compare one problem."""
@@ -190,11 +192,11 @@ class _Judged:
         built = self._built(op)
         if built is None:
             return
-        kernel, source = built
+        kernel, certificate, source = built
         rng = np.random.default_rng(seed)
-        inputs = [_values(operand.static_shape, operand.dtype, rng) for operand in op.operands]
+        inputs = [random_values(operand.static_shape, operand.dtype, rng) for operand in op.operands]
         try:
-            found, report = _emulate(kernel, source, op, inputs, schedules)
+            found, report = run_in_emulator(kernel, source, op, inputs, schedules)
         except ToolchainMissing as error:
             self._note("emulator", f"{NOT_CHECKED}: {error.tool}")
             self._note("float64", f"{NOT_CHECKED}: {error.tool}")
@@ -205,6 +207,7 @@ class _Judged:
         self.runs += 1
         self._note("emulator", _OK if report.clean else f"{problem}: {report.findings[0]}")
         self._note("float64", _difference(op, inputs, found) or _OK)
+        self._banks(kernel, certificate, report)
 
     def compile(self, problem: Problem, *, aligned: bool) -> None:
         """Compile the schedule for a large problem, and compare what it uses with the budget."""
@@ -214,7 +217,7 @@ class _Judged:
         built = self._built(op)
         if built is None:
             return
-        kernel, source = built
+        kernel, _, source = built
         try:
             binary = compile_cuda(source)
         except ToolchainMissing as error:
@@ -239,19 +242,30 @@ class _Judged:
         if self.resources is None:
             self.resources, self.schedule = used, kernel.schedule.key
 
-    def _built(self, op: GemmOp) -> tuple[TileKernel, KernelSource] | None:
-        assert self.variant.build is not None
-        assert self.variant.default_schedule is not None
-        target: Any = self.target
+    def _banks(self, kernel: TileKernel, certificate: Certificate, report: Report) -> None:
+        """Compare the ways of the main loop's accesses: as proved, as the emulator counts them, as the variant says."""
+        facts = [fact for fact in certificate.about("banks") if fact.value("buffer") in _STAGES]
+        proved = max(int(fact.value("ways") or 0) for fact in facts)
+        costs = [cost for cost in report.accesses if cost.space == "shared" and cost.place.text.startswith(_MAIN_LOOP)]
+        observed = max((cost.worst for cost in costs), default=0)
+        self.proved, self.observed = max(self.proved, proved), max(self.observed, observed)
+        found = f"{proved} ways proved, {observed} observed"
+        match kernel.schedule.get("swizzle"):
+            case 1:
+                self._note("banks", _OK if proved == observed == 1 else f"{found}, must be 1")
+            case 0:
+                self._note("banks", _OK if proved == observed > 1 else f"{found}, must be as many, and more than 1")
+            case _:
+                self._note("banks", _OK if observed <= proved else f"{found}: more than proved")
+
+    def _built(self, op: GemmOp) -> tuple[TileKernel, Certificate, KernelSource] | None:
         try:
-            kernel = self.variant.build(op, self.variant.default_schedule(op, target), target)
-            prove(kernel)
-            source = emit(kernel, self.cell.architecture)
+            built = build(self.cell, op, self.changes)
         except TraceaError as error:
             self._note("proofs", f"{op.key}: {error}")
             return None
         self._note("proofs", _OK)
-        return kernel, source
+        return built
 
     def _note(self, column: str, outcome: str) -> None:
         """Keep the first outcome that is not ok."""
@@ -259,34 +273,29 @@ class _Judged:
             self.outcomes[column] = outcome
 
 
-def _padded(type_: TensorType) -> TensorType:
-    """Return the type with its longer steps rounded up to 64 elements."""
-    strides = tuple(stride if stride == 1 else -(-stride // _PITCH) * _PITCH for stride in type_.strides)
-    return TensorType(type_.shape, type_.dtype, StridedLayout(strides))
-
-
 def _target(cell: Cell) -> Any:
     target: GpuTarget = load_gpu(cell.architecture)
     return target
 
 
-def _taken(cell: Cell, chosen: Sequence[Cell]) -> tuple[int, int, int]:
-    variant = sum(other.variant == cell.variant for other in chosen)
-    architecture = sum(other.architecture == cell.architecture for other in chosen)
-    element = sum(other.element == cell.element for other in chosen)
-    return variant, architecture + element, architecture
+def _taken(cell: Cell, chosen: Sequence[Cell]) -> tuple[int, int]:
+    shared = [
+        sum(getattr(other, name) == getattr(cell, name) for other in chosen)
+        for name in ("variant", "architecture", "element")
+    ]
+    return sum(count > 0 for count in shared), sum(shared)
 
 
-def _values(shape: tuple[int, ...], dtype: DType, rng: np.random.Generator) -> Array:
+def random_values(shape: tuple[int, ...], dtype: DType, rng: np.random.Generator) -> Array:
+    """Return normally distributed floats, or integers of 8 bits."""
     values = rng.standard_normal(shape) if dtype.is_float else rng.integers(-128, 128, shape)
     return np.asarray(values).astype(dtype.numpy)
 
 
-def _emulate(
+def run_in_emulator(
     kernel: TileKernel, source: KernelSource, op: GemmOp, inputs: Sequence[Array], schedules: Sequence[int]
-) -> tuple[Array, Any]:
-    from tracea.emulator import emulate
-
+) -> tuple[Array, Report]:
+    """Return the result of an emitted kernel, and what the emulator found."""
     types = buffer_types(kernel)
     result = result_buffer(kernel)
     out = np.zeros(op.infer().static_shape, op.infer().dtype.numpy)
@@ -296,6 +305,7 @@ def _emulate(
     }
     arrays[result.name] = out.reshape(types[result.name].static_shape)
     integers = arguments(kernel)
+    arrays |= tables(kernel)
     report = emulate(source, arrays, {name: integers[name] for name in source.integers}, schedules=schedules)
     return arrays[result.name].reshape(out.shape), report
 

@@ -117,6 +117,7 @@ def test_what_a_target_lacks_is_rejected_by_name(variant: str, target: str, op: 
         ("wgmma.f16", {"bn": 80}, "use 64"),
         ("wgmma.f16", {"bm": 96}, "use bm=128"),
         ("wgmma.f16", {"bk": 48}, "use 32"),
+        ("wgmma.f16", {"swizzle": 0}, "use swizzle=1"),
     ],
 )
 def test_an_impossible_tile_names_the_nearest_legal_one(name: str, change: dict[str, int], remedy: str) -> None:

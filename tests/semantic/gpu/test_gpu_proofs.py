@@ -29,9 +29,11 @@ from tracea.semantic.proofs.banks import prove_banks
 from tracea.semantic.proofs.index_range import prove_index_range
 from tracea.semantic.proofs.minimal_sync import superfluous_waits
 from tracea.semantic.proofs.resources import block_resources, prove_resources
+from tracea.semantic.proofs.swizzles import prove_swizzles
 from tracea.semantic.proofs.tma import prove_tma
 from tracea.semantic.proofs.walk import walk
 from tracea.semantic.rewrite import edited, places
+from tracea.semantic.swizzle import TMA_MODES
 from tracea.semantic.tile_kernel import Buffer, TileKernel
 from tracea.targets.gpu import load_gpu
 from tracea.testing.gpu_cases import GpuCase, gpu_cases
@@ -119,6 +121,15 @@ def test_a_conflict_where_none_may_be_names_node_lane_iteration_and_words() -> N
 def test_a_swizzle_of_the_wrong_bits_is_refused_where_the_schedule_asks_for_none_to_conflict() -> None:
     kernel = kernel_of("gemm.mma_cp_async")
     refused(with_buffer(kernel, "a_tiles", swizzle=None), "banks", "ways")
+
+
+def test_a_tile_that_a_descriptor_cannot_describe_is_refused() -> None:
+    kernel = kernel_of("gemm.wgmma")
+    assert list(prove_swizzles(kernel))
+    for swizzle in (None, TMA_MODES[128]):  # rows of 64 bytes
+        with pytest.raises(ProofFailed, match="wgmma reads rows of 32 elements of f16") as caught:
+            list(prove_swizzles(with_buffer(kernel, "b_tiles", swizzle=swizzle)))
+        assert caught.value.proof == "swizzle"
 
 
 def test_sectors_count_what_an_alignment_guarantees() -> None:

@@ -13,6 +13,7 @@ namespace tracea::emulator {
 namespace {
 
 constexpr uint32_t ROWS = 64;
+constexpr uint32_t MOST_COLUMNS = 256;
 constexpr uint32_t STEP_BYTES = 32;      // of the depth of one instruction
 constexpr uint32_t POISON = 0xffbfffff;  // a signalling NaN: arithmetic on it changes its bits
 
@@ -83,6 +84,15 @@ struct Tile {
                 for (uint32_t chunk = 0; chunk < rows / 8; ++chunk) visit(across_depth(chunk, k), 8 * chunk, 2 * k);
             }
         }
+    }
+
+    // Price the reads: a core matrix, eight pieces of 16 bytes, is a wavefront.
+    void price(uint32_t rows, Site site) const {
+        uint32_t cores[2 * MOST_COLUMNS];
+        each_piece(rows, [&](uint32_t address, uint32_t row, uint32_t byte) {
+            cores[(row / 8 * 2 + byte / 16) * 8 + (transposed ? byte / 2 % 8 : row % 8)] = address;
+        });
+        for (uint32_t core = 0; core < rows / 8 * 2; ++core) machine.statistics.shared(site, cores + core * 8, 8, 16);
     }
 
     // Gather into rows of STEP_BYTES, depth contiguous.
@@ -166,6 +176,7 @@ void begin(Block& block, uint32_t index, Site site, WgmmaForm form) {
         }
     }
     auto check = [&](const Tile& tile, uint32_t rows) {
+        if (machine.options.statistics) tile.price(rows, site);
         tile.each_piece(rows, [&](uint32_t address, uint32_t row, uint32_t byte) {
             // Rows of A are one warp's; all four read B, and each stands for some of its pieces.
             Lane& reader = lanes[WARP * (rows == ROWS ? row / 16 : (row / 8 + byte / 16) % 4)];
@@ -181,9 +192,9 @@ void begin(Block& block, uint32_t index, Site site, WgmmaForm form) {
 }
 
 void perform(Block& block, Warpgroup& group, const MatrixOperation& operation) {
-    static float a[ROWS * DEPTH], b[256 * DEPTH], sums[ROWS * 256];
+    static float a[ROWS * DEPTH], b[MOST_COLUMNS * DEPTH], sums[ROWS * 256];
     static int32_t whole[ROWS * 256];
-    static uint8_t a_bytes[ROWS * STEP_BYTES], b_bytes[256 * STEP_BYTES];
+    static uint8_t a_bytes[ROWS * STEP_BYTES], b_bytes[MOST_COLUMNS * STEP_BYTES];
     const auto n = static_cast<uint32_t>(operation.form.n);
     const Element element = operation.form.element;
     const bool integers = element == Element::S8;

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 
 from tracea.semantic.index import product
 from tracea.semantic.linear import normalize
+from tracea.semantic.nodes_async import Wgmma
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.divisibility import Divisibility
 from tracea.semantic.proofs.wavefronts import rank
-from tracea.semantic.tile_kernel import TileKernel
+from tracea.semantic.swizzle import TMA_MODES
+from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 
 __all__ = ["prove_swizzles"]
 
@@ -23,8 +25,11 @@ def prove_swizzles(kernel: TileKernel) -> Iterator[Fact]:
     """Prove of every swizzled buffer that its swizzle is a bijection of its bytes and keeps whole elements aligned.
 
     Raises:
-        ProofFailed: the buffer is no whole number of blocks, an element would be torn, or the start is not aligned.
+        ProofFailed: the buffer is no whole number of blocks, an element would be torn, the start is not aligned, or
+            wgmma reads rows of another length than their swizzle's.
     """
+    if kernel.op is not None:  # what no op asks for is never emitted: no descriptor is made of its tiles
+        _check_descriptors(kernel)
     divisibility = Divisibility(kernel)
     for buffer in kernel.buffers:
         swizzle = buffer.swizzle
@@ -65,3 +70,24 @@ def prove_swizzles(kernel: TileKernel) -> Iterator[Fact]:
             f"{swizzle} is a bijection of its bytes and keeps pieces of {swizzle.alignment_bytes} bytes whole",
             (("alignment_bytes", swizzle.alignment_bytes), ("period_bytes", swizzle.period_bytes)),
         )
+
+
+def _check_descriptors(kernel: TileKernel) -> None:
+    """A descriptor says of a tile only its swizzle: rows are as long as that, or they are not where wgmma reads them.
+
+    Source: PTX ISA 9.7.15.5.1, matrix descriptors and the strides of core matrices.
+    """
+    for node in kernel.body.walk():
+        if not isinstance(node, Wgmma):
+            continue
+        for region in (node.a, node.b):
+            buffer = kernel.buffer(region.buffer)
+            row_bytes = normalize(buffer.shape[-1]).constant
+            wanted = None if row_bytes is None else TMA_MODES.get(row_bytes * buffer.dtype.nbytes)
+            if buffer.space is MemorySpace.TEAM and (wanted is None or buffer.swizzle != wanted):
+                raise refuse(
+                    "swizzle",
+                    buffer.name,
+                    f"wgmma reads rows of {buffer.shape[-1]} elements of {buffer.dtype.value} with "
+                    f"{buffer.swizzle or 'no swizzle'}; rows of 32, 64 or 128 bytes need the copy engine's mode",
+                )

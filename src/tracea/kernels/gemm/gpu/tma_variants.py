@@ -48,11 +48,22 @@ def build_mma_tma(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKern
 
 
 def build_wgmma(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKernel:
-    """Return the GEMM of ``op`` by wgmma on tiles that the copy engine brings."""
+    """Return the GEMM of ``op`` by wgmma on tiles that the copy engine brings.
+
+    Raises:
+        InvalidSchedule: a tile that wgmma cannot take, or one without the swizzle of its rows.
+    """
+    if not flag(schedule, "swizzle"):
+        raise InvalidSchedule(
+            field="swizzle",
+            got=0,
+            expected="1: without one wgmma reads core matrices of 128 bytes, which a box of whole rows does not leave",
+            remedy="use swizzle=1; gemm.mma_tma reads tiles without a swizzle",
+        )
     product = _group_product(op, target, schedule.integer("bn"))
     tiling = GroupTiling.of(schedule, product, target)
     operands = operands_of(op, warp_product(op, target), schedule)
-    return build_with_groups(_WGMMA_ID, operands, schedule, tiling, target, swizzled=flag(schedule, "swizzle"))
+    return build_with_groups(_WGMMA_ID, operands, schedule, tiling, target, swizzled=True)
 
 
 def _group_product(op: GemmOp, target: GpuTarget, columns: int) -> GroupProduct:
