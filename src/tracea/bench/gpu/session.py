@@ -123,7 +123,8 @@ def open_session(
         return Session(driver=driver, torch=torch, stream=driver.stream, **common)
     from tracea.runtime.cuda.cuda_driver import CudaDriver
 
-    return Session(driver=CudaDriver(settings.device), **common)
+    plain = CudaDriver(settings.device)
+    return Session(driver=plain, stream=plain.create_stream(), **common)
 
 
 def _torch() -> Any:

@@ -114,7 +114,9 @@ class _Process:
                     break
                 message: dict[str, Any] = msgspec.json.decode(line)
                 patience = self._take(message, told)
-                done = done or "done" in message
+                if "done" in message:
+                    done = True
+                    break
         finally:
             _end(child)
         for reader in readers:

@@ -92,7 +92,7 @@ class CudaDriver:
             )
         self._device = _asked("cuDeviceGet", device)
         self._context = _asked("cuDevicePrimaryCtxRetain", self._device)
-        self._number = device
+        self._streams: list[Any] = []
 
     def facts(self) -> DeviceFacts:
         """Return what there is to know of the device."""
@@ -109,6 +109,14 @@ class CudaDriver:
             l2_bytes=self._attribute("L2_CACHE_SIZE"),
             shared_bytes_per_block=self._attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
         )
+
+    def create_stream(self) -> int:
+        """Return a new stream, which unlike the default one can be captured; it lives as long as the process."""
+        self._enter()
+        flags = _api().CUstream_flags.CU_STREAM_NON_BLOCKING
+        stream = _asked("cuStreamCreate", int(flags))
+        self._streams.append(stream)
+        return int(stream)
 
     def load(self, cubin: bytes, name: str, *, shared_bytes: int) -> Function:
         """Load a compiled kernel, and allow it ``shared_bytes`` of dynamic shared memory."""
