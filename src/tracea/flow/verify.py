@@ -294,6 +294,6 @@ def laid_out(kind: TensorType, values: Array) -> Array:
     low, high = kind.extent
     memory = np.zeros(max(1, high - low), dtype=kind.dtype.numpy)
     strides = tuple(stride * kind.dtype.nbytes for stride in kind.strides)
-    array = np.ndarray(kind.static_shape, memory.dtype, memory.data, -low * kind.dtype.nbytes, strides)
+    array = np.ndarray(kind.static_shape, memory.dtype, memory.view(np.uint8).data, -low * kind.dtype.nbytes, strides)
     array[...] = values
     return array
