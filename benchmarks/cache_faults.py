@@ -203,6 +203,7 @@ class Harness:
 
     def __init__(self, place: Path, rng: random.Random) -> None:
         self.place, self.rng = place, rng
+        self.warm_compilations = 0
         self.log = place / "compiler.log"
         self.log.touch()
         self.log.chmod(0o666)
@@ -289,14 +290,14 @@ class Harness:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def outcome(done: Mapping[str, Any], user: int | None = None) -> str:
+def outcome(done: Mapping[str, Any], warm_compilations: int) -> str:
     """Say what a run did in a few words; the report's table counts these."""
     if done["end"] != "ok":
         return f"crashed: {done['end']}"
     if not done["correct"]:
         return "WRONG RESULT"
     said = f"{len(done['heard'])} warning{'s' * (len(done['heard']) != 1)}" if done["heard"] else "no warning"
-    return f"right, {said}, {'compiled' if done['compilations'] else 'used as it was'}"
+    return f"right, {said}, {'rebuilt' if done['compilations'] > warm_compilations else 'used as it was'}"
 
 
 def faulty(harness: Harness, subject: Subject, warm: Path, fault: Fault) -> dict[str, Any]:
@@ -309,8 +310,9 @@ def faulty(harness: Harness, subject: Subject, warm: Path, fault: Fault) -> dict
             except (OSError, subprocess.CalledProcessError) as error:
                 return {"fault": fault.name, "subject": subject.name, "not_run": str(error)}
             first = harness.run(subject, root, fault.user)
-            again = harness.run(subject, root, fault.user) if outcome(first).startswith(("crashed", "WRONG")) else None
-            runs.append({**first, "outcome": outcome(first), "again": None if again is None else outcome(again)})
+            runs.append({**first, "outcome": outcome(first, harness.warm_compilations)})
+            if first["end"] != "ok":  # does it heal?
+                runs[-1]["again"] = outcome(harness.run(subject, root, fault.user), harness.warm_compilations)
     return {"fault": fault.name, "subject": subject.name, "runs": runs}
 
 
@@ -329,7 +331,7 @@ def killed(harness: Harness, subject: Subject, times: int) -> dict[str, Any]:
                 os.killpg(child.pid, signal.SIGKILL)
             harness.finish(child)
             done = harness.run(subject, root)
-            runs.append({**done, "outcome": outcome(done)})
+            runs.append({**done, "outcome": outcome(done, harness.warm_compilations)})
     return {"fault": "killed while it compiles, then used", "subject": subject.name, "runs": runs}
 
 
@@ -354,9 +356,11 @@ def measure(harness: Harness, subject: Subject, *, kills: int, processes: int) -
     with harness.cache(None) as root:
         cold = harness.run(subject, root)
         subprocess.run(["cp", "-a", root, warm], check=True)
-    if not outcome(cold).startswith("right"):
+    if not outcome(cold, 0).startswith("right"):
         raise SystemExit(f"{subject.name} does not run here: {cold}")
-    yield told({"fault": "none (cold)", "subject": subject.name, "runs": [{**cold, "outcome": outcome(cold)}]})
+    with harness.cache(warm) as root:  # some call the compiler even then, to ask what it can do
+        harness.warm_compilations = harness.run(subject, root)["compilations"]
+    yield told({"fault": "none (cold)", "subject": subject.name, "runs": [{**cold, "outcome": outcome(cold, 0)}]})
     for fault in FAULTS:
         yield told(faulty(harness, subject, warm, fault))
     yield told(killed(harness, subject, kills))

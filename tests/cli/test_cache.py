@@ -1,0 +1,64 @@
+"""tracea cache verify, gc, export, import; ls and rm are in test_verbs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.test_verbs import entry_of
+
+from tracea.cli import main as cli
+from tracea.optimizer import Outcome, OutcomeKind
+from tracea.optimizer.storage import StudyKey, TrialRecord, TrialStore
+
+
+def a_trial(root: Path) -> None:
+    with TrialStore(root / "trials.sqlite") as store:
+        store.add(
+            TrialRecord(
+                key=StudyKey(op_key="gemm"),
+                schedule={"mc": 8},
+                outcome=Outcome(kind=OutcomeKind.OK, latency_ms=1.0),
+                seconds=0.1,
+                sampler="random",
+                seed=0,
+                recorded_at=0.0,
+            )
+        )
+
+
+def test_cache_verify_names_what_is_damaged_and_gc_removes_it(
+    empty_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = entry_of(empty_cache) / "kernel.so"
+    a_trial(empty_cache)
+    assert cli.main(["cache", "verify"]) == 0
+    assert "1 of 1 entries are sound; 1 trials are readable" in capsys.readouterr().out
+    path.write_bytes(b"x" * 2047 + b"y")
+    assert cli.main(["cache", "verify"]) == cli.FAILED
+    assert "kernel.so does not match its checksum" in capsys.readouterr().out
+    assert cli.main(["cache", "gc", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"removed": ["ab" * 32], "leftovers": 0, "bytes": 2048}
+    (empty_cache / "trials.sqlite").write_bytes(b"no database" * 500)
+    assert cli.main(["cache", "verify", "--json"]) == cli.FAILED
+    assert "not a database" in json.loads(capsys.readouterr().out)["trials_problem"]
+
+
+def test_cache_export_and_import_carry_trials_as_advice(
+    empty_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty_cache.mkdir(mode=0o700)
+    a_trial(empty_cache)
+    file = tmp_path / "trials.jsonl"
+    assert cli.main(["cache", "export", str(file)]) == 0
+    assert "1 trials written" in capsys.readouterr().out
+    monkeypatch.setenv("TRACEA_CACHE_DIR", str(tmp_path / "other"))
+    for expected in ("1 trials imported, 0 were known", "0 trials imported, 1 were known"):
+        assert cli.main(["cache", "import", str(file)]) == 0
+        assert expected in capsys.readouterr().out
+    assert cli.main(["cache", "ls"]) == 0
+    assert "0 trials of earlier searches, 1 imported" in capsys.readouterr().out
+    file.write_bytes(file.read_bytes()[:-9])
+    assert cli.main(["cache", "import", str(file)]) == cli.BAD_USAGE
+    assert cli.main(["cache", "gc", "--unused-days", "-1"]) == cli.BAD_USAGE
