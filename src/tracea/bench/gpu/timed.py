@@ -197,7 +197,9 @@ def _operands(op: GemmOp, seed: int) -> tuple[list[Array], list[Array]]:
         memory = values.astype(kind.dtype.numpy)
         strides = tuple(stride * kind.dtype.nbytes for stride in kind.strides)
         memories.append(memory)
-        views.append(np.ndarray(kind.static_shape, memory.dtype, memory.view(np.uint8).data, -low * kind.dtype.nbytes, strides))
+        views.append(
+            np.ndarray(kind.static_shape, memory.dtype, memory.view(np.uint8).data, -low * kind.dtype.nbytes, strides)
+        )
     return memories, views
 
 
