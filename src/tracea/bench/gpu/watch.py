@@ -121,6 +121,9 @@ class _Process:
             _end(child)
         for reader in readers:
             reader.join(timeout=2.0)
+        for stream in (child.stdout, child.stderr):
+            if stream is not None:
+                stream.close()
         self.code = child.returncode
         self.tail = b"".join(each for each in errors[-6:] if each).decode(errors="replace").strip()[-600:]
         if not self.reason:
