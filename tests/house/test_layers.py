@@ -15,7 +15,7 @@ import tracea
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(tracea.__file__).parent
 MAY_IMPORT_TORCH = {"bench", "distributed", "interface", "testing", "cli"}
-PICKLERS = {"cloudpickle", "dill", "marshal", "pickle", "shelve"}
+PICKLERS = {"cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 
 PROBE = """
 import importlib, json, sys
@@ -58,6 +58,10 @@ def test_nothing_reads_a_pickle() -> None:
                     modules = {alias.name.partition(".")[0] for alias in names}
                 case ast.ImportFrom(module=str(module)):
                     modules = {module.partition(".")[0]}
+                case ast.Call() if ast.unparse(node.func) in {"torch.load", "pandas.read_pickle"}:
+                    modules = {"pickle"}
+                case ast.keyword(arg="allow_pickle", value=value) if ast.unparse(value) != "False":
+                    modules = {"pickle"}
                 case _:
                     continue
             found += [f"{path.relative_to(PACKAGE)}:{node.lineno}" for _ in modules & PICKLERS]
