@@ -195,7 +195,7 @@ def at_random(count: int, place: Path, seed: int) -> dict[str, object]:
     rng, root = random.Random(seed), place / "cache"
     finished: dict[str, set[int]] = {"entries": set(), "trials": set()}
     for round_number in range(count):
-        read, write = os.pipe()
+        (read, write), (ready, started) = os.pipe(), os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(read)
@@ -206,14 +206,19 @@ def at_random(count: int, place: Path, seed: int) -> dict[str, object]:
                         os.write(write, f"e{index}\n".encode())
                         store.add(record(index))
                         os.write(write, f"t{index}\n".encode())
+                        os.write(started, b".")
             except BaseException as error:
                 os.write(2, f"{type(error).__name__}: {error}\n".encode())
                 os._exit(1)
             os._exit(0)
         os.close(write)
+        os.close(started)
+        if rng.random() < 0.5:  # from the first thing that it finished on, however slow the machine is
+            os.read(ready, 1)
         time.sleep(rng.uniform(0.0, 0.04))
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
+        os.close(ready)
         assert os.WIFSIGNALED(status), status
         with open(read, encoding="ascii") as pipe:
             told = [line for line in pipe.read().split("\n") if line]
