@@ -22,10 +22,11 @@ _UNIT: Monomial = ()
 class Polynomial:
     """An immutable sum of integer multiples of monomials."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_atoms", "_hash", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         self.terms: dict[Monomial, int] = {monomial: value for monomial, value in terms.items() if value}
+        self._atoms: frozenset[Index] | None = None
         self._hash: int | None = None
 
     @staticmethod
@@ -61,7 +62,9 @@ class Polynomial:
 
     def atoms(self) -> frozenset[Index]:
         """Return every atom that occurs."""
-        return frozenset(atom for monomial in self.terms for atom in monomial)
+        if self._atoms is None:
+            self._atoms = frozenset([atom for monomial in self.terms for atom in monomial])
+        return self._atoms
 
     def coefficient(self, monomial: Monomial) -> int:
         """Return the coefficient of a monomial."""
@@ -85,7 +88,7 @@ class Polynomial:
         terms: dict[Monomial, int] = {}
         for left, a in self.terms.items():
             for right, b in other.terms.items():
-                monomial = tuple(sorted(left + right, key=_atom_key))
+                monomial = tuple(sorted(left + right, key=_atom_key)) if left and right else left or right
                 terms[monomial] = terms.get(monomial, 0) + a * b
         return Polynomial(terms)
 

@@ -25,7 +25,7 @@ _MAX_SPLITS = 6
 class Facts:
     """An immutable set of polynomials known to be >= 0, with the ranges of tables and the answers given so far."""
 
-    __slots__ = ("_answers", "_bounds_of_tables", "_contradictory", "known", "use_maxima")
+    __slots__ = ("_answers", "_bounds_of_tables", "_contradictory", "_excluded", "known", "use_maxima")
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class Facts:
         self._bounds_of_tables = {name: (low, high) for name, low, high in tables}
         self.use_maxima = use_maxima
         self._answers: dict[Polynomial, bool] = {}
+        self._excluded: dict[tuple[Polynomial, ...], bool] = {}
         self._contradictory: bool | None = None
 
     def plus(self, more: Iterable[Polynomial]) -> Facts:
@@ -71,7 +72,18 @@ class Facts:
 
     def proves_predicate(self, predicate: Predicate) -> bool:
         """Return whether a condition was shown."""
-        return all(case.contradictory() for case in self.assuming(Not(predicate)))
+        return all(self._excludes(case) for case in alternatives(Not(predicate)))
+
+    def _excludes(self, case: Sequence[Polynomial]) -> bool:
+        """Return whether a case cannot be: refuted by what bears on its unknowns, or since the facts are."""
+        known = [part.constant for part in case]
+        if any(value is not None and value < 0 for value in known):
+            return True
+        atoms = frozenset[Index]().union(*(part.atoms() for part in case))
+        key = tuple(case)
+        if key not in self._excluded:
+            self._excluded[key] = self._refutes([*self.known, *case], atoms, _MAX_SPLITS) or self.contradictory()
+        return self._excluded[key]
 
     def contradictory(self) -> bool:
         """Return whether the facts were shown to exclude each other, so that nothing ever reaches this place."""

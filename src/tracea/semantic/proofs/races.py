@@ -193,13 +193,14 @@ def _disjoint(first: _Touch, second: _Touch, fixed: set[Loop], condition: Sequen
     names = {loop.var.name: Var(f"{loop.var.name}'") for loop in renamed}
     other_facts = [_rename(fact, names) for fact in second.site.facts.known]
     facts = first.site.facts.plus([*other_facts, *condition])
-    for axis, (a, a_size, b, b_size) in enumerate(
-        zip(first.box.offset, first.box.extent, second.box.offset, second.box.extent, strict=True)
+    goals: list[Polynomial] = []
+    for a, a_size, b, b_size in zip(
+        first.box.offset, first.box.extent, second.box.offset, second.box.extent, strict=True
     ):
-        del axis
         b_start, b_extent = _rename(b, names), _rename(b_size, names)
-        if facts.proves(b_start - a - a_size) or facts.proves(a - b_start - b_extent):
-            return
+        goals += [b_start - a - a_size, a - b_start - b_extent]
+    if any(facts.proves(goal) for goal in _likely_first(goals, condition)):
+        return
     if facts.contradictory():
         return
     raise refuse(
@@ -212,12 +213,30 @@ def _disjoint(first: _Touch, second: _Touch, fixed: set[Loop], condition: Sequen
     )
 
 
+def _likely_first(goals: Sequence[Polynomial], condition: Sequence[Polynomial]) -> list[Polynomial]:
+    """Return the goals by what they share with the condition: a difference that it bounds from below comes first.
+
+    Each goal that does not follow costs a whole elimination, and the order changes nothing else.
+    """
+
+    def shared(goal: Polynomial) -> int:
+        products = (
+            part.coefficient((atom,)) * goal.coefficient(monomial)
+            for monomial in goal.monomials()
+            for atom in monomial
+            for part in condition
+        )
+        return sum((product > 0) - (product < 0) for product in products)
+
+    return sorted(goals, key=shared, reverse=True)
+
+
 def _renamed(polynomial: Polynomial, loops: set[Loop]) -> Polynomial:
     return _rename(polynomial, {loop.var.name: Var(f"{loop.var.name}'") for loop in loops})
 
 
 def _rename(polynomial: Polynomial, names: dict[str, Var]) -> Polynomial:
     substitution: dict[str, Index] = dict(names)
-    if not any(name in atom.names() for atom in polynomial.atoms() for name in names):
+    if all(atom.names().isdisjoint(names) for atom in polynomial.atoms()):
         return polynomial
     return normalize(polynomial.to_index().substitute(substitution))

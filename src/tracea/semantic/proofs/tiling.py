@@ -83,6 +83,9 @@ def chain(
 
 def _guard_of(inside: Polynomial, guards: Sequence[Predicate], facts: Facts) -> Predicate | None:
     """Return the guard that holds exactly where ``inside >= 0``."""
+    for guard in guards:  # most are written in the very words that are sought
+        if conjuncts(guard) == (inside,):
+            return guard
     where, elsewhere = facts.plus([inside]), facts.plus([-inside - 1])
     for guard in guards:
         if where.proves_predicate(guard) and elsewhere.proves_predicate(Not(guard)):
