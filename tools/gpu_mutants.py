@@ -2,11 +2,14 @@
 
 ``python tools/gpu_mutants.py`` judges all of them (an hour), ``--sample 40`` a seeded sample of each kernel;
 ``--check`` fails below 98 % or at a false alarm. Mutants are compiled into a cache of their own, which is removed.
+In pieces: ``--kernel wgmma --sample 40 --piece wgmma.json`` keeps the scores of one, and ``--join *.json`` writes the
+page of all of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import sys
@@ -15,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tracea.testing.gpu_cases import EQUIVALENT, GpuCase, gpu_cases
 from tracea.testing.gpu_judge import certified_ways
@@ -29,7 +33,8 @@ _MOST_EQUIVALENT = 0.02
 class Score:
     """What was noticed of one kernel's mutants of one storey: its IR or its text."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernel: str) -> None:
+        self.kernel = kernel
         self.by: Counter[str] = Counter()
         self.argued: list[tuple[str, str]] = []
         self.survivors: list[str] = []
@@ -39,11 +44,24 @@ class Score:
         if by is not None:
             self.by[by] += 1
             return
-        reason = next((why for part, why in EQUIVALENT.items() if part in description), None)
+        reason = EQUIVALENT.get((self.kernel, description))
         if reason is None:
             self.survivors.append(description)
         else:
             self.argued.append((description, reason))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts and the descriptions as data."""
+        return {"by": dict(self.by), "argued": self.argued, "survivors": self.survivors}
+
+    @classmethod
+    def from_dict(cls, kernel: str, data: dict[str, Any]) -> Score:
+        """Return what :meth:`to_dict` kept."""
+        score = cls(kernel)
+        score.by.update(data["by"])
+        score.argued = [(description, reason) for description, reason in data["argued"]]
+        score.survivors = list(data["survivors"])
+        return score
 
     @property
     def total(self) -> int:
@@ -61,7 +79,7 @@ def judge(case: GpuCase, sample: int | None, seed: int) -> tuple[Score, Score, l
     kernel = case.kernel()
     judged = case.judge(kernel, certified_ways(kernel))
     alarms = list(judged.false_alarms(kernel))
-    ir, text = Score(), Score()
+    ir, text = Score(case.name), Score(case.name)
     chosen = list(gpu_mutants(kernel))
     for mutant in random.Random(seed).sample(chosen, min(sample or len(chosen), len(chosen))):
         ir.add(f"{mutant.family}: {mutant.description}", judged.of_kernel(mutant.kernel))
@@ -69,6 +87,34 @@ def judge(case: GpuCase, sample: int | None, seed: int) -> tuple[Score, Score, l
     for changed in random.Random(seed).sample(texts, min(sample or len(texts), len(texts))):
         text.add(f"{changed.family}: {changed.description}", judged.of_text(changed.source))
     return ir, text, alarms
+
+
+def keep(path: Path, results: Sequence[tuple[str, Score, Score, list[str]]], sample: int | None) -> None:
+    """Write the scores of some kernels, for :func:`joined`."""
+    rows = [
+        {"name": name, "ir": ir.to_dict(), "text": text.to_dict(), "alarms": alarms}
+        for name, ir, text, alarms in results
+    ]
+    path.write_text(json.dumps({"sample": sample, "kernels": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+def joined(paths: Sequence[Path]) -> tuple[int | None, list[tuple[str, Score, Score, list[str]]]]:
+    """Return the sample size and the scores of pieces, in the order of the kernels.
+
+    Raises:
+        SystemExit: a kernel is missing or occurs twice, or the pieces were sampled differently.
+    """
+    pieces = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    samples = {piece["sample"] for piece in pieces}
+    rows = {row["name"]: row for piece in pieces for row in piece["kernels"]}
+    names = [case.name for case in gpu_cases()]
+    if len(samples) != 1 or sorted(name for p in pieces for name in (r["name"] for r in p["kernels"])) != sorted(names):
+        sys.exit(f"the pieces must hold each of {', '.join(names)} once, at one sample size: {sorted(rows)}, {samples}")
+    found = [
+        (name, Score.from_dict(name, row["ir"]), Score.from_dict(name, row["text"]), list(row["alarms"]))
+        for name, row in ((name, rows[name]) for name in names)
+    ]
+    return samples.pop(), found
 
 
 def page(results: Sequence[tuple[str, Score, Score, list[str]]], *, sample: int | None) -> str:
@@ -112,7 +158,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--kernel", action="append", help="only kernels whose name contains this")
     parser.add_argument("--check", action="store_true", help="fail below 98 percent or at a false alarm")
     parser.add_argument("--page", type=Path, default=_PAGE)
+    parser.add_argument("--piece", type=Path, help="keep the scores here instead of writing the page")
+    parser.add_argument("--join", type=Path, nargs="+", help="write the page of these pieces, judging nothing")
     given = parser.parse_args(arguments)
+    sample, results = joined(given.join) if given.join else (given.sample, _judged(given))
+    if given.piece:
+        keep(given.piece, results, sample)
+    else:
+        given.page.write_text(page(results, sample=sample), encoding="utf-8")
+    return 1 if given.check and not _enough(results) else 0
+
+
+def _judged(given: argparse.Namespace) -> list[tuple[str, Score, Score, list[str]]]:
     results: list[tuple[str, Score, Score, list[str]]] = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TRACEA_CACHE_DIR"] = folder
@@ -128,14 +185,15 @@ def main(arguments: Sequence[str]) -> int:
             )
             for survivor in (*ir.survivors, *text.survivors, *alarms):
                 print(f"    {survivor}", flush=True)
-    given.page.write_text(page(results, sample=given.sample), encoding="utf-8")
-    if not given.check:
-        return 0
+    return results
+
+
+def _enough(results: Sequence[tuple[str, Score, Score, list[str]]]) -> bool:
     scores = [score for _, ir, text, _ in results for score in (ir, text)]
     total, argued = sum(s.total for s in scores), sum(len(s.argued) for s in scores)
     noticed = sum(s.noticed for s in scores)
-    bad = noticed < _LEAST * (total - argued) or argued > _MOST_EQUIVALENT * total or any(r[3] for r in results)
-    return 1 if bad else 0
+    enough = noticed >= _LEAST * (total - argued) and argued <= _MOST_EQUIVALENT * total
+    return enough and not any(alarms for *_, alarms in results)
 
 
 if __name__ == "__main__":

@@ -62,8 +62,9 @@ class GpuCase:
 def gpu_cases() -> tuple[GpuCase, ...]:
     """Return the kernels in the order of their architectures."""
     small = {"bm": 64, "bn": 64, "bk": 32, "warps_m": 2, "warps_n": 2}
-    # The last row lies in the last strip of the last warp, then in a middle one; whole tiles; one row; few steps.
-    sizes = ((117, 103, 223), (85, 65, 65), (97, 128, 64), (1, 129, 20))
+    # The last row lies in the last strip of the last warp, is the only one of a middle strip; whole tiles; one row;
+    # few steps; the last row is the last of a strip, and a column the only one of a warp.
+    sizes = ((117, 103, 223), (81, 65, 65), (97, 128, 64), (1, 129, 20), (48, 33, 32))
     return (
         GpuCase(variant=SIMT, target="sm_75", changes={}, sizes=((67, 72, 40), (5, 130, 3), (64, 65, 8))),
         GpuCase(variant=MMA_SYNC, target="sm_75", changes=small, sizes=sizes),
@@ -72,32 +73,38 @@ def gpu_cases() -> tuple[GpuCase, ...]:
             variant=WGMMA,
             target="sm_90a",
             changes={"bm": 128, "bn": 64, "bk": 32, "stages": 3, "groups": 2},
-            sizes=((201, 103, 223), (70, 65, 65), (128, 128, 20)),
+            sizes=((201, 103, 223), (70, 65, 65), (128, 128, 64), (65, 33, 20)),
             b_along_k=True,
         ),
         GpuCase(variant=MMA_TMA, target="sm_120a", changes={**small, "stages": 3}, sizes=sizes, b_along_k=True),
     )
 
 
-_BELOW_BOTH = "p stays below both divisors"
-_STAGING = "another bijection of the staging tile, which the epilogue may read with as many conflicts"
-_FREE_AS_WELL = "another bijection that is free of conflicts as well"
-_LATER_COMMIT = "the group is closed later and awaited at the same count: less overlap, the same order"
+_BELOW_BOTH = "p counts the stages that are filled before the loop, 0 and 1: p % 2 and p % 4 are p % 3"
+_STAGING = "both sides of the staging tile take the other bijection, with no more conflicts than are certified"
+_FREE_AS_WELL = "rows of 64 bytes: both sides take another bijection, which is free of conflicts as well"
+_LATER_COMMIT = "the products between start no copy: the group has the same copies, and is awaited at the same count"
 _OWN_REGISTERS = "the next tile is asked for before the barrier, into registers of the lane's own"
 _FENCE = "the fence orders registers, which the wait for a stage does not touch"
 _NARROWER = "pieces are as wide as the alignment that is stated: narrower loads, the same bytes"
-_STRICTER = "waits for a group more than it must: slower, not wrong; of the IR it is reported as superfluous"
+_STRICTER = "waits for one group more than it must: slower, not wrong; of the IR it is reported as superfluous"
 
-EQUIVALENT: dict[str, str] = {
-    "argument 3 at 50 becomes 2": _BELOW_BOTH,
-    "argument 3 at 50 becomes 4": _BELOW_BOTH,
-    "CommitGroup at 0.0.2.0.4.0.4: after For": _LATER_COMMIT,
-    ": aligned to 8 bytes": _NARROWER,
-    "Barrier at 0.0.2.0.5.0.3: after CopyTile": _OWN_REGISTERS,
-    "MbarrierWait at 0.0.4.0.1.0.0: after WgmmaFence": _FENCE,
-    "swizzle: staging": _STAGING,
-    "Staging without its swizzle": _STAGING,
-    "a_tiles: swizzle(3, 4, 3) for swizzle(2, 4, 3)": _FREE_AS_WELL,
-    "cp_async_wait<1>();: template argument 1": _STRICTER,
+_COPY_A = (
+    "copy_async<ATile, 16, 32, 16>(a_tiles + p % 3 * 4096, warp * 16, a + (row + warp * 16) * a_stride0 + p * 32, "
+    "a_stride0, 1, m - row - warp * 16, k - p * 32);"
+)
+
+EQUIVALENT: dict[tuple[str, str], str] = {
+    ("gemm.simt sm_75", "order: Barrier at 0.0.2.0.5.0.3: after CopyTile"): _OWN_REGISTERS,
+    ("gemm.simt sm_75", "guard: b: aligned to 8 bytes"): _NARROWER,
+    ("gemm.mma_sync sm_75", "order: Barrier at 0.0.2.0.5.0.3: after CopyTile"): _OWN_REGISTERS,
+    ("gemm.mma_sync sm_75", "swizzle: a_tiles: swizzle(3, 4, 3) for swizzle(2, 4, 3)"): _FREE_AS_WELL,
+    ("gemm.mma_sync sm_75", "swizzle: staging: swizzle(2, 5, 3) for swizzle(2, 5, 2)"): _STAGING,
+    ("gemm.mma_cp_async sm_80", "swizzle: a_tiles: swizzle(3, 4, 3) for swizzle(2, 4, 3)"): _FREE_AS_WELL,
+    ("gemm.mma_cp_async sm_80", "order: CommitGroup at 0.0.2.0.4.0.4: after For"): _LATER_COMMIT,
+    ("gemm.mma_cp_async sm_80", f"call: {_COPY_A}: argument 3 at 50 becomes 2"): _BELOW_BOTH,
+    ("gemm.mma_cp_async sm_80", f"call: {_COPY_A}: argument 3 at 50 becomes 4"): _BELOW_BOTH,
+    ("gemm.mma_cp_async sm_80", "sync: cp_async_wait<1>();: template argument 1 at 18 becomes 0"): _STRICTER,
+    ("gemm.wgmma sm_90a", "order: MbarrierWait at 0.0.4.0.1.0.0: after WgmmaFence"): _FENCE,
 }
-"""Mutants that are no mistake, by a part of their description, and why."""
+"""Mutants that are no mistake, by kernel and by their whole description, and why: each names one mutant."""

@@ -105,12 +105,14 @@ class GpuJudge:
     ``limit_ways`` is what the certificate says of the worst bank conflict (:func:`certified_ways`): a text that shows
     more is noticed. ``work`` are the primitives that the original executes in each call (:meth:`counted`): a mutant
     with the right result that executes others is noticed too, since these numbers are kept of every kernel.
+    ``spare_waits`` is how many waits of the original are reported as superfluous: only more than those are a mutant's.
     """
 
     calls: Sequence[Arguments]
     emit: Callable[[TileKernel], KernelSource]
     limit_ways: int = 1
     work: tuple[Mapping[str, int], ...] = ()
+    spare_waits: int = 0
 
     def counted(self, kernel: TileKernel) -> GpuJudge:
         """Return this judge with the primitives that a kernel that is right executes."""
@@ -118,7 +120,8 @@ class GpuJudge:
 
         source = self.emit(kernel)
         reports = [emulate(source, call.fresh(), call.params, schedules=(0,)) for call in self.calls]
-        return replace(self, work=tuple(dict(report.calls) for report in reports))
+        work = tuple(dict(report.calls) for report in reports)
+        return replace(self, work=work, spare_waits=len(superfluous_waits(kernel)))
 
     def of_kernel(self, kernel: TileKernel, *, text: bool = True) -> str | None:
         """Return who notices that a kernel is wrong: a proof's name, ``interpreter``, or as :meth:`of_text`."""
@@ -126,7 +129,7 @@ class GpuJudge:
             prove(kernel)
         except TraceaError as error:
             return f"proof: {getattr(error, 'proof', type(error).__name__)}"
-        if superfluous_waits(kernel):
+        if len(superfluous_waits(kernel)) > self.spare_waits:
             return "minimal sync"
         if self._interpreted(kernel):
             return "interpreter"
@@ -166,6 +169,7 @@ class GpuJudge:
         from tracea.emulator.emulate import emulate
 
         prove(kernel)
+        yield from (f"{wait.node} {wait.statement}" for wait in superfluous_waits(kernel))
         source = self.emit(kernel)
         for call in self.calls:
             arrays = call.fresh()

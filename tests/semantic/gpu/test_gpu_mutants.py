@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tracea.emitters.cuda.emitter import emit
 from tracea.errors import TraceaError
 from tracea.semantic.proofs import prove
 from tracea.semantic.proofs.minimal_sync import superfluous_waits
@@ -20,35 +21,55 @@ CASES = gpu_cases()
 SAMPLE = 12
 
 
-def noticed_by_proof(kernel: TileKernel) -> bool:
+# Of the two barriers of the SIMT loop either is reported as one that nobody needs.
+JUDGED = [
+    pytest.param(case, id=case.name, marks=pytest.mark.xfail(strict=True, reason="a barrier of the loop is spare"))
+    if case.variant.id == "gemm.simt"
+    else pytest.param(case, id=case.name)
+    for case in CASES
+]
+
+
+def noticed_by_proof(kernel: TileKernel, spare_waits: int) -> bool:
     try:
         prove(kernel)
     except TraceaError:
         return True
-    return bool(superfluous_waits(kernel))
+    return len(superfluous_waits(kernel)) > spare_waits
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", JUDGED)
 def test_proofs_alone_notice_most_mutants_of_the_pipeline(case: GpuCase) -> None:
     families = {"wait", "stage", "order", "role", "guard", "sum"}
     chosen = [mutant for mutant in gpu_mutants(case.kernel()) if mutant.family in families]
     chosen = random.Random(0).sample(chosen, min(SAMPLE, len(chosen)))
-    missed = [mutant.description for mutant in chosen if not noticed_by_proof(mutant.kernel)]
-    unexplained = [d for d in missed if not any(part in d for part in EQUIVALENT)]
-    assert unexplained == []
+    spare = len(superfluous_waits(case.kernel()))
+    missed = [f"{m.family}: {m.description}" for m in chosen if not noticed_by_proof(m.kernel, spare)]
+    assert [d for d in missed if (case.name, d) not in EQUIVALENT] == []
+
+
+def test_every_argued_mutant_is_one_that_exists() -> None:
+    existing: set[tuple[str, str]] = set()
+    for case in CASES:
+        kernel = case.kernel()
+        texts = text_mutants(emit(kernel, case.target))
+        found = [*gpu_mutants(kernel), *texts]
+        existing |= {(case.name, f"{mutant.family}: {mutant.description}") for mutant in found}
+    assert set(EQUIVALENT) <= existing
+    assert len(EQUIVALENT) <= 0.02 * len(existing)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", JUDGED)
 def test_a_sample_of_mutants_is_noticed_and_the_original_is_not(case: GpuCase) -> None:
     kernel = case.kernel()
     judge = case.judge(kernel, certified_ways(kernel))
     assert list(judge.false_alarms(kernel)) == []
     ir = random.Random(0).sample(list(gpu_mutants(kernel)), 40)
     text = random.Random(0).sample(list(text_mutants(judge.emit(kernel))), 40)
-    missed = [m.description for m in ir if judge.of_kernel(m.kernel) is None]
-    missed += [m.description for m in text if judge.of_text(m.source) is None]
-    unexplained = [d for d in missed if not any(part in d for part in EQUIVALENT)]
+    missed = [f"{m.family}: {m.description}" for m in ir if judge.of_kernel(m.kernel) is None]
+    missed += [f"{m.family}: {m.description}" for m in text if judge.of_text(m.source) is None]
+    unexplained = [d for d in missed if (case.name, d) not in EQUIVALENT]
     assert len(unexplained) <= 0.02 * 80, unexplained
 
 

@@ -271,7 +271,10 @@ def test_an_index_beyond_32_bits_is_refused() -> None:
     assert "m <= " in fact.statement
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "gemm.simt"])
+SPARE = pytest.param("gemm.simt", marks=pytest.mark.xfail(strict=True, reason="either barrier of the loop is spare"))
+
+
+@pytest.mark.parametrize("name", [*TENSOR_CORES, SPARE])
 def test_no_shipped_wait_is_superfluous(name: str) -> None:
     assert superfluous_waits(kernel_of(name)) == ()
 
