@@ -6,8 +6,8 @@ warps in two rows of four have 64×32 sums each, 64 registers of a lane.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tracea.errors import InvalidSchedule, ResourceExceeded
@@ -58,8 +58,15 @@ class GpuTiling:
             InvalidSchedule: a number that the product cannot be cut into; the remedy is the nearest that it can.
             ResourceExceeded: more shared memory, registers or threads than a block may have.
         """
+        found = cls.read(schedule, product, held=held, producers=producers)
+        found.check(target)
+        return found
+
+    @classmethod
+    def read(cls, schedule: Schedule, product: WarpProduct | FmaProduct, *, held: bool, producers: int) -> GpuTiling:
+        """Return the tiling that a schedule says, unchecked."""
         get = schedule.integer
-        found = cls(
+        return cls(
             bm=get("bm"),
             bn=get("bn"),
             bk=get("bk"),
@@ -70,8 +77,6 @@ class GpuTiling:
             held=held,
             producers=producers,
         )
-        found.check(target)
-        return found
 
     @property
     def warps(self) -> int:
@@ -171,6 +176,14 @@ class GpuTiling:
                 expected=f"at most {target.threads_per_block // 32} warps on {target.name}",
                 remedy="use fewer warps",
             )
+        most = self._most_registers(target)
+        if self.registers > most:  # before shared memory: fewer stages would not help
+            raise InvalidSchedule(
+                field="registers of a lane",
+                got=self.registers,
+                expected=f"at most {most} on {target.name} with {self.threads} threads",
+                remedy=f"{self._lighter(target)}: {self.wm}x{self.wn} sums a warp are {self.sum_registers}",
+            )
         if self.shared_bytes > target.shared_bytes_per_block:
             raise ResourceExceeded(
                 what="shared memory",
@@ -178,15 +191,46 @@ class GpuTiling:
                 limit_bytes=target.shared_bytes_per_block,
                 remedy=self._smaller(target),
             )
+
+    def _most_registers(self, target: GpuTarget) -> int:
         together = -(-(self.warps + self.producers) // _PARTITIONS)
-        most = min(target.registers_per_thread, target.registers_per_sm // (_PARTITIONS * 32 * together) // 8 * 8)
-        if self.registers > most:
-            raise InvalidSchedule(
-                field="registers of a lane",
-                got=self.registers,
-                expected=f"at most {most} on {target.name} with {self.threads} threads",
-                remedy=f"use more warps or a smaller tile: {self.wm}x{self.wn} sums a warp are {self.sum_registers}",
-            )
+        return min(target.registers_per_thread, target.registers_per_sm // (_PARTITIONS * 32 * together) // 8 * 8)
+
+    def is_held_by(self, target: GpuTarget) -> bool:
+        """Whether whole fragments, registers, threads and shared memory all fit."""
+        product = self.product
+        return (
+            min(self.bm, self.bn, self.bk, self.stages, self.warps_m, self.warps_n) >= 1
+            and self.bm % (self.warps_m * product.rows) == 0
+            and self.bn % (self.warps_n * product.columns * product.column_group) == 0
+            and self.threads <= target.threads_per_block
+            and self.registers <= self._most_registers(target)
+            and self.shared_bytes <= target.shared_bytes_per_block
+        )
+
+    def _lighter(self, target: GpuTarget) -> str:
+        """Return the change that the target can hold: another grid of warps first, then a smaller tile."""
+        names = ("bm", "bn", "bk", "warps_m", "warps_n", "stages")
+        for found in self._lighter_ones():
+            if found.is_held_by(target):
+                changed = [name for name in names if getattr(found, name) != getattr(self, name)]
+                return "use " + ", ".join(f"{name}={getattr(found, name)}" for name in changed)
+        return "use a smaller tile"
+
+    def _lighter_ones(self) -> Iterator[GpuTiling]:
+        rows, columns = self.warps_m, self.warps_n
+        grids = ((rows, columns), (2 * rows, columns), (rows, 2 * columns), (2 * rows, 2 * columns))
+        fewer = (-(-rows // 2), columns), (rows, -(-columns // 2)), (-(-rows // 2), -(-columns // 2))
+        least = max(self.product.k, 16 // self.product.storage.nbytes)
+        bk = self.bk
+        while bk >= least:
+            tile = replace(self, bk=bk)
+            while tile.bm >= self.product.rows and tile.bn >= self.product.columns:
+                for warps_m, warps_n in (*grids, *fewer):
+                    for stages in range(self.stages, min(self.stages, 2) - 1, -1):
+                        yield replace(tile, warps_m=warps_m, warps_n=warps_n, stages=stages)
+                tile = replace(tile, bm=tile.bm // 2) if tile.bm >= tile.bn else replace(tile, bn=tile.bn // 2)
+            bk //= 2
 
     def _smaller(self, target: GpuTarget) -> str:
         stage = self.ring_bytes // self.stages
@@ -233,8 +277,11 @@ def fits(
     producers: int = 0,
 ) -> bool:
     """Whether a schedule's values make a tiling that the target can hold."""
+    tiling = GpuTiling.read(Schedule(values), product, held=held, producers=producers)
+    if not tiling.is_held_by(target):  # no remedy is searched for
+        return False
     try:
-        GpuTiling.of(Schedule(values), product, target, held=held, producers=producers)
+        tiling.check(target)
     except (InvalidSchedule, ResourceExceeded):
         return False
     return True
