@@ -105,17 +105,17 @@ def _aligned(
         elif len(b.box.offset) > len(result.offset) and _is_panel(kernel, site, b):
             columns = columns + b.box.offset[-3] * site.canonical(kernel.buffer(b.box.buffer).shape[-1])
         pairs.append(("columns of b and of the tile", columns, result.offset[-1]))
-    _wide_enough(site, node, a, b, result, a_rows)
+    _wide_enough(site, node, b, result, a.box.extent[a_rows])
     for what, left, right in pairs:
         if not site.facts.proves_equal(left, right):
             raise refuse("reduction", site.label, f"{what} differ: {left.to_index()} and {right.to_index()}")
 
 
-def _wide_enough(site: Site, node: MicroKernel, a: Origin, b: Origin, result: Box, a_rows: int) -> None:
+def _wide_enough(site: Site, node: MicroKernel, b: Origin, result: Box, tall: Polynomial) -> None:
     """Show that the operands bring at least the tile's rows and columns."""
     rows, columns = (Polynomial.of(1), *result.extent)[-2:]
     wide = b.box.extent[-3] * _width(node) if _is_granular(node, b) else b.box.extent[-1]
-    brought = [("rows of a", a.box.extent[a_rows], rows), ("columns of b", wide, columns)]
+    brought = [("rows of a", tall, rows), ("columns of b", wide, columns)]
     for what, has, needs in brought:
         if not site.facts.proves(has - needs):
             raise refuse("reduction", site.label, f"{has.to_index()} {what}, the tile needs {needs.to_index()}")

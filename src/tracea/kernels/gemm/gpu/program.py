@@ -340,7 +340,7 @@ def _no_meaning(*_: object) -> object:
 
 
 STORE_ROWS = Intrinsic(
-    name="store_rows", meaning=_no_meaning, source="emitters/cuda/include/tracea/tiles.h: store_rows"
+    name="store_rows", meaning=_no_meaning, source="emitters/cuda/include/tracea/tiles/store.h: store_rows"
 )
 
 

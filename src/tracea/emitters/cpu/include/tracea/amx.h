@@ -24,16 +24,16 @@
 TRACEA_BEGIN_NAMESPACE
 
 constexpr int kTileRows = 16;
-constexpr int kTileWords = 32;                            // 16-bit words of a row
-constexpr int kTileElements = kTileRows * kTileWords;     // of bf16
-constexpr int kTileColumns = 16;                          // floats of a row
+constexpr int kTileWords = 32;                         // 16-bit words of a row
+constexpr int kTileElements = kTileRows * kTileWords;  // of bf16
+constexpr int kTileColumns = 16;                       // floats of a row
 
 #if defined(TRACEA_AMX)
 
 // Inline assembly, because the intrinsics of one of the compilers are macros over literal register numbers. The clobbers keep the order of stores to
 // memory and loads into tiles.
 class TileRegisters {
-  public:
+public:
     TRACEA_INLINE TileRegisters() {
         struct alignas(64) Configuration {
             uint8_t palette;
@@ -75,7 +75,7 @@ class TileRegisters {
 #else
 
 class TileRegisters {
-  public:
+public:
     template <int Tile>
     void zero() {
         memset(tile_[Tile], 0, sizeof tile_[Tile]);
@@ -105,7 +105,7 @@ class TileRegisters {
         }
     }
 
-  private:
+private:
     // A denormal as the zero of its sign.
     static float flushed(float x) { return (bits_of(x) & 0x7f800000U) != 0 ? x : float_of(bits_of(x) & 0x80000000U); }
     float word(int tile, int row, int column) const {

@@ -202,7 +202,8 @@ TRACEA_NOINLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, con
     const int64_t row_tiles = (rows + kAmxTile - 1) / kAmxTile;
     const int64_t lines_apart = (granule_lines + row_tiles - 1) / row_tiles;
     int current = 0;
-    int64_t left = 0, left_row = 0, left_column = 0;  // vectors of the tile before that have not left yet, and its place
+    int64_t left = 0, left_row = 0,
+            left_column = 0;  // vectors of the tile before that have not left yet, and its place
 
     TileRegisters tiles;
     for (int64_t j = 0; j < columns; j += kAmxTile, b += b_pitch) {

@@ -79,12 +79,12 @@ TRACEA_INLINE VecF exp(VecF x) {
     detail::reduce_ln2(x, n, r);
     return select(vanishes, zero<VecF>(), scale_pow2(detail::exp_reduced(r), n));
 }
-// exp(x) for x <= 0 and NaN, zero where the result would be smaller than 2^-125: what is left of a sum whose largest term is 1.
+// exp(x) for x <= 0 and NaN, zero where the result would be subnormal (x < -126 ln 2): what is left of a sum whose largest term is 1.
 TRACEA_INLINE VecF exp_or_zero(VecF x) {
     VecF n;
     VecF r;
     detail::reduce_ln2(x, n, r);
-    return scale_pow2_where(mask_not(less(x, broadcast<VecF>(-86.5F))), detail::exp_reduced(r), n);
+    return scale_pow2_where(mask_not(less(x, broadcast<VecF>(-87.33654F))), detail::exp_reduced(r), n);
 }
 TRACEA_INLINE VecD exp(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::exp(v); });

@@ -53,8 +53,7 @@ struct SafeRange {
     TRACEA_INLINE void see(__m512 x) {
         const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
         largest = _mm512_max_epu32(largest, magnitude);
-        smallest_less_one =
-            _mm512_min_epu32(smallest_less_one, _mm512_add_epi32(magnitude, _mm512_set1_epi32(-1)));
+        smallest_less_one = _mm512_min_epu32(smallest_less_one, _mm512_add_epi32(magnitude, _mm512_set1_epi32(-1)));
     }
     TRACEA_INLINE bool holds() const {
         const __mmask16 high = _mm512_cmpgt_epu32_mask(largest, _mm512_set1_epi32(static_cast<int>(kSafeHigh)));
@@ -210,8 +209,8 @@ TRACEA_NOINLINE void pack_b_terms(const Storage* b, int64_t k_stride, int64_t co
             // The next granule of this step, or the first of the next: past the last one a prefetch does not fault.
             const Storage* ahead =
                 j + kGranule < columns ? source + (j + kGranule) * column_stride : source + kGranule * k_stride;
-            detail::pack_granule<Terms, true>(source + j * column_stride, k_stride, column_stride, steps, width, granule,
-                                              ahead);
+            detail::pack_granule<Terms, true>(source + j * column_stride, k_stride, column_stride, steps, width,
+                                              granule, ahead);
             granule += depth * kGranule * Terms;
         }
     }
