@@ -35,8 +35,8 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_stream_003cce
   const int64_t b_stride0 = call->integers[4];
   const int64_t x1_stride0 = call->integers[5];
   const int64_t c_stride0 = call->integers[6];
-  for (TaskLoop tasks0(call, rank, 0, (n + 4095) / 4096); tasks0.next();) {
-    const int64_t jc = tasks0.task() * 4096;
+  for (StaticLoop range0(call, rank, (n + 4095) / 4096); range0.next();) {
+    const int64_t jc = range0.task() * 4096;
     const int64_t nc = min_index(n - jc, 4096);
     // MicroKernel c[0 : +m, jc : +nc]
     gemv_columns<float, 1, 4>(nc, k, a, a_stride0, 1, b + jc, b_stride0, c + jc, c_stride0, false, 0);

@@ -21,6 +21,8 @@ _ELEMENT_BYTES: Final = 6  # of an element in panels of three terms
 _WHOLE_DEPTH: Final = 768  # steps: up to here K is one block
 _DEPTH: Final = 512  # steps of a K block beyond that
 _SHALLOW: Final = 384  # where all rows of A are one block
+_TEAM_ROWS: Final = 320  # the same where threads share B, if A is small: their barriers cost more than A packed twice
+_PACKING_TASKS: Final = 2  # of each core at least: all wait for the last panel of B
 _FEW_ROWS: Final = 160  # up to this many rows, packing A once per task costs less than sharing B behind a barrier
 
 
@@ -66,13 +68,15 @@ def amx_blocking(schedule: Schedule, terms: int) -> Blocking:
 def amx_default(op: GemmOp, target: Target) -> Schedule:
     """Return the schedule that needs no tuning."""
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
-    if m <= _FEW_ROWS:
+    small = target.cores > 1 and m <= _TEAM_ROWS and _ELEMENT_BYTES * m * k <= target.l2_bytes // 4
+    if m <= _FEW_ROWS or small:
         kc, columns = _depth(k, _SHALLOW), round_up(-(-n // target.cores), TILE)
         return Schedule(kc=kc, mc=round_up(m, TILE), nc=columns, sweep=PANELS_PER_SWEEP, split="columns")
     kc = round_up(k, GRANULE) if k <= _WHOLE_DEPTH else _depth(k, _DEPTH)
     most = max(TILE, target.l2_bytes * 2 // 5 // (_ELEMENT_BYTES * kc) // TILE * TILE)
     mc = round_up(equal_blocks(-(-m // target.cores), most), TILE)
-    return Schedule(kc=kc, mc=mc, nc=round_up(n, TILE), sweep=PANELS_PER_SWEEP, split="rows")
+    sweep = _panels_per_task(n, target.cores)
+    return Schedule(kc=kc, mc=mc, nc=round_up(n, TILE), sweep=sweep, split="rows")
 
 
 def amx_space(op: GemmOp, target: Target) -> ScheduleSpace:
@@ -104,6 +108,13 @@ def _space(op: GemmOp, target: Target, default: Schedule) -> ScheduleSpace:
                 for sweep in (1, 4, 8, 16):
                     chosen.append({"kc": kc, "mc": round_up(m, TILE), "nc": nc, "sweep": sweep, "split": "columns"})
     return ScheduleSpace.listed(chosen)
+
+
+def _panels_per_task(n: int, cores: int) -> int:
+    """Return the panels of B that one packing task fills: the usual sweep, unless a core would then have too few."""
+    if cores == 1:
+        return PANELS_PER_SWEEP
+    return max(1, min(PANELS_PER_SWEEP, -(-n // TILE) // (_PACKING_TASKS * cores)))
 
 
 def _depth(k: int, limit: int) -> int:

@@ -23,7 +23,7 @@ from tracea.kernels.variant import Variant
 from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import Const, Index, Var, equal
 from tracea.semantic.intrinsics import plain_product
-from tracea.semantic.nodes import For, MicroKernel, Node, block
+from tracea.semantic.nodes import For, Level, MicroKernel, Node, block
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.target import Target
@@ -64,7 +64,8 @@ def build_stream(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
         c=sums[0].region((0, 0), (M, _NC)) if sums else operands.at(operands.c, 0, _JC, M, _NC),
         epilogue=operands.epilogue(Const(0), _JC, M, _NC),
     )
-    body = operands.tasks(var=_JC, extent=N, step=nc, length=_NC, body=(tile,))
+    # The same blocks for the same thread in every run: B's columns stay in the cache of the core that read them last.
+    body = operands.tasks(var=_JC, extent=N, step=nc, length=_NC, body=(tile,), level=Level.TEAM)
     return operands.kernel(STREAM_ID, schedule, target, sums, body, assumptions=equal(M, rows))
 
 
@@ -110,8 +111,8 @@ def _stream_default(op: GemmOp, target: Target) -> Schedule:
     m, n = _known(op.m), _known(op.n)
     half_l1 = target.l1d_bytes // (2 * op.accumulator.nbytes * max(m, 1))
     lanes = vector_lanes(target, op.accumulator)
-    tasks = 1 if target.cores == 1 else 2 * target.cores
-    nc = max(lanes, min(half_l1, -(-n // tasks)))
+    # One block a core where sums allow: the shorter the piece of a row, the less the core reads ahead.
+    nc = max(lanes, min(half_l1, -(-n // target.cores)))
     return Schedule(rows=max(m, 1), steps=4, prefetch=0, nc=round_up(nc, lanes))
 
 

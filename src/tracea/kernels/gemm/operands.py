@@ -102,7 +102,9 @@ class GemmOperands:
             nodes = (For(var=var, extent=size, body=Block(nodes=(*nodes, *between))),)
         return nodes
 
-    def tasks(self, *, var: Var, extent: Index, step: int, length: Var, body: Sequence[Node]) -> tuple[Node, ...]:
+    def tasks(
+        self, *, var: Var, extent: Index, step: int, length: Var, body: Sequence[Node], level: Level = Level.TASK
+    ) -> tuple[Node, ...]:
         """Return ``body`` for every batch index and block of ``extent`` as tasks that are shared by the team.
 
         The innermost batch axis makes the tasks where there is one: its indices are independent and need no tail.
@@ -110,7 +112,7 @@ class GemmOperands:
         if not self.batch:
             return (
                 Parallel(
-                    level=Level.TASK,
+                    level=level,
                     var=var,
                     extent=extent,
                     step=Const(step),
@@ -121,7 +123,7 @@ class GemmOperands:
         blocks = For(var=var, extent=extent, step=Const(step), length=length, body=Block(nodes=tuple(body)))
         nodes: tuple[Node, ...] = (
             Parallel(
-                level=Level.TASK,
+                level=level,
                 var=self.batch[-1],
                 extent=self.c.shape[len(self.batch) - 1],
                 body=Block(nodes=(blocks,)),
