@@ -30,7 +30,7 @@ WHEEL_STAMP := $(VENV)/.wheel-$(call checksum,$(SOURCES))
 help: ## say what each target does (this text)
 	@echo "Tracea: make demo shows it, make test proves it. Every target sets itself up."
 	@echo
-	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "  TESTS=tests/core make test     run some of the tests"
 	@echo "  TRACEA_SEED=7 make test        replay a run's random inputs (each run prints its seed)"
@@ -101,6 +101,10 @@ gpu: ## on a machine with an NVIDIA GPU, offline, ten minutes: prove by hardware
 .PHONY: gpu-wheels
 gpu-wheels: $(VENV)/.python ## download the wheels that `make gpu` carries to a machine without a network
 	$(VENV)/bin/python tools/check_gpu_setup.py --download '$(GPU_WHEELS)'
+
+.PHONY: gpu-matrix
+gpu-matrix: $(WHEEL_STAMP) ## judge every CUDA kernel on every architecture without a GPU, and write docs/gpu-matrix.md
+	$(BIN)/python tools/gpu_matrix.py --jobs $(WORKERS)
 
 .PHONY: golden
 golden: $(WHEEL_STAMP) ## accept the emitted text of every kernel as the new tests/golden
