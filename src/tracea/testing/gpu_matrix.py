@@ -151,7 +151,7 @@ def judge_feature(feature: Feature, *, schedules: Sequence[int] = (0, 2)) -> Row
     """Ask every checker about one feature of a variant, compiled for a large problem of the same kind."""
     large = replace(feature.runs[0], m=LARGE.m, n=LARGE.n, k=LARGE.k)
     return judge_cell(
-        feature.cell, runs=feature.runs, schedules=schedules, changes=feature.changes, compiled=((large, True),)
+        feature.cell, runs=feature.runs, schedules=schedules, changes=dict(feature.changes), compiled=((large, True),)
     )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
 from tracea.core.dtype import DType
@@ -97,7 +96,7 @@ class Feature:
     name: str
     cell: Cell
     runs: tuple[Problem, ...]
-    changes: MappingProxyType[str, int | str]
+    changes: tuple[tuple[str, int | str], ...]
 
     def __str__(self) -> str:
         """Render as ``split-K of gemm.mma_cp_async sm_80 f16``."""
@@ -129,7 +128,7 @@ _SHARES: Final = (("split-K", {"split_k": 3, "stream_k": 0}), ("stream-K", {"spl
 def _features() -> Iterator[Feature]:
     def of(name: str, variant: str, runs: tuple[Problem, ...], element: str = "f16", **changes: int | str) -> Feature:
         cell = Cell(variant=variant, architecture=_HOMES[variant], element=element)
-        return Feature(name=name, cell=cell, runs=runs, changes=MappingProxyType(changes))
+        return Feature(name=name, cell=cell, runs=runs, changes=tuple(changes.items()))
 
     for variant in _HOMES:
         yield of("batch axes", variant, _BATCHED)
