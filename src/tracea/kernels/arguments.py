@@ -11,7 +11,7 @@ from tracea.core.ops.pointwise import PointwiseOp
 from tracea.core.ops.rows import ReduceOp, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
-from tracea.kernels.gemm.gpu.operands import ORDER_TABLE
+from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS, ORDER_TABLE
 from tracea.kernels.gemm.gpu.spaces import order_of
 from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.operands import bind
@@ -20,6 +20,7 @@ from tracea.kernels.rows.normalize import normalize_types
 from tracea.kernels.rows.reduce import reduce_types
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.semantic.tile_order import order_table
+from tracea.targets.gpu import load_gpu
 
 __all__ = ["arguments", "buffer_types", "operand_buffers", "result_buffer", "tables"]
 
@@ -59,7 +60,9 @@ def arguments(kernel: TileKernel, op: Op | None = None) -> dict[str, int]:
     """
     names = {buffer.name for buffer in kernel.buffers if buffer.role in (BufferRole.INPUT, BufferRole.OUTPUT)}
     types = {name: type_ for name, type_ in buffer_types(kernel, op).items() if name in names}
-    values = bind(kernel, types)
+    # A persistent grid has a block for each multiprocessor of the target: with another number it is as right.
+    machine = {MULTIPROCESSORS.name: load_gpu(kernel.target).sm_count} if MULTIPROCESSORS in kernel.params else {}
+    values = bind(kernel, types, machine)
     if not kernel.assumptions.evaluate(values):
         raise InvalidShape(
             field=kernel.name,

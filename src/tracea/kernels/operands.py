@@ -118,15 +118,17 @@ class _Binding:
                 pass
 
 
-def bind(kernel: TileKernel, types: Mapping[str, TensorType]) -> dict[str, int]:
+def bind(kernel: TileKernel, types: Mapping[str, TensorType], given: Mapping[str, int] | None = None) -> dict[str, int]:
     """Return the value of each parameter of ``kernel`` for tensors of these types, by buffer name.
+
+    ``given`` are the parameters that no tensor says.
 
     Raises:
         InvalidShape: two tensors disagree about a size, or a stride is out of a parameter's range.
         InvalidStride: a tensor does not have the stride that the kernel was built for.
         InvalidDType: a tensor has other elements than the kernel was built for.
     """
-    binding = _Binding({})
+    binding = _Binding(dict(given or {}))
     for buffer in kernel.buffers:
         if buffer.role is BufferRole.SCRATCH or buffer.name not in types:
             continue

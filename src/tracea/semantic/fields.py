@@ -14,7 +14,7 @@ __all__ = ["divisions", "expressions", "map_indices", "subexpressions"]
 
 _NODE_MODULES = ("tracea.semantic.access", "tracea.semantic.nodes", "tracea.semantic.nodes_async")
 _OPAQUE = ("intrinsic", "expr", "prologue", "roles")
-_BINDERS = ("var", "length", "tile", "first", "count", "last", "points", "index")
+_BINDERS = ("var", "length", "tile", "turn", "first", "count", "last", "points", "index")
 
 
 def expressions(value: Any) -> Iterator[Index]:

@@ -33,6 +33,7 @@ from tracea.semantic.nodes_async import (
     Roles,
     SegmentLoop,
     SignalFlag,
+    TileLoop,
     TmaCopy,
     WaitGroup,
     WgmmaWait,
@@ -201,8 +202,8 @@ class _Run:
                     for index in range(role.executors)
                 ]
                 yield Request("roles", ready=lambda: all(done() for done in finished))
-            case SegmentLoop():
-                yield from self._segments(node, executor)
+            case SegmentLoop() | TileLoop():
+                yield from self._walk(node, executor)
             case WaitGroup():
                 yield Request("reschedule")  # others may run while this copy is still under way
                 executor.drain(executor.groups, int(node.pending.evaluate(env)))
@@ -279,6 +280,22 @@ class _Run:
             env.update({node.tile.name: tile, node.first.name: first, node.count.name: count, node.last.name: last})
             yield from self._block(node.body, executor)
             position += count
+
+    def _walk(self, node: SegmentLoop | TileLoop, executor: Executor) -> Steps:
+        yield from self._segments(node, executor) if isinstance(node, SegmentLoop) else self._turns(node, executor)
+
+    def _turns(self, node: TileLoop, executor: Executor) -> Steps:
+        env = executor.env
+        worker, workers = int(node.worker.evaluate(env)), int(node.workers.evaluate(env))
+        tiles, steps = int(node.tiles.evaluate(env)), int(node.steps.evaluate(env))
+        turn, shares = int(node.share.evaluate(env)), int(node.shares.evaluate(env))
+        if min(workers, shares) < 1:
+            raise RunError(kernel=self.kernel.name, detail=f"turns of {workers} workers in {shares} shares")
+        while worker + turn * workers < tiles:
+            tile = worker + turn * workers
+            env.update({node.tile.name: tile, node.turn.name: turn, node.first.name: turn * steps})
+            yield from self._block(node.body, executor)
+            turn += shares
 
     def _mbarrier(
         self, node: MbarrierInit | MbarrierExpect | MbarrierArrive | MbarrierWait | TmaCopy, executor: Executor

@@ -6,6 +6,7 @@ Phases: use number ``k`` of a ring of ``N`` stages takes slot ``k mod N`` with p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from tracea.errors import InvalidSchedule
 from tracea.semantic.index import FALSE, Index, Predicate, Var, as_index
@@ -24,6 +25,7 @@ from tracea.semantic.nodes import (
 )
 
 __all__ = [
+    "MOST_USES",
     "AsyncCopy",
     "AwaitFlag",
     "Clear",
@@ -41,6 +43,7 @@ __all__ = [
     "SegmentLoop",
     "SignalFlag",
     "StoreFragment",
+    "TileLoop",
     "TmaCopy",
     "TmaDescriptor",
     "WaitGroup",
@@ -49,6 +52,9 @@ __all__ = [
     "WgmmaFence",
     "WgmmaWait",
 ]
+
+
+MOST_USES: Final = 2**31 - 2**12  # of all turns together: some room in 32 bits for what is added to a use number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -381,6 +387,35 @@ class SegmentLoop(Node):
 
     def __post_init__(self) -> None:
         coerce(self, "worker", "workers", "tiles", "steps")
+
+    def children(self) -> tuple[Block, ...]:
+        """Return the body."""
+        return (self.body,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileLoop(Node):
+    """Walk the tiles of one worker, whole ones: a persistent block, or a share of its turns.
+
+    Worker ``w`` of ``W`` has the tiles ``w + t·W`` below ``tiles``, in its turns ``t`` = 0, 1, …; this loop takes the
+    turns ``share``, ``share + shares``, …. Each turn has ``steps`` uses of the block's rings, numbered on over turns:
+    ``first = t·steps`` is the number of the turn's first one. By division with remainder every tile is one worker's in
+    one turn, and every use number ``t·steps + k`` with ``0 <= k < steps`` is one turn's in one step.
+    """
+
+    worker: Index
+    workers: Index
+    tiles: Index
+    steps: Index
+    share: Index
+    shares: Index
+    tile: Var
+    turn: Var
+    first: Var
+    body: Block
+
+    def __post_init__(self) -> None:
+        coerce(self, "worker", "workers", "tiles", "steps", "share", "shares")
 
     def children(self) -> tuple[Block, ...]:
         """Return the body."""

@@ -70,6 +70,12 @@ def _node(node: n.Node) -> Iterator[str]:
                 f"{node.tile}, {node.first}, {node.count}, {node.last}:"
             )
             yield from _inside(node.body)
+        case g.TileLoop():
+            yield (
+                f"turns of worker {node.worker} of {node.workers} over {node.tiles} tiles of {node.steps} uses, share "
+                f"{node.share} of {node.shares}: {node.tile}, {node.turn}, {node.first}:"
+            )
+            yield from _inside(node.body)
         case _:
             yield _leaf(node)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tracea.semantic.nodes import Block, For, If, Node, Parallel, block
-from tracea.semantic.nodes_async import Roles, SegmentLoop
+from tracea.semantic.nodes_async import Roles, SegmentLoop, TileLoop
 from tracea.semantic.tile_kernel import TileKernel
 
 __all__ = ["Place", "edited", "places"]
@@ -45,7 +45,7 @@ def _in_block(body: Block, place: Place, changed: Node | None) -> Block:
 
 def _with_child(node: Node, number: int, child: Block) -> Node:
     match node:
-        case For() | Parallel() | SegmentLoop():
+        case For() | Parallel() | SegmentLoop() | TileLoop():
             return replace(node, body=child)
         case If():
             return replace(node, then=child) if number == 0 else replace(node, otherwise=child)

@@ -11,7 +11,7 @@ from tracea.core.dtype import DType
 from tracea.errors import InvalidSchedule
 from tracea.semantic.index import TRUE, Const, Index, Param, Predicate, as_index, product, total
 from tracea.semantic.nodes import Block, For, Let, Node, Parallel, Region, Scalar
-from tracea.semantic.nodes_async import Gather, Roles, SegmentLoop
+from tracea.semantic.nodes_async import Gather, Roles, SegmentLoop, TileLoop
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.swizzle import Swizzle
 
@@ -258,6 +258,8 @@ def bound_names(node: Node) -> Iterator[str]:
             yield from (role.index.name for role in node.roles)
         case SegmentLoop():
             yield from (node.tile.name, node.first.name, node.count.name, node.last.name)
+        case TileLoop():
+            yield from (node.tile.name, node.turn.name, node.first.name)
         case Gather():
             yield from (point.name for point in node.points)
         case _:

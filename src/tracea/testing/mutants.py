@@ -36,6 +36,7 @@ from tracea.semantic.nodes_async import (
     Mma,
     SegmentLoop,
     SignalFlag,
+    TileLoop,
     WaitGroup,
     Wgmma,
     WgmmaCommit,
@@ -90,7 +91,7 @@ def without(kernel: TileKernel, kind: type[Node] | tuple[type[Node], ...]) -> It
 def _changes(node: Node) -> Iterator[tuple[str, str, Node | None]]:
     if isinstance(node, _SYNCHRONISATION):
         yield "wait", "removed", None
-    family = "split" if isinstance(node, For | Parallel | Let | SegmentLoop) else "bound"
+    family = "split" if isinstance(node, For | Parallel | Let | SegmentLoop | TileLoop) else "bound"
     for number, index in enumerate(_own_expressions(node)):
         for what, changed in _off(index):
             yield family, f"#{number} {index} becomes {what}", _with_expression(node, number, changed)

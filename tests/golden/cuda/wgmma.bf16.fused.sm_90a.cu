@@ -1,7 +1,7 @@
-// gemm_150x70x104_bf16_75e950b2944a2bac | gemm.wgmma | sm_90a, sm_90a | bk=64,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,stages=3,swizzle=1
+// gemm_150x70x104_bf16_75e950b2944a2bac | gemm.wgmma | sm_90a, sm_90a | bk=64,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_wgmma_8aae2a426143ff616a34_text {
+namespace tracea_gemm_wgmma_13f9ba25d2c02af0e6da_text {
 using namespace tracea;
 
 using ATile = SharedTile<bf16, 64, Swizzle<3, 4, 3>>;
@@ -28,7 +28,7 @@ struct Epilogue {
   }
 };
 
-struct tracea_gemm_wgmma_8aae2a426143ff616a34_args {
+struct tracea_gemm_wgmma_13f9ba25d2c02af0e6da_args {
   TensorMap a_map;
   TensorMap b_t_map;
   const bf16* x1;
@@ -43,7 +43,7 @@ struct tracea_gemm_wgmma_8aae2a426143ff616a34_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_8aae2a426143ff616a34(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_8aae2a426143ff616a34_args args) {
+TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_13f9ba25d2c02af0e6da(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_13f9ba25d2c02af0e6da_args args) {
   const bf16* const x1 = args.x1;
   const bf16* const x2 = args.x2;
   bf16* const c = args.c;
@@ -127,5 +127,5 @@ TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_8aae2a426143ff616a34(const TRACEA_G
     }
   }
 }
-}  // namespace tracea_gemm_wgmma_8aae2a426143ff616a34_text
-using tracea_gemm_wgmma_8aae2a426143ff616a34_text::tracea_gemm_wgmma_8aae2a426143ff616a34, tracea_gemm_wgmma_8aae2a426143ff616a34_text::tracea_gemm_wgmma_8aae2a426143ff616a34_args;
+}  // namespace tracea_gemm_wgmma_13f9ba25d2c02af0e6da_text
+using tracea_gemm_wgmma_13f9ba25d2c02af0e6da_text::tracea_gemm_wgmma_13f9ba25d2c02af0e6da, tracea_gemm_wgmma_13f9ba25d2c02af0e6da_text::tracea_gemm_wgmma_13f9ba25d2c02af0e6da_args;

@@ -1,14 +1,14 @@
-// gemm_70x40x112_e4m3_5d4f3be05abd38bc | gemm.wgmma | sm_90a, sm_90a | bk=128,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,stages=3,swizzle=1
+// gemm_70x40x112_e4m3_5d4f3be05abd38bc | gemm.wgmma | sm_90a, sm_90a | bk=128,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_wgmma_ca939447ae5dd459a871_text {
+namespace tracea_gemm_wgmma_224cd1049839ef5a632d_text {
 using namespace tracea;
 
 using ATile = SharedTile<e4m3, 128, Swizzle<3, 4, 3>>;
 using BTile = SharedTile<e4m3, 128, Swizzle<3, 4, 3>>;
 using Staging = SharedTile<float, 32, Swizzle<2, 5, 2>>;
 
-struct tracea_gemm_wgmma_ca939447ae5dd459a871_args {
+struct tracea_gemm_wgmma_224cd1049839ef5a632d_args {
   TensorMap a_map;
   TensorMap b_t_map;
   f16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_wgmma_ca939447ae5dd459a871_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_ca939447ae5dd459a871(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_ca939447ae5dd459a871_args args) {
+TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_224cd1049839ef5a632d(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_224cd1049839ef5a632d_args args) {
   f16* const c = args.c;
   const int32_t m = static_cast<int32_t>(args.m);
   const int32_t k = static_cast<int32_t>(args.k);
@@ -101,5 +101,5 @@ TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_ca939447ae5dd459a871(const TRACEA_G
     }
   }
 }
-}  // namespace tracea_gemm_wgmma_ca939447ae5dd459a871_text
-using tracea_gemm_wgmma_ca939447ae5dd459a871_text::tracea_gemm_wgmma_ca939447ae5dd459a871, tracea_gemm_wgmma_ca939447ae5dd459a871_text::tracea_gemm_wgmma_ca939447ae5dd459a871_args;
+}  // namespace tracea_gemm_wgmma_224cd1049839ef5a632d_text
+using tracea_gemm_wgmma_224cd1049839ef5a632d_text::tracea_gemm_wgmma_224cd1049839ef5a632d, tracea_gemm_wgmma_224cd1049839ef5a632d_text::tracea_gemm_wgmma_224cd1049839ef5a632d_args;

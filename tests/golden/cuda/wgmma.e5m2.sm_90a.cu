@@ -1,14 +1,14 @@
-// gemm_70x40x16_e5m2_cec431f43202ec58 | gemm.wgmma | sm_90a, sm_90a | bk=128,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,stages=3,swizzle=1
+// gemm_70x40x16_e5m2_cec431f43202ec58 | gemm.wgmma | sm_90a, sm_90a | bk=128,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_wgmma_4779d0ae6a817d6e292f_text {
+namespace tracea_gemm_wgmma_3d89dc5e081f219f3def_text {
 using namespace tracea;
 
 using ATile = SharedTile<e5m2, 128, Swizzle<3, 4, 3>>;
 using BTile = SharedTile<e5m2, 128, Swizzle<3, 4, 3>>;
 using Staging = SharedTile<float, 32, Swizzle<2, 5, 2>>;
 
-struct tracea_gemm_wgmma_4779d0ae6a817d6e292f_args {
+struct tracea_gemm_wgmma_3d89dc5e081f219f3def_args {
   TensorMap a_map;
   TensorMap b_t_map;
   float* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_wgmma_4779d0ae6a817d6e292f_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_4779d0ae6a817d6e292f(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_4779d0ae6a817d6e292f_args args) {
+TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_3d89dc5e081f219f3def(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_3d89dc5e081f219f3def_args args) {
   float* const c = args.c;
   const int32_t m = static_cast<int32_t>(args.m);
   const int32_t k = static_cast<int32_t>(args.k);
@@ -101,5 +101,5 @@ TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_4779d0ae6a817d6e292f(const TRACEA_G
     }
   }
 }
-}  // namespace tracea_gemm_wgmma_4779d0ae6a817d6e292f_text
-using tracea_gemm_wgmma_4779d0ae6a817d6e292f_text::tracea_gemm_wgmma_4779d0ae6a817d6e292f, tracea_gemm_wgmma_4779d0ae6a817d6e292f_text::tracea_gemm_wgmma_4779d0ae6a817d6e292f_args;
+}  // namespace tracea_gemm_wgmma_3d89dc5e081f219f3def_text
+using tracea_gemm_wgmma_3d89dc5e081f219f3def_text::tracea_gemm_wgmma_3d89dc5e081f219f3def, tracea_gemm_wgmma_3d89dc5e081f219f3def_text::tracea_gemm_wgmma_3d89dc5e081f219f3def_args;

@@ -1,14 +1,14 @@
-// gemm_200x200x104_f16_6fa5687e9f5832e0 | gemm.wgmma | sm_90a, sm_90a | bk=64,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=morton,stages=3,swizzle=1
+// gemm_200x200x104_f16_6fa5687e9f5832e0 | gemm.wgmma | sm_90a, sm_90a | bk=64,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=morton,persistent=0,pingpong=0,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_wgmma_489f8209f2c0df027859_text {
+namespace tracea_gemm_wgmma_afadd62f918f25bea652_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 64, Swizzle<3, 4, 3>>;
 using BTile = SharedTile<f16, 64, Swizzle<3, 4, 3>>;
 using Staging = SharedTile<float, 32, Swizzle<2, 5, 2>>;
 
-struct tracea_gemm_wgmma_489f8209f2c0df027859_args {
+struct tracea_gemm_wgmma_afadd62f918f25bea652_args {
   TensorMap a_map;
   TensorMap b_t_map;
   f16* c;
@@ -21,7 +21,7 @@ struct tracea_gemm_wgmma_489f8209f2c0df027859_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_489f8209f2c0df027859(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_489f8209f2c0df027859_args args) {
+TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_afadd62f918f25bea652(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_afadd62f918f25bea652_args args) {
   f16* const c = args.c;
   const int32_t* const tile_order = args.tile_order;
   const int32_t m = static_cast<int32_t>(args.m);
@@ -104,5 +104,5 @@ TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_489f8209f2c0df027859(const TRACEA_G
     }
   }
 }
-}  // namespace tracea_gemm_wgmma_489f8209f2c0df027859_text
-using tracea_gemm_wgmma_489f8209f2c0df027859_text::tracea_gemm_wgmma_489f8209f2c0df027859, tracea_gemm_wgmma_489f8209f2c0df027859_text::tracea_gemm_wgmma_489f8209f2c0df027859_args;
+}  // namespace tracea_gemm_wgmma_afadd62f918f25bea652_text
+using tracea_gemm_wgmma_afadd62f918f25bea652_text::tracea_gemm_wgmma_afadd62f918f25bea652, tracea_gemm_wgmma_afadd62f918f25bea652_text::tracea_gemm_wgmma_afadd62f918f25bea652_args;

@@ -1,14 +1,14 @@
-// gemm_70x40x104_f16_2aea39195602b3f9 | gemm.wgmma | sm_90a, sm_90a | bk=64,bm=64,bn=64,chunk_a=16,chunk_b=16,groups=1,order=row,stages=3,swizzle=1
+// gemm_70x40x104_f16_2aea39195602b3f9 | gemm.wgmma | sm_90a, sm_90a | bk=64,bm=64,bn=64,chunk_a=16,chunk_b=16,groups=1,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_wgmma_c8f64c7ce3a02439bb53_text {
+namespace tracea_gemm_wgmma_6f1b62be962bf89fcadb_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 64, Swizzle<3, 4, 3>>;
 using BTile = SharedTile<f16, 64, Swizzle<3, 4, 3>>;
 using Staging = SharedTile<float, 32, Swizzle<2, 5, 2>>;
 
-struct tracea_gemm_wgmma_c8f64c7ce3a02439bb53_args {
+struct tracea_gemm_wgmma_6f1b62be962bf89fcadb_args {
   TensorMap a_map;
   TensorMap b_t_map;
   f16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_wgmma_c8f64c7ce3a02439bb53_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(256, 1) void tracea_gemm_wgmma_c8f64c7ce3a02439bb53(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_c8f64c7ce3a02439bb53_args args) {
+TRACEA_KERNEL(256, 1) void tracea_gemm_wgmma_6f1b62be962bf89fcadb(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_6f1b62be962bf89fcadb_args args) {
   f16* const c = args.c;
   const int32_t m = static_cast<int32_t>(args.m);
   const int32_t k = static_cast<int32_t>(args.k);
@@ -99,5 +99,5 @@ TRACEA_KERNEL(256, 1) void tracea_gemm_wgmma_c8f64c7ce3a02439bb53(const TRACEA_G
     }
   }
 }
-}  // namespace tracea_gemm_wgmma_c8f64c7ce3a02439bb53_text
-using tracea_gemm_wgmma_c8f64c7ce3a02439bb53_text::tracea_gemm_wgmma_c8f64c7ce3a02439bb53, tracea_gemm_wgmma_c8f64c7ce3a02439bb53_text::tracea_gemm_wgmma_c8f64c7ce3a02439bb53_args;
+}  // namespace tracea_gemm_wgmma_6f1b62be962bf89fcadb_text
+using tracea_gemm_wgmma_6f1b62be962bf89fcadb_text::tracea_gemm_wgmma_6f1b62be962bf89fcadb, tracea_gemm_wgmma_6f1b62be962bf89fcadb_text::tracea_gemm_wgmma_6f1b62be962bf89fcadb_args;

@@ -1,14 +1,14 @@
-// gemm_70x40x104_f16_2aea39195602b3f9 | gemm.wgmma | sm_90a, sm_90a | bk=64,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,stages=3,swizzle=1
+// gemm_70x40x104_f16_2aea39195602b3f9 | gemm.wgmma | sm_90a, sm_90a | bk=64,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_wgmma_a8c7752d2a718b98189a_text {
+namespace tracea_gemm_wgmma_370e7b0a68923d001cc3_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 64, Swizzle<3, 4, 3>>;
 using BTile = SharedTile<f16, 64, Swizzle<3, 4, 3>>;
 using Staging = SharedTile<float, 32, Swizzle<2, 5, 2>>;
 
-struct tracea_gemm_wgmma_a8c7752d2a718b98189a_args {
+struct tracea_gemm_wgmma_370e7b0a68923d001cc3_args {
   TensorMap a_map;
   TensorMap b_t_map;
   f16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_wgmma_a8c7752d2a718b98189a_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_a8c7752d2a718b98189a(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_a8c7752d2a718b98189a_args args) {
+TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_370e7b0a68923d001cc3(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_370e7b0a68923d001cc3_args args) {
   f16* const c = args.c;
   const int32_t m = static_cast<int32_t>(args.m);
   const int32_t k = static_cast<int32_t>(args.k);
@@ -101,5 +101,5 @@ TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_a8c7752d2a718b98189a(const TRACEA_G
     }
   }
 }
-}  // namespace tracea_gemm_wgmma_a8c7752d2a718b98189a_text
-using tracea_gemm_wgmma_a8c7752d2a718b98189a_text::tracea_gemm_wgmma_a8c7752d2a718b98189a, tracea_gemm_wgmma_a8c7752d2a718b98189a_text::tracea_gemm_wgmma_a8c7752d2a718b98189a_args;
+}  // namespace tracea_gemm_wgmma_370e7b0a68923d001cc3_text
+using tracea_gemm_wgmma_370e7b0a68923d001cc3_text::tracea_gemm_wgmma_370e7b0a68923d001cc3, tracea_gemm_wgmma_370e7b0a68923d001cc3_text::tracea_gemm_wgmma_370e7b0a68923d001cc3_args;

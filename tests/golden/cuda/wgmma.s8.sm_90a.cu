@@ -1,14 +1,14 @@
-// gemm_70x40x208_i8_cbac8e8c0e6b1267 | gemm.wgmma | sm_90a, sm_90a | bk=128,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,stages=3,swizzle=1
+// gemm_70x40x208_i8_cbac8e8c0e6b1267 | gemm.wgmma | sm_90a, sm_90a | bk=128,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_wgmma_9033b442e0cebc77b6d3_text {
+namespace tracea_gemm_wgmma_a821dcc465ee5c9960e6_text {
 using namespace tracea;
 
 using ATile = SharedTile<int8_t, 128, Swizzle<3, 4, 3>>;
 using BTile = SharedTile<int8_t, 128, Swizzle<3, 4, 3>>;
 using Staging = SharedTile<int32_t, 32, Swizzle<2, 5, 2>>;
 
-struct tracea_gemm_wgmma_9033b442e0cebc77b6d3_args {
+struct tracea_gemm_wgmma_a821dcc465ee5c9960e6_args {
   TensorMap a_map;
   TensorMap b_t_map;
   int32_t* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_wgmma_9033b442e0cebc77b6d3_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_9033b442e0cebc77b6d3(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_9033b442e0cebc77b6d3_args args) {
+TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_a821dcc465ee5c9960e6(const TRACEA_GRID_CONSTANT tracea_gemm_wgmma_a821dcc465ee5c9960e6_args args) {
   int32_t* const c = args.c;
   const int32_t m = static_cast<int32_t>(args.m);
   const int32_t k = static_cast<int32_t>(args.k);
@@ -101,5 +101,5 @@ TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_9033b442e0cebc77b6d3(const TRACEA_G
     }
   }
 }
-}  // namespace tracea_gemm_wgmma_9033b442e0cebc77b6d3_text
-using tracea_gemm_wgmma_9033b442e0cebc77b6d3_text::tracea_gemm_wgmma_9033b442e0cebc77b6d3, tracea_gemm_wgmma_9033b442e0cebc77b6d3_text::tracea_gemm_wgmma_9033b442e0cebc77b6d3_args;
+}  // namespace tracea_gemm_wgmma_a821dcc465ee5c9960e6_text
+using tracea_gemm_wgmma_a821dcc465ee5c9960e6_text::tracea_gemm_wgmma_a821dcc465ee5c9960e6, tracea_gemm_wgmma_a821dcc465ee5c9960e6_text::tracea_gemm_wgmma_a821dcc465ee5c9960e6_args;

@@ -151,6 +151,18 @@ CASES: dict[str, GpuCase] = {
         options={"m": 200, "n": 200} | _LINEAR,
         schedule=_GROUPS | {"order": "morton"},
     ),
+    "wgmma.f16.pingpong": GpuCase(
+        variant="gemm.wgmma",
+        target="sm_90a",
+        options={"m": 200, "n": 200} | _LINEAR,
+        schedule=_GROUPS | {"bm": 64, "persistent": 1, "pingpong": 1},
+    ),
+    "wgmma.bf16.persistent": GpuCase(
+        variant="gemm.wgmma",
+        target="sm_90a",
+        options=_FUSED | _LINEAR | {"dtype": DType.BF16, "m": 150, "n": 70, "batch": (2,)},
+        schedule=_GROUPS | {"persistent": 1},
+    ),
     "wgmma.f16.one_group": GpuCase(
         variant="gemm.wgmma", target="sm_90a", options=_LINEAR, schedule=_GROUPS | {"bm": 64, "groups": 1}
     ),

@@ -16,9 +16,20 @@ from tracea.emitters.cuda.tiles import TILE_LINES
 from tracea.emitters.kernel_source import ArgumentField, GpuLaunch, KernelSource, PointerParameter, TensorMapSpec
 from tracea.emitters.writer import Writer
 from tracea.errors import EmitError
+from tracea.semantic.fields import expressions
 from tracea.semantic.index import Const, Index, minimum
 from tracea.semantic.nodes import Barrier, Block, For, If, Let, Level, Node, Parallel
-from tracea.semantic.nodes_async import MbarrierArrive, MbarrierInit, Mma, Role, Roles, SegmentLoop, SignalFlag, TmaCopy
+from tracea.semantic.nodes_async import (
+    MbarrierArrive,
+    MbarrierInit,
+    Mma,
+    Role,
+    Roles,
+    SegmentLoop,
+    SignalFlag,
+    TileLoop,
+    TmaCopy,
+)
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 
 __all__ = ["emit"]
@@ -132,6 +143,8 @@ class _Structure:
                 self._loop(node)
             case SegmentLoop():
                 self._segments(node)
+            case TileLoop():
+                self._turns(node)
             case Roles(roles=roles):
                 self._roles(roles)
             case Barrier(level=Level.BLOCK):
@@ -158,6 +171,17 @@ class _Structure:
         with writer.block(f"for (Segments segments({arguments}); segments.next();)"):
             for name, value in (("tile", node.tile), ("first", node.first), ("count", node.count), ("last", node.last)):
                 writer.line(f"const int32_t {value.name} = segments.{name};")
+            self.block(node.body)
+
+    def _turns(self, node: TileLoop) -> None:
+        printer, writer = self._printer, self._printer.body
+        numbers = (node.worker, node.workers, node.tiles, node.steps, node.share, node.shares)
+        walk = f"{node.turn.name}s"
+        used = {name for inner in node.body.walk() for index in expressions(inner) for name in index.names()}
+        with writer.block(f"for (Turns {walk}({', '.join(map(printer.text, numbers))}); {walk}.next();)"):
+            for name, value in (("tile", node.tile), ("turn", node.turn), ("first", node.first)):
+                if value.name in used:
+                    writer.line(f"const int32_t {value.name} = {walk}.{name};")
             self.block(node.body)
 
     def _roles(self, roles: tuple[Role, ...]) -> None:

@@ -12,7 +12,7 @@ from tracea.semantic.predicate import FALSE, TRUE, And, Not, Predicate
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.prover import Facts
 from tracea.semantic.proofs.tiling import chain
-from tracea.semantic.proofs.walk import Box, Loop, LoopKind, Segment, Site
+from tracea.semantic.proofs.walk import Box, Loop, LoopKind, Segment, Site, turns_of
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 
 __all__ = ["Write", "exactly_at", "first_and_last", "output_writes", "prove_coverage"]
@@ -157,6 +157,7 @@ def _once(write: Write, others: Sequence[Loop], happens: Predicate) -> None:
     segment = next((loop.segment for loop in site.loops if loop.segment is not None), None)
     if segment is not None:
         others, happens = _owned(write, others, segment, happens), TRUE
+    others = _in_its_turn(site, others)
     for loop in others:
         if loop.kind.is_parallel:
             raise refuse(
@@ -200,6 +201,17 @@ def _once(write: Write, others: Sequence[Loop], happens: Predicate) -> None:
             f"{buffer} must finish exactly at the last iteration of {[str(loop.var) for loop in others]}; "
             f"it finishes where {write.finish}",
         )
+
+
+def _in_its_turn(site: Site, others: Sequence[Loop]) -> list[Loop]:
+    """Drop the loops over workers and over shares: every tile is one worker's in one turn of one share."""
+    turns = turns_of(site)
+    if turns is None:
+        return list(others)
+    shared = turns.shared_by(site.loops)
+    if turns.worker is None or not (turns.is_whole or shared is not None):
+        raise refuse("coverage", site.label, "the workers' turns were not shown to be all turns of all workers")
+    return [loop for loop in others if loop.var != turns.worker and (turns.is_whole or loop != shared)]
 
 
 def _owned(write: Write, others: Sequence[Loop], segment: Segment, happens: Predicate) -> list[Loop]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tracea.semantic.index import INT32_MAX, Add, Const, FloorDiv, Index, Lookup, Max, Min, Mod, Mul, Param, Var
 from tracea.semantic.linear import Polynomial, normalize
-from tracea.semantic.nodes_async import Gather
+from tracea.semantic.nodes_async import MOST_USES, Gather
 from tracea.semantic.proofs.walk import Site
 from tracea.semantic.tile_kernel import TileKernel
 
@@ -44,6 +44,11 @@ class Ranges:
                         0, steps.high
                     )
                     self._known[loop.segment.last.name] = Interval(0, workers.high)
+            if loop.turns is not None:  # by guards of the launch: 32 bits is the narrowest width
+                if loop.outside.proves(-loop.turns.tiles + INT32_MAX):
+                    self._known[loop.turns.turn.name] = Interval(0, INT32_MAX - 1)
+                if loop.outside.proves(-(loop.turns.tiles * loop.turns.steps) + MOST_USES):
+                    self._known[loop.turns.first.name] = Interval(0, MOST_USES)
         self._facts = site.facts.with_maxima()
 
     def with_points(self, node: Gather, site: Site) -> Ranges:

@@ -5,6 +5,10 @@ consumer reads use k after it waited for phase ``k div N`` of ``full`` of slot `
 arrivals and the bytes of the producer's iteration k, and of no other; the producer issues it after it waited for the
 phase of ``empty`` that the release of use k − N completes; a release of use k comes after all its reads are complete;
 every use that the producer waits for is released. That barriers are set up first is rule A (``rules``).
+
+In a persistent block both sides walk the same turns, and use ``first + k`` is step k of the turn that begins with use
+``first``: numbers run on, so the argument is the same. Every step of a turn is released, the last one after the loop.
+Where consumers take turns, a baton (``batons``) keeps their waits in the order of the uses.
 """
 
 from __future__ import annotations
@@ -23,11 +27,12 @@ from tracea.semantic.nodes_async import (
     WgmmaCommit,
     WgmmaWait,
 )
+from tracea.semantic.proofs.batons import batons, prove_baton
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.rules import arrivals
 from tracea.semantic.proofs.tiling import stride_of
-from tracea.semantic.proofs.timeline import Timeline, excluded, executor_loops, guard_cases, use_number
-from tracea.semantic.proofs.walk import Loop, Site
+from tracea.semantic.proofs.timeline import Timeline, excluded, executor_loops, guard_cases, turn_scope, use_number
+from tracea.semantic.proofs.walk import Loop, LoopKind, Site, turns_of
 from tracea.semantic.tile_kernel import TileKernel
 
 __all__ = ["prove_mbarriers", "prove_products", "tma_rings"]
@@ -86,8 +91,9 @@ def prove_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
             pending = wait.canonical(_wait_node(wait).pending)
             if pending.constant is None or pending.constant < 0:
                 raise refuse("slots", wait.label, f"pending {pending.to_index()} is no constant of at least 0")
+        _ends_each_turn(sites, name)
         for site in touching:
-            scope = executor_loops(site)
+            scope = turn_scope(site)
             products, commits = (Timeline(tuple(sites), kind, scope) for kind in (Wgmma, WgmmaCommit))
             if not site.facts.proves(products.before(site) - 1) and products.before(site) == Polynomial({}):
                 continue
@@ -155,7 +161,8 @@ def _read_in_turn(
     number = _use(read, access.region.offset[0])
     loop = _numbering(read, number)
     produced = _numbering(copy, _use(copy, _copy_node(copy).target.offset[0]))
-    if number != loop.atom or not loop.outside.proves_equal(loop.count, produced.count):
+    _same_turns(copy, read, produced, loop)
+    if number != _first(read) + loop.atom or not loop.outside.proves_equal(loop.count, produced.count):
         raise refuse(
             "slots", read.label, f"reads {loop.count.to_index()} uses, of {produced.count.to_index()} that are copied"
         )
@@ -164,51 +171,111 @@ def _read_in_turn(
         raise refuse("slots", read.label, f"reads {access.region} and does not wait for {full} before it")
     _phase(wait, number, stages, 0)
     _filled(copy, read, access)
+    turns, handed = turns_of(read), batons(sites)
+    if turns is not None and not turns.is_whole:
+        prove_baton(sites, read, loop, handed)
+    elif handed:
+        raise refuse("slots", sorted(handed)[0], "is awaited by those who arrive at it, and orders no turns")
     releases = [
         s
         for s in sites
-        if isinstance(s.node, MbarrierArrive) and s.loops[: executor_loops(s)] == read.loops[: executor_loops(read)]
+        if isinstance(s.node, MbarrierArrive)
+        and s.node.barrier not in handed
+        and s.loops[: executor_loops(s)] == read.loops[: executor_loops(read)]
     ]
-    if len(releases) != 1:
-        raise refuse("slots", read.label, f"its use must be released at one node, is at {len(releases)}")
-    release = releases[0]
-    _released(sites, read, release, number=number, produced=produced, stages=stages)
-    node = release.node
+    inside = [s for s in releases if s.loops == read.loops[: read.loops.index(loop) + 1]]
+    after = [s for s in releases if s not in inside]
+    if len(inside) != 1 or len(after) != (0 if turns is None else 1):
+        where = f"one node in {loop.var}" + ("" if turns is None else " and one after it")
+        raise refuse("slots", read.label, f"its use must be released at {where}, is at {len(releases)}")
+    _released(sites, read, inside[0], number=number, produced=produced, stages=stages)
+    for last in after:
+        _last_released(sites, read, last, inside[0], number=number)
+    names = {s.node.barrier for s in releases if isinstance(s.node, MbarrierArrive)}
+    if len(names) != 1:
+        raise refuse("slots", read.label, f"its use must be released at one barrier, is at {', '.join(sorted(names))}")
+    empty = names.pop()
+    arrivals(sites, empty, inside)  # different iterations release different uses, and the one after the loop its last
+    for last in after:
+        arrivals(sites, empty, [last])
+    return empty
+
+
+def _same_turns(copy: Site, read: Site, produced: Loop, consumed: Loop) -> None:
+    """Show that the copies' side and the reads' side number their uses by the same turns, or that neither has any."""
+    theirs, ours = turns_of(copy), turns_of(read)
+    if theirs is None and ours is None:
+        return
+    if theirs is None or ours is None or not theirs.is_whole or not ours.same_tiles(theirs):
+        raise refuse("slots", read.label, f"walks other tiles than {copy.label}")
+    shared = ours.shared_by(read.loops)
+    if not ours.is_whole and (shared is None or shared.kind is not LoopKind.ROLE):
+        raise refuse("slots", read.label, "the readers' turns were not shown to be all turns")
+    if produced.count != theirs.steps or consumed.count != ours.steps:
+        raise refuse("slots", read.label, f"a turn has {ours.steps.to_index()} uses, its loops have others")
+
+
+def _last_released(sites: Sequence[Site], read: Site, release: Site, inside: Site, *, number: Polynomial) -> None:
+    """Show that the last use of each turn is released after the loop, and by nobody else."""
+    node, loop = release.node, _numbering(read, number)
     assert isinstance(node, MbarrierArrive)
-    arrivals(sites, node.barrier, [release])
-    return node.barrier
+    around = read.loops[: read.loops.index(loop)]
+    if release.loops != around or release.place < loop.place or any(g not in read.guards for g in release.guards):
+        raise refuse("slots", release.label, f"is not executed once after each loop over {loop.var}")
+    freed, end = _use(release, node.slot), _first(read) + loop.count
+    if freed != end - 1:
+        raise refuse("slots", release.label, f"releases use {freed.to_index()}, the last one is {(end - 1).to_index()}")
+    if isinstance(read.node, Wgmma):
+        _complete(sites, read, release, freed, loop)
+    assert isinstance(inside.node, MbarrierArrive)
+    early = _use(inside, inside.node.slot)
+    if not inside.facts.proves(early - _first(read)) or not inside.facts.proves(end - 2 - early):
+        detail = f"releases use {early.to_index()}, which {release.label} or another turn releases"
+        raise refuse("slots", inside.label, detail)
+
+
+def _first(site: Site) -> Polynomial:
+    """Return the number of the first use of the turn that a node stands in."""
+    turns = turns_of(site)
+    return Polynomial({}) if turns is None else Polynomial.atom(turns.first)
+
+
+def _complete(sites: Sequence[Site], read: Site, release: Site, freed: Polynomial, loop: Loop) -> None:
+    """Show that the matrix operations that read a use are complete where it is released."""
+    commits = Timeline(tuple(sites), WgmmaCommit, read.loops.index(loop))
+    wait = _last(sites, WgmmaWait, release)
+    if wait is None:
+        raise refuse("slots", release.label, "releases operands of matrix operations that were not waited for")
+    done = commits.before(wait) - wait.canonical(_wait_node(wait).pending)
+    group = commits.before(read).substitute(loop.var, freed - _first(read))
+    if not release.facts.proves(done - 1 - group):
+        raise refuse(
+            "slots",
+            release.label,
+            f"releases use {freed.to_index()}, read by group {group.to_index()}, when only groups below "
+            f"{done.to_index()} were waited for",
+        )
 
 
 def _released(
     sites: Sequence[Site], read: Site, release: Site, *, number: Polynomial, produced: Loop, stages: Polynomial
 ) -> None:
+    """Show that a use is released in an iteration after its reads are complete, and soon enough for the producer."""
     node, loop = release.node, _numbering(read, number)
     assert isinstance(node, MbarrierArrive)
     freed = _use(release, node.slot)
-    if release.loops != (*read.loops[: read.loops.index(loop) + 1],):
-        raise refuse("slots", release.label, f"is not executed once in each iteration of {loop.var}")
     shift = freed - number
     if shift.constant is None or shift.constant > 0:
         raise refuse("slots", release.label, f"releases use {freed.to_index()} in iteration {number.to_index()}")
     if isinstance(read.node, Wgmma):
-        commits = Timeline(tuple(sites), WgmmaCommit, read.loops.index(loop))
-        wait = _last(sites, WgmmaWait, release)
-        if wait is None:
-            raise refuse("slots", release.label, "releases operands of matrix operations that were not waited for")
-        done = commits.before(wait) - wait.canonical(_wait_node(wait).pending)
-        group = commits.before(read).substitute(loop.var, freed)
-        if not release.facts.proves(done - 1 - group):
-            raise refuse(
-                "slots",
-                release.label,
-                f"releases use {freed.to_index()}, read by group {group.to_index()}, when only groups below "
-                f"{done.to_index()} were waited for",
-            )
+        _complete(sites, read, release, freed, loop)
     elif shift.constant == 0 and release.place < read.place:
         raise refuse("slots", release.label, f"releases use {freed.to_index()} before {read.label} reads it")
     # The producer waits for the release of each use k − N with N <= k < T: an iteration of the consumer must do it.
+    # In turns every use but a turn's last one, which is released after the loop.
     wanted = Polynomial.atom(Var("released use"))
-    facts = read.loops[0].outside.plus([wanted, produced.count - stages - wanted - 1, stages - 1])
+    most = produced.count - stages if turns_of(read) is None else produced.count - 1
+    facts = read.loops[0].outside.plus([wanted, most - wanted - 1, stages - 1])
     solved = wanted - shift
     cases = guard_cases(release)
     option = [solved, loop.count - 1 - solved, *(p.substitute(loop.var, solved) for p in cases[0])]
@@ -238,7 +305,7 @@ def _copy_in_turn(sites: Sequence[Site], copy: Site, empty: str, stages: Polynom
         )
     _phase(wait, number, stages, 1)
     loop = _numbering(copy, number)
-    if number != loop.atom:
+    if number != _first(copy) + loop.atom:
         raise refuse("slots", copy.label, f"uses are numbered {number.to_index()}, not from 0 by {loop.var}")
 
 
@@ -304,6 +371,25 @@ def _committed(sites: Sequence[Site], product: Site) -> bool:
         and s.place[:-1] == product.place[: len(s.place) - 1]
         for s in sites
     )
+
+
+def _ends_each_turn(sites: Sequence[Site], name: str) -> None:
+    """Show that no product of one turn is unfinished when the next one begins: counting starts anew in each."""
+    for product in sites:
+        if not isinstance(product.node, Wgmma) or product.node.c.buffer != name or turns_of(product) is None:
+            continue
+        around = product.loops[: turn_scope(product)]
+        waits = (
+            s
+            for s in sites
+            if isinstance(s.node, WgmmaWait)
+            and s.loops == around
+            and s.place > product.place
+            and all(guard in product.guards for guard in s.guards)
+            and s.canonical(s.node.pending) == Polynomial({})
+        )
+        if next(waits, None) is None:
+            raise refuse("slots", product.label, f"{name} may be unfinished when the next turn begins")
 
 
 def _copy_node(site: Site) -> TmaCopy:

@@ -18,7 +18,7 @@ from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.coverage import exactly_at, first_and_last
 from tracea.semantic.proofs.tiling import chain, stride_of
 from tracea.semantic.proofs.timeline import executor_loops, use_number
-from tracea.semantic.proofs.walk import Loop, Site
+from tracea.semantic.proofs.walk import Loop, Site, turns_of
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 
 __all__ = ["prove_fragment_products"]
@@ -210,12 +210,15 @@ def _through(kernel: TileKernel, reader: Site, region: Region, copy: Site, summe
     if len(theirs) != len(ours):
         return None
     moving: list[_Steps] = []
+    theirs_turns, our_turns = turns_of(copy), turns_of(reader)
     shape = kernel.buffer(source.buffer).shape
     for there, here in zip(theirs, ours, strict=True):
         shift = source.offset[there] - target.offset[here]
         for loop in numbering:
             shift = shift.substitute(loop.var, wanted - (written - loop.atom))
         offset = read.offset[here] + shift
+        if theirs_turns is not None and our_turns is not None:  # of one turn: use numbers are (``mbarriers``)
+            offset = offset.substitute(theirs_turns.first, Polynomial.atom(our_turns.first))
         if any(loop.var in offset.atoms() for loop in summed):
             moving.append(_Steps(source.buffer, offset, read.extent[here], copy.canonical(shape[there])))
     if len(moving) != 1:

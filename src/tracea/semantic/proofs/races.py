@@ -10,7 +10,7 @@ from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import Access, Barrier, Level
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.prover import Facts
-from tracea.semantic.proofs.walk import Box, Loop, LoopKind, Site
+from tracea.semantic.proofs.walk import Box, Loop, LoopKind, Site, turns_of
 from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
 
 __all__ = ["prove_races"]
@@ -151,6 +151,9 @@ def _different(first: _Touch, second: _Touch, same_node: bool) -> list[list[Poly
 
 def _owned_tile(touch: _Touch) -> tuple[Loop, ...]:
     """Return the loops that number the tile that a segment's worker owns: different workers own different tiles."""
+    turns = turns_of(touch.site)
+    if turns is not None and turns.worker == touch.executors[0].var and len(touch.executors) == 1:
+        return tuple(loop for loop in touch.site.loops if loop.turns is not None)
     loops = tuple(loop for loop in touch.site.loops if loop.segment is not None)
     segment = loops[0].segment if loops else None
     if segment is None or segment.worker != touch.executors[0].var or len(touch.executors) != 1:

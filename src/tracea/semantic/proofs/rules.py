@@ -14,7 +14,7 @@ from tracea.semantic.nodes_async import MbarrierArrive, MbarrierExpect, Mbarrier
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.tiling import hull
 from tracea.semantic.proofs.timeline import barrier_between, executor_loops
-from tracea.semantic.proofs.walk import Box, LoopKind, Site
+from tracea.semantic.proofs.walk import Box, LoopKind, Site, turns_of
 from tracea.semantic.tile_kernel import TileKernel
 
 __all__ = ["arrivals", "barrier_buffers", "prove_rules"]
@@ -68,8 +68,10 @@ def arrivals(sites: Sequence[Site], barrier: str, arriving: Sequence[Site]) -> N
     total = Polynomial({})
     for site in arriving:
         executors = Polynomial.of(1)
+        turns = turns_of(site)
+        in_turn = None if turns is None or turns.is_whole else turns.shared_by(site.loops)  # of these one has the turn
         for loop in site.loops[: executor_loops(site)]:
-            if loop.kind in (LoopKind.ROLE, LoopKind.SUBGROUP):
+            if loop.kind in (LoopKind.ROLE, LoopKind.SUBGROUP) and loop != in_turn:
                 executors = executors * loop.count
         total = total + executors
     if init.canonical(node.count) != total:

@@ -12,7 +12,7 @@ from tracea.semantic.proofs.certificate import refuse
 from tracea.semantic.proofs.prover import Facts, alternatives
 from tracea.semantic.proofs.walk import Loop, LoopKind, Site
 
-__all__ = ["Timeline", "barrier_between", "executor_loops", "priming", "rename", "use_number"]
+__all__ = ["Timeline", "barrier_between", "executor_loops", "priming", "rename", "turn_scope", "use_number"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,12 @@ def executor_loops(site: Site) -> int:
     kinds = (LoopKind.SUBGROUP, LoopKind.ROLE, LoopKind.TASK, LoopKind.TEAM)
     found = [number + 1 for number, loop in enumerate(site.loops) if loop.kind in kinds]
     return found[-1] if found else 0
+
+
+def turn_scope(site: Site) -> int:
+    """Return how many loops lie around one turn of an executor's program; its whole program where it has no turns."""
+    found = [number + 1 for number, loop in enumerate(site.loops) if loop.turns is not None]
+    return max(executor_loops(site), *found) if found else executor_loops(site)
 
 
 def use_number(site: Site, region: Region, shared: Sequence[Loop]) -> Polynomial:

@@ -15,12 +15,12 @@ from tracea.semantic.fields import expressions, subexpressions
 from tracea.semantic.index import Const, FloorDiv, Index, Lookup, Mod, Param, Var, ceil_div, minimum
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import Access, Block, For, If, Let, Node, Parallel, Region
-from tracea.semantic.nodes_async import Gather, Role, Roles, SegmentLoop
+from tracea.semantic.nodes_async import MOST_USES, Gather, Role, Roles, SegmentLoop, TileLoop
 from tracea.semantic.predicate import And, Not, Predicate
 from tracea.semantic.proofs.prover import Facts, alternatives, conjuncts
 from tracea.semantic.tile_kernel import TileKernel
 
-__all__ = ["Box", "Loop", "LoopKind", "Segment", "Site", "walk"]
+__all__ = ["Box", "Loop", "LoopKind", "Segment", "Site", "Turns", "turns_of", "walk"]
 
 _ONE = Polynomial.of(1)
 
@@ -30,6 +30,7 @@ class LoopKind(Enum):
 
     SEQUENTIAL = "for"
     SEGMENT = "segment"
+    TURN = "turn"
     TASK = "task"
     TEAM = "team"
     BLOCK = "block"
@@ -40,7 +41,7 @@ class LoopKind(Enum):
     @property
     def is_parallel(self) -> bool:
         """Whether different iterations may be executed by different executors at the same time."""
-        return self not in (LoopKind.SEQUENTIAL, LoopKind.SEGMENT)
+        return self not in (LoopKind.SEQUENTIAL, LoopKind.SEGMENT, LoopKind.TURN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,34 @@ class Segment:
     worker: Var | None
     steps: Polynomial
     workers: Polynomial
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What a loop over a worker's tiles says; ``worker`` is the loop over all workers, if it was recognised."""
+
+    turn: Var
+    first: Var
+    worker: Var | None
+    workers: Polynomial
+    tiles: Polynomial
+    steps: Polynomial
+    share: Polynomial
+    shares: Polynomial
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the loop takes every turn."""
+        return self.share == Polynomial({}) and self.shares == _ONE
+
+    def same_tiles(self, other: Turns) -> bool:
+        """Whether both walk the tiles of one worker with equally many uses a turn, whatever their shares."""
+        ours = (self.worker, self.workers, self.tiles, self.steps)
+        return self.worker is not None and ours == (other.worker, other.workers, other.tiles, other.steps)
+
+    def shared_by(self, loops: Sequence[Loop]) -> Loop | None:
+        """Return the loop over executors of which each takes its own share, all of them together every turn."""
+        return next((loop for loop in loops if loop.atom == self.share and loop.count == self.shares), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +99,7 @@ class Loop:
     step: Polynomial
     outside: Facts = field(repr=False, compare=False)
     segment: Segment | None = None
+    turns: Turns | None = None
 
     @property
     def atom(self) -> Polynomial:
@@ -123,6 +153,11 @@ class Site:
         """Yield what the node touches."""
         for access in self.node.accesses():
             yield access, self.box(access.region)
+
+
+def turns_of(site: Site) -> Turns | None:
+    """Return the turns of a persistent block that a node stands in, if any."""
+    return next((loop.turns for loop in site.loops if loop.turns is not None), None)
 
 
 def walk(kernel: TileKernel) -> tuple[Site, ...]:
@@ -202,6 +237,8 @@ class _Walker:
                         self._role(role, number, site, inside)
                 case SegmentLoop():
                     self._segments(node, site, inside)
+                case TileLoop():
+                    self._turns(node, site, inside)
                 case Block():
                     self.block(node, inside, site.place)
                 case _:
@@ -283,6 +320,27 @@ class _Walker:
         first, count = Polynomial.atom(node.first), Polynomial.atom(node.count)
         last = Polynomial.atom(node.last)
         facts = (first, count - 1, steps - first - count, last - worker, workers - 1 - last)
+        inside = replace(inside, facts=inside.facts.plus(facts), unguarded=inside.unguarded.plus(facts))
+        self.block(node.body, inside, (*site.place, 0))
+
+    def _turns(self, node: TileLoop, site: Site, scope: _Scope) -> None:
+        tiles, steps, worker = site.canonical(node.tiles), site.canonical(node.steps), site.canonical(node.worker)
+        workers, share, shares = (site.canonical(each) for each in (node.workers, node.share, node.shares))
+        over = next((loop.var for loop in site.loops if loop.atom == worker and loop.count == workers), None)
+        parts = _radix(node.tile, tiles, self._divisors(node.tile, site)) or [(node.tile, tiles, _ONE)]
+        turns = Turns(node.turn, node.first, over, workers, tiles, steps, share, shares)
+        loops = [
+            Loop(var, size, LoopKind.TURN, site.place, size, _ONE, site.facts, turns=turns) for var, size, _ in parts
+        ]
+        value = Polynomial({})
+        for var, _, weight in parts:
+            value = value + Polynomial.atom(var) * weight
+        known = [tiles - value - 1] if len(parts) > 1 else []
+        inside = scope.within(loops, {**site.names, node.tile.name: value.to_index()}, known)
+        turn, first = Polynomial.atom(node.turn), Polynomial.atom(node.first)
+        facts = [turn, tiles - 1 - turn, first]
+        if site.facts.proves(-(tiles * steps) + MOST_USES):  # the last use of the last turn is below tiles · steps
+            facts.append(-first - steps + MOST_USES)
         inside = replace(inside, facts=inside.facts.plus(facts), unguarded=inside.unguarded.plus(facts))
         self.block(node.body, inside, (*site.place, 0))
 

@@ -26,7 +26,10 @@ _PRODUCER_REGISTERS: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTiling:
-    """A block's tile shared by ``groups`` warpgroups, each with so many 64-row fragments of all its columns."""
+    """A block's tile shared by ``groups`` warpgroups, each with so many 64-row fragments of all its columns.
+
+    ``persistent``: a block takes one tile after the other. ``pingpong``: its two groups take turns, a whole tile each.
+    """
 
     bm: int
     bn: int
@@ -34,6 +37,8 @@ class GroupTiling:
     stages: int
     groups: int
     product: GroupProduct
+    persistent: bool = False
+    pingpong: bool = False
 
     @classmethod
     def of(cls, schedule: Schedule, product: GroupProduct, target: GpuTarget) -> GroupTiling:
@@ -45,9 +50,23 @@ class GroupTiling:
         """
         get = schedule.integer
         found = cls(
-            bm=get("bm"), bn=get("bn"), bk=get("bk"), stages=get("stages"), groups=get("groups"), product=product
+            bm=get("bm"),
+            bn=get("bn"),
+            bk=get("bk"),
+            stages=get("stages"),
+            groups=get("groups"),
+            product=product,
+            persistent=_flag(schedule, "persistent"),
+            pingpong=_flag(schedule, "pingpong"),
         )
-        step = GROUP_ROWS * found.groups
+        if found.pingpong and not (found.persistent and found.groups == _TWO):
+            raise InvalidSchedule(
+                field="pingpong, persistent, groups",
+                got=(int(found.pingpong), int(found.persistent), found.groups),
+                expected="two groups of a persistent block, to take turns",
+                remedy="use persistent=1, groups=2, or pingpong=0",
+            )
+        step = GROUP_ROWS * (1 if found.pingpong else found.groups)
         if not 1 <= found.groups <= _TWO or found.bm < step or found.bm % step:
             raise InvalidSchedule(
                 field="bm, groups",
@@ -90,7 +109,7 @@ class GroupTiling:
     @property
     def rows_of_group(self) -> int:
         """Rows of a warpgroup's share."""
-        return self.bm // self.groups
+        return self.bm if self.pingpong else self.bm // self.groups
 
     @property
     def fragments(self) -> int:
@@ -127,3 +146,10 @@ class GroupTiling:
         """Shared memory of a block, with room for alignment and barriers."""
         ring = self.stages * (self.bm + self.bn) * self.bk * self.product.storage.nbytes
         return ring + self.staging_bytes + 1024
+
+
+def _flag(schedule: Schedule, name: str) -> bool:
+    value = schedule.get(name, 0)
+    if value not in (0, 1):
+        raise InvalidSchedule(field=name, got=value, expected="0 or 1", remedy=f"use {name}=0 for one tile a block")
+    return value == 1

@@ -21,11 +21,12 @@ from tracea.semantic.nodes import Let, Node
 from tracea.semantic.tile_kernel import Buffer, BufferRole, Table
 from tracea.semantic.tile_order import TileOrder
 
-__all__ = ["ORDER_TABLE", "GpuOperands", "K", "M", "N", "chunk_bytes_of", "is_contiguous"]
+__all__ = ["MULTIPROCESSORS", "ORDER_TABLE", "GpuOperands", "K", "M", "N", "chunk_bytes_of", "is_contiguous"]
 
 _MOST: Final = 2**31 - 2**12  # a tile beyond the last row still has a 32-bit coordinate
 M, N = Param("m", 1, _MOST), Param("n", 1, _MOST)
 K = Param("k", 0, _MOST)
+MULTIPROCESSORS: Final = Param("multiprocessors", 1, 2**16)  # that a persistent grid has blocks for
 ORDER_TABLE: Final = "tile_order"
 _PLACE: Final = Var("place")
 _TILES_LIMIT: Final = 2**31 - 1  # blocks of a grid's only axis
@@ -140,6 +141,10 @@ class GpuOperands:
             return ()
         tiles = self.blocks(bm, bn)
         return (Table(name=ORDER_TABLE, length=tiles, minimum=Const(0), maximum=tiles - 1, permutation=True),)
+
+    def renamed(self, suffix: str) -> GpuOperands:
+        """Return these operands with other names for batch indices: for a second program that walks tiles."""
+        return replace(self, batch=tuple(Var(f"{axis.name}{suffix}") for axis in self.batch))
 
     def place(self, tile: Index, row: Var, column: Var, *, bm: int, bn: int) -> tuple[Node, ...]:
         """Return the names of a tile's batch indices, first row and first column, in the order of tiles."""

@@ -4,23 +4,27 @@
 use number k of the ring takes slot ``k mod stages`` in phase ``k div stages``. Consumers are warps that multiply by
 mma.sync (``gemm.mma_tma``), or warpgroups that multiply by wgmma with one step of k in flight (``gemm.wgmma``), which
 free a stage one step later and take the registers that the producers give back.
+
+A persistent block of ``gemm.wgmma`` walks tiles (``TileLoop``), and uses are numbered on from one tile to the next: the
+copies of the next tile begin while the sums of this one are stored. Its groups share each tile, or take turns
+(``pingpong``): one multiplies while the other stores, in an order that a baton keeps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.gpu.group_tiling import GROUP_ROWS, STRIP_COLUMNS, GroupTiling
-from tracea.kernels.gemm.gpu.operands import GpuOperands, K, M, N
+from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS, GpuOperands, K, M, N
 from tracea.kernels.gemm.gpu.program import COLUMN, ROW, STORE_ROWS, WARP, WARP_COLUMN, WARP_ROW, GpuProgram, swept
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch
-from tracea.semantic.index import TRUE, Const, Index, Predicate, Var, ceil_div
+from tracea.semantic.index import TRUE, Const, Index, Param, Predicate, Var, ceil_div, minimum
 from tracea.semantic.nodes import (
     Barrier,
     Block,
@@ -34,6 +38,7 @@ from tracea.semantic.nodes import (
     block,
 )
 from tracea.semantic.nodes_async import (
+    MOST_USES,
     Clear,
     MbarrierArrive,
     MbarrierExpect,
@@ -42,6 +47,7 @@ from tracea.semantic.nodes_async import (
     Role,
     Roles,
     StoreFragment,
+    TileLoop,
     TmaCopy,
     TmaDescriptor,
     Wgmma,
@@ -52,10 +58,14 @@ from tracea.semantic.nodes_async import (
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.swizzle import TMA_MODES, Swizzle
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+from tracea.semantic.tile_order import TileOrder
 from tracea.targets.gpu import GpuTarget
 
 __all__ = ["TmaRing", "build_with_groups", "build_with_warps"]
 
+_BATON: Final = "baton"
+_WORKER: Final = Var("worker")
+_NO_USES: Final = Const(0)
 _STAGING_SWIZZLE: Final = Swizzle(2, 5, 2)
 
 
@@ -123,15 +133,19 @@ class TmaRing:
         )
         return (For(var=s, extent=Const(self.stages), body=block(*inits)), Barrier(level=Level.BLOCK))
 
-    def produce(self) -> Node:
-        """Return the producer's loop: wait for an empty slot, announce the bytes, ask for both tiles."""
+    def produce(self, row: Index = ROW, column: Index = COLUMN, *, first: Index = _NO_USES) -> Node:
+        """Return the producer's loop: wait for an empty slot, announce the bytes, ask for both tiles.
+
+        ``first`` is the number of the loop's first use.
+        """
         k = Var("k_fetch")
-        slot = k % self.stages
-        tiles = ((self.operands.a, self.a_tiles, ROW), (self.operands.b, self.b_tiles, COLUMN))
+        use = (first + k).simplify()
+        slot = use % self.stages
+        tiles = ((self.operands.a, self.a_tiles, row), (self.operands.b, self.b_tiles, column))
         nbytes = sum(int(t.shape[1].constant or 0) * self.bk * t.dtype.nbytes for _, t, _ in tiles)
-        copies = (self._copy(buffer, into, first, k, slot) for buffer, into, first in tiles)
+        copies = (self._copy(buffer, into, start, k, slot) for buffer, into, start in tiles)
         body = (
-            MbarrierWait(barrier="empty", slot=slot, parity=(k // self.stages + 1) % 2),
+            MbarrierWait(barrier="empty", slot=slot, parity=(use // self.stages + 1) % 2),
             MbarrierExpect(barrier="full", slot=slot, nbytes=Const(nbytes)),
             *copies,
         )
@@ -150,9 +164,13 @@ class TmaRing:
             slot=slot,
         )
 
-    def arrived(self, k: Index) -> Node:
-        """Return the consumers' wait for use ``k``."""
-        return MbarrierWait(barrier="full", slot=k % self.stages, parity=k // self.stages % 2)
+    def arrived(self, use: Index) -> Node:
+        """Return the consumers' wait for a use."""
+        return MbarrierWait(barrier="full", slot=use % self.stages, parity=use // self.stages % 2)
+
+    def of_second_program(self) -> TmaRing:
+        """Return this ring for a program that names batch indices itself."""
+        return replace(self, operands=self.operands.renamed("_fetch"))
 
     def kernel(
         self,
@@ -163,8 +181,13 @@ class TmaRing:
         scratch: Sequence[Buffer],
         body: Node,
         blocks: Index,
+        launch: tuple[Param, ...] = (),
+        more: Predicate | None = None,
     ) -> TileKernel:
-        """Return the kernel of this ring and that body."""
+        """Return the kernel of this ring and that body.
+
+        ``launch`` are parameters that no buffer has, ``more`` guards beside those of the operands.
+        """
         op = self.operands.op
         buffers = (*self.operands.buffers, *self.buffers, *scratch)
         bm, bn = (int(tiles.shape[1].constant or 0) for tiles in (self.a_tiles, self.b_tiles))
@@ -175,11 +198,11 @@ class TmaRing:
             variant=variant,
             schedule=schedule,
             target=target.name,
-            params=params_of(buffers),
+            params=(*params_of(buffers), *launch),
             buffers=buffers,
             body=block(body),
             tables=self.operands.tables(bm, bn),
-            assumptions=self.operands.assumptions(blocks) & present,
+            assumptions=self.operands.assumptions(blocks) & (present if more is None else present & more),
         )
 
 
@@ -229,26 +252,10 @@ def build_with_groups(
         role=BufferRole.SCRATCH,
         swizzle=_STAGING_SWIZZLE,
     )
-    group, producer, k = Var("group"), Var("producer"), Var("k_step")
-    row = ROW + group * tiling.rows_of_group
-    consume = block(
-        Clear(target=sums.whole()),
-        For(
-            var=k,
-            extent=ring.steps,
-            body=block(
-                ring.arrived(k),
-                WgmmaFence(),
-                _multiply(ring, tiling, sums, group, k % tiling.stages),
-                WgmmaCommit(),
-                WgmmaWait(pending=Const(1)),
-                If(predicate=k > 0, then=block(MbarrierArrive(barrier="empty", slot=(k - 1) % tiling.stages))),
-            ),
-        ),
-        WgmmaWait(pending=Const(0)),
-        If(predicate=row < M, then=block(_store(operands, tiling, sums, staging, origin=(group, row)))),
-    )
-    roles = Roles(
+    group, producer = Var("group"), Var("producer")
+    roles = _walking_roles if tiling.persistent else _roles
+    consume, produce = roles(ring, tiling, sums, staging, group)
+    split = Roles(
         roles=(
             Role(
                 name="consumer",
@@ -262,18 +269,128 @@ def build_with_groups(
                 name="producer",
                 executors=1,
                 index=producer,
-                body=block(ring.produce()),
+                body=produce,
                 lanes=128,
                 registers=tiling.producer_role_registers,
             ),
         )
     )
-    tile = Var("tile")
     blocks = operands.blocks(tiling.bm, tiling.bn)
-    place = operands.place(tile, ROW, COLUMN, bm=tiling.bm, bn=tiling.bn)
-    body = Block(nodes=(*place, *ring.set_up(tiling.groups), roles))
-    grid = Parallel(level=Level.BLOCK, var=tile, extent=blocks, body=body)
-    return ring.kernel(variant, schedule, target, scratch=(staging, sums), body=grid, blocks=blocks)
+    held = (staging, sums)
+    if not tiling.persistent:
+        tile = Var("tile")
+        place = operands.place(tile, ROW, COLUMN, bm=tiling.bm, bn=tiling.bn)
+        body = Block(nodes=(*place, *ring.set_up(tiling.groups), split))
+        grid = Parallel(level=Level.BLOCK, var=tile, extent=blocks, body=body)
+        return ring.kernel(variant, schedule, target, scratch=held, body=grid, blocks=blocks)
+    if operands.order is not TileOrder.ROW:
+        raise InvalidSchedule(
+            field="order", got=operands.order.value, expected="row, in persistent blocks", remedy="use order=row"
+        )
+    set_up = ring.set_up(1 if tiling.pingpong else tiling.groups)
+    if tiling.pingpong:
+        held = (scratch(_BATON, DType.I64, MemorySpace.TEAM, 1), *held)
+        s = Var("s_baton")
+        init = MbarrierInit(barrier=_BATON, slot=s, count=Const(1))
+        set_up = (For(var=s, extent=Const(1), body=block(init)), *set_up)
+    body = Block(nodes=(*set_up, split))
+    grid = Parallel(level=Level.BLOCK, var=_WORKER, extent=_workers(blocks), body=body)
+    numbered: Predicate = blocks * ring.steps <= MOST_USES
+    return ring.kernel(
+        variant, schedule, target, scratch=held, body=grid, blocks=blocks, launch=(MULTIPROCESSORS,), more=numbered
+    )
+
+
+def _workers(tiles: Index) -> Index:
+    return minimum(tiles, MULTIPROCESSORS)
+
+
+def _roles(ring: TmaRing, tiling: GroupTiling, sums: Buffer, staging: Buffer, group: Var) -> tuple[Block, Block]:
+    """Return what consumers and producer do in a block of one tile."""
+    row = ROW + group * tiling.rows_of_group
+    consume = block(
+        Clear(target=sums.whole()),
+        _sum(ring, tiling, sums, group, _NO_USES),
+        WgmmaWait(pending=Const(0)),
+        If(predicate=row < M, then=block(_store(ring.operands, tiling, sums, staging, origin=(group, row)))),
+    )
+    return consume, block(ring.produce())
+
+
+def _walking_roles(
+    ring: TmaRing, tiling: GroupTiling, sums: Buffer, staging: Buffer, group: Var
+) -> tuple[Block, Block]:
+    """Return what consumers and producer do in a persistent block.
+
+    The last stage of a tile is freed, and the baton handed on, before the sums are stored: the other group and the
+    copies of the next tile go on meanwhile.
+    """
+    first, turn = Var("first"), Var("turn")
+    within: Index = Const(0) if tiling.pingpong else group
+    row = (ROW + within * tiling.rows_of_group).simplify()
+    take = MbarrierWait(barrier=_BATON, slot=Const(0), parity=(turn + 1) % 2)
+    hand_on = MbarrierArrive(barrier=_BATON, slot=Const(0))
+    turns = (take,) if tiling.pingpong else (), (hand_on,) if tiling.pingpong else ()
+    steps = (
+        *turns[0],
+        Clear(target=sums.whole()),
+        _sum(ring, tiling, sums, within, first),
+        *turns[1],
+        WgmmaWait(pending=Const(0)),
+        MbarrierArrive(barrier="empty", slot=(first + ring.steps - 1) % ring.stages),
+        If(predicate=row < M, then=block(_store(ring.operands, tiling, sums, staging, origin=(group, row)))),
+    )
+    shares = (group, tiling.groups) if tiling.pingpong else (Const(0), 1)
+    consume = _walk(ring, tiling, (Var("tile"), turn, first), (ROW, COLUMN), steps, shares)
+    theirs = ring.of_second_program()
+    row, column, first = Var("row_fetch"), Var("column_fetch"), Var("first_fetch")
+    names = (Var("tile_fetch"), Var("turn_fetch"), first)
+    load = (theirs.produce(row, column, first=first),)
+    return block(consume), block(_walk(theirs, tiling, names, (row, column), load, (Const(0), 1)))
+
+
+def _walk(  # noqa: PLR0917 - what a walk over tiles is made from
+    ring: TmaRing,
+    tiling: GroupTiling,
+    names: tuple[Var, Var, Var],
+    origin: tuple[Var, Var],
+    steps: Sequence[Node],
+    shares: tuple[Index, int],
+) -> Node:
+    tiles = ring.operands.blocks(tiling.bm, tiling.bn)
+    tile, turn, first = names
+    share, count = shares
+    return TileLoop(
+        worker=_WORKER,
+        workers=_workers(tiles),
+        tiles=tiles,
+        steps=ring.steps,
+        share=share,
+        shares=Const(count),
+        tile=tile,
+        turn=turn,
+        first=first,
+        body=Block(nodes=(*ring.operands.place(tile, *origin, bm=tiling.bm, bn=tiling.bn), *steps)),
+    )
+
+
+def _sum(ring: TmaRing, tiling: GroupTiling, sums: Buffer, group: Index, first: Index) -> Node:
+    """Return the consumers' loop: wait, multiply, and free the stage of the step before, whose products are over."""
+    k = Var("k_step")
+    use = (first + k).simplify()
+    before = (first + k - 1) if first != _NO_USES else k - 1
+    return For(
+        var=k,
+        extent=ring.steps,
+        body=block(
+            ring.arrived(use),
+            WgmmaFence(),
+            _multiply(ring, tiling, sums, group, use % ring.stages),
+            WgmmaCommit(),
+            WgmmaWait(pending=Const(1)),
+            If(predicate=k > 0, then=block(MbarrierArrive(barrier="empty", slot=before % ring.stages))),
+        ),
+    )
 
 
 def _multiply(ring: TmaRing, tiling: GroupTiling, sums: Buffer, group: Index, slot: Index) -> Node:

@@ -37,6 +37,13 @@ _GROUP_TILES: Final = (
     (64, 128, 1),
     (64, 64, 1),
 )
+_TURN_TILES: Final = ((128, 128, 2), (64, 256, 2), (64, 128, 2), (64, 64, 2))  # a whole one for each group in turn
+# With persistent and pingpong: a block a tile first, since that is what the others have to be faster than.
+_WAYS: Final = (
+    *((*tile, 0, 0) for tile in _GROUP_TILES),
+    *((*tile, 1, 0) for tile in _GROUP_TILES),
+    *((*tile, 1, 1) for tile in _TURN_TILES),
+)
 
 
 def build_mma_tma(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKernel:
@@ -106,7 +113,7 @@ _NATIVE_TMA = (CUDA, features("tma", "mbarrier"), *GPU_GEMM_REQUIREMENTS, _ALONG
 
 
 def _wgmma_schedules(op: GemmOp, target: GpuTarget) -> Iterator[dict[str, Value]]:
-    for bm, bn, groups in _GROUP_TILES:
+    for bm, bn, groups, persistent, pingpong in _WAYS:
         if op.a.dtype is DType.I8 and bn % 16:
             continue
         for stages in (6, 5, 4, 3):
@@ -117,6 +124,8 @@ def _wgmma_schedules(op: GemmOp, target: GpuTarget) -> Iterator[dict[str, Value]
                 "bk": 128 // op.a.dtype.nbytes,
                 "stages": stages,
                 "groups": groups,
+                "persistent": persistent,
+                "pingpong": pingpong,
                 "swizzle": 1,
                 "order": "row",
                 "chunk_a": _PIECE,
@@ -130,11 +139,15 @@ def _wgmma_schedules(op: GemmOp, target: GpuTarget) -> Iterator[dict[str, Value]
 
 
 def _wgmma_space(op: GemmOp, target: GpuTarget) -> ScheduleSpace:
-    return ScheduleSpace.listed(in_orders(op, _wgmma_schedules(op, target)))
+    found = list(_wgmma_schedules(op, target))
+    blocks = in_orders(op, [values for values in found if not values["persistent"]])
+    return ScheduleSpace.listed([*blocks, *(values for values in found if values["persistent"])])
 
 
 def _wgmma_default(op: GemmOp, target: GpuTarget) -> Schedule:
-    return Schedule(min(_wgmma_schedules(op, target), key=lambda values: worth(op, target, values)))
+    # Of equal worth the first is taken: one tile a block, until a measurement says otherwise.
+    found = (values for values in _wgmma_schedules(op, target) if not values["persistent"])
+    return Schedule(min(found, key=lambda values: worth(op, target, values)))
 
 
 MMA_TMA = Variant(

@@ -4,5 +4,6 @@
 
 #include "tracea/primitives.h"
 #include "tracea/tiles.h"
+#include "tracea/turns.h"
 
 #endif
