@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["STAGES", "ItemOutcome", "Settings", "StageRequest", "Status"]
+__all__ = ["ITEM_SECONDS", "STAGES", "ItemOutcome", "Settings", "StageRequest", "Status"]
 
 # In order, with the seconds that each may take: 570 in all.
 STAGES: Final[dict[str, float]] = {
@@ -19,6 +19,7 @@ STAGES: Final[dict[str, float]] = {
     "tuning": 110.0,
     "contest": 140.0,
 }
+ITEM_SECONDS: Final = 40.0  # without a sign of life, before an item is ended
 
 
 class Status(enum.StrEnum):
@@ -49,7 +50,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     pairs: int = 30
     trials: int = 24
     heroes: str = ""
-    item_seconds: float = 40.0
+    item_seconds: float = ITEM_SECONDS
 
 
 class ItemOutcome(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -19,11 +19,12 @@ from tracea.bench.gpu.one_kernel import OneKernel
 from tracea.bench.gpu.problems import correctness_cells
 from tracea.bench.gpu.session import Item, Session
 from tracea.bench.gpu.settings import ItemOutcome, Status
+from tracea.emulator.report import AccessCost
 from tracea.flow.kernel import Built, build
 from tracea.flow.verify import EmulatedRun
 from tracea.targets.gpu import load_gpu
 
-__all__ = ["Counters", "bank_items", "parse_counters", "predicted_counters", "sanitizer_items"]
+__all__ = ["Counters", "bank_items", "parse_counters", "predicted_counters", "sanitizer_items", "shared_costs"]
 
 _TOOLS: Final = ("memcheck", "racecheck", "synccheck", "initcheck")
 _ERRORS: Final = 9  # the exit code that the sanitizer is asked for
@@ -68,15 +69,20 @@ def bank_items(session: Session) -> Iterator[Item]:
         yield Item(name=name, run=lambda request=request: _banks(session, request))
 
 
-def predicted_counters(built: Built, request: OneKernel) -> Counters:
-    """Return what the emulator counts for a kernel on the request's problem."""
+def shared_costs(built: Built, request: OneKernel) -> list[AccessCost]:
+    """Return what each place's accesses of shared memory cost in the emulator, on the request's problem."""
     op = request.op()
     run = EmulatedRun(op, built, (0,))
     inputs = [np.ones(operand.static_shape).astype(operand.dtype.numpy) for operand in op.operands]
     run(inputs, np.zeros(op.infer().static_shape, op.infer().dtype.numpy))
+    return [cost for cost in run.reports[0].accesses if cost.space == "shared"]
+
+
+def predicted_counters(built: Built, request: OneKernel) -> Counters:
+    """Return what the emulator counts for a kernel on the request's problem, main loop and epilogue together."""
     counts = {"ld": [0, 0], "st": [0, 0]}
-    for cost in run.reports[0].accesses:
-        if cost.space == "shared" and cost.place.primitive[:2] in counts:
+    for cost in shared_costs(built, request):
+        if cost.place.primitive[:2] in counts:
             count = counts[cost.place.primitive[:2]]
             count[0] += cost.actual
             count[1] += cost.conflicts
