@@ -95,7 +95,7 @@ GPU_SITE := build/gpu-site
 GPU_FLAGS ?=
 .PHONY: gpu
 gpu: ## on a machine with an NVIDIA GPU, offline, ten minutes: prove by hardware, tune, time against cuBLAS and Triton
-	$(GPU_PYTHON) tools/check_gpu_setup.py --wheels '$(GPU_WHEELS)' --site $(GPU_SITE)
+	$(GPU_PYTHON) tools/check_gpu_setup.py --wheels '$(GPU_WHEELS)' --site $(GPU_SITE) $(if $(findstring --driver null,$(GPU_FLAGS)),--without-device)
 	PYTHONPATH=src:$(GPU_SITE) $(GPU_PYTHON) -m tracea bench --suite gpu --output benchmarks/results $(GPU_FLAGS)
 
 .PHONY: gpu-wheels

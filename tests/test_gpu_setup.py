@@ -27,6 +27,7 @@ def test_one_message_names_all_that_is_missing(
 ) -> None:
     absent = {"msgspec", "archspec", "cyclopts"}
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(tool, "has_driver", lambda: True)
     monkeypatch.setattr(tool, "has_package", lambda name: name not in absent)
     assert tool.main(["--wheels", str(tmp_path / "none"), "--site", str(tmp_path)]) == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "packages are missing" in line]
@@ -37,8 +38,23 @@ def test_one_message_names_all_that_is_missing(
 
 def test_a_complete_machine_may_begin(tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(tool, "has_driver", lambda: True)
     monkeypatch.setattr(tool, "has_package", lambda name: True)
     assert tool.main(["--wheels", str(tmp_path), "--site", str(tmp_path)]) == 0
+
+
+def test_a_machine_without_a_gpu_is_told_so_in_one_line(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(tool, "DRIVER", "libcuda-of-no-machine.so.1")
+    monkeypatch.setattr(tool, "has_package", lambda name: True)
+    flags = ["--wheels", str(tmp_path), "--site", str(tmp_path)]
+    assert tool.main(flags) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "no NVIDIA driver" in line
+    assert "--driver null" in line
+    assert tool.main([*flags, "--without-device"]) == 0
 
 
 def test_every_dependency_of_the_package_is_required(tool: ModuleType) -> None:

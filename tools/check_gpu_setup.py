@@ -7,6 +7,7 @@ the missing packages from wheels, without a network, into a folder of their own;
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib.util
 import shutil
 import subprocess
@@ -41,6 +42,7 @@ TOOLS = {
     "ncu": "bank conflicts are not compared with the hardware's counters",
     "compute-sanitizer": "no sanitizer's sample",
 }
+DRIVER = "libcuda.so.1"
 COMPILERS = ("g++", "clang++")
 DOWNLOAD = ("--only-binary=:all:", "--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64")
 
@@ -56,6 +58,15 @@ def has_package(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
         return False
+
+
+def has_driver() -> bool:
+    """Tell whether this machine has an NVIDIA driver, without starting it."""
+    try:
+        ctypes.CDLL(DRIVER)
+    except OSError:
+        return False
+    return True
 
 
 def message(absent: Sequence[str], wheels: Path) -> str:
@@ -89,9 +100,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--site", type=Path, default=Path("build/gpu-site"))
     parser.add_argument("--download", type=Path)
     parser.add_argument("--python", default="3.12", help="the version on the machine with the GPU")
+    parser.add_argument("--without-device", action="store_true", help="the run is dry: no driver is needed")
     options = parser.parse_args(arguments)
     if options.download is not None:
         return download(options.download, options.python)
+    if not options.without_device and not has_driver():
+        print(
+            f"make gpu: this machine has no NVIDIA driver ({DRIVER} is not found). Remedy: install a driver of 580 or "
+            "later, so that nvidia-smi lists the GPU; without one, make gpu GPU_FLAGS='--driver null' is a dry run",
+            file=sys.stderr,
+        )
+        return 1
     if not (3, 11) <= sys.version_info[:2] <= (3, 13):
         print(
             f"make gpu: Python {sys.version.split()[0]}, needed 3.11 to 3.13: say GPU_PYTHON=python3.12",
