@@ -9,6 +9,7 @@ import pytest
 from tracea.core.op import GemmOp
 from tracea.doctor import decide
 from tracea.doctor.probe import Machine, probe_machine
+from tracea.errors import InvalidOption
 
 
 @pytest.fixture
@@ -32,3 +33,9 @@ def test_withheld_feature_rejects_what_needs_it(machine: Machine, monkeypatch: p
     assert target.isa == machine.target.isa
     decision = decide(GemmOp.of(m=512, n=512, k=512), target)
     assert "gemm.amx" in {rejection.variant for rejection in decision.rejections}
+
+
+def test_a_feature_that_nobody_knows_cannot_be_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEA_WITHOUT", "amx")
+    with pytest.raises(InvalidOption, match="TRACEA_WITHOUT"):
+        probe_machine()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tracea.doctor.installed import TorchInstall, torch_install
-from tracea.errors import CompileError, RunError
+from tracea.errors import CompileError, InvalidOption, RunError
 from tracea.profiler import machine
 from tracea.runtime.compiler import Library, compile_text
 from tracea.runtime.toolchain import Compiler, compilers
@@ -27,6 +27,7 @@ _NEEDED: Final[dict[Isa, frozenset[str]]] = {
     "neon": frozenset({"asimd"}),
     "plain": frozenset(),
 }
+_TILES: Final = frozenset({"amx_tile", "amx_bf16"})
 # Flags that name arithmetic a kernel may use; the others say how the system is protected and change with its updates.
 _ARITHMETIC: Final = ("amx", "asimd", "avx", "bf16", "f16c", "fma", "i8mm", "sse", "sve")
 _ARM: Final = ("aarch64", "arm64")
@@ -157,7 +158,7 @@ def _hardware(root: Path, compiler: Compiler | None) -> Hardware:
         microarchitecture=name,
         isas=usable,
         masked=tuple(isa for isa in ISAS if isa not in usable and _NEEDED[isa] <= promised),
-        withheld=frozenset(os.environ.get("TRACEA_WITHOUT", "").replace(",", " ").split()),
+        withheld=_withheld(processor),
         tiles=_tiles_usable(processor, compiler, here=root == Path("/")),
         caches=_caches(root),
         cores_present=os.cpu_count() or 1,
@@ -165,6 +166,25 @@ def _hardware(root: Path, compiler: Compiler | None) -> Hardware:
         huge_pages=_selected(_text(root / "sys/kernel/mm/transparent_hugepage/enabled")),
         governor=_text(root / _SYSFS / "cpu0/cpufreq/scaling_governor").strip() or None,
     )
+
+
+def _withheld(processor: machine.Processor) -> frozenset[str]:
+    """Return the features that TRACEA_WITHOUT takes away.
+
+    Raises:
+        InvalidOption: a name that neither a kernel nor this processor knows: taking it away would change nothing.
+    """
+    names = frozenset(os.environ.get("TRACEA_WITHOUT", "").replace(",", " ").split())
+    known = _TILES.union(*_NEEDED.values())
+    unknown = names - known - processor.flags
+    if unknown:
+        raise InvalidOption(
+            field="TRACEA_WITHOUT",
+            got=sorted(unknown),
+            expected=sorted(known),
+            remedy="TRACEA_WITHOUT=amx_bf16 leaves out float32 products of bf16 terms",
+        )
+    return names
 
 
 def _usable(isa: Isa, processor: machine.Processor, compiler: Compiler | None, *, here: bool) -> bool:
@@ -186,7 +206,7 @@ def _cpuid_agrees(isa: Isa, compiler: Compiler) -> bool:
 
 def _tiles_usable(processor: machine.Processor, compiler: Compiler | None, *, here: bool) -> bool:
     """Whether AMX runs: shown by the system, granted to this process, and tried. Without a trial the answer is no."""
-    if not {"amx_tile", "amx_bf16"} <= processor.flags or compiler is None:
+    if not processor.flags >= _TILES or compiler is None:
         return False
     if not here:
         return True

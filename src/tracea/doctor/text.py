@@ -34,6 +34,10 @@ def _machine(report: Report) -> Iterator[str]:
     kind = f"{hardware.microarchitecture}, {hardware.processor.architecture}{place}"
     yield f"Processor     {hardware.processor.model} ({kind})"
     yield f"Kernels for   {', '.join(hardware.isas)} (the first is used)"
+    if "amx_bf16" in report.target.features:
+        yield "Matrix tiles  amx_bf16: float32 as sums of three bf16 terms (TRACEA_WITHOUT=amx_bf16 leaves them out)"
+    elif hardware.withheld:
+        yield f"Withheld      {', '.join(sorted(hardware.withheld))}, by TRACEA_WITHOUT"
     quota = "" if machine.quota is None else f", time of {machine.quota:g} cores granted"
     yield (
         f"Cores         {machine.cores_usable} usable: {len(machine.cores_allowed)} of {hardware.cores_present} "

@@ -58,6 +58,14 @@ def choose_for_gpu(
     Raises:
         InvalidOption: no variant fits, or the named one does not; a value that its schedules do not have.
     """
+    kinds = {each.op_type for each in variants_of(target.backend)}
+    if not isinstance(op, tuple(kinds)):
+        raise InvalidOption(
+            field="target",
+            got=f"{target.name} for {type(op).__name__}",
+            expected=f"{', '.join(sorted(kind.__name__ for kind in kinds))} on a GPU",
+            remedy="name a CPU target: kernels of other ops exist there only",
+        )
     fitting = [each for each in candidates(op, target) if not each.is_library]
     chosen = find(variant) if variant is not None else next(iter(fitting), None)
     if chosen is None or chosen not in fitting or chosen.default_schedule is None:

@@ -12,7 +12,7 @@ from tracea.doctor import Decision
 from tracea.errors import InvalidDevice, InvalidOption
 from tracea.flow.compile import Compiled
 from tracea.interface.optimized import Listener, Optimized, optimize_graph
-from tracea.optimizer.budget import Budget
+from tracea.optimizer.budget import Budget, check_budget
 from tracea.runtime.native import check_threads
 from tracea.runtime.program import Program
 from tracea.runtime.storage import load as load_program
@@ -183,6 +183,6 @@ class Context:
         ``values`` gives the data of the graph's constants by id, as NumPy arrays.
         """
         optimized = optimize_graph(
-            graph, values, budget=budget, threads=self.threads, library=library, listener=listener
+            graph, values, budget=check_budget(budget), threads=self.threads, library=library, listener=listener
         )
         return PlannedProgram(optimized)

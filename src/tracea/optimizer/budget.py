@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from tracea.errors import InvalidOption
+
+__all__ = ["Budget", "check_budget"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +42,19 @@ class Budget:
     def allows(self, *, trials: int, seconds: float) -> bool:
         """Tell whether another trial may start after this many trials and seconds."""
         return trials < self.trials and (self.seconds is None or seconds < self.seconds)
+
+
+def check_budget(budget: Any) -> Budget | None:
+    """Return what a caller gave as a budget: a Budget, or None for no search.
+
+    Raises:
+        InvalidOption: it is something else, such as a number of trials.
+    """
+    if budget is None or isinstance(budget, Budget):
+        return budget
+    raise InvalidOption(
+        field="budget",
+        got=budget,
+        expected="a tracea.Budget, or None: no search",
+        remedy=f"budget=tracea.Budget(trials={budget if isinstance(budget, int) and budget > 0 else 50})",
+    )

@@ -13,7 +13,7 @@ from tracea.flow.phases import phase
 from tracea.interface.optimized import Listener, Optimized, optimize_graph
 from tracea.interface.torch.capture import capture
 from tracea.interface.torch.module import Compiled, OptimizedModule
-from tracea.optimizer.budget import Budget
+from tracea.optimizer.budget import Budget, check_budget
 from tracea.runtime.buffers import view
 
 __all__ = ["DEFAULT_BUDGET", "optimize"]
@@ -38,8 +38,9 @@ def optimize(
 
     Raises:
         UnsupportedNode: the module uses what no op expresses, with the lines of your code. InvalidInput: the inputs
-        do not fit.
+        do not fit, or the budget is none.
     """
+    check_budget(budget)
     count = thread_count(threads)
     frozen = _frozen(module)
 
