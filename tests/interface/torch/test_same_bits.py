@@ -30,11 +30,14 @@ def test_optimized_block_has_the_same_bits_in_every_run(threads: int) -> None:
         assert torch.equal(anew(x).view(torch.int32), first.view(torch.int32))
 
 
-def test_batches_of_the_block_do_not_depend_on_each_other() -> None:
+def test_rows_of_nan_leave_the_others_right() -> None:
+    # Not bit for bit: rows that share a block of steps with a NaN are multiplied without splitting (ADR 0004).
     module, (x,) = load_builder(f"{EXAMPLE}:build")()
     fast = tracea.optimize(module, (x,), budget=None, threads=2, library=False)
     with torch.inference_mode():
         first = fast(x).clone()
         other = x.clone()
         other[1::2] = float("nan")
-        assert torch.equal(fast(other)[::2], first[::2])
+        again = fast(other)
+        assert torch.isnan(again[1::2]).all()
+        torch.testing.assert_close(again[::2], first[::2], rtol=1e-5, atol=1e-5)
