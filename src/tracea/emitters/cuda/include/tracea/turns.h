@@ -11,8 +11,14 @@ struct Turns {
     int64_t worker, workers, tiles, steps, shares, following;
     int32_t tile = 0, turn = 0, first = 0;
 
-    TRACEA_DEVICE Turns(int64_t worker_number, int64_t worker_count, int64_t tile_count, int64_t tile_steps, int64_t share, int64_t share_count)
-        : worker(worker_number), workers(worker_count), tiles(tile_count), steps(tile_steps), shares(share_count), following(share) {}
+    TRACEA_DEVICE Turns(int64_t worker_number, int64_t worker_count, int64_t tile_count, int64_t tile_steps,
+                        int64_t share, int64_t share_count)
+        : worker(worker_number),
+          workers(worker_count),
+          tiles(tile_count),
+          steps(tile_steps),
+          shares(share_count),
+          following(share) {}
 
     TRACEA_DEVICE bool next() {
         const int64_t place = worker + following * workers;
