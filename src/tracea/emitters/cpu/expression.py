@@ -8,16 +8,14 @@ from collections.abc import Mapping
 from tracea.core.dtype import DType
 from tracea.core.expr import (
     Binary,
-    BinaryFunction,
     Cast,
     Constant,
     Expr,
     Input,
     Select,
     Unary,
-    UnaryFunction,
-    activation,
 )
+from tracea.emitters.routines import BINARY, UNARY, find_routine
 from tracea.emitters.writer import Writer
 from tracea.errors import EmitError
 
@@ -35,43 +33,6 @@ C_TYPES: Mapping[DType, str] = {
     DType.U8: "uint8_t",
     DType.BOOL: "bool",
 }
-
-# The primitive of vec.h or math.h for each scalar function, over names of its operands.
-_UNARY: Mapping[UnaryFunction, str] = {
-    UnaryFunction.NEG: "neg",
-    UnaryFunction.ABS: "abs",
-    UnaryFunction.EXP: "exp",
-    UnaryFunction.LOG: "log",
-    UnaryFunction.SQRT: "sqrt",
-    UnaryFunction.RSQRT: "rsqrt",
-    UnaryFunction.RECIPROCAL: "reciprocal",
-    UnaryFunction.TANH: "tanh",
-    UnaryFunction.ERF: "erf",
-    UnaryFunction.SIGMOID: "sigmoid",
-    UnaryFunction.FLOOR: "floor",
-}
-_BINARY: Mapping[BinaryFunction, str] = {
-    BinaryFunction.ADD: "add({0}, {1})",
-    BinaryFunction.SUB: "sub({0}, {1})",
-    BinaryFunction.MUL: "mul({0}, {1})",
-    BinaryFunction.DIV: "div({0}, {1})",
-    BinaryFunction.MAX: "maximum({0}, {1})",
-    BinaryFunction.MIN: "minimum({0}, {1})",
-    BinaryFunction.POW: "pow({0}, {1})",
-    BinaryFunction.LT: "less({0}, {1})",
-    BinaryFunction.LE: "less_equal({0}, {1})",
-    BinaryFunction.GT: "less({1}, {0})",
-    BinaryFunction.GE: "less_equal({1}, {0})",
-    BinaryFunction.EQ: "equal({0}, {1})",
-    BinaryFunction.NE: "not_equal({0}, {1})",
-}
-
-
-# Chains that math.h has one routine for, more exact and faster than the chain: gelu by erfc keeps its negative tail.
-_IDIOMS: tuple[tuple[Expr, str], ...] = tuple(
-    (activation(name), routine)
-    for name, routine in (("gelu", "gelu"), ("gelu_tanh", "gelu_tanh"), ("silu", "silu"), ("relu", "relu"))
-)
 
 
 def print_expression(writer: Writer, expr: Expr, inputs: Mapping[int, str], *, vector: str = "V") -> str:
@@ -101,7 +62,7 @@ class _Printer:
         """Print a node after its parts; one that is printed already is not printed again."""
         if id(expr) in self._printed:
             return
-        idiom = _idiom(expr)
+        idiom = find_routine(expr)
         if idiom is not None:
             routine, argument = idiom
             self.visit(argument)
@@ -129,9 +90,9 @@ class _Printer:
             case Constant(value=value):
                 return self._constant(value), False
             case Unary(function=function, operand=operand):
-                return self._assign(f"{_UNARY[function]}({self.value(operand)})"), False
+                return self._assign(f"{UNARY[function]}({self.value(operand)})"), False
             case Binary(function=function, left=left, right=right):
-                text = _BINARY[function].format(self.value(left), self.value(right))
+                text = BINARY[function].format(self.value(left), self.value(right))
                 return self._assign(text, "m" if function.is_comparison else "t"), function.is_comparison
             case Select(condition=condition, if_true=if_true, if_false=if_false):
                 mask = self._mask(condition)
@@ -151,32 +112,6 @@ class _Printer:
             name = self._names[text] = f"{prefix}{len(self._names)}"
             self._writer.line(f"const auto {name} = {text};")
         return name
-
-
-def _idiom(expr: Expr) -> tuple[str, Expr] | None:
-    for template, routine in _IDIOMS:
-        bound: list[Expr] = []
-        if _matches(template, expr, bound):
-            return routine, bound[0]
-    return None
-
-
-def _matches(template: Expr, expr: Expr, bound: list[Expr]) -> bool:
-    # Input(0) of the template stands for one and the same expression wherever it occurs.
-    if isinstance(template, Input):
-        if not bound:
-            bound.append(expr)
-        return bound[0] is expr or bound[0] == expr
-    if type(template) is not type(expr):
-        return False
-    match template, expr:
-        case (Constant(), Constant()):
-            return template == expr
-        case (Unary(function=wanted), Unary(function=found)) | (Binary(function=wanted), Binary(function=found)):
-            same = wanted is found
-        case _:
-            return False
-    return same and all(_matches(part, other, bound) for part, other in zip(template.parts, expr.parts, strict=True))
 
 
 def _literal(value: float) -> str:
