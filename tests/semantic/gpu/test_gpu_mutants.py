@@ -19,6 +19,8 @@ from tracea.testing.text_mutants import text_mutants
 
 CASES = gpu_cases()
 SAMPLE = 12
+# What proofs accept: a buffer that promises less alignment than its pieces of 16 bytes need.
+LEFT_TO_OTHERS = {("gemm.mma_sync sm_75", f"guard: {name}: aligned to 8 bytes") for name in ("a", "b")}
 
 
 # Of the two barriers of the SIMT loop either is reported as one that nobody needs.
@@ -45,8 +47,7 @@ def test_proofs_alone_notice_most_mutants_of_the_pipeline(case: GpuCase) -> None
     chosen = random.Random(0).sample(chosen, min(SAMPLE, len(chosen)))
     spare = len(superfluous_waits(case.kernel()))
     missed = [f"{m.family}: {m.description}" for m in chosen if not noticed_by_proof(m.kernel, spare)]
-    # What the proofs leave to the interpreter, the emulator and the compilers: a looser alignment of one operand, say.
-    assert len([d for d in missed if (case.name, d) not in EQUIVALENT]) <= SAMPLE // 6, missed
+    assert [d for d in missed if (case.name, d) not in EQUIVALENT and (case.name, d) not in LEFT_TO_OTHERS] == []
 
 
 def test_every_argued_mutant_is_one_that_exists() -> None:
