@@ -30,6 +30,7 @@ _PRELUDE = """
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include "tracea/team.h"
 
 namespace {NAME}_scope {
@@ -80,18 +81,20 @@ PLANTED: dict[str, Planted] = {
     # Threads.
     "missing_barrier": Planted(
         # The last thread packs B for all of them; nobody waits until it is there. It is late, as a thread may be: it
-        # begins when another one has finished a row.
+        # begins when the first one has finished a row of this very call, however loaded the machine is.
         body="""
-            static std::atomic<int> rows; static float panel[1 << 14];
+            static std::atomic<int> finished; static float panel[1 << 14];
+            const bool shared = call->team->size > 1;
             if (rank == call->team->size - 1) {
-                while (call->team->size > 1 && rows.load() == 0) {}
+                while (shared && finished.exchange(0) == 0) std::this_thread::yield();
                 std::memcpy(panel, p.b, p.k * p.n * 4);
             }
             Problem<float, float> own = p;
             own.b = panel;
-            for (int64_t i = rank; i < p.m; i += call->team->size, ++rows)
+            for (int64_t i = rank; i < p.m; i += call->team->size) {
                 for (int64_t j = 0; j < p.n; ++j) p.c[i * p.n + j] = dot(own, i, j, 0, p.k);
-            if (rank == call->team->size - 1) rows = 0;""",
+                if (shared && i == 0) finished = 1;
+            }""",
         check="correct on normal",
         threads=2,
     ),
