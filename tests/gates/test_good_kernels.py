@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -12,12 +13,13 @@ from tests.kernels.conformance import Built, Case, build, unit_of
 from tests.kernels.native import Unit, host_isas, poisoned
 
 from tracea.core.op import GemmOp, Op
-from tracea.gates import Run, judge
+from tracea.gates import Distribution, Run, build_cases, check_fences, judge
 from tracea.kernels.arguments import arguments, buffer_types
 from tracea.kernels.registry import find
 from tracea.semantic.tile_kernel import BufferRole
 
 Array = np.ndarray[Any, Any]
+Kernel: TypeAlias = tuple[tuple[Case, ...], Case, str, Op, int]
 
 GROUPS = (gemm_cases(), row_cases(), chain_cases(), reduce_cases())
 RESIZABLE = ("gemm.packed", "gemm.prepacked", "gemm.amx")
@@ -46,9 +48,9 @@ def run_of(unit: Unit, built: Built, op: Op, threads: int) -> Run:
     return run
 
 
-def good(isas: Sequence[str], rng: np.random.Generator) -> list[tuple[tuple[Case, ...], Case, str, Op, int]]:
+def good(isas: Sequence[str], rng: np.random.Generator) -> list[Kernel]:
     """Every case on its own op, and on random extents where its kernel serves others, on one thread or several."""
-    found: list[tuple[tuple[Case, ...], Case, str, Op, int]] = []
+    found: list[Kernel] = []
     for isa in isas:
         for group in (*GROUPS, *((amx_cases(),) if isa == "plain" else ())):
             for case in group:
@@ -60,13 +62,15 @@ def good(isas: Sequence[str], rng: np.random.Generator) -> list[tuple[tuple[Case
     return found
 
 
-def refused(kernels: Sequence[tuple[tuple[Case, ...], Case, str, Op, int]], rng: np.random.Generator) -> list[str]:
-    """Return what the gates say against each kernel that they refuse."""
+def refused(kernels: Sequence[Kernel], rng: np.random.Generator) -> list[str]:
+    """Return what the gates say against each kernel that they refuse: all distributions, and both sides of a fence."""
     alarms: list[str] = []
     for group, case, isa, op, threads in kernels:
         run = run_of(unit_of(group, isa), build(case, isa), op, threads)
         name = f"{case.name} {op.key} {isa}, {threads} threads"
         verdict = judge(run, op, subject=name, seed=int(rng.integers(2**32)), runs=4)
+        (inputs,) = build_cases(op, rng, [Distribution.NORMAL])
+        verdict = replace(verdict, checks=(*verdict.checks, *check_fences(run, op, inputs)))
         if not verdict.passed:
             alarms.append(str(verdict))
     return alarms
