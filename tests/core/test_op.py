@@ -45,6 +45,21 @@ OPS: list[Op] = [
     PointwiseOp(expr=activation("mish"), inputs=(t(2, 3),), out_dtype=DType.F16),
     ViewOp(kind=ViewKind.SLICE, x=t(4, 6), starts=(1, 5), shape=(2, 6), steps=(2, -1)),
     Conv2dOp(x=t(1, 8, 9, 9), w=t(12, 4, 3, 3), stride=(2, 1), padding=(1, 0), dilation=(1, 2), groups=2),
+    Conv2dOp.of(
+        channels=6,
+        size=(9, 8),
+        filters=9,
+        kernel=(5, 2),
+        stride=(2, 3),
+        padding=(1, 0),
+        groups=3,
+        dtype=DType.BF16,
+        channels_last=True,
+        bias=True,
+        activation="silu",
+        residual=True,
+        out_dtype=F32,
+    ),
     AttentionOp(q=t(1, 8, 5, 16), k=t(1, 2, 7, 16), v=t(1, 2, 7, 4), causal=True, window=3, scale=0.1),
     SourceOp(kind=SourceKind.CONSTANT, type=t(2)),
 ]
@@ -225,6 +240,17 @@ def test_a_view_never_leaves_its_tensor(fields: dict[str, object]) -> None:
         lambda: Conv2dOp(x=t(1, 3, 2, 2), w=t(4, 3, 3, 3)),
         lambda: Conv2dOp(x=t(1, 3, 5, 5), w=t(4, 2, 3, 3)),
         lambda: Conv2dOp(x=t(1, 3, 5, 5), w=t(4, 3, 3, 3), stride=(0, 1)),
+        lambda: Conv2dOp(x=t(1, 3, 5, 5), w=t(4, 3, 3, 3), dilation=(1,)),  # type: ignore[arg-type]
+        lambda: Conv2dOp(x=t(1, 3, 5, 5), w=t(4, 3, 3, 3), padding=(1.0, 0)),  # type: ignore[arg-type]
+        lambda: Conv2dOp(x=t(1, 3, 5, 5), w=t(4, 3, 3, 3), padding=1),  # type: ignore[arg-type]
+        lambda: Conv2dOp(x=t(1, 3, 5, 5), w=t(4, 3, 3, 3), groups=0),
+        lambda: Conv2dOp(x=t(1, 0, 5, 5), w=t(4, 0, 3, 3)),
+        lambda: Conv2dOp(x=t(1, 3, 5, 5), w=t(4, 3, 0, 3)),
+        lambda: Conv2dOp(x=t(3, 5, 5), w=t(4, 3, 3, 3)),
+        lambda: Conv2dOp(x=t(1, 4, 5, 5), w=t(3, 2, 3, 3), groups=2),
+        lambda: Conv2dOp(x=t(1, 3, 5, 5), w=t(4, 3, 3, 3), out=t(1, 4, 5, 5)),
+        lambda: Conv2dOp(x=t(1, 3, 5, 5), w=t(4, 3, 3, 3), epilogue=Epilogue.of(bias=t(4))),
+        lambda: Conv2dOp.of(channels=3, size=(5, 5), filters=4, kernel=(6, 6)),
         lambda: AttentionOp(q=t(1, 3, 4, 8), k=t(1, 2, 4, 8), v=t(1, 2, 4, 8)),
         lambda: AttentionOp(q=t(1, 2, 4, 8), k=t(1, 2, 4, 8), v=t(1, 2, 4, 8), window=0),
     ],
@@ -233,6 +259,21 @@ def test_ops_refuse_what_has_no_meaning(make) -> None:
     with pytest.raises((InvalidOp, InvalidShape)) as caught:
         make()
     assert caught.value.remedy
+
+
+def test_a_convolution_says_its_layouts_and_counts() -> None:
+    op = Conv2dOp.of(
+        batch=2, channels=8, size=(9, 7), filters=6, kernel=(3, 2), stride=(2, 1), padding=(1, 0), groups=2,
+        channels_last=True, bias=True, activation="relu", residual=True,
+    )  # fmt: skip
+    assert op.infer().static_shape == (2, 6, 5, 6)
+    assert op.infer().strides == (5 * 6 * 6, 1, 6 * 6, 6)
+    assert op.x.strides == (9 * 7 * 8, 1, 7 * 8, 8)
+    assert op.w.static_shape == (6, 4, 3, 2)
+    assert op.taps == 4 * 3 * 2
+    assert [operand.static_shape for operand in op.operands[2:]] == [(6, 1, 1), (2, 6, 5, 6)]
+    assert op.flops == 2 * 6 * 5 * 6 * (2 * 24 + op.epilogue.expr.arithmetic)
+    assert "2x8x9x7_by_6x4x3x2_f32" in op.key
 
 
 def test_json_of_an_op_is_read_strictly() -> None:

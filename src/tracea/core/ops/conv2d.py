@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from tracea.core.dtype import DType
 from tracea.core.ops.base import Epilogue, Op, result_type
 from tracea.core.ops.gemm import accumulator_of
-from tracea.core.tensor_type import Dim, TensorType, static
+from tracea.core.tensor_type import Dim, StridedLayout, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
 
 __all__ = ["Conv2dOp"]
@@ -21,8 +21,11 @@ class Conv2dOp(Op):
 
     Shapes:
         x: (n, c, h, w); w: (k, c/groups, r, s); result: (n, k, p, q) with
-        ``p = (h + 2·padding - dilation·(r - 1) - 1) // stride + 1``. NHWC is a layout. A bias is an epilogue operand
-        (k, 1, 1).
+        ``p = (h + 2·padding - dilation·(r - 1) - 1) // stride + 1``. Channels last is a layout of x, w or ``out``. A
+        bias is an epilogue operand (k, 1, 1), a residual one of the result's shape.
+
+    Sums are kept in ``accumulator``: f32 for f32, f16 and bf16, f64 as soon as an operand is f64, integers for
+    integers. An ``out`` that says the default (row-major, x's type) becomes None.
     """
 
     name: ClassVar[str] = "conv2d"
@@ -39,14 +42,7 @@ class Conv2dOp(Op):
 
     def __post_init__(self) -> None:
         for name, least in (("stride", 1), ("padding", 0), ("dilation", 1)):
-            values = getattr(self, name)
-            if len(values) != 2 or min(values) < least:
-                raise InvalidOp(
-                    field=f"conv2d.{name}",
-                    got=values,
-                    expected=f"two numbers >= {least}",
-                    remedy="give (rows, columns)",
-                )
+            _check_pair(name, getattr(self, name), least)
         self._check_channels()
         object.__setattr__(self, "accumulator", accumulator_of(self.accumulator, self.x.dtype, self.w.dtype))
         self.epilogue.check(self.shape, "conv2d")
@@ -54,10 +50,21 @@ class Conv2dOp(Op):
             object.__setattr__(self, "out", None)
 
     def _check_channels(self) -> None:
-        fits = self.x.rank == 4 and self.w.rank == 4 and self.groups >= 1
+        if not _is_count(self.groups) or self.groups < 1:
+            raise InvalidOp(
+                field="conv2d.groups", got=self.groups, expected="a number >= 1", remedy="groups=1 joins all channels"
+            )
+        fits = self.x.rank == 4 and self.w.rank == 4
         if fits:
             channels, filters = static(self.x.shape[1]), static(self.w.shape[0])
             fits = channels == static(self.w.shape[1]) * self.groups and filters % self.groups == 0
+        if fits and self.taps < 1:
+            raise InvalidShape(
+                field="conv2d.w",
+                got=self.w.static_shape,
+                expected="at least one channel and one tap",
+                remedy="a convolution of nothing is its epilogue of zero: make it a pointwise op",
+            )
         if not fits:
             raise InvalidShape(
                 field="conv2d",
@@ -79,6 +86,45 @@ class Conv2dOp(Op):
             (static(size) + 2 * pad - gap * (static(tap) - 1) - 1) // step + 1 for size, tap, step, pad, gap in taps
         )
         return p, q
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        batch: int = 1,
+        channels: int,
+        size: tuple[int, int],
+        filters: int,
+        kernel: tuple[int, int],
+        stride: tuple[int, int] = (1, 1),
+        padding: tuple[int, int] = (0, 0),
+        dilation: tuple[int, int] = (1, 1),
+        groups: int = 1,
+        dtype: DType = DType.F32,
+        channels_last: bool = False,
+        bias: bool | TensorType = False,
+        activation: str | None = None,
+        residual: bool | TensorType = False,
+        out_dtype: DType | None = None,
+    ) -> Conv2dOp:
+        """Return a convolution of fresh operands; ``channels_last`` is the layout of x, a residual and the result.
+
+        ``bias=True`` is (filters, 1, 1) and ``residual=True`` has the result's type. The filters are row-major.
+
+        Raises:
+            InvalidOp, InvalidShape: the extents do not make a convolution.
+        """
+        x = _image((batch, channels, *size), dtype, channels_last)
+        w = TensorType((filters, channels // max(groups, 1), *kernel), dtype)
+        plain = cls(x=x, w=w, stride=stride, padding=padding, dilation=dilation, groups=groups)
+        result = _image(plain.infer().static_shape, out_dtype or dtype, channels_last)
+        bias_type = TensorType((filters, 1, 1), result.dtype) if bias is True else bias or None
+        residual_type = result if residual is True else residual or None
+        return replace(
+            plain,
+            epilogue=Epilogue.of(bias=bias_type, activation=activation, residual=residual_type),
+            out=result,
+        )
 
     @property
     def shape(self) -> tuple[Dim, ...]:
@@ -103,3 +149,29 @@ class Conv2dOp(Op):
     def flops(self) -> int:
         """Two per tap, padding counted, and the epilogue's arithmetic."""
         return self.infer().elements * (2 * self.taps + self.epilogue.expr.arithmetic)
+
+    @property
+    def summary(self) -> str:
+        """The image, the filters and the image's type."""
+        image = "x".join(str(getattr(dim, "name", dim)) for dim in self.x.shape)
+        filters = "x".join(str(dim) for dim in self.w.shape)
+        return f"{image}_by_{filters}_{self.x.dtype.value}"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_pair(name: str, values: tuple[int, int], least: int) -> None:
+    fits = isinstance(values, tuple) and len(values) == 2  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not fits or not all(_is_count(value) and value >= least for value in values):
+        raise InvalidOp(
+            field=f"conv2d.{name}", got=values, expected=f"two numbers >= {least}", remedy="give (rows, columns)"
+        )
+
+
+def _image(shape: tuple[int, ...], dtype: DType, channels_last: bool) -> TensorType:
+    if not channels_last:
+        return TensorType(shape, dtype)
+    _, channels, height, width = shape
+    return TensorType(shape, dtype, StridedLayout((height * width * channels, 1, width * channels, channels)))
