@@ -34,7 +34,7 @@ def test_cache_verify_names_what_is_damaged_and_gc_removes_it(
     path = entry_of(empty_cache) / "kernel.so"
     a_trial(empty_cache)
     assert cli.main(["cache", "verify"]) == 0
-    assert "1 of 1 entries are sound; 1 trials are readable" in capsys.readouterr().out
+    assert "1 of 1 entry sound; 1 trial can be read" in capsys.readouterr().out
     path.write_bytes(b"x" * 2047 + b"y")
     assert cli.main(["cache", "verify"]) == cli.FAILED
     assert "kernel.so does not match its checksum" in capsys.readouterr().out
@@ -52,9 +52,9 @@ def test_cache_export_and_import_carry_trials_as_advice(
     a_trial(empty_cache)
     file = tmp_path / "trials.jsonl"
     assert cli.main(["cache", "export", str(file)]) == 0
-    assert "1 trials written" in capsys.readouterr().out
+    assert "1 trial written" in capsys.readouterr().out
     monkeypatch.setenv("TRACEA_CACHE_DIR", str(tmp_path / "other"))
-    for expected in ("1 trials imported, 0 were known", "0 trials imported, 1 were known"):
+    for expected in ("1 trial imported, 0 known before", "0 trials imported, 1 known before"):
         assert cli.main(["cache", "import", str(file)]) == 0
         assert expected in capsys.readouterr().out
     assert cli.main(["cache", "ls"]) == 0

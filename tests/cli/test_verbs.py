@@ -132,7 +132,7 @@ def test_cache_ls_lists_entries_and_trials(empty_cache: Path, capsys: pytest.Cap
         )
     assert cli.main(["cache", "ls", "--check"]) == 0
     text = capsys.readouterr().out
-    for part in ("1 entries, 2.0 KiB", "1 trials", "library", "sound"):
+    for part in ("1 entry, 2.0 KiB", "1 trial ", "library", "sound"):
         assert part in text
     assert cli.main(["cache", "ls", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
@@ -149,7 +149,7 @@ def test_cache_rm_takes_a_key_by_its_beginning_or_all(empty_cache: Path, capsys:
     assert len(list(store.entries())) == 3
     capsys.readouterr()
     assert cli.main(["cache", "rm", "abcd"]) == 0
-    assert "1 entries removed, 1.0 KiB" in capsys.readouterr().out
+    assert "1 entry removed, 1.0 KiB" in capsys.readouterr().out
     assert [entry.key for entry in store.entries()] == ["ab" * 32, "ef" * 32]
     assert cli.main(["cache", "rm", "--all", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"removed": ["ab" * 32, "ef" * 32], "bytes": 3072}

@@ -146,6 +146,29 @@ def test_is_refused_with_a_remedy(name):
     assert N_OUT.eq(1).all()
 
 
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: gemm(X, X, bias=torch.ones(7)), "bias: got (7,), expected a shape that broadcasts to (8, 8)"),
+        (lambda: gemm(X, X, residual=torch.ones(3, 8)), "residual: got (3, 8), expected"),
+        (lambda: gemm(X, X, bias=torch.ones(2, 8, 8)), "bias: got (2, 8, 8), expected"),
+        (lambda: gemm(X, tracea.ops.prepack(X), bias=torch.ones(7)), "bias: got (7,), expected"),
+        (lambda: layer_norm(X, eps="a"), "eps: got a, expected a number. Remedy: eps=1e-05"),
+        (lambda: gemm(X, X, alpha="a"), "alpha: got a, expected a number. Remedy: alpha=1.0"),
+    ],
+)
+def test_an_argument_is_called_by_its_name(call, said):
+    with pytest.raises(InvalidInput) as caught:
+        call()
+    assert said in str(caught.value)
+
+
+def test_a_node_of_a_graph_is_called_by_its_name():
+    graph = tracea.Graph()
+    with pytest.raises(InvalidShape, match=r"product\.bias: got \(7,\), expected .* \(4, 8\)"):
+        graph.add_gemm(m=4, n=8, k=16, bias=graph.add_input((7,)), name="product")
+
+
 HOSTILE = [
     '"; rm -rf /',
     "relu\0",

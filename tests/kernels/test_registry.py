@@ -159,6 +159,21 @@ def test_unfit_schedule_is_a_typed_error_with_its_numbers() -> None:
         packed.build(op, Schedule(mr=14), target)
 
 
+@pytest.mark.parametrize("name", ["gemm.packed", "gemm.direct", "gemm.stream", "gemm.dot", "gemm.amx"])
+def test_a_value_out_of_range_is_told_its_limit(name: str) -> None:
+    variant, target, op = find(name), load("amx" if name == "gemm.amx" else "avx512"), GemmOp.of(m=4, n=64, k=64)
+    assert variant.build is not None
+    assert variant.default_schedule is not None
+    good = variant.default_schedule(op, target)
+    for key, value in good.values_.items():
+        if key in ("fixed", "streaming"):
+            continue
+        bad = -1 if isinstance(value, int) else "diagonal"
+        limit = r"expected (at least \d|\d to \d+)" if isinstance(value, int) else r"expected rows \| columns"
+        with pytest.raises(InvalidSchedule, match=f"^InvalidSchedule: {key}: got {bad}, {limit}.* Remedy: {key}="):
+            variant.build(op, good.with_values(**{key: bad}), target)
+
+
 def test_variant_with_half_of_its_functions_is_refused() -> None:
     with pytest.raises(InvalidSchedule):
         replace(find("gemm.packed"), space=None)

@@ -36,12 +36,19 @@ def find_builder(text: str) -> tuple[Path, str]:
     """
     path_text, _, name = text.rpartition(":")
     path = Path(path_text)
-    if not path_text or not name or "\0" in text or not path.is_file():
+    if not path_text or not name or "\0" in text:
         raise InvalidOption(
             field="builder",
             got=text,
             expected="file.py:function",
-            remedy="name a file that exists and a function in it",
+            remedy="name a file and a function in it, such as examples/mlp.py:build",
+        )
+    if not path.is_file():
+        raise InvalidOption(
+            field="builder",
+            got=f"{path}: {'a directory' if path.is_dir() else 'no such file'}",
+            expected="a Python file",
+            remedy=f"name a file that exists; {path_text} is looked for from {Path.cwd()}",
         )
     return path, name
 

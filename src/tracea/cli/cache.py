@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import App, Parameter, validators
 
-from tracea.cli.console import print_json, print_table, printable
+from tracea.cli.console import counted, print_json, print_table, printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +75,7 @@ def remove_entries(
     if json:
         print_json({"removed": [entry.key for entry in chosen], "bytes": total})
     else:
-        print(f"{len(chosen)} entries removed, {_size(total)}")
+        print(f"{counted(len(chosen), 'entry', 'entries')} removed, {_size(total)}")
     return 0
 
 
@@ -114,7 +114,10 @@ def list_entries(
         )
     else:
         also = f", {imported} imported" if imported else ""
-        print(f"{root}: {len(entries)} entries, {_size(total)}; {trials} trials of earlier searches{also}")
+        print(
+            f"{root}: {counted(len(entries), 'entry', 'entries')}, {_size(total)}; "
+            f"{counted(trials, 'trial')} of earlier searches{also}"
+        )
         if entries:
             print_table(
                 ("date", "size", "what", "key", *(("state",) if check else ())),
@@ -157,7 +160,8 @@ def verify_entries(*, json: Annotated[bool, Parameter(negative=())] = False) -> 
         if trouble:
             print(printable(f"damaged: {_TRIALS}: {trouble}"))
         print(
-            f"{root}: {len(entries) - len(damaged)} of {len(entries)} entries are sound; {trials} trials are readable"
+            f"{root}: {len(entries) - len(damaged)} of {counted(len(entries), 'entry', 'entries')} sound; "
+            f"{counted(trials, 'trial')} can be read"
         )
         if damaged:
             print("a damaged entry is built again when it is needed; tracea cache gc removes it now")
@@ -196,7 +200,10 @@ def collect(
         removed = [entry.key for entry in found.entries]
         print_json({"removed": removed, "leftovers": found.leftovers, "bytes": found.bytes})
     else:
-        print(f"{len(found.entries)} entries and {found.leftovers} leftovers removed, {_size(found.bytes)}")
+        print(
+            f"{counted(len(found.entries), 'entry', 'entries')} and {counted(found.leftovers, 'leftover')} removed, "
+            f"{_size(found.bytes)}"
+        )
     return 0
 
 
@@ -227,7 +234,7 @@ def export_records(file: Path, /, *, json: Annotated[bool, Parameter(negative=()
     if json:
         print_json({"file": str(file), "trials": count})
     else:
-        print(f"{count} trials written to {file}")
+        print(f"{counted(count, 'trial')} written to {file}")
     return 0
 
 
@@ -258,7 +265,10 @@ def import_records(file: Path, /, *, json: Annotated[bool, Parameter(negative=()
     if json:
         print_json({"file": str(file), "added": found.added, "known": found.known})
     else:
-        print(f"{found.added} trials imported, {found.known} were known; a search measures the best of them again")
+        print(
+            f"{counted(found.added, 'trial')} imported, {found.known} known before; "
+            "a search measures the best of them again"
+        )
     return 0
 
 

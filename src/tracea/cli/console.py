@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["print_json", "print_table", "print_title", "printable"]
+__all__ = ["counted", "print_json", "print_table", "print_title", "printable"]
 
 _WIDTH_OF_A_FILE: Final = 160  # columns; a log has no width, and a table must not be cut to 80
 
@@ -39,6 +39,11 @@ def print_table(
     for row in rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     _console().print(table)
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Return a number and what is counted, as people say it: ``1 entry``, ``2 entries``."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
 
 
 def printable(text: str) -> str:

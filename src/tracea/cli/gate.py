@@ -63,7 +63,10 @@ def gate(
         found = read_evidence(fresh)
     elif isinstance(stored, Verdict):
         raise InvalidOption(
-            field="fresh", got="nothing", expected="a verdict", remedy="tracea verify ... --json > fresh.json"
+            field="fresh",
+            got="nothing",
+            expected="a verdict, since the baseline is one",
+            remedy=f"write one by tracea verify with --json ({stored.subject}), and name its file",
         )
     else:
         found = _measured(stored, only)

@@ -113,7 +113,12 @@ def _refuse_foreign(kind: str, flags: ProblemFlags) -> None:
     foreign, own = (of_rows, of_gemm) if kind == "gemm" else (of_gemm, of_rows)
     given = [name for name, is_given in foreign.items() if is_given]
     if given:
-        raise InvalidOption(field=given[0], got=kind, expected=list(own), remedy=f"{kind} takes {', '.join(own)}")
+        raise InvalidOption(
+            field=f"flags of {kind}",
+            got=" ".join(given),
+            expected=" ".join(own),
+            remedy=f"leave {' and '.join(given)} out, or name another op than {kind}",
+        )
 
 
 def _required(value: int | None, name: str, example: str) -> int:
@@ -127,7 +132,7 @@ def _gemm(flags: ProblemFlags) -> Op:
     from tracea.core.op import Epilogue, GemmOp
     from tracea.core.tensor_type import TensorType
 
-    example = "tracea ... gemm -m 2048 -n 2048 -k 2048"
+    example = "gemm -m 2048 -n 2048 -k 2048"
     m, n, k = (
         _required(value, f"-{name}", example) for value, name in ((flags.m, "m"), (flags.n, "n"), (flags.k, "k"))
     )
@@ -144,7 +149,7 @@ def _row(kind: str, flags: ProblemFlags) -> Op:
     from tracea.core.op import Epilogue, RowKind, RowOp
     from tracea.core.tensor_type import TensorType
 
-    example = f"tracea ... {kind} --rows 4096 --columns 4096"
+    example = f"{kind} --rows 4096 --columns 4096"
     rows, columns = _required(flags.rows, "--rows", example), _required(flags.columns, "--columns", example)
     x = TensorType((rows, columns), DType.parse(flags.dtype))
     text = _DEFAULT_EPILOGUES.get(kind, "") if flags.epilogue is None else flags.epilogue
@@ -157,7 +162,7 @@ def _pointwise(flags: ProblemFlags) -> Op:
     from tracea.core.op import Epilogue, PointwiseOp
     from tracea.core.tensor_type import TensorType
 
-    example = "tracea ... pointwise --rows 4096 --columns 4096 --epilogue bias,gelu,residual"
+    example = "pointwise --rows 4096 --columns 4096 --epilogue bias,gelu,residual"
     rows, columns = _required(flags.rows, "--rows", example), _required(flags.columns, "--columns", example)
     if not (flags.epilogue or "").strip():
         raise InvalidOption(field="--epilogue", got="nothing", expected="what is done to the elements", remedy=example)

@@ -48,7 +48,10 @@ class TrialLog:
             self._file = path.open("a", encoding="utf-8", newline="")
         except OSError as error:
             raise InvalidOption(
-                field="--log", got=str(path), expected=str(error.strerror), remedy="name a file that can be written"
+                field="--log",
+                got=f"{path}: {error.strerror}",
+                expected="a file that can be written",
+                remedy="name one in a directory that exists and is yours",
             ) from error
         self._csv = csv.writer(self._file) if path.suffix == ".csv" else None
         if self._csv is not None and self._file.tell() == 0:

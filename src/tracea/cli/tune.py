@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from tracea.cli.console import print_json, print_table, printable
+from tracea.cli.console import counted, print_json, print_table, printable
 from tracea.cli.problem import ProblemFlags, parse_constants, parse_op
 from tracea.cli.progress import shown_progress
 
@@ -127,7 +127,7 @@ def _print(tuned: Tuned) -> None:
     found = [(name, trial) for name, trials in tuned.trials.items() for trial in trials]
     good = sorted((item for item in found if item[1].is_ok), key=lambda item: item[1].latency_ms or 0.0)
     print(
-        f"{tuned.op.key}: {len(found)} trials, {tuned.fresh} of them now, {len(good)} verified, "
+        f"{tuned.op.key}: {counted(len(found), 'trial')}, {tuned.fresh} of them now, {len(good)} verified, "
         f"{len(found) - len(good)} refused, {tuned.seconds:.1f} s"
     )
     for name, trial in found:

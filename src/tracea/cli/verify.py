@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -22,14 +23,16 @@ def verify(
     schedule: str | None = None,
     threads: int = 1,
     seed: int | None = None,
+    latency: bool | None = None,
+    junit: Path | None = None,
     certificate: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
-    """Judge an op's kernel: proofs, results against float64, memory beside the output, determinism, resources.
+    """Judge an op's kernel: proofs, results against float64, memory beside its arrays, determinism, resources, latency.
 
-    A kernel for this machine runs here. A GPU's text runs in the emulator, under several hostile schedules; its machine
-    code is judged where NVRTC is installed. What cannot be looked at is said to be not checked. Exit code 1: a check
-    failed.
+    A kernel for this machine runs here, and is timed against the best library where a search measured it. A GPU's text
+    runs in the emulator, under several hostile schedules; its machine code is judged where NVRTC is installed. What
+    cannot be looked at is said to be not checked. Exit code 1: a check failed.
 
     Example: tracea verify gemm -m 4096 -n 4096 -k 4096 --dtype f16 --target sm_80
 
@@ -47,6 +50,10 @@ def verify(
         Threads of a kernel for this machine.
     seed
         Of the inputs; by default a fresh one, which is printed.
+    latency
+        Time it against the best library's call in any case, or never.
+    junit
+        Write the verdict as JUnit XML here too; what is not checked is skipped.
     certificate
         Print the facts that were proved too.
     json
@@ -63,7 +70,10 @@ def verify(
         threads=threads,
         constants=parse_constants(problem),
         seed=seed,
+        latency=latency,
     )
+    if junit is not None:
+        junit.write_text(found.to_junit(), encoding="utf-8")
     facts = str(found.certificate) if certificate and found.certificate is not None else ""
     if json:
         print_json(

@@ -24,6 +24,7 @@ from tracea.core.op import (
     ViewKind,
     ViewOp,
 )
+from tracea.core.ops.base import check_broadcasts
 from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes
 from tracea.errors import InvalidOp, InvalidShape
 
@@ -101,11 +102,15 @@ class Builder(ABC):
         b = self._transposed(b) if transpose_b else b
         _check_matrices(a.type, b.type, {"m": m, "n": n, "k": k})
         operands = [node for node in (bias, residual) if node is not None]
+        leading = broadcast_shapes((a.type.shape[:-2], b.type.shape[:-2]), field="gemm.batch")
+        for label, node in (("bias", bias), ("residual", residual)):
+            if node is not None:
+                check_broadcasts(f"{name}.{label}", node.type.shape, (*leading, a.type.shape[-2], b.type.shape[-1]))
         op = GemmOp(
             m=a.type.shape[-2],
             n=b.type.shape[-1],
             k=a.type.shape[-1],
-            batch=broadcast_shapes((a.type.shape[:-2], b.type.shape[:-2]), field="gemm.batch"),
+            batch=leading,
             a=a.type,
             b=b.type,
             epilogue=Epilogue.of(

@@ -86,7 +86,10 @@ def choose_for_gpu(
     unknown = sorted(set(schedule or {}) - set(default))
     if unknown:
         raise InvalidOption(
-            field="schedule", got=unknown, expected=sorted(default), remedy="name values of the variant"
+            field=f"schedule of {chosen.id}",
+            got=" ".join(unknown),
+            expected=" ".join(sorted(default)),
+            remedy="name values of this variant, or another one by --variant",
         )
     return chosen.id, default.with_values(**(schedule or {}))
 

@@ -87,7 +87,7 @@ def emit_text(
         raise InvalidOption(field="form", got=form, expected=FORMS, remedy="name a form")
     if targets.names_gpu(target):
         return _gpu_text(op, targets.load_gpu(target), variant=variant, schedule=schedule, form=form)
-    where = for_threads(host() if target == "host" else targets.load(target), threads)
+    where = for_threads(_cpu(target), threads)
     chosen = decision_for(
         op,
         where,
@@ -110,6 +110,19 @@ def emit_text(
             return _statistics(built)
         case _:
             return built.source.text
+
+
+def _cpu(name: str) -> Target:
+    if name == "host":
+        return host()
+    if name not in targets.names():
+        raise InvalidOption(
+            field="target",
+            got=name,
+            expected=" ".join(("host", *targets.names(), *targets.gpu_names())),
+            remedy="name one of these",
+        )
+    return targets.load(name)
 
 
 def _gpu_text(
@@ -168,7 +181,10 @@ def completed_schedule(
     unknown = sorted(set(values) - set(default))
     if unknown:
         raise InvalidOption(
-            field="schedule", got=unknown, expected=sorted(default), remedy="name values of the variant"
+            field=f"schedule of {known.id}",
+            got=" ".join(unknown),
+            expected=" ".join(sorted(default)),
+            remedy="name values of this variant, or another one by --variant",
         )
     return default.with_values(**values)
 

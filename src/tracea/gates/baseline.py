@@ -40,7 +40,10 @@ def read_evidence(path: Path) -> Record | Verdict:
         data = path.read_bytes()
     except OSError as error:
         raise InvalidOption(
-            field="file", got=str(path), expected=str(error.strerror), remedy="name a record or a verdict"
+            field="file",
+            got=f"{path}: {error.strerror}",
+            expected="a record that tracea bench wrote, or a verdict of tracea verify --json",
+            remedy="name a file that can be read",
         ) from error
     try:
         judged = msgspec.json.decode(data, type=_Judged)

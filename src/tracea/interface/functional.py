@@ -69,7 +69,7 @@ def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: eps is negative or
     not finite.
     """
-    return _dispatch_norm(RowKind.LAYER_NORM)(x, weight, bias, out, number("eps", eps))
+    return _dispatch_norm(RowKind.LAYER_NORM)(x, weight, bias, out, number("eps", eps, example=1e-5))
 
 
 def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None) -> Any:
@@ -80,7 +80,7 @@ def rms_norm(x: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None) 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: eps is negative or
     not finite.
     """
-    return _dispatch_norm(RowKind.RMS_NORM)(x, weight, None, out, number("eps", eps))
+    return _dispatch_norm(RowKind.RMS_NORM)(x, weight, None, out, number("eps", eps, example=1e-5))
 
 
 @cache
@@ -101,11 +101,13 @@ def _missed_gemm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
             remedy="make the inner extents agree",
         )
     _same_dtype("gemm", a, b)
+    batch = broadcast_shapes((a.shape[:-2], b.shape[:-2]), field="gemm.batch")
+    given.check_broadcasts((*batch, a.shape[-2], b.shape[-1]), 2, 3)
     op = GemmOp(
         m=a.shape[-2],
         n=b.shape[-1],
         k=a.shape[-1],
-        batch=broadcast_shapes((a.shape[:-2], b.shape[:-2]), field="gemm.batch"),
+        batch=batch,
         a=a,
         b=b,
         epilogue=Epilogue.of(alpha=alpha, bias=bias, activation=activation, residual=residual),

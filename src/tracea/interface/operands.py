@@ -9,7 +9,8 @@ from typing import Any, Self
 
 from tracea.core.dtype import DType
 from tracea.core.op import Op
-from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.core.ops.base import check_broadcasts
+from tracea.core.tensor_type import Dim, StridedLayout, TensorType
 from tracea.doctor import probe_machine
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape, InvalidStride, ResourceExceeded
 from tracea.runtime.buffers import ArrayView, view
@@ -88,6 +89,16 @@ class Given:
                 remedy="convert all operands and out to one of the two",
             )
 
+    def check_broadcasts(self, shape: tuple[Dim, ...], *indices: int) -> None:
+        """Check that operands which are added to a result of ``shape`` broadcast to it; those left out do.
+
+        Raises: InvalidShape: one does not; it is called by the name that the caller gave it by.
+        """
+        for index in indices:
+            found = self.optional(index)
+            if found is not None:
+                check_broadcasts(self.names[index], found.shape, shape)
+
     def check_result(self, op: Op) -> None:
         """Check that ``out``, where it was given, is what the op makes, and else that there is memory for the result.
 
@@ -111,13 +122,13 @@ class Given:
                 )
 
 
-def number(name: str, value: Any) -> float:
-    """Return an attribute that must be a number.
+def number(name: str, value: Any, *, example: float = 1.0) -> float:
+    """Return an attribute that must be a number; ``example`` is a usual one.
 
     Raises: InvalidOp: it is none, or none that a double can hold.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InvalidOp(field=name, got=value, expected="a number", remedy=f"{name}=1.0")
+        raise InvalidOp(field=name, got=value, expected="a number", remedy=f"{name}={example}")
     try:
         return float(value)
     except OverflowError as error:

@@ -76,6 +76,7 @@ class PrepackedWeight:
                 expected="operands of one element type",
                 remedy="cast one of them; only the bias and the residual may differ",
             )
+        given.check_broadcasts((*a.shape[:-1], self.shape[1]), 1, 2)
         op = GemmOp(
             m=a.shape[-2],
             n=self.shape[1],

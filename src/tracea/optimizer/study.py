@@ -64,7 +64,7 @@ class Study:
                 field="store and key",
                 got="store without key" if key is None else "key without store",
                 expected="both or neither",
-                remedy="a stored trial needs the identity of what it measured: pass key=StudyKey(...)",
+                remedy="a stored trial needs the identity of what it measured: pass key=, a tracea.optimizer.StudyKey",
             )
         if target_ms is not None and not (math.isfinite(target_ms) and target_ms > 0.0):
             raise InvalidOption(

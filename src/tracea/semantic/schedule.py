@@ -79,6 +79,30 @@ class Schedule(Mapping[str, int | str]):
             )
         return value
 
+    def choice(self, name: str, *words: str) -> str:
+        """Return a value that must be one of the words.
+
+        Raises:
+            InvalidSchedule: it is none of them; the message lists them.
+        """
+        value = self.word(name)
+        if value not in words:
+            raise InvalidSchedule(field=name, got=value, expected=" | ".join(words), remedy=f"{name}={words[0]}")
+        return value
+
+    def check_range(self, least: int, *names: str, most: int | None = None) -> None:
+        """Check that the named values are whole numbers from ``least`` on, and at most ``most``.
+
+        Raises:
+            InvalidSchedule: one is not; the message states the limit.
+        """
+        for name in names:
+            value = self.integer(name)
+            if value < least or (most is not None and value > most):
+                expected = f"at least {least}" if most is None else f"{least} to {most}"
+                nearest = least if value < least or most is None else most
+                raise InvalidSchedule(field=name, got=value, expected=expected, remedy=f"{name}={nearest}, the nearest")
+
     def with_values(self, **named: int | str) -> Schedule:
         """Return this schedule with values replaced or added."""
         return Schedule({**self.values_, **named})

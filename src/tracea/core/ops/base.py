@@ -13,10 +13,10 @@ from typing import Any, ClassVar, TypeVar
 from tracea.core.codec import encode
 from tracea.core.dtype import DType
 from tracea.core.expr import EXPR_CLASSES, Expr, Input, activation
-from tracea.core.tensor_type import TYPE_CLASSES, Dim, SymbolicDim, TensorType, bind_dims, broadcast_shapes
+from tracea.core.tensor_type import TYPE_CLASSES, Dim, SymbolicDim, TensorType, bind_dims
 from tracea.errors import InvalidOp, InvalidShape, InvalidStride
 
-__all__ = ["Epilogue", "Op", "check_dim", "result_type"]
+__all__ = ["Epilogue", "Op", "check_broadcasts", "check_dim", "result_type"]
 
 T = TypeVar("T", bound="Op")
 
@@ -139,13 +139,27 @@ class Epilogue:
             InvalidShape: one does not.
         """
         for index, operand in enumerate(self.operands):
-            if broadcast_shapes((shape, operand.shape), field=f"{owner}.epilogue.operands[{index}]") != shape:
-                raise InvalidShape(
-                    field=f"{owner}.epilogue.operands[{index}]",
-                    got=tuple(map(str, operand.shape)),
-                    expected=f"a shape that broadcasts to {tuple(map(str, shape))}",
-                    remedy="an epilogue cannot enlarge the result: make this a pointwise op",
-                )
+            check_broadcasts(f"{owner}.epilogue.operands[{index}]", operand.shape, shape)
+
+
+def check_broadcasts(field: str, shape: tuple[Dim, ...], result: tuple[Dim, ...]) -> None:
+    """Check that a tensor which is combined with a result as it is stored broadcasts to the result's shape.
+
+    Raises:
+        InvalidShape: it does not.
+    """
+    extents = zip(reversed(shape), reversed(result), strict=False)
+    if len(shape) > len(result) or not all(extent in (1, whole) for extent, whole in extents):
+        raise InvalidShape(
+            field=field,
+            got=_shown(shape),
+            expected=f"a shape that broadcasts to {_shown(result)}, the result's",
+            remedy="make each axis, counted from the last, 1 or the result's; an epilogue cannot enlarge the result",
+        )
+
+
+def _shown(shape: tuple[Dim, ...]) -> str:
+    return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
 def _activated(name: str, expr: Expr) -> Expr:

@@ -32,19 +32,13 @@ def amx_blocking(schedule: Schedule, terms: int) -> Blocking:
     Raises:
         InvalidSchedule: a value is missing or not positive, or the K block is no whole number of granules.
     """
-    kc, mc, nc, sweep, split = (
-        *(schedule.integer(name) for name in ("kc", "mc", "nc", "sweep")),
-        schedule.word("split"),
-    )
-    for name, value in (("kc", kc), ("mc", mc), ("nc", nc), ("sweep", sweep)):
-        if not 1 <= value <= _MOST:
-            raise InvalidSchedule(field=name, got=value, expected=f"1 to {_MOST}", remedy="see the variant's space")
+    schedule.check_range(1, "kc", "mc", "nc", "sweep", most=_MOST)
+    kc, mc, nc, sweep = (schedule.integer(name) for name in ("kc", "mc", "nc", "sweep"))
+    split = schedule.choice("split", "rows", "columns")
     if kc % GRANULE:
         raise InvalidSchedule(
             field="kc", got=kc, expected=f"a multiple of {GRANULE}", remedy=f"kc={round_up(kc, GRANULE)}"
         )
-    if split not in ("rows", "columns"):
-        raise InvalidSchedule(field="split", got=split, expected="rows | columns", remedy="see the variant's space")
     columns = round_up(nc, TILE)
     return Blocking(
         mr=TILE,

@@ -18,6 +18,7 @@ from tracea.targets.target import Target
 __all__ = [
     "PANELS_PER_SWEEP",
     "Blocking",
+    "check_tile",
     "equal_blocks",
     "fits_registers",
     "packed_default",
@@ -80,24 +81,9 @@ class Blocking:
         get = schedule.integer
         mr, nv = get("mr"), get("nv")
         nr = nv * vector_lanes(target, op.accumulator)
-        _check_range(schedule, 1, "mr", "nv", "unroll", "kc", "mc", "nc", "sweep")
-        _check_range(schedule, 0, "prefetch_a", "prefetch_b", "upcoming")
-        if not fits_registers(mr, nv, target):
-            raise InvalidSchedule(
-                field="mr, nv",
-                got=f"{mr}x{nv}: {mr * nv + nv + 1} registers",
-                expected=f"mr*nv + nv + 1 <= {target.vector_registers}",
-                remedy="choose a smaller tile",
-            )
-        split = schedule.word("split")
-        tail = get("tail")
-        if split not in ("rows", "columns") or not 0 <= tail < mr:
-            raise InvalidSchedule(
-                field="split, tail",
-                got=(split, tail),
-                expected=f"rows | columns, 0 <= tail < {mr}",
-                remedy="see the space",
-            )
+        schedule.check_range(1, "mr", "nv", "unroll", "kc", "mc", "nc", "sweep", most=_MOST)
+        schedule.check_range(0, "prefetch_a", "prefetch_b", "upcoming", most=_MOST)
+        check_tile(schedule, target)
         return cls(
             mr=mr,
             nv=nv,
@@ -108,10 +94,10 @@ class Blocking:
             kc=get("kc"),
             mc=round_up(get("mc"), mr),
             nc=round_up(get("nc"), nr),
-            tail=tail,
+            tail=get("tail"),
             sweep=min(get("sweep"), round_up(get("nc"), nr) // nr),
             upcoming=get("upcoming"),
-            split=split,
+            split=schedule.word("split"),
         )
 
     def upcoming_lines(self, rows: int, element_bytes: int) -> int:
@@ -271,6 +257,26 @@ def fits_registers(mr: int, nv: int, target: Target) -> bool:
     return target.isa == "plain" or mr * nv + nv + 1 <= target.vector_registers
 
 
+def check_tile(schedule: Schedule, target: Target) -> None:
+    """Check a schedule's register tile ``mr`` by ``nv``, its ``tail`` and its ``split``.
+
+    Raises:
+        InvalidSchedule: the tile does not fit the vector registers, the tail is no part of it, or the split is none.
+    """
+    mr, nv = schedule.integer("mr"), schedule.integer("nv")
+    if not fits_registers(mr, nv, target):
+        most = (target.vector_registers - 1) // nv - 1
+        smaller = f"mr={most} at most with nv={nv}" if most > 0 else "choose a smaller nv"
+        raise InvalidSchedule(
+            field="mr, nv",
+            got=f"mr={mr}, nv={nv}: {mr * nv + nv + 1} vector registers",
+            expected=f"mr*nv + nv + 1 <= {target.vector_registers}, the registers of {target.isa}",
+            remedy=smaller,
+        )
+    schedule.check_range(0, "tail", most=mr - 1)  # the rows that are left of the last tile
+    schedule.choice("split", "rows", "columns")
+
+
 def equal_blocks(extent: int, limit: int) -> int:
     """Return the block size that cuts ``extent`` into the fewest equal blocks of at most ``limit``."""
     blocks = max(1, -(-extent // limit))
@@ -300,11 +306,3 @@ def _known(dim: Dim) -> int:
 
 def _sizes(first: int, *others: int) -> tuple[int, ...]:
     return tuple(dict.fromkeys((first, *others)))
-
-
-def _check_range(schedule: Schedule, least: int, *names: str) -> None:
-    for name in names:
-        if not least <= schedule.integer(name) <= _MOST:
-            raise InvalidSchedule(
-                field=name, got=schedule[name], expected=f"{least} to {_MOST}", remedy="see the variant's space"
-            )

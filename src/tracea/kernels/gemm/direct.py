@@ -15,8 +15,7 @@ from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
-from tracea.errors import InvalidSchedule
-from tracea.kernels.gemm.blocking import equal_blocks, fits_registers, round_up
+from tracea.kernels.gemm.blocking import check_tile, equal_blocks, fits_registers, round_up
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, STORED_AS_SUMMED, contiguous
 from tracea.kernels.operands import scratch, vector_lanes
@@ -44,18 +43,10 @@ _K_BLOCK: Final = 256  # rows of B: as many pages where a row is longer than a p
 def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the GEMM of ``op`` that reads A and B in place."""
     get = schedule.integer
+    schedule.check_range(1, "mr", "nv", "kc", "mc", "nc", "unroll")
+    schedule.check_range(0, "prefetch_b")
+    check_tile(schedule, target)
     mr, nv, tail, split = get("mr"), get("nv"), get("tail"), schedule.word("split")
-    if not fits_registers(mr, nv, target) or min(mr, nv, get("kc"), get("mc"), get("nc"), get("unroll")) < 1:
-        raise InvalidSchedule(
-            field="mr, nv",
-            got=schedule.key,
-            expected="positive blocks, a tile within the registers",
-            remedy="see the space",
-        )
-    if split not in ("rows", "columns") or not 0 <= tail < mr:
-        raise InvalidSchedule(
-            field="split, tail", got=(split, tail), expected="rows | columns, tail < mr", remedy="see the space"
-        )
     nr = nv * vector_lanes(target, op.accumulator)
     operands = GemmOperands.of(op)
     by_rows = split == "rows"

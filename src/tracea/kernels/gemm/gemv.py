@@ -12,7 +12,6 @@ from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
-from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.blocking import round_up
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, contiguous, most, unit_stride
@@ -28,7 +27,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["DOT", "STREAM", "build_dot", "build_stream"]
+__all__ = ["DOT", "MOST_STREAMED_ROWS", "STREAM", "build_dot", "build_stream", "stream_tile"]
 
 _SOURCE = "emitters/cpu/include/tracea/gemv.h"
 _JC, _NC = Var("jc"), Var("nc")
@@ -36,7 +35,7 @@ _IC, _MC = Var("ic"), Var("mc")
 _JR, _COLUMNS = Var("jr"), Var("columns")
 _IR, _ROWS = Var("ir"), Var("rows")
 
-_MOST_STREAMED_ROWS: Final = (
+MOST_STREAMED_ROWS: Final = (
     4  # sums of a row are loaded and stored for every few rows of B: more rows want register tiles
 )
 _MOST_DOTTED_ROWS: Final = 8
@@ -45,20 +44,13 @@ _MOST_DOTTED_ROWS: Final = 8
 def build_stream(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the GEMM of ``op`` that streams rows of B; it is built for ``op.m`` rows exactly, which is a guard."""
     get = schedule.integer
+    schedule.check_range(1, "rows", "steps", "nc")
+    schedule.check_range(0, "prefetch")
     rows, nc = get("rows"), round_up(get("nc"), vector_lanes(target, op.accumulator))
-    if rows < 1 or get("steps") < 1 or get("nc") < 1:
-        raise InvalidSchedule(
-            field="schedule", got=schedule.key, expected="rows, steps, nc >= 1", remedy="see the space"
-        )
     operands = GemmOperands.of(op)
     sums = _sums(operands, (rows, nc))
     tile = MicroKernel(
-        intrinsic=Intrinsic(
-            name="gemv_columns",
-            meaning=plain_product,
-            source=_SOURCE,
-            attributes=(("rows", rows), ("steps", get("steps")), ("prefetch", get("prefetch"))),
-        ),
+        intrinsic=stream_tile(schedule),
         a=operands.at(operands.a, 0, 0, M, K),
         b=operands.at(operands.b, 0, _JC, K, _NC),
         c=sums[0].region((0, 0), (M, _NC)) if sums else operands.at(operands.c, 0, _JC, M, _NC),
@@ -69,15 +61,21 @@ def build_stream(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     return operands.kernel(STREAM_ID, schedule, target, sums, body, assumptions=equal(M, rows))
 
 
+def stream_tile(schedule: Schedule) -> Intrinsic:
+    """Return the routine that streams rows of B past sums of ``rows`` rows, ``steps`` rows of B side by side."""
+    attributes = tuple((name, schedule.integer(name)) for name in ("rows", "steps", "prefetch"))
+    return Intrinsic(name="gemv_columns", meaning=plain_product, source=_SOURCE, attributes=attributes)
+
+
 def build_dot(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the GEMM of ``op`` as dot products of rows of A and columns of B."""
     get = schedule.integer
+    schedule.check_range(1, "rows", "columns", "mc", "nc")
+    schedule.check_range(0, "prefetch")
     rows, columns = get("rows"), get("columns")
-    if min(rows, columns, get("mc"), get("nc")) < 1 or schedule.word("split") not in ("rows", "columns"):
-        raise InvalidSchedule(field="schedule", got=schedule.key, expected="positive blocks", remedy="see the space")
     operands = GemmOperands.of(op, b_unit=-2)
     sums = _sums(operands, (rows, columns))
-    by_rows = schedule.word("split") == "rows"
+    by_rows = schedule.choice("split", "rows", "columns") == "rows"
     origin: tuple[Index, Index] = (_IC, Const(0)) if by_rows else (Const(0), _JC)
     extents: tuple[Index, Index] = (_MC, N) if by_rows else (M, _NC)
     row, column = origin[0] + _IR, origin[1] + _JR
@@ -199,7 +197,7 @@ STREAM = Variant(
     id=STREAM_ID,
     op_type=GemmOp,
     backend="cpu",
-    requirements=(*GEMM_REQUIREMENTS, most("m", _MOST_STREAMED_ROWS), ROWS_OF_B),
+    requirements=(*GEMM_REQUIREMENTS, most("m", MOST_STREAMED_ROWS), ROWS_OF_B),
     preferences=(),
     priority=70,
     build=build_stream,

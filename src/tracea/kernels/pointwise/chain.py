@@ -6,7 +6,6 @@ from typing import Any
 
 from tracea.core.dtype import DType
 from tracea.core.ops.pointwise import PointwiseOp
-from tracea.errors import InvalidSchedule
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.pointwise.tile import compute_type, map_tile
 from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative_strides, strided_layouts
@@ -50,14 +49,9 @@ def build_chain(op: PointwiseOp, schedule: Schedule, target: Target) -> TileKern
     """Return the kernel of a pointwise op."""
     operands = RowOperands.of(op, chain_plan(op))
     compute = compute_type(*(type_.dtype for type_ in (*op.inputs, op.infer())))
-    split, rows, columns = schedule.word("split"), schedule.integer("rows"), schedule.integer("columns")
-    if rows < 1 or columns < 1 or split not in ("rows", "columns", "outer"):
-        raise InvalidSchedule(
-            field="schedule",
-            got=schedule.key,
-            expected="rows, columns >= 1, split rows | columns | outer",
-            remedy="see the space",
-        )
+    schedule.check_range(1, "rows", "columns")
+    split = schedule.choice("split", "rows", "columns", "outer")
+    rows, columns = schedule.integer("rows"), schedule.integer("columns")
 
     def tile(offset: tuple[Index, ...], extent: tuple[Index, ...]) -> Node:
         return PointwiseTile(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidSchedule
 from tracea.kernels.rows.operands import known
 from tracea.semantic.nodes import Level
 from tracea.semantic.schedule import Schedule
@@ -75,7 +74,7 @@ def prefetched(schedule: Schedule) -> int:
     Raises:
         InvalidSchedule: the number is negative.
     """
-    ahead = schedule.integer("prefetch") if "prefetch" in schedule else 0
-    if ahead < 0:
-        raise InvalidSchedule(field="prefetch", got=ahead, expected="at least 0", remedy="see the space")
-    return ahead
+    if "prefetch" not in schedule:
+        return 0
+    schedule.check_range(0, "prefetch")
+    return schedule.integer("prefetch")

@@ -13,7 +13,6 @@ from typing import Any
 
 from tracea.core.dtype import DType
 from tracea.core.ops.rows import RowKind, RowOp
-from tracea.errors import InvalidSchedule
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.pointwise.tile import compute_type
@@ -84,11 +83,9 @@ def build_normalize(op: RowOp, schedule: Schedule, target: Target) -> TileKernel
             eps=op.eps,
         )
 
-    if schedule.integer("rows") < 1 or schedule.word("split") not in ("rows", "outer"):
-        raise InvalidSchedule(
-            field="schedule", got=schedule.key, expected="rows >= 1, split rows | outer", remedy="see the space"
-        )
-    axis = operands.rank - 2 if schedule.word("split") == "rows" or operands.rank == 2 else -1
+    schedule.check_range(1, "rows")
+    split = schedule.choice("split", "rows", "outer")
+    axis = operands.rank - 2 if split == "rows" or operands.rank == 2 else -1
     body = operands.over_blocks(axis, schedule.integer("rows"), tile, level(schedule))
     return operands.kernel(NORMALIZE_ID, schedule, target, (row,), body)
 

@@ -81,13 +81,14 @@ def _reduced_group(op: ReduceOp) -> int | None:
 def build_reduce(op: ReduceOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel of a reduction."""
     plan, group = reduce_plan(op), _reduced_group(op)
-    if group is None or schedule.integer("rows") < 1 or schedule.integer("columns") < 1:
+    if group is None:
         raise InvalidSchedule(
-            field="reduce",
-            got=f"{op.key}, {schedule.key}",
-            expected="one merged axis, blocks >= 1",
-            remedy="see the requirements",
+            field="axes",
+            got=op.axes,
+            expected="axes that merge into one of the last two",
+            remedy="reduce one axis after another, or choose another variant",
         )
+    schedule.check_range(1, "rows", "columns")
     dims = plan.dims(op.source_shape)
     rank = len(dims)
     sizes = tuple(Param(f"n{axis}", minimum=1 if axis == group else 0) for axis in range(rank))

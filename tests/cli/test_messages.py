@@ -1,0 +1,66 @@
+"""What a newcomer types wrong: the message says what was given, what is allowed, and a remedy that can be typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tracea import targets
+from tracea.cli.main import BAD_USAGE, main
+
+GEMM = ("gemm", "-m", "64", "-n", "64", "-k", "64")
+HERE = ("emit", *GEMM, "--target", "avx512")
+
+
+def message(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
+    assert main(list(words)) == BAD_USAGE
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    statement, _, remedy = line.partition("Remedy: ")
+    assert remedy
+    assert "..." not in remedy, "a remedy is to be typed as it stands"
+    assert "see the" not in statement + remedy
+    return line
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("gate", "gone.json", "--baseline", "gone.json"),
+            "got gone.json: No such file or directory, expected a record",
+        ),
+        (("emit", *GEMM, "--rows", "5"), "flags of gemm: got --rows, expected -m -n -k"),
+        (("emit", "softmax", "--rows", "5"), "softmax --rows 4096 --columns 4096"),
+        (("emit", *GEMM, "--target", "avx1024"), "got avx1024, expected host amx avx2"),
+        ((*HERE, "--schedule", "mr=999"), "mr*nv + nv + 1 <= 32"),
+        ((*HERE, "--schedule", "kc=0"), "kc: got 0, expected at least 1"),
+        ((*HERE, "--schedule", "split=up"), "split: got up, expected rows | columns"),
+        ((*HERE, "--schedule", "stages=3"), "schedule of gemm.direct: got stages, expected"),
+        (("optimize", "gone.py:build"), "got gone.py: no such file"),
+        (("optimize", "gone.py"), "expected file.py:function"),
+    ],
+    ids=" ".join,
+)
+def test_message_says_what_was_given_and_what_is_allowed(
+    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in message(words, capsys)
+
+
+def test_an_unknown_target_lists_those_of_gpus_too(capsys: pytest.CaptureFixture[str]) -> None:
+    line = message(("emit", *GEMM, "--target", "avx1024"), capsys)
+    assert all(name in line for name in (*targets.names(), *targets.gpu_names()))
+
+
+def test_a_tile_too_large_is_told_the_largest_that_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    line = message((*HERE, "--schedule", "mr=999"), capsys)
+    largest = line.partition("Remedy: ")[2].split()[0]
+    assert main([*HERE, "--schedule", f"{largest},tail=0"]) in (0, BAD_USAGE)
+    assert "vector registers" not in capsys.readouterr().err
+
+
+def test_a_log_that_cannot_be_written_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "gone" / "trials.csv"
+    line = message(("tune", *GEMM, "--trials", "1", "--log", str(log)), capsys)
+    assert f"got {log}: No such file or directory, expected a file that can be written" in line
