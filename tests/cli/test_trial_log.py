@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tracea import targets
 from tracea.cli import main as cli
-from tracea.cli.trial_log import COLUMNS, TrialLog
+from tracea.cli.trial_log import COLUMNS, POLICY, TrialLog
+from tracea.core.op import GemmOp
+from tracea.doctor.policy import guide
 from tracea.errors import InvalidOption
+from tracea.kernels.registry import find
 from tracea.optimizer.study import Progress
 from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
 
@@ -57,3 +61,20 @@ def test_a_name_that_says_no_format_or_no_place_is_refused(tmp_path: Path) -> No
         with pytest.raises(InvalidOption, match="--log"):
             TrialLog(path, "op")
     assert cli.main(["tune", "gemm", "-m", "8", "-n", "8", "-k", "8", "--log", "trials.txt"]) == 2
+
+
+def test_the_policys_reasons_are_lines_of_the_log_that_are_no_trials(tmp_path: Path) -> None:
+    op, target, variant = GemmOp.of(m=512, n=768, k=768), targets.load("amx"), find("gemm.packed")
+    guidance = guide(op, target, variant)
+    for name in ("trials.csv", "trials.jsonl"):
+        with TrialLog(tmp_path / name, op.key) as log:
+            log.guided(guidance)
+            log("gemm.packed", TRIALS[0])
+    with (tmp_path / "trials.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text(encoding="utf-8").splitlines()]
+    for found in (rows, lines):
+        assert [row["detail"] for row in found if row["outcome"] == POLICY] == list(guidance.reasons)
+        assert {row["variant"] for row in found} == {"gemm.packed"}
+        assert found[-1]["outcome"] == "ok"
+    assert "192 of 1137 schedules of gemm.packed are searched" in rows[0]["detail"]

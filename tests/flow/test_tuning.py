@@ -210,3 +210,35 @@ def test_after_a_toolchain_change_the_best_schedules_are_measured_again_first(mo
     assert again.fresh == 4
     assert any(trial.retimed_ms is not None for trial in new)  # a final under the new toolchain decides
     assert decided(op).measurement is not None
+
+
+def test_the_policy_narrows_a_search_keeps_what_was_tried_and_can_be_turned_off():
+    op = GemmOp.of(m=52, n=320, k=160)
+    heard = []
+    options = {"variant": "gemm.packed", "library": False, "sampler": "random"}
+    tuned = tracea.tune(op, budget=Budget(trials=3), on_guidance=heard.append, **options)
+    (guidance,) = heard
+    assert tuned.guidance == {"gemm.packed": guidance}
+    assert guidance.factor > 2
+    searched = {guidance.space.schedule(row) for row in guidance.rows}
+    assert {history.schedule_of(trial.schedule) for trial in tuned.trials["gemm.packed"]} <= searched
+    whole = tracea.tune(op, budget=Budget(trials=3), policy=False, on_guidance=heard.append, **options)
+    assert (whole.fresh, len(heard)) == (0, 1)
+    assert whole.guidance["gemm.packed"].factor == 1.0
+    # A schedule that the rules leave out, once it was tried, is a trial of the guided search as well.
+    left_out = next(s for s in map(guidance.space.schedule, guidance.space.rows) if s not in searched)
+    record = records(op)[0].record
+    store().add(replace(record, schedule=dict(left_out), outcome=Outcome(kind=OutcomeKind.INVALID, detail="planted")))
+    again = tracea.tune(op, budget=Budget(trials=4), **options)
+    assert (again.fresh, len(again.trials["gemm.packed"])) == (0, 4)
+
+
+def test_what_won_for_a_similar_shape_is_tried_before_the_sampler_chooses():
+    near, op = GemmOp.of(m=52, n=352, k=160), GemmOp.of(m=52, n=336, k=160)
+    options = {"variant": "gemm.packed", "library": False, "sampler": "random"}
+    tracea.tune(near, budget=Budget(trials=4), **options)
+    tuned = tracea.tune(op, budget=Budget(trials=2), **options)
+    (seed, *_) = tuned.guidance["gemm.packed"].seeds
+    tried = [history.schedule_of(trial.schedule) for trial in tuned.trials["gemm.packed"]]
+    assert seed in tried
+    assert near.key in " ".join(tuned.guidance["gemm.packed"].reasons)

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:
+    from tracea.doctor.policy import Guidance
     from tracea.optimizer.study import Progress
 
-__all__ = ["COLUMNS", "TrialLog"]
+__all__ = ["COLUMNS", "POLICY", "TrialLog"]
+
+POLICY: Final = "policy"  # the outcome of a line that is no trial but a reason of the policy
 
 COLUMNS: Final = (
     "time",
@@ -66,15 +69,16 @@ class TrialLog:
     ) -> None:
         self._file.close()
 
+    def guided(self, guidance: Guidance) -> None:
+        """Write a line for each reason of the policy: what it left out of a variant's space, and what comes first."""
+        for reason in guidance.reasons:
+            self._write(guidance.variant, {"outcome": POLICY, "detail": reason})
+
     def __call__(self, variant: str, progress: Progress) -> None:
         """Write the trial that ended."""
         trial, best = progress.trial, progress.best
         outcome = trial.outcome
-        line: dict[str, Any] = dict.fromkeys(COLUMNS)
-        line |= {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "op": self._op,
-            "variant": variant,
+        line: dict[str, Any] = {
             "number": trial.number,
             "schedule": dict(trial.schedule),
             "outcome": None if outcome is None else outcome.kind.value,
@@ -84,9 +88,20 @@ class TrialLog:
             "elapsed_s": progress.seconds,
             "detail": "" if outcome is None else outcome.detail,
         }
+        self._write(variant, line)
+
+    def _write(self, variant: str, values: dict[str, Any]) -> None:
+        line: dict[str, Any] = dict.fromkeys(COLUMNS)
+        line |= {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "op": self._op,
+            "variant": variant,
+            **values,
+        }
         if self._csv is None:
             self._file.write(json.dumps(line) + "\n")
         else:
-            line["schedule"] = ",".join(f"{key}={value}" for key, value in trial.schedule.items())
+            schedule: dict[str, Any] = line["schedule"] or {}
+            line["schedule"] = ",".join(f"{key}={value}" for key, value in schedule.items())
             self._csv.writerow(["" if line[name] is None else line[name] for name in COLUMNS])
         self._file.flush()

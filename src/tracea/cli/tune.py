@@ -13,6 +13,7 @@ from tracea.cli.problem import ProblemFlags, parse_constants, parse_op
 from tracea.cli.progress import shown_progress
 
 if TYPE_CHECKING:
+    from tracea.doctor.policy import Guidance
     from tracea.flow.tuning import Tuned
     from tracea.optimizer.study import Progress as StudyProgress
     from tracea.optimizer.trial import Trial
@@ -33,6 +34,7 @@ def tune(
     threads: int = 1,
     variant: str | None = None,
     seed: int = 0,
+    policy: bool = True,
     log: Path | None = None,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
@@ -56,6 +58,8 @@ def tune(
         Search this variant only.
     seed
         Seed of the sampler.
+    policy
+        Leave out schedules that rules rule out, and begin with what won for similar shapes; --no-policy searches all.
     log
         Write each trial of this run here as it ends: a .csv file, or JSON lines (.jsonl).
     json
@@ -78,6 +82,12 @@ def tune(
             progress.note(f"warning: {busy}")
         progress.phase(f"tune {op.key}")
 
+        def guided(guidance: Guidance) -> None:
+            if guidance.narrowings:
+                progress.note(guidance.reasons[0])
+            if written is not None:
+                written.guided(guidance)
+
         def listen(variant: str, heard: StudyProgress) -> None:
             progress(variant, heard)
             if written is not None:
@@ -92,6 +102,8 @@ def tune(
             variant=variant,
             seed=seed,
             listener=listen,
+            policy=policy,
+            on_guidance=guided,
         )
     if json:
         print_json(_as_dict(tuned))
@@ -106,6 +118,7 @@ def _as_dict(tuned: Tuned) -> dict[str, Any]:
         "trials": {name: [_trial_dict(trial) for trial in found] for name, found in tuned.trials.items()},
         "best": None if tuned.best is None else _trial_dict(tuned.best),
         "decision": tuned.decision.to_dict(),
+        "policy": {name: guidance.to_dict() for name, guidance in tuned.guidance.items()},
         "fresh": tuned.fresh,
         "seconds": tuned.seconds,
     }

@@ -15,6 +15,7 @@ from filelock import FileLock
 from tracea import __version__
 from tracea.core.op import Op
 from tracea.doctor import Fingerprint, Known, identify, probe_machine
+from tracea.doctor.policy import Winner, similarity
 from tracea.errors import CacheCorrupt, CacheUnwritable, InvalidSchedule
 from tracea.kernels.registry import VARIANTS
 from tracea.optimizer.priors import Hero, load_heroes
@@ -23,7 +24,17 @@ from tracea.optimizer.storage import StoredTrial, StudyKey, TrialStore, fingerpr
 from tracea.runtime.cache import default_store, private_root
 from tracea.semantic.schedule import Schedule
 
-__all__ = ["known_variants", "packable", "recalled", "schedule_of", "store", "study_key", "verified"]
+__all__ = [
+    "known_variants",
+    "packable",
+    "recalled",
+    "schedule_of",
+    "store",
+    "study_key",
+    "tried",
+    "verified",
+    "winners",
+]
 
 _RECALLED: Final = 3  # as many as meet in a final
 
@@ -134,6 +145,39 @@ def recalled(op: Op, threads: int, constants: Iterable[int] = ()) -> tuple[tuple
         for trial in _best_first(group):
             found.setdefault((trial.record.key.variant, schedule_of(trial.record.schedule)), trial.record.schedule)
     return tuple((variant, schedule) for (variant, _), schedule in found.items())[:_RECALLED]
+
+
+def tried(op: Op, variant: str, threads: int, constants: Iterable[int] = ()) -> tuple[Schedule, ...]:
+    """Return the schedules of a variant that were tried for ``op`` here: a search goes on from them."""
+    found = store().find(study=study_key(op, variant, threads, constants))
+    return tuple(dict.fromkeys(schedule_of(trial.record.schedule) for trial in found if _is_sayable(trial)))
+
+
+def winners(op: Op, variant: str, threads: int, constants: Iterable[int] = ()) -> tuple[Winner, ...]:
+    """Return the fastest schedule of a variant for each other op of this kind and type: what a search may begin with.
+
+    Measured on this hardware with as many threads, under whatever toolchain, or shipped with Tracea for any hardware:
+    they say where to look, and nothing of how fast it is here.
+    """
+    key = study_key(op, variant, threads, constants)
+    found: dict[str, Winner] = {}
+
+    def offer(op_key: str, schedule: Mapping[str, Value], latency_ms: float | None) -> None:
+        if latency_ms is None or op_key == op.key or similarity(op.key, op_key) is None:
+            return
+        best = found.get(op_key)
+        if best is None or 1e3 * latency_ms < best.latency_us:
+            plain = dict(schedule_of(schedule))
+            found[op_key] = Winner(op_key=op_key, variant=variant, schedule=plain, latency_us=1e3 * latency_ms)
+
+    for trial in store().find(variant=variant, constants=key.constants, hardware=key.hardware_fingerprint):
+        if trial.record.outcome.is_ok and _is_sayable(trial):
+            offer(trial.record.key.op_key, trial.record.schedule, trial.retimed_ms or trial.record.outcome.latency_ms)
+    for hero in _heroes():
+        same = (hero.variant, hero.constants, hero.record.hardware.get("threads")) == (variant, key.constants, threads)
+        if same and hero.op_key not in found:
+            offer(hero.op_key, hero.schedule, hero.record.latency_ms)
+    return tuple(found[name] for name in sorted(found))
 
 
 def _is_sayable(trial: StoredTrial) -> bool:

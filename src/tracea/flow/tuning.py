@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from tracea.core.op import Op
 from tracea.doctor import Decision, decide, host
+from tracea.doctor.policy import Guidance, guide
 from tracea.errors import InvalidOption
 from tracea.flow.compile import decision_for, excluded, for_threads
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.final import has_final, run_final
-from tracea.flow.history import packable, recalled, schedule_of, store, study_key
+from tracea.flow.history import packable, recalled, schedule_of, store, study_key, tried, winners
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
 from tracea.optimizer.budget import Budget
@@ -45,17 +46,22 @@ _CLOSE: Final = 1.15  # a variant whose default is within this factor of the fas
 _CLOSE_SHARE: Final = 4  # with this part of the trials: 1 / 4
 
 Listener = Callable[[str, Progress], None]
+GuidanceListener = Callable[[Guidance], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """What a search found: trials by variant, and the decision that follows from all measurements."""
+    """What a search found: trials by variant, and the decision that follows from all measurements.
+
+    ``guidance`` says of each variant that was searched what the policy left out and put first, and why.
+    """
 
     op: Op
     trials: Mapping[str, tuple[Trial, ...]]
     decision: Decision
     fresh: int
     seconds: float
+    guidance: Mapping[str, Guidance] = field(default_factory=dict[str, Guidance])
 
     @property
     def best(self) -> Trial | None:
@@ -75,8 +81,13 @@ def tune(
     library: bool = True,
     listener: Listener | None = None,
     seed: int = 0,
+    policy: bool = True,
+    on_guidance: GuidanceListener | None = None,
 ) -> Tuned:
     """Search schedules of ``op`` on this machine within ``budget``; earlier trials of the same search count.
+
+    ``policy`` False searches every schedule of a variant, and begins with none that won for similar shapes;
+    ``on_guidance`` hears, before a variant's first trial, what the policy says of it.
 
     Raises:
         InvalidOption: no variant fits, or the stated one does not; more threads than this process may use cores: a
@@ -94,6 +105,8 @@ def tune(
         seed=seed,
         listener=listener,
         started=started,
+        policy=policy,
+        on_guidance=on_guidance,
     )
     variants = search.variants(variant)
     trials: dict[str, tuple[Trial, ...]] = {}
@@ -114,7 +127,14 @@ def tune(
     ):  # a search that was interrupted before its final gets it now
         run_final(op, search.target, constants=search.constants, threads=threads, seed=seed)
     decision = decision_for(op, search.target, threads=threads, constants=search.constants, library=library)
-    return Tuned(op=op, trials=trials, decision=decision, fresh=search.fresh, seconds=time.monotonic() - started)
+    return Tuned(
+        op=op,
+        trials=trials,
+        decision=decision,
+        fresh=search.fresh,
+        seconds=time.monotonic() - started,
+        guidance={name: found for name, found in search.guidance.items() if name in trials},
+    )
 
 
 def check_timed_threads(threads: int) -> None:
@@ -135,7 +155,7 @@ def check_timed_threads(threads: int) -> None:
 
 
 def search_space(op: Op, variant: Variant, target: Target) -> SearchSpace:
-    """Return a variant's valid schedules for an op as the optimizer's space."""
+    """Return a variant's valid schedules for an op as the optimizer's space, whole."""
     assert variant.space is not None  # not a library's
     space = variant.space(op, target)
     return SearchSpace.enumerated(space.names, space.values, space.rows)
@@ -172,6 +192,8 @@ class _Search:
         seed: int,
         listener: Listener | None,
         started: float,
+        policy: bool,
+        on_guidance: GuidanceListener | None,
     ) -> None:
         self.op = op
         self.budget = budget
@@ -183,6 +205,10 @@ class _Search:
         self.started = started
         self.target = for_threads(host(), threads)
         self.fresh = 0
+        self.policy = policy
+        self.guidance: dict[str, Guidance] = {}
+        self._on_guidance = on_guidance
+        self._spaces: dict[str, SearchSpace] = {}
         self._recalled = recalled(op, threads, constants) if budget.trials > 1 else ()
         self._variant = ""
         self._reference: Candidate | None = None
@@ -201,7 +227,7 @@ class _Search:
         """Return how many schedules of a variant come before any search: the default, and what was best before."""
         if all(name != variant.id for name, _ in self._recalled):
             return 1
-        return max(1, len(self._known_rows(variant, search_space(self.op, variant, self.target))))
+        return max(1, len(self._known_rows(variant, self._space(variant))))
 
     @property
     def is_out_of_time(self) -> bool:
@@ -227,7 +253,7 @@ class _Search:
         self._variant = variant.id
         listener = self.listener
         study = Study(
-            self._sampler(variant, search_space(self.op, variant, self.target)),
+            self._sampler(variant, self._space(variant)),
             evaluation,
             Budget(trials, None if self.budget.seconds is None else max(1e-3, self._seconds_left())),
             store=store(),
@@ -241,6 +267,36 @@ class _Search:
             self._reference = Candidate(variant=variant.id, schedule=schedule.key)
         return study.trials
 
+    def _space(self, variant: Variant) -> SearchSpace:
+        """Return what is left of a variant's space; what was measured before always is."""
+        if variant.id not in self._spaces:
+            heroes = [
+                hero.schedule for hero in load_heroes() if (hero.op_key, hero.variant) == (self.op.key, variant.id)
+            ]
+            before = [schedule for name, schedule in self._recalled if name == variant.id]
+            guidance = guide(
+                self.op,
+                self.target,
+                variant,
+                history=winners(self.op, variant.id, self.threads, self.constants) if self.policy else (),
+                keep=[
+                    *(schedule_of(values) for values in (*self._default(variant), *heroes, *before)),
+                    *tried(self.op, variant.id, self.threads, self.constants),
+                ],
+                prune=self.policy,
+            )
+            self.guidance[variant.id] = guidance
+            self._spaces[variant.id] = SearchSpace.enumerated(
+                guidance.space.names, guidance.space.values, guidance.rows
+            )
+            if self._on_guidance is not None and self.policy:
+                self._on_guidance(guidance)
+        return self._spaces[variant.id]
+
+    def _default(self, variant: Variant) -> tuple[Mapping[str, Any], ...]:
+        assert variant.default_schedule is not None  # not a library's
+        return (variant.default_schedule(self.op, self.target).values_,)
+
     def _sampler(self, variant: Variant, space: SearchSpace) -> Sampler:
         heroes = seeds_for(
             space,
@@ -249,15 +305,14 @@ class _Search:
             constants=packable(self.op, self.constants),
             heroes=load_heroes(),
         )
-        seeds = list(dict.fromkeys((*self._known_rows(variant, space), *heroes)))
+        similar = (space.encode(seed.values_) for seed in self.guidance[variant.id].seeds)
+        seeds = list(dict.fromkeys((*self._known_rows(variant, space), *heroes, *(row for row in similar if row))))
         return make_sampler(self.sampler, space, seed=self.seed, seeds=seeds)
 
     def _known_rows(self, variant: Variant, space: SearchSpace) -> list[Row]:
         """Return the default, and what was best before the toolchain changed or elsewhere, where the space has it."""
-        assert variant.default_schedule is not None
-        default = variant.default_schedule(self.op, self.target).values_
         before = [schedule for name, schedule in self._recalled if name == variant.id]
-        rows = (space.encode(schedule) for schedule in (default, *before))
+        rows = (space.encode(schedule) for schedule in (*self._default(variant), *before))
         return list(dict.fromkeys(row for row in rows if row is not None))
 
     def _seconds_left(self) -> float:
