@@ -1,14 +1,14 @@
-// gemm_2x3x70x40x104_bf16_c248d068f78c9815 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_2x3x70x40x104_bf16_c248d068f78c9815 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_b099e54ae8076d9d3cac_text {
+namespace tracea_gemm_mma_cp_async_6135c1619d1cec52d19b_text {
 using namespace tracea;
 
 using ATile = SharedTile<bf16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<bf16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_b099e54ae8076d9d3cac_args {
+struct tracea_gemm_mma_cp_async_6135c1619d1cec52d19b_args {
   const bf16* a;
   const bf16* b;
   bf16* c;
@@ -24,7 +24,7 @@ struct tracea_gemm_mma_cp_async_b099e54ae8076d9d3cac_args {
   int64_t c_stride1;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_b099e54ae8076d9d3cac(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_b099e54ae8076d9d3cac_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_6135c1619d1cec52d19b(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_6135c1619d1cec52d19b_args args) {
   const bf16* const a = args.a;
   const bf16* const b = args.b;
   bf16* const c = args.c;
@@ -108,5 +108,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_b099e54ae8076d9d3cac(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_b099e54ae8076d9d3cac_text
-using tracea_gemm_mma_cp_async_b099e54ae8076d9d3cac_text::tracea_gemm_mma_cp_async_b099e54ae8076d9d3cac, tracea_gemm_mma_cp_async_b099e54ae8076d9d3cac_text::tracea_gemm_mma_cp_async_b099e54ae8076d9d3cac_args;
+}  // namespace tracea_gemm_mma_cp_async_6135c1619d1cec52d19b_text
+using tracea_gemm_mma_cp_async_6135c1619d1cec52d19b_text::tracea_gemm_mma_cp_async_6135c1619d1cec52d19b, tracea_gemm_mma_cp_async_6135c1619d1cec52d19b_text::tracea_gemm_mma_cp_async_6135c1619d1cec52d19b_args;

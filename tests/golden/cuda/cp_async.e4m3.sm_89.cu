@@ -1,14 +1,14 @@
-// gemm_70x40x104_e4m3_97e683a60539ef0e | gemm.mma_cp_async | sm_89, sm_89 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_e4m3_97e683a60539ef0e | gemm.mma_cp_async | sm_89, sm_89 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_38020567c85ebad6522c_text {
+namespace tracea_gemm_mma_cp_async_eec8797d95ce2cbaf1ac_text {
 using namespace tracea;
 
 using ATile = SharedTile<e4m3, 64, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<e4m3, 64, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_38020567c85ebad6522c_args {
+struct tracea_gemm_mma_cp_async_eec8797d95ce2cbaf1ac_args {
   const e4m3* a;
   const e4m3* b_t;
   float* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_cp_async_38020567c85ebad6522c_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_38020567c85ebad6522c(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_38020567c85ebad6522c_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_eec8797d95ce2cbaf1ac(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_eec8797d95ce2cbaf1ac_args args) {
   const e4m3* const a = args.a;
   const e4m3* const b_t = args.b_t;
   float* const c = args.c;
@@ -100,5 +100,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_38020567c85ebad6522c(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_38020567c85ebad6522c_text
-using tracea_gemm_mma_cp_async_38020567c85ebad6522c_text::tracea_gemm_mma_cp_async_38020567c85ebad6522c, tracea_gemm_mma_cp_async_38020567c85ebad6522c_text::tracea_gemm_mma_cp_async_38020567c85ebad6522c_args;
+}  // namespace tracea_gemm_mma_cp_async_eec8797d95ce2cbaf1ac_text
+using tracea_gemm_mma_cp_async_eec8797d95ce2cbaf1ac_text::tracea_gemm_mma_cp_async_eec8797d95ce2cbaf1ac, tracea_gemm_mma_cp_async_eec8797d95ce2cbaf1ac_text::tracea_gemm_mma_cp_async_eec8797d95ce2cbaf1ac_args;

@@ -1,14 +1,14 @@
-// gemm_70x40x104_e5m2_d7daa5358f53eda4 | gemm.mma_cp_async | sm_100a, sm_100a | bk=64,bm=32,bn=32,chunk_a=1,chunk_b=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_e5m2_d7daa5358f53eda4 | gemm.mma_cp_async | sm_100a, sm_100a | bk=64,bm=32,bn=32,chunk_a=1,chunk_b=1,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_3bc0327722146b4709bc_text {
+namespace tracea_gemm_mma_cp_async_0ea18d1770a51a88774a_text {
 using namespace tracea;
 
 using ATile = SharedTile<e5m2, 64, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<e5m2, 64, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_3bc0327722146b4709bc_args {
+struct tracea_gemm_mma_cp_async_0ea18d1770a51a88774a_args {
   const e5m2* a;
   const e5m2* b_t;
   bf16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_cp_async_3bc0327722146b4709bc_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_3bc0327722146b4709bc(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_3bc0327722146b4709bc_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_0ea18d1770a51a88774a(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_0ea18d1770a51a88774a_args args) {
   const e5m2* const a = args.a;
   const e5m2* const b_t = args.b_t;
   bf16* const c = args.c;
@@ -100,5 +100,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_3bc0327722146b4709bc(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_3bc0327722146b4709bc_text
-using tracea_gemm_mma_cp_async_3bc0327722146b4709bc_text::tracea_gemm_mma_cp_async_3bc0327722146b4709bc, tracea_gemm_mma_cp_async_3bc0327722146b4709bc_text::tracea_gemm_mma_cp_async_3bc0327722146b4709bc_args;
+}  // namespace tracea_gemm_mma_cp_async_0ea18d1770a51a88774a_text
+using tracea_gemm_mma_cp_async_0ea18d1770a51a88774a_text::tracea_gemm_mma_cp_async_0ea18d1770a51a88774a, tracea_gemm_mma_cp_async_0ea18d1770a51a88774a_text::tracea_gemm_mma_cp_async_0ea18d1770a51a88774a_args;

@@ -1,7 +1,7 @@
-// gemm_70x40x104_f16_b29a91bd96c5c833 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_f16_b29a91bd96c5c833 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_16bbeb04f2d8d1cba105_text {
+namespace tracea_gemm_mma_cp_async_27ae87affce71aacd869_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
@@ -28,7 +28,7 @@ struct Epilogue {
   }
 };
 
-struct tracea_gemm_mma_cp_async_16bbeb04f2d8d1cba105_args {
+struct tracea_gemm_mma_cp_async_27ae87affce71aacd869_args {
   const f16* a;
   const f16* b;
   const f16* x1;
@@ -43,7 +43,7 @@ struct tracea_gemm_mma_cp_async_16bbeb04f2d8d1cba105_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_16bbeb04f2d8d1cba105(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_16bbeb04f2d8d1cba105_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_27ae87affce71aacd869(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_27ae87affce71aacd869_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   const f16* const x1 = args.x1;
@@ -126,5 +126,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_16bbeb04f2d8d1cba105(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_16bbeb04f2d8d1cba105_text
-using tracea_gemm_mma_cp_async_16bbeb04f2d8d1cba105_text::tracea_gemm_mma_cp_async_16bbeb04f2d8d1cba105, tracea_gemm_mma_cp_async_16bbeb04f2d8d1cba105_text::tracea_gemm_mma_cp_async_16bbeb04f2d8d1cba105_args;
+}  // namespace tracea_gemm_mma_cp_async_27ae87affce71aacd869_text
+using tracea_gemm_mma_cp_async_27ae87affce71aacd869_text::tracea_gemm_mma_cp_async_27ae87affce71aacd869, tracea_gemm_mma_cp_async_27ae87affce71aacd869_text::tracea_gemm_mma_cp_async_27ae87affce71aacd869_args;

@@ -1,14 +1,14 @@
-// gemm_33x47x21_f16_bc3cdf736552a977 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=2,chunk_b=2,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_33x47x21_f16_bc3cdf736552a977 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=2,chunk_b=2,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_27c26b9c109ba6de44da_text {
+namespace tracea_gemm_mma_cp_async_bb7db18787e1e11abf39_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_27c26b9c109ba6de44da_args {
+struct tracea_gemm_mma_cp_async_bb7db18787e1e11abf39_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_cp_async_27c26b9c109ba6de44da_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_27c26b9c109ba6de44da(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_27c26b9c109ba6de44da_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_bb7db18787e1e11abf39(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_bb7db18787e1e11abf39_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -100,5 +100,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_27c26b9c109ba6de44da(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_27c26b9c109ba6de44da_text
-using tracea_gemm_mma_cp_async_27c26b9c109ba6de44da_text::tracea_gemm_mma_cp_async_27c26b9c109ba6de44da, tracea_gemm_mma_cp_async_27c26b9c109ba6de44da_text::tracea_gemm_mma_cp_async_27c26b9c109ba6de44da_args;
+}  // namespace tracea_gemm_mma_cp_async_bb7db18787e1e11abf39_text
+using tracea_gemm_mma_cp_async_bb7db18787e1e11abf39_text::tracea_gemm_mma_cp_async_bb7db18787e1e11abf39, tracea_gemm_mma_cp_async_bb7db18787e1e11abf39_text::tracea_gemm_mma_cp_async_bb7db18787e1e11abf39_args;

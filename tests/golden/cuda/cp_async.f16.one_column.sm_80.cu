@@ -1,14 +1,14 @@
-// gemm_70x1x8_f16_cd4edad94813ccda | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x1x8_f16_cd4edad94813ccda | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_ef387920093a98d18efc_text {
+namespace tracea_gemm_mma_cp_async_ccaa1201f2ffcd846012_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_ef387920093a98d18efc_args {
+struct tracea_gemm_mma_cp_async_ccaa1201f2ffcd846012_args {
   const f16* a;
   const f16* b_t;
   f16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_cp_async_ef387920093a98d18efc_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_ef387920093a98d18efc(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_ef387920093a98d18efc_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_ccaa1201f2ffcd846012(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_ccaa1201f2ffcd846012_args args) {
   const f16* const a = args.a;
   const f16* const b_t = args.b_t;
   f16* const c = args.c;
@@ -100,5 +100,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_ef387920093a98d18efc(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_ef387920093a98d18efc_text
-using tracea_gemm_mma_cp_async_ef387920093a98d18efc_text::tracea_gemm_mma_cp_async_ef387920093a98d18efc, tracea_gemm_mma_cp_async_ef387920093a98d18efc_text::tracea_gemm_mma_cp_async_ef387920093a98d18efc_args;
+}  // namespace tracea_gemm_mma_cp_async_ccaa1201f2ffcd846012_text
+using tracea_gemm_mma_cp_async_ccaa1201f2ffcd846012_text::tracea_gemm_mma_cp_async_ccaa1201f2ffcd846012, tracea_gemm_mma_cp_async_ccaa1201f2ffcd846012_text::tracea_gemm_mma_cp_async_ccaa1201f2ffcd846012_args;

@@ -1,14 +1,14 @@
-// gemm_1x40x8_f16_481bebabd588e862 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_1x40x8_f16_481bebabd588e862 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_02baf7cf1e80357b4610_text {
+namespace tracea_gemm_mma_cp_async_b82214593db8c49bf6db_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_02baf7cf1e80357b4610_args {
+struct tracea_gemm_mma_cp_async_b82214593db8c49bf6db_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_cp_async_02baf7cf1e80357b4610_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_02baf7cf1e80357b4610(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_02baf7cf1e80357b4610_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_b82214593db8c49bf6db(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_b82214593db8c49bf6db_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -100,5 +100,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_02baf7cf1e80357b4610(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_02baf7cf1e80357b4610_text
-using tracea_gemm_mma_cp_async_02baf7cf1e80357b4610_text::tracea_gemm_mma_cp_async_02baf7cf1e80357b4610, tracea_gemm_mma_cp_async_02baf7cf1e80357b4610_text::tracea_gemm_mma_cp_async_02baf7cf1e80357b4610_args;
+}  // namespace tracea_gemm_mma_cp_async_b82214593db8c49bf6db_text
+using tracea_gemm_mma_cp_async_b82214593db8c49bf6db_text::tracea_gemm_mma_cp_async_b82214593db8c49bf6db, tracea_gemm_mma_cp_async_b82214593db8c49bf6db_text::tracea_gemm_mma_cp_async_b82214593db8c49bf6db_args;

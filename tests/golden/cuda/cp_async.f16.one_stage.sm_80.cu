@@ -1,14 +1,14 @@
-// gemm_70x40x104_f16_3cd4215a83f31cdd | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,split_k=1,stages=1,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_f16_3cd4215a83f31cdd | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=1,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_697411a592cb01db7bc8_text {
+namespace tracea_gemm_mma_cp_async_9e54bd424a1ed33ae4aa_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_697411a592cb01db7bc8_args {
+struct tracea_gemm_mma_cp_async_9e54bd424a1ed33ae4aa_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_cp_async_697411a592cb01db7bc8_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_697411a592cb01db7bc8(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_697411a592cb01db7bc8_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_9e54bd424a1ed33ae4aa(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_9e54bd424a1ed33ae4aa_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -90,5 +90,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_697411a592cb01db7bc8(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_697411a592cb01db7bc8_text
-using tracea_gemm_mma_cp_async_697411a592cb01db7bc8_text::tracea_gemm_mma_cp_async_697411a592cb01db7bc8, tracea_gemm_mma_cp_async_697411a592cb01db7bc8_text::tracea_gemm_mma_cp_async_697411a592cb01db7bc8_args;
+}  // namespace tracea_gemm_mma_cp_async_9e54bd424a1ed33ae4aa_text
+using tracea_gemm_mma_cp_async_9e54bd424a1ed33ae4aa_text::tracea_gemm_mma_cp_async_9e54bd424a1ed33ae4aa, tracea_gemm_mma_cp_async_9e54bd424a1ed33ae4aa_text::tracea_gemm_mma_cp_async_9e54bd424a1ed33ae4aa_args;

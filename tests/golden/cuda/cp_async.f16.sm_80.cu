@@ -1,14 +1,14 @@
-// gemm_70x40x104_f16_3cd4215a83f31cdd | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_f16_3cd4215a83f31cdd | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_27bb20d69b215f139251_text {
+namespace tracea_gemm_mma_cp_async_fb472e08b4d39330149e_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_27bb20d69b215f139251_args {
+struct tracea_gemm_mma_cp_async_fb472e08b4d39330149e_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_cp_async_27bb20d69b215f139251_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_27bb20d69b215f139251(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_27bb20d69b215f139251_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_fb472e08b4d39330149e(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_fb472e08b4d39330149e_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -100,5 +100,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_27bb20d69b215f139251(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_27bb20d69b215f139251_text
-using tracea_gemm_mma_cp_async_27bb20d69b215f139251_text::tracea_gemm_mma_cp_async_27bb20d69b215f139251, tracea_gemm_mma_cp_async_27bb20d69b215f139251_text::tracea_gemm_mma_cp_async_27bb20d69b215f139251_args;
+}  // namespace tracea_gemm_mma_cp_async_fb472e08b4d39330149e_text
+using tracea_gemm_mma_cp_async_fb472e08b4d39330149e_text::tracea_gemm_mma_cp_async_fb472e08b4d39330149e, tracea_gemm_mma_cp_async_fb472e08b4d39330149e_text::tracea_gemm_mma_cp_async_fb472e08b4d39330149e_args;

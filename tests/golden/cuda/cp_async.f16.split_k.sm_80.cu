@@ -1,7 +1,7 @@
-// gemm_70x40x300_f16_129cff6999aef11a | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=8,chunk_b=16,order=row,split_k=3,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x300_f16_129cff6999aef11a | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=8,chunk_b=16,fragments=1,order=row,split_k=3,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_53361483b4aca3c0e734_text {
+namespace tracea_gemm_mma_cp_async_3294b909f8709b94664c_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
@@ -22,7 +22,7 @@ struct Epilogue {
   }
 };
 
-struct tracea_gemm_mma_cp_async_53361483b4aca3c0e734_args {
+struct tracea_gemm_mma_cp_async_3294b909f8709b94664c_args {
   const f16* a;
   const f16* b;
   const f16* x1;
@@ -37,7 +37,7 @@ struct tracea_gemm_mma_cp_async_53361483b4aca3c0e734_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_53361483b4aca3c0e734(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_53361483b4aca3c0e734_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_3294b909f8709b94664c(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_3294b909f8709b94664c_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   const f16* const x1 = args.x1;
@@ -151,5 +151,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_53361483b4aca3c0e734(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_53361483b4aca3c0e734_text
-using tracea_gemm_mma_cp_async_53361483b4aca3c0e734_text::tracea_gemm_mma_cp_async_53361483b4aca3c0e734, tracea_gemm_mma_cp_async_53361483b4aca3c0e734_text::tracea_gemm_mma_cp_async_53361483b4aca3c0e734_args;
+}  // namespace tracea_gemm_mma_cp_async_3294b909f8709b94664c_text
+using tracea_gemm_mma_cp_async_3294b909f8709b94664c_text::tracea_gemm_mma_cp_async_3294b909f8709b94664c, tracea_gemm_mma_cp_async_3294b909f8709b94664c_text::tracea_gemm_mma_cp_async_3294b909f8709b94664c_args;

@@ -1,14 +1,14 @@
-// gemm_70x40x150_f16_b4b28132966a7f71 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=4,chunk_b=16,order=row,split_k=1,stages=3,stream_k=5,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x150_f16_b4b28132966a7f71 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=4,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=5,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_6910511996acac85578f_text {
+namespace tracea_gemm_mma_cp_async_62afe34b13b462ddbe53_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_6910511996acac85578f_args {
+struct tracea_gemm_mma_cp_async_62afe34b13b462ddbe53_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -22,7 +22,7 @@ struct tracea_gemm_mma_cp_async_6910511996acac85578f_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_6910511996acac85578f(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_6910511996acac85578f_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_62afe34b13b462ddbe53(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_62afe34b13b462ddbe53_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -135,5 +135,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_6910511996acac85578f(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_6910511996acac85578f_text
-using tracea_gemm_mma_cp_async_6910511996acac85578f_text::tracea_gemm_mma_cp_async_6910511996acac85578f, tracea_gemm_mma_cp_async_6910511996acac85578f_text::tracea_gemm_mma_cp_async_6910511996acac85578f_args;
+}  // namespace tracea_gemm_mma_cp_async_62afe34b13b462ddbe53_text
+using tracea_gemm_mma_cp_async_62afe34b13b462ddbe53_text::tracea_gemm_mma_cp_async_62afe34b13b462ddbe53, tracea_gemm_mma_cp_async_62afe34b13b462ddbe53_text::tracea_gemm_mma_cp_async_62afe34b13b462ddbe53_args;

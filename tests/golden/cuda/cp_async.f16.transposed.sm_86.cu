@@ -1,14 +1,14 @@
-// gemm_72x40x104_f16_50e57fea36a1757a | gemm.mma_cp_async | sm_86, sm_86 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_72x40x104_f16_50e57fea36a1757a | gemm.mma_cp_async | sm_86, sm_86 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_84d86c0d968200233c82_text {
+namespace tracea_gemm_mma_cp_async_21c5360040b8a94bdcc6_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_84d86c0d968200233c82_args {
+struct tracea_gemm_mma_cp_async_21c5360040b8a94bdcc6_args {
   const f16* a_t;
   const f16* b_t;
   f16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_cp_async_84d86c0d968200233c82_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_84d86c0d968200233c82(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_84d86c0d968200233c82_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_21c5360040b8a94bdcc6(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_21c5360040b8a94bdcc6_args args) {
   const f16* const a_t = args.a_t;
   const f16* const b_t = args.b_t;
   f16* const c = args.c;
@@ -100,5 +100,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_84d86c0d968200233c82(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_84d86c0d968200233c82_text
-using tracea_gemm_mma_cp_async_84d86c0d968200233c82_text::tracea_gemm_mma_cp_async_84d86c0d968200233c82, tracea_gemm_mma_cp_async_84d86c0d968200233c82_text::tracea_gemm_mma_cp_async_84d86c0d968200233c82_args;
+}  // namespace tracea_gemm_mma_cp_async_21c5360040b8a94bdcc6_text
+using tracea_gemm_mma_cp_async_21c5360040b8a94bdcc6_text::tracea_gemm_mma_cp_async_21c5360040b8a94bdcc6, tracea_gemm_mma_cp_async_21c5360040b8a94bdcc6_text::tracea_gemm_mma_cp_async_21c5360040b8a94bdcc6_args;

@@ -1,14 +1,14 @@
-// gemm_70x40x104_f16_3cd4215a83f31cdd | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,split_k=1,stages=3,stream_k=0,swizzle=0,warps_m=1,warps_n=2
+// gemm_70x40x104_f16_3cd4215a83f31cdd | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=0,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_505de99afdbadbec8280_text {
+namespace tracea_gemm_mma_cp_async_8ccfec052411252dccb0_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32>;
 using BTile = SharedTile<f16, 32>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_505de99afdbadbec8280_args {
+struct tracea_gemm_mma_cp_async_8ccfec052411252dccb0_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_cp_async_505de99afdbadbec8280_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_505de99afdbadbec8280(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_505de99afdbadbec8280_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_8ccfec052411252dccb0(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_8ccfec052411252dccb0_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -100,5 +100,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_505de99afdbadbec8280(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_505de99afdbadbec8280_text
-using tracea_gemm_mma_cp_async_505de99afdbadbec8280_text::tracea_gemm_mma_cp_async_505de99afdbadbec8280, tracea_gemm_mma_cp_async_505de99afdbadbec8280_text::tracea_gemm_mma_cp_async_505de99afdbadbec8280_args;
+}  // namespace tracea_gemm_mma_cp_async_8ccfec052411252dccb0_text
+using tracea_gemm_mma_cp_async_8ccfec052411252dccb0_text::tracea_gemm_mma_cp_async_8ccfec052411252dccb0, tracea_gemm_mma_cp_async_8ccfec052411252dccb0_text::tracea_gemm_mma_cp_async_8ccfec052411252dccb0_args;

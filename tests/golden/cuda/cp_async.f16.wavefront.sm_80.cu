@@ -1,14 +1,14 @@
-// gemm_200x200x104_f16_7e1a60cfa4515850 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=wavefront,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_200x200x104_f16_7e1a60cfa4515850 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=wavefront,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_d529b64102f6078f5ac0_text {
+namespace tracea_gemm_mma_cp_async_cdf676e41694104fd763_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_d529b64102f6078f5ac0_args {
+struct tracea_gemm_mma_cp_async_cdf676e41694104fd763_args {
   const f16* a;
   const f16* b;
   f16* c;
@@ -21,7 +21,7 @@ struct tracea_gemm_mma_cp_async_d529b64102f6078f5ac0_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_d529b64102f6078f5ac0(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_d529b64102f6078f5ac0_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_cdf676e41694104fd763(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_cdf676e41694104fd763_args args) {
   const f16* const a = args.a;
   const f16* const b = args.b;
   f16* const c = args.c;
@@ -103,5 +103,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_d529b64102f6078f5ac0(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_d529b64102f6078f5ac0_text
-using tracea_gemm_mma_cp_async_d529b64102f6078f5ac0_text::tracea_gemm_mma_cp_async_d529b64102f6078f5ac0, tracea_gemm_mma_cp_async_d529b64102f6078f5ac0_text::tracea_gemm_mma_cp_async_d529b64102f6078f5ac0_args;
+}  // namespace tracea_gemm_mma_cp_async_cdf676e41694104fd763_text
+using tracea_gemm_mma_cp_async_cdf676e41694104fd763_text::tracea_gemm_mma_cp_async_cdf676e41694104fd763, tracea_gemm_mma_cp_async_cdf676e41694104fd763_text::tracea_gemm_mma_cp_async_cdf676e41694104fd763_args;

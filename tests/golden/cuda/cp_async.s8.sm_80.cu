@@ -1,14 +1,14 @@
-// gemm_70x40x104_i8_a3b6d988012bf61a | gemm.mma_cp_async | sm_80, sm_80 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_i8_a3b6d988012bf61a | gemm.mma_cp_async | sm_80, sm_80 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_f0a98563fa4dc28881eb_text {
+namespace tracea_gemm_mma_cp_async_bfa6c7b1681159703b59_text {
 using namespace tracea;
 
 using ATile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<int32_t, 16>;
 
-struct tracea_gemm_mma_cp_async_f0a98563fa4dc28881eb_args {
+struct tracea_gemm_mma_cp_async_bfa6c7b1681159703b59_args {
   const int8_t* a;
   const int8_t* b_t;
   int32_t* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_cp_async_f0a98563fa4dc28881eb_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_f0a98563fa4dc28881eb(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_f0a98563fa4dc28881eb_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_bfa6c7b1681159703b59(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_bfa6c7b1681159703b59_args args) {
   const int8_t* const a = args.a;
   const int8_t* const b_t = args.b_t;
   int32_t* const c = args.c;
@@ -100,5 +100,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_f0a98563fa4dc28881eb(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_f0a98563fa4dc28881eb_text
-using tracea_gemm_mma_cp_async_f0a98563fa4dc28881eb_text::tracea_gemm_mma_cp_async_f0a98563fa4dc28881eb, tracea_gemm_mma_cp_async_f0a98563fa4dc28881eb_text::tracea_gemm_mma_cp_async_f0a98563fa4dc28881eb_args;
+}  // namespace tracea_gemm_mma_cp_async_bfa6c7b1681159703b59_text
+using tracea_gemm_mma_cp_async_bfa6c7b1681159703b59_text::tracea_gemm_mma_cp_async_bfa6c7b1681159703b59, tracea_gemm_mma_cp_async_bfa6c7b1681159703b59_text::tracea_gemm_mma_cp_async_bfa6c7b1681159703b59_args;

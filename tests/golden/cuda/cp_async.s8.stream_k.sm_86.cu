@@ -1,14 +1,14 @@
-// gemm_2x70x40x272_i8_eafd4df5ca45e168 | gemm.mma_cp_async | sm_86, sm_86 | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,split_k=1,stages=3,stream_k=7,swizzle=1,warps_m=1,warps_n=2
+// gemm_2x70x40x272_i8_eafd4df5ca45e168 | gemm.mma_cp_async | sm_86, sm_86 | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=7,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_7083ccc050fa4ecb5d7d_text {
+namespace tracea_gemm_mma_cp_async_61a767636f034aa429d0_text {
 using namespace tracea;
 
 using ATile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<int32_t, 16>;
 
-struct tracea_gemm_mma_cp_async_7083ccc050fa4ecb5d7d_args {
+struct tracea_gemm_mma_cp_async_61a767636f034aa429d0_args {
   const int8_t* a;
   const int8_t* b_t;
   int32_t* c;
@@ -26,7 +26,7 @@ struct tracea_gemm_mma_cp_async_7083ccc050fa4ecb5d7d_args {
   int64_t c_stride1;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_7083ccc050fa4ecb5d7d(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_7083ccc050fa4ecb5d7d_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_61a767636f034aa429d0(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_61a767636f034aa429d0_args args) {
   const int8_t* const a = args.a;
   const int8_t* const b_t = args.b_t;
   int32_t* const c = args.c;
@@ -144,5 +144,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_7083ccc050fa4ecb5d7d(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_7083ccc050fa4ecb5d7d_text
-using tracea_gemm_mma_cp_async_7083ccc050fa4ecb5d7d_text::tracea_gemm_mma_cp_async_7083ccc050fa4ecb5d7d, tracea_gemm_mma_cp_async_7083ccc050fa4ecb5d7d_text::tracea_gemm_mma_cp_async_7083ccc050fa4ecb5d7d_args;
+}  // namespace tracea_gemm_mma_cp_async_61a767636f034aa429d0_text
+using tracea_gemm_mma_cp_async_61a767636f034aa429d0_text::tracea_gemm_mma_cp_async_61a767636f034aa429d0, tracea_gemm_mma_cp_async_61a767636f034aa429d0_text::tracea_gemm_mma_cp_async_61a767636f034aa429d0_args;

@@ -1,14 +1,14 @@
-// gemm_70x40x104_f32_6d688339a06beb7d | gemm.mma_cp_async | sm_80, sm_80 | bk=16,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_f32_6d688339a06beb7d | gemm.mma_cp_async | sm_80, sm_80 | bk=16,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_7bb51ca30873dd365cb2_text {
+namespace tracea_gemm_mma_cp_async_3c484570de5e14bac60a_text {
 using namespace tracea;
 
 using ATile = SharedTile<float, 16, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<float, 32, Swizzle<2, 5, 2>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_7bb51ca30873dd365cb2_args {
+struct tracea_gemm_mma_cp_async_3c484570de5e14bac60a_args {
   const float* a;
   const float* b;
   float* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_cp_async_7bb51ca30873dd365cb2_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_7bb51ca30873dd365cb2(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_7bb51ca30873dd365cb2_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_3c484570de5e14bac60a(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_3c484570de5e14bac60a_args args) {
   const float* const a = args.a;
   const float* const b = args.b;
   float* const c = args.c;
@@ -100,5 +100,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_7bb51ca30873dd365cb2(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_7bb51ca30873dd365cb2_text
-using tracea_gemm_mma_cp_async_7bb51ca30873dd365cb2_text::tracea_gemm_mma_cp_async_7bb51ca30873dd365cb2, tracea_gemm_mma_cp_async_7bb51ca30873dd365cb2_text::tracea_gemm_mma_cp_async_7bb51ca30873dd365cb2_args;
+}  // namespace tracea_gemm_mma_cp_async_3c484570de5e14bac60a_text
+using tracea_gemm_mma_cp_async_3c484570de5e14bac60a_text::tracea_gemm_mma_cp_async_3c484570de5e14bac60a, tracea_gemm_mma_cp_async_3c484570de5e14bac60a_text::tracea_gemm_mma_cp_async_3c484570de5e14bac60a_args;

@@ -1,14 +1,14 @@
-// gemm_70x40x104_f32_3295561a23dfc78c | gemm.mma_cp_async | sm_80, sm_80 | bk=16,bm=32,bn=32,chunk_a=8,chunk_b=16,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_f32_3295561a23dfc78c | gemm.mma_cp_async | sm_80, sm_80 | bk=16,bm=32,bn=32,chunk_a=8,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_cp_async_6ff6352eb5ab7e742f73_text {
+namespace tracea_gemm_mma_cp_async_870277ba73157ccc716c_text {
 using namespace tracea;
 
 using ATile = SharedTile<float, 32, Swizzle<2, 5, 2>>;
 using BTile = SharedTile<float, 16, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_cp_async_6ff6352eb5ab7e742f73_args {
+struct tracea_gemm_mma_cp_async_870277ba73157ccc716c_args {
   const float* a_t;
   const float* b_t;
   float* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_cp_async_6ff6352eb5ab7e742f73_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_6ff6352eb5ab7e742f73(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_6ff6352eb5ab7e742f73_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_870277ba73157ccc716c(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_870277ba73157ccc716c_args args) {
   const float* const a_t = args.a_t;
   const float* const b_t = args.b_t;
   float* const c = args.c;
@@ -100,5 +100,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_6ff6352eb5ab7e742f73(const TR
     }
   }
 }
-}  // namespace tracea_gemm_mma_cp_async_6ff6352eb5ab7e742f73_text
-using tracea_gemm_mma_cp_async_6ff6352eb5ab7e742f73_text::tracea_gemm_mma_cp_async_6ff6352eb5ab7e742f73, tracea_gemm_mma_cp_async_6ff6352eb5ab7e742f73_text::tracea_gemm_mma_cp_async_6ff6352eb5ab7e742f73_args;
+}  // namespace tracea_gemm_mma_cp_async_870277ba73157ccc716c_text
+using tracea_gemm_mma_cp_async_870277ba73157ccc716c_text::tracea_gemm_mma_cp_async_870277ba73157ccc716c, tracea_gemm_mma_cp_async_870277ba73157ccc716c_text::tracea_gemm_mma_cp_async_870277ba73157ccc716c_args;

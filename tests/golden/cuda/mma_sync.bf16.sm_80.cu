@@ -1,14 +1,14 @@
-// gemm_70x40x104_bf16_a4ca14cc4028251c | gemm.mma_sync | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,stages=1,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_bf16_a4ca14cc4028251c | gemm.mma_sync | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=2,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_text {
+namespace tracea_gemm_mma_sync_8483d0a3e548d2c96587_text {
 using namespace tracea;
 
 using ATile = SharedTile<bf16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<bf16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_args {
+struct tracea_gemm_mma_sync_8483d0a3e548d2c96587_args {
   const bf16* a;
   const bf16* b;
   bf16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_f84318b5dc64c8cc3acf(const TRACEA_GRID_CONSTANT tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_8483d0a3e548d2c96587(const TRACEA_GRID_CONSTANT tracea_gemm_mma_sync_8483d0a3e548d2c96587_args args) {
   const bf16* const a = args.a;
   const bf16* const b = args.b;
   bf16* const c = args.c;
@@ -31,8 +31,8 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_f84318b5dc64c8cc3acf(const TRACEA
   const int64_t b_stride0 = args.b_stride0;
   const int64_t c_stride0 = args.c_stride0;
   const uint32_t a_tiles = shared_base() + 0;
-  const uint32_t b_tiles = shared_base() + 2048;
-  const uint32_t staging = shared_base() + 4096;
+  const uint32_t b_tiles = shared_base() + 4096;
+  const uint32_t staging = shared_base() + 8192;
   const int32_t tile = static_cast<int32_t>(block_index());
   const int32_t column = tile % ((n + 31) / 32) * 32;
   const int32_t row = tile / ((n + 31) / 32) * 32;
@@ -49,13 +49,12 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_f84318b5dc64c8cc3acf(const TRACEA
   hold_tile<16, 32, 16>(a_held, a + (row + warp * 16) * a_stride0, a_stride0, 1, m - row - warp * 16, k);
   // CopyTile b[warp * 16 : +16, column : +32] -> b_held
   hold_tile<16, 32, 16>(b_held, b + (warp * 16) * b_stride0 + column, b_stride0, 1, k - warp * 16, n - column);
+  // CopyTile a_held[0 : +16, 0 : +32] -> a_tiles
+  place_tile<ATile, 16, 32>(a_tiles, warp * 16, a_held);
+  // CopyTile b_held[0 : +16, 0 : +32] -> b_tiles
+  place_tile<BTile, 16, 32>(b_tiles, warp * 16, b_held);
   TRACEA_NO_UNROLL
   for (int32_t k_step = 0; k_step < (k + 31) / 32; ++k_step) {
-    sync_block();
-    // CopyTile a_held[0 : +16, 0 : +32] -> a_tiles
-    place_tile<ATile, 16, 32>(a_tiles, warp * 16, a_held);
-    // CopyTile b_held[0 : +16, 0 : +32] -> b_tiles
-    place_tile<BTile, 16, 32>(b_tiles, warp * 16, b_held);
     sync_block();
     // CopyTile a[row + (warp * 16) : +16, (k_step + 1) * 32 : +32] -> a_held
     hold_tile<16, 32, 16>(a_held, a + (row + warp * 16) * a_stride0 + k_step * 32 + 32, a_stride0, 1, m - row - warp * 16, k - k_step * 32 - 32);
@@ -65,11 +64,11 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_f84318b5dc64c8cc3acf(const TRACEA
     for (int32_t kk = 0; kk < 2; ++kk) {
       TRACEA_UNROLL
       for (int32_t i_load = 0; i_load < 2; ++i_load) {
-        load_a<ATile>(a_fragment[i_load], a_tiles, i_load * 16 + warp_row * 32, kk * 16);
+        load_a<ATile>(a_fragment[i_load], a_tiles + k_step % 2 * 2048, i_load * 16 + warp_row * 32, kk * 16);
       }
       TRACEA_UNROLL
       for (int32_t j_load = 0; j_load < 1; ++j_load) {
-        load_b_transposed<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles, kk * 16, j_load * 16 + warp_column * 16);
+        load_b_transposed<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 2 * 2048, kk * 16, j_load * 16 + warp_column * 16);
       }
       TRACEA_UNROLL
       for (int32_t i = 0; i < 2; ++i) {
@@ -79,6 +78,10 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_f84318b5dc64c8cc3acf(const TRACEA
         }
       }
     }
+    // CopyTile a_held[0 : +16, 0 : +32] -> a_tiles
+    place_tile<ATile, 16, 32>(a_tiles + (k_step + 1) % 2 * 2048, warp * 16, a_held);
+    // CopyTile b_held[0 : +16, 0 : +32] -> b_tiles
+    place_tile<BTile, 16, 32>(b_tiles + (k_step + 1) % 2 * 2048, warp * 16, b_held);
   }
   if (row + warp_row * 32 < m && column + warp_column * 16 < n) {
     TRACEA_UNROLL
@@ -96,5 +99,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_f84318b5dc64c8cc3acf(const TRACEA
     }
   }
 }
-}  // namespace tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_text
-using tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_text::tracea_gemm_mma_sync_f84318b5dc64c8cc3acf, tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_text::tracea_gemm_mma_sync_f84318b5dc64c8cc3acf_args;
+}  // namespace tracea_gemm_mma_sync_8483d0a3e548d2c96587_text
+using tracea_gemm_mma_sync_8483d0a3e548d2c96587_text::tracea_gemm_mma_sync_8483d0a3e548d2c96587, tracea_gemm_mma_sync_8483d0a3e548d2c96587_text::tracea_gemm_mma_sync_8483d0a3e548d2c96587_args;

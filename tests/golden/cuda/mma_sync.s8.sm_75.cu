@@ -1,14 +1,14 @@
-// gemm_70x40x104_i8_a3b6d988012bf61a | gemm.mma_sync | sm_75, sm_75 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,order=row,stages=1,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_i8_a3b6d988012bf61a | gemm.mma_sync | sm_75, sm_75 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,fragments=1,order=row,stages=2,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_text {
+namespace tracea_gemm_mma_sync_bb53f38a078c8e006c9e_text {
 using namespace tracea;
 
 using ATile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<int32_t, 16>;
 
-struct tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_args {
+struct tracea_gemm_mma_sync_bb53f38a078c8e006c9e_args {
   const int8_t* a;
   const int8_t* b_t;
   int32_t* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_16e2bc2556e2a47a53c1(const TRACEA_GRID_CONSTANT tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_bb53f38a078c8e006c9e(const TRACEA_GRID_CONSTANT tracea_gemm_mma_sync_bb53f38a078c8e006c9e_args args) {
   const int8_t* const a = args.a;
   const int8_t* const b_t = args.b_t;
   int32_t* const c = args.c;
@@ -31,8 +31,8 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_16e2bc2556e2a47a53c1(const TRACEA
   const int64_t b_t_stride0 = args.b_t_stride0;
   const int64_t c_stride0 = args.c_stride0;
   const uint32_t a_tiles = shared_base() + 0;
-  const uint32_t b_tiles = shared_base() + 2048;
-  const uint32_t staging = shared_base() + 4096;
+  const uint32_t b_tiles = shared_base() + 4096;
+  const uint32_t staging = shared_base() + 8192;
   const int32_t tile = static_cast<int32_t>(block_index());
   const int32_t column = tile % ((n + 31) / 32) * 32;
   const int32_t row = tile / ((n + 31) / 32) * 32;
@@ -49,13 +49,12 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_16e2bc2556e2a47a53c1(const TRACEA
   hold_tile<16, 64, 8>(a_held, a + (row + warp * 16) * a_stride0, a_stride0, 1, m - row - warp * 16, k);
   // CopyTile b_t[column + (warp * 16) : +16, 0 : +64] -> b_held
   hold_tile<16, 64, 8>(b_held, b_t + (column + warp * 16) * b_t_stride0, b_t_stride0, 1, n - column - warp * 16, k);
+  // CopyTile a_held[0 : +16, 0 : +64] -> a_tiles
+  place_tile<ATile, 16, 64>(a_tiles, warp * 16, a_held);
+  // CopyTile b_held[0 : +16, 0 : +64] -> b_tiles
+  place_tile<BTile, 16, 64>(b_tiles, warp * 16, b_held);
   TRACEA_NO_UNROLL
   for (int32_t k_step = 0; k_step < (k + 63) / 64; ++k_step) {
-    sync_block();
-    // CopyTile a_held[0 : +16, 0 : +64] -> a_tiles
-    place_tile<ATile, 16, 64>(a_tiles, warp * 16, a_held);
-    // CopyTile b_held[0 : +16, 0 : +64] -> b_tiles
-    place_tile<BTile, 16, 64>(b_tiles, warp * 16, b_held);
     sync_block();
     // CopyTile a[row + (warp * 16) : +16, (k_step + 1) * 64 : +64] -> a_held
     hold_tile<16, 64, 8>(a_held, a + (row + warp * 16) * a_stride0 + k_step * 64 + 64, a_stride0, 1, m - row - warp * 16, k - k_step * 64 - 64);
@@ -65,11 +64,11 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_16e2bc2556e2a47a53c1(const TRACEA
     for (int32_t kk = 0; kk < 2; ++kk) {
       TRACEA_UNROLL
       for (int32_t i_load = 0; i_load < 2; ++i_load) {
-        load_a<ATile>(a_fragment[i_load], a_tiles, i_load * 16 + warp_row * 32, kk * 32);
+        load_a<ATile>(a_fragment[i_load], a_tiles + k_step % 2 * 2048, i_load * 16 + warp_row * 32, kk * 32);
       }
       TRACEA_UNROLL
       for (int32_t j_load = 0; j_load < 1; ++j_load) {
-        load_b<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles, j_load * 16 + warp_column * 16, kk * 32);
+        load_b<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 2 * 2048, j_load * 16 + warp_column * 16, kk * 32);
       }
       TRACEA_UNROLL
       for (int32_t i = 0; i < 2; ++i) {
@@ -79,6 +78,10 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_16e2bc2556e2a47a53c1(const TRACEA
         }
       }
     }
+    // CopyTile a_held[0 : +16, 0 : +64] -> a_tiles
+    place_tile<ATile, 16, 64>(a_tiles + (k_step + 1) % 2 * 2048, warp * 16, a_held);
+    // CopyTile b_held[0 : +16, 0 : +64] -> b_tiles
+    place_tile<BTile, 16, 64>(b_tiles + (k_step + 1) % 2 * 2048, warp * 16, b_held);
   }
   if (row + warp_row * 32 < m && column + warp_column * 16 < n) {
     TRACEA_UNROLL
@@ -96,5 +99,5 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_mma_sync_16e2bc2556e2a47a53c1(const TRACEA
     }
   }
 }
-}  // namespace tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_text
-using tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_text::tracea_gemm_mma_sync_16e2bc2556e2a47a53c1, tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_text::tracea_gemm_mma_sync_16e2bc2556e2a47a53c1_args;
+}  // namespace tracea_gemm_mma_sync_bb53f38a078c8e006c9e_text
+using tracea_gemm_mma_sync_bb53f38a078c8e006c9e_text::tracea_gemm_mma_sync_bb53f38a078c8e006c9e, tracea_gemm_mma_sync_bb53f38a078c8e006c9e_text::tracea_gemm_mma_sync_bb53f38a078c8e006c9e_args;

@@ -1,7 +1,7 @@
-// gemm_70x40x104_bf16_15fb70a0c98f55f3 | gemm.mma_tma | sm_90a, sm_90a | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_bf16_15fb70a0c98f55f3 | gemm.mma_tma | sm_90a, sm_90a | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_tma_7384c9ba5d3b895aebc3_text {
+namespace tracea_gemm_mma_tma_7ab715d7fe61ccdb6d27_text {
 using namespace tracea;
 
 using ATile = SharedTile<bf16, 32, Swizzle<2, 4, 3>>;
@@ -28,7 +28,7 @@ struct Epilogue {
   }
 };
 
-struct tracea_gemm_mma_tma_7384c9ba5d3b895aebc3_args {
+struct tracea_gemm_mma_tma_7ab715d7fe61ccdb6d27_args {
   TensorMap a_map;
   TensorMap b_t_map;
   const bf16* x1;
@@ -43,7 +43,7 @@ struct tracea_gemm_mma_tma_7384c9ba5d3b895aebc3_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_7384c9ba5d3b895aebc3(const TRACEA_GRID_CONSTANT tracea_gemm_mma_tma_7384c9ba5d3b895aebc3_args args) {
+TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_7ab715d7fe61ccdb6d27(const TRACEA_GRID_CONSTANT tracea_gemm_mma_tma_7ab715d7fe61ccdb6d27_args args) {
   const bf16* const x1 = args.x1;
   const bf16* const x2 = args.x2;
   bf16* const c = args.c;
@@ -133,5 +133,5 @@ TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_7384c9ba5d3b895aebc3(const TRACEA_
     }
   }
 }
-}  // namespace tracea_gemm_mma_tma_7384c9ba5d3b895aebc3_text
-using tracea_gemm_mma_tma_7384c9ba5d3b895aebc3_text::tracea_gemm_mma_tma_7384c9ba5d3b895aebc3, tracea_gemm_mma_tma_7384c9ba5d3b895aebc3_text::tracea_gemm_mma_tma_7384c9ba5d3b895aebc3_args;
+}  // namespace tracea_gemm_mma_tma_7ab715d7fe61ccdb6d27_text
+using tracea_gemm_mma_tma_7ab715d7fe61ccdb6d27_text::tracea_gemm_mma_tma_7ab715d7fe61ccdb6d27, tracea_gemm_mma_tma_7ab715d7fe61ccdb6d27_text::tracea_gemm_mma_tma_7ab715d7fe61ccdb6d27_args;

@@ -1,14 +1,14 @@
-// gemm_70x40x112_e4m3_2f45acc57075e962 | gemm.mma_tma | sm_120a, sm_120a | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x112_e4m3_2f45acc57075e962 | gemm.mma_tma | sm_120a, sm_120a | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_tma_5e51734d975a7a752ce8_text {
+namespace tracea_gemm_mma_tma_0bf3ff92614bc5e6391d_text {
 using namespace tracea;
 
 using ATile = SharedTile<e4m3, 64, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<e4m3, 64, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_tma_5e51734d975a7a752ce8_args {
+struct tracea_gemm_mma_tma_0bf3ff92614bc5e6391d_args {
   TensorMap a_map;
   TensorMap b_t_map;
   float* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_tma_5e51734d975a7a752ce8_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_5e51734d975a7a752ce8(const TRACEA_GRID_CONSTANT tracea_gemm_mma_tma_5e51734d975a7a752ce8_args args) {
+TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_0bf3ff92614bc5e6391d(const TRACEA_GRID_CONSTANT tracea_gemm_mma_tma_0bf3ff92614bc5e6391d_args args) {
   float* const c = args.c;
   const int32_t m = static_cast<int32_t>(args.m);
   const int32_t k = static_cast<int32_t>(args.k);
@@ -107,5 +107,5 @@ TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_5e51734d975a7a752ce8(const TRACEA_
     }
   }
 }
-}  // namespace tracea_gemm_mma_tma_5e51734d975a7a752ce8_text
-using tracea_gemm_mma_tma_5e51734d975a7a752ce8_text::tracea_gemm_mma_tma_5e51734d975a7a752ce8, tracea_gemm_mma_tma_5e51734d975a7a752ce8_text::tracea_gemm_mma_tma_5e51734d975a7a752ce8_args;
+}  // namespace tracea_gemm_mma_tma_0bf3ff92614bc5e6391d_text
+using tracea_gemm_mma_tma_0bf3ff92614bc5e6391d_text::tracea_gemm_mma_tma_0bf3ff92614bc5e6391d, tracea_gemm_mma_tma_0bf3ff92614bc5e6391d_text::tracea_gemm_mma_tma_0bf3ff92614bc5e6391d_args;

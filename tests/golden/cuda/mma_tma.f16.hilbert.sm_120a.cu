@@ -1,14 +1,14 @@
-// gemm_200x200x104_f16_6fa5687e9f5832e0 | gemm.mma_tma | sm_120a, sm_120a | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=hilbert,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_200x200x104_f16_6fa5687e9f5832e0 | gemm.mma_tma | sm_120a, sm_120a | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=hilbert,stages=3,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_tma_ec9e981c10856f4f6400_text {
+namespace tracea_gemm_mma_tma_aa824b60f6454f6c2d65_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_tma_ec9e981c10856f4f6400_args {
+struct tracea_gemm_mma_tma_aa824b60f6454f6c2d65_args {
   TensorMap a_map;
   TensorMap b_t_map;
   f16* c;
@@ -21,7 +21,7 @@ struct tracea_gemm_mma_tma_ec9e981c10856f4f6400_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_ec9e981c10856f4f6400(const TRACEA_GRID_CONSTANT tracea_gemm_mma_tma_ec9e981c10856f4f6400_args args) {
+TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_aa824b60f6454f6c2d65(const TRACEA_GRID_CONSTANT tracea_gemm_mma_tma_aa824b60f6454f6c2d65_args args) {
   f16* const c = args.c;
   const int32_t* const tile_order = args.tile_order;
   const int32_t m = static_cast<int32_t>(args.m);
@@ -110,5 +110,5 @@ TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_ec9e981c10856f4f6400(const TRACEA_
     }
   }
 }
-}  // namespace tracea_gemm_mma_tma_ec9e981c10856f4f6400_text
-using tracea_gemm_mma_tma_ec9e981c10856f4f6400_text::tracea_gemm_mma_tma_ec9e981c10856f4f6400, tracea_gemm_mma_tma_ec9e981c10856f4f6400_text::tracea_gemm_mma_tma_ec9e981c10856f4f6400_args;
+}  // namespace tracea_gemm_mma_tma_aa824b60f6454f6c2d65_text
+using tracea_gemm_mma_tma_aa824b60f6454f6c2d65_text::tracea_gemm_mma_tma_aa824b60f6454f6c2d65, tracea_gemm_mma_tma_aa824b60f6454f6c2d65_text::tracea_gemm_mma_tma_aa824b60f6454f6c2d65_args;

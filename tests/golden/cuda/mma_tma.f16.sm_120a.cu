@@ -1,14 +1,14 @@
-// gemm_70x40x104_f16_2aea39195602b3f9 | gemm.mma_tma | sm_120a, sm_120a | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_f16_2aea39195602b3f9 | gemm.mma_tma | sm_120a, sm_120a | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_tma_b4547aaa8545712456e7_text {
+namespace tracea_gemm_mma_tma_39b554de94b2fa15c5cd_text {
 using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_tma_b4547aaa8545712456e7_args {
+struct tracea_gemm_mma_tma_39b554de94b2fa15c5cd_args {
   TensorMap a_map;
   TensorMap b_t_map;
   f16* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_tma_b4547aaa8545712456e7_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_b4547aaa8545712456e7(const TRACEA_GRID_CONSTANT tracea_gemm_mma_tma_b4547aaa8545712456e7_args args) {
+TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_39b554de94b2fa15c5cd(const TRACEA_GRID_CONSTANT tracea_gemm_mma_tma_39b554de94b2fa15c5cd_args args) {
   f16* const c = args.c;
   const int32_t m = static_cast<int32_t>(args.m);
   const int32_t k = static_cast<int32_t>(args.k);
@@ -107,5 +107,5 @@ TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_b4547aaa8545712456e7(const TRACEA_
     }
   }
 }
-}  // namespace tracea_gemm_mma_tma_b4547aaa8545712456e7_text
-using tracea_gemm_mma_tma_b4547aaa8545712456e7_text::tracea_gemm_mma_tma_b4547aaa8545712456e7, tracea_gemm_mma_tma_b4547aaa8545712456e7_text::tracea_gemm_mma_tma_b4547aaa8545712456e7_args;
+}  // namespace tracea_gemm_mma_tma_39b554de94b2fa15c5cd_text
+using tracea_gemm_mma_tma_39b554de94b2fa15c5cd_text::tracea_gemm_mma_tma_39b554de94b2fa15c5cd, tracea_gemm_mma_tma_39b554de94b2fa15c5cd_text::tracea_gemm_mma_tma_39b554de94b2fa15c5cd_args;

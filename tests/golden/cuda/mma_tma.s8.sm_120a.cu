@@ -1,14 +1,14 @@
-// gemm_70x40x112_i8_08dd458a72fb0256 | gemm.mma_tma | sm_120a, sm_120a | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x112_i8_08dd458a72fb0256 | gemm.mma_tma | sm_120a, sm_120a | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_tma_ccae4a5327bb63eba9eb_text {
+namespace tracea_gemm_mma_tma_91f39260f99d210d61ab_text {
 using namespace tracea;
 
 using ATile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<int32_t, 16>;
 
-struct tracea_gemm_mma_tma_ccae4a5327bb63eba9eb_args {
+struct tracea_gemm_mma_tma_91f39260f99d210d61ab_args {
   TensorMap a_map;
   TensorMap b_t_map;
   int32_t* c;
@@ -20,7 +20,7 @@ struct tracea_gemm_mma_tma_ccae4a5327bb63eba9eb_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_ccae4a5327bb63eba9eb(const TRACEA_GRID_CONSTANT tracea_gemm_mma_tma_ccae4a5327bb63eba9eb_args args) {
+TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_91f39260f99d210d61ab(const TRACEA_GRID_CONSTANT tracea_gemm_mma_tma_91f39260f99d210d61ab_args args) {
   int32_t* const c = args.c;
   const int32_t m = static_cast<int32_t>(args.m);
   const int32_t k = static_cast<int32_t>(args.k);
@@ -107,5 +107,5 @@ TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_ccae4a5327bb63eba9eb(const TRACEA_
     }
   }
 }
-}  // namespace tracea_gemm_mma_tma_ccae4a5327bb63eba9eb_text
-using tracea_gemm_mma_tma_ccae4a5327bb63eba9eb_text::tracea_gemm_mma_tma_ccae4a5327bb63eba9eb, tracea_gemm_mma_tma_ccae4a5327bb63eba9eb_text::tracea_gemm_mma_tma_ccae4a5327bb63eba9eb_args;
+}  // namespace tracea_gemm_mma_tma_91f39260f99d210d61ab_text
+using tracea_gemm_mma_tma_91f39260f99d210d61ab_text::tracea_gemm_mma_tma_91f39260f99d210d61ab, tracea_gemm_mma_tma_91f39260f99d210d61ab_text::tracea_gemm_mma_tma_91f39260f99d210d61ab_args;

@@ -1,14 +1,14 @@
-// gemm_2x70x40x104_f32_2824d9471332e20f | gemm.mma_tma | sm_100a, sm_100a | bk=16,bm=32,bn=32,chunk_a=16,chunk_b=16,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_2x70x40x104_f32_2824d9471332e20f | gemm.mma_tma | sm_100a, sm_100a | bk=16,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_mma_tma_cb310cc8c86468f6bf36_text {
+namespace tracea_gemm_mma_tma_4ee8acef50f75c1e6f9b_text {
 using namespace tracea;
 
 using ATile = SharedTile<float, 16, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<float, 16, Swizzle<2, 4, 3>>;
 using Staging = SharedTile<float, 16>;
 
-struct tracea_gemm_mma_tma_cb310cc8c86468f6bf36_args {
+struct tracea_gemm_mma_tma_4ee8acef50f75c1e6f9b_args {
   TensorMap a_map;
   TensorMap b_t_map;
   float* c;
@@ -24,7 +24,7 @@ struct tracea_gemm_mma_tma_cb310cc8c86468f6bf36_args {
   int64_t c_stride1;
 };
 
-TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_cb310cc8c86468f6bf36(const TRACEA_GRID_CONSTANT tracea_gemm_mma_tma_cb310cc8c86468f6bf36_args args) {
+TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_4ee8acef50f75c1e6f9b(const TRACEA_GRID_CONSTANT tracea_gemm_mma_tma_4ee8acef50f75c1e6f9b_args args) {
   float* const c = args.c;
   const int32_t m = static_cast<int32_t>(args.m);
   const int32_t k = static_cast<int32_t>(args.k);
@@ -113,5 +113,5 @@ TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_cb310cc8c86468f6bf36(const TRACEA_
     }
   }
 }
-}  // namespace tracea_gemm_mma_tma_cb310cc8c86468f6bf36_text
-using tracea_gemm_mma_tma_cb310cc8c86468f6bf36_text::tracea_gemm_mma_tma_cb310cc8c86468f6bf36, tracea_gemm_mma_tma_cb310cc8c86468f6bf36_text::tracea_gemm_mma_tma_cb310cc8c86468f6bf36_args;
+}  // namespace tracea_gemm_mma_tma_4ee8acef50f75c1e6f9b_text
+using tracea_gemm_mma_tma_4ee8acef50f75c1e6f9b_text::tracea_gemm_mma_tma_4ee8acef50f75c1e6f9b, tracea_gemm_mma_tma_4ee8acef50f75c1e6f9b_text::tracea_gemm_mma_tma_4ee8acef50f75c1e6f9b_args;

@@ -1,7 +1,7 @@
-// gemm_70x40x104_bf16_598d50e73415a5b8 | gemm.simt | sm_75, sm_75 | bk=16,bm=16,bn=64,chunk_a=4,chunk_b=16,lane_columns=4,lane_rows=4,warps_m=1,warps_n=2
+// gemm_70x40x104_bf16_598d50e73415a5b8 | gemm.simt | sm_75, sm_75 | bk=16,bm=16,bn=64,chunk_a=4,chunk_b=16,lane_columns=4,lane_rows=4,stages=2,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_simt_4ba72f389d6904955575_text {
+namespace tracea_gemm_simt_6db6093331a659dd17b6_text {
 using namespace tracea;
 
 using ATile = SharedTile<bf16, 16>;
@@ -21,7 +21,7 @@ struct Epilogue {
   }
 };
 
-struct tracea_gemm_simt_4ba72f389d6904955575_args {
+struct tracea_gemm_simt_6db6093331a659dd17b6_args {
   const bf16* a_t;
   const bf16* b;
   const bf16* x1;
@@ -34,7 +34,7 @@ struct tracea_gemm_simt_4ba72f389d6904955575_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_simt_4ba72f389d6904955575(const TRACEA_GRID_CONSTANT tracea_gemm_simt_4ba72f389d6904955575_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_simt_6db6093331a659dd17b6(const TRACEA_GRID_CONSTANT tracea_gemm_simt_6db6093331a659dd17b6_args args) {
   const bf16* const a_t = args.a_t;
   const bf16* const b = args.b;
   const bf16* const x1 = args.x1;
@@ -46,7 +46,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_simt_4ba72f389d6904955575(const TRACEA_GRI
   const int64_t b_stride0 = args.b_stride0;
   const int64_t c_stride0 = args.c_stride0;
   const uint32_t a_tiles = shared_base() + 0;
-  const uint32_t b_tiles = shared_base() + 512;
+  const uint32_t b_tiles = shared_base() + 1024;
   const int32_t tile = static_cast<int32_t>(block_index());
   const int32_t column = tile % ((n + 63) / 64) * 64;
   const int32_t row = tile / ((n + 63) / 64) * 16;
@@ -63,13 +63,12 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_simt_4ba72f389d6904955575(const TRACEA_GRI
   hold_tile<8, 16, 4>(a_held, a_t + (warp * 8) * a_t_stride0 + row, a_t_stride0, 1, k - warp * 8, m - row);
   // CopyTile b[warp * 8 : +8, column : +64] -> b_held
   hold_tile<8, 64, 16>(b_held, b + (warp * 8) * b_stride0 + column, b_stride0, 1, k - warp * 8, n - column);
+  // CopyTile a_held[0 : +8, 0 : +16] -> a_tiles
+  place_tile<ATile, 8, 16>(a_tiles, warp * 8, a_held);
+  // CopyTile b_held[0 : +8, 0 : +64] -> b_tiles
+  place_tile<BTile, 8, 64>(b_tiles, warp * 8, b_held);
   TRACEA_NO_UNROLL
   for (int32_t k_step = 0; k_step < (k + 15) / 16; ++k_step) {
-    sync_block();
-    // CopyTile a_held[0 : +8, 0 : +16] -> a_tiles
-    place_tile<ATile, 8, 16>(a_tiles, warp * 8, a_held);
-    // CopyTile b_held[0 : +8, 0 : +64] -> b_tiles
-    place_tile<BTile, 8, 64>(b_tiles, warp * 8, b_held);
     sync_block();
     // CopyTile a_t[((k_step + 1) * 16) + (warp * 8) : +8, row : +16] -> a_held
     hold_tile<8, 16, 4>(a_held, a_t + (k_step * 16 + warp * 8 + 16) * a_t_stride0 + row, a_t_stride0, 1, k - k_step * 16 - warp * 8 - 16, m - row);
@@ -79,11 +78,11 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_simt_4ba72f389d6904955575(const TRACEA_GRI
     for (int32_t kk = 0; kk < 16; ++kk) {
       TRACEA_UNROLL
       for (int32_t i_load = 0; i_load < 1; ++i_load) {
-        load_a_lanes<ATile, 4>(a_fragment[i_load], a_tiles, kk, i_load * 16 + warp_row * 16);
+        load_a_lanes<ATile, 4>(a_fragment[i_load], a_tiles + k_step % 2 * 512, kk, i_load * 16 + warp_row * 16);
       }
       TRACEA_UNROLL
       for (int32_t j_load = 0; j_load < 1; ++j_load) {
-        load_b_lanes<BTile, 4>(b_fragment[j_load], b_tiles, kk, j_load * 32 + warp_column * 32);
+        load_b_lanes<BTile, 4>(b_fragment[j_load], b_tiles + k_step % 2 * 2048, kk, j_load * 32 + warp_column * 32);
       }
       TRACEA_UNROLL
       for (int32_t i = 0; i < 1; ++i) {
@@ -93,11 +92,15 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_simt_4ba72f389d6904955575(const TRACEA_GRI
         }
       }
     }
+    // CopyTile a_held[0 : +8, 0 : +16] -> a_tiles
+    place_tile<ATile, 8, 16>(a_tiles + (k_step + 1) % 2 * 512, warp * 8, a_held);
+    // CopyTile b_held[0 : +8, 0 : +64] -> b_tiles
+    place_tile<BTile, 8, 64>(b_tiles + (k_step + 1) % 2 * 2048, warp * 8, b_held);
   }
   if (row + warp_row * 16 < m && column + warp_column * 32 < n) {
     // StoreFragment c[row + (warp_row * 16) : +min(16, (m - (row + (warp_row * 16)))), column + (warp_column * 32) : +min(32, (n - (column + (warp_column * 32))))]
     store_lanes<4, 4>(sums[0][0], c + (row + warp_row * 16) * c_stride0 + column + warp_column * 32, c_stride0, 1, min_index(m - row - warp_row * 16, 16), min_index(n - column - warp_column * 32, 32), Epilogue{x1 + column + warp_column * 32});
   }
 }
-}  // namespace tracea_gemm_simt_4ba72f389d6904955575_text
-using tracea_gemm_simt_4ba72f389d6904955575_text::tracea_gemm_simt_4ba72f389d6904955575, tracea_gemm_simt_4ba72f389d6904955575_text::tracea_gemm_simt_4ba72f389d6904955575_args;
+}  // namespace tracea_gemm_simt_6db6093331a659dd17b6_text
+using tracea_gemm_simt_6db6093331a659dd17b6_text::tracea_gemm_simt_6db6093331a659dd17b6, tracea_gemm_simt_6db6093331a659dd17b6_text::tracea_gemm_simt_6db6093331a659dd17b6_args;

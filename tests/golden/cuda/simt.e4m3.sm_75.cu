@@ -1,13 +1,13 @@
-// gemm_70x40x104_e4m3_022f8c57ee95b9fc | gemm.simt | sm_75, sm_75 | bk=16,bm=16,bn=64,chunk_a=1,chunk_b=1,lane_columns=4,lane_rows=4,warps_m=1,warps_n=2
+// gemm_70x40x104_e4m3_022f8c57ee95b9fc | gemm.simt | sm_75, sm_75 | bk=16,bm=16,bn=64,chunk_a=1,chunk_b=1,lane_columns=4,lane_rows=4,stages=2,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
-namespace tracea_gemm_simt_f0abfc42e4bf7bc25891_text {
+namespace tracea_gemm_simt_aaba66a0ea198d2bedc3_text {
 using namespace tracea;
 
 using ATile = SharedTile<e4m3, 16>;
 using BTile = SharedTile<e4m3, 64>;
 
-struct tracea_gemm_simt_f0abfc42e4bf7bc25891_args {
+struct tracea_gemm_simt_aaba66a0ea198d2bedc3_args {
   const e4m3* a_t;
   const e4m3* b;
   f16* c;
@@ -19,7 +19,7 @@ struct tracea_gemm_simt_f0abfc42e4bf7bc25891_args {
   int64_t c_stride0;
 };
 
-TRACEA_KERNEL(64, 1) void tracea_gemm_simt_f0abfc42e4bf7bc25891(const TRACEA_GRID_CONSTANT tracea_gemm_simt_f0abfc42e4bf7bc25891_args args) {
+TRACEA_KERNEL(64, 1) void tracea_gemm_simt_aaba66a0ea198d2bedc3(const TRACEA_GRID_CONSTANT tracea_gemm_simt_aaba66a0ea198d2bedc3_args args) {
   const e4m3* const a_t = args.a_t;
   const e4m3* const b = args.b;
   f16* const c = args.c;
@@ -30,7 +30,7 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_simt_f0abfc42e4bf7bc25891(const TRACEA_GRI
   const int64_t b_stride1 = args.b_stride1;
   const int64_t c_stride0 = args.c_stride0;
   const uint32_t a_tiles = shared_base() + 0;
-  const uint32_t b_tiles = shared_base() + 256;
+  const uint32_t b_tiles = shared_base() + 512;
   const int32_t tile = static_cast<int32_t>(block_index());
   const int32_t column = tile % ((n + 63) / 64) * 64;
   const int32_t row = tile / ((n + 63) / 64) * 16;
@@ -47,13 +47,12 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_simt_f0abfc42e4bf7bc25891(const TRACEA_GRI
   hold_tile<8, 16, 1>(a_held, a_t + warp * 8 + row * a_t_stride1, 1, a_t_stride1, k - warp * 8, m - row);
   // CopyTile b[warp * 8 : +8, column : +64] -> b_held
   hold_tile<8, 64, 1>(b_held, b + warp * 8 + column * b_stride1, 1, b_stride1, k - warp * 8, n - column);
+  // CopyTile a_held[0 : +8, 0 : +16] -> a_tiles
+  place_tile<ATile, 8, 16>(a_tiles, warp * 8, a_held);
+  // CopyTile b_held[0 : +8, 0 : +64] -> b_tiles
+  place_tile<BTile, 8, 64>(b_tiles, warp * 8, b_held);
   TRACEA_NO_UNROLL
   for (int32_t k_step = 0; k_step < (k + 15) / 16; ++k_step) {
-    sync_block();
-    // CopyTile a_held[0 : +8, 0 : +16] -> a_tiles
-    place_tile<ATile, 8, 16>(a_tiles, warp * 8, a_held);
-    // CopyTile b_held[0 : +8, 0 : +64] -> b_tiles
-    place_tile<BTile, 8, 64>(b_tiles, warp * 8, b_held);
     sync_block();
     // CopyTile a_t[((k_step + 1) * 16) + (warp * 8) : +8, row : +16] -> a_held
     hold_tile<8, 16, 1>(a_held, a_t + k_step * 16 + warp * 8 + 16 + row * a_t_stride1, 1, a_t_stride1, k - k_step * 16 - warp * 8 - 16, m - row);
@@ -63,11 +62,11 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_simt_f0abfc42e4bf7bc25891(const TRACEA_GRI
     for (int32_t kk = 0; kk < 16; ++kk) {
       TRACEA_UNROLL
       for (int32_t i_load = 0; i_load < 1; ++i_load) {
-        load_a_lanes<ATile, 4>(a_fragment[i_load], a_tiles, kk, i_load * 16 + warp_row * 16);
+        load_a_lanes<ATile, 4>(a_fragment[i_load], a_tiles + k_step % 2 * 256, kk, i_load * 16 + warp_row * 16);
       }
       TRACEA_UNROLL
       for (int32_t j_load = 0; j_load < 1; ++j_load) {
-        load_b_lanes<BTile, 4>(b_fragment[j_load], b_tiles, kk, j_load * 32 + warp_column * 32);
+        load_b_lanes<BTile, 4>(b_fragment[j_load], b_tiles + k_step % 2 * 1024, kk, j_load * 32 + warp_column * 32);
       }
       TRACEA_UNROLL
       for (int32_t i = 0; i < 1; ++i) {
@@ -77,11 +76,15 @@ TRACEA_KERNEL(64, 1) void tracea_gemm_simt_f0abfc42e4bf7bc25891(const TRACEA_GRI
         }
       }
     }
+    // CopyTile a_held[0 : +8, 0 : +16] -> a_tiles
+    place_tile<ATile, 8, 16>(a_tiles + (k_step + 1) % 2 * 256, warp * 8, a_held);
+    // CopyTile b_held[0 : +8, 0 : +64] -> b_tiles
+    place_tile<BTile, 8, 64>(b_tiles + (k_step + 1) % 2 * 1024, warp * 8, b_held);
   }
   if (row + warp_row * 16 < m && column + warp_column * 32 < n) {
     // StoreFragment c[row + (warp_row * 16) : +min(16, (m - (row + (warp_row * 16)))), column + (warp_column * 32) : +min(32, (n - (column + (warp_column * 32))))]
     store_lanes<4, 4>(sums[0][0], c + (row + warp_row * 16) * c_stride0 + column + warp_column * 32, c_stride0, 1, min_index(m - row - warp_row * 16, 16), min_index(n - column - warp_column * 32, 32), Identity{});
   }
 }
-}  // namespace tracea_gemm_simt_f0abfc42e4bf7bc25891_text
-using tracea_gemm_simt_f0abfc42e4bf7bc25891_text::tracea_gemm_simt_f0abfc42e4bf7bc25891, tracea_gemm_simt_f0abfc42e4bf7bc25891_text::tracea_gemm_simt_f0abfc42e4bf7bc25891_args;
+}  // namespace tracea_gemm_simt_aaba66a0ea198d2bedc3_text
+using tracea_gemm_simt_aaba66a0ea198d2bedc3_text::tracea_gemm_simt_aaba66a0ea198d2bedc3, tracea_gemm_simt_aaba66a0ea198d2bedc3_text::tracea_gemm_simt_aaba66a0ea198d2bedc3_args;

@@ -53,6 +53,7 @@ _FUSED = {"bias": True, "activation": "gelu", "residual": True}
 _SMALL = {"bm": 32, "bn": 32, "warps_m": 1, "warps_n": 2}
 _ASYNC = {**_SMALL, "stages": 3, "split_k": 1, "stream_k": 0}
 _RING = {**_SMALL, "stages": 3}
+_AHEAD = {"fragments": 2}
 _GROUPS = {"bm": 128, "bn": 64, "groups": 2, "stages": 3}
 
 CASES: dict[str, GpuCase] = {
@@ -68,7 +69,12 @@ CASES: dict[str, GpuCase] = {
     "mma_sync.f16": GpuCase(variant="gemm.mma_sync", target="sm_75", options={"batch": (2,)}, schedule=_SMALL),
     "mma_sync.s8": GpuCase(variant="gemm.mma_sync", target="sm_75", options=_S8 | _LINEAR, schedule=_SMALL),
     "mma_sync.bf16": GpuCase(variant="gemm.mma_sync", target="sm_80", options={"dtype": DType.BF16}, schedule=_SMALL),
+    "mma_sync.f16.ahead": GpuCase(variant="gemm.mma_sync", target="sm_75", schedule=_SMALL | _AHEAD),
     "cp_async.f16": GpuCase(variant="gemm.mma_cp_async", target="sm_80", schedule=_ASYNC),
+    "cp_async.f16.ahead": GpuCase(variant="gemm.mma_cp_async", target="sm_80", schedule=_ASYNC | _AHEAD | {"bk": 64}),
+    "cp_async.tf32.ahead": GpuCase(
+        variant="gemm.mma_cp_async", target="sm_80", options=_TF32 | _LINEAR, schedule=_ASYNC | _AHEAD | {"split_k": 2}
+    ),
     "cp_async.f16.fused": GpuCase(variant="gemm.mma_cp_async", target="sm_80", options=_FUSED, schedule=_ASYNC),
     "cp_async.f16.transposed": GpuCase(
         variant="gemm.mma_cp_async", target="sm_86", options={"transpose_a": True, **_LINEAR, "m": 72}, schedule=_ASYNC
@@ -125,6 +131,7 @@ CASES: dict[str, GpuCase] = {
         schedule=_ASYNC,
     ),
     "mma_tma.f16": GpuCase(variant="gemm.mma_tma", target="sm_120a", options=_LINEAR, schedule=_RING),
+    "mma_tma.f16.ahead": GpuCase(variant="gemm.mma_tma", target="sm_120a", options=_LINEAR, schedule=_RING | _AHEAD),
     "mma_tma.f16.hilbert": GpuCase(
         variant="gemm.mma_tma",
         target="sm_120a",

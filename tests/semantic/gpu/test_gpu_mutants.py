@@ -23,15 +23,6 @@ SAMPLE = 12
 LEFT_TO_OTHERS = {("gemm.mma_sync sm_75", f"guard: {name}: aligned to 8 bytes") for name in ("a", "b")}
 
 
-# Of the two barriers of the SIMT loop either is reported as one that nobody needs.
-JUDGED = [
-    pytest.param(case, id=case.name, marks=pytest.mark.xfail(strict=True, reason="a barrier of the loop is spare"))
-    if case.variant.id == "gemm.simt"
-    else pytest.param(case, id=case.name)
-    for case in CASES
-]
-
-
 def noticed_by_proof(kernel: TileKernel, spare_waits: int) -> bool:
     try:
         prove(kernel)
@@ -40,7 +31,7 @@ def noticed_by_proof(kernel: TileKernel, spare_waits: int) -> bool:
     return len(superfluous_waits(kernel)) > spare_waits
 
 
-@pytest.mark.parametrize("case", JUDGED)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_proofs_alone_notice_most_mutants_of_the_pipeline(case: GpuCase) -> None:
     families = {"wait", "stage", "order", "role", "guard", "sum"}
     chosen = [mutant for mutant in gpu_mutants(case.kernel()) if mutant.family in families]
@@ -62,7 +53,7 @@ def test_every_argued_mutant_is_one_that_exists() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", JUDGED)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_sample_of_mutants_is_noticed_and_the_original_is_not(case: GpuCase) -> None:
     kernel = case.kernel()
     judge = case.judge(kernel, certified_ways(kernel))

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tracea.errors import InvalidSchedule, ProofFailed, ResourceExceeded, TraceaError
-from tracea.semantic.index import Const
-from tracea.semantic.nodes import Barrier, Let, Level, Node, block
+from tracea.semantic.index import Const, Mod
+from tracea.semantic.nodes import Barrier, CopyTile, Let, Level, Node, block
 from tracea.semantic.nodes_async import (
     AsyncCopy,
+    LoadMatrix,
     MbarrierArrive,
     MbarrierExpect,
     MbarrierInit,
@@ -28,6 +29,7 @@ from tracea.semantic.proofs import prove
 from tracea.semantic.proofs.banks import prove_banks
 from tracea.semantic.proofs.index_range import prove_index_range
 from tracea.semantic.proofs.minimal_sync import superfluous_waits
+from tracea.semantic.proofs.placed_rings import prove_placed_rings
 from tracea.semantic.proofs.resources import block_resources, prove_resources
 from tracea.semantic.proofs.swizzles import prove_swizzles
 from tracea.semantic.proofs.tma import prove_tma
@@ -38,7 +40,7 @@ from tracea.semantic.tile_kernel import Buffer, TileKernel
 from tracea.targets.gpu import load_gpu
 from tracea.testing.gpu_cases import GpuCase, gpu_cases
 
-CASES = {case.variant.id: case for case in gpu_cases()}
+CASES = {case.variant.id: case for case in reversed(gpu_cases())}  # the first of each variant
 TENSOR_CORES = [name for name in CASES if name != "gemm.simt"]
 
 
@@ -257,6 +259,13 @@ def test_resources_count_roles_and_fragments() -> None:
     assert need.blocks_per_sm(load_gpu("sm_90a")) >= 1
 
 
+def test_a_tile_of_128_columns_in_registers_has_the_lanes_of_a_warp() -> None:
+    tile = {"bm": 128, "bn": 128, "bk": 8, "warps_m": 4, "warps_n": 2, "lane_rows": 8, "lane_columns": 8}
+    need = block_resources(kernel_of("gemm.simt", **tile))
+    assert need.threads == 8 * 32
+    assert need.fragment_registers >= 64 + 8 + 8
+
+
 def test_an_index_beyond_32_bits_is_refused() -> None:
     kernel = kernel_of("gemm.mma_cp_async")
     lets = [node.var.name for node in kernel.body.walk() if isinstance(node, Let)]
@@ -271,10 +280,7 @@ def test_an_index_beyond_32_bits_is_refused() -> None:
     assert "m <= " in fact.statement
 
 
-SPARE = pytest.param("gemm.simt", marks=pytest.mark.xfail(strict=True, reason="either barrier of the loop is spare"))
-
-
-@pytest.mark.parametrize("name", [*TENSOR_CORES, SPARE])
+@pytest.mark.parametrize("name", CASES)
 def test_no_shipped_wait_is_superfluous(name: str) -> None:
     assert superfluous_waits(kernel_of(name)) == ()
 
@@ -299,3 +305,76 @@ def test_copies_state_their_width() -> None:
     narrow = change(kernel, AsyncCopy, lambda node: replace(node, chunk_bytes=4))
     facts = [fact for fact in prove(narrow).about("sectors") if fact.value("buffer") == "a"]
     assert {fact.value("vector_bytes") for fact in facts} == {4, 16}
+
+
+def test_fragments_that_are_loaded_ahead_are_a_ring_of_registers() -> None:
+    certificate = prove(kernel_of("gemm.mma_cp_async", fragments=2))
+    found = {fact.node for fact in certificate.about("slots") if "slots of registers" in fact.statement}
+    assert found == {"a_fragment", "b_fragment"}
+    (one,), (two,) = (
+        [fact.value("fragment_registers") for fact in prove(kernel).about("resources")]
+        for kernel in (kernel_of("gemm.mma_cp_async"), kernel_of("gemm.mma_cp_async", fragments=2))
+    )
+    assert isinstance(one, int)
+    assert isinstance(two, int)
+    assert two - one == 2 * 4 + 4 * 2  # two fragments of A and four of B, 4 and 2 registers each
+
+
+@pytest.mark.parametrize("which", [0, 1, 2, 3])
+def test_a_load_ahead_to_the_slot_that_is_multiplied_is_refused(which: int) -> None:
+    kernel = kernel_of("gemm.mma_cp_async", fragments=2)
+
+    def elsewhere(node: LoadMatrix) -> LoadMatrix:
+        first, *rest = node.target.offset
+        slot = (first.left + 1) % first.right if isinstance(first, Mod) else Const(1)
+        return replace(node, target=replace(node.target, offset=(slot, *rest)))
+
+    changed = change(kernel, LoadMatrix, elsewhere, which)
+    with pytest.raises(ProofFailed, match="use") as caught:
+        list(prove_placed_rings(changed, walk(changed)))
+    assert caught.value.proof == "slots"
+    with pytest.raises(ProofFailed):
+        prove(changed)
+
+
+@pytest.mark.parametrize("name", ["gemm.simt", "gemm.mma_sync"])
+def test_stores_to_the_stage_that_others_read_are_refused(name: str) -> None:
+    kernel = kernel_of(name)
+    refused(change(kernel, Barrier, lambda node: None), "slots", "no barrier")
+    refused(change(kernel, Barrier, lambda node: replace(node, level=Level.SUBGROUP)), "slots", "no barrier")
+    stores = [n for n in kernel.body.walk() if isinstance(n, CopyTile) and n.target.buffer == "a_tiles"]
+    assert len(stores) == 2
+
+    def same_stage(node: CopyTile) -> CopyTile:
+        first = node.target.offset[0]
+        if node.target.buffer != "a_tiles" or not isinstance(first, Mod):
+            return node
+        return replace(
+            node, target=replace(node.target, offset=((first.left - 1) % first.right, *node.target.offset[1:]))
+        )
+
+    for which in range(sum(isinstance(node, CopyTile) for node in kernel.body.walk())):
+        changed = change(kernel, CopyTile, same_stage, which)
+        if changed != kernel:
+            with pytest.raises(ProofFailed):
+                prove(changed)
+            break
+    else:
+        pytest.fail("no store to a stage was changed")
+
+
+def test_warps_that_fill_the_same_part_of_a_stage_are_refused() -> None:
+    kernel = kernel_of("gemm.mma_sync")
+
+    def everybody(node: CopyTile) -> CopyTile:
+        if node.target.buffer != "a_tiles":
+            return node
+        slot, _, *rest = node.target.offset
+        return replace(node, target=replace(node.target, offset=(slot, Const(0), *rest)))
+
+    count = sum(isinstance(node, CopyTile) for node in kernel.body.walk())
+    for which in range(count):
+        kernel = change(kernel, CopyTile, everybody, which)
+    with pytest.raises(ProofFailed) as caught:
+        prove(kernel)
+    assert caught.value.proof in ("slots", "products")

@@ -15,6 +15,7 @@ from tracea.semantic.nodes_async import AwaitFlag, MbarrierWait, WaitGroup, Wgmm
 from tracea.semantic.proofs.flags import flag_buffers, prove_flags, workspaces
 from tracea.semantic.proofs.initialized import prove_initialized
 from tracea.semantic.proofs.mbarriers import prove_mbarriers, prove_products, tma_rings
+from tracea.semantic.proofs.placed_rings import placed_rings, prove_placed_rings
 from tracea.semantic.proofs.races import prove_races
 from tracea.semantic.proofs.rules import barrier_buffers, prove_rules
 from tracea.semantic.proofs.slots import group_rings, prove_slots
@@ -53,9 +54,10 @@ def prove_order(kernel: TileKernel) -> None:
     """
     sites = walk(kernel)
     rings = group_rings(kernel) | tma_rings(kernel) | barrier_buffers(kernel)
-    rings |= flag_buffers(kernel) | workspaces(kernel)
+    rings |= flag_buffers(kernel) | workspaces(kernel) | placed_rings(kernel)
     proofs: Sequence[Iterator[object]] = (
         prove_slots(kernel, sites),
+        prove_placed_rings(kernel, sites),
         prove_rules(kernel, sites),
         prove_mbarriers(kernel, sites),
         prove_products(kernel, sites),

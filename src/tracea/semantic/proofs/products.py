@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tracea.semantic.fields import expressions
+from tracea.semantic.index import Mod
 from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import CopyTile, Region
 from tracea.semantic.nodes_async import AsyncCopy, Clear, LoadMatrix, Mma, TmaCopy, Wgmma
@@ -108,15 +109,27 @@ def _swept(
     kernel: TileKernel, sites: Sequence[Site], site: Site, region: Region, summed: Sequence[Loop]
 ) -> _Steps | None:
     """Return the one interval of an operand's origin that moves with the summed loops; None where it was not traced."""
-    reader = site
-    if kernel.buffer(region.buffer).space is MemorySpace.REGISTER:
-        loads = [s for s in sites if isinstance(s.node, LoadMatrix) and s.node.target.buffer == region.buffer]
-        loads = [s for s in loads if s.place < site.place and _always_before(s, site)]
-        if not loads:
-            return None
-        reader = loads[-1]
-        assert isinstance(reader.node, LoadMatrix)
-        region = reader.node.source
+    if kernel.buffer(region.buffer).space is not MemorySpace.REGISTER:
+        return _brought(kernel, sites, site, region, summed)
+    loads = [s for s in sites if isinstance(s.node, LoadMatrix) and s.node.target.buffer == region.buffer]
+    loads = [s for s in loads if not s.facts.contradictory()]
+    if isinstance(region.offset[0], Mod):  # slots of registers, loaded ahead
+        found = [_brought(kernel, sites, load, _loaded(load).source, summed) for load in loads]
+        fills = [(s, _loaded(s).target, steps) for s, steps in zip(loads, found, strict=True) if steps is not None]
+        return None if len(fills) != len(found) else _at_use(site, region, fills)
+    loads = [s for s in loads if s.place < site.place and _always_before(s, site)]
+    return _brought(kernel, sites, loads[-1], _loaded(loads[-1]).source, summed) if loads else None
+
+
+def _loaded(site: Site) -> LoadMatrix:
+    assert isinstance(site.node, LoadMatrix)
+    return site.node
+
+
+def _brought(
+    kernel: TileKernel, sites: Sequence[Site], reader: Site, region: Region, summed: Sequence[Loop]
+) -> _Steps | None:
+    """Return the interval of K that a region of shared memory holds when it is read; None where that is not known."""
     placed = _placed(kernel, sites, reader, region, summed)
     if placed is not None:
         return placed
@@ -131,49 +144,79 @@ def _swept(
     if not found:
         return None
     if any(steps != found[0] for steps in found):
-        raise refuse("products", site.label, f"the copies to {region.buffer} bring different steps of {found[0].array}")
+        raise refuse("products", reader.label, f"the copies to {region.buffer} bring other steps of {found[0].array}")
     return found[0]
+
+
+def _at_use(reader: Site, region: Region, fills: Sequence[tuple[Site, Region, _Steps]]) -> _Steps | None:
+    """Return what all fills of a ring bring to the use that is read: the loop's own, and the first ones before it.
+
+    A fill in a loop is solved for the reader's use; one before the loop must bring what the loop's would for its use.
+    """
+    wanted = use_number(reader, region, ())
+    moving: list[_Steps] = []
+    first: list[tuple[Site, Polynomial, _Steps]] = []
+    for fill, target, steps in fills:
+        written = use_number(fill, target, ())
+        numbering = [loop for loop in fill.loops[executor_loops(fill) :] if stride_of(written, loop).terms]
+        if not numbering:
+            first.append((fill, written, steps))
+            continue
+        loop = numbering[-1]
+        if len(numbering) > 1 or stride_of(written, loop) != Polynomial.of(1):
+            return None
+        offset = steps.offset.substitute(loop.var, wanted - (written - loop.atom))
+        moving.append(replace(steps, offset=offset))
+    if not moving or any(steps != moving[0] for steps in moving):
+        return None
+    for fill, use, steps in first:
+        loops = [loop for loop in reader.loops if wanted - loop.atom == Polynomial({})]
+        if not loops or replace(moving[0], offset=moving[0].offset.substitute(loops[0].var, use)) != steps:
+            raise refuse("products", fill.label, f"{steps.array}: another first interval than the loop goes on with")
+    return moving[0]
 
 
 def _placed(
     kernel: TileKernel, sites: Sequence[Site], reader: Site, region: Region, summed: Sequence[Loop]
 ) -> _Steps | None:
-    """Return the interval of a tile that copies brought by way of registers; None where that is not how it came.
-
-    What registers hold in iteration k came from before the loop where k = 0, else from the end of iteration k − 1: both
-    must be the same interval over k.
-    """
-    stores = [s for s in _copies_into(sites, region.buffer) if s.place < reader.place and _always_before(s, reader)]
-    if not stores:
+    """Return the interval of a tile that copies brought by way of registers; None where that is not how it came."""
+    fills: list[tuple[Site, Region, tuple[_Steps, _Steps]]] = []
+    for store in _copies_into(sites, region.buffer):
+        axes = _by_way_of_registers(kernel, sites, reader, region, store)
+        if axes is None:
+            return None
+        fills.append((store, _copied(store).target, axes))
+    found = (
+        [_at_use(reader, region, [(s, t, axes[axis]) for s, t, axes in fills]) for axis in range(2)] if fills else []
+    )
+    known = [steps for steps in found if steps is not None]
+    if len(known) != 2:
         return None
-    store = stores[-1]
+    moving = [steps for steps in known if any(loop.var in steps.offset.atoms() for loop in summed)]
+    if len(moving) != 1:
+        problem = f"{len(moving)} axes of {known[0].array} move with the sum, must be one"
+        raise refuse("products", reader.label, problem)
+    return moving[0]
+
+
+def _by_way_of_registers(
+    kernel: TileKernel, sites: Sequence[Site], reader: Site, region: Region, store: Site
+) -> tuple[_Steps, _Steps] | None:
+    """Return the rows and columns that a store of registers brings: those that were loaded in the same iteration."""
     held, target, read = store.box(_copied(store).source), store.box(_copied(store).target), reader.box(region)
     if kernel.buffer(held.buffer).space is not MemorySpace.REGISTER:
         return None
-    loads = _copies_into(sites, held.buffer)
-    before = [s for s in loads if s.place < store.place and _always_before(s, store)]
-    after = [s for s in loads if s.place > store.place and s.loops == store.loops and s.guards == store.guards]
-    if len(before) != 1 or len(after) != 1 or len(loads) != len(before) + len(after):
-        raise refuse("products", store.label, f"{held.buffer} must be filled once before the loop and once in it")
-    loop = store.loops[-1]
-    first, later = (s.box(_copied(s).source) for s in (before[0], after[0]))
-    shape = kernel.buffer(first.buffer).shape
-    if first.buffer != later.buffer:
-        return None
-    wide, here = (range(len(box.extent) - 2, len(box.extent)) for box in (later, target))  # rows and columns
-    moving: list[_Steps] = []
-    for axis, own in zip(wide, here, strict=True):
-        origin = later.offset[axis].substitute(loop.var, loop.atom - 1)
-        if origin.substitute(loop.var, Polynomial({})) != first.offset[axis]:
-            raise refuse(
-                "products", before[0].label, f"{first.buffer}: another first interval than the loop goes on with"
-            )
-        offset = read.offset[own] - target.offset[own] + origin
-        if any(each.var in offset.atoms() for each in summed):
-            moving.append(_Steps(first.buffer, offset, read.extent[own], store.canonical(shape[axis])))
-    if len(moving) != 1:
-        raise refuse("products", reader.label, f"{len(moving)} axes of {first.buffer} move with the sum, must be one")
-    return moving[0]
+    loads = [s for s in _copies_into(sites, held.buffer) if s.place < store.place]
+    if not loads or loads[-1].loops != store.loops or any(guard not in store.guards for guard in loads[-1].guards):
+        raise refuse("products", store.label, f"{held.buffer} must be filled before it, in the same iteration")
+    source = loads[-1].box(_copied(loads[-1]).source)
+    shape = kernel.buffer(source.buffer).shape
+
+    def axis(number: int) -> _Steps:
+        offset = read.offset[number] - target.offset[number] + source.offset[number]
+        return _Steps(source.buffer, offset, read.extent[number], store.canonical(shape[number]))
+
+    return axis(-2), axis(-1)
 
 
 def _copies_into(sites: Sequence[Site], name: str) -> list[Site]:

@@ -13,6 +13,7 @@ from tracea.semantic.proofs.flags import flag_buffers, prove_flags, workspaces
 from tracea.semantic.proofs.index_range import prove_index_range
 from tracea.semantic.proofs.initialized import prove_initialized
 from tracea.semantic.proofs.mbarriers import prove_mbarriers, prove_products, tma_rings
+from tracea.semantic.proofs.placed_rings import placed_rings, prove_placed_rings
 from tracea.semantic.proofs.products import prove_fragment_products
 from tracea.semantic.proofs.races import prove_races
 from tracea.semantic.proofs.reduction import prove_reduction
@@ -40,7 +41,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
     if not sites:
         raise refuse("coverage", kernel.name, "has no node, so nothing is written")
     rings = group_rings(kernel) | tma_rings(kernel) | barrier_buffers(kernel)
-    rings |= flag_buffers(kernel) | workspaces(kernel)
+    rings |= flag_buffers(kernel) | workspaces(kernel) | placed_rings(kernel)
     facts: list[Fact] = [
         *prove_divisions(kernel, sites),
         *prove_bounds(kernel, sites),
@@ -53,6 +54,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_races(kernel, sites, rings),
         *prove_initialized(kernel, sites, rings),
         *prove_slots(kernel, sites),
+        *prove_placed_rings(kernel, sites),
         *prove_rules(kernel, sites),
         *prove_mbarriers(kernel, sites),
         *prove_products(kernel, sites),

@@ -16,6 +16,7 @@ from tracea.semantic.nodes import Block, Level, Parallel
 from tracea.semantic.nodes_async import Roles, Wgmma
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.mbarriers import tma_rings
+from tracea.semantic.proofs.placed_rings import placed_rings
 from tracea.semantic.proofs.slots import group_rings
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.gpu import GpuTarget
@@ -126,7 +127,7 @@ def prove_resources(kernel: TileKernel, target: GpuTarget) -> Iterator[Fact]:
 
 def _stages_that_fit(kernel: TileKernel, needed: int, limit: int) -> str:
     """Return the advice: the largest stage count that fits, if stages are what there is to give up."""
-    filled = group_rings(kernel) | tma_rings(kernel)
+    filled = group_rings(kernel) | tma_rings(kernel) | placed_rings(kernel)
     rings = [buffer for buffer in kernel.buffers_in(MemorySpace.TEAM) if buffer.name in filled]
     counts = {buffer.shape[0].constant for buffer in rings}
     stages = counts.pop() if len(counts) == 1 else None
@@ -198,11 +199,15 @@ def _check_budgets(kernel: TileKernel, threads: int, target: GpuTarget) -> Itera
 
 
 def _lanes(kernel: TileKernel, body: Block) -> int:
-    """Return the lanes of an executor: four warps where it multiplies by wgmma or its fragments say so, else one."""
+    """Return the lanes of an executor: four warps where it multiplies by wgmma or its fragments say so, else one.
+
+    Fragments have their lanes on the axis before the last; a buffer of two axes may be a tile that lanes hold in
+    pieces, whose rows are no lanes.
+    """
     if any(isinstance(node, Wgmma) for node in body.walk()):
         return WARPGROUP_LANES
-    held = _registers(kernel, body)
-    return WARPGROUP_LANES if any(WARPGROUP_LANES in _shape(buffer) for buffer in held) else WARP_LANES
+    fragments = [shape for shape in map(_shape, _registers(kernel, body)) if len(shape) > 2]
+    return WARPGROUP_LANES if any(shape[-2] == WARPGROUP_LANES for shape in fragments) else WARP_LANES
 
 
 def _fragment_registers(kernel: TileKernel, body: Block, lanes: int) -> int:

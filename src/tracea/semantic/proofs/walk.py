@@ -18,7 +18,7 @@ from tracea.semantic.nodes import Access, Block, For, If, Let, Node, Parallel, R
 from tracea.semantic.nodes_async import MOST_USES, Gather, Role, Roles, SegmentLoop, TileLoop
 from tracea.semantic.predicate import And, Not, Predicate
 from tracea.semantic.proofs.prover import Facts, alternatives, conjuncts
-from tracea.semantic.tile_kernel import TileKernel
+from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 
 __all__ = ["Box", "Loop", "LoopKind", "Segment", "Site", "Turns", "turns_of", "walk"]
 
@@ -205,7 +205,8 @@ class _Walker:
     def __init__(self, kernel: TileKernel) -> None:
         self.sites: list[Site] = []
         self.orders = {table.name: table.length for table in kernel.tables if table.permutation}
-        self.divisors = _divisors(kernel.body)
+        on_chip = (MemorySpace.TEAM, MemorySpace.REGISTER)
+        self.divisors = _divisors(kernel.body, frozenset(b.name for b in kernel.buffers if b.space in on_chip))
 
     def block(self, body: Block, scope: _Scope, place: tuple[int, ...]) -> None:
         names = dict(scope.names)
@@ -349,8 +350,11 @@ class _Walker:
         return sorted(found, key=lambda p: (sum(map(len, p.monomials())), p.offset, str(p.to_index())))
 
 
-def _divisors(body: Block) -> dict[str, list[Index]]:
-    """Return by name what each variable is divided by, nested divisions multiplied, ``Let`` names looked through."""
+def _divisors(body: Block, rings: frozenset[str]) -> dict[str, list[Index]]:
+    """Return by name what each variable is divided by, nested divisions multiplied, ``Let`` names looked through.
+
+    ``rings`` are buffers whose first offsets are slots.
+    """
     lets: dict[str, Index] = {}
     found: dict[str, list[Index]] = {}
 
@@ -370,7 +374,10 @@ def _divisors(body: Block) -> dict[str, list[Index]]:
         if isinstance(node, Let) and not isinstance(node.value, Lookup):  # an entry of a table has digits of its own
             lets[node.var.name] = node.value.substitute(lets)
         points = {point.name for point in node.points} if isinstance(node, Gather) else frozenset[str]()
+        slots = {access.region.offset[0] for access in node.accesses() if access.region.buffer in rings}
         for expression in expressions(node):
+            if isinstance(expression, Mod) and expression in slots:
+                continue  # a slot is the remainder of a use number, which stays whole
             for part in subexpressions(expression.substitute(lets)):
                 if isinstance(part, FloorDiv | Mod):
                     below = base(part.left)
@@ -418,9 +425,22 @@ def _below(numerator: Polynomial, divisor: Polynomial, digits: Mapping[str, Poly
         return False
     largest = numerator
     for atom in numerator.atoms():
+        if _is_size(atom):
+            continue
         count = digits.get(atom.name) if isinstance(atom, Var) else None
         if count is None:
             return False
         largest = largest.substitute(atom, count - 1)
     gap = (divisor - 1 - largest).terms
-    return all(value >= 0 and all(isinstance(a, Param) for a in monomial) for monomial, value in gap.items())
+    return all(value >= 0 and all(_is_size(a) for a in monomial) for monomial, value in gap.items())
+
+
+def _is_size(atom: Index) -> bool:
+    """Return whether an atom is an argument or a quotient of arguments: the same in all iterations, never negative."""
+    match atom:
+        case Param():
+            return True
+        case FloorDiv(left=left, right=right):  # the division proof shows both signs
+            return all(_is_size(part) for side in (left, right) for part in normalize(side).atoms())
+        case _:
+            return False

@@ -89,6 +89,8 @@ class GpuProgram:
         def registers(name: str, dtype: DType, *shape: int) -> Buffer:
             return scratch(name, dtype, MemorySpace.REGISTER, *shape)
 
+        slots = (tiling.fragments,) if tiling.fragments > 1 else ()
+
         held = product.storage if isinstance(product, WarpProduct) else product.accumulator
         staging = None
         if isinstance(product, WarpProduct):
@@ -106,8 +108,8 @@ class GpuProgram:
             tiling=tiling,
             a_tiles=tiles("a_tiles", a_shape, operands.a.dtype, k_major=operands.a_k_major),
             b_tiles=tiles("b_tiles", b_shape, operands.b.dtype, k_major=operands.b_k_major),
-            a_fragment=registers("a_fragment", held, tiling.row_fragments, *product.a_shape),
-            b_fragment=registers("b_fragment", held, tiling.column_fragments, *product.b_shape),
+            a_fragment=registers("a_fragment", held, *slots, tiling.row_fragments, *product.a_shape),
+            b_fragment=registers("b_fragment", held, *slots, tiling.column_fragments, *product.b_shape),
             sums=registers(
                 "sums", product.accumulator, tiling.row_fragments, tiling.column_fragments, *product.c_shape
             ),
@@ -170,40 +172,57 @@ class GpuProgram:
         )
 
     def multiply(self, slot: Index) -> tuple[Node, ...]:
-        """Return the products of one stage: fragments of each step of k, and all pairs of them."""
+        """Return the products of one stage: fragments of each step of k, and all pairs of them.
+
+        With two slots of fragments those of the next step of k are loaded before this step's products.
+        """
+        kk, steps = Var("kk"), self.tiling.bk // self.tiling.product.k
+        count = self.tiling.fragments
+        if count == 1:
+            loads = self._loads(slot, kk, (), "load")
+            return (For(var=kk, extent=Const(steps), body=block(*loads, self._pairs(()))),)
+        following = kk + 1
+        ahead = If(predicate=following < steps, then=block(*self._loads(slot, following, (following % count,), "load")))
+        main = For(var=kk, extent=Const(steps), body=block(ahead, self._pairs((kk % count,))))
+        return (*self._loads(slot, Const(0), (Const(0),), "first"), main)
+
+    def _loads(self, slot: Index, kk: Index, to: tuple[Index, ...], suffix: str) -> tuple[Node, ...]:
+        """Return the loads of one step of k of a stage to a slot of the fragments; loops end in ``suffix``."""
         tiling, product = self.tiling, self.tiling.product
-        kk, i, j, group = Var("kk"), Var("i"), Var("j"), product.column_group
-        i_load, j_load = Var("i_load"), Var("j_load")
-        a_row, b_column = WARP_ROW * tiling.wm + i_load * product.rows, WARP_COLUMN * tiling.wn
-        b_column = b_column + j_load * (product.columns * group)
+        group, i, j = product.column_group, Var(f"i_{suffix}"), Var(f"j_{suffix}")
+        a_row, b_column = WARP_ROW * tiling.wm + i * product.rows, WARP_COLUMN * tiling.wn
+        b_column = b_column + j * (product.columns * group)
         along_k = (kk * product.k, product.k)
+        one = tuple(1 for _ in to)
         load_a = LoadMatrix(
             intrinsic=product.load_a(k_major=self.operands.a_k_major),
             source=_rectangle(self.a_tiles, slot, (a_row, product.rows), along_k, k_major=self.operands.a_k_major),
-            target=self.a_fragment.region((i_load, 0, 0), (1, *product.a_shape)),
+            target=self.a_fragment.region((*to, i, 0, 0), (*one, 1, *product.a_shape)),
         )
         load_b = LoadMatrix(
             intrinsic=product.load_b(k_major=self.operands.b_k_major),
             source=_rectangle(
                 self.b_tiles, slot, (b_column, product.columns * group), along_k, k_major=self.operands.b_k_major
             ),
-            target=self.b_fragment.region((j_load * group, 0, 0), (group, *product.b_shape)),
+            target=self.b_fragment.region((*to, j * group, 0, 0), (*one, group, *product.b_shape)),
         )
+        loads_a = For(var=i, extent=Const(tiling.row_fragments), body=block(load_a))
+        loads_b = For(var=j, extent=Const(tiling.column_fragments // group), body=block(load_b))
+        return loads_a, loads_b
+
+    def _pairs(self, at: tuple[Index, ...]) -> Node:
+        """Return the products of all pairs of fragments of a slot."""
+        tiling, product = self.tiling, self.tiling.product
+        i, j, one = Var("i"), Var("j"), tuple(1 for _ in at)
         multiply = Mma(
             intrinsic=product.multiply,
-            a=self.a_fragment.region((i, 0, 0), (1, *product.a_shape)),
-            b=self.b_fragment.region((j, 0, 0), (1, *product.b_shape)),
+            a=self.a_fragment.region((*at, i, 0, 0), (*one, 1, *product.a_shape)),
+            b=self.b_fragment.region((*at, j, 0, 0), (*one, 1, *product.b_shape)),
             c=self.sums.region((i, j, 0, 0), (1, 1, *product.c_shape)),
             accumulate=TRUE,
         )
-        pairs = For(
-            var=i,
-            extent=Const(tiling.row_fragments),
-            body=block(For(var=j, extent=Const(tiling.column_fragments), body=block(multiply))),
-        )
-        loads_a = For(var=i_load, extent=Const(tiling.row_fragments), body=block(load_a))
-        loads_b = For(var=j_load, extent=Const(tiling.column_fragments // group), body=block(load_b))
-        return (For(var=kk, extent=Const(tiling.bk // product.k), body=block(loads_a, loads_b, pairs)),)
+        inner = For(var=j, extent=Const(tiling.column_fragments), body=block(multiply))
+        return For(var=i, extent=Const(tiling.row_fragments), body=block(inner))
 
     def store(self) -> Node:
         """Return a warp's epilogue: sums to the result, a strip of rows at a time, cut at the last row and column."""

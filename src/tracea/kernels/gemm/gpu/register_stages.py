@@ -1,8 +1,9 @@
-"""GEMM that brings tiles through registers: one stage in shared memory, the next one already under way in registers.
+"""GEMM that brings tiles through registers: two stages in shared memory, and the next one under way in registers.
 
-For architectures without cp.async (sm_75), and for arithmetic without tensor cores on any. Step k puts what it holds
-into shared memory between two barriers, asks for step k + 1, and multiplies meanwhile. Beyond the last step what is
-asked for lies outside of the arrays: zeros, that nobody uses.
+For architectures without cp.async (sm_75), and for arithmetic without tensor cores on any. Step k meets at its only
+barrier - after which stage k is there, and nobody reads the stage of step k − 1 - asks for step k + 1, multiplies
+meanwhile, and puts what arrived into the other stage. Beyond the last step what is asked for lies outside of the
+arrays: zeros, that nobody uses.
 """
 
 from __future__ import annotations
@@ -65,18 +66,19 @@ def _build(
     tiling = GpuTiling.of(schedule, product, target, held=True)
     program = GpuProgram.of(operands_of(op, product, schedule), tiling, swizzled=swizzled)
     k = Var("k_step")
+    following, count = k + 1, tiling.stages
     main = For(
         var=k,
         extent=ceil_div(K, tiling.bk),
         body=block(
             Barrier(level=Level.BLOCK),
-            *program.land(Const(0)),
-            Barrier(level=Level.BLOCK),
-            *program.hold(k + 1),
-            *program.multiply(Const(0)),
+            *program.hold(following),
+            *program.multiply(k % count),
+            *program.land(following % count),
         ),
     )
-    body = program.grid(Clear(target=program.sums.whole()), *program.hold(Const(0)), main, program.store())
+    first = (*program.hold(Const(0)), *program.land(Const(0)))
+    body = program.grid(Clear(target=program.sums.whole()), *first, main, program.store())
     return program.kernel(variant, op, schedule, target, (body,), more=program.held)
 
 
@@ -88,8 +90,8 @@ MMA_SYNC = Variant(
     preferences=(),
     priority=40,
     build=build_mma_sync,
-    space=lambda op, target: tile_space(op, target, stages=(1,)),
-    default_schedule=lambda op, target: default_tiling(op, target, most_stages=1),
+    space=lambda op, target: tile_space(op, target, stages=(2,), held=True),
+    default_schedule=lambda op, target: default_tiling(op, target, most_stages=2, held=True),
 )
 SIMT = Variant(
     id=_SIMT_ID,

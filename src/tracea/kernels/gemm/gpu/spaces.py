@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import product as product_of
 from math import prod
 from typing import Final
 
@@ -107,10 +108,13 @@ def order_of(schedule: Schedule) -> TileOrder:
         raise InvalidSchedule(field="order", got=name, expected=orders, remedy="name one of these") from None
 
 
-def default_tiling(op: GemmOp, target: GpuTarget, *, most_stages: int, producers: int = 0) -> Schedule:
+def default_tiling(
+    op: GemmOp, target: GpuTarget, *, most_stages: int, producers: int = 0, held: bool = False
+) -> Schedule:
     """Return the tiling to begin with: the largest tile that still gives every multiprocessor one, by shape class."""
     product = warp_product(op, target)
-    chosen = next(_candidates(op, product, target, range(most_stages, 0, -1), producers), None)
+    stages = (most_stages,) if held else range(most_stages, 0, -1)
+    chosen = next(_candidates(op, product, target, stages, producers, held=held), None)
     if chosen is None:
         raise InvalidSchedule(
             field="tiling", got=target.name, expected="a tile that fits", remedy="no tile of the list fits this target"
@@ -118,10 +122,12 @@ def default_tiling(op: GemmOp, target: GpuTarget, *, most_stages: int, producers
     return Schedule(chosen)
 
 
-def tile_space(op: GemmOp, target: GpuTarget, *, stages: Sequence[int], producers: int = 0) -> ScheduleSpace:
+def tile_space(
+    op: GemmOp, target: GpuTarget, *, stages: Sequence[int], producers: int = 0, held: bool = False
+) -> ScheduleSpace:
     """Return the space of all tilings that the target can hold."""
     product = warp_product(op, target)
-    return ScheduleSpace.listed(in_orders(op, _all(op, product, target, stages, producers)))
+    return ScheduleSpace.listed(in_orders(op, _all(op, product, target, stages, producers, held=held, ahead=(1, 2))))
 
 
 def default_shared(op: GemmOp, target: GpuTarget, *, most_stages: int) -> Schedule:
@@ -138,7 +144,7 @@ def shared_space(op: GemmOp, target: GpuTarget, *, stages: Sequence[int]) -> Sch
     """Return all tilings with all ways to share a tile's steps that leave every block some."""
     product = warp_product(op, target)
     found: list[dict[str, Value]] = [dict(default_shared(op, target, most_stages=max(stages)))]
-    for values in _all(op, product, target, stages):
+    for values in _all(op, product, target, stages, ahead=(1, 2)):
         bm, bn, bk = (int(values[name]) for name in ("bm", "bn", "bk"))
         steps = -(-_known(op.k) // bk)
         tiles = prod(map(_known, op.batch)) * -(-_known(op.m) // bm) * -(-_known(op.n) // bn)
@@ -174,6 +180,7 @@ def _simt(op: GemmOp, target: GpuTarget) -> Iterator[dict[str, Value]]:
             "warps_n": warps_n,
             "lane_rows": lane_rows,
             "lane_columns": lane_columns,
+            "stages": 2,
             "chunk_a": chunk_a,
             "chunk_b": chunk_b,
         }
@@ -192,32 +199,41 @@ def default_simt(op: GemmOp, target: GpuTarget) -> Schedule:
 
 
 def _all(
-    op: GemmOp, product: WarpProduct | FmaProduct, target: GpuTarget, stages: Sequence[int], producers: int = 0
+    op: GemmOp,
+    product: WarpProduct | FmaProduct,
+    target: GpuTarget,
+    stages: Sequence[int],
+    producers: int = 0,
+    *,
+    held: bool = False,
+    ahead: Sequence[int] = (1,),
 ) -> Iterator[dict[str, Value]]:
+    """Yield the tilings that fit; ``ahead`` are the slots of fragments, 2 to load one step of k before its products."""
     chunk_a, chunk_b = chunks(op, product)
     for bm, bn, warps_m, warps_n in _TILES:
-        for row_bytes in _ROW_BYTES:
-            for count in stages:
-                values: dict[str, Value] = {
-                    "bm": bm,
-                    "bn": bn,
-                    "bk": row_bytes // product.storage.nbytes,
-                    "stages": count,
-                    "warps_m": warps_m,
-                    "warps_n": warps_n,
-                    "swizzle": 1,
-                    "order": TileOrder.ROW.value,
-                    "chunk_a": chunk_a,
-                    "chunk_b": chunk_b,
-                }
-                if fits(values, product, target, held=count == 1, producers=producers):
-                    yield values
+        for row_bytes, count, fragments in product_of(_ROW_BYTES, stages, ahead):
+            values: dict[str, Value] = {
+                "bm": bm,
+                "bn": bn,
+                "bk": row_bytes // product.storage.nbytes,
+                "stages": count,
+                "fragments": fragments,
+                "warps_m": warps_m,
+                "warps_n": warps_n,
+                "swizzle": 1,
+                "order": TileOrder.ROW.value,
+                "chunk_a": chunk_a,
+                "chunk_b": chunk_b,
+            }
+            if fits(values, product, target, held=held, producers=producers):
+                yield values
 
 
 def _candidates(
-    op: GemmOp, product: WarpProduct, target: GpuTarget, stages: Sequence[int], producers: int
+    op: GemmOp, product: WarpProduct, target: GpuTarget, stages: Sequence[int], producers: int, *, held: bool
 ) -> Iterator[dict[str, Value]]:
-    yield from sorted(_all(op, product, target, stages, producers), key=lambda values: worth(op, target, values))
+    found = _all(op, product, target, stages, producers, held=held)
+    yield from sorted(found, key=lambda values: worth(op, target, values))
 
 
 def worth(op: GemmOp, target: GpuTarget, values: dict[str, Value]) -> tuple[float, ...]:

@@ -23,6 +23,8 @@ _REGISTERS_BESIDE_HELD: Final = 80  # every held piece has an address of its own
 _REGISTERS_CONVERTED: Final = 150  # products that the compiler makes of wider ones, many at once
 _PARTITIONS: Final = 4  # of a multiprocessor: each holds every fourth warp in a quarter of the registers
 _MOST_STAGES: Final = 8
+_MOST_FRAGMENTS: Final = 2
+_HELD_STAGES: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,7 @@ class GpuTiling:
     product: WarpProduct | FmaProduct
     held: bool = False
     producers: int = 0
+    fragments: int = 1
 
     @classmethod
     def of(
@@ -76,6 +79,7 @@ class GpuTiling:
             product=product,
             held=held,
             producers=producers,
+            fragments=get("fragments") if "fragments" in schedule else 1,
         )
 
     @property
@@ -137,10 +141,11 @@ class GpuTiling:
 
     @property
     def registers(self) -> int:
-        """Registers that a lane needs: sums, fragments, and what addresses take."""
+        """Registers that a lane needs: sums, each slot's fragments, and what addresses take."""
         product = self.product
         fragments = self.row_fragments * _words(product.a_shape, product)
         fragments += self.column_fragments * _words(product.b_shape, product)
+        fragments *= self.fragments
         if isinstance(product, WarpProduct) and product.converted:
             fragments += _REGISTERS_CONVERTED
         if not self.held:
@@ -164,6 +169,21 @@ class GpuTiling:
             least = max(product.k, 16 // product.storage.nbytes)
             raise InvalidSchedule(
                 field="bk", got=self.bk, expected=f"a power of two from {least}", remedy=f"use {nearest_power(self.bk)}"
+            )
+        if not 1 <= self.fragments <= _MOST_FRAGMENTS or self.fragments > self.bk // product.k:
+            raise InvalidSchedule(
+                field="fragments",
+                got=self.fragments,
+                expected=f"1, or {_MOST_FRAGMENTS} where a stage has as many steps of k; bk={self.bk} has "
+                f"{self.bk // product.k}",
+                remedy="use fragments=1" if self.bk < 2 * product.k else f"use fragments={_MOST_FRAGMENTS}",
+            )
+        if self.held and self.stages != _HELD_STAGES:
+            raise InvalidSchedule(
+                field="stages",
+                got=self.stages,
+                expected=f"{_HELD_STAGES}: one is multiplied while registers fill the other",
+                remedy=f"use stages={_HELD_STAGES}",
             )
         if self.stages > _MOST_STAGES:
             raise InvalidSchedule(
@@ -204,13 +224,14 @@ class GpuTiling:
             and self.bm % (self.warps_m * product.rows) == 0
             and self.bn % (self.warps_n * product.columns * product.column_group) == 0
             and self.threads <= target.threads_per_block
+            and self.fragments <= max(1, self.bk // product.k)
             and self.registers <= self._most_registers(target)
             and self.shared_bytes <= target.shared_bytes_per_block
         )
 
     def _lighter(self, target: GpuTarget) -> str:
         """Return the change that the target can hold: another grid of warps first, then a smaller tile."""
-        names = ("bm", "bn", "bk", "warps_m", "warps_n", "stages")
+        names = ("bm", "bn", "bk", "warps_m", "warps_n", "stages", "fragments")
         for found in self._lighter_ones():
             if found.is_held_by(target):
                 changed = [name for name in names if getattr(found, name) != getattr(self, name)]
@@ -224,7 +245,7 @@ class GpuTiling:
         least = max(self.product.k, 16 // self.product.storage.nbytes)
         bk = self.bk
         while bk >= least:
-            tile = replace(self, bk=bk)
+            tile = replace(self, bk=bk, fragments=min(self.fragments, bk // self.product.k))
             while tile.bm >= self.product.rows and tile.bn >= self.product.columns:
                 for warps_m, warps_n in (*grids, *fewer):
                     for stages in range(self.stages, min(self.stages, 2) - 1, -1):
