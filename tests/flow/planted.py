@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,26 @@ def rank(data: Any) -> list[dict[str, Any]]:
     if os.environ[CRASHING] in [candidate.schedule for candidate in request.candidates]:
         ctypes.string_at(0)
     return real.rank(data)
+
+
+def slow_against_libraries(data: Any) -> dict[str, Any]:
+    """Compare with the libraries as it is, but let the first of a request's candidates take some 200 us longer."""
+    request = msgspec.convert(data, real.Request)
+    timed = real._Bench.timed
+
+    def slow(self: Any, candidate: real.Candidate) -> Callable[[], object]:
+        function = timed(self, candidate)
+
+        def late() -> None:
+            function()
+            until = time.perf_counter_ns() + 200_000
+            while time.perf_counter_ns() < until:
+                pass
+
+        return late if candidate == request.candidates[0] else function
+
+    real._Bench.timed = slow  # type: ignore[method-assign]
+    return real.against_libraries(data)
 
 
 def _spoiled(data: Any, spoil: Callable[[Any], object]) -> dict[str, Any]:

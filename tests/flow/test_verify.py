@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
+import msgspec
 import numpy as np
 import pytest
 
+from tracea.cli import main as cli
 from tracea.core.dtype import DType
-from tracea.core.op import GemmOp
+from tracea.core.op import GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.doctor import host
 from tracea.errors import InvalidOption, ToolchainMissing
+from tracea.flow import evaluate as evaluating
+from tracea.flow import final
 from tracea.flow import verify as verifying
+from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.kernel import build, choose_for_gpu
-from tracea.flow.verify import EmulatedRun, reduced, verify_op
+from tracea.flow.tuning import tune
+from tracea.flow.verify import EmulatedRun, Verification, reduced, verify_op
+from tracea.gates import Check
 from tracea.gates.resources import NotChecked
 from tracea.kernels.registry import find
+from tracea.optimizer import Budget
 from tracea.semantic.schedule import Schedule
 from tracea.targets.gpu import load_gpu
 
@@ -34,6 +51,7 @@ def test_a_gpu_kernel_passes_and_says_what_was_not_looked_at() -> None:
     assert names[:2] == ["proofs", "emulator"]
     assert "emulated: correct on wide" in names
     assert any("no GPU took part" in text for text in found.not_checked)
+    assert "latency: the emulator has no time" in found.not_checked
     assert "not checked" in str(found)
     assert found.certificate is not None
     assert found.to_dict()["facts"] == len(found.certificate.facts) > 0
@@ -109,8 +127,126 @@ def test_a_kernel_of_this_machine_is_judged_by_all_gates() -> None:
     found = verify_op(op, variant="gemm.packed", seed=1)
     assert found.passed, str(found)
     assert found.certificate is not None
-    assert found.not_checked == ()
-    assert {"proofs", "same bits every time", "right every time"} <= {check.name for check in found.verdict.checks}
+    assert [text.partition(":")[0] for text in found.not_checked] == ["latency"]
+    assert "was not measured here" in found.not_checked[0]
+    assert {
+        "proofs",
+        "certificate",
+        "same bits every time",
+        "right every time",
+        "nothing beyond the end of an array",
+        "nothing beyond the start of an array",
+    } <= {check.name for check in found.verdict.checks}
+
+
+@pytest.mark.parametrize(("beyond", "side"), [("end", 1), ("start", -1)])
+def test_a_read_beyond_an_array_fails_though_nothing_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, beyond: str, side: int
+) -> None:
+    run = evaluating._Bench._run
+
+    def reads_on(self: Any, compiled: Any, inputs: Any, out: np.ndarray) -> None:
+        run(self, compiled, inputs, out)
+        ctypes.string_at(inputs[0].ctypes.data + (inputs[0].nbytes if side > 0 else -1), 1)
+
+    monkeypatch.setattr(evaluating._Bench, "_run", reads_on)
+    found = verify_op(GemmOp.of(m=16, n=16, k=16), variant="gemm.packed", seed=1)
+    assert [(check.name, check.figure) for check in found.verdict.failures] == [
+        (f"nothing beyond the {beyond} of an array", "SIGSEGV")
+    ]
+
+
+def latency_of(found: Verification) -> Check:
+    (check,) = [check for check in found.verdict.checks if check.name.startswith("latency")]
+    return check
+
+
+def test_latency_is_judged_where_it_was_measured_and_on_demand() -> None:
+    op = GemmOp.of(m=40, n=48, k=56)
+    asked = verify_op(op, variant="gemm.packed", seed=1, latency=True)
+    check = latency_of(asked)
+    assert asked.not_checked == ()
+    assert check.name == "latency: library.gemm / ours"
+    assert check.limit == 1.0
+    assert isinstance(check.figure, float)
+    assert 0.01 < check.figure < 100
+    assert "interleaved runs after 50 warm-up runs" in check.detail
+    tune(op, budget=Budget(trials=1), variant="gemm.packed")
+    if find(decision_for(op, for_threads(host(), 1), threads=1).variant).is_library:  # it won the final: nothing to do
+        assert "the library's own call" in verify_op(op, seed=1).not_checked[0]
+    else:
+        assert latency_of(verify_op(op, seed=1)).limit == 1.0
+    assert verify_op(op, seed=1, latency=False).not_checked == ("latency: left out by the caller",)
+
+
+def test_slower_than_the_library_for_certain_is_a_failed_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verifying, "_AGAINST_LIBRARIES", "tests.flow.planted:slow_against_libraries")
+    found = verify_op(GemmOp.of(m=40, n=48, k=56), variant="gemm.packed", seed=1, latency=True)
+    assert [check.name for check in found.verdict.failures] == ["latency: library.gemm / ours"]
+    assert latency_of(found).figure < 0.9
+
+
+def test_without_a_library_latency_is_not_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(final, "LIBRARY_MODULES", ("no_such_library_of_torch",))
+    found = verify_op(GemmOp.of(m=40, n=48, k=56), variant="gemm.packed", seed=1, latency=True)
+    assert found.passed
+    assert found.not_checked[0].startswith("latency: no library's call of gemm_40x48x56")
+    rows = RowOp(kind=RowKind.SOFTMAX, x=(TensorType((6, 40), DType.F32),))
+    assert "latency: no library's call" in verify_op(rows, seed=1, latency=True).not_checked[0]
+
+
+def test_what_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluating._Bench, "_run", lambda self, compiled, inputs, out: out.fill(0))
+    monkeypatch.setattr(verifying, "_timed", lambda *_, **__: pytest.fail("a wrong kernel was about to be timed"))
+    found = verify_op(GemmOp.of(m=16, n=16, k=16), variant="gemm.packed", seed=1, latency=True)
+    assert not found.passed
+    assert found.not_checked == ("latency: what is wrong is not timed",)
+
+
+def test_a_library_that_cannot_be_loaded_does_not_keep_ours_from_the_final() -> None:
+    op = GemmOp.of(m=40, n=48, k=56)
+    request = Request(
+        op=op.to_dict(),
+        constants=(),
+        threads=1,
+        seed=1,
+        candidates=(Candidate(variant="gemm.packed"), Candidate(variant="library.gemm")),
+        modules=("no_such_library_of_torch",),
+    )
+    ours, library = evaluating.rank(msgspec.to_builtins(request))
+    assert (ours["kind"], library["kind"]) == ("ok", "crashed")
+    assert "no_such_library_of_torch" in library["detail"]
+
+
+def test_the_library_competes_in_a_process_that_has_not_loaded_it() -> None:
+    text = (
+        "import sys\nfrom tracea.core.op import GemmOp\nfrom tracea.doctor import host\n"
+        "from tracea.flow.final import rivals\nfound = rivals(GemmOp.of(m=8, n=8, k=8), host())\n"
+        "print(*found, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["library.gemm", "False"]
+
+
+def test_the_verb_has_an_exit_code_json_and_junit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["verify", "gemm", "-m", "24", "-n", "24", "-k", "24", "--variant", "gemm.packed", "--seed", "1"]
+    out = tmp_path / "verdict.xml"
+    assert cli.main([*words, "--json", "--junit", str(out)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["passed"], told["seed"], len(told["not_checked"])) == (True, 1, 1)
+    root = ElementTree.parse(out).getroot()
+    assert (root.get("failures"), root.get("tests")) == ("0", str(len(told["checks"]) + 1))
+    (skipped,) = root.iter("skipped")
+    assert "tracea tune, or --latency" in str(skipped.get("message"))
+    monkeypatch.setattr(verifying, "_AGAINST_LIBRARIES", "tests.flow.planted:slow_against_libraries")
+    assert cli.main([*words, "--latency", "--junit", str(out)]) == cli.FAILED
+    assert "FAIL latency: library.gemm / ours" in capsys.readouterr().out
+    assert ElementTree.parse(out).getroot().get("failures") == "1"
+    assert cli.main([*words, "--no-latency"]) == 0
+    assert "left out by the caller" in capsys.readouterr().out
+    assert cli.main([*words[:-4], "--dtype", "f16", "--target", "sm_80", "--latency"]) == cli.BAD_USAGE
 
 
 def test_other_processors_and_unknown_gpus_are_refused() -> None:

@@ -15,7 +15,7 @@ import secrets
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
@@ -25,12 +25,13 @@ import numpy as np
 
 from tracea.core.op import Op, from_dict
 from tracea.flow.compile import Compiled, compile_node
-from tracea.gates import ALL, QUICK, Case, GuardedArray, Verdict, build_cases, judge
+from tracea.gates import ALL, QUICK, Case, GuardedArray, Verdict, build_cases, check_fences, check_latency, judge
+from tracea.kernels.registry import find
 from tracea.profiler.race import Race, race
 from tracea.profiler.timer import Timed, compare
 from tracea.semantic.schedule import Schedule
 
-__all__ = ["Candidate", "Request", "evaluate", "judge_candidate", "rank"]
+__all__ = ["Candidate", "Request", "against_libraries", "evaluate", "judge_candidate", "rank"]
 
 _PAIRS: Final = 9
 _BATCH_US: Final = 4_000.0
@@ -91,27 +92,62 @@ def evaluate(data: Any) -> dict[str, Any]:
 def rank(data: Any) -> list[dict[str, Any]]:
     """Judge every candidate of a request by all gates and let those that pass race.
 
-    Returns the fields of an Outcome for each candidate, in order: "wrong" for one that a gate refused. No candidate's
-    latency is below that of one from which it does not differ beyond the noise and which won the tie.
+    Returns the fields of an Outcome for each candidate, in order: "wrong" for one that a gate refused, "crashed" for a
+    library that cannot be loaded. No candidate's latency is below that of one from which it does not differ beyond the
+    noise and which won the tie.
     """
     request = msgspec.convert(data, Request)
-    for name in request.modules:
-        import_module(name)
+    missing = _load(request.modules)
     bench = _bench(msgspec.json.encode((request.op, request.constants, request.threads, request.seed)).decode())
-    verdicts = [bench.judge(candidate, quick=False) for candidate in request.candidates]
-    passed = {str(i): request.candidates[i] for i, verdict in enumerate(verdicts) if verdict.passed}
-    outcomes: dict[str, dict[str, Any]] = {}
+    verdicts = {
+        i: bench.judge(candidate, quick=False)
+        for i, candidate in enumerate(request.candidates)
+        if not (missing and find(candidate.variant).is_library)
+    }
+    passed = {str(i): request.candidates[i] for i, verdict in verdicts.items() if verdict.passed}
+    outcomes = {
+        str(i): {"kind": "wrong", "detail": str(verdicts[i])}
+        if i in verdicts
+        else {"kind": "crashed", "detail": missing}
+        for i in range(len(request.candidates))
+    }
     if passed:
         first = next(
             (name for name, candidate in passed.items() if candidate == request.incumbent), min(passed, key=int)
         )
         functions = {name: bench.timed(candidate) for name, candidate in passed.items()}
         found = race(functions, first, batch_us=_BATCH_US, threads=request.threads, clock=_clock(request.threads))
-        outcomes = _outcomes(found)
-    return [
-        outcomes[str(i)] if verdict.passed else {"kind": "wrong", "detail": str(verdict)}
-        for i, verdict in enumerate(verdicts)
-    ]
+        outcomes |= _outcomes(found)
+    return [outcomes[str(i)] for i in range(len(request.candidates))]
+
+
+def _load(modules: Sequence[str]) -> str:
+    """Load modules; return why one could not be, or nothing: without a library ours still compete."""
+    try:
+        for name in modules:
+            import_module(name)
+    except (ImportError, OSError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def against_libraries(data: Any) -> dict[str, Any]:
+    """Time a request's first candidate, which is judged, in turns with the others, the libraries' calls of its op.
+
+    Returns the fields of the latency gate's Check.
+    """
+    request = msgspec.convert(data, Request)
+    for name in request.modules:
+        import_module(name)
+    bench = _bench(msgspec.json.encode((request.op, request.constants, request.threads, request.seed)).decode())
+    ours, *libraries = request.candidates
+    check, _ = check_latency(
+        bench.timed(ours),
+        {library.variant: bench.timed(library) for library in libraries},
+        threads=request.threads,
+        clock=_clock(request.threads),
+    )
+    return msgspec.to_builtins(check)
 
 
 def _outcomes(found: Race) -> dict[str, dict[str, Any]]:
@@ -166,7 +202,10 @@ class _Bench:
     _arrays: list[GuardedArray] = field(default_factory=list[GuardedArray])
 
     def judge(self, candidate: Candidate, *, quick: bool) -> Verdict:
-        """Return the verdict; ``quick`` is for a search's trials."""
+        """Return the verdict; ``quick`` is for a search's trials, which see no fences.
+
+        A library is not fenced: its threads do not exist in the child that the fence's page would end.
+        """
         if quick not in self._cases:
             self._cases[quick] = build_cases(self.op, np.random.default_rng(self.seed), QUICK if quick else ALL)
         programs: dict[bytes, Compiled] = {}
@@ -182,7 +221,10 @@ class _Bench:
         if quick:
             few = _REPEATS
             return judge(run, self.op, subject=name, seed=self.seed, cases=self._cases[True], hashes=few, runs=few)
-        return judge(run, self.op, subject=name, seed=self.seed, cases=self._cases[False])
+        verdict = judge(run, self.op, subject=name, seed=self.seed, cases=self._cases[False])
+        if not verdict.passed or find(candidate.variant).is_library:
+            return verdict
+        return replace(verdict, checks=(*verdict.checks, *check_fences(run, self.op, self._cases[False][0])))
 
     def timed(self, candidate: Candidate) -> Timed:
         """Return a call without arguments that runs a candidate on arrays that are always the same."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from typing import Final
 
 import msgspec
@@ -26,18 +27,28 @@ from tracea.optimizer.storage import StoredTrial, StudyKey, TrialRecord
 from tracea.optimizer.trial import Outcome, OutcomeKind
 from tracea.targets.target import Target
 
-__all__ = ["has_final", "run_final"]
+__all__ = ["LIBRARY_MODULES", "has_final", "rivals", "run_final"]
 
 RANK: Final = "tracea.flow.evaluate:rank"  # what the child runs
 
 _FINALISTS: Final = 3
 _LIMITS: Final = Limits(seconds=600.0)
-_LIBRARY_MODULES: Final = ("torch",)  # what a child loads to have the library variants: see runtime/library.py
+LIBRARY_MODULES: Final = ("torch",)  # what a child loads to have the library variants: see runtime/library.py
 
 
 def has_final(op: Op, threads: int, constants: Sequence[int] = ()) -> bool:
     """Whether schedules of ``op`` were compared in a final on this machine."""
     return any(trial.retimed_ms is not None for trial in verified(op, threads, constants))
+
+
+def rivals(op: Op, target: Target, constants: Sequence[int] = ()) -> tuple[str, ...]:
+    """Return the libraries' variants of ``op`` that a child process can run, whether or not this one loaded them."""
+    if not all(find_spec(name) for name in LIBRARY_MODULES):
+        return ()
+    refused = excluded(op, constants, library=True)
+    own = {name: reason for name, reason in refused.items() if not find(name).is_library}
+    fitting = (find(candidate.variant) for candidate in decide(op, target, exclude=own).candidates)
+    return tuple(variant.id for variant in fitting if variant.is_library)
 
 
 def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int, seed: int) -> None:
@@ -49,7 +60,7 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
     usable = [candidate.variant for candidate in decide(op, target, exclude=refused).candidates]
     earlier = verified(op, threads, constants)
     finalists = _finalists([trial for trial in earlier if trial.record.key.variant in usable])
-    libraries = [name for name in usable if find(name).is_library]
+    libraries = rivals(op, target, constants)
     if not finalists:
         return
     request = Request(
@@ -59,7 +70,7 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
         seed=seed,
         candidates=(*map(_candidate, finalists), *(Candidate(variant=name) for name in libraries)),
         incumbent=_incumbent(earlier, libraries),
-        modules=_LIBRARY_MODULES if libraries else (),
+        modules=LIBRARY_MODULES if libraries else (),
     )
     phase(f"final: judge and time {len(request.candidates)} candidates side by side")
     with IsolatedFunction(RANK, _LIMITS) as function:

@@ -1,8 +1,10 @@
 """Verify: one kernel through every checker that this machine has - proofs, emulator, float64, compiler, gates.
 
-A CPU kernel runs here and is judged by all gates. A GPU kernel's text runs in the emulator, on a problem cut down to a
-few tiles (sizes are arguments of the text: it is the very text of the large problem), and its machine code is judged
-against its resource budget where NVRTC is installed. What cannot be looked at here is said to be not checked.
+A CPU kernel runs here and is judged by all gates; it is timed against the libraries' calls of its op where a search
+measured it here, or on demand: what was never measured is promised to be right, not to be fast. A GPU kernel's text
+runs in the emulator, on a problem cut down to a few tiles (sizes are arguments of the text: it is the very text of the
+large problem), and its machine code is judged against its resource budget where NVRTC is installed. What cannot be
+looked at here is said to be not checked.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
 from tracea import targets
@@ -24,20 +27,26 @@ from tracea.flow.kernel import Built, build, choose_for_gpu
 from tracea.gates.budgets import budget_of
 from tracea.gates.case import QUICK
 from tracea.gates.gate import judge
+from tracea.gates.junit import to_junit
 from tracea.gates.resources import NotChecked, judge_binary
+from tracea.gates.safety import check_certificate
 from tracea.gates.verdict import Check, Verdict
 from tracea.kernels.arguments import arguments, operand_buffers, result_buffer, tables
 
 if TYPE_CHECKING:
+    from tracea.flow.evaluate import Candidate
     from tracea.semantic.proofs import Certificate
     from tracea.semantic.schedule import Schedule
     from tracea.targets.gpu import GpuTarget
+    from tracea.targets.target import Target
 
 __all__ = ["SCHEDULES", "EmulatedRun", "Verification", "laid_out", "reduced", "verify_for_gpu", "verify_op"]
 
 SCHEDULES: Final = (0, 1, 2, 3)  # seeds: in order, in reverse, two at random
 _RESIDUE: Final = 16  # extents keep their remainder, and with it what their strides are multiples of
 _EMULATED: Final = 2**21  # multiply-adds of an emulated problem: about a second with all detectors
+_AGAINST_LIBRARIES: Final = "tracea.flow.evaluate:against_libraries"  # what the child runs
+_LATENCY_S: Final = 300.0
 _LONGEST_STEP: Final = 64  # an innermost stride up to this is kept as it is
 
 Array = np.ndarray[Any, Any]
@@ -63,6 +72,10 @@ class Verification:
             "not_checked": list(self.not_checked),
             "facts": len(self.certificate.facts) if self.certificate is not None else 0,
         }
+
+    def to_junit(self) -> str:
+        """Return a JUnit document; what was not checked is a skipped test case."""
+        return to_junit([self.verdict], not_checked={self.verdict.subject: self.not_checked})
 
     def __str__(self) -> str:
         return "\n".join([str(self.verdict), *(f"  ??   not checked: {text}" for text in self.not_checked)])
@@ -111,15 +124,26 @@ def verify_op(
     threads: int = 1,
     constants: Sequence[int] = (),
     seed: int | None = None,
+    latency: bool | None = None,
 ) -> Verification:
     """Verify the kernel that would run ``op``, or the stated one, on this machine or for a GPU target.
 
+    ``latency`` times it against the best library: always, never, or, by default, where its speed was measured here.
+
     Raises:
-        InvalidOption: the target is neither, or no variant fits. InvalidSchedule, ProofFailed, CompileError: it is
-        refused before it runs.
+        InvalidOption: the target is neither, no variant fits, or a GPU's kernel is to be timed. InvalidSchedule,
+        ProofFailed, CompileError: it is refused before it runs.
     """
     if target == "host":
-        return _verify_here(op, variant, schedule, threads=threads, constants=tuple(constants), seed=seed)
+        known = tuple(constants)
+        return _verify_here(op, variant, schedule, threads=threads, constants=known, seed=seed, latency=latency)
+    if latency:
+        raise InvalidOption(
+            field="latency",
+            got=f"a kernel for {target}",
+            expected="a kernel of this machine",
+            remedy="the emulator has no time; on a machine with the GPU: make gpu",
+        )
     if not targets.names_gpu(target):
         raise InvalidOption(
             field="target",
@@ -142,6 +166,7 @@ def _verify_here(
     threads: int,
     constants: tuple[int, ...],
     seed: int | None,
+    latency: bool | None,
 ) -> Verification:
     from tracea.doctor import host
     from tracea.flow.compile import decision_for, for_threads
@@ -150,17 +175,34 @@ def _verify_here(
     from tracea.kernels.registry import find
     from tracea.semantic.schedule import Schedule
 
+    number = secrets.randbits(32) if seed is None else seed
     here = for_threads(host(), threads)
     stated = None if schedule is None else completed_schedule(op, variant, schedule, here, constants)
     made = decision_for(op, here, threads=threads, constants=constants, variant=variant, schedule=stated)
-    certificate = None
-    if not find(made.variant).is_library:
-        certificate = build(op, made.variant, made.schedule or Schedule(), here).certificate
+    is_ours = not find(made.variant).is_library
+    built = build(op, made.variant, made.schedule or Schedule(), here) if is_ours else None
     candidate = Candidate(variant=made.variant, schedule=made.schedule.key if made.schedule is not None else "")
-    verdict = judge_candidate(op, candidate, constants=constants, threads=threads, seed=seed)
-    if certificate is not None:
-        verdict = replace(verdict, checks=(_proofs(certificate), *verdict.checks))
-    return Verification(verdict=replace(verdict, subject=f"{op.key} | {verdict.subject}"), certificate=certificate)
+    verdict = judge_candidate(op, candidate, constants=constants, threads=threads, seed=number)
+    checks = list(verdict.checks)
+    if built is not None:
+        checks = [_proofs(built.certificate), check_certificate(built.kernel, built.certificate), *checks]
+    missing: list[str] = []
+    if latency is False:
+        missing.append("latency: left out by the caller")
+    elif not verdict.passed:
+        missing.append("latency: what is wrong is not timed")
+    elif not is_ours:
+        missing.append(f"latency: {made.variant} is the library's own call")
+    elif latency is None and made.measurement is None:
+        missing.append(f"latency: {made.variant} was not measured here. Remedy: tracea tune, or --latency")
+    else:
+        timed = _timed(op, candidate, here, constants=constants, threads=threads, seed=number)
+        (missing if isinstance(timed, str) else checks).append(timed)  # type: ignore[arg-type]
+    return Verification(
+        verdict=Verdict(subject=f"{op.key} | {verdict.subject}", checks=tuple(checks), seed=number),
+        certificate=None if built is None else built.certificate,
+        not_checked=tuple(missing),
+    )
 
 
 def verify_for_gpu(
@@ -193,10 +235,38 @@ def verify_for_gpu(
     else:
         missing += [f"resources: {check.name}: {check.detail}" for check in compiled.checks if _unseen(check)]
         checks += [check for check in compiled.checks if not _unseen(check)]
+    missing.append("latency: the emulator has no time")
     missing.append("a device: no GPU took part. Remedy: make gpu, on a machine with one")
     subject = f"{op.key} | {variant} | {target.name} | {schedule.key}"
     verdict = Verdict(subject=subject, checks=tuple(checks), seed=number)
     return Verification(verdict=verdict, certificate=built.certificate, not_checked=tuple(missing))
+
+
+def _timed(
+    op: Op, candidate: Candidate, target: Target, *, constants: tuple[int, ...], threads: int, seed: int
+) -> Check | str:
+    """Return the latency gate's check, or why there is none: in a child process, which loads the libraries."""
+    from tracea.flow.evaluate import Candidate, Request
+    from tracea.flow.final import LIBRARY_MODULES, rivals
+    from tracea.optimizer.isolation import IsolatedFunction, Limits
+    from tracea.optimizer.trial import OutcomeKind
+
+    libraries = rivals(op, target, constants)
+    if not libraries:
+        return f"latency: no library's call of {op.key} is here. Remedy: pip install 'tracea[torch]'; it has products"
+    request = Request(
+        op=op.to_dict(),
+        constants=constants,
+        threads=threads,
+        seed=seed,
+        candidates=(candidate, *(Candidate(variant=name) for name in libraries)),
+        modules=LIBRARY_MODULES,
+    )
+    with IsolatedFunction(_AGAINST_LIBRARIES, Limits(seconds=_LATENCY_S)) as function:
+        answer = function.call(msgspec.to_builtins(request))
+    if answer.kind is not OutcomeKind.OK:
+        return f"latency: {answer.kind}: {answer.detail}"
+    return msgspec.json.decode(answer.value, type=Check)
 
 
 def _proofs(certificate: Certificate) -> Check:

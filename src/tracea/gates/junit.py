@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from xml.etree import ElementTree
 
 from tracea.gates.verdict import Verdict
@@ -10,24 +10,33 @@ from tracea.gates.verdict import Verdict
 __all__ = ["to_junit"]
 
 
-def to_junit(verdicts: Iterable[Verdict]) -> str:
-    """Return the verdicts as one JUnit document; characters that XML cannot hold become escapes."""
+def to_junit(verdicts: Iterable[Verdict], *, not_checked: Mapping[str, Sequence[str]] | None = None) -> str:
+    """Return the verdicts as one JUnit document; characters that XML cannot hold become escapes.
+
+    ``not_checked`` says of a verdict's subject what nothing looked at, as ``what: why``: skipped test cases.
+    """
     root = ElementTree.Element("testsuites", name="tracea")
     tests = failures = 0
     for verdict in verdicts:
+        unseen = () if not_checked is None else not_checked.get(verdict.subject, ())
         suite = ElementTree.SubElement(
             root,
             "testsuite",
             name=_text(verdict.subject),
-            tests=str(len(verdict.checks)),
+            tests=str(len(verdict.checks) + len(unseen)),
             failures=str(len(verdict.failures)),
+            skipped=str(len(unseen)),
         )
         for check in verdict.checks:
             case = ElementTree.SubElement(suite, "testcase", name=_text(check.name), classname=_text(verdict.subject))
             if not check.passed:
                 failure = ElementTree.SubElement(case, "failure", message=_text(str(check)))
                 failure.text = _text(f"{check}\nseed {verdict.seed}")
-        tests += len(verdict.checks)
+        for text in unseen:
+            what, _, why = text.partition(": ")
+            case = ElementTree.SubElement(suite, "testcase", name=_text(what), classname=_text(verdict.subject))
+            ElementTree.SubElement(case, "skipped", message=_text(why or text))
+        tests += len(verdict.checks) + len(unseen)
         failures += len(verdict.failures)
     root.set("tests", str(tests))
     root.set("failures", str(failures))
