@@ -12,14 +12,32 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tracea.errors import InvalidOption
+from tracea.targets.product import product_names, read_product
 from tracea.targets.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SCHEMA_VERSION", "Entry", "Fact", "load", "names", "parse", "read"]
+    from tracea.targets.product import Product
+
+__all__ = ["SCHEMA_VERSION", "Entry", "Fact", "cpu_product_names", "fact_of", "load", "names", "parse", "read"]
 
 SCHEMA_VERSION: Final = 1
+
+# Fields of a Target by the number of a product that gives it; what a product does not state is the instruction set's.
+_OF_PRODUCT: Final = MappingProxyType(
+    {
+        "vector_bytes": "cpu.vector_bytes",
+        "vector_registers": "cpu.vector_registers",
+        "fma_per_cycle": "cpu.fma_per_cycle",
+        "fma_latency_cycles": "cpu.fma_latency_cycles",
+        "l1d_bytes": "cpu.l1d_bytes",
+        "l1d_ways": "cpu.l1d_ways",
+        "l3_bytes": "cpu.l3_bytes",
+        "cache_line_bytes": "cpu.cache_line_bytes",
+        "page_bytes": "cpu.page_bytes",
+    }
+)
 
 
 class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,13 +75,19 @@ class Entry:
 
 @cache
 def names() -> tuple[str, ...]:
-    """Return the names that ``load`` knows, sorted."""
+    """Return the names of the generic targets, one or more for each instruction set, sorted."""
     folder = files("tracea.targets") / "catalog"
     return tuple(sorted(item.name.removesuffix(".toml") for item in folder.iterdir() if item.name.endswith(".toml")))
 
 
+@cache
+def cpu_product_names() -> tuple[str, ...]:
+    """Return the names of the products whose processor ``load`` knows, sorted."""
+    return tuple(name for name in product_names() if read_product(name).cpu is not None)
+
+
 def load(name: str) -> Target:
-    """Return the target of the catalogue entry ``name``.
+    """Return the target of a generic entry (``avx512``) or of a product's processor (``zen4``).
 
     Raises:
         InvalidOption: there is no such entry; the message lists those there are.
@@ -79,8 +103,16 @@ def read(name: str) -> Entry:
         InvalidOption: there is no such entry; the message lists those there are.
     """
     if name not in names():
+        described = name in product_names()
+        if described and read_product(name).cpu is not None:
+            return _of_product(read_product(name))
         raise InvalidOption(
-            field="target", got=name, expected=names(), remedy="choose a listed name, or 'host' where it is accepted"
+            field="target",
+            got=name,
+            expected=(*names(), *cpu_product_names()),
+            remedy=f"it is described, but there are no kernels for it: tracea targets show {name}"
+            if described
+            else "choose a listed name, or 'host' where it is accepted",
         )
     text = (files("tracea.targets") / "catalog" / f"{name}.toml").read_text(encoding="utf-8")
     return parse(text, origin=f"{name}.toml")
@@ -126,3 +158,35 @@ def parse(text: str, *, origin: str) -> Entry:
             remedy="name each number of a Target once",
         ) from error
     return Entry(target=target, facts=MappingProxyType(file.facts))
+
+
+def fact_of(product: Product, path: str, value: int | None = None) -> Fact:
+    """Return a product's number as a fact; ``value`` is the number in the unit of the field that takes it.
+
+    Raises:
+        InvalidOption: the product does not state it.
+    """
+    stated = product.value(path)
+    reading = product.readings[path]
+    source = product.sources[reading.source]
+    return Fact(value=stated if value is None else value, source=f"{source.title}, {source.url}: «{reading.figure}»")
+
+
+def _of_product(product: Product) -> Entry:
+    cpu = product.cpu
+    assert cpu is not None  # the caller chose among those that have one
+    base = read(cpu.isa)
+    facts = dict(base.facts)
+    facts |= {field: fact_of(product, path) for field, path in _OF_PRODUCT.items() if path in product.readings}
+    facts["cores"] = fact_of(product, "cpu.cores" if cpu.performance_cores is None else "cpu.performance_cores")
+    if cpu.l2_bytes_per_core is not None:
+        facts["l2_bytes"] = fact_of(product, "cpu.l2_bytes", cpu.l2_bytes_per_core)
+    numbers: dict[str, Any] = {field: fact.value for field, fact in facts.items()}
+    target = Target(
+        name=product.name,
+        isa=cpu.isa,
+        microarchitecture=product.microarchitecture or product.name,
+        features=cpu.features,
+        **numbers,
+    )
+    return Entry(target=target, facts=MappingProxyType(facts))

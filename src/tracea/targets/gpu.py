@@ -16,12 +16,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from tracea.errors import InvalidOption
-from tracea.targets.entry import SCHEMA_VERSION, Fact
+from tracea.targets.entry import SCHEMA_VERSION, Fact, fact_of
+from tracea.targets.product import Product, product_names, read_product
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["FEATURES", "GpuEntry", "GpuTarget", "gpu_names", "load_gpu", "names_gpu", "read_gpu"]
+__all__ = [
+    "FEATURES",
+    "GpuEntry",
+    "GpuTarget",
+    "gpu_names",
+    "gpu_product_names",
+    "load_gpu",
+    "names_gpu",
+    "read_gpu",
+]
 
 FEATURES: Final = frozenset(
     {
@@ -48,9 +58,10 @@ FEATURES: Final = frozenset(
 class GpuTarget:
     """What a kernel may rely on: instructions, registers, shared memory; and a product's counts for estimates.
 
-    ``name`` is the architecture as the compiler calls it (``sm_90a``). ``shared_bytes_per_block`` is what one block
-    may ask for; ``shared_bytes_per_sm`` what all blocks of one multiprocessor share, where each takes
-    ``shared_bytes_reserved`` beside its own.
+    ``name`` is the architecture as the compiler calls it (``sm_90a``), ``product`` the title of the one whose counts,
+    clock and bandwidth these are: the one that was asked for, else the one that stands for the architecture.
+    ``shared_bytes_per_block`` is what one block may ask for; ``shared_bytes_per_sm`` what all blocks of one
+    multiprocessor share, where each takes ``shared_bytes_reserved`` beside its own.
 
     Units: sizes are bytes, the clock is MHz, ``memory_gb_per_s`` is 10^9 bytes a second. ``f16_fma_per_cycle`` counts
     multiply-adds of f16 factors by matrix instructions of one multiprocessor in a cycle.
@@ -150,13 +161,19 @@ def gpu_names() -> tuple[str, ...]:
     return tuple(sorted(found, key=lambda name: int("".join(filter(str.isdigit, name)))))
 
 
+@cache
+def gpu_product_names() -> tuple[str, ...]:
+    """Return the names of the products that one of these architectures runs on, sorted."""
+    return tuple(filter(_is_cuda_product, product_names()))
+
+
 def names_gpu(name: str) -> bool:
-    """Tell whether a name is meant for a GPU: known or not, it begins as all of them do."""
-    return name.lower().startswith("sm")
+    """Tell whether a name is meant for a CUDA GPU: a product, or what begins as all architectures do, known or not."""
+    return name.lower().startswith("sm") or _is_cuda_product(name)
 
 
 def load_gpu(name: str) -> GpuTarget:
-    """Return the GPU target of that name.
+    """Return the GPU target of an architecture (``sm_90a``) or of a product (``h200``).
 
     Raises:
         InvalidOption: there is none; the message lists those there are.
@@ -171,27 +188,67 @@ def read_gpu(name: str) -> GpuEntry:
     Raises:
         InvalidOption: there is none, or the file is not one.
     """
+    if _is_cuda_product(name):
+        product = read_product(name)
+        return _entry(_file(_architecture(product)), product)
     if name not in gpu_names():
         raise InvalidOption(field="target", got=name, expected=gpu_names(), remedy=f"use {_nearest(name)}, the nearest")
+    file = _file(name)
+    return _entry(file, read_product(file.product))
+
+
+def _file(architecture: str) -> _File:
+    origin = f"catalogue file {architecture}.toml"
     try:
-        file = msgspec.convert(tomllib.loads((_folder() / f"{name}.toml").read_text(encoding="utf-8")), _File)
-        numbers: dict[str, Any] = {field: fact.value for field, fact in file.facts.items()}
-        target = GpuTarget(name=file.name, product=file.product, features=frozenset(file.features), **numbers)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, TypeError) as error:
+        file = msgspec.convert(tomllib.loads((_folder() / f"{architecture}.toml").read_text(encoding="utf-8")), _File)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise InvalidOption(
-            field=f"catalogue file {name}.toml",
-            got=str(error),
-            expected=f"schema version {SCHEMA_VERSION}",
-            remedy="mend the file",
+            field=origin, got=str(error), expected=f"schema version {SCHEMA_VERSION}", remedy="mend the file"
         ) from error
-    if file.schema_version != SCHEMA_VERSION or target.name != name:
+    if file.schema_version != SCHEMA_VERSION or file.name != architecture:
         raise InvalidOption(
-            field=f"catalogue file {name}.toml",
-            got=(file.schema_version, target.name),
-            expected=(SCHEMA_VERSION, name),
+            field=origin,
+            got=(file.schema_version, file.name),
+            expected=(SCHEMA_VERSION, architecture),
             remedy="use the version of Tracea that wrote the file",
         )
-    return GpuEntry(target=target, facts=MappingProxyType(file.facts))
+    return file
+
+
+def _entry(file: _File, product: Product) -> GpuEntry:
+    """Join an architecture's limits with a product's counts."""
+    facts = {**file.facts, **_product_facts(product)}
+    numbers: dict[str, Any] = {field: fact.value for field, fact in facts.items()}
+    try:
+        target = GpuTarget(name=file.name, product=product.title, features=frozenset(file.features), **numbers)
+    except TypeError as error:
+        raise InvalidOption(
+            field=f"catalogue file {file.name}.toml: facts",
+            got=tuple(numbers),
+            expected=str(error),
+            remedy="name each number of a GpuTarget once",
+        ) from error
+    return GpuEntry(target=target, facts=MappingProxyType(facts))
+
+
+def _product_facts(product: Product) -> dict[str, Fact]:
+    bandwidth = product.value("memory.mb_per_s")
+    products = product.value("gpu.f16_matrix.ops_per_cycle")
+    return {
+        "sm_count": fact_of(product, "gpu.compute_units"),
+        "clock_mhz": fact_of(product, "gpu.clock_mhz"),
+        "l2_bytes": fact_of(product, "gpu.l2_bytes"),
+        "memory_gb_per_s": fact_of(product, "memory.mb_per_s", round(bandwidth / 1000)),
+        "f16_fma_per_cycle": fact_of(product, "gpu.f16_matrix.ops_per_cycle", products // 2),
+    }
+
+
+def _is_cuda_product(name: str) -> bool:
+    return name in product_names() and _architecture(read_product(name)) in gpu_names()
+
+
+def _architecture(product: Product) -> str:
+    return "" if product.gpu is None else product.gpu.architecture
 
 
 def _nearest(name: str) -> str:
