@@ -12,7 +12,7 @@ from types import ModuleType
 from tracea.doctor.ceilings import Bandwidth, Ceilings, Peak, measured_ceilings
 from tracea.doctor.diagnosis import Problem, diagnose, diagnose_load
 from tracea.doctor.fingerprint import Fingerprint, identify
-from tracea.doctor.plan import Candidate, Decision, Plan, Rejection
+from tracea.doctor.plan import Candidate, Decision, Flip, Plan, Rejection
 from tracea.doctor.probe import Cache, Hardware, Machine, Toolchain, host, probe_machine
 from tracea.doctor.report import Report, VariantLine, examine
 from tracea.doctor.select import History, Known, decide, plan_ops
@@ -24,6 +24,7 @@ __all__ = [
     "Ceilings",
     "Decision",
     "Fingerprint",
+    "Flip",
     "Hardware",
     "History",
     "Known",

@@ -11,9 +11,10 @@ from tracea.errors import InvalidOption
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from tracea.doctor.precision import Precision
     from tracea.semantic.schedule import Schedule
 
-__all__ = ["Candidate", "Decision", "Plan", "Rejection"]
+__all__ = ["Candidate", "Decision", "Flip", "Plan", "Rejection"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +46,23 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Flip:
+    """What would have chosen ``variant`` instead."""
+
+    variant: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.variant}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What runs one op: variant and schedule (None: a library has its own), and all that lost, best first.
 
-    ``constants`` are the operands whose values were known: with another set it would be another decision.
+    ``constants`` are the operands whose values were known: with another set it would be another decision. ``precision``
+    says in which type the factors are multiplied and which had to be passed over; with ``casts`` in it, the op is the
+    one after those conversions.
     """
 
     op: str
@@ -58,6 +72,7 @@ class Decision:
     candidates: tuple[Candidate, ...]
     rejections: tuple[Rejection, ...]
     constants: tuple[int, ...] = ()
+    precision: Precision | None = None
 
     @property
     def chosen(self) -> Candidate:
@@ -82,12 +97,31 @@ class Decision:
             return f"{best.variant} {best.latency_us / won.latency_us - 1:.1%} faster than measured"
         return f"a measurement of {best.variant} below one of {won.variant}"
 
+    @property
+    def flips(self) -> tuple[Flip, ...]:
+        """What would have chosen each other variant, those that fit first."""
+        won = self.chosen
+        found = [
+            Flip(variant=each.variant, what=_flip(won, each))
+            for each in self.candidates
+            if each.variant != self.variant
+        ]
+        unmet: dict[str, list[Rejection]] = {}
+        for rejection in self.rejections:
+            unmet.setdefault(rejection.variant, []).append(rejection)
+        for variant, rejections in unmet.items():
+            needs = " and ".join(f"{each.needed} where there is {each.found}" for each in rejections)
+            found.append(Flip(variant=variant, what=f"could compete with {needs}"))
+        return tuple(found)
+
     def explain(self) -> str:
         """Return the decision as text: what was chosen and why, what lost and why, and what would flip it."""
         about = f"{self.op} with constant operands {', '.join(map(str, self.constants))}" if self.constants else self.op
         lines = [f"{about}: {self.variant} ({self.reason})"]
         if self.schedule is not None:
             lines.append(f"  schedule: {self.schedule.key}")
+        if self.precision is not None and self.precision.is_fallback:
+            lines += [f"  precision: {step}" for step in self.precision.steps]
         lines += [f"  then {candidate}" for candidate in self.candidates if candidate.variant != self.variant]
         lines += [f"  rejected {rejection}" for rejection in self.rejections]
         lines.append(f"  would flip it: {self.flip}")
@@ -115,7 +149,20 @@ class Decision:
                 for r in self.rejections
             ],
             "flip": self.flip,
+            "flips": [{"variant": flip.variant, "what": flip.what} for flip in self.flips],
+            "precision": None if self.precision is None else self.precision.to_dict(),
         }
+
+
+def _flip(won: Candidate, other: Candidate) -> str:
+    if won.latency_us is None:
+        return f"a score {won.score - other.score:g} higher, or a measurement of it: neither was measured"
+    if other.latency_us is None:
+        return f"a measurement below {won.latency_us:.4g} µs: it was not measured here"
+    times = other.latency_us / won.latency_us
+    if times <= 1.0:
+        return f"a tie: {other.latency_us:.4g} µs as well, and the name decides"
+    return f"{times - 1:.1%} faster than it was measured: {other.latency_us:.4g} against {won.latency_us:.4g} µs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

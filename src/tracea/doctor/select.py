@@ -14,12 +14,13 @@ from tracea.doctor.plan import Candidate, Decision, Plan, Rejection
 from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tracea.core.op import Op
+    from tracea.doctor.precision import Magnitudes, Precision
     from tracea.kernels.variant import Variant
     from tracea.semantic.schedule import Schedule
-    from tracea.targets import Target
+    from tracea.targets import GpuTarget, Target
 
 __all__ = ["History", "Known", "decide", "plan_ops"]
 
@@ -38,27 +39,37 @@ History = Mapping[str, Mapping[str, Known]]
 
 def decide(
     op: Op,
-    target: Target,
+    target: Target | GpuTarget,
     *,
     variants: Iterable[Variant] | None = None,
     known: Mapping[str, Known] | None = None,
     exclude: Mapping[str, str] | Iterable[str] = (),
     constants: Iterable[int] = (),
+    fallback: bool = False,
+    magnitudes: Sequence[Magnitudes | None] = (),
 ) -> Decision:
     """Choose a variant for ``op``: the fastest of those that were measured, else the one with the highest score.
 
-    ``variants`` are the registry's unless given; ``exclude`` names variants that may not be used, such as one that
-    failed a gate, and may map each to the reason. ``constants`` are the operands whose values are known beforehand,
-    which the decision keeps to say what it was about.
+    ``variants`` are those of the target's backend unless given; ``exclude`` names variants that may not be used, such
+    as one that failed a gate, and may map each to the reason. ``constants`` are the operands whose values are known
+    beforehand, which the decision keeps to say what it was about. With ``fallback`` the factors of a product may be multiplied in
+    another type than the op's (see ``tracea.doctor.precision``), f16 only as far as ``magnitudes`` bounds the operands.
 
     Raises:
         InvalidOption: no variant fits; the message says the requirement that each did not meet.
     """
     measured = known or {}
     refused = _reasons(exclude)
+    registered = _registered(variants, target)
+    precision: Precision | None = None
+    if fallback:
+        from tracea.doctor.precision import choose_precision
+
+        allowed = [variant for variant in registered if variant.id not in refused and variant.backend == target.backend]
+        precision, op = choose_precision(op, target, variants=allowed, magnitudes=magnitudes)
     fitting: list[tuple[Variant, Candidate]] = []
     rejections: list[Rejection] = []
-    considered = [variant for variant in _registered(variants) if isinstance(op, variant.op_type)]
+    considered = [variant for variant in registered if isinstance(op, variant.op_type)]
     for variant in sorted(considered, key=lambda variant: variant.id):
         found = _rejections(variant, op, target, refused)
         if found:
@@ -85,22 +96,26 @@ def decide(
         reason=_reason(winner, len(fitting)),
         candidates=tuple(candidate for _, candidate in fitting),
         rejections=tuple(rejections),
+        precision=precision,
     )
 
 
 def plan_ops(
     ops: Mapping[str, Op],
-    target: Target,
+    target: Target | GpuTarget,
     *,
     variants: Iterable[Variant] | None = None,
     history: History | None = None,
 ) -> Plan:
-    """Decide each op of ``ops`` (by node) and return the plan."""
-    registered = _registered(variants)
+    """Decide each op of ``ops`` (by node), with precision fallback, and return the plan."""
+    registered = _registered(variants, target)
     past = history or {}
     return Plan(
         target=target.name,
-        decisions={node: decide(op, target, variants=registered, known=past.get(op.key)) for node, op in ops.items()},
+        decisions={
+            node: decide(op, target, variants=registered, known=past.get(op.key), fallback=True)
+            for node, op in ops.items()
+        },
     )
 
 
@@ -110,15 +125,15 @@ def _reasons(exclude: Mapping[str, str] | Iterable[str]) -> Mapping[str, str]:
     return dict.fromkeys(exclude, "excluded by the caller")
 
 
-def _registered(variants: Iterable[Variant] | None) -> tuple[Variant, ...]:
+def _registered(variants: Iterable[Variant] | None, target: Target | GpuTarget) -> tuple[Variant, ...]:
     if variants is None:
-        from tracea.kernels.registry import VARIANTS
+        from tracea.kernels.registry import variants_of
 
-        return VARIANTS
+        return variants_of(target.backend)
     return tuple(variants)
 
 
-def _rejections(variant: Variant, op: Op, target: Target, refused: Mapping[str, str]) -> list[Rejection]:
+def _rejections(variant: Variant, op: Op, target: Target | GpuTarget, refused: Mapping[str, str]) -> list[Rejection]:
     if variant.id in refused:
         return [
             Rejection(
@@ -162,7 +177,7 @@ def _rank(candidate: Candidate) -> tuple[bool, float, float, str]:
     )
 
 
-def _default_schedule(variant: Variant, op: Op, target: Target) -> Schedule | None:
+def _default_schedule(variant: Variant, op: Op, target: Target | GpuTarget) -> Schedule | None:
     return None if variant.default_schedule is None else variant.default_schedule(op, target)
 
 

@@ -16,6 +16,7 @@ from tracea.errors import InvalidSchedule, ProofFailed, TraceaWarning
 from tracea.flow.assemble import Values, assemble, compute_nodes, constant_operands, split_library_epilogues
 from tracea.flow.history import known_variants
 from tracea.flow.kernel import Built, build
+from tracea.flow.precision import with_casts
 from tracea.kernels.registry import VARIANTS, find
 from tracea.runtime.library import LibraryFunction, available
 from tracea.runtime.native import check_threads, launcher
@@ -199,10 +200,11 @@ def decide_node(graph: Graph, node: Node, target: Target, *, threads: int, libra
 def _compiled(
     pipeline: PipelineResult, values: Values, decisions: Mapping[str, Decision], target: Target, name: str
 ) -> Compiled:
-    """Assemble, with the epilogues that no library fuses as pointwise nodes of our own."""
+    """Assemble, with conversions and the epilogues that no library fuses as pointwise nodes of our own."""
     libraries = [node for node, decision in decisions.items() if find(decision.variant).is_library]
-    parted, products = split_library_epilogues(pipeline.graph, libraries)
-    every = dict(decisions)
+    converted, casts = with_casts(pipeline.graph, decisions)
+    parted, products = split_library_epilogues(converted, libraries)
+    every = {**decisions, **{node: decide(parted[node].op, target) for node in casts}}
     for node, product in products.items():
         every[product] = decisions[node]
         every[node] = decide(parted[node].op, target)
