@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.kernels.conformance import Case
+from tests.kernels.conv_cases import conv_cases
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Cast, Input, activation, exp, maximum, select, sigmoid
@@ -292,4 +293,4 @@ def cases_for(isa: str) -> tuple[Case, ...]:
 
 def all_cases() -> tuple[Case, ...]:
     """Every kernel that is compiled for each instruction set."""
-    return (*gemm_cases(), *row_cases(), *chain_cases(), *reduce_cases())
+    return (*gemm_cases(), *conv_cases(), *row_cases(), *chain_cases(), *reduce_cases())

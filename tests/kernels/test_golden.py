@@ -11,12 +11,23 @@ from tests.kernels.native import ISA_FLAGS, Unit, host_isas
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
-from tracea.core.op import Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp
+from tracea.core.op import Conv2dOp, Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.kernels.registry import VARIANTS
 
 X, W = TensorType((128, 768), DType.F32), TensorType((768,), DType.F32)
 LINEAR = GemmOp.of(m=128, n=3072, k=768, bias=True, activation="gelu", residual=True)
+CONVOLUTION = Conv2dOp.of(
+    channels=256,
+    size=(14, 14),
+    filters=256,
+    kernel=(3, 3),
+    padding=(1, 1),
+    channels_last=True,
+    bias=True,
+    activation="relu",
+    residual=True,
+)
 # One op a variant, with its default schedule: what a user's kernel looks like.
 GOLDEN = (
     Case.of("gemm.packed", "gemm.packed", GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True)),
@@ -28,6 +39,14 @@ GOLDEN = (
     Case.of("gemm.stream", "gemm.stream", GemmOp.of(m=1, n=4096, k=4096, bias=True)),
     Case.of("gemm.dot", "gemm.dot", GemmOp.of(m=1, n=4096, k=4096, dtype=DType.BF16, transpose_b=True, bias=True)),
     Case.of("gemm.empty", "gemm.empty", GemmOp.of(m=128, n=768, k=0, bias=True)),
+    Case.of(
+        "conv.packed",
+        "conv.packed",
+        Conv2dOp.of(
+            channels=64, size=(56, 56), filters=64, kernel=(3, 3), padding=(1, 1), bias=True, activation="relu"
+        ),
+    ),
+    Case.of("conv.prepacked", "conv.prepacked", CONVOLUTION),
     Case.of(
         "rows.normalize",
         "rows.normalize",

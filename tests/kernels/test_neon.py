@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tests.kernels.cases import chain_cases, gemm_cases, reduce_cases, row_cases
 from tests.kernels.conformance import Built, Case, Tensor, build, random_inputs
+from tests.kernels.conv_cases import conv_cases
 from tests.kernels.native import INCLUDE, RUNNER, round_up
 
 from tracea.core.accuracy import error_bound
@@ -26,7 +27,13 @@ from tracea.kernels.registry import find
 from tracea.semantic.tile_kernel import BufferRole
 
 QEMU = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
-GROUPS = {"gemm": gemm_cases(), "rows": row_cases(), "chains": chain_cases(), "reductions": reduce_cases()}
+GROUPS = {
+    "gemm": gemm_cases(),
+    "convolutions": conv_cases(),
+    "rows": row_cases(),
+    "chains": chain_cases(),
+    "reductions": reduce_cases(),
+}
 
 pytestmark = [
     pytest.mark.slow,

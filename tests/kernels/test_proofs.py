@@ -81,8 +81,9 @@ def interpreted(built: Built, kernel: TileKernel, op: Op, inputs: list[np.ndarra
     if built.pack is not None:
         panels = next(buffer for buffer in built.pack.buffers if buffer.role is BufferRole.OUTPUT)
         shape = tuple(int(size.evaluate(values)) for size in panels.shape)
-        packed = {"b": buffers["b"], "panels": np.zeros(shape, panels.dtype.numpy)}
-        buffers["b"] = interpret(built.pack, packed, arguments(built.pack, op), threads=2, seed=seed)["panels"]
+        source = next(buffer for buffer in built.pack.buffers if buffer.role is BufferRole.INPUT).name
+        packed = {source: buffers[source], "panels": np.zeros(shape, panels.dtype.numpy)}
+        buffers[source] = interpret(built.pack, packed, arguments(built.pack, op), threads=2, seed=seed)["panels"]
     result = op.infer()
     memory = np.zeros(max(1, result.extent[1]), result.dtype.numpy)
     buffers[result_buffer(kernel).name] = memory

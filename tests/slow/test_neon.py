@@ -19,6 +19,7 @@ from tests.kernels.cases import (
     row_cases,
 )
 from tests.kernels.conformance import Case, build, check, random_inputs
+from tests.kernels.conv_cases import conv_cases
 from tests.slow.aarch64 import NEON, EmulatedUnit, compile_binary, missing, run_binary
 
 from tracea.core.op import RowKind
@@ -27,7 +28,7 @@ from tracea.kernels.registry import VARIANTS
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "all tools are there")]
 
 CASES = {case.name: case for case in all_cases()}
-GROUPS = (gemm_cases(), row_cases(), chain_cases(), reduce_cases())
+GROUPS = (gemm_cases(), conv_cases(), row_cases(), chain_cases(), reduce_cases())
 EXTENTS = ((1, 1, 1), (1, 130, 7), (129, 2, 33), (2, 65, 127), (61, 31, 17))
 
 

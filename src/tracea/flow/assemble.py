@@ -17,7 +17,7 @@ from tracea.doctor import Decision
 from tracea.errors import InvalidOption, InvalidShape
 from tracea.flow.kernel import Built, build, build_pack
 from tracea.flow.phases import phase
-from tracea.kernels.arguments import arguments, operand_buffers, result_buffer
+from tracea.kernels.arguments import arguments, buffer_types, operand_buffers, result_buffer
 from tracea.kernels.operands import bind
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
@@ -166,11 +166,13 @@ class _Assembly:
         packed = aligned_empty(
             packed_type.static_shape, packed_type.dtype
         )  # huge pages: a weight is read whole each run
-        types = {"b": node.op.operands[operand], "panels": packed_type}
+        (source,) = operand_buffers(pack.kernel)
+        types = {source.name: buffer_types(pack.kernel)[source.name], "panels": packed_type}
         call = Call.binding(
-            kernel, pointers={"b": InputSlot(0), "panels": OutputSlot(0)}, integers=bind(pack.kernel, types)
+            kernel, pointers={source.name: InputSlot(0), "panels": OutputSlot(0)}, integers=bind(pack.kernel, types)
         )
-        program = Program(calls=(call,), inputs=(types["b"],), outputs=(packed_type,), name=f"pack {node.id}")
+        stored = node.op.operands[operand]
+        program = Program(calls=(call,), inputs=(stored,), outputs=(packed_type,), name=f"pack {node.id}")
         program.run(self._constant_array(node.inputs[operand]), out=packed)
         self.constants.append(packed)
         return ConstantSlot(len(self.constants) - 1)

@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from tracea.core.ops.base import Op
+from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.ops.pointwise import PointwiseOp
 from tracea.core.ops.rows import ReduceOp, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
+from tracea.kernels.conv.operands import conv_types, sizes_of
 from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS, ORDER_TABLE
 from tracea.kernels.gemm.gpu.spaces import order_of
 from tracea.kernels.gemm.operands import gemm_types
@@ -26,6 +28,7 @@ __all__ = ["arguments", "buffer_types", "operand_buffers", "result_buffer", "tab
 
 _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]] = {
     GemmOp: gemm_types,
+    Conv2dOp: conv_types,
     RowOp: normalize_types,
     PointwiseOp: chain_types,
     ReduceOp: reduce_types,
@@ -60,9 +63,13 @@ def arguments(kernel: TileKernel, op: Op | None = None) -> dict[str, int]:
     """
     names = {buffer.name for buffer in kernel.buffers if buffer.role in (BufferRole.INPUT, BufferRole.OUTPUT)}
     types = {name: type_ for name, type_ in buffer_types(kernel, op).items() if name in names}
+    described = kernel.op if op is None else op
+    # Filters in panels do not say how many taps they have.
+    sizes = sizes_of(described) if isinstance(described, Conv2dOp) else {}
+    given = {size.name: value for size, value in sizes.items() if size in kernel.params}
     # A persistent grid has a block for each multiprocessor of the target: with another number it is as right.
     machine = {MULTIPROCESSORS.name: load_gpu(kernel.target).sm_count} if MULTIPROCESSORS in kernel.params else {}
-    values = bind(kernel, types, machine)
+    values = bind(kernel, types, given | machine)
     if not kernel.assumptions.evaluate(values):
         raise InvalidShape(
             field=kernel.name,

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tracea.errors import InvalidOption
+from tracea.kernels.conv.packed import PACKED as CONV_PACKED
+from tracea.kernels.conv.packed import PREPACKED as CONV_PREPACKED
 from tracea.kernels.gemm.amx import AMX, AMX_PREPACKED
 from tracea.kernels.gemm.direct import DIRECT
 from tracea.kernels.gemm.empty import EMPTY
@@ -36,6 +38,8 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     AMX_PREPACKED,
     LIBRARY_GEMM,
     NORMALIZE,
+    CONV_PACKED,
+    CONV_PREPACKED,
     REDUCE,
     CHAIN,
 )

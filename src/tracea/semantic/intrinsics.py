@@ -13,6 +13,7 @@ __all__ = [
     "plain_product",
     "split_terms",
     "terms_product",
+    "window_product",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -61,3 +62,23 @@ def join_terms(panels: Array, terms: int) -> Array:
 def terms_product(a_PKM: Array, b_QKN: Array, terms: int) -> Array:
     """Return the product of panels of A and B that hold sums of terms."""
     return packed_both_product(join_terms(a_PKM, terms), join_terms(b_QKN, terms))
+
+
+def window_product(a: Array, b: Array, *, stride: tuple[int, int], dilation: tuple[int, int]) -> Array:
+    """Return the results of windows of ``a``, row after row, for the filters of ``b``.
+
+    Shapes:
+        a: (…, rows, columns, c), zero-padded; b: (…, r, s, c, filters); result: (pixels, filters).
+    """
+    rows, columns, channels = (1, 1, 1, *a.shape)[-3:]
+    r, s, _, filters = (1, 1, 1, 1, *b.shape)[-4:]
+    image, weights = a.reshape(rows, columns, channels), b.reshape(r, s, channels, filters)
+    (down, right), (gap_r, gap_s) = stride, dilation
+    p, q = (rows - (r - 1) * gap_r - 1) // down + 1, (columns - (s - 1) * gap_s - 1) // right + 1
+    result = np.zeros((p, q, filters), a.dtype)
+    for i in range(r):
+        for j in range(s):
+            top, side = i * gap_r, j * gap_s
+            taken = image[top : top + down * (p - 1) + 1 : down, side : side + right * (q - 1) + 1 : right]
+            result += np.einsum("pqc,ck->pqk", taken, weights[i, j])
+    return result.reshape(p * q, filters)

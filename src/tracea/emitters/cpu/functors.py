@@ -27,14 +27,21 @@ Operands = Sequence[Region | Scalar]
 
 
 def epilogue_functor(
-    printer: Printer, expr: Expr, operands: Operands, compute: DType, *, prefetch_columns: int = 0
+    printer: Printer,
+    expr: Expr,
+    operands: Operands,
+    compute: DType,
+    *,
+    prefetch_columns: int = 0,
+    transposed: bool = False,
 ) -> str:
     """Return the construction of ``V operator()(V x0, row, col, lanes)``; operand i is Input(i + 1).
 
+    ``transposed``: lanes run along the axis before the last, and ``row`` counts the last one.
     With ``prefetch_columns`` it also has ``void prefetch(row, col)``, which asks for as many columns of the operands
     that have rows and columns of C's own.
     """
-    parts = _Parts(printer, compute)
+    parts = _Parts(printer, compute, *((-1, -2) if transposed else (-2, -1)))
     loads = parts.loads(expr, operands, first=1)
     body = Writer()
     with body.block(f"TRACEA_INLINE V operator()(V x0, {_PLACE}) const"):
@@ -53,9 +60,12 @@ def epilogue_functor(
     return parts.instance("Epilogue", body, prefetch)
 
 
-def load_functor(printer: Printer, expr: Expr, operands: Operands, compute: DType) -> str:
-    """Return the construction of ``V at<V>(row, col, lanes)`` with zero in the lanes beyond; operand i is Input(i)."""
-    parts = _Parts(printer, compute)
+def load_functor(printer: Printer, expr: Expr, operands: Operands, compute: DType, *, row_axis: int = -2) -> str:
+    """Return the construction of ``V at<V>(row, col, lanes)`` with zero in the lanes beyond; operand i is Input(i).
+
+    ``row_axis`` is the axis, counted from the end, that ``row`` walks.
+    """
+    parts = _Parts(printer, compute, row_axis)
     loads = parts.loads(expr, operands, first=0)
     body = Writer()
     with body.block(f"TRACEA_INLINE V at({_PLACE}) const"):
@@ -125,9 +135,11 @@ class _Member:
 class _Parts:
     """Collects the members of one functor while its loads and its chain are printed."""
 
-    def __init__(self, printer: Printer, compute: DType) -> None:
+    def __init__(self, printer: Printer, compute: DType, row_axis: int = -2, column_axis: int = -1) -> None:
         self._printer = printer
         self._compute = compute
+        self._row_axis = row_axis
+        self._column_axis = column_axis
         self._members: list[_Member] = []
         printer.use("vec.h", "math.h", "convert.h")
 
@@ -157,7 +169,7 @@ class _Parts:
         dtype = printer.buffer(operand).dtype
         suffix = "" if _is_natural(dtype, self._compute) else "_as"
         place = self.member(f"const {C_TYPES[dtype]}*", name, printer.address(operand))
-        row, column = printer.step(operand, -2), printer.step(operand, -1)
+        row, column = printer.step(operand, self._row_axis), printer.step(operand, self._column_axis)
         if row != Const(0):
             place += f" + row * {self.stride(row, f'{name}_row')}"
         if column == Const(0):

@@ -12,10 +12,11 @@ from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_functor
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.printer import Printer
+from tracea.emitters.cpu.windows import conv_tile, copy_halo
 from tracea.errors import EmitError
 from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import FALSE, TRUE, Const, Index
-from tracea.semantic.nodes import EpilogueCall, MicroKernel, Node, Pack, PointwiseTile, ReduceTile, RowTile
+from tracea.semantic.nodes import CopyTile, EpilogueCall, MicroKernel, Node, Pack, PointwiseTile, ReduceTile, RowTile
 
 __all__ = ["TILE_LINES"]
 
@@ -47,11 +48,14 @@ def _micro_kernel(printer: Printer, node: MicroKernel) -> None:
     if node.intrinsic.name == "amx_block":
         _amx_block(printer, node)
         return
+    if printer.step(node.c, -1) not in (Const(0), Const(1)):
+        raise EmitError(node=node.c.buffer, detail=f"sums need unit column stride, got {printer.strides(node.c)[1]}")
+    if node.intrinsic.name == "conv_tile":
+        conv_tile(printer, node)
+        return
     line = _PRODUCTS.get(node.intrinsic.name)
     if line is None:
         raise EmitError(node=node.intrinsic.name, detail="no register tile of this name")
-    if printer.step(node.c, -1) not in (Const(0), Const(1)):
-        raise EmitError(node=node.c.buffer, detail=f"sums need unit column stride, got {printer.strides(node.c)[1]}")
     printer.body.comment(f"MicroKernel {node.c}")
     if node.epilogue is not None and node.intrinsic.name == "gemm_tile":
         _ask_ahead(printer, node, node.epilogue)
@@ -280,3 +284,4 @@ TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     RowTile: _row,
     ReduceTile: _reduce,
 }
+    CopyTile: copy_halo,

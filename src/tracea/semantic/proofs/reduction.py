@@ -12,6 +12,7 @@ from tracea.semantic.proofs.provenance import Origin, origin
 from tracea.semantic.proofs.tiling import chain
 from tracea.semantic.proofs.walk import Box, Loop, Site
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
+from tracea.semantic.proofs.windows import is_window, window_sum
 
 __all__ = ["prove_reduction"]
 
@@ -32,6 +33,13 @@ def prove_reduction(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
 
 def _micro_kernel(kernel: TileKernel, sites: Sequence[Site], site: Site, node: MicroKernel) -> Fact:
     result = _result_box(kernel, site, node)
+    if is_window(node):
+        fact, summed = window_sum(kernel, sites, site, node)
+        tile = _result_box(kernel, site, node)
+        _undisturbed(
+            site, node, summed, {loop for loop in site.loops if any(loop.var in o.atoms() for o in tile.offset)}
+        )
+        return fact
     a, b = (_origin(kernel, sites, site, site.box(region)) for region in (node.a, node.b))
     ours = {loop for loop in site.loops if any(loop.var in offset.atoms() for offset in result.offset)}
     # Panels of a constant end in the zeros of a granule: there the steps are those of a, which b's have to equal.
@@ -86,7 +94,7 @@ def _aligned(
     kernel: TileKernel, site: Site, node: MicroKernel, *, a: Origin, b: Origin, result: Box, depths: Sequence[int]
 ) -> None:
     """Show that a matrix product with one reduced axis takes the tile's rows and columns, at the same steps."""
-    if len(depths) != 1 or len(a.box.offset) < 2 or _is_window(node):
+    if len(depths) != 1 or len(a.box.offset) < 2:
         return
     depth = depths[0]
     a_depth, a_rows = (-2, -1) if _packed_operand(kernel, a) else (-1, -2)
@@ -129,10 +137,6 @@ def _is_granular(node: MicroKernel, b: Origin) -> bool:
 def _width(node: MicroKernel) -> int:
     """Return the columns of one panel of such a b."""
     return int(node.intrinsic.attribute("tile"))
-
-
-def _is_window(node: MicroKernel) -> bool:
-    return any(name == "window" for name, _ in node.intrinsic.attributes)
 
 
 def _packed_operand(kernel: TileKernel, a: Origin) -> bool:

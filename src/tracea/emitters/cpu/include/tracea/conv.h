@@ -1,0 +1,216 @@
+// Convolution on vectors: the halo that a task copies, and the tile of pixels by filters that reads it in place.
+//
+// A halo is rows x columns pixels, each with its channels next to each other and column_pitch elements apart, rows row_pitch elements apart; what lies outside
+// of the image is zero. A tile holds MR pixels of one row of results by NV vectors of filters; its sums stay in registers over all taps and channels.
+//
+//   copy_halo<float>(x, strides, height, width, top, left, rows, columns, channels, halo, row_pitch, column_pitch);
+//   using Tile = ConvTile<float, 14, 2, 2, 8>;
+//   Tile::run<14, 7>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate);
+#ifndef TRACEA_CONV_H
+#define TRACEA_CONV_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include <type_traits>
+
+#include "tracea/config.h"
+#include "tracea/gemm_store.h"
+#include "tracea/transpose.h"
+#include "tracea/unroll.h"
+#include "tracea/vec.h"
+
+TRACEA_BEGIN_NAMESPACE
+
+// Distances in elements from a row, a column and a channel of an image to the next.
+struct ImageStrides {
+    int64_t row;
+    int64_t column;
+    int64_t channel;
+};
+
+namespace detail {
+
+// `columns` pixels of `channels` channels, all of them inside of the image.
+template <class T, class Storage>
+TRACEA_INLINE void copy_pixels(const Storage* x, const ImageStrides& strides, int64_t columns, int64_t channels,
+                               T* target, int64_t pitch) {
+    using V = Vec<T>;
+    constexpr int L = V::lanes;
+    if (strides.channel == 1) {
+        for (int64_t j = 0; j < columns; ++j, x += strides.column, target += pitch) {
+            int64_t c = 0;
+            for (; c + L <= channels; c += L) store(target + c, load<V>(x + c));
+            if (c < channels) store_partial(target + c, load_partial<V>(x + c, channels - c), channels - c);
+        }
+    } else if (strides.column == 1) {
+        for (int64_t c = 0; c < channels; c += L) {
+            const int64_t n = channels - c < L ? channels - c : L;
+            for (int64_t j = 0; j < columns; j += L) {
+                const int64_t m = columns - j < L ? columns - j : L;
+                const Storage* line = x + c * strides.channel + j;
+                V block[L];
+                for (int i = 0; i < L; ++i)
+                    block[i] = i < n ? load_partial<V>(line + i * strides.channel, m) : zero<V>();
+                transpose(block);
+                T* place = target + j * pitch + c;
+                for (int i = 0; i < L && i < m; ++i) store_partial(place + i * pitch, block[i], n);
+            }
+        }
+    } else {
+        for (int64_t j = 0; j < columns; ++j) {
+            for (int64_t c = 0; c < channels; ++c)
+                target[j * pitch + c] = static_cast<T>(to_float(x[j * strides.column + c * strides.channel]));
+        }
+    }
+}
+
+template <class T>
+TRACEA_INLINE void clear_pixels(int64_t columns, int64_t channels, T* target, int64_t pitch) {
+    for (int64_t j = 0; j < columns; ++j) memset(target + j * pitch, 0, channels * sizeof(T));
+}
+
+}  // namespace detail
+
+// Rows top .. top + rows and columns left .. left + columns of an image of height x width, with zeros where it has none. `x` is its first element.
+template <class T, class Storage>
+TRACEA_NOINLINE void copy_halo(const Storage* x, ImageStrides strides, int64_t height, int64_t width, int64_t top,
+                               int64_t left, int64_t rows, int64_t columns, int64_t channels, T* halo,
+                               int64_t row_pitch, int64_t column_pitch) {
+    const int64_t before = left < 0 ? (-left < columns ? -left : columns) : 0;
+    const int64_t end = width - left < columns ? width - left : columns;
+    const int64_t inside = end > before ? end - before : 0;
+    for (int64_t i = 0; i < rows; ++i, halo += row_pitch) {
+        if (top + i < 0 || top + i >= height || inside == 0) {
+            detail::clear_pixels(columns, channels, halo, column_pitch);
+            continue;
+        }
+        detail::clear_pixels(before, channels, halo, column_pitch);
+        detail::copy_pixels(x + (top + i) * strides.row + (left + before) * strides.column, strides, inside, channels,
+                            halo + before * column_pitch, column_pitch);
+        detail::clear_pixels(columns - before - inside, channels, halo + (before + inside) * column_pitch,
+                             column_pitch);
+    }
+}
+
+// The taps of a tile: how many, how far apart in the halo, and how many channels each is summed over. A tap of the panel is b_tap elements after the last.
+struct ConvTaps {
+    int64_t rows;
+    int64_t columns;
+    int64_t channels;
+    int64_t row_step;
+    int64_t column_step;
+    int64_t b_tap;
+};
+
+// Prefetch: how many steps ahead a tile asks for the panel; 0 leaves it to the hardware.
+template <class T, int MR, int NV, int Unroll, int Prefetch>
+struct ConvTile {
+    using V = Vec<T>;
+    static constexpr int columns = NV * V::lanes;
+    static_assert(MR >= 1 && NV >= 1 && Unroll >= 1, "a tile has pixels, vectors and steps");
+#if defined(TRACEA_ISA_AVX512) || defined(TRACEA_ISA_NEON)
+    static_assert(MR * NV + NV + 1 <= 32, "accumulators, NV vectors of B and one broadcast must fit in 32 registers");
+#elif defined(TRACEA_ISA_AVX2)
+    static_assert(MR * NV + NV + 1 <= 16, "accumulators, NV vectors of B and one broadcast must fit in 16 registers");
+#endif
+
+    // Runs the smallest instantiation of Pixels... (descending, the first is MR) that holds `pixels`; the others are counted down to 1 beneath the last.
+    // Pixels that are not valid are those of the first one again: a tile reads nothing but its own.
+    template <int First, int... Rest>
+    static TRACEA_INLINE void run(int64_t pixels, int64_t filters, ConvTaps taps, const T* a, int64_t a_pixel,
+                                  const T* b, T* c, int64_t c_stride, bool accumulate) {
+        if constexpr (sizeof...(Rest) > 0) {
+            constexpr int next[] = {Rest...};
+            static_assert(next[0] < First, "pixel counts in descending order");
+            if (pixels <= next[0]) {
+                run<Rest...>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate);
+                return;
+            }
+        }
+        // The taps of a row are one run where neither operand has a gap between them: few channels are summed in one loop.
+        if (taps.column_step == taps.channels && taps.b_tap == taps.channels * columns) {
+            taps.channels *= taps.columns;
+            taps.b_tap *= taps.columns;
+            taps.columns = 1;
+        }
+        using Part = ConvTile<T, First, NV, Unroll, Prefetch>;
+        if (TRACEA_LIKELY(filters >= columns && pixels == First)) {
+            Part::template compute<true>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate);
+        } else {
+            Part::template compute<false>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate);
+        }
+    }
+
+    template <bool Full>
+    static TRACEA_NOINLINE void compute(int64_t pixels, int64_t filters, const ConvTaps& taps, const T* a,
+                                        int64_t a_pixel, const T* b, T* c, int64_t c_stride, bool accumulate) {
+        V acc[MR][NV];
+        unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
+        int64_t offset[MR];
+        unroll<MR>([&](auto i) TRACEA_LAMBDA { offset[i] = Full || i < pixels ? i * a_pixel : 0; });
+        const auto step = [&](const T* a_k, const T* b_k) TRACEA_LAMBDA {
+            V b_vector[NV];
+            unroll<NV>([&](auto j) TRACEA_LAMBDA { b_vector[j] = load<V>(b_k + j * V::lanes); });
+            if constexpr (Prefetch > 0) {
+                unroll<NV>([&](auto j) TRACEA_LAMBDA { prefetch_l1(b_k + Prefetch * columns + j * V::lanes); });
+            }
+            unroll<MR>([&](auto i) TRACEA_LAMBDA {
+                const V a_vector = load_broadcast<V>(a_k + (Full ? i * a_pixel : offset[i]));
+                unroll<NV>([&](auto j) TRACEA_LAMBDA { fma_into(acc[i][j], a_vector, b_vector[j]); });
+            });
+        };
+        for (int64_t r = 0; r < taps.rows; ++r) {
+            for (int64_t s = 0; s < taps.columns; ++s) {
+                const T* a_k = a + r * taps.row_step + s * taps.column_step;
+                const T* b_k = b + (r * taps.columns + s) * taps.b_tap;
+                int64_t left = taps.channels;
+                for (; left >= Unroll; left -= Unroll) {
+                    unroll<Unroll>([&](auto u) TRACEA_LAMBDA { step(a_k + u, b_k + u * columns); });
+                    a_k += Unroll;
+                    b_k += Unroll * columns;
+                }
+                for (; left > 0; --left) step(a_k++, b_k), b_k += columns;
+            }
+        }
+        unroll<MR>([&](auto i) TRACEA_LAMBDA {
+            if (Full || i < pixels) {
+                T* row = c + i * c_stride;
+                unroll<NV>([&](auto j) TRACEA_LAMBDA {
+                    T* p = row + j * V::lanes;
+                    if constexpr (Full) {
+                        store(p, accumulate ? add(acc[i][j], load<V>(p)) : acc[i][j]);
+                    } else {
+                        const Mask<V> valid = lane_mask<V>(filters - j * V::lanes);
+                        store_masked(p, accumulate ? add(acc[i][j], load_masked<V>(p, valid)) : acc[i][j], valid);
+                    }
+                });
+            }
+        });
+    }
+};
+
+// As store_tile, for a result whose pixels, the rows of `sums`, lie next to each other: the tile is transposed on its way, and the epilogue is called with
+// vectors of pixels, a filter being its row.
+template <class T, class Storage, class Epilogue>
+TRACEA_INLINE void store_tile_transposed(const T* sums, int64_t sums_stride, int64_t pixels, int64_t filters,
+                                         Storage* out, int64_t filter_stride, const Epilogue& epilogue) {
+    using V = Vec<T>;
+    constexpr int L = V::lanes;
+    for (int64_t i = 0; i < pixels; i += L) {
+        const int64_t m = pixels - i < L ? pixels - i : L;
+        for (int64_t j = 0; j < filters; j += L) {
+            const int64_t n = filters - j < L ? filters - j : L;
+            V block[L];
+            for (int p = 0; p < L; ++p)
+                block[p] = p < m ? load_partial<V>(sums + (i + p) * sums_stride + j, n) : zero<V>();
+            transpose(block);
+            for (int f = 0; f < L && f < n; ++f)
+                store_partial(out + (j + f) * filter_stride + i, epilogue(block[f], j + f, i, m), m);
+        }
+    }
+}
+
+TRACEA_END_NAMESPACE
+
+#endif

@@ -1,0 +1,1 @@
+"""Two-dimensional convolutions as implicit matrix products: no buffer ever holds the windows side by side."""

@@ -1,0 +1,172 @@
+"""Block sizes of a convolution on vectors: the values of its schedule, a good choice without tuning, and the space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tracea.core.ops.conv2d import Conv2dOp
+from tracea.core.tensor_type import static
+from tracea.errors import InvalidSchedule
+from tracea.kernels.gemm.blocking import equal_blocks, fits_registers, round_up
+from tracea.kernels.operands import vector_lanes
+from tracea.kernels.space import ScheduleSpace, Value
+from tracea.semantic.schedule import Schedule
+from tracea.targets.target import Target
+
+__all__ = ["TILES", "ConvBlocking", "band_of", "conv_default", "conv_space"]
+
+_MOST: Final = 2**24
+_SHORT_RUN: Final = 32  # channels: up to here the taps of a row are one run, so pixels lie without a gap
+_GAP: Final = 16  # elements between pixels: a pitch that is a power of two would fall on few sets of the cache
+_DEEP: Final = 512  # channels of a block where a group has more than twice as many
+_TASKS_PER_CORE: Final = 3
+
+# Tiles of mr pixels by nv vectors of filters that fill the registers, by instruction set.
+TILES: Final[Mapping[str, tuple[tuple[int, int], ...]]] = {
+    "avx512": ((14, 2), (7, 4), (8, 3), (7, 3), (9, 3), (10, 2), (12, 2), (28, 1), (14, 1), (6, 4)),
+    "avx2": ((6, 2), (4, 3), (7, 1), (5, 2), (4, 2), (12, 1)),
+    "neon": ((8, 3), (7, 4), (7, 3), (12, 2), (14, 2), (10, 2), (14, 1)),
+    "plain": ((7, 2), (4, 2), (14, 1)),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvBlocking:
+    """A convolution's schedule in numbers.
+
+    Units: ``mr`` pixels; ``nv`` vectors, ``nr`` filters; ``rows`` of results in a band; ``kb`` filters of a task, whole
+    tiles; ``cb`` channels of a block, 0 for all of a group; ``gap`` elements after each pixel's channels.
+    """
+
+    mr: int
+    nv: int
+    nr: int
+    unroll: int
+    prefetch: int
+    tail: int
+    rows: int
+    kb: int
+    cb: int
+    gap: int
+
+    @classmethod
+    def of(cls, schedule: Schedule, op: Conv2dOp, target: Target) -> ConvBlocking:
+        """Read and check a schedule.
+
+        Raises:
+            InvalidSchedule: a value is missing or out of its range, or the tile does not fit the registers.
+        """
+        least = {"mr": 1, "nv": 1, "unroll": 1, "rows": 1, "kb": 1, "cb": 0, "gap": 0, "prefetch": 0, "tail": 0}
+        value = {name: schedule.integer(name) for name in least}
+        for name, low in least.items():
+            if not low <= value[name] <= _MOST:
+                raise InvalidSchedule(
+                    field=name, got=value[name], expected=f"{low} to {_MOST}", remedy="see the variant's space"
+                )
+        mr, nv = value["mr"], value["nv"]
+        if not fits_registers(mr, nv, target):
+            raise InvalidSchedule(
+                field="mr, nv",
+                got=f"{mr}x{nv}: {mr * nv + nv + 1} registers",
+                expected=f"mr*nv + nv + 1 <= {target.vector_registers}",
+                remedy="choose a smaller tile",
+            )
+        if value["tail"] >= mr:
+            raise InvalidSchedule(field="tail", got=value["tail"], expected=f"below mr = {mr}", remedy="see the space")
+        nr = nv * vector_lanes(target, op.accumulator)
+        return cls(**{**value, "nr": nr, "kb": round_up(value["kb"], nr)})
+
+    @property
+    def pixels(self) -> tuple[int, ...]:
+        """Pixel counts with code of their own, descending."""
+        return (self.mr, self.tail) if self.tail else (self.mr,)
+
+
+def conv_default(op: Conv2dOp, target: Target) -> Schedule:
+    """Return the schedule that needs no tuning."""
+    width, filters, channels = _extents(op)
+    lanes = vector_lanes(target, op.accumulator)
+    tiles = [tile for tile in TILES[target.isa] if fits_registers(*tile, target)]
+    mr, nv = min(tiles, key=lambda tile: _cost(tile, width, filters, lanes, target))
+    return _schedule(op, target, mr, nv, cb=_depth(channels))
+
+
+def conv_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
+    """Return the schedules worth measuring, the default among them."""
+    width, filters, channels = _extents(op)
+    lanes = vector_lanes(target, op.accumulator)
+    tiles = sorted(
+        (tile for tile in TILES[target.isa] if fits_registers(*tile, target)),
+        key=lambda tile: _cost(tile, width, filters, lanes, target),
+    )
+    chosen: list[dict[str, Value]] = [dict(conv_default(op, target))]
+    depths = dict.fromkeys((_depth(channels), *(equal_blocks(channels, most) for most in (64, 128, 256, 512))))
+    for mr, nv in tiles[:4]:
+        for cb in depths:
+            base = _schedule(op, target, mr, nv, cb=0 if cb == channels else cb)
+            for rows in dict.fromkeys((base.integer("rows"), 1, 2, 4, 7, 14)):
+                if rows <= static(op.shape[2]):
+                    for unroll in (1, 2):
+                        chosen.append({**base, "rows": rows, "unroll": unroll})
+    return ScheduleSpace.listed(chosen)
+
+
+def band_of(op: Conv2dOp, target: Target, row_bytes: int, filters: int, step: int) -> tuple[int, int]:
+    """Return the rows of a band and the filters of a task: halos that stay in a cache, and work for every core.
+
+    ``row_bytes`` are those of one row of the halo; ``step`` is a panel's filters.
+    """
+    height = static(op.shape[2])
+    images = static(op.shape[0]) * op.groups
+    down, taps = op.stride[0], (static(op.w.shape[2]) - 1) * op.dilation[0] + 1
+    most = max(1, (target.l2_bytes // 2 // max(1, row_bytes) - taps) // down + 1)
+    rows = equal_blocks(height, min(most, height))
+    block = round_up(filters, step)
+    wanted = 1 if target.cores == 1 else _TASKS_PER_CORE * target.cores
+    while images * -(-height // rows) * -(-filters // block) < wanted:
+        # Narrower bands read rows twice, fewer filters a task copy the halo twice: halve what costs less.
+        if rows > 2 * taps:
+            rows = equal_blocks(height, max(1, rows // 2))
+        elif block > step:
+            block = round_up(-(-block // 2), step)
+        elif rows > 1:
+            rows = equal_blocks(height, max(1, rows // 2))
+        else:
+            break
+    return rows, block
+
+
+def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Schedule:
+    width, filters, channels = _extents(op)
+    nr = nv * vector_lanes(target, op.accumulator)
+    depth = cb or channels
+    gap = 0 if channels <= _SHORT_RUN else _GAP
+    columns = (width - 1) * op.stride[1] + (static(op.w.shape[3]) - 1) * op.dilation[1] + 1
+    rows, kb = band_of(op, target, columns * (depth + gap) * op.accumulator.nbytes, filters, nr)
+    return Schedule(
+        mr=mr, nv=nv, unroll=2, prefetch=8, tail=width % mr, rows=rows, kb=kb, cb=0 if cb >= channels else cb, gap=gap
+    )
+
+
+def _extents(op: Conv2dOp) -> tuple[int, int, int]:
+    """Return the pixels of a row, and the filters and channels of a group."""
+    return static(op.shape[3]), static(op.w.shape[0]) // op.groups, static(op.w.shape[1])
+
+
+def _depth(channels: int) -> int:
+    return 0 if channels <= 2 * _DEEP else equal_blocks(channels, _DEEP)
+
+
+def _cost(tile: tuple[int, int], width: int, filters: int, lanes: int, target: Target) -> float:
+    """Return the cycles of a step of all tiles that cover a row of pixels and all filters."""
+    mr, nv = tile
+    whole, tail = divmod(width, mr)
+    panels = -(-filters // (nv * lanes))
+
+    def cycles(rows: int) -> float:
+        products = rows * nv / target.fma_per_cycle
+        return max(products, (rows + nv) / 2, target.fma_latency_cycles)
+
+    return panels * (whole * cycles(mr) + (cycles(tail) if tail else 0.0))

@@ -1,0 +1,231 @@
+"""Convolution on vectors: a task copies the rows that it reads, padded with zeros, and tiles of pixels read them there.
+
+The copy (the halo) is channels last, in the sums' type: a tile of pixels by filters takes its products over all taps
+and channels from it, the sums staying in registers. The filters are in panels: ``conv.packed`` packs them in each call,
+``conv.prepacked`` reads constants that were packed once.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tracea.core.ops.conv2d import Conv2dOp
+from tracea.core.tensor_type import TensorType
+from tracea.kernels.conv.blocking import ConvBlocking, conv_default, conv_space
+from tracea.kernels.conv.operands import (
+    BAND,
+    FILTERS,
+    FIRST,
+    GROUP,
+    IMAGE,
+    TOP,
+    C,
+    ConvOperands,
+    K,
+    Q,
+    R,
+    S,
+    conv_kernel,
+    window_of,
+)
+from tracea.kernels.conv.requirements import CONV_REQUIREMENTS
+from tracea.kernels.operands import scratch, vector_lanes
+from tracea.kernels.variant import Variant
+from tracea.semantic.access import Intrinsic, Region
+from tracea.semantic.index import FALSE, TRUE, Const, Index, Predicate, Var, ceil_div, minimum
+from tracea.semantic.intrinsics import window_product
+from tracea.semantic.nodes import Barrier, CopyTile, For, Let, Level, MicroKernel, Node, Pack, Parallel, block
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+from tracea.targets.target import Target
+
+__all__ = ["PACKED", "PREPACKED", "build_pack", "build_packed", "build_prepacked", "panel_type"]
+
+_C0, _DEPTH = Var("c0"), Var("depth")
+_CHANNEL, _WIDE = Var("filter"), Var("wide")
+_LINE, _PIXEL, _PIXELS = Var("line"), Var("pixel"), Var("pixels")
+
+
+def build_packed(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the convolution of ``op`` that packs the filters, all of them, before it begins."""
+    blocking, operands = ConvBlocking.of(schedule, op, target), ConvOperands.of(op)
+    panels = _panels(operands, blocking, "panels", BufferRole.SCRATCH)
+    body = (pack_filters(operands, panels, blocking), Barrier(), _tasks(operands, blocking, panels))
+    return operands.kernel(PACKED_ID, schedule, target, (panels, *_thread_scratch(operands, blocking)), body)
+
+
+def build_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the convolution of ``op`` whose filters are the result of :func:`build_pack` for the same schedule."""
+    blocking, plain = ConvBlocking.of(schedule, op, target), ConvOperands.of(op)
+    panels = _panels(plain, blocking, "w", BufferRole.CONSTANT)
+    operands = ConvOperands.of(op, w=panels)
+    body = (_tasks(operands, blocking, panels),)
+    return operands.kernel(PREPACKED_ID, schedule, target, _thread_scratch(operands, blocking), body)
+
+
+def build_pack(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the kernel that packs ``op``'s filters: buffers ``w`` and ``panels``."""
+    blocking, operands = ConvBlocking.of(schedule, op, target), ConvOperands.of(op)
+    panels = _panels(operands, blocking, "panels", BufferRole.OUTPUT)
+    body = (pack_filters(operands, panels, blocking),)
+    return conv_kernel(op, PACK_ID, schedule, target, buffers=(operands.w, panels), body=body)
+
+
+def panel_type(op: Conv2dOp, schedule: Schedule, target: Target) -> TensorType:
+    """Return the type of the filters in panels: (groups, panels, r, s, c, nr), in the accumulator's element type."""
+    filters, channels, r, s = op.w.static_shape
+    nr = schedule.integer("nv") * vector_lanes(target, op.accumulator)
+    return TensorType((op.groups, -(-filters // op.groups // nr), r, s, channels, nr), op.accumulator)
+
+
+def _panels(operands: ConvOperands, blocking: ConvBlocking, name: str, role: BufferRole) -> Buffer:
+    return Buffer(
+        name=name,
+        dtype=operands.accumulator,
+        space=MemorySpace.TEAM if role is BufferRole.SCRATCH else MemorySpace.GLOBAL,
+        shape=(operands.groups, ceil_div(K, blocking.nr), R, S, C, Const(blocking.nr)),
+        role=role,
+    )
+
+
+def pack_filters(operands: ConvOperands, panels: Buffer, blocking: ConvBlocking) -> Parallel:
+    """Return the packing of all filters: a task is a panel, tap after tap."""
+    task, group, first, wide = Var("pack_task"), Var("pack_group"), Var("pack_first"), Var("pack_wide")
+    r, s, nr = Var("pack_r"), Var("pack_s"), blocking.nr
+    count = ceil_div(K, nr)
+    grouped = operands.groups != Const(1)
+    lets = (
+        Let(var=group, value=task // count if grouped else Const(0)),
+        Let(var=first, value=(task % count if grouped else task) * nr),
+        Let(var=wide, value=minimum(nr, K - first)),
+    )
+    tap = Pack(
+        source=operands.w.region((group, r, s, 0, first), (1, 1, 1, C, wide)),
+        target=panels.region((group, first // nr, r, s, 0, 0), (1, 1, 1, 1, C, nr)),
+        panel=nr,
+        axis=1,
+    )
+    taps = For(var=r, extent=R, body=block(For(var=s, extent=S, body=block(tap))))
+    return Parallel(level=Level.TASK, var=task, extent=operands.groups * count, body=block(*lets, taps))
+
+
+def _thread_scratch(operands: ConvOperands, blocking: ConvBlocking) -> tuple[Buffer, ...]:
+    dtype, thread = operands.accumulator, MemorySpace.THREAD
+    rows, columns = window_of(operands.op, blocking.rows, Q)
+    depth = Const(blocking.cb) if blocking.cb else C
+    halo = scratch("halo", dtype, thread, rows, columns, depth + blocking.gap)
+    if operands.sums_in_place:
+        return (halo,)
+    if blocking.cb:
+        return (halo, scratch("sums", dtype, thread, blocking.rows, Q, blocking.kb))
+    return (halo, scratch("sums", dtype, thread, blocking.mr, blocking.nr))
+
+
+def _tasks(operands: ConvOperands, blocking: ConvBlocking, panels: Buffer) -> Parallel:
+    scratches = _thread_scratch(operands, blocking)
+    body: tuple[Node, ...]
+    if blocking.cb:
+        nodes = _block(operands, blocking, panels, scratches, channels=(_C0, _DEPTH), sums=(_C0 > 0, _C0 + _DEPTH >= C))
+        body = (For(var=_C0, extent=C, step=Const(blocking.cb), length=_DEPTH, body=block(*nodes)),)
+    else:
+        body = _block(operands, blocking, panels, scratches, channels=(Const(0), C), sums=(FALSE, TRUE))
+    return operands.tasks(blocking.rows, blocking.kb, body)
+
+
+def _block(
+    operands: ConvOperands,
+    blocking: ConvBlocking,
+    panels: Buffer,
+    scratches: tuple[Buffer, ...],
+    *,
+    channels: tuple[Index, Index],
+    sums: tuple[Predicate, Predicate],
+) -> tuple[Node, ...]:
+    """Return the copy of a block of channels and the tiles that are summed over it."""
+    op, halo, (c0, depth) = operands.op, scratches[0], channels
+    (down, right), (above, left) = op.stride, op.padding
+    copied = (*window_of(op, BAND, Q), depth)
+    copy = CopyTile(
+        source=operands.x.region((IMAGE, GROUP, TOP * down - above, -left, c0), (1, 1, *copied)),
+        target=halo.region((0, 0, 0), copied),
+        masked=True,
+    )
+    place, extents = (TOP + _LINE, _PIXEL, FIRST + _CHANNEL), (1, _PIXELS, _WIDE)
+    tile = MicroKernel(
+        intrinsic=conv_tile(op, blocking),
+        a=halo.region((_LINE * down, _PIXEL * right, 0), (*window_of(op, 1, _PIXELS), depth)),
+        b=panels.region((GROUP, (FIRST + _CHANNEL) // blocking.nr, 0, 0, c0, 0), (1, 1, R, S, depth, blocking.nr)),
+        c=_sums(operands, blocking, scratches, place, extents),
+        accumulate=sums[0],
+        finish=sums[1],
+        epilogue=operands.epilogue(*place, extents),
+    )
+    across = For(var=_PIXEL, extent=Q, step=Const(blocking.mr), length=_PIXELS, body=block(tile))
+    lines = For(var=_LINE, extent=BAND, body=block(across))
+    return (copy, For(var=_CHANNEL, extent=FILTERS, step=Const(blocking.nr), length=_WIDE, body=block(lines)))
+
+
+def _sums(
+    operands: ConvOperands,
+    blocking: ConvBlocking,
+    scratches: tuple[Buffer, ...],
+    place: tuple[Index, Index, Index],
+    extents: tuple[int, Index, Index],
+) -> Region:
+    if operands.sums_in_place:
+        return operands.at(operands.y, *place, extents)
+    if blocking.cb:
+        return scratches[1].region((_LINE, _PIXEL, _CHANNEL), extents)
+    return scratches[1].region((0, 0), extents[1:])
+
+
+def conv_tile(op: Conv2dOp, blocking: ConvBlocking) -> Intrinsic:
+    """Return the tile of ``mr`` pixels of one row by ``nv`` vectors of filters, over all taps and channels."""
+    return Intrinsic(
+        name="conv_tile",
+        meaning=partial(window_product, stride=op.stride, dilation=op.dilation),
+        source="emitters/cpu/include/tracea/conv.h",
+        attributes=(
+            ("window", 1),
+            ("mr", blocking.mr),
+            ("nv", blocking.nv),
+            ("nr", blocking.nr),
+            ("unroll", blocking.unroll),
+            ("prefetch", blocking.prefetch),
+            ("rows", ",".join(map(str, blocking.pixels))),
+            ("stride_rows", op.stride[0]),
+            ("stride_columns", op.stride[1]),
+            ("dilation_rows", op.dilation[0]),
+            ("dilation_columns", op.dilation[1]),
+        ),
+    )
+
+
+PACKED_ID = "conv.packed"
+PREPACKED_ID = "conv.prepacked"
+PACK_ID = "conv.pack_w"
+PACKED = Variant(
+    id=PACKED_ID,
+    op_type=Conv2dOp,
+    backend="cpu",
+    requirements=CONV_REQUIREMENTS,
+    preferences=(),
+    priority=50,
+    build=build_packed,
+    space=conv_space,
+    default_schedule=conv_default,
+)
+PREPACKED = Variant(
+    id=PREPACKED_ID,
+    op_type=Conv2dOp,
+    backend="cpu",
+    requirements=CONV_REQUIREMENTS,
+    preferences=(),
+    priority=60,
+    build=build_prepacked,
+    space=conv_space,
+    default_schedule=conv_default,
+    constant_operand=1,
+    build_pack=build_pack,
+    pack_type=panel_type,
+)

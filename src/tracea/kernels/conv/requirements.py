@@ -1,0 +1,62 @@
+"""What convolution kernels of ours require of an op, with the numbers that they find instead."""
+
+from __future__ import annotations
+
+from tracea.core.dtype import DType
+from tracea.core.ops.conv2d import Conv2dOp
+from tracea.core.tensor_type import TensorType
+from tracea.kernels.conv.operands import GROUPS, IMAGES, C, K, P, Q, R, S, sizes_of
+from tracea.kernels.gemm.requirements import FLOATS
+from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
+
+__all__ = ["CONV_REQUIREMENTS"]
+
+
+def _types(op: Conv2dOp) -> tuple[TensorType, ...]:
+    return (*op.operands, op.infer())
+
+
+def _is_pure(op: Conv2dOp) -> bool:
+    types = {type_.dtype for type_ in _types(op)}
+    return (types == {DType.F64}) == (op.accumulator is DType.F64) and (DType.F64 not in types or len(types) == 1)
+
+
+def _static(op: Conv2dOp) -> bool:
+    return all(type_.is_static for type_ in _types(op))
+
+
+def _beyond(op: Conv2dOp) -> list[str]:
+    return [f"{size} = {value}" for size, value in sizes_of(op).items() if value > size.maximum]
+
+
+_STATIC = condition(
+    "known extents",
+    lambda op, _: _static(op),
+    needed="extents that are numbers",
+    found=lambda op: ", ".join(str(type_) for type_ in _types(op) if not type_.is_static),
+    remedy="bind the symbolic extents first",
+)
+_SIZES = condition(
+    "sizes within the kernels' range",
+    lambda op, _: not _static(op) or not _beyond(op),
+    needed=", ".join(f"{size} <= {size.maximum}" for size in (IMAGES, GROUPS, C, K, R, S, P, Q)),
+    found=lambda op: ", ".join(_beyond(op)),
+    remedy="cut the op into several",
+)
+_ONE_ARITHMETIC = condition(
+    "one arithmetic",
+    lambda op, _: _is_pure(op),
+    needed="f64 everywhere with f64 sums, or nowhere with f32 sums",
+    found=lambda op: f"{', '.join(str(t.dtype.value) for t in _types(op))}, sums {op.accumulator.value}",
+    remedy="cast the operands to one of the two",
+)
+
+CONV_REQUIREMENTS = (
+    CPU_VECTORS,
+    element_types(FLOATS),
+    strided_layouts,
+    non_negative_strides,
+    _STATIC,
+    _SIZES,
+    _ONE_ARITHMETIC,
+)

@@ -1,0 +1,36 @@
+// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.pack_w | plain, plain | cb=0,gap=16,kb=256,mr=7,nv=2,prefetch=8,rows=5,tail=0,unroll=2
+#include "tracea/abi.h"
+#include "tracea/config.h"
+#include "tracea/index.h"
+#include "tracea/pack.h"
+#include "tracea/team.h"
+
+namespace tracea_conv_pack_w_a16c493654343da0ac93_text {
+using namespace tracea;
+
+extern "C" __attribute__((visibility("default"))) void tracea_conv_pack_w_a16c493654343da0ac93(const tracea_call* call, int32_t rank) {
+  const float* const w = static_cast<const float*>(call->pointers[0]);
+  float* const panels = static_cast<float*>(call->pointers[1]);
+  const int64_t r = call->integers[0];
+  const int64_t s = call->integers[1];
+  const int64_t c = call->integers[2];
+  const int64_t k = call->integers[3];
+  const int64_t w_stride0 = call->integers[4];
+  const int64_t w_stride1 = call->integers[5];
+  const int64_t w_stride2 = call->integers[6];
+  const int64_t w_stride3 = call->integers[7];
+  const int64_t w_stride4 = call->integers[8];
+  for (TaskLoop tasks0(call, rank, 0, (k + 31) / 32); tasks0.next();) {
+    const int64_t pack_task = tasks0.task();
+    const int64_t pack_group = 0;
+    const int64_t pack_first = pack_task * 32;
+    const int64_t pack_wide = min_index(k - pack_first, 32);
+    for (int64_t pack_r = 0; pack_r < r; ++pack_r) {
+      for (int64_t pack_s = 0; pack_s < s; ++pack_s) {
+        // Pack w[pack_group : +1, pack_r : +1, pack_s : +1, 0 : +c, pack_first : +pack_wide] -> panels
+        pack_b<float, 32>(w + pack_first * w_stride4 + pack_group * w_stride0 + pack_r * w_stride1 + pack_s * w_stride2, w_stride3, w_stride4, c, pack_wide, c, panels + (k + 31) / 32 * c * pack_group * r * s * 32 + pack_first / 32 * c * r * s * 32 + c * pack_r * s * 32 + c * pack_s * 32);
+      }
+    }
+  }
+}
+}  // namespace tracea_conv_pack_w_a16c493654343da0ac93_text

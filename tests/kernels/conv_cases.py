@@ -1,0 +1,75 @@
+"""The convolution kernels that the tests compile: layouts, strides, dilations, groups, element types, blocks, tails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.kernels.conformance import Case
+
+from tracea.core.dtype import DType
+from tracea.core.expr import Input
+from tracea.core.op import Conv2dOp, Epilogue
+from tracea.core.tensor_type import StridedLayout, TensorType
+
+F32, F64, F16, BF16 = DType.F32, DType.F64, DType.F16, DType.BF16
+FUSED = {"bias": True, "activation": "gelu", "residual": True}
+ONE = {"kernel": (1, 1), "padding": (0, 0)}
+THREE = {"kernel": (3, 3), "padding": (1, 1)}
+
+
+def strided_conv(images: int, channels: int, size: tuple[int, int], filters: int, dtype: DType = F32) -> Conv2dOp:
+    """x, w and the result with every stride above 1; the epilogue's operands are one number a pixel, and one."""
+
+    def spread(shape: tuple[int, ...], order: tuple[int, ...]) -> TensorType:
+        strides, step = [0] * 4, 2
+        for axis in order:
+            strides[axis] = step
+            step = step * shape[axis] + 3
+        return TensorType(shape, dtype, StridedLayout(tuple(strides)))
+
+    x, w = spread((images, channels, *size), (1, 3, 0, 2)), spread((filters, channels, 3, 2), (2, 0, 1, 3))
+    plain = Conv2dOp(x=x, w=w, stride=(1, 2), padding=(1, 0))
+    pixels = TensorType((images, 1, *plain.infer().static_shape[2:]), dtype)
+    epilogue = Epilogue(Input(0) * Input(1) + Input(2), (pixels, TensorType((), dtype)))
+    return replace(plain, epilogue=epilogue, out=spread(plain.infer().static_shape, (0, 3, 1, 2)))
+
+
+def conv(channels: int, size: tuple[int, int], filters: int, **more: object) -> Conv2dOp:
+    return Conv2dOp.of(channels=channels, size=size, filters=filters, **{**THREE, **more})  # type: ignore[arg-type]
+
+
+def conv_cases() -> tuple[Case, ...]:
+    """Kernels of every variant that runs on all instruction sets."""
+    tile = {"mr": 3, "nv": 2, "unroll": 2}
+    small = {**tile, "rows": 2, "kb": 32, "cb": 0, "gap": 0, "tail": 1, "prefetch": 0}
+    blocks = {**small, "cb": 3, "gap": 16}
+    last = {"channels_last": True}
+    return (
+        Case.of("conv_default", "conv.packed", conv(20, (10, 14), 40)),
+        Case.of("conv_last", "conv.packed", conv(7, (5, 7), 70, **last, **FUSED), **small),
+        Case.of("conv_last_blocks", "conv.packed", conv(7, (5, 7), 70, **last, **FUSED), **blocks),
+        Case.of("conv_planar", "conv.packed", conv(7, (5, 7), 70, batch=2, **FUSED), **small),
+        Case.of("conv_planar_blocks", "conv.prepacked", conv(7, (5, 7), 70, batch=2, **FUSED), **blocks),
+        Case.of("conv_plain_result", "conv.prepacked", conv(7, (5, 7), 33, **last), **blocks),
+        Case.of("conv_strided", "conv.packed", strided_conv(2, 5, (6, 9), 40), **blocks),
+        Case.of("conv_strided_prepacked", "conv.prepacked", strided_conv(2, 5, (6, 9), 40), **small),
+        Case.of(
+            "conv_groups",
+            "conv.packed",
+            conv(10, (7, 8), 70, groups=5, stride=(2, 3), dilation=(2, 1), batch=2, **FUSED),
+            **small,
+        ),
+        Case.of("conv_depthwise", "conv.prepacked", conv(9, (7, 8), 9, groups=9, **last, **FUSED), **small),
+        Case.of(
+            "conv_dilated",
+            "conv.prepacked",
+            conv(6, (9, 10), 20, kernel=(3, 2), padding=(2, 3), dilation=(2, 3), stride=(1, 2), **last),
+            **blocks,
+        ),
+        Case.of("conv_stem", "conv.prepacked", conv(3, (15, 17), 16, kernel=(7, 7), padding=(3, 3), stride=(2, 2))),
+        Case.of("conv_one_by_one", "conv.packed", conv(17, (5, 6), 18, **ONE, **FUSED), **small),
+        Case.of("conv_f64", "conv.packed", conv(7, (5, 7), 33, dtype=F64, **FUSED), **blocks),
+        Case.of("conv_bf16", "conv.prepacked", conv(7, (5, 7), 40, dtype=BF16, **FUSED), **blocks),
+        Case.of("conv_f16", "conv.packed", conv(7, (5, 7), 40, dtype=F16, **last, **FUSED), **small),
+        Case.of("conv_f16_to_f32", "conv.packed", conv(7, (5, 7), 40, dtype=F16, out_dtype=F32, **last), **small),
+    )

@@ -1,0 +1,179 @@
+"""Convolutions on vectors: random ops, one kernel for many extents, values that are not finite, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
+from tests.kernels.conv_cases import conv_cases
+from tests.kernels.native import host_isas
+
+from tracea.core.dtype import DType
+from tracea.core.op import Conv2dOp
+from tracea.core.tensor_type import SymbolicDim, TensorType
+from tracea.errors import InvalidOp, InvalidSchedule
+from tracea.kernels.arguments import arguments
+from tracea.kernels.registry import find
+from tracea.targets import load
+
+CASES = {case.name: case for case in conv_cases()}
+DTYPES = (DType.F32, DType.F64, DType.BF16, DType.F16)
+
+
+def pick(rng: np.random.Generator, *values: int) -> int:
+    return int(rng.choice(values))
+
+
+def random_conv(rng: np.random.Generator, *, dtype: DType, groups: int | None = None, most: int = 20) -> Conv2dOp:
+    """Return a random convolution that has a result."""
+    groups = pick(rng, 1, 1, 2, 3) if groups is None else groups
+    channels, filters = (groups * pick(rng, 1, 3, int(rng.integers(4, most)), 16) for _ in range(2))
+    kernel = (pick(rng, 1, 2, 3, 5), pick(rng, 1, 2, 3, 4))
+    dilation = (pick(rng, 1, 1, 2), pick(rng, 1, 1, 3))
+    padding = (int(rng.integers(0, 4)), int(rng.integers(0, 4)))
+    size = tuple(
+        max(1, gap * (taps - 1) + 1 - 2 * pad) + int(rng.integers(0, most))
+        for gap, taps, pad in zip(dilation, kernel, padding, strict=True)
+    )
+    fused = {"bias": True, "activation": "silu", "residual": True} if rng.integers(2) else {}
+    return Conv2dOp.of(
+        batch=pick(rng, 1, 1, 2),
+        channels=channels,
+        size=size,  # type: ignore[arg-type]
+        filters=filters,
+        kernel=kernel,
+        stride=(pick(rng, 1, 1, 2, 3), pick(rng, 1, 1, 2, 3)),
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        dtype=dtype,
+        channels_last=bool(rng.integers(2)),
+        **fused,  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("variant", ["conv.packed", "conv.prepacked"])
+def test_random_convolutions_match_float64(variant: str, isa: str, rng: np.random.Generator) -> None:
+    target, found = load(isa), find(variant)
+    assert found.space is not None
+    cases = []
+    for number, dtype in enumerate((*DTYPES, DType.F32, DType.F32)):
+        op = random_conv(rng, dtype=dtype)
+        space = found.space(op, target)
+        schedule = space.schedule(space.rows[int(rng.integers(0, len(space)))])
+        cases.append(Case.of(f"random{number}", variant, op, **dict(schedule)))
+    unit = unit_of(tuple(cases), isa)
+    for case in cases:
+        for threads in (1, 3):
+            check(unit, build(case, isa), case.op, random_inputs(case.op, rng), threads=threads)
+
+
+@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("name", ["conv_last", "conv_planar_blocks", "conv_groups", "conv_f64", "conv_dilated"])
+def test_convolution_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
+    unit, case = unit_of(conv_cases(), isa), CASES[name]
+    built, op = build(case, isa), case.op
+    for _ in range(10):
+        groups = 1 if op.groups == 1 else int(rng.integers(2, 5))
+        other = Conv2dOp.of(
+            batch=int(rng.integers(0, 3)),
+            channels=groups * int(rng.integers(2, 12)),
+            size=(int(rng.integers(8, 20)), int(rng.integers(8, 20))),
+            filters=groups * int(rng.integers(2, 90)),
+            kernel=(int(rng.integers(1, 5)), int(rng.integers(1, 4))),
+            stride=op.stride,
+            padding=op.padding,
+            dilation=op.dilation,
+            groups=groups,
+            dtype=op.x.dtype,
+            channels_last=op.infer().layout is not None,
+            **({"bias": True, "activation": "gelu", "residual": True} if op.epilogue.operands else {}),  # type: ignore[arg-type]
+        )
+        check(unit, built, other, random_inputs(other, rng), threads=int(rng.integers(1, 4)))
+
+
+@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("name", ["conv_last", "conv_planar_blocks", "conv_stem"])
+def test_nan_and_infinity_reach_exactly_the_results_that_depend_on_them(
+    name: str, isa: str, rng: np.random.Generator
+) -> None:
+    unit, case = unit_of(conv_cases(), isa), CASES[name]
+    inputs = random_inputs(case.op, rng)
+    inputs[0][0, 1, 2, 3] = np.nan
+    inputs[0][-1, 0, -1, 0] = np.inf
+    inputs[1][5, 1, 0, 0] = -np.inf
+    with np.errstate(all="ignore"):
+        check(unit, build(case, isa), case.op, inputs, threads=2)
+
+
+@pytest.mark.parametrize("isa", host_isas()[:1])
+def test_result_has_the_same_bits_for_any_team(isa: str, rng: np.random.Generator) -> None:
+    for name in ("conv_last_blocks", "conv_planar", "conv_groups"):
+        unit, case = unit_of(conv_cases(), isa), CASES[name]
+        inputs = random_inputs(case.op, rng)
+        first = run(unit, build(case, isa), case.op, inputs, threads=1)
+        for threads in (2, 3, 5):
+            assert first.tobytes() == run(unit, build(case, isa), case.op, inputs, threads=threads).tobytes()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scratch_is_bounded_by_a_band_and_the_filters(name: str) -> None:
+    """No buffer holds the windows side by side: a task keeps the rows that its band reads, and its sums."""
+    case = CASES[name]
+    built = build(case, "avx512")
+    op, schedule, values = case.op, built.kernel.schedule, arguments(built.kernel)
+    filters, channels, r, s = op.w.static_shape
+    item, lanes = op.accumulator.nbytes, 64 // op.accumulator.nbytes
+    width = op.shape[3]
+    rows = (schedule.integer("rows") - 1) * op.stride[0] + (r - 1) * op.dilation[0] + 1
+    columns = (int(width) - 1) * op.stride[1] + (s - 1) * op.dilation[1] + 1
+    halo = rows * columns * ((schedule.integer("cb") or channels) + schedule.integer("gap")) * item
+    kb = -(-schedule.integer("kb") // (schedule.integer("nv") * lanes)) * schedule.integer("nv") * lanes
+    sums = max(schedule.integer("rows") * int(width) * kb, schedule.integer("mr") * kb) * item
+    assert int(built.kernel.thread_scratch_bytes.evaluate(values)) <= halo + sums + 128
+    panels = -(-(filters // op.groups) // kb + 0) * kb * op.groups * channels * r * s * item
+    most = 0 if case.variant == "conv.prepacked" else panels + 64
+    assert int(built.kernel.team_scratch_bytes.evaluate(values)) <= most
+
+
+def test_kernel_refuses_an_op_that_it_was_not_built_for() -> None:
+    case = CASES["conv_last"]
+    kernel = build(case, "avx512").kernel
+    for other in ({"stride": (2, 1)}, {"padding": (0, 1)}, {"dilation": (2, 2)}):
+        with pytest.raises(InvalidOp, match="conv2d"):
+            arguments(kernel, Conv2dOp.of(**{**PLAIN, **other}))  # type: ignore[arg-type]
+
+
+PLAIN = {
+    "channels": 7, "size": (5, 7), "filters": 70, "kernel": (3, 3), "padding": (1, 1), "channels_last": True,
+    "bias": True, "activation": "gelu", "residual": True,
+}  # fmt: skip
+
+
+def test_requirements_say_what_is_missing() -> None:
+    packed, target = find("conv.packed"), load("avx512")
+
+    def unmet(op: Conv2dOp) -> dict[str, str]:
+        return {requirement.name: why.found for requirement, why in packed.unmet(op, target)}
+
+    assert unmet(Conv2dOp.of(channels=4, size=(5, 5), filters=2**15 + 1, kernel=(1, 1))) == {
+        "sizes within the kernels' range": "k = 32769"
+    }
+    images = TensorType((SymbolicDim("n", 1), 4, 5, 5), DType.F32)
+    op = Conv2dOp(x=images, w=TensorType((4, 4, 3, 3), DType.F32))
+    assert "known extents" in unmet(op)
+    mixed = replace(op, x=TensorType((1, 4, 5, 5), DType.F32), accumulator=DType.F64)
+    assert "one arithmetic" in unmet(mixed)
+
+
+@pytest.mark.parametrize("bad", [{"mr": 40}, {"rows": 0}, {"cb": -1}, {"tail": 99}, {"kb": 0}, {"gap": 2**30}])
+def test_schedule_that_is_none_is_an_error_with_its_numbers(bad: dict[str, int]) -> None:
+    found, target = find("conv.packed"), load("avx512")
+    op = Conv2dOp.of(channels=4, size=(14, 14), filters=8, kernel=(3, 3))
+    assert found.build is not None
+    assert found.default_schedule is not None
+    with pytest.raises(InvalidSchedule):
+        found.build(op, found.default_schedule(op, target).with_values(**bad), target)
