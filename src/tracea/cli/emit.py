@@ -38,7 +38,7 @@ def emit(
     kind
         gemm, softmax, log_softmax, layer_norm, rms_norm or pointwise.
     target
-        host, or an architecture such as avx512, avx2, neon, plain, sm_80 or sm_90a.
+        host, an architecture such as avx512, neon or sm_90a, or a product such as zen4 or h200 (tracea targets ls).
     variant
         The variant; by default the one that would run.
     schedule

@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 from cyclopts import App, CycloptsError
 
 import tracea
-from tracea.cli import bench, cache, doctor, emit, gate, optimize, tune, verify
+from tracea.cli import bench, cache, doctor, emit, gate, optimize, targets, tune, verify
 from tracea.cli.console import print_json
 from tracea.errors import InvalidInput, TraceaError, TraceaWarning, UnsupportedNode
 
@@ -41,6 +41,7 @@ app.command(verify.verify)
 app.command(bench.bench)
 app.command(gate.gate)
 app.command(cache.app)
+app.command(targets.app)
 
 
 def main(tokens: Sequence[str] | None = None) -> int:

@@ -41,7 +41,7 @@ def verify(
     kind
         gemm, softmax, log_softmax, layer_norm or rms_norm.
     target
-        host, or a GPU architecture such as sm_80 or sm_90a.
+        host, a GPU architecture such as sm_90a, or a product such as h200 (tracea targets ls).
     variant
         The variant; by default the one that would run.
     schedule

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tracea.doctor.diagnosis import Problem
 from tracea.errors import RunError, ToolchainMissing
 from tracea.targets.gpu import gpu_names, load_gpu
+from tracea.targets.product import product_of_device
 
 if TYPE_CHECKING:
     from tracea.runtime.cuda.driver import DeviceFacts
@@ -21,6 +22,8 @@ _TOOLKIT: Final = (13, 0)  # of the NVRTC wheel that tracea[cuda] pins: its cubi
 class Gpu:
     """One device; ``target`` is the catalogue's name for what it runs, None where the catalogue has none.
 
+    ``product`` is the catalogue's name for the product, found by the name that the driver gives the device, or None.
+
     Units: bytes; ``compute_capability`` is 10 · major + minor; ``driver_version`` is the CUDA version it speaks.
     """
 
@@ -31,6 +34,7 @@ class Gpu:
     memory_bytes: int
     sm_count: int
     driver_version: str
+    product: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +88,7 @@ def describe(facts: list[DeviceFacts]) -> GpuReport:
             memory_bytes=fact.memory_bytes,
             sm_count=fact.sm_count,
             driver_version=fact.driver_version,
+            product=_product(fact.name),
         )
         for number, fact in enumerate(facts)
     )
@@ -92,6 +97,11 @@ def describe(facts: list[DeviceFacts]) -> GpuReport:
         absent="" if devices else "the driver lists no device",
         problems=tuple(problem for device in devices for problem in _problems(device)),
     )
+
+
+def _product(device: str) -> str | None:
+    found = product_of_device(device)
+    return None if found is None else found.name
 
 
 def _problems(device: Gpu) -> list[Problem]:

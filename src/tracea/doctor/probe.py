@@ -16,7 +16,7 @@ from tracea.errors import CompileError, InvalidOption, RunError
 from tracea.profiler import machine
 from tracea.runtime.compiler import Library, compile_text
 from tracea.runtime.toolchain import Compiler, compilers
-from tracea.targets import ISAS, Isa, Target, load
+from tracea.targets import ISAS, Isa, Target, of_core
 
 __all__ = ["Cache", "Hardware", "Machine", "Toolchain", "host", "probe_machine"]
 
@@ -96,7 +96,7 @@ class Machine:
     @property
     def target(self) -> Target:
         """The best usable instruction set's target with this machine's numbers in place of the catalogue's."""
-        base = load(self.hardware.isas[0])
+        base = of_core(self.hardware.microarchitecture, self.hardware.isas[0])
         l1d, l2, l3 = (self._cache(level) for level in (1, 2, 3))
         return replace(
             base,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tracea.targets import read_product
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -76,6 +78,21 @@ def _gpus(found: GpuReport | None) -> Iterator[str]:
         yield (
             f"  {device.number}. {device.name}, {_size(device.memory_bytes)}, {device.sm_count} multiprocessors, "
             f"compute capability {major}.{minor}, CUDA {device.driver_version}: {kernels}"
+        )
+        yield from _stated(device.product)
+
+
+def _stated(product: str | None) -> Iterator[str]:
+    """Say what the catalogue states of a product's peaks; nothing where it is not described."""
+    if product is None:
+        return
+    known = read_product(product)
+    peak = None if known.gpu is None else known.gpu.gops("f16_matrix")
+    bandwidth = known.memory.bandwidth_mb_per_s
+    if peak is not None and bandwidth is not None:
+        yield (
+            f"     stated: {peak / 1000:.0f} TFLOP/s of f16 products, {bandwidth / 1000:.0f} GB/s "
+            f"(tracea targets show {product})"
         )
 
 

@@ -1,6 +1,6 @@
 """Static facts of hardware: the typed Target and a catalogue in which every number states its source."""
 
-from tracea.targets.entry import Entry, Fact, cpu_product_names, load, names, read
+from tracea.targets.entry import Entry, Fact, cpu_product_names, load, names, of_core, read
 from tracea.targets.gpu import (
     FEATURES,
     GpuEntry,
@@ -12,7 +12,15 @@ from tracea.targets.gpu import (
     read_gpu,
 )
 from tracea.targets.part import RATES, CpuPart, GpuPart, MemoryPart, Rate
-from tracea.targets.product import Product, Reading, Source, product_names, product_of_device, read_product
+from tracea.targets.product import (
+    Product,
+    Reading,
+    Source,
+    product_names,
+    product_of_core,
+    product_of_device,
+    read_product,
+)
 from tracea.targets.target import ISAS, Isa, Target
 
 __all__ = [
@@ -39,7 +47,9 @@ __all__ = [
     "load_gpu",
     "names",
     "names_gpu",
+    "of_core",
     "product_names",
+    "product_of_core",
     "product_of_device",
     "read",
     "read_gpu",

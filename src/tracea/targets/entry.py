@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -12,15 +12,27 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tracea.errors import InvalidOption
-from tracea.targets.product import product_names, read_product
+from tracea.targets.product import product_names, product_of_core, read_product
 from tracea.targets.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tracea.targets.product import Product
+    from tracea.targets.target import Isa
 
-__all__ = ["SCHEMA_VERSION", "Entry", "Fact", "cpu_product_names", "fact_of", "load", "names", "parse", "read"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "Entry",
+    "Fact",
+    "cpu_product_names",
+    "fact_of",
+    "load",
+    "names",
+    "of_core",
+    "parse",
+    "read",
+]
 
 SCHEMA_VERSION: Final = 1
 
@@ -93,6 +105,22 @@ def load(name: str) -> Target:
         InvalidOption: there is no such entry; the message lists those there are.
     """
     return read(name).target
+
+
+def of_core(microarchitecture: str, isa: Isa) -> Target:
+    """Return the generic target of an instruction set, with the multiply-adds of a core that the catalogue knows.
+
+    A Zen 4 core, for one, starts one 512-bit multiply-add in a cycle where the generic AVX-512 target has two.
+    """
+    base = load(isa)
+    known = product_of_core(microarchitecture)
+    if known is None or known.cpu is None or known.cpu.isa != isa:
+        return base
+    return replace(
+        base,
+        fma_per_cycle=known.cpu.fma_per_cycle or base.fma_per_cycle,
+        fma_latency_cycles=known.cpu.fma_latency_cycles or base.fma_latency_cycles,
+    )
 
 
 @cache

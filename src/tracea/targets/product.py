@@ -23,7 +23,16 @@ from tracea.targets.part import CpuPart, GpuPart, MemoryPart, Rate
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Product", "Reading", "Source", "parse_product", "product_names", "product_of_device", "read_product"]
+__all__ = [
+    "Product",
+    "Reading",
+    "Source",
+    "parse_product",
+    "product_names",
+    "product_of_core",
+    "product_of_device",
+    "read_product",
+]
 
 _SCHEMA_VERSION: Final = 1
 _NUMBER: Final = re.compile(r"\d+(?:,\d{3})+|\d+(?:\.\d+)?")
@@ -140,7 +149,7 @@ def read_product(name: str) -> Product:
     """
     if name not in product_names():
         raise InvalidOption(field="product", got=name, expected=product_names(), remedy="choose a listed name")
-    product = parse_product((_folder() / f"{name}.toml").read_text(encoding="utf-8"), origin=f"{name}.toml")
+    product = parse_product(_text(name), origin=f"{name}.toml")
     if product.name != name:
         raise InvalidOption(
             field=f"catalogue file {name}.toml: name", got=product.name, expected=name, remedy="mend the file"
@@ -150,7 +159,12 @@ def read_product(name: str) -> Product:
 
 def product_of_device(device: str) -> Product | None:
     """Return the product whose driver calls the device so, or None."""
-    return next((found for found in map(read_product, product_names()) if device in found.device_names), None)
+    return next((found for found in _mentioning(device) if device in found.device_names), None)
+
+
+def product_of_core(microarchitecture: str) -> Product | None:
+    """Return the product that stands for cores of this name (archspec's), or None."""
+    return next((p for p in _mentioning(microarchitecture) if p.microarchitecture == microarchitecture), None)
 
 
 def parse_product(text: str, *, origin: str) -> Product:
@@ -188,6 +202,17 @@ def parse_product(text: str, *, origin: str) -> Product:
 
 def _folder() -> Any:
     return files("tracea.targets") / "catalog" / "products"
+
+
+@cache
+def _text(name: str) -> str:
+    text: str = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
+    return text
+
+
+def _mentioning(word: str) -> Iterator[Product]:
+    """Yield the products whose file has the word: looking for it is a hundred times faster than reading the numbers."""
+    return (read_product(name) for name in product_names() if word in _text(name))
 
 
 def _readings(file: _File) -> Iterator[tuple[str, Reading]]:
