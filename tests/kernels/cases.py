@@ -98,6 +98,16 @@ def gemm_cases() -> tuple[Case, ...]:
         Case.of("direct_batch", "gemm.direct", batched, split="columns", **direct),
         Case.of("stream", "gemm.stream", GemmOp.of(m=3, n=70, k=41, **FUSED), nc=32),
         Case.of("stream_bf16", "gemm.stream", GemmOp.of(m=1, n=70, k=41, dtype=BF16, **FUSED), nc=32),
+        Case.of("stream_split", "gemm.stream_split", GemmOp.of(m=3, n=70, k=41, **FUSED), kc=16, nc=32, fold=32),
+        Case.of(
+            "stream_split_bf16",
+            "gemm.stream_split",
+            GemmOp.of(m=1, n=70, k=41, dtype=BF16, **FUSED),
+            kc=16,
+            nc=32,
+            fold=32,
+        ),
+        Case.of("stream_split_f64", "gemm.stream_split", GemmOp.of(m=2, n=70, k=41, dtype=F64), kc=10, fold=16),
         Case.of("dot_columns", "gemm.dot", linear, rows=2, columns=4, nc=8, split="columns"),
         Case.of("dot_rows", "gemm.dot", column, rows=8, columns=1, mc=16, split="rows"),
         Case.of(

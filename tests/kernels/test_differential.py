@@ -43,7 +43,7 @@ def other_extents(case: Case, rng: np.random.Generator) -> GemmOp:
     m, n, k = (int(rng.choice([1, 2, int(rng.integers(3, 30)), int(rng.integers(30, 130))])) for _ in range(3))
     if case.variant == "gemm.direct":
         m = int(rng.integers(0, 12)) * int(schedule["mr"]) + int(schedule["tail"])
-    if case.variant == "gemm.stream":
+    if case.variant.startswith("gemm.stream"):
         m = case.op.m
     if case.name == "dot_rows":
         n = 1
@@ -81,7 +81,9 @@ def test_empty_sum_is_the_epilogue_of_zero(isa: str, rng: np.random.Generator) -
 
 
 @pytest.mark.parametrize("isa", host_isas())
-@pytest.mark.parametrize("name", ["packed_default_tile", "packed_bf16", "prepacked_rows", "direct_columns", "stream"])
+@pytest.mark.parametrize(
+    "name", ["packed_default_tile", "packed_bf16", "prepacked_rows", "direct_columns", "stream", "stream_split"]
+)
 def test_nan_and_infinity_reach_exactly_the_results_that_depend_on_them(
     name: str, isa: str, rng: np.random.Generator
 ) -> None:

@@ -37,8 +37,8 @@ GOLDEN = (
     Case.of("gemm.amx_prepacked", "gemm.amx_prepacked", LINEAR),
     Case.of("gemm.direct", "gemm.direct", GemmOp.of(m=16, n=4096, k=4096)),
     Case.of("gemm.stream", "gemm.stream", GemmOp.of(m=1, n=4096, k=4096, bias=True)),
+    Case.of("gemm.stream_split", "gemm.stream_split", GemmOp.of(m=1, n=1000, k=2048, bias=True), kc=1024, fold=512),
     Case.of("gemm.dot", "gemm.dot", GemmOp.of(m=1, n=4096, k=4096, dtype=DType.BF16, transpose_b=True, bias=True)),
-    Case.of("gemm.empty", "gemm.empty", GemmOp.of(m=128, n=768, k=0, bias=True)),
     Case.of(
         "conv.packed",
         "conv.packed",
@@ -47,6 +47,7 @@ GOLDEN = (
         ),
     ),
     Case.of("conv.prepacked", "conv.prepacked", CONVOLUTION),
+    Case.of("gemm.empty", "gemm.empty", GemmOp.of(m=128, n=768, k=0, bias=True)),
     Case.of(
         "rows.normalize",
         "rows.normalize",

@@ -45,6 +45,7 @@ def test_kernel_is_proved_for_every_argument(name: str) -> None:
         ("gemm.direct", GemmOp.of(m=16, n=4096, k=4096)),
         ("gemm.direct", GemmOp.of(m=64, n=64, k=64)),
         ("gemm.stream", GemmOp.of(m=1, n=4096, k=4096)),
+        ("gemm.stream_split", GemmOp.of(m=3, n=1000, k=2048, bias=True, activation="gelu", residual=True)),
         ("gemm.dot", GemmOp.of(m=1, n=1000, k=2048, transpose_b=True)),
     ],
 )

@@ -17,6 +17,7 @@ from objects import (
     implicit_conv,
     packed_gemm,
     registry_gemm,
+    registry_split,
     sm80_gemm,
     sm90_gemm,
     stream_k,
@@ -27,12 +28,13 @@ from tracea.semantic.interpreter import interpret
 from tracea.semantic.proofs import prove
 from tracea.testing.mutants import Mutant, mutants
 
-CPU = (packed_gemm, registry_gemm, halo_conv)
+CPU = (packed_gemm, registry_gemm, registry_split, halo_conv)
 ASYNCHRONOUS = (sm80_gemm, sm90_gemm, flash_attention, implicit_conv, stream_k)
 SAMPLE = 60
 
 # Another schedule of the same kernel, proved as such: blocks of another size that still tile the axis.
 OTHER_BLOCK = "the loop's step and length agree: the same axis in smaller blocks, and every proof passes"
+WIDER_GAP = "64 or more floats lie between the sums of two parts, so that no core prefetches the other's: 63 will do"
 # pc counts in steps of 4, so the first block is the only one below 1, 2 and 3 alike.
 SAME_CONDITION = "the variable is a multiple of the block: both conditions hold at the same iterations"
 # A copy of a tile that no step reads: its source is masked, its slot is free, and the group count does not change.
@@ -57,6 +59,13 @@ EQUIVALENT = {
         "Parallel at 0.0.0.0.2: #1 6 becomes 5": OTHER_BLOCK,
         "MicroKernel at 0.0.0.0.2.0.1.0.0.0.0: #16 0 becomes 1": SAME_CONDITION,
         "MicroKernel at 0.0.0.0.2.0.1.0.0.0.0: #17 pc becomes pc - 1": SAME_CONDITION,
+    },
+    "registry_split": {
+        "For at 0.0.0: #1 16 becomes 17": OTHER_BLOCK,
+        "For at 0.0.0: #1 16 becomes 15": OTHER_BLOCK,
+        "Parallel at 2: #1 32 becomes 33": OTHER_BLOCK,
+        "Parallel at 2: #1 32 becomes 31": OTHER_BLOCK,
+        "partials: axis 2 is one shorter": WIDER_GAP,
     },
     "halo_conv": {"For at 0.0.4.0.0.0.0: #1 4 becomes 3": OTHER_BLOCK},
     "sm80_gemm": {

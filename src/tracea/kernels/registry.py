@@ -12,6 +12,7 @@ from tracea.kernels.gemm.amx import AMX, AMX_PREPACKED
 from tracea.kernels.gemm.direct import DIRECT
 from tracea.kernels.gemm.empty import EMPTY
 from tracea.kernels.gemm.gemv import DOT, STREAM
+from tracea.kernels.gemm.gemv_split import STREAM_SPLIT
 from tracea.kernels.gemm.gpu.cp_async import MMA_CP_ASYNC
 from tracea.kernels.gemm.gpu.register_stages import MMA_SYNC, SIMT
 from tracea.kernels.gemm.gpu.tma_variants import MMA_TMA, TCGEN05, WGMMA
@@ -32,14 +33,15 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     PREPACKED,
     DIRECT,
     STREAM,
+    STREAM_SPLIT,
     DOT,
     EMPTY,
     AMX,
     AMX_PREPACKED,
-    LIBRARY_GEMM,
-    NORMALIZE,
     CONV_PACKED,
     CONV_PREPACKED,
+    LIBRARY_GEMM,
+    NORMALIZE,
     REDUCE,
     CHAIN,
 )

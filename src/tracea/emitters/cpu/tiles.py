@@ -258,11 +258,19 @@ def _reduce(printer: Printer, node: ReduceTile) -> None:
     compute = _compute(node.intrinsic)
     expr, operands = _epilogue(node.epilogue)
     target = node.target if node.epilogue is None or node.epilogue.target is None else node.epilogue.target
-    load = load_functor(printer, node.prologue, node.inputs, compute)
-    store = store_functor(printer, expr, operands, compute, target=target, streaming=False)
     along_rows = node.axes == (len(node.shape) - 1,)
     routine = "reduce_rows" if along_rows else "reduce_columns"
     rows, columns = _last_two(printer, node.shape)
+    row_axis = -2
+    if not along_rows:
+        # The routine's rows are the reduced axis, wherever it is; of what lies between it and the columns there is one.
+        (reduced,) = node.axes
+        row_axis = reduced - len(node.shape)
+        if any(size != Const(1) for size in node.shape[reduced + 1 : -1]):
+            raise EmitError(node="ReduceTile", detail=f"axis {reduced} of {len(node.shape)} with rows of its own")
+        rows = printer.text(node.shape[reduced])
+    load = load_functor(printer, node.prologue, node.inputs, compute, row_axis=row_axis)
+    store = store_functor(printer, expr, operands, compute, target=target, streaming=False)
     printer.body.comment(f"ReduceTile {node.kind.value} {node.target}")
     printer.body.line(f"{routine}<{C_TYPES[compute]}, {_REDUCTIONS[node.kind]}>({rows}, {columns}, {load}, {store});")
 
@@ -279,9 +287,9 @@ def _last_two(printer: Printer, extents: Sequence[Index]) -> tuple[str, str]:
 
 TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     Pack: _pack,
+    CopyTile: copy_halo,
     MicroKernel: _micro_kernel,
     PointwiseTile: _pointwise,
     RowTile: _row,
     ReduceTile: _reduce,
 }
-    CopyTile: copy_halo,

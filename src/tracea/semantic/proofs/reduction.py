@@ -8,11 +8,12 @@ from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import MicroKernel, ReduceTile
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.coverage import exactly_at, first_and_last
+from tracea.semantic.proofs.partial_sums import prove_partial_sum
 from tracea.semantic.proofs.provenance import Origin, origin
 from tracea.semantic.proofs.tiling import chain
 from tracea.semantic.proofs.walk import Box, Loop, Site
-from tracea.semantic.tile_kernel import BufferRole, TileKernel
 from tracea.semantic.proofs.windows import is_window, window_sum
+from tracea.semantic.tile_kernel import BufferRole, TileKernel
 
 __all__ = ["prove_reduction"]
 
@@ -32,7 +33,6 @@ def prove_reduction(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
 
 
 def _micro_kernel(kernel: TileKernel, sites: Sequence[Site], site: Site, node: MicroKernel) -> Fact:
-    result = _result_box(kernel, site, node)
     if is_window(node):
         fact, summed = window_sum(kernel, sites, site, node)
         tile = _result_box(kernel, site, node)
@@ -40,6 +40,7 @@ def _micro_kernel(kernel: TileKernel, sites: Sequence[Site], site: Site, node: M
             site, node, summed, {loop for loop in site.loops if any(loop.var in o.atoms() for o in tile.offset)}
         )
         return fact
+    result = _result_box(kernel, site, node)
     a, b = (_origin(kernel, sites, site, site.box(region)) for region in (node.a, node.b))
     ours = {loop for loop in site.loops if any(loop.var in offset.atoms() for offset in result.offset)}
     # Panels of a constant end in the zeros of a granule: there the steps are those of a, which b's have to equal.
@@ -62,7 +63,7 @@ def _micro_kernel(kernel: TileKernel, sites: Sequence[Site], site: Site, node: M
         depths.append(axis if swept is b.box else len(b.box.offset) - 2)
         summed += used.loops
     if not depths:
-        raise refuse("reduction", site.label, f"no axis of {swept.buffer} was found to be summed over")
+        return prove_partial_sum(kernel, sites, site, a=a, b=b)
     _aligned(kernel, site, node, a=a, b=b, result=result, depths=depths)
     first, last = first_and_last(summed)
     if not exactly_at(site.unguarded, site.condition(node.accumulate), first, holds=False):
