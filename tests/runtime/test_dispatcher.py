@@ -216,6 +216,20 @@ def test_transposed_outputs_are_written_where_they_are():
     assert program.run(out=out) is out
 
 
+def test_a_bound_call_runs_with_any_strides_of_its_output():
+    for shape, strides, size in (
+        ((2, 3, 4, 5), (60, 1, 15, 3), 120),  # channels last
+        ((4, 6), (7, 1), 28),
+        ((3, 1, 2), (2, 9, 1), 6),
+        ((3, 3), (2, 5), 15),  # interleaved, each element once: for Python to decide
+    ):
+        program = Program(calls=(), inputs=(), outputs=(TensorType(shape, DType.F32, StridedLayout(strides)),))
+        out = torch.zeros(size).as_strided(shape, strides)
+        run = program.bound(out=out)
+        assert run() is out
+        assert run() is out
+
+
 def test_the_table_grows_and_starts_again_when_shapes_never_come_back():
     program = {}
 

@@ -226,7 +226,9 @@ class Program:
         runner = self.runner
         if runner is None:
             return partial(self.run, *arrays, out=out, threads=threads)
-        return partial(runner.run, self, arrays, out, check_threads(threads))
+        fast = partial(runner.run, self, arrays, out, check_threads(threads))
+        # What the extension leaves to Python, such as strides that interleave, it leaves every time.
+        return partial(self.run, *arrays, out=out, threads=threads) if fast() is NotImplemented else fast
 
     def run_explaining(self, arrays: Sequence[Any], out: Any, threads: int) -> Any:
         """Run as :meth:`run`, by Python alone: slower, able to say what does not fit. 0 threads means the default."""

@@ -20,12 +20,20 @@ bool disjoint(const Operand& out, const Operand* inputs, int count) {
     return true;
 }
 
-// An output of the caller's may not reach one element by two indices. Contiguous ones cannot; others are left to the exact check.
+// An output of the caller's may not reach one element by two indices. It cannot where each axis, from the shortest stride to the longest, steps over all of
+// those before it: contiguous outputs in any order of axes, channels last among them. Others are left to the exact check.
 bool plain_output(const Operand& out) {
+    bool seen[most_dims] = {};
     int64_t step = 1;
-    for (int i = out.rank - 1; i >= 0; --i) {
-        if (out.shape[i] > 1 && out.strides[i] < step) return false;
-        if (out.shape[i] > 1) step = out.strides[i] * out.shape[i];
+    for (int found = 0; found < out.rank; ++found) {
+        int next = -1;
+        for (int i = 0; i < out.rank; ++i) {
+            if (!seen[i] && (next < 0 || out.strides[i] < out.strides[next])) next = i;
+        }
+        seen[next] = true;
+        if (out.shape[next] <= 1) continue;  // its stride is 0 here
+        if (out.strides[next] < step) return false;
+        step = out.strides[next] * out.shape[next];
     }
     return out.writable;
 }
