@@ -56,6 +56,15 @@ def test_devices_are_lines_of_the_report_and_values_of_its_json() -> None:
     assert "GPUs          none: no driver" in without
 
 
+def test_a_known_product_is_named_with_its_stated_peak() -> None:
+    facts = replace(NullDriver(load_gpu("h200")).facts(), name="NVIDIA H200", driver_version="13.0")
+    found = describe([facts])
+    assert found.devices[0].product == "h200"
+    text = str(replace(examine(measure=False), gpus=found))
+    assert "stated: 989 TFLOP/s of f16 products, 4800 GB/s (tracea targets show h200)" in text
+    assert describe([replace(facts, name="NVIDIA H2")]).devices[0].product is None
+
+
 def test_without_a_driver_library_no_bindings_are_imported() -> None:
     code = (
         "import sys, ctypes\n"
