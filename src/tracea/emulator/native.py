@@ -122,6 +122,7 @@ class RawReport(msgspec.Struct, frozen=True, kw_only=True):
     shared: tuple[RawCost, ...]
     global_: tuple[RawCost, ...] = msgspec.field(name="global")
     traced: tuple[RawTrace, ...]
+    statements: int
     bytewise: bool  # it stopped at an access of one byte to shared memory, whose cells had two
 
 

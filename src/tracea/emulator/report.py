@@ -98,7 +98,8 @@ class Report:
 
     ``superfluous`` are synchronising calls whose ordering nothing needed in any schedule (asked for separately).
     ``traced`` are the accesses of the line that was asked for, in the first schedule.
-    ``deterministic``: all schedules left the same bits. ``calls`` counts primitives of one schedule.
+    ``deterministic``: all schedules left the same bits. ``calls`` counts primitives of one schedule, and
+    ``statements`` those of the text that all its threads executed.
     """
 
     kernel: str
@@ -106,6 +107,7 @@ class Report:
     findings: tuple[Finding, ...]
     accesses: tuple[AccessCost, ...]
     calls: Mapping[str, int]
+    statements: int = 0
     deterministic: bool = True
     superfluous: tuple[Place, ...] = ()
     necessary: tuple[Place, ...] = ()
@@ -174,6 +176,7 @@ def merge(reports: Iterable[Report]) -> Report:
         findings=tuple(findings.values()),
         accesses=tuple(cost for report in given for cost in report.accesses),
         calls=calls,
+        statements=sum(report.statements for report in given),
         deterministic=all(report.deterministic for report in given),
         superfluous=tuple(sorted(superfluous)),
         necessary=tuple(sorted(necessary)),

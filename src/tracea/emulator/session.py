@@ -191,6 +191,7 @@ class Session:
         accesses: tuple[AccessCost, ...] = ()
         traced: tuple[Access, ...] = ()
         calls: dict[str, int] = {}
+        statements = 0
         places: dict[Place, tuple[int, int, str]] = {}
         first: dict[str, Array] = {}
         deterministic = True
@@ -204,6 +205,7 @@ class Session:
             if number == 0:
                 accesses = self._accesses(raw)
                 traced = self._traced(raw, memory)
+                statements = raw.statements
                 for site in raw.sites[1:]:
                     calls[site.primitive] = calls.get(site.primitive, 0) + site.count
                 first = outputs
@@ -225,6 +227,7 @@ class Session:
             findings=tuple(findings.values()),
             accesses=accesses,
             calls=calls,
+            statements=statements,
             deterministic=deterministic,
             superfluous=needless,
             necessary=needed,

@@ -36,6 +36,7 @@ void Machine::admit() {
         lane.thread = i;
         lane.block = block->index;
         lane.budget = options.budget;
+        lane.statements = 0;
         lane.owner = block.get();
         lane.warp = &block->warps[i / WARP];
         lane.index = i % WARP;
@@ -79,6 +80,7 @@ void Machine::run(void (*kernel)(const void*), const void* arguments, const Opti
     options = chosen;
     findings.clear();
     statistics.clear();
+    statements = 0;
     kernel_ = kernel;
     arguments_ = arguments;
     rng_ = chosen.seed * 0x9e3779b97f4a7c15u + 1;
@@ -141,6 +143,7 @@ void Machine::run(void (*kernel)(const void*), const void* arguments, const Opti
 void Machine::finish_fiber() {
     Lane& lane = *current;
     check_exit(lane);
+    statements += lane.statements;
     if (options.statistics) {
         const Warp& warp = *lane.warp;
         bool last = true;

@@ -46,6 +46,11 @@ TRACEA_EXPORT const Core* tracea_emulator_core() {
     bind_tiles(table);
     bind_wgmma(table);
     table.exhausted = [] { machine.exhausted(); };
+    table.broken_requirement = [](const char* condition, int at) {
+        const Lane& lane = *machine.current;
+        const Site site = machine.findings.intern(Primitive::NONE, lane.line, at);
+        machine.report("broken requirement", site).say("thread %u: %s does not hold", lane.thread, condition);
+    };
     return &table;
 }
 
@@ -102,6 +107,7 @@ TRACEA_EXPORT const char* tracea_emulator_run(void (*kernel)(const void*), const
     machine.findings.write(result);
     result += ',';
     machine.statistics.write(result);
+    result += ",\"statements\":" + std::to_string(machine.statements);
     result += machine.bytewise ? ",\"bytewise\":true}" : ",\"bytewise\":false}";
     return result.c_str();
 }

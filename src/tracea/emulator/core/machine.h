@@ -180,7 +180,8 @@ public:
     Findings findings;
     Statistics statistics;
     GlobalMemory memory;
-    bool bytewise = false;  // the run stopped: it needs a shadow of single bytes
+    uint64_t statements = 0;  // of the text, executed by all threads of the run
+    bool bytewise = false;    // the run stopped: it needs a shadow of single bytes
 
     void run(void (*kernel)(const void*), const void* arguments, const Options& chosen);
 

@@ -131,6 +131,12 @@ void check_end(Block& block) {
                 .say("block %u ends while the mbarrier at byte %u has %lld bytes more announced than landed",
                      block.index, address, static_cast<long long>(barrier.bytes));
         }
+        if (barrier.missing != barrier.count) {
+            machine.findings
+                .add("mbarrier phase left unfinished", barrier.site, 0, &block.lanes[barrier.initialised_by])
+                .say("block %u ends while phase %u of the mbarrier at byte %u lacks %u of its %u arrivals", block.index,
+                     barrier.completed, address, barrier.missing, barrier.count);
+        }
     }
     for (size_t i = 0; i < block.warpgroups.size(); ++i) {
         const Warpgroup& group = block.warpgroups[i];

@@ -15,6 +15,7 @@ from tracea.semantic.nodes_async import MbarrierExpect, TmaCopy
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.divisibility import Divisibility
 from tracea.semantic.proofs.interval import Ranges
+from tracea.semantic.proofs.prover import Facts, conjuncts
 from tracea.semantic.proofs.walk import Site
 from tracea.semantic.swizzle import TMA_MODES
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
@@ -105,7 +106,14 @@ def _array(kernel: TileKernel, site: Site, source: Buffer, divisibility: Divisib
             f"{source.name} is aligned to {source.aligned_bytes} bytes, must be to {_GLOBAL_BYTES}",
         )
     ranges = Ranges(kernel, site)
+    launch = Facts(conjuncts(kernel.assumptions) or ())
     for axis, (size, stride) in enumerate(zip(source.shape, strides, strict=True)):
+        if not launch.proves(normalize(size) - 1):  # the host encodes it whatever the loops around the copy do
+            raise refuse(
+                "tma",
+                site.label,
+                f"axis {axis} of {source.name}, {size} elements, was not shown to have one: assume 1 <= {size}",
+            )
         reach = ranges.of_expression(size)
         if reach is None or reach.high > _MAX_SIZE:
             raise refuse("tma", site.label, f"axis {axis} of {source.name} was not shown to be at most 2**32")

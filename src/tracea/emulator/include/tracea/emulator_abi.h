@@ -60,10 +60,11 @@ enum class Element : uint8_t { F16, BF16, TF32, S8, E4M3, E5M2 };
 
 // What the kernel may read and write of the running thread without a call.
 struct Face {
-    int32_t line;     // of the emitted text
-    uint32_t thread;  // within the block
-    uint32_t block;   // within the grid
-    int64_t budget;   // marked statements and primitives before the thread is taken to run for ever
+    int32_t line;         // of the emitted text
+    uint32_t thread;      // within the block
+    uint32_t block;       // within the grid
+    int64_t budget;       // marked statements and primitives before the thread is taken to run for ever
+    uint64_t statements;  // marked ones that it has executed
 };
 
 // One tile copy or store of the copy engine.
@@ -90,6 +91,7 @@ struct Core {
     uint32_t block_count;
     uint32_t threads;
     void (*exhausted)();
+    void (*broken_requirement)(const char* condition, int at);
     void (*load_shared)(void* to, uint32_t address, uint32_t bytes, int at);
     void (*store_shared)(uint32_t address, const void* from, uint32_t bytes, int at);
     void (*load_global)(void* to, const void* from, uint32_t bytes, int at);

@@ -19,6 +19,7 @@ inline const Core* core = nullptr;
 inline void statement(int32_t line) {
     Face* face = core->face;
     face->line = line;
+    ++face->statements;
     if (--face->budget < 0) core->exhausted();
 }
 
@@ -318,6 +319,7 @@ inline void fence_proxy_async(TRACEA_AT) { emulator::core->fence_proxy_async(at)
 #if TRACEA_SM == 90 && defined(TRACEA_ARCH_SPECIFIC)
 inline uint64_t wgmma_descriptor(uint32_t address, uint32_t leading_bytes, uint32_t stride_bytes,
                                  uint32_t swizzle_bytes) {
+    TRACEA_REQUIRE(address % 16 == 0 && leading_bytes % 16 == 0 && stride_bytes % 16 == 0);  // the rest is dropped
     const uint64_t mode = swizzle_bytes == 128 ? 1 : swizzle_bytes == 64 ? 2 : swizzle_bytes == 32 ? 3 : 0;
     return static_cast<uint64_t>((address & 0x3ffff) >> 4) |
            static_cast<uint64_t>((leading_bytes & 0x3ffff) >> 4) << 16 |

@@ -26,6 +26,11 @@ double fma(double, double, double) noexcept;
 #define TRACEA_DEVICE inline
 #define TRACEA_UNROLL
 #define TRACEA_NO_UNROLL
+// What a routine asks of its callers: a finding at their line where it does not hold.
+#define TRACEA_REQUIRE(condition)                                                                     \
+    do {                                                                                              \
+        if (!(condition)) ::tracea::emulator::core->broken_requirement(#condition, __builtin_LINE()); \
+    } while (false)
 
 #define TRACEA_KERNEL(threads, min_blocks)              \
     constexpr uint32_t tracea_launch_threads = threads; \

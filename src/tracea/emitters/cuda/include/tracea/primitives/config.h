@@ -25,6 +25,8 @@ typedef unsigned long long uint64_t;
 #define TRACEA_DEVICE __device__ __forceinline__
 #define TRACEA_UNROLL _Pragma("unroll")
 #define TRACEA_NO_UNROLL _Pragma("unroll 1")
+// What a routine asks of its callers: the emulator looks, the device does not.
+#define TRACEA_REQUIRE(condition)
 
 // A kernel: TRACEA_KERNEL(threads of a block, least blocks of a multiprocessor) void name(const TRACEA_GRID_CONSTANT name_args args)
 #define TRACEA_KERNEL(threads, min_blocks) extern "C" __global__ __launch_bounds__(threads, min_blocks)

@@ -76,6 +76,7 @@ TRACEA_DEVICE void release_slot(uint32_t mbarrier) {
 template <class Tile>
 TRACEA_DEVICE uint64_t tile_descriptor(uint32_t tile, int32_t row, int32_t k) {
     constexpr uint32_t row_bytes = Tile::columns * sizeof(typename Tile::element);
+    TRACEA_REQUIRE(row % 8 == 0 && k * static_cast<int32_t>(sizeof(typename Tile::element)) % 32 == 0);
     const uint32_t offset =
         static_cast<uint32_t>(row) * row_bytes + static_cast<uint32_t>(k) * sizeof(typename Tile::element);
     return wgmma_descriptor(tile + offset, 16, 8 * row_bytes, Tile::swizzle_bytes);

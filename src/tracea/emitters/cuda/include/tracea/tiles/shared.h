@@ -14,19 +14,24 @@ TRACEA_DEVICE constexpr int32_t max_index(int32_t a, int32_t b) { return a > b ?
 
 // ---- shared tiles ---------------------------------------------------------------------------------------------------------------------------------
 
-// XORs `bits` bits of a byte offset, from bit base + shift, into those from bit base (semantic/swizzle.py).
-template <int bits, int base, int shift>
-struct Swizzle {
-    static_assert(bits >= 1 && base >= 0 && shift >= bits, "a swizzle is its own inverse");
-    // The copy engine's mode that swizzles so: rows of 32, 64 or 128 bytes; 0 where it has none.
-    static constexpr uint32_t mode_bytes = base == 4 && shift == 3 ? 16U << bits : 0U;
-    TRACEA_DEVICE static constexpr uint32_t apply(uint32_t offset) {
-        return offset ^ ((offset >> shift) & (((1U << bits) - 1) << base));
-    }
-};
 struct Plain {
     static constexpr uint32_t mode_bytes = 0;
+    static constexpr uint32_t changed = 0;
+    static constexpr uint32_t sources = 0;
     TRACEA_DEVICE static constexpr uint32_t apply(uint32_t offset) { return offset; }
+};
+
+// XORs `bits` bits of a byte offset, from bit base + shift, into those from bit base, and what Also does (semantic/swizzle.py).
+template <int bits, int base, int shift, class Also = Plain>
+struct Swizzle {
+    static constexpr uint32_t changed = (((1U << bits) - 1) << base) | Also::changed;
+    static constexpr uint32_t sources = (((1U << bits) - 1) << (base + shift)) | Also::sources;
+    static_assert(bits >= 1 && base >= 0 && shift >= bits && !(changed & sources), "a swizzle is its own inverse");
+    // The copy engine's mode that swizzles so: rows of 32, 64 or 128 bytes; 0 where it has none.
+    static constexpr uint32_t mode_bytes = base == 4 && shift == 3 && !Also::changed ? 16U << bits : 0U;
+    TRACEA_DEVICE static constexpr uint32_t apply(uint32_t offset) {
+        return Also::apply(offset ^ ((offset >> shift) & (((1U << bits) - 1) << base)));
+    }
 };
 
 // Rows of `row_elements` T next to each other; a swizzled tile begins at a multiple of the swizzle's period.
@@ -55,6 +60,8 @@ TRACEA_DEVICE void copy_async(uint32_t tile, int32_t first_row, const typename T
     constexpr int row_pieces = columns / width;
     constexpr int pieces = rows * row_pieces;
     static_assert(width >= 1 && columns % width == 0, "whole pieces in a row");
+    static_assert(columns <= Tile::columns, "rows within the tile's");
+    TRACEA_REQUIRE(!direct || width == 1 || column_step == 1);
     const int32_t lane = static_cast<int32_t>(lane_index());
 #if TRACEA_SM >= 80
     if constexpr (direct) {
@@ -109,7 +116,10 @@ TRACEA_DEVICE void hold_tile(Words<4> (&held)[count], const T* source, int64_t r
                              int32_t valid_rows, int32_t valid_columns) {
     using Shape = detail::Held<T, rows, columns>;
     static_assert(count == Shape::count, "registers for the share");
+    static_assert(piece_bytes % static_cast<int>(sizeof(T)) == 0 && 16 % piece_bytes == 0,
+                  "pieces that make up 16 bytes");
     constexpr int part = piece_bytes / static_cast<int>(sizeof(T));
+    TRACEA_REQUIRE(part == 1 || column_step == 1);
     const int32_t lane = static_cast<int32_t>(lane_index());
     TRACEA_UNROLL
     for (int i = 0; i < count; ++i) {
@@ -141,6 +151,8 @@ TRACEA_DEVICE void hold_tile(Words<4> (&held)[count], const T* source, int64_t r
 template <class Tile, int rows, int columns, int count>
 TRACEA_DEVICE void place_tile(uint32_t tile, int32_t first_row, const Words<4> (&held)[count]) {
     using Shape = detail::Held<typename Tile::element, rows, columns>;
+    static_assert(count == Shape::count, "registers for the share");
+    static_assert(columns <= Tile::columns, "rows within the tile's");
     const int32_t lane = static_cast<int32_t>(lane_index());
     TRACEA_UNROLL
     for (int i = 0; i < count; ++i) {

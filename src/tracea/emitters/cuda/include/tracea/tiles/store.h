@@ -99,12 +99,15 @@ TRACEA_DEVICE void stage_group_sums(uint32_t tile, int32_t row, int32_t column,
 // The epilogue that stores sums as they are.
 struct Identity {};
 
-// A warp stores rows × columns staged sums, from first_row on, through an epilogue: 16 bytes a lane where rows allow, cut at valid_rows and valid_columns.
+namespace detail {
+
+// Rows first_row and following of the staged ones; valid_rows and valid_columns count from the tile's first.
 template <class Tile, int rows, int columns, class T, class Epilogue>
-TRACEA_DEVICE void store_rows(uint32_t tile, T* target, int64_t row_step, int64_t column_step, int32_t valid_rows,
-                              int32_t valid_columns, Epilogue epilogue, int32_t first_row = 0) {
+TRACEA_DEVICE void store_staged(uint32_t tile, T* target, int64_t row_step, int64_t column_step, int32_t valid_rows,
+                                int32_t valid_columns, Epilogue epilogue, int32_t first_row) {
     using Sum = typename Tile::element;
     constexpr int width = 16 / static_cast<int>(sizeof(T));
+    static_assert(rows % 8 == 0 && columns % width == 0 && columns <= Tile::columns, "rows of fragments, whole pieces");
     constexpr int row_pieces = columns / width;
     constexpr int pieces = rows * row_pieces;
     const int32_t lane = static_cast<int32_t>(lane_index());
@@ -136,19 +139,32 @@ TRACEA_DEVICE void store_rows(uint32_t tile, T* target, int64_t row_step, int64_
     }
 }
 
+}  // namespace detail
+
+// A warp stores rows × columns staged sums through an epilogue: 16 bytes a lane where rows allow, cut at valid_rows and valid_columns.
+template <class Tile, int rows, int columns, class T, class Epilogue>
+TRACEA_DEVICE void store_rows(uint32_t tile, T* target, int64_t row_step, int64_t column_step, int32_t valid_rows,
+                              int32_t valid_columns, Epilogue epilogue) {
+    TRACEA_REQUIRE(0 < valid_rows && valid_rows <= rows && 0 < valid_columns && valid_columns <= columns);
+    detail::store_staged<Tile, rows, columns>(tile, target, row_step, column_step, valid_rows, valid_columns, epilogue,
+                                              0);
+}
+
 // A warpgroup does so with its rows: each warp a quarter of them, those that it staged itself.
 template <class Tile, int rows, int columns, class T, class Epilogue>
 TRACEA_DEVICE void store_group_rows(uint32_t tile, T* target, int64_t row_step, int64_t column_step, int32_t valid_rows,
                                     int32_t valid_columns, Epilogue epilogue) {
+    TRACEA_REQUIRE(0 < valid_rows && valid_rows <= rows && 0 < valid_columns && valid_columns <= columns);
     const int32_t first_row = static_cast<int32_t>(warp_index()) % 4 * (rows / 4);
-    store_rows<Tile, rows / 4, columns>(tile, target, row_step, column_step, valid_rows, valid_columns, epilogue,
-                                        first_row);
+    detail::store_staged<Tile, rows / 4, columns>(tile, target, row_step, column_step, valid_rows, valid_columns,
+                                                  epilogue, first_row);
 }
 
 // A warp stores what its lanes hold of (4 · rows) × (8 · columns) sums, through an epilogue, cut at valid_rows and valid_columns.
 template <int rows, int columns, class Sum, class T, class Epilogue>
 TRACEA_DEVICE void store_lanes(const Sum (&sums)[rows * columns], T* target, int64_t row_step, int64_t column_step,
                                int32_t valid_rows, int32_t valid_columns, Epilogue epilogue) {
+    TRACEA_REQUIRE(0 < valid_rows && valid_rows <= 4 * rows && 0 < valid_columns && valid_columns <= 8 * columns);
     constexpr int piece = columns < 4 ? columns : 4;
     const int32_t lane = static_cast<int32_t>(lane_index());
     TRACEA_UNROLL

@@ -1,0 +1,54 @@
+"""What routines require of their callers, phases that nobody finishes, and the count of executed statements."""
+
+from __future__ import annotations
+
+from tests.emulator.floats import floats, run
+
+from tracea.testing.conformance.source import line_of
+
+
+def test_phase_that_lacks_an_arrival_at_the_end_is_reported() -> None:
+    body = """
+    const uint32_t t = thread_index();
+    if (t == 0) {{
+        mbarrier_init(8, {count});
+    }}
+    sync_block();
+    if (t % 32 == 0) {{
+        mbarrier_arrive(8);
+    }}
+    mbarrier_wait(8, 0);
+    st_global<float>(args.c + t, 0.0F);
+"""
+    assert run(floats(body.format(count=2), shared_bytes=64))[0].clean
+    # With one arrival too many for a phase of one, two phases end; of a second warp pair three make one and a half.
+    report, _ = run(floats(body.format(count=3), threads=128, shared_bytes=64), size=128)
+    assert report.kinds == {"mbarrier phase left unfinished"}
+    assert "lacks 2 of its 3 arrivals" in report.findings[0].detail
+
+
+def test_routine_says_at_its_caller_what_it_requires() -> None:
+    body = """
+    const uint32_t t = thread_index();
+    st_global<float>(args.c + t, 0.0F);
+    TRACEA_REQUIRE(t < {most});
+"""
+    assert run(floats(body.format(most=64)))[0].clean
+    source = floats(body.format(most=60))
+    report, _ = run(source)
+    (finding,) = report.findings
+    assert finding.kind == "broken requirement"
+    assert finding.count == 4
+    assert finding.place.line == line_of(source, "TRACEA_REQUIRE")
+    assert "t < 60 does not hold" in finding.detail
+
+
+def test_executed_statements_are_counted() -> None:
+    body = """
+    const uint32_t t = thread_index();
+    if (t < {guarded}) {{
+        st_global<float>(args.c + t, 0.0F);
+    }}
+"""
+    counts = [run(floats(body.format(guarded=guarded)))[0].statements for guarded in (64, 60)]
+    assert counts == [3 * 64, 3 * 64 - 4]
