@@ -93,10 +93,13 @@ GPU_PYTHON ?= python3
 GPU_WHEELS ?= wheels
 GPU_SITE := build/gpu-site
 GPU_FLAGS ?=
+GPU_IS_DRY = $(findstring --driver null,$(GPU_FLAGS))
+# What no device took part in is no result: it stays out of the folder that is committed.
+GPU_RESULTS = $(if $(GPU_IS_DRY),build/gpu-dry-run,benchmarks/results)
 .PHONY: gpu
 gpu: ## on a machine with an NVIDIA GPU, offline, ten minutes: prove by hardware, tune, time against cuBLAS and Triton
-	$(GPU_PYTHON) tools/check_gpu_setup.py --wheels '$(GPU_WHEELS)' --site $(GPU_SITE) $(if $(findstring --driver null,$(GPU_FLAGS)),--without-device)
-	PYTHONPATH=src:$(GPU_SITE) $(GPU_PYTHON) -m tracea bench --suite gpu --output benchmarks/results $(GPU_FLAGS)
+	$(GPU_PYTHON) tools/check_gpu_setup.py --wheels '$(GPU_WHEELS)' --site $(GPU_SITE) $(if $(GPU_IS_DRY),--without-device)
+	PYTHONPATH=src:$(GPU_SITE) $(GPU_PYTHON) -m tracea bench --suite gpu --output $(GPU_RESULTS) $(GPU_FLAGS)
 
 .PHONY: gpu-wheels
 gpu-wheels: $(VENV)/.python ## download the wheels that `make gpu` carries to a machine without a network

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -63,3 +64,14 @@ def test_every_dependency_of_the_package_is_required(tool: ModuleType) -> None:
     wanted = {line.strip().strip('",') for line in block.splitlines() if line.strip()}
     assert wanted <= set(tool.REQUIRED.values())
     assert set(tool.CARRIED) <= set(tool.REQUIRED)
+
+
+@pytest.mark.parametrize(("flags", "folder"), [("", "benchmarks/results"), ("--driver null", "build/gpu-dry-run")])
+def test_a_dry_run_leaves_nothing_that_git_would_see(flags: str, folder: str) -> None:
+    done = subprocess.run(
+        ["make", "-n", "gpu", f"GPU_FLAGS={flags}"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert f"--output {folder} " in done.stdout
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert "/build/" in ignored
+    assert "/benchmarks/results/dry-run-*.json" in ignored

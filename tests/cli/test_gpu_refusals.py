@@ -49,3 +49,24 @@ def test_flags_of_the_gpu_suite_belong_to_it(capsys: pytest.CaptureFixture[str])
     assert "--suite gpu" in capsys.readouterr().err
     assert main(["bench", "--suite", "gpu", "--driver", "null", "--stages", "conform"]) == BAD_USAGE
     assert "conformance" in capsys.readouterr().err
+
+
+def test_what_ranks_above_the_chosen_variant_says_why_it_was_rejected(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["emit", *OP, "--target", "sm_90a"]) == 0
+    printed = capsys.readouterr()
+    assert "gemm.mma_cp_async" in printed.out.splitlines()[0]
+    notes = [line for line in printed.err.splitlines() if line.startswith("note: gemm.wgmma ranks above")]
+    assert len(notes) == 1
+    assert "contiguous along k" in notes[0]
+    assert "b as (n, k)" in notes[0]
+    assert main(["emit", *OP, "--transpose-b", "--target", "sm_90a"]) == 0
+    printed = capsys.readouterr()
+    assert "gemm.wgmma" in printed.out.splitlines()[0]
+    assert "note: gemm.wgmma" not in printed.err
+
+
+def test_the_rejected_are_in_the_json_and_a_named_variant_passes_none_over(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["emit", *OP, "--target", "sm_90a", "--json"]) == 0
+    assert any("gemm.wgmma ranks above" in line for line in json.loads(capsys.readouterr().out)["rejected"])
+    assert main(["emit", *OP, "--target", "sm_90a", "--variant", "gemm.mma_sync", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rejected"] == []

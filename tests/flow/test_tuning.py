@@ -39,11 +39,17 @@ def decided(op, **options):
 def test_a_search_is_recorded_used_and_resumed():
     op = GemmOp.of(m=24, n=32, k=20, bias=True, activation="relu")
     heard = []
-    tuned = tracea.tune(op, budget=Budget(trials=4), listener=lambda variant, progress: heard.append(variant))
+    tuned = tracea.tune(op, budget=Budget(trials=4), listener=lambda variant, progress: heard.append(progress))
     kept = records(op)
     ours = [trial for trial in kept if trial.record.key.variant != "library.gemm"]
     assert len(ours) == tuned.fresh == len(heard) == sum(map(len, tuned.trials.values())) == 4
     assert {variant for variant in tuned.trials} >= {"gemm.direct", "gemm.packed"}
+    # What is told counts the trials of all variants, and the fastest of them only ever falls.
+    assert [progress.done for progress in heard] == [1, 2, 3, 4]
+    assert {progress.total for progress in heard} == {4}
+    fastest = [progress.best.latency_ms for progress in heard]
+    assert fastest == sorted(fastest, reverse=True)
+    assert fastest[-1] == tuned.best.latency_ms
     assert tuned.best is not None
     assert all(trial.record.outcome.is_ok for trial in kept)
     # The final: the three fastest and the library, in one comparison, and its winner is what runs from now on.

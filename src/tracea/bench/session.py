@@ -15,6 +15,7 @@ from tracea.bench.models import CONTENDERS, OURS, find_builder, load_builder, ti
 from tracea.doctor import Decision, diagnose_load, examine
 from tracea.flow.history import study_key
 from tracea.flow.phases import phase, telling
+from tracea.flow.progress import silent
 from tracea.flow.tuning import check_timed_threads
 from tracea.gates import Verdict
 from tracea.interface.optimized import Optimized
@@ -162,7 +163,7 @@ def _optimized(
 
 def _labelled(progress: Listener | None, threads: int) -> Any:
     if progress is None:
-        return None
+        return silent
 
     def told(label: str, found: Any) -> None:
         progress(f"{threads} thread{'s' if threads > 1 else ''}: {label}", found)

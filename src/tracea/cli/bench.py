@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json
-from tracea.cli.progress import shown_progress
 from tracea.errors import InvalidOption
+from tracea.flow.phases import telling
+from tracea.flow.progress import shown_progress
 
 if TYPE_CHECKING:
     from tracea.profiler.record import Record
@@ -120,7 +121,7 @@ def _gpu_suite(flags: GpuFlags, *, pairs: int | None, output: Path | None, json:
     folder = output
     if folder is None and flags.driver != "null" and _RESULTS.is_dir():
         folder = _RESULTS
-    with shown_progress() as progress:
+    with shown_progress() as progress, telling(progress.phase):
         record = run_gpu_suite(output=folder, progress=progress.note, **stated)
     if json:
         import msgspec

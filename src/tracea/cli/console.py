@@ -7,10 +7,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from tracea.flow.progress import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["counted", "print_json", "print_table", "print_title", "printable"]
+__all__ = ["counted", "print_json", "print_notes", "print_table", "print_title", "printable"]
 
 _WIDTH_OF_A_FILE: Final = 160  # columns; a log has no width, and a table must not be cut to 80
 
@@ -41,16 +43,15 @@ def print_table(
     _console().print(table)
 
 
+def print_notes(notes: Iterable[str]) -> None:
+    """Print what a reader wants to know beside the result on standard error, a line each."""
+    for note in notes:
+        print(f"note: {printable(note)}", file=sys.stderr)
+
+
 def counted(count: int, one: str, many: str = "") -> str:
     """Return a number and what is counted, as people say it: ``1 entry``, ``2 entries``."""
     return f"{count} {one if count == 1 else many or one + 's'}"
-
-
-def printable(text: str) -> str:
-    """Return text without control characters other than line ends."""
-    return "".join(
-        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode() for char in text
-    )
 
 
 def _console() -> Console:

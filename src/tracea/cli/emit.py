@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tracea.cli.console import print_json
+from tracea.cli.console import print_json, print_notes
 from tracea.cli.problem import ProblemFlags, parse_constants, parse_op, parse_schedule
 from tracea.errors import InvalidOption
 
@@ -61,11 +61,13 @@ def emit(
         raise InvalidOption(field="form", got=chosen, expected="one form", remedy=f"give --{chosen[0]} alone")
     form = chosen[0] if chosen else "source"
     op, values = parse_op(kind, problem), parse_schedule(schedule)
-    from tracea.flow.text import emit_text
+    from tracea.flow.text import emit_text, rejected_above
 
     text = emit_text(op, target=target, variant=variant, schedule=values, form=form, constants=parse_constants(problem))
+    rejected = rejected_above(op, target=target, variant=variant)
     if json:
-        print_json({"op": op.to_dict(), "target": target, "form": form, "text": text})
+        print_json({"op": op.to_dict(), "target": target, "form": form, "text": text, "rejected": list(rejected)})
     else:
         print(text)
+        print_notes(rejected)
     return 0

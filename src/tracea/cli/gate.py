@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json, printable
-from tracea.cli.progress import shown_progress
 from tracea.errors import InvalidOption
+from tracea.flow.progress import shown_progress
 
 if TYPE_CHECKING:
     from tracea.profiler.record import Record

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json, print_table, print_title, printable
-from tracea.cli.progress import shown_progress
+from tracea.flow.progress import shown_progress
 
 if TYPE_CHECKING:
     from tracea.bench.session import OptimizeReport

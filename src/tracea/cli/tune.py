@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from tracea.cli.console import counted, print_json, print_table, printable
 from tracea.cli.problem import ProblemFlags, parse_constants, parse_op
-from tracea.cli.progress import shown_progress
+from tracea.flow.progress import shown_progress
 
 if TYPE_CHECKING:
     from tracea.doctor.policy import Guidance

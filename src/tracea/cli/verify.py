@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from tracea.cli.console import print_json
+from tracea.cli.console import print_json, print_notes
 from tracea.cli.problem import ProblemFlags, parse_constants, parse_op, parse_schedule
 
 __all__ = ["verify"]
@@ -60,6 +60,7 @@ def verify(
         Print the verdict as JSON.
     """
     op, values = parse_op(kind, problem), parse_schedule(schedule)
+    from tracea.flow.text import rejected_above
     from tracea.flow.verify import verify_op
 
     found = verify_op(
@@ -74,11 +75,12 @@ def verify(
     )
     if junit is not None:
         junit.write_text(found.to_junit(), encoding="utf-8")
+    rejected = rejected_above(op, target=target, variant=variant)
     facts = str(found.certificate) if certificate and found.certificate is not None else ""
     if json:
-        print_json(
-            {"op": op.to_dict(), "target": target, **found.to_dict(), **({"certificate": facts} if facts else {})}
-        )
+        shown = {"op": op.to_dict(), "target": target, **found.to_dict(), "rejected": list(rejected)}
+        print_json({**shown, **({"certificate": facts} if facts else {})})
     else:
         print("\n\n".join(part for part in (str(found), facts) if part))
+        print_notes(rejected)
     return 0 if found.passed else 1

@@ -17,7 +17,7 @@ from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 
-__all__ = ["Built", "build", "build_pack", "choose_for_gpu"]
+__all__ = ["Built", "build", "build_pack", "choose_for_gpu", "passed_over"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,18 @@ def choose_for_gpu(
             remedy="name values of this variant, or another one by --variant",
         )
     return chosen.id, default.with_values(**(schedule or {}))
+
+
+def passed_over(op: Op, target: GpuTarget, chosen: str) -> tuple[str, ...]:
+    """Return, a line each, the variants that rank above the chosen one, and why they cannot be built."""
+    rank = find(chosen).score(op, target)
+    kin = [each for each in variants_of(target.backend) if isinstance(op, each.op_type)]
+    lines: list[str] = []
+    for each in sorted(kin, key=lambda each: -each.score(op, target)):
+        unmet = [f"needs {lack.needed}, found {lack.found} ({lack.remedy})" for _, lack in each.unmet(op, target)]
+        if unmet and each.score(op, target) > rank:
+            lines.append(f"{each.id} ranks above {chosen} and was rejected: {'; '.join(unmet)}")
+    return tuple(lines)
 
 
 @lru_cache(maxsize=1024)

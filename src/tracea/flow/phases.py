@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, TypeAlias
 
-__all__ = ["Teller", "phase", "telling"]
+__all__ = ["Teller", "is_told", "phase", "telling"]
 
 Teller: TypeAlias = Callable[[str], object]
 
@@ -19,6 +19,11 @@ def phase(text: str) -> None:
     teller = _teller.get()
     if teller is not None:
         teller(text)
+
+
+def is_told() -> bool:
+    """Whether somebody hears of the steps: then nobody else need show them."""
+    return _teller.get() is not None
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from tracea.core.op import Op
 from tracea.doctor import host
 from tracea.errors import InvalidOption, ToolchainMissing
 from tracea.flow.compile import decision_for, for_threads
-from tracea.flow.kernel import Built, build, choose_for_gpu
+from tracea.flow.kernel import Built, build, choose_for_gpu, passed_over
 from tracea.kernels.registry import find
 from tracea.runtime.compiler import include_directory, run_compiler, unit_text
 from tracea.runtime.nvrtc import compile_cuda
@@ -26,7 +26,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 
-__all__ = ["FORMS", "completed_schedule", "emit_text"]
+__all__ = ["FORMS", "completed_schedule", "emit_text", "rejected_above"]
 
 FORMS: Final = ("source", "ir", "asm", "stats", "certificate")
 _COMPILE_SECONDS: Final = 120.0
@@ -110,6 +110,18 @@ def emit_text(
             return _statistics(built)
         case _:
             return built.source.text
+
+
+def rejected_above(op: Op, *, target: str, variant: str | None) -> tuple[str, ...]:
+    """Return a line for each variant that a GPU's default choice passed over; none where a variant was named.
+
+    Raises:
+        InvalidOption: no variant fits.
+    """
+    if variant is not None or not targets.names_gpu(target):
+        return ()
+    gpu = targets.load_gpu(target)
+    return passed_over(op, gpu, choose_for_gpu(op, gpu)[0])
 
 
 def _cpu(name: str) -> Target:

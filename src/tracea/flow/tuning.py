@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +23,7 @@ from tracea.flow.compile import decision_for, excluded, for_threads
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.final import has_final, run_final
 from tracea.flow.history import packable, recalled, schedule_of, store, study_key, tried, winners
+from tracea.flow.progress import Listener, shown_unless_heard
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
 from tracea.optimizer.budget import Budget
@@ -45,7 +46,6 @@ _LIMITS: Final = Limits(seconds=120.0)
 _CLOSE: Final = 1.15  # a variant whose default is within this factor of the fastest default is searched as well,
 _CLOSE_SHARE: Final = 4  # with this part of the trials: 1 / 4
 
-Listener = Callable[[str, Progress], None]
 GuidanceListener = Callable[[Guidance], None]
 
 
@@ -86,8 +86,10 @@ def tune(
 ) -> Tuned:
     """Search schedules of ``op`` on this machine within ``budget``; earlier trials of the same search count.
 
-    ``policy`` False searches every schedule of a variant, and begins with none that won for similar shapes;
-    ``on_guidance`` hears, before a variant's first trial, what the policy says of it.
+    ``listener(variant, progress)`` hears of each trial: how many there were of how many, over all variants, and the
+    fastest so far. Without one, progress is shown where standard error is a terminal. ``policy`` False searches every
+    schedule of a variant, and begins with none that won for similar shapes; ``on_guidance`` hears, before a variant's
+    first trial, what the policy says of it.
 
     Raises:
         InvalidOption: no variant fits, or the stated one does not; more threads than this process may use cores: a
@@ -95,20 +97,24 @@ def tune(
         load the evaluation.
     """
     check_timed_threads(threads)
-    started = time.monotonic()
-    search = _Search(
-        op=op,
-        budget=budget or Budget(),
-        sampler=sampler,
-        threads=threads,
-        constants=tuple(sorted(set(constants))),
-        seed=seed,
-        listener=listener,
-        started=started,
-        policy=policy,
-        on_guidance=on_guidance,
-    )
-    variants = search.variants(variant)
+    with shown_unless_heard(listener) as heard:
+        search = _Search(
+            op=op,
+            budget=budget or Budget(),
+            sampler=sampler,
+            threads=threads,
+            constants=tuple(sorted(set(constants))),
+            seed=seed,
+            listener=heard,
+            started=time.monotonic(),
+            policy=policy,
+            on_guidance=on_guidance,
+        )
+        return _searched(search, search.variants(variant), library=library)
+
+
+def _searched(search: _Search, variants: Sequence[Variant], *, library: bool) -> Tuned:
+    """Try every variant's first schedules, search the fastest ones, and let the best three meet in a final."""
     trials: dict[str, tuple[Trial, ...]] = {}
     with IsolatedEvaluation(EVALUATE, _LIMITS, request=search.request) as evaluation:
         for each in variants:
@@ -122,17 +128,15 @@ def tune(
             part = left if each.id == _fastest(variants, trials) else left // _CLOSE_SHARE
             if part > 0:
                 trials[each.id] = search.run(each, evaluation, trials=len(trials[each.id]) + part)
-    if search.fresh or not has_final(
-        op, threads, search.constants
-    ):  # a search that was interrupted before its final gets it now
-        run_final(op, search.target, constants=search.constants, threads=threads, seed=seed)
-    decision = decision_for(op, search.target, threads=threads, constants=search.constants, library=library)
+    op, threads, constants = search.op, search.threads, search.constants
+    if search.fresh or not has_final(op, threads, constants):  # one that was interrupted before its final gets it now
+        run_final(op, search.target, constants=constants, threads=threads, seed=search.seed)
     return Tuned(
         op=op,
         trials=trials,
-        decision=decision,
+        decision=decision_for(op, search.target, threads=threads, constants=constants, library=library),
         fresh=search.fresh,
-        seconds=time.monotonic() - started,
+        seconds=time.monotonic() - search.started,
         guidance={name: found for name, found in search.guidance.items() if name in trials},
     )
 
@@ -190,7 +194,7 @@ class _Search:
         threads: int,
         constants: tuple[int, ...],
         seed: int,
-        listener: Listener | None,
+        listener: Listener,
         started: float,
         policy: bool,
         on_guidance: GuidanceListener | None,
@@ -211,6 +215,8 @@ class _Search:
         self._spaces: dict[str, SearchSpace] = {}
         self._recalled = recalled(op, threads, constants) if budget.trials > 1 else ()
         self._variant = ""
+        self._found: dict[str, tuple[int, Trial | None]] = {}  # trials and the best one, by variant
+        self._total = self.budget.trials
         self._reference: Candidate | None = None
 
     def variants(self, stated: str | None) -> list[Variant]:
@@ -218,10 +224,11 @@ class _Search:
         refused = excluded(self.op, self.constants, library=False)
         made = decide(self.op, self.target, exclude=refused)
         fitting = [find(candidate.variant) for candidate in made.candidates]
-        if stated is None:
-            return fitting
-        decision_for(self.op, self.target, threads=self.threads, constants=self.constants, variant=stated)
-        return [find(stated)]
+        if stated is not None:
+            decision_for(self.op, self.target, threads=self.threads, constants=self.constants, variant=stated)
+            fitting = [find(stated)]
+        self._total = max(self.budget.trials, len(fitting))
+        return fitting
 
     def first_trials(self, variant: Variant) -> int:
         """Return how many schedules of a variant come before any search: the default, and what was best before."""
@@ -251,17 +258,17 @@ class _Search:
     def run(self, variant: Variant, evaluation: IsolatedEvaluation, *, trials: int) -> tuple[Trial, ...]:
         """Search one variant's space up to ``trials`` in all; earlier trials count."""
         self._variant = variant.id
-        listener = self.listener
         study = Study(
             self._sampler(variant, self._space(variant)),
             evaluation,
             Budget(trials, None if self.budget.seconds is None else max(1e-3, self._seconds_left())),
             store=store(),
             key=study_key(self.op, variant.id, self.threads, self.constants),
-            on_trial=None if listener is None else lambda progress: listener(variant.id, progress),
+            on_trial=lambda progress: self._tell(variant.id, progress),
         )
         study.run()
         self.fresh += sum(not trial.is_resumed for trial in study.trials)
+        self._found[variant.id] = (len(study.trials), study.best)
         if self._reference is None and study.trials and study.trials[0].is_ok:
             schedule = schedule_of(study.trials[0].schedule)
             self._reference = Candidate(variant=variant.id, schedule=schedule.key)
@@ -296,6 +303,15 @@ class _Search:
     def _default(self, variant: Variant) -> tuple[Mapping[str, Any], ...]:
         assert variant.default_schedule is not None  # not a library's
         return (variant.default_schedule(self.op, self.target).values_,)
+
+    def _tell(self, variant: str, progress: Progress) -> None:
+        """Tell the listener of a trial; what it hears counts the trials of all variants, and knows their best."""
+        self._found[variant] = (progress.done, progress.best)
+        done = sum(count for count, _ in self._found.values())
+        verified = [best for _, best in self._found.values() if best is not None]
+        best = min(verified, key=lambda trial: trial.latency_ms or float("inf"), default=None)
+        seconds = time.monotonic() - self.started
+        self.listener(variant, replace(progress, best=best, done=done, total=max(self._total, done), seconds=seconds))
 
     def _sampler(self, variant: Variant, space: SearchSpace) -> Sampler:
         heroes = seeds_for(

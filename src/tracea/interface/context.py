@@ -11,7 +11,8 @@ from tracea.core.graph import Graph, Node
 from tracea.doctor import Decision
 from tracea.errors import InvalidDevice, InvalidOption
 from tracea.flow.compile import Compiled
-from tracea.interface.optimized import Listener, Optimized, optimize_graph
+from tracea.flow.progress import Listener, shown_unless_heard, silent
+from tracea.interface.optimized import Optimized, optimize_graph
 from tracea.optimizer.budget import Budget, check_budget
 from tracea.runtime.native import check_threads
 from tracea.runtime.program import Program
@@ -180,9 +181,12 @@ class Context:
         """Return the graph's program and plan; schedules are searched within ``budget`` trials an op.
 
         ``budget`` None searches nothing: what earlier searches found is used, and scores decide the rest.
-        ``values`` gives the data of the graph's constants by id, as NumPy arrays.
+        ``values`` gives the data of the graph's constants by id, as NumPy arrays. ``listener(label, progress)`` hears
+        of each trial; without one, a search's progress is shown where standard error is a terminal.
         """
-        optimized = optimize_graph(
-            graph, values, budget=check_budget(budget), threads=self.threads, library=library, listener=listener
-        )
+        allowed = check_budget(budget)
+        with shown_unless_heard(listener if allowed is not None else listener or silent) as heard:
+            optimized = optimize_graph(
+                graph, values, budget=allowed, threads=self.threads, library=library, listener=heard
+            )
         return PlannedProgram(optimized)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,16 +12,14 @@ from tracea.core.passes.pipeline import run_pipeline
 from tracea.flow.assemble import Values, compute_nodes, constant_operands
 from tracea.flow.compile import Compiled, compile_graph, thread_count
 from tracea.flow.phases import phase
+from tracea.flow.progress import Listener, silent
 from tracea.flow.tuning import Tuned, tune
 from tracea.flow.verdicts import recorded_verdict
 from tracea.gates import Verdict
 from tracea.kernels.registry import find
 from tracea.optimizer.budget import Budget
-from tracea.optimizer.study import Progress
 
 __all__ = ["Optimized", "optimize_graph"]
-
-Listener = Callable[[str, Progress], None]  # the node, and how its search goes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +65,7 @@ def optimize_graph(
     budget: Budget | None = None,
     threads: int | None = None,
     library: bool = True,
-    listener: Listener | None = None,
+    listener: Listener = silent,
 ) -> Optimized:
     """Return the graph as a program whose schedules were searched, ``budget`` trials an op; None searches nothing.
 
@@ -81,7 +79,7 @@ def optimize_graph(
     searches = _distinct(pipeline.graph) if budget is not None else []
     for number, (node, op, constants) in enumerate(searches, start=1):
         phase(f"tune kernel {number}/{len(searches)}: {op.key}")
-        heard = None if listener is None else _for_node(listener, node)
+        heard = _for_node(listener, node)
         tuned[node.id] = tune(op, budget=budget, threads=count, constants=constants, library=library, listener=heard)
     compiled = compile_graph(graph, values, threads=count, library=library)
     verdicts: dict[str, Verdict] = {}
@@ -103,5 +101,5 @@ def _distinct(graph: Graph) -> list[tuple[Node, Op, tuple[int, ...]]]:
     return list(found.values())
 
 
-def _for_node(listener: Listener, node: Node) -> Callable[[str, Progress], None]:
+def _for_node(listener: Listener, node: Node) -> Listener:
     return lambda variant, progress: listener(f"{node.id} {variant}", progress)

@@ -26,6 +26,7 @@ from tracea.core.op import GemmOp
 from tracea.errors import InvalidOption
 from tracea.flow.gpu import compile_for_gpu
 from tracea.flow.kernel import build, choose_for_gpu
+from tracea.flow.phases import telling
 from tracea.runtime.nvrtc import compile_cuda, missing
 from tracea.targets.gpu import load_gpu
 from tracea.testing.conformance import compare, conformance_cases
@@ -47,8 +48,22 @@ def test_hero_problems_are_contested() -> None:
 
 
 def test_a_dry_record_says_that_it_has_no_time(tmp_path: Path) -> None:
-    record = run_gpu_suite(driver="null", target="sm_80", stages=("sanitizer",), every=40, workers=1, output=tmp_path)
+    notes: list[str] = []
+    phases: list[str] = []
+    with telling(phases.append):
+        record = run_gpu_suite(
+            driver="null",
+            target="sm_80",
+            stages=("sanitizer",),
+            every=40,
+            workers=1,
+            output=tmp_path,
+            progress=notes.append,
+        )
     assert record.failures == [], record.failures
+    assert notes[0].startswith("dry run of the GPU suite, the emulator in the place of a device, sm_80: 1 stage (")
+    assert notes[0].endswith(f"the record is in {tmp_path / 'dry-run-sm_80.json'}")
+    assert phases == ["stage 1/1, sanitizer: at most 200 s"]
     assert record.stages["sanitizer"].counts == {"not checked": 4}
     assert not record.measured
     kept = json.loads((tmp_path / "dry-run-sm_80.json").read_text(encoding="utf-8"))

@@ -7,7 +7,7 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,7 @@ from tracea.bench.gpu.settings import ITEM_SECONDS, STAGES, ItemOutcome, Setting
 from tracea.bench.gpu.watch import watch_stage
 from tracea.doctor.gpus import target_for
 from tracea.errors import InvalidDevice, InvalidOption
+from tracea.flow.phases import phase
 from tracea.optimizer.priors import Hero, save_heroes
 from tracea.profiler.environment import capture
 from tracea.profiler.record import Row
@@ -29,6 +30,7 @@ __all__ = ["render", "run_gpu_suite"]
 
 _TOTAL_SECONDS: Final = 585.0
 _DRY_SLACK: Final = 4.0  # the emulator, on any machine, is no device: a dry run's items and stages may take this longer
+_SECONDS_BETWEEN_LINES: Final = 5.0
 _PACKAGES: Final = ("cuda-bindings", "nvidia-cuda-nvrtc", "triton", "ml-dtypes", "scipy")
 _HEROES: Final = "heroes"
 
@@ -84,9 +86,13 @@ def run_gpu_suite(
     )
     journal = Journal(record, output)
     journal.save()
+    if progress is not None:
+        progress(_announced(record, chosen, slack, journal.path))
     end = time.monotonic() + _TOTAL_SECONDS * slack
-    for stage in chosen:
-        _run_stage(stage, journal, min(STAGES[stage] * slack, end - time.monotonic()), progress)
+    for number, stage in enumerate(chosen, start=1):
+        seconds = min(STAGES[stage] * slack, end - time.monotonic())
+        phase(f"stage {number}/{len(chosen)}, {stage}: at most {max(0.0, seconds):.0f} s")
+        _run_stage(stage, journal, seconds, progress)
         if stage == "tuning" and output is not None:
             _write_heroes(output / _HEROES / file_name(facts, settings), record)
     record.is_complete = True
@@ -96,14 +102,22 @@ def run_gpu_suite(
 
 def _run_stage(stage: str, journal: Journal, seconds: float, progress: Callable[[str], None] | None) -> None:
     entry = journal.record.stages[stage] = StageRecord(budget_seconds=seconds)
-    begin = time.monotonic()
+    begin = said_at = time.monotonic()
 
     def told(name: str, outcome: ItemOutcome) -> None:
+        nonlocal said_at
         entry.items[name] = outcome
         entry.seconds = time.monotonic() - begin
         journal.save()
-        if progress is not None and outcome.status not in (Status.PASSED, Status.DRY):
+        if progress is None:
+            return
+        if outcome.status not in (Status.PASSED, Status.DRY):
             progress(f"{stage}: {name}: {outcome.status}: {outcome.detail[:200]}")
+        elif time.monotonic() - said_at >= _SECONDS_BETWEEN_LINES:
+            progress(f"{stage}: {len(entry.items)} items, the last {name}: {outcome.status}; {entry.seconds:.0f} s")
+        else:
+            return
+        said_at = time.monotonic()
 
     if seconds > 0:
         request = StageRequest(stage=stage, settings=journal.record.settings, seconds=seconds)
@@ -114,6 +128,16 @@ def _run_stage(stage: str, journal: Journal, seconds: float, progress: Callable[
     journal.save()
     if progress is not None:
         progress(f"{stage}: {_counted(entry)} in {entry.seconds:.0f} s")
+
+
+def _announced(record: GpuRecord, stages: Sequence[str], slack: float, path: Path | None) -> str:
+    seconds = min(_TOTAL_SECONDS, sum(map(STAGES.__getitem__, stages))) * slack
+    what = "GPU suite" if record.measured else "dry run of the GPU suite, the emulator in the place of a device"
+    kept = "not kept" if path is None else f"in {path}"
+    return (
+        f"{what}, {record.settings.target}: {len(stages)} stage{'s' * (len(stages) > 1)} ({', '.join(stages)}), at most {seconds / 60:.0f} "
+        f"minutes; the record is {kept}"
+    )
 
 
 def _stages(named: Iterable[str]) -> tuple[str, ...]:

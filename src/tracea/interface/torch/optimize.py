@@ -10,7 +10,8 @@ import torch
 
 from tracea.flow.compile import thread_count
 from tracea.flow.phases import phase
-from tracea.interface.optimized import Listener, Optimized, optimize_graph
+from tracea.flow.progress import Listener, shown_unless_heard, silent
+from tracea.interface.optimized import Optimized, optimize_graph
 from tracea.interface.torch.capture import capture
 from tracea.interface.torch.module import Compiled, OptimizedModule
 from tracea.optimizer.budget import Budget, check_budget
@@ -33,7 +34,9 @@ def optimize(
     """Return ``module`` for inference on inputs like the examples, as one program of the fastest kernels.
 
     Each distinct op is searched within ``budget`` trials; what was searched before on this machine is reused, and
-    None searches nothing. The result is called like the module. Inputs of other shapes compile another program at
+    None searches nothing. ``listener(label, progress)`` hears of each trial: the node and its variant, and how many
+    trials there were of how many, with the fastest so far; without one, progress is shown where standard error is a
+    terminal. The result is called like the module. Inputs of other shapes compile another program at
     their first call, without a search.
 
     Raises:
@@ -44,12 +47,12 @@ def optimize(
     count = thread_count(threads)
     frozen = _frozen(module)
 
-    def compiled(inputs: Any, trials: Budget | None) -> Compiled:
+    def compiled(inputs: Any, trials: Budget | None, heard: Listener = silent) -> Compiled:
         phase(f"export {type(module).__name__}")
         captured = capture(frozen, inputs)
         values = {name: view(tensor.detach(), name).numpy() for name, tensor in captured.constants.items()}
         optimized = optimize_graph(
-            captured.graph, values, budget=trials, threads=count, library=library, listener=listener
+            captured.graph, values, budget=trials, threads=count, library=library, listener=heard
         )
         program = optimized.compiled.program
 
@@ -63,7 +66,9 @@ def optimize(
             run=run, input_spec=captured.input_spec, output_spec=captured.output_spec, report=_Report(optimized)
         )
 
-    return OptimizedModule(compiled(example_inputs, budget), recompile=lambda inputs: compiled(inputs, None))
+    with shown_unless_heard(listener if budget is not None else listener or silent) as heard:
+        made = compiled(example_inputs, budget, heard)
+    return OptimizedModule(made, recompile=lambda inputs: compiled(inputs, None))
 
 
 def _frozen(module: torch.nn.Module) -> torch.nn.Module:

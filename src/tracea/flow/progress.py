@@ -1,4 +1,8 @@
-"""Progress of long work on standard error: a bar on a terminal, plain lines elsewhere."""
+"""Progress of long work on standard error: a bar on a terminal, plain lines elsewhere.
+
+A search's figure is the median time of one call in the search, of the fastest verified schedule so far: it only falls.
+The times that decide come later, from the final comparison.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,11 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO, TypeAlias
 
-from tracea.cli.console import printable
+from tracea.flow.phases import is_told, telling
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -18,37 +22,64 @@ if TYPE_CHECKING:
 
     from tracea.optimizer.study import Progress as StudyProgress
 
-__all__ = ["LineProgress", "Progress", "TerminalProgress", "shown_progress"]
+__all__ = [
+    "LineProgress",
+    "Listener",
+    "Progress",
+    "TerminalProgress",
+    "printable",
+    "shown_progress",
+    "shown_unless_heard",
+    "silent",
+]
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
+_MOST_SECONDS_BETWEEN_LINES: Final = 60.0
+
+Listener: TypeAlias = "Callable[[str, StudyProgress], None]"  # what is searched, and how its search goes
+
+
+def silent(label: str, progress: StudyProgress) -> None:
+    """Hear of a search and say nothing: the listener for those who want no progress, on a terminal either."""
+
+
+def printable(text: str) -> str:
+    """Return text without control characters other than line ends."""
+    return "".join(
+        char if char.isprintable() or char == "\n" else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 class Progress(ABC):
     """What long work tells: a step begins, advances with the best so far, and ends.
 
-    An instance is also a listener of ``flow.tuning.tune``: call it with the step's label and what a study reports.
+    An instance is also a listener of ``flow.tuning.tune``: call it with what is searched and how its search goes.
     """
 
     def __init__(self) -> None:
         self._label: str | None = None
-        self._parts = 0
+        self._done = 0
+        self._unit = ""
 
     def __call__(self, label: str, progress: StudyProgress) -> None:
-        """Take what a study reports after a trial."""
-        if (label, progress.total) != (self._label, self._parts):
-            self.start(label, progress.total)
-        best = progress.best
-        self.update(progress.done, best_ms=None if best is None else best.latency_ms)
+        """Take what a search reports after a trial; trials of the same search go on, whatever variant they are of."""
+        if not self._unit or progress.done <= self._done:
+            self.start(label, progress.total, unit=" trials")
+        best, outcome = progress.best, progress.trial.outcome
+        if outcome is not None and not outcome.is_ok:
+            self.note(f"{label}: trial {progress.done} refused: {outcome.kind.value}: {_first_line(outcome.detail)}")
+        self.update(progress.done, label=label, best_ms=None if best is None else best.latency_ms)
 
-    def start(self, label: str, total: int) -> None:
+    def start(self, label: str, total: int, *, unit: str = "") -> None:
         """Begin a step of ``total`` parts; the one before ends."""
         self.finish()
-        self._label, self._parts = label, total
+        self._label, self._done, self._unit = label, 0, unit
         self._begin(printable(label), total)
 
-    @abstractmethod
-    def update(self, done: int, *, best_ms: float | None = None) -> None:
-        """Say how many parts are done, and the best latency so far."""
+    def update(self, done: int, *, label: str = "", best_ms: float | None = None) -> None:
+        """Say how many parts are done, and the best latency so far; ``label`` takes the place of the step's."""
+        self._done = done
+        self._advance(done, printable(label), best_ms)
 
     @abstractmethod
     def note(self, line: str) -> None:
@@ -61,7 +92,7 @@ class Progress(ABC):
     def finish(self, line: str = "") -> None:
         """End the step that was begun, if any."""
         if self._label is not None:
-            self._label = None
+            self._label, self._unit = None, ""
             self._end()
         if line:
             self.note(line)
@@ -70,11 +101,17 @@ class Progress(ABC):
     def _begin(self, label: str, total: int) -> None: ...
 
     @abstractmethod
+    def _advance(self, done: int, label: str, best_ms: float | None) -> None: ...
+
+    @abstractmethod
     def _end(self) -> None: ...
 
 
 class LineProgress(Progress):
-    """Plain lines: each phase, the last part of a step, each better one; after seconds of silence, what goes on."""
+    """Plain lines: each phase, the last part of a step, each better one; after seconds of silence, what goes on.
+
+    The silence that is broken grows with a step: an hour's work is not a thousand lines.
+    """
 
     def __init__(self, stream: TextIO, *, silence_s: float = _SECONDS_BETWEEN_LINES) -> None:
         super().__init__()
@@ -100,10 +137,14 @@ class LineProgress(Progress):
     def _watch(self) -> None:
         wait = self._silence_s
         while not self._ended.wait(wait):
-            silent = time.monotonic() - self._printed_at
-            if silent >= self._silence_s and self._now:
+            patience = self._patience()
+            if time.monotonic() - self._printed_at >= patience and self._now:
                 self.note(f"… {self._now}: {time.monotonic() - self._begun_at:.0f} s")
-            wait = max(0.05, self._silence_s - max(0.0, time.monotonic() - self._printed_at))
+            wait = max(0.05, self._patience() - max(0.0, time.monotonic() - self._printed_at))
+
+    def _patience(self) -> float:
+        longest = max(self._silence_s, _MOST_SECONDS_BETWEEN_LINES)
+        return min(longest, max(self._silence_s, (time.monotonic() - self._begun_at) / 2))
 
     def phase(self, text: str) -> None:
         """Print the line of a step that begins."""
@@ -111,13 +152,14 @@ class LineProgress(Progress):
         self._now, self._begun_at = text, time.monotonic()
         self.note(text)
 
-    def update(self, done: int, *, best_ms: float | None = None) -> None:
+    def _advance(self, done: int, label: str, best_ms: float | None) -> None:
         """Print a line where there is something new to say."""
         is_better = best_ms is not None and (self._best_ms is None or best_ms < self._best_ms)
-        now = time.monotonic()
-        if is_better or done >= self._total or now - self._printed_at >= self._silence_s:
-            self.note(f"{self._step}: {done}/{self._total}{_best(best_ms)}")
-        self._best_ms = best_ms
+        if is_better:
+            self._best_ms = best_ms
+        self._now = f"{label or self._step}: {done}/{self._total}{self._unit}"
+        if is_better or done >= self._total or time.monotonic() - self._printed_at >= self._patience():
+            self.note(f"{self._now}{_best(self._best_ms)}")
 
     def note(self, line: str) -> None:
         """Print the line."""
@@ -141,11 +183,6 @@ class TerminalProgress(Progress):
         self._task: TaskID | None = None
         self._is_phase = False
 
-    def update(self, done: int, *, best_ms: float | None = None) -> None:
-        """Advance the bar."""
-        if self._task is not None:
-            self._bar.update(self._task, completed=done, best=_best(best_ms))
-
     def phase(self, text: str) -> None:
         """Show the step with the time that it takes."""
         self.finish()
@@ -158,6 +195,10 @@ class TerminalProgress(Progress):
 
     def _begin(self, label: str, total: int) -> None:
         self._task = self._bar.add_task(label, total=total, best="")
+
+    def _advance(self, done: int, label: str, best_ms: float | None) -> None:
+        if self._task is not None:
+            self._bar.update(self._task, completed=done, description=label or None, best=_best(best_ms))
 
     def _end(self) -> None:
         if self._task is not None:
@@ -201,5 +242,22 @@ def shown_progress(stream: TextIO | None = None) -> Generator[Progress]:
             progress.finish()
 
 
+@contextmanager
+def shown_unless_heard(listener: Listener | None) -> Generator[Listener]:
+    """Give the listener; without one, one that shows progress where standard error is a terminal.
+
+    Nothing is shown where an outer call already hears of what goes on, or where nobody would read it.
+    """
+    if listener is not None or is_told() or not sys.stderr.isatty():
+        yield listener or silent
+        return
+    with shown_progress() as progress, telling(progress.phase):
+        yield progress
+
+
 def _best(best_ms: float | None) -> str:
-    return "" if best_ms is None else f", best {best_ms:.4g} ms"
+    return "" if best_ms is None else f", fastest so far {best_ms:.4g} ms a call"
+
+
+def _first_line(text: str) -> str:
+    return text.splitlines()[0] if text else "no detail"
