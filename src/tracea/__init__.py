@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tracea.core.graph import Graph as Graph
     from tracea.errors import TraceaError as TraceaError
     from tracea.errors import TraceaWarning as TraceaWarning
+    from tracea.flow.explanation import explain as explain
     from tracea.flow.tuning import tune as tune
     from tracea.interface import functional as ops  # pyright: ignore[reportUnusedImport]  # re-exported under its public name
     from tracea.interface.context import Context as Context
@@ -37,6 +38,7 @@ _FACE: Final[dict[str, tuple[str, str | None]]] = {
     "TraceaWarning": ("tracea.errors", "TraceaWarning"),
     "doctor": ("tracea.doctor", None),
     "errors": ("tracea.errors", None),
+    "explain": ("tracea.flow.explanation", "explain"),
     "load": ("tracea.interface.context", "load"),
     "ops": ("tracea.interface.functional", None),
     "optimize": ("tracea.interface.torch.optimize", "optimize"),

@@ -12,7 +12,7 @@ import tracea
 from tracea.cli import main as cli
 from tracea.errors import CacheCorrupt, InvalidOption, ToolchainMissing, UnsupportedNode, VerdictFailed
 
-VERBS = ("bench", "cache", "doctor", "emit", "optimize", "tune")
+VERBS = ("bench", "cache", "doctor", "emit", "explain", "optimize", "tune")
 
 PROBE = """
 import json, sys

@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO
 from cyclopts import App, CycloptsError
 
 import tracea
-from tracea.cli import bench, cache, doctor, emit, gate, optimize, targets, tune, verify
+from tracea.cli import bench, cache, doctor, emit, explain, gate, optimize, targets, tune, verify
 from tracea.cli.console import print_json
 from tracea.errors import InvalidInput, TraceaError, TraceaWarning, UnsupportedNode
 
@@ -37,6 +37,7 @@ app.command(doctor.doctor)
 app.command(optimize.optimize)
 app.command(tune.tune)
 app.command(emit.emit)
+app.command(explain.explain)
 app.command(verify.verify)
 app.command(bench.bench)
 app.command(gate.gate)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tracea.errors import InvalidOption
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from tracea.doctor.precision import Precision
     from tracea.semantic.schedule import Schedule
 
-__all__ = ["Candidate", "Decision", "Flip", "Plan", "Rejection"]
+__all__ = ["NOT_EXCLUDED", "Candidate", "Decision", "Flip", "Plan", "Rejection"]
+
+NOT_EXCLUDED: Final = "not excluded"  # the requirement that a variant does not meet which the caller left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +112,8 @@ class Decision:
         for rejection in self.rejections:
             unmet.setdefault(rejection.variant, []).append(rejection)
         for variant, rejections in unmet.items():
-            needs = " and ".join(f"{each.needed} where there is {each.found}" for each in rejections)
-            found.append(Flip(variant=variant, what=f"could compete with {needs}"))
+            needs = " and ".join(_needs(each) for each in rejections)
+            found.append(Flip(variant=variant, what=f"{needs}; then it would compete"))
         return tuple(found)
 
     def explain(self) -> str:
@@ -154,9 +156,15 @@ class Decision:
         }
 
 
+def _needs(rejection: Rejection) -> str:
+    if rejection.requirement == NOT_EXCLUDED:
+        return f"it is excluded ({rejection.found}), and would have to be allowed"
+    return f"it would need {rejection.needed} where there is {rejection.found}"
+
+
 def _flip(won: Candidate, other: Candidate) -> str:
     if won.latency_us is None:
-        return f"a score {won.score - other.score:g} higher, or a measurement of it: neither was measured"
+        return f"a measurement: none was made, and the scores decided, {won.score:g} against {other.score:g}"
     if other.latency_us is None:
         return f"a measurement below {won.latency_us:.4g} µs: it was not measured here"
     times = other.latency_us / won.latency_us

@@ -202,8 +202,7 @@ def _refusal(dtype: DType, target: Any, fitting: Sequence[Variant]) -> str | Non
     """Return why no kernel multiplies a type as it is stored; None where one does."""
     names = [name for name in _FEATURES[dtype] if name in target.features]
     if not names:
-        known = " or ".join(_FEATURES[dtype])
-        return f"{target.name} does not multiply {dtype.value} (it would have {known})"
+        return f"{target.name} does not multiply {dtype.value}"
     if not any(TENSOR_CORES in each.requirements for each in fitting):
         return f"{target.name} multiplies {dtype.value} ({', '.join(names)}), but no kernel here for this op uses that"
     return None

@@ -71,8 +71,8 @@ def _packed(op: GemmOp, target: Target, space: Iterable[Chosen]) -> tuple[Prunin
     return (
         PruningRule(
             name="sums hide the latency",
-            because=f"{target.fma_per_cycle} multiply-adds start in a cycle and take {target.fma_latency_cycles}: "
-            f"a register tile of fewer than {in_flight} vectors of sums waits for itself",
+            because=f"a core starts {target.fma_per_cycle} vector multiply-adds a cycle, and each takes "
+            f"{target.fma_latency_cycles} cycles: a register tile of fewer than {in_flight} vectors of sums waits",
             keeps=hides,
         ),
         PruningRule(

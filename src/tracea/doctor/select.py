@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from tracea.doctor.plan import Candidate, Decision, Plan, Rejection
+from tracea.doctor.plan import NOT_EXCLUDED, Candidate, Decision, Plan, Rejection
 from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -52,8 +52,9 @@ def decide(
 
     ``variants`` are those of the target's backend unless given; ``exclude`` names variants that may not be used, such
     as one that failed a gate, and may map each to the reason. ``constants`` are the operands whose values are known
-    beforehand, which the decision keeps to say what it was about. With ``fallback`` the factors of a product may be multiplied in
-    another type than the op's (see ``tracea.doctor.precision``), f16 only as far as ``magnitudes`` bounds the operands.
+    beforehand, which the decision keeps to say what it was about. With ``fallback`` the factors of a product may
+    be multiplied in another type than the op's (see ``tracea.doctor.precision``), f16 only as far as ``magnitudes``
+    bounds the operands.
 
     Raises:
         InvalidOption: no variant fits; the message says the requirement that each did not meet.
@@ -138,7 +139,7 @@ def _rejections(variant: Variant, op: Op, target: Target | GpuTarget, refused: M
         return [
             Rejection(
                 variant=variant.id,
-                requirement="not excluded",
+                requirement=NOT_EXCLUDED,
                 needed="a variant that the caller allows",
                 found=refused[variant.id],
                 remedy="call it where it may run",
@@ -186,4 +187,4 @@ def _reason(winner: Candidate, fitting: int) -> str:
         return f"the fastest measured: {winner.latency_us:.4g} µs"
     if fitting == 1:
         return "the only one that fits"
-    return f"not measured: the highest score, {winner.score:g}, of {fitting}"
+    return f"nothing was measured, and of the {fitting} that can run it has the highest score, {winner.score:g}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracea.core.graph import Graph, Node
 from tracea.core.op import GemmOp, Op
@@ -23,6 +23,9 @@ from tracea.runtime.native import check_threads, launcher
 from tracea.runtime.program import Program
 from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
+
+if TYPE_CHECKING:
+    from tracea.doctor.precision import Magnitudes
 
 __all__ = [
     "Compiled",
@@ -101,10 +104,13 @@ def decision_for(
     variant: str | None = None,
     schedule: Schedule | None = None,
     measured: bool = True,
+    fallback: bool = False,
+    magnitudes: Sequence[Magnitudes | None] = (),
 ) -> Decision:
     """Decide what runs ``op``: what is stated, else what was measured fastest here, else what scores highest.
 
-    ``measured`` False leaves this machine's measurements out: the target is another one.
+    ``measured`` False leaves this machine's measurements out: the target is another one. ``fallback`` and
+    ``magnitudes`` are those of ``tracea.doctor.decide``.
 
     Raises:
         InvalidOption: no variant fits, or the stated one does not.
@@ -115,10 +121,22 @@ def decision_for(
         made = decide(op, target, variants=(find(variant),), exclude=refused, constants=constants)
         return replace(made, schedule=schedule or made.schedule, reason="stated by the caller")
     known = known_variants(op, threads, constants) if measured else {}
-    made = decide(op, target, known=known, exclude=refused, constants=constants)
+
+    def choose() -> Decision:
+        return decide(
+            op,
+            target,
+            known=known,
+            exclude=refused,
+            constants=constants,
+            fallback=fallback,
+            magnitudes=magnitudes,
+        )
+
+    made = choose()
     while made.variant in known and not _is_buildable(op, made, target):
         del known[made.variant]
-        made = decide(op, target, known=known, exclude=refused, constants=constants)
+        made = choose()
     return made if schedule is None else replace(made, schedule=schedule, reason=f"{made.reason}; schedule stated")
 
 

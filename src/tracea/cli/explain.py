@@ -1,0 +1,91 @@
+"""``tracea explain``: what would run one op and why, what lost, what would change it, and how far the limit is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from tracea.cli.console import print_json, printable
+from tracea.cli.problem import ProblemFlags, parse_constants, parse_op
+from tracea.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from tracea.doctor.precision import Magnitudes
+
+__all__ = ["explain"]
+
+
+def explain(
+    kind: str,
+    /,
+    *,
+    problem: ProblemFlags = ProblemFlags(),  # noqa: B008  # frozen
+    target: str = "host",
+    threads: int = 1,
+    library: bool = True,
+    measure: bool = True,
+    range: str | None = None,
+    json: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
+    """Say which kernel would run an op and why, which others there are, and how long it must take at least.
+
+    Nothing is built or searched. Times are those of earlier searches on this machine; the limit follows from the
+    machine's measured ceilings, or for another machine from what its vendor states.
+
+    Example: tracea explain gemm -m 2048 -n 2048 -k 2048 --target a100 --dtype f16
+
+    Parameters
+    ----------
+    kind
+        gemm, softmax, log_softmax, layer_norm, rms_norm or pointwise.
+    target
+        host, an instruction set such as avx512, a GPU architecture such as sm_80, or a product such as zen4 or a100.
+    threads
+        Threads on a processor.
+    library
+        Let the library's kernels compete (this loads PyTorch where it is installed).
+    measure
+        Measure this machine's ceilings where they are not known yet (seconds, once).
+    range
+        LEAST,MOST: no operand's values but zeros are of smaller or larger magnitude; lets bf16 fall back to f16.
+    json
+        Print the explanation as JSON.
+    """
+    op = parse_op(kind, problem)
+    bounds = _bounds(range)
+    from tracea.flow.explanation import explain as explained
+
+    found = explained(
+        op,
+        target=target,
+        threads=threads,
+        constants=parse_constants(problem),
+        library=library,
+        magnitudes=() if bounds is None else [bounds] * len(op.operands),
+        measure=measure,
+    )
+    if json:
+        print_json(found.to_dict())
+    else:
+        print(printable(str(found)))
+    return 0
+
+
+def _bounds(text: str | None) -> Magnitudes | None:
+    """Return the magnitudes that ``--range`` says.
+
+    Raises:
+        InvalidOption: it is not two numbers with 0 < least <= most.
+    """
+    if text is None:
+        return None
+    from tracea.doctor.precision import Magnitudes
+
+    try:
+        least, most = (float(part) for part in text.split(","))
+    except ValueError:
+        raise InvalidOption(
+            field="--range", got=text, expected="two numbers: LEAST,MOST", remedy="--range 0.001,100"
+        ) from None
+    return Magnitudes(least=least, most=most)

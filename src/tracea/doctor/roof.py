@@ -1,0 +1,193 @@
+"""Roof: what bounds an op on a machine - measured ceilings of this one, stated peaks of another - and where from.
+
+Worked example: 512x768x768 in float32 is 604 million operations over 5.5 MB. At 121 GFLOP/s the arithmetic takes
+4990 µs, at 19 GB/s moving the bytes takes 290 µs: arithmetic is the roof, and a time of 5500 µs is 91 % of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tracea.core.dtype import DType
+from tracea.core.ops.gemm import GemmOp, MatrixMath
+from tracea.kernels.gemm.gpu.requirements import TENSOR_CORES
+from tracea.kernels.registry import find
+from tracea.profiler.roofline import Distance, Roofline
+from tracea.targets.entry import cpu_product_names
+from tracea.targets.gpu import GpuTarget
+from tracea.targets.product import product_names, read_product
+
+if TYPE_CHECKING:
+    from tracea.core.op import Op
+    from tracea.doctor.ceilings import Ceilings
+    from tracea.targets import Target
+    from tracea.targets.product import Product
+
+__all__ = ["NoRoof", "Roof", "measured_roof", "stated_roof"]
+
+_TILES: Final = "gemm.amx"
+_MATRIX_RATES: Final = {
+    DType.F16: "f16_matrix",
+    DType.BF16: "bf16_matrix",
+    DType.F32: "tf32_matrix",
+    DType.E4M3: "f8_matrix",
+    DType.E5M2: "f8_matrix",
+    DType.I8: "i8_matrix",
+}
+_VECTOR_RATES: Final = {DType.F64: "f64_vector"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoRoof:
+    """Why a roof is not known, and what would make it known."""
+
+    because: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roof:
+    """Two ceilings and where each was found; ``note`` says what they leave out for this choice, if anything."""
+
+    ceilings: Roofline
+    peak_from: str
+    bandwidth_from: str
+    flops: int
+    nbytes: int
+    note: str = ""
+
+    @property
+    def arithmetic_us(self) -> float:
+        """The least time of the operations alone."""
+        return self.flops / self.ceilings.peak_gflops / 1_000
+
+    @property
+    def moving_us(self) -> float:
+        """The least time of the bytes alone."""
+        return self.nbytes / self.ceilings.bandwidth_gbytes / 1_000
+
+    @property
+    def least_us(self) -> float:
+        """The shortest time that both ceilings allow."""
+        return self.ceilings.least_us(flops=self.flops, nbytes=self.nbytes)
+
+    @property
+    def is_arithmetic(self) -> bool:
+        """Whether the operations are the roof; else the bytes are."""
+        return self.arithmetic_us >= self.moving_us
+
+    def distance(self, latency_us: float) -> Distance:
+        """Compare a measured time with the shortest one."""
+        return self.ceilings.distance(flops=self.flops, nbytes=self.nbytes, latency_us=latency_us)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the roof as plain JSON values."""
+        return {
+            "peak_gflops": self.ceilings.peak_gflops,
+            "peak_from": self.peak_from,
+            "bandwidth_gbytes": self.ceilings.bandwidth_gbytes,
+            "bandwidth_from": self.bandwidth_from,
+            "arithmetic_us": self.arithmetic_us,
+            "moving_us": self.moving_us,
+            "least_us": self.least_us,
+            "bound": "compute" if self.is_arithmetic else "memory",
+            "note": self.note,
+        }
+
+
+def measured_roof(op: Op, target: Target, ceilings: Ceilings | None, variant: str, *, threads: int) -> Roof | NoRoof:
+    """Return the roof on this machine by its measured ceilings."""
+    if ceilings is None:
+        return NoRoof(because="the ceilings of this machine were not measured", remedy="tracea doctor measures them")
+    dtype = _computed(op)
+    known = sorted({row.threads for row in ceilings.peaks if row.isa == target.isa})
+    if threads not in known:
+        counted = " and ".join(map(str, known))
+        return NoRoof(
+            because=f"the ceilings were measured with {counted} threads, not {threads}",
+            remedy=f"tracea explain with --threads {known[-1]}" if known else "tracea doctor --again",
+        )
+    note = ""
+    if variant.startswith(_TILES):
+        note = "this peak is that of vectors; matrix tiles multiply faster, and the time may be below the limit"
+    return Roof(
+        ceilings=ceilings.roofline(target.isa, dtype, threads=threads),
+        peak_from=f"measured here: {target.isa} {dtype.compute.value}, {_threads(threads)}",
+        bandwidth_from=f"measured here: copying memory, {_threads(threads)}",
+        flops=op.flops,
+        nbytes=op.bytes,
+        note=note,
+    )
+
+
+def stated_roof(op: Op, target: Target | GpuTarget, variant: str, *, threads: int = 1) -> Roof | NoRoof:
+    """Return the roof on another machine by what its catalogue entry states."""
+    product = _product_of(target)
+    if product is None:
+        return NoRoof(
+            because=f"{target.name} stands for many machines, whose clocks and memories differ",
+            remedy=f"name a product as the target: {', '.join(cpu_product_names())}",
+        )
+    moved = product.memory.bandwidth_mb_per_s
+    if moved is None:
+        return NoRoof(because=f"nobody states the memory bandwidth of {product.title}", remedy="measure on one")
+    found = (
+        _gpu_peak(op, variant, product) if isinstance(target, GpuTarget) else _cpu_peak(op, target, product, threads)
+    )
+    if isinstance(found, NoRoof):
+        return found
+    peak, said = found
+    return Roof(
+        ceilings=Roofline(peak_gflops=peak, bandwidth_gbytes=moved / 1_000),
+        peak_from=f"stated for {product.title}: {said}",
+        bandwidth_from=f"stated for {product.title}{'' if isinstance(target, GpuTarget) else ', all cores together'}",
+        flops=op.flops,
+        nbytes=op.bytes,
+    )
+
+
+def _product_of(target: Target | GpuTarget) -> Product | None:
+    if isinstance(target, GpuTarget):
+        return next(
+            (read_product(name) for name in product_names() if read_product(name).title == target.product), None
+        )
+    return read_product(target.name) if target.name in cpu_product_names() else None
+
+
+def _gpu_peak(op: Op, variant: str, product: Product) -> tuple[float, str] | NoRoof:
+    dtype = op.operands[0].dtype
+    on_matrices = TENSOR_CORES in find(variant).requirements or find(variant).is_library
+    rate = _VECTOR_RATES.get(dtype, "f32_vector")
+    if on_matrices and (dtype is not DType.F32 or _is_tf32(op)):
+        rate = _MATRIX_RATES.get(dtype, rate)
+    peak = None if product.gpu is None else product.gpu.gops(rate)
+    if peak is None:
+        return NoRoof(because=f"nobody states the {rate} peak of {product.title}", remedy="measure on one")
+    kind, unit = rate.split("_")
+    return float(peak), f"{kind} on its {'matrix' if unit == 'matrix' else 'vector'} units"
+
+
+def _cpu_peak(op: Op, target: Target, product: Product, threads: int) -> tuple[float, str] | NoRoof:
+    # The higher clock: a limit that a core with thermal headroom could pass would be none.
+    clock = product.cpu.boost_clock_mhz or product.cpu.base_clock_mhz if product.cpu is not None else None
+    if clock is None:
+        return NoRoof(because=f"nobody states the clock of {product.title}", remedy="measure on one")
+    dtype = _computed(op).compute
+    a_cycle = target.flops_per_cycle(dtype)
+    return (
+        threads * a_cycle * clock / 1_000,
+        f"{a_cycle} operations of {dtype.value} a cycle and core at {clock} MHz at most, {_threads(threads)}",
+    )
+
+
+def _computed(op: Op) -> DType:
+    return op.accumulator if isinstance(op, GemmOp) else op.operands[0].dtype
+
+
+def _is_tf32(op: Op) -> bool:
+    return isinstance(op, GemmOp) and op.math is MatrixMath.TF32
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"

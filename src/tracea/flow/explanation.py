@@ -1,0 +1,206 @@
+"""Explanation: what would run an op and why - the choice, all that lost, what would flip it, and how far the roof is.
+
+``tracea.explain(op)`` decides and builds nothing: it asks the same questions as a run and keeps the answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+from tracea import targets
+from tracea.core.graph import Node
+from tracea.core.op import GemmOp, Op
+from tracea.doctor import Decision, decide, measured_ceilings, probe_machine
+from tracea.doctor.installed import torch_install
+from tracea.doctor.policy import Guidance, guide
+from tracea.doctor.precision import Magnitudes, with_factors
+from tracea.doctor.roof import NoRoof, Roof, measured_roof, stated_roof
+from tracea.errors import CompileError, InvalidOption, RunError, ToolchainMissing
+from tracea.flow.compile import decision_for, excluded, for_threads
+from tracea.flow.history import winners
+from tracea.kernels.registry import find
+from tracea.runtime.native import check_threads
+from tracea.targets import GpuTarget, Target
+
+__all__ = ["Explanation", "explain"]
+
+_SCHEMA_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """One op's decision with everything that it rests on; prints as text that a newcomer can read.
+
+    ``guidance`` is where a search of the chosen variant would look, None where a library was chosen. ``latency_us`` is
+    the time that was measured of the choice, None where none was.
+    """
+
+    op: Op
+    machine: str
+    is_here: bool
+    threads: int
+    decision: Decision
+    roof: Roof | NoRoof
+    guidance: Guidance | None
+
+    @property
+    def latency_us(self) -> float | None:
+        """The measured time of the choice, from the records of this machine."""
+        return self.decision.chosen.latency_us
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the explanation as plain JSON values."""
+        roof: dict[str, Any]
+        if isinstance(self.roof, Roof):
+            roof = self.roof.to_dict()
+            if self.latency_us is not None:
+                roof["fraction"] = self.roof.distance(self.latency_us).fraction
+        else:
+            roof = {"unknown": self.roof.because, "remedy": self.roof.remedy}
+        return {
+            "schema_version": _SCHEMA_VERSION,
+            "op": self.op.to_dict(),
+            "machine": self.machine,
+            "threads": self.threads,
+            "flops": self.op.flops,
+            "bytes": self.op.bytes,
+            "latency_us": self.latency_us,
+            "decision": self.decision.to_dict(),
+            "roof": roof,
+            "policy": None if self.guidance is None else self.guidance.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        from tracea.flow.explanation_text import render
+
+        return render(self)
+
+
+def explain(
+    problem: Op | Node,
+    *,
+    target: str = "host",
+    threads: int = 1,
+    constants: Iterable[int] = (),
+    library: bool = True,
+    magnitudes: Sequence[Magnitudes | None] = (),
+    measure: bool = True,
+) -> Explanation:
+    """Explain what would run an op, or a graph's node, on this machine or on a target of the catalogue.
+
+    ``constants`` are the operands that are known beforehand; ``magnitudes`` bounds the operands' values, which lets a
+    precision fallback use f16. ``library`` False leaves libraries out; where they compete, PyTorch is loaded to have
+    them. ``measure`` False leaves this machine's ceilings out: measuring them takes seconds, once.
+
+    Raises:
+        InvalidOption: no variant fits, or there is no such target. InvalidShape: a symbolic extent: bind it first.
+    """
+    op = problem.op if isinstance(problem, Node) else problem
+    count, known = check_threads(threads) or 1, tuple(sorted(set(constants)))
+    if target == "host":
+        return _here(op, threads=count, constants=known, library=library, magnitudes=magnitudes, measure=measure)
+    return _elsewhere(op, _named(target, count), constants=known, library=library, magnitudes=magnitudes, threads=count)
+
+
+def _here(
+    op: Op,
+    *,
+    threads: int,
+    constants: tuple[int, ...],
+    library: bool,
+    magnitudes: Sequence[Magnitudes | None],
+    measure: bool,
+) -> Explanation:
+    machine = probe_machine()
+    target = for_threads(machine.target, threads)
+    if library and isinstance(op, GemmOp) and torch_install() is not None:
+        import_module("torch")  # a library's variants are there only in a process that has loaded it
+    decision = decision_for(
+        op, target, threads=threads, constants=constants, library=library, fallback=True, magnitudes=magnitudes
+    )
+    ceilings = None
+    if machine.toolchain.compiler is not None and measure:
+        try:
+            ceilings = measured_ceilings(machine)
+        except (CompileError, RunError, ToolchainMissing):
+            ceilings = None  # the doctor says what is wrong with the compiler; here the roof is not known
+    computed = _computed(op, decision)
+    name = f"{machine.hardware.processor.model} ({machine.hardware.microarchitecture}), {target.isa}"
+    return Explanation(
+        op=op,
+        machine=f"this one: {name}",
+        is_here=True,
+        threads=threads,
+        decision=decision,
+        roof=measured_roof(computed, target, ceilings, decision.variant, threads=threads),
+        guidance=_guidance(computed, target, decision, threads, constants, is_here=True),
+    )
+
+
+def _elsewhere(
+    op: Op,
+    target: Target | GpuTarget,
+    *,
+    constants: tuple[int, ...],
+    library: bool,
+    magnitudes: Sequence[Magnitudes | None],
+    threads: int,
+) -> Explanation:
+    refused = {} if isinstance(target, GpuTarget) else excluded(op, constants, library=False)
+    for name in refused:
+        if find(name).is_library:
+            refused[name] = f"no library of {target.name} can be asked from here"
+    if not library and isinstance(target, GpuTarget):
+        refused["library.cublas"] = "left out by the caller"
+    decision = decide(op, target, exclude=refused, constants=constants, fallback=True, magnitudes=magnitudes)
+    computed = _computed(op, decision)
+    product = f", for example {target.product}" if isinstance(target, GpuTarget) else f", {target.isa}"
+    return Explanation(
+        op=op,
+        machine=f"{target.name} of the catalogue{product}",
+        is_here=False,
+        threads=threads,
+        decision=decision,
+        roof=stated_roof(computed, target, decision.variant, threads=threads),
+        guidance=_guidance(computed, target, decision, threads, constants, is_here=False),
+    )
+
+
+def _guidance(
+    op: Op, target: Target | GpuTarget, decision: Decision, threads: int, constants: tuple[int, ...], *, is_here: bool
+) -> Guidance | None:
+    variant = find(decision.variant)
+    if variant.is_library or decision.schedule is None:
+        return None
+    history = winners(op, variant.id, threads, constants) if is_here else ()
+    return guide(op, target, variant, history=history, keep=[decision.schedule])
+
+
+def _computed(op: Op, decision: Decision) -> Op:
+    """Return the op as it is computed: after the conversions of a precision fallback."""
+    precision = decision.precision
+    if precision is None or not precision.casts or not isinstance(op, GemmOp):
+        return op
+    return with_factors(op, precision.used)
+
+
+def _named(name: str, threads: int) -> Target | GpuTarget:
+    """Return a target of the catalogue.
+
+    Raises:
+        InvalidOption: there is none of that name.
+    """
+    if targets.names_gpu(name):
+        return targets.load_gpu(name)
+    known = (*targets.names(), *targets.cpu_product_names())
+    if name not in known:
+        raise InvalidOption(
+            field="target",
+            got=name,
+            expected=" ".join(("host", *known, *targets.gpu_names(), *targets.gpu_product_names())),
+            remedy="name one of these",
+        )
+    return for_threads(targets.load(name), threads)

@@ -1,0 +1,159 @@
+"""An explanation as text: one fact a line, numbers with their units, words that need no knowledge of the project."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tracea.doctor.plan import NOT_EXCLUDED
+from tracea.doctor.roof import NoRoof
+from tracea.kernels.registry import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tracea.doctor.plan import Rejection
+    from tracea.flow.explanation import Explanation
+
+__all__ = ["render"]
+
+_WIDTH: Final = 17
+
+
+def render(found: Explanation) -> str:
+    """Return the explanation's lines."""
+    return "\n".join(
+        [*_problem(found), *_choice(found), *_roof(found), *_others(found), *_flips(found), *_policy(found)]
+    )
+
+
+def _line(title: str, text: str) -> str:
+    return f"{title:<{_WIDTH}}{text}"
+
+
+def _problem(found: Explanation) -> Iterator[str]:
+    op = found.op
+    intensity = op.flops / max(1, op.bytes)
+    yield _line(
+        "Operation",
+        f"{op.name} {op.summary}: {_count(op.flops)} operations, at least {_bytes(op.bytes)} to read and write, "
+        f"{intensity:.3g} operations a byte",
+    )
+    threads = (
+        "" if not found.is_here and find(found.decision.variant).backend != "cpu" else f", {_threads(found.threads)}"
+    )
+    yield _line("Machine", f"{found.machine}{threads}")
+
+
+def _choice(found: Explanation) -> Iterator[str]:
+    decision = found.decision
+    kind = "a library's kernel" if find(decision.variant).is_library else "a kernel of Tracea"
+    yield _line("Chosen", f"{decision.variant}, {kind}: {decision.reason}")
+    if decision.schedule is not None:
+        yield _line("Schedule", f"{decision.schedule.key}{'' if decision.measurement else ' (the default, not tuned)'}")
+    if decision.precision is not None:
+        yield _line("Precision", f"factors of {decision.precision.requested.value}; the first type that can be used is")
+        for step in decision.precision.steps:
+            yield f"  {step}"
+        if decision.precision.casts:
+            yield "  a and b are converted before the kernel runs"
+
+
+def _roof(found: Explanation) -> Iterator[str]:
+    roof = found.roof
+    if isinstance(roof, NoRoof):
+        yield _line("Limits", f"not known: {roof.because}. Remedy: {roof.remedy}")
+    else:
+        peak, bandwidth = roof.ceilings.peak_gflops, roof.ceilings.bandwidth_gbytes
+        whose = "kernel of vectors" if roof.note else "kernel"
+        yield _line("Limits", f"no {whose} can take less than {_us(roof.least_us)}:")
+        yield f"  arithmetic    {_us(roof.arithmetic_us)} at {_rate(peak, 'FLOP/s')} ({roof.peak_from})"
+        yield f"  memory        {_us(roof.moving_us)} at {_rate(bandwidth, 'B/s')} ({roof.bandwidth_from})"
+        yield f"  the greater of the two is the limit: {'arithmetic' if roof.is_arithmetic else 'memory'}"
+        if roof.note:
+            yield f"  note: {roof.note}"
+    latency = found.latency_us
+    if latency is None:
+        remedy = "tracea tune measures it" if found.is_here else "only the machine itself can tell"
+        yield _line("Measured", f"not yet; {remedy}")
+        return
+    distance = "" if isinstance(roof, NoRoof) else f", the limit is {roof.least_us / latency:.0%} of that"
+    yield _line("Measured", f"{_us(latency)}, {_rate(found.op.flops / latency / 1_000, 'FLOP/s')}{distance}")
+
+
+def _others(found: Explanation) -> Iterator[str]:
+    decision = found.decision
+    won = decision.chosen
+    others = [each for each in decision.candidates if each.variant != decision.variant]
+    if others:
+        yield _line("Also possible", f"{len(others)}, best first")
+    for each in others:
+        if each.latency_us is None:
+            yield f"  {each.variant}: not measured, its score is {each.score:g} against {won.score:g}"
+        elif won.latency_us is None:
+            yield f"  {each.variant}: measured, {_us(each.latency_us)}"
+        else:
+            yield f"  {each.variant}: {_us(each.latency_us)}, {each.latency_us / won.latency_us:.2f} times as long"
+    refused: dict[str, list[Rejection]] = {}
+    for each in decision.rejections:
+        refused.setdefault(each.variant, []).append(each)
+    if refused:
+        yield _line("Not possible", f"{len(refused)}")
+    for name, rejections in refused.items():
+        yield f"  {name}: {'; '.join(map(_why_not, rejections))}"
+
+
+def _why_not(rejection: Rejection) -> str:
+    if rejection.requirement == NOT_EXCLUDED:
+        return rejection.found
+    return f"needs {rejection.needed}, here: {rejection.found}"
+
+
+def _flips(found: Explanation) -> Iterator[str]:
+    flips = {flip.variant: flip for flip in found.decision.flips}
+    possible = [each.variant for each in found.decision.candidates if each.variant in flips]
+    if not flips:
+        yield _line("Would change it", "nothing: there is no other kernel for this")
+        return
+    yield _line(
+        "Would change it", "" if possible else "only one that is not possible now, once it has what it needs"
+    ).rstrip()
+    for name in possible:
+        yield f"  {flips[name]}"
+    if possible and len(possible) < len(flips):
+        yield "  one that is not possible now could compete once it has what it needs"
+
+
+def _policy(found: Explanation) -> Iterator[str]:
+    if found.guidance is None:
+        return
+    yield _line(
+        "A search", f"of other schedules of {found.guidance.variant} ({'tracea tune' if found.is_here else 'there'}):"
+    )
+    for reason in found.guidance.reasons:
+        yield f"  {reason}"
+
+
+def _count(number: float) -> str:
+    for scale, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand")):
+        if number >= scale:
+            return f"{number / scale:.3g} {word}"
+    return f"{number:g}"
+
+
+def _bytes(number: float) -> str:
+    for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if number >= scale:
+            return f"{number / scale:.3g} {unit}"
+    return f"{number:g} bytes"
+
+
+def _rate(giga: float, unit: str) -> str:
+    return f"{giga / 1_000:.4g} T{unit}" if giga >= 1_000 else f"{giga:.4g} G{unit}"
+
+
+def _us(number: float) -> str:
+    return f"{number / 1_000:.4g} ms" if number >= 1_000 else f"{number:.4g} µs"
+
+
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"

@@ -1,0 +1,210 @@
+"""Explanations: every part there, every number with its unit, and the text as a newcomer reads it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+import tracea
+from tracea import targets
+from tracea.cli import main as cli
+from tracea.core.dtype import DType
+from tracea.core.op import GemmOp, RowKind, RowOp
+from tracea.core.tensor_type import SymbolicDim, TensorType
+from tracea.doctor import Candidate, Decision, Known, Rejection, decide, host
+from tracea.doctor.plan import NOT_EXCLUDED
+from tracea.doctor.policy import guide
+from tracea.doctor.precision import Magnitudes
+from tracea.doctor.roof import NoRoof, Roof, stated_roof
+from tracea.errors import InvalidOption, InvalidShape
+from tracea.flow import explanation as explaining
+from tracea.flow.explanation import Explanation, explain
+from tracea.kernels.registry import CUDA_VARIANTS, find
+from tracea.profiler.roofline import Roofline
+from tracea.semantic.schedule import Schedule
+
+GEMM = GemmOp.of(m=512, n=768, k=768)
+SOFTMAX = RowOp(kind=RowKind.SOFTMAX, x=(TensorType((64, 128), DType.F32),))
+NEAR = Magnitudes(least=2.0**-10, most=100.0)
+
+MEASURED = Explanation(
+    op=GEMM,
+    machine="this one: Some Processor (sapphirerapids), avx512",
+    is_here=True,
+    threads=1,
+    decision=Decision(
+        op=GEMM.key,
+        variant="gemm.packed",
+        schedule=Schedule(kc=768, mc=56, mr=14, nc=512, nv=2),
+        reason="the fastest measured: 3154 µs",
+        candidates=(
+            Candidate(variant="gemm.packed", score=50, latency_us=3154.0),
+            Candidate(variant="library.gemm", score=55, latency_us=3375.0),
+            Candidate(variant="gemm.direct", score=25),
+        ),
+        rejections=(
+            Rejection(
+                variant="gemm.prepacked",
+                requirement=NOT_EXCLUDED,
+                needed="a variant that the caller allows",
+                found="operand 1 is not constant, so it cannot be packed ahead",
+                remedy="call it where it may run",
+            ),
+            Rejection(
+                variant="gemm.stream",
+                requirement="m <= 4",
+                needed="m <= 4",
+                found="m = 512",
+                remedy="use gemm.packed",
+            ),
+        ),
+    ),
+    roof=Roof(
+        ceilings=Roofline(peak_gflops=240.0, bandwidth_gbytes=19.0),
+        peak_from="measured here: avx512 f32, 1 thread",
+        bandwidth_from="measured here: copying memory, 1 thread",
+        flops=GEMM.flops,
+        nbytes=GEMM.bytes,
+    ),
+    guidance=guide(GEMM, targets.load("amx"), find("gemm.packed")),
+)
+
+
+def on_turing(magnitudes: list[Magnitudes]) -> Explanation:
+    """Return a fallback's explanation among three variants, so that a new one changes no snapshot."""
+    op, target = GemmOp.of(m=4096, n=4096, k=4096, dtype=DType.BF16), targets.load_gpu("sm_75")
+    few = [each for each in CUDA_VARIANTS if each.id in ("gemm.mma_sync", "gemm.simt", "gemm.mma_cp_async")]
+    decision = decide(op, target, variants=few, fallback=True, magnitudes=magnitudes)
+    return Explanation(
+        op=op,
+        machine="sm_75 of the catalogue, for example NVIDIA T4",
+        is_here=False,
+        threads=1,
+        decision=replace(decision, schedule=Schedule(bk=32, bm=128, bn=128)),
+        roof=stated_roof(explaining._computed(op, decision), target, decision.variant),
+        guidance=None,
+    )
+
+
+LIBRARY = replace(
+    MEASURED,
+    decision=replace(
+        MEASURED.decision,
+        variant="library.gemm",
+        schedule=None,
+        reason="nothing was measured, and of the 2 that can run it has the highest score, 55",
+        candidates=(Candidate(variant="library.gemm", score=55), Candidate(variant="gemm.packed", score=50)),
+    ),
+    roof=NoRoof(because="the ceilings of this machine were not measured", remedy="tracea doctor measures them"),
+    guidance=None,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("measured", MEASURED),
+        ("library", LIBRARY),
+        ("fallback_to_f32", on_turing([])),
+        ("fallback_to_f16", on_turing([NEAR, NEAR])),
+    ],
+)
+def test_the_text_and_the_json_are_as_they_were_read(name: str, found: Explanation, golden) -> None:
+    golden.check(f"explain/{name}.txt", f"{found}\n")
+    golden.check(f"explain/{name}.json", json.dumps(found.to_dict(), indent=1, ensure_ascii=False) + "\n")
+
+
+@pytest.mark.parametrize("found", [MEASURED, LIBRARY, on_turing([]), on_turing([NEAR, NEAR])])
+def test_every_part_is_there_and_every_line_says_something(found: Explanation) -> None:
+    lines = str(found).splitlines()
+    titles = [line[:17].strip() for line in lines if not line.startswith(" ")]
+    assert titles[:3] == ["Operation", "Machine", "Chosen"]
+    assert {"Limits", "Measured", "Would change it"} <= set(titles)
+    for line in lines:
+        assert line == line.rstrip()
+        assert not re.search(r"\bNone\b|<[a-z_.]+>|\bnan\b|\binf\b|==", line), line
+        assert len(line) > 17 or line == "Would change it", line
+
+
+def test_a_measured_choice_says_how_far_the_limit_is_and_how_much_longer_the_others_take() -> None:
+    text = str(MEASURED)
+    assert "3.154 ms, 191.5 GFLOP/s, the limit is 80% of that" in text
+    assert "library.gemm: 3.375 ms, 1.07 times as long" in text
+    assert "library.gemm: 7.0% faster than it was measured: 3375 against 3154 µs" in text
+    assert "gemm.direct: a measurement below 3154 µs" in text
+    assert MEASURED.to_dict()["roof"]["fraction"] == pytest.approx(GEMM.flops / 240e3 / 3154.0)
+    flips = {flip["variant"]: flip["what"] for flip in MEASURED.to_dict()["decision"]["flips"]}
+    assert flips["gemm.stream"] == "it would need m <= 4 where there is m = 512; then it would compete"
+    assert "operand 1 is not constant" in flips["gemm.prepacked"]
+
+
+def test_this_machines_explanation_is_what_a_run_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = GemmOp.of(m=64, n=96, k=64)
+    target = explaining.for_threads(host(), 1)
+    schedule = find("gemm.packed").default_schedule(op, target)
+    known = {"gemm.packed": Known(schedule=schedule, latency_us=12.5)}
+    monkeypatch.setattr("tracea.flow.compile.known_variants", lambda *_: dict(known))
+    found = explain(op, library=False)
+    assert found.latency_us == 12.5
+    assert found.decision.schedule == schedule
+    assert isinstance(found.roof, Roof)
+    assert f"measured here: {target.isa} f32, 1 thread" in str(found)
+    assert "left out by the caller" in str(found)
+    assert found.guidance is not None
+    assert schedule in [found.guidance.space.schedule(row) for row in found.guidance.rows]
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "peak"),
+    [
+        ("sm_80", DType.F16, "f16 on its matrix units"),
+        ("h200", DType.BF16, "bf16 on its matrix units"),
+        ("a100", DType.F32, "f32 on its vector units"),
+        ("zen4", DType.F32, "32 operations of f32 a cycle and core"),
+    ],
+)
+def test_another_machines_limit_is_what_its_vendor_states(target: str, dtype: DType, peak: str) -> None:
+    found = explain(GemmOp.of(m=1024, n=1024, k=1024, dtype=dtype), target=target)
+    assert isinstance(found.roof, Roof)
+    assert peak in found.roof.peak_from
+    assert found.latency_us is None
+    assert "only the machine itself can tell" in str(found)
+    assert json.loads(json.dumps(found.to_dict()))["roof"]["least_us"] > 0
+
+
+def test_a_generic_target_has_no_limit_and_says_what_would_give_one() -> None:
+    found = explain(SOFTMAX, target="avx2")
+    assert isinstance(found.roof, NoRoof)
+    assert "name a product as the target: " in str(found)
+    assert "nothing: there is no other kernel for this" in str(found)
+
+
+def test_a_node_is_explained_as_its_op_and_a_symbolic_extent_is_refused() -> None:
+    graph = tracea.Graph()
+    node = graph.add_gemm(m=64, n=64, k=64)
+    assert tracea.explain(node, target="avx512").decision == explain(node.op, target="avx512").decision
+    with pytest.raises(InvalidShape):
+        str(explain(GemmOp.of(m=SymbolicDim("rows"), n=8, k=8), target="avx512"))
+    with pytest.raises(InvalidOption, match="zen9"):
+        explain(GEMM, target="zen9")
+
+
+def test_the_verb_prints_text_json_and_takes_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["explain", "gemm", "-m", "256", "-n", "256", "-k", "256", "--dtype", "bf16", "--target", "t4"]
+    assert cli.main(words) == 0
+    assert "f16 is not used: overflow" in capsys.readouterr().out
+    assert cli.main([*words, "--range", "0.001,100", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["decision"]["precision"]["used"] == "f16"
+    for wrong in ("1", "2,1", "a,b"):
+        assert cli.main([*words, "--range", wrong]) == cli.BAD_USAGE
+    assert cli.main(["explain", "gemm", "-m", "8", "-n", "8", "-k", "8", "--no-measure", "--no-library"]) == 0
+    text = capsys.readouterr().out
+    assert "the ceilings of this machine were not measured" in text
+
+
+def test_an_op_without_a_kernel_there_is_refused_with_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "softmax", "--rows", "8", "--columns", "8", "--target", "a100"]) == cli.BAD_USAGE
+    assert "Remedy" in capsys.readouterr().err
