@@ -2,11 +2,13 @@
 
     taskset -c 0,1 python benchmarks/loaded_tuning.py --output benchmarks/results/loaded-tuning.json
 
-A busy loop runs on one core: beside the timed one, or on it. What is tuned is one product under a dozen schedules that
-are compiled and judged once. A tuning is what ``tracea tune`` does with them: each is timed in turns with the first,
+A busy loop runs on one core: beside the timed one, or on it. What is tuned is one product under schedules that are
+compiled and judged once: the default, those that differ least from it, which are the hard ones to tell apart, and as
+many drawn from the whole space. A tuning is what ``tracea tune`` does with them: each is timed in turns with the first,
 the three fastest race, and the search's fastest keeps a tie. A one-shot tuning times each once, one after the other,
 and takes the fastest. Both read the same clock of their thread, to which the loop does not add; one-shot with the
-wall's clock, as a script would, stands beside. The true times are of a quiet machine, all schedules in turns.
+wall's clock, as a script would, stands beside. The true times are of a machine without the loop, all schedules in
+turns, half of the rounds before everything else and half after it.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -42,6 +44,7 @@ FINALISTS = 3
 BATCH_US = 1_000.0
 WARMUP_US = 2_000.0
 CLOSE = 1.03
+TRUE_PAIRS = 80
 
 Functions = Mapping[str, Callable[[], object]]
 
@@ -50,14 +53,19 @@ surroundings = cache(partial(capture, threads=1))  # reads what is installed: on
 
 
 def candidates(op: GemmOp, count: int, seed: int) -> dict[str, Callable[[], object]]:
-    """Compile and judge ``count`` schedules, the default first; a call each on the same arrays."""
+    """Compile and judge ``count`` schedules, the default first, then its neighbours; a call each on the same arrays."""
     variant, target = find(VARIANT), for_threads(host(), 1)
     space = search_space(op, variant, target)
     assert variant.default_schedule is not None
     rng = np.random.default_rng(seed)
-    chosen = [variant.default_schedule(op, target)]
-    picked = rng.choice(len(space), min(len(space), 4 * count), replace=False)
-    chosen += [schedule_of(space.decode(space.row(int(index)))) for index in picked]
+    default = variant.default_schedule(op, target)
+    row = space.encode(default.values_)
+    assert row is not None  # a default is one of its space
+    apart = np.count_nonzero(space.rows != np.asarray(row), axis=1)
+    drawn = rng.permutation(len(space))
+    near = drawn[np.argsort(apart[drawn], kind="stable")][: count // 2 + 1]
+    picked = dict.fromkeys(int(index) for index in (*near, *drawn))
+    chosen = (default, *(schedule_of(space.decode(space.row(index))) for index in picked))
     a, b = (rng.standard_normal(kind.static_shape).astype(np.float32) for kind in op.operands)
     out = np.empty(op.infer().static_shape, np.float32)
     found: dict[str, Callable[[], object]] = {}
@@ -121,17 +129,29 @@ def busy_loop(core: int | None) -> Generator[None]:
             process.kill()
 
 
-def agreement(choose: Callable[[], str], true_us: Mapping[str, float], repeats: int) -> dict[str, Any]:
-    """Choose twice, ``repeats`` times, and compare the true times of the two choices."""
-    pairs = [(true_us[choose()], true_us[choose()]) for _ in range(repeats)]
-    apart = [max(pair) / min(pair) for pair in pairs]
+def true_samples(functions: Functions) -> dict[str, tuple[float, ...]]:
+    """Time all schedules in turns for long, without the loop."""
+    timed = compare(functions, pairs=TRUE_PAIRS, batch_us=BATCH_US, clock=time.thread_time_ns)
+    return {name: measurement.samples_us for name, measurement in timed.items()}
+
+
+def pairs_of(choose: Callable[[], str], repeats: int) -> list[tuple[str, str]]:
+    """Choose twice, again and again."""
+    return [(choose(), choose()) for _ in range(repeats)]
+
+
+def agreement(pairs: Sequence[tuple[str, str]], true_us: Mapping[str, float]) -> dict[str, Any]:
+    """Compare the true times of the two choices of each pair."""
+    times = [(true_us[one], true_us[other]) for one, other in pairs]
+    apart = [max(pair) / min(pair) for pair in times]
     best = min(true_us.values())
     return {
-        "repeats": repeats,
-        "share_within_3_percent": sum(ratio < CLOSE for ratio in apart) / repeats,
+        "repeats": len(pairs),
+        "share_within_3_percent": sum(ratio < CLOSE for ratio in apart) / len(pairs),
+        "share_of_one_schedule": sum(one == other for one, other in pairs) / len(pairs),
         "largest_difference": max(apart) - 1.0,
-        "median_loss_to_best": statistics.median(us / best for pair in pairs for us in pair) - 1.0,
-        "largest_loss_to_best": max(us / best for pair in pairs for us in pair) - 1.0,
+        "median_loss_to_best": statistics.median(us / best for pair in times for us in pair) - 1.0,
+        "largest_loss_to_best": max(us / best for pair in times for us in pair) - 1.0,
     }
 
 
@@ -139,7 +159,7 @@ def main() -> None:
     """Run all conditions, print a table, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=40)
-    parser.add_argument("--schedules", type=int, default=12)
+    parser.add_argument("--schedules", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timed-core", type=int, default=1)
     parser.add_argument("--other-core", type=int, default=0)
@@ -148,13 +168,11 @@ def main() -> None:
     op = GemmOp.of(m=192, n=384, k=256)
     functions = candidates(op, options.schedules, options.seed)
     os.sched_setaffinity(0, {options.timed_core})
-    quiet = compare(functions, pairs=80, batch_us=BATCH_US, clock=time.thread_time_ns)
-    true_us = {name: measurement.median_us for name, measurement in quiet.items()}
-    for name, measurement in sorted(quiet.items(), key=lambda item: item[1].median_us):
-        low, high, _ = median_interval(measurement.samples_us)
-        print(f"  {measurement.median_us:8.2f} µs [{low:.2f}, {high:.2f}]  {name}")
+    before = true_samples(functions)
+    choices: dict[str, dict[str, list[tuple[str, str]]]] = {}
     conditions: dict[str, dict[str, Any]] = {}
     for label, core in (("no loop", None), ("loop beside", options.other_core), ("loop on it", options.timed_core)):
+        repeats = options.repeats if core is not None else max(1, options.repeats // 4)
         races: list[dict[str, Any]] = []
 
         def choose(races: list[dict[str, Any]] = races) -> str:
@@ -164,24 +182,29 @@ def main() -> None:
 
         with busy_loop(core):
             started = time.monotonic()
-            found = {"tuned": agreement(choose, true_us, options.repeats)}
-            seconds = (time.monotonic() - started) / (2 * options.repeats)
-            found["one shot, thread clock"] = agreement(
-                lambda: one_shot(functions, time.thread_time_ns), true_us, options.repeats
-            )
-            found["one shot, wall clock"] = agreement(
-                lambda: one_shot(functions, time.perf_counter_ns), true_us, options.repeats
-            )
+            choices[label] = {"tuned": pairs_of(choose, repeats)}
+            seconds = (time.monotonic() - started) / (2 * repeats)
+            for how, clock in (("thread", time.thread_time_ns), ("wall", time.perf_counter_ns)):
+                once = partial(one_shot, functions, clock)
+                choices[label][f"one shot, {how} clock"] = pairs_of(once, repeats)
         means = {key: statistics.mean(facts[key] for facts in races) for key in races[0]}
-        conditions[label] = {"seconds_of_a_tuning": seconds, "race_means": means, "choices": found}
-        for how, figures in found.items():
+        conditions[label] = {"seconds_of_a_tuning": seconds, "race_means": means}
+    after = true_samples(functions)
+    true_us = {name: statistics.median((*before[name], *after[name])) for name in functions}
+    for name in sorted(true_us, key=lambda name: true_us[name]):
+        low, high, _ = median_interval((*before[name], *after[name]))
+        print(f"  {true_us[name]:8.2f} µs [{low:.2f}, {high:.2f}]  {name}")
+    for label, found in choices.items():
+        conditions[label]["choices"] = {how: agreement(pairs, true_us) for how, pairs in found.items()}
+        for how, figures in conditions[label]["choices"].items():
             print(
                 f"{label:12s} {how:24s} within 3 %: {figures['share_within_3_percent']:.0%}, "
                 f"largest difference {figures['largest_difference']:.1%}, "
                 f"loss to the best: median {figures['median_loss_to_best']:.1%}, "
-                f"largest {figures['largest_loss_to_best']:.1%}",
-                flush=True,
+                f"largest {figures['largest_loss_to_best']:.1%}"
             )
+        seconds, means = conditions[label]["seconds_of_a_tuning"], conditions[label]["race_means"]
+        print(f"{label:12s} a tuning takes {seconds:.2f} s; its race {means}")
     if options.output is not None:
         record = {
             "schema_version": 1,
