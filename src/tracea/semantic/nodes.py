@@ -25,6 +25,7 @@ __all__ = [
     "CopyTile",
     "EpilogueCall",
     "For",
+    "Halo",
     "If",
     "Intrinsic",
     "Let",
@@ -228,17 +229,42 @@ class Pack(Node):
 class CopyTile(Node):
     """Copy a rectangle, converting to the target's dtype; ``masked``: ``fill`` stands outside of the source's buffer.
 
-    A halo buffer is filled by one masked copy: its source region may begin at negative coordinates.
+    A halo buffer is filled by one masked copy: its source region may begin at negative coordinates. From global memory
+    to a GPU's registers ``chunk_bytes`` of a row are one access; None is an element each.
     """
 
     source: Region
     target: Region
     masked: bool = False
     fill: float = 0.0
+    chunk_bytes: int | None = None
 
     def accesses(self) -> tuple[Access, ...]:
         """Return the (masked) read and the write."""
         return (Access(self.source, AccessMode.READ, masked=self.masked), Access(self.target, AccessMode.WRITE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halo(Node):
+    """Copy rows and columns of an image as sums of terms, zeros standing outside of the image's buffer.
+
+    Channels come in blocks of ``lanes``, the last one filled up with zeros; each element becomes ``terms`` elements, as
+    for :class:`Pack`, and each block of a pixel one more, which is not zero where the terms cannot hold it. How all of
+    them are laid out is the routine's own; ``steps`` are the strides of the windows that will be read.
+
+    Shapes:
+        source: (1, …, rows, columns, channels), masked; target: (blocks, rows, columns, terms · lanes + 1).
+    """
+
+    source: Region
+    target: Region
+    lanes: int
+    terms: int
+    steps: tuple[int, int]
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the masked read and the write."""
+        return (Access(self.source, AccessMode.READ, masked=True), Access(self.target, AccessMode.WRITE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

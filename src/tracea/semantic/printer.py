@@ -97,7 +97,10 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
             return f"{node.target} = pack(axis {node.axis}, panel {node.panel}, {node.source})"
         case n.CopyTile():
             masked = f" masked fill {node.fill:g}" if node.masked else ""
-            return f"{node.target} = copy({node.source}){masked}"
+            chunks = "" if node.chunk_bytes is None else f" by {node.chunk_bytes} bytes"
+            return f"{node.target} = copy({node.source}){chunks}{masked}"
+        case n.Halo():
+            return f"{node.target} = halo({node.source}; {node.terms} terms of {node.lanes} lanes, steps {node.steps})"
         case n.MicroKernel():
             call = f"{node.c} = {_call(node.intrinsic, node.a, node.b)}"
             return call + _sum(node.accumulate, node.finish) + _epilogue(node.epilogue)

@@ -50,12 +50,12 @@ def _async_copy(printer: Printer, node: AsyncCopy) -> None:
 
 
 def _copy(printer: Printer, node: CopyTile) -> None:
-    """Global memory to registers in the pieces that the array's alignment allows, or registers to shared memory."""
+    """Global memory to registers in the node's pieces, or registers to shared memory."""
     source, target = printer.buffer(node.source), printer.buffer(node.target)
     printer.body.comment(f"CopyTile {node.source} -> {node.target.buffer}")
     if source.space is MemorySpace.GLOBAL and target.space is MemorySpace.REGISTER and node.masked:
         rows, columns = (_constant(node, size) for size in node.target.extent[-2:])
-        piece = max(source.aligned_bytes, source.dtype.nbytes)
+        piece = node.chunk_bytes or source.dtype.nbytes
         printer.body.line(
             f"hold_tile<{rows}, {columns}, {piece}>({target.name}, {printer.address(node.source)}, "
             f"{printer.steps(node.source)}, {printer.remaining(node.source)});"

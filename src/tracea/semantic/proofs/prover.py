@@ -95,6 +95,10 @@ class Facts:
     def _refutes(
         self, constraints: list[Polynomial], atoms: frozenset[Index], splits: int, done: frozenset[Index] = frozenset()
     ) -> bool:
+        # Most goals follow from what speaks of their own unknowns: the rest is looked at where that is not enough.
+        near, _ = self._relevant(constraints, atoms, hops=1)
+        if eliminates(near):
+            return True
         relevant, seen = self._relevant(constraints, atoms)
         if eliminates([*relevant, *self._products(relevant)]):
             return True
@@ -111,13 +115,19 @@ class Facts:
             for case in cases
         )
 
-    def _relevant(self, constraints: list[Polynomial], atoms: frozenset[Index]) -> tuple[list[Polynomial], set[Index]]:
-        """Return the constraints that bear on the goal's unknowns, directly or not, and the definitions of both."""
+    def _relevant(
+        self, constraints: list[Polynomial], atoms: frozenset[Index], hops: int | None = None
+    ) -> tuple[list[Polynomial], set[Index]]:
+        """Return the constraints that bear on the goal's unknowns, directly or not, and the definitions of both.
+
+        ``hops`` is how many constraints may lie between.
+        """
         chosen: list[Polynomial] = []
         rest = list(dict.fromkeys(constraints))
         seen: set[Index] = set()
         new = set(atoms)
-        while new:
+        while new and hops != 0:
+            hops = None if hops is None else hops - 1
             seen |= new
             fresh: list[Polynomial] = []
             for atom in sorted(new, key=_text):

@@ -25,6 +25,7 @@ __all__ = ["SECTOR_BYTES", "prove_sectors", "sectors_of"]
 
 SECTOR_BYTES = 32
 _PIECE_BYTES = 16
+_MOVES = (AsyncCopy, CopyTile, StoreFragment, PointwiseTile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def prove_sectors(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
         return
     divisibility = Divisibility(kernel)
     for site in sites:
-        if site.facts.contradictory():
+        if not isinstance(site.node, _MOVES) or site.facts.contradictory():
             continue
         if isinstance(site.node, AsyncCopy):
             _aligned_target(kernel, site, site.node, divisibility)
@@ -107,13 +108,12 @@ def _transfers(kernel: TileKernel, site: Site) -> Iterator[_Transfer]:
         case AsyncCopy(source=source, target=target, chunk_bytes=chunk):
             rows, row_bytes = _whole(kernel, site, target)
             yield _Transfer(source, "read by", warp_pieces(rows, row_bytes, chunk), chunk)
-        case CopyTile(source=source, target=target) if (
+        case CopyTile(source=source, target=target, chunk_bytes=pieces) if (
             kernel.buffer(source.buffer).space is MemorySpace.GLOBAL
             and kernel.buffer(target.buffer).space is MemorySpace.REGISTER
         ):
-            held = kernel.buffer(source.buffer)
             rows, row_bytes = _whole(kernel, site, source)
-            chunk = max(held.aligned_bytes, held.dtype.nbytes)
+            chunk = pieces or kernel.buffer(source.buffer).dtype.nbytes
             yield _Transfer(source, "read by", warp_pieces(rows, row_bytes, chunk), chunk)
         case StoreFragment(target=target) if kernel.buffer(target.buffer).space is MemorySpace.GLOBAL:
             nbytes = kernel.buffer(target.buffer).dtype.nbytes

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracea.semantic.index import ceil_div, minimum
+from tracea.semantic.index import Index, ceil_div, minimum
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.predicate import Not, Predicate
-from tracea.semantic.proofs.prover import Facts, conjuncts
+from tracea.semantic.proofs.prover import Facts, alternatives, conjuncts
 from tracea.semantic.proofs.walk import Box, Loop
 
 __all__ = ["Sweep", "chain", "hull", "stride_of"]
@@ -87,10 +87,16 @@ def _guard_of(inside: Polynomial, guards: Sequence[Predicate], facts: Facts) -> 
         if conjuncts(guard) == (inside,):
             return guard
     where, elsewhere = facts.plus([inside]), facts.plus([-inside - 1])
-    for guard in guards:
+    for guard in sorted(guards, key=lambda guard: -_shared(guard, inside)):  # the likeliest first
         if where.proves_predicate(guard) and elsewhere.proves_predicate(Not(guard)):
             return guard
     return None
+
+
+def _shared(guard: Predicate, polynomial: Polynomial) -> int:
+    """Return how many unknowns a guard shares with a polynomial."""
+    named = frozenset[Index]().union(*(part.atoms() for case in alternatives(guard) for part in case))
+    return len(named & polynomial.atoms())
 
 
 def hull(box: Box, loops: Sequence[Loop], facts: Facts) -> tuple[Box, tuple[Loop, ...]] | None:
