@@ -231,7 +231,8 @@ class _Pages:
     """Anonymous memory, on huge pages where the system grants them: address translation is no part of the figure."""
 
     def __init__(self, nbytes: int) -> None:
-        self._map = mmap.mmap(-1, nbytes)
+        # Python's default is memory shared with forked children, which Linux backs by small pages whatever it is advised.
+        self._map = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._map.madvise(mmap.MADV_HUGEPAGE)
         self._view = (ctypes.c_char * nbytes).from_buffer(self._map)

@@ -1,0 +1,63 @@
+"""Large arrays lie in huge pages where the system grants them, and belong to one process alone."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tracea.core.dtype import DType
+from tracea.runtime.buffers import aligned_empty
+
+SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+HUGE_PAGE = 2 << 20
+
+
+def granted() -> bool:
+    """Return whether the system gives huge pages to whom asks for them: a mapping of the test's own says so."""
+    if not SETTING.exists() or "[never]" in SETTING.read_text(encoding="ascii"):
+        return False
+    with mmap.mmap(-1, 4 * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as pages:
+        pages.madvise(mmap.MADV_HUGEPAGE)
+        memory = np.frombuffer(pages, np.uint8)
+        memory[:] = 1
+        found = huge_kib(memory.ctypes.data + 2 * HUGE_PAGE)
+        del memory
+        return found > 0
+
+
+def huge_kib(address: int) -> int:
+    """Return the KiB of huge pages in the mapping that holds an address."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text(encoding="ascii", errors="replace").splitlines():
+        first = line.split()[0]
+        if not first.endswith(":"):
+            low, high = (int(end, 16) for end in first.split("-"))
+            inside = low <= address < high
+        elif inside and first == "AnonHugePages:":
+            return int(line.split()[1])
+    return 0
+
+
+@pytest.mark.skipif(not granted(), reason="this system grants no huge pages")
+def test_a_large_array_lies_in_huge_pages() -> None:
+    array = aligned_empty((16, HUGE_PAGE // 4), DType.F32)
+    array.fill(1.0)
+    assert array.ctypes.data % HUGE_PAGE == 0
+    assert huge_kib(array.ctypes.data) * 1024 >= array.nbytes // 2
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of threads: the child only writes and leaves
+def test_what_a_forked_child_writes_is_its_own() -> None:
+    array = aligned_empty((HUGE_PAGE // 2,), DType.F32)
+    array.fill(1.0)
+    child = os.fork()
+    if child == 0:
+        array.fill(2.0)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (array == 1.0).all()
