@@ -170,7 +170,7 @@ def test_report_states_its_surroundings_and_every_row(recorded: tuple[Record, Pa
     record, _, lines = recorded
     text = render(record)
     for said in (
-        "suite rows · 1 threads",
+        "suite rows · 1 thread ·",
         "torch 2.",
         "onnxruntime ",
         "measured in this run: peak f32 GFLOP/s",
@@ -233,7 +233,7 @@ def test_report_without_a_ceiling_says_so(recorded: tuple[Record, Path, list[str
     import msgspec
 
     text = render(msgspec.structs.replace(recorded[0], ceilings={}))
-    assert "no ceiling for 1 threads" in text
+    assert "no ceiling for 1 thread" in text
     assert "of copy" not in text
 
 

@@ -199,7 +199,7 @@ def test_tune_searches_and_resumes(empty_cache: Path, capsys: pytest.CaptureFixt
     assert cli.main(words) == 0
     captured = capsys.readouterr()
     first = json.loads(captured.out)
-    assert "best" in captured.err
+    assert "fastest so far" in captured.err
     assert first["fresh"] >= 1
     assert first["best"]["outcome"] == "ok"
     assert first["decision"]["variant"] in first["trials"]

@@ -161,3 +161,13 @@ def test_others_on_our_cores_are_a_problem_with_a_number() -> None:
     assert problem is not None
     assert "1.3 of the 2 cores" in problem.what
     assert problem.remedy
+
+
+def test_variants_are_listed_in_short_lines_with_what_each_needs(machine: Machine) -> None:
+    report = examine(measure=False)
+    listed = str(report).partition("\nVariants ")[2].partition("\nProblems ")[0].splitlines()
+    assert max(map(len, listed)) <= 100
+    assert len(listed) >= len(report.variants)
+    by_id = {line.id: line for line in report.variants}
+    text = " ".join(" ".join(listed).split())
+    assert all(name in text for line in by_id.values() for name in (line.id, *line.requirements))

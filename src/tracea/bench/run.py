@@ -87,6 +87,10 @@ def run_suite(
     return records
 
 
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
+
+
 def _limits(machine: Machine, threads: int) -> dict[str, float]:
     """Return the ceilings measured now; none where the doctor measures none for this number of threads."""
     measured = measured_ceilings(machine, again=True)
@@ -105,9 +109,9 @@ def render(record: Record) -> str:
     competing = any(row.notes.get("library") == "competing" for row in record.rows)
     library = "competing" if competing else "disabled (the face group decides as any call does)"
     lines = [
-        f"suite {record.suite} · {environment.threads} threads · {environment.hardware} · {environment.date}",
+        f"suite {record.suite} · {_threads(environment.threads)} · {environment.hardware} · {environment.date}",
         f"  {versions}",
-        f"  measured in this run: {limits or f'no ceiling for {environment.threads} threads'}",
+        f"  measured in this run: {limits or f'no ceiling for {_threads(environment.threads)}'}",
         *(f"  {line.format(library=library)}" for line in _DISCLOSURE),
         f"  {'problem':34s} {'results':>7s} {'ours µs':>10s} {'rate':>13s}  peer / ours, and the peer's rate",
         *(f"  {_line(row, record.ceilings)}" for row in record.rows),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tracea.cli.console import print_json, printable
+from tracea.cli.console import print_json, print_notes, printable
 from tracea.errors import InvalidOption
 from tracea.flow.progress import shown_progress
 
@@ -30,7 +30,8 @@ def gate(
     """Compare a record of tracea bench, or a verdict of tracea verify --json, with a baseline.
 
     Exit code 1: something is slower than in the baseline beyond the noise of both and the margin, fails a check that
-    passed, or is missing. Without a fresh record the baseline's suite is measured now.
+    passed, or is missing. Without a fresh record the baseline's suite is measured now, all of it, which takes minutes:
+    --only 512 takes the problems whose name contains 512, of a fresh record too.
 
     Example: tracea gate fresh/gemm-1t.json --baseline benchmarks/results/gemm-1t.json --junit gate.xml
 
@@ -43,7 +44,7 @@ def gate(
     margin
         The difference between the intervals that counts: 0.02 is 2 %.
     only
-        Measure and compare problems whose name contains this.
+        Measure and compare only problems whose name contains this, such as 2048x2048x2048.
     junit
         Write the result as JUnit XML here too.
     json
@@ -94,6 +95,9 @@ def _measured(stored: Record, only: str | None) -> Record:
     """Measure the suite of a baseline as it was measured: same threads, against the peers that it names."""
     from tracea.bench.run import run_suite
 
+    if only is None and len(stored.rows) > 1:
+        names = ", ".join(row.problem for row in stored.rows[:3])
+        print_notes([f"{len(stored.rows)} problems are measured now; --only takes a part of them by name: {names}, …"])
     families = {peer.partition(".")[0] for row in stored.rows for peer in row.ratios}
     with shown_progress() as progress:
         (record,) = run_suite(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tracea.targets import read_product
 
@@ -12,9 +13,12 @@ if TYPE_CHECKING:
 
     from tracea.doctor.ceilings import Ceilings
     from tracea.doctor.gpus import GpuReport
-    from tracea.doctor.report import Report
+    from tracea.doctor.report import Report, VariantLine
 
 __all__ = ["render"]
+
+_WIDTH: Final = 100  # columns of a line that lists names
+_DEEPEST: Final = 25  # columns that such a line hangs in
 
 
 def render(report: Report) -> str:
@@ -22,6 +26,7 @@ def render(report: Report) -> str:
     lines = [
         *_machine(report),
         *_toolchain(report),
+        *_place(report),
         *_gpus(report.gpus),
         *_ceilings(report.ceilings),
         *_variants(report),
@@ -65,11 +70,21 @@ def _toolchain(report: Report) -> Iterator[str]:
     yield f"Fingerprint   hardware {report.fingerprint.hardware}, toolchain {report.fingerprint.toolchain}"
 
 
+def _place(report: Report) -> Iterator[str]:
+    if report.place is not None:
+        free = report.place.free_bytes
+        left = "" if free is None else f", {_size(free)} free on its disk"
+        yield f"Cache         {report.place.path or 'none'}{left}"
+
+
 def _gpus(found: GpuReport | None) -> Iterator[str]:
     if found is None:
         return
+    for other in found.others:
+        units = "" if other.compute_units is None else f", {other.compute_units} compute units"
+        yield f"GPUs          {other.name} ({other.backend}{units}): seen, no kernels for it run yet"
     if not found.devices:
-        yield f"GPUs          none: {found.absent}"
+        yield f"GPUs          none{' of NVIDIA' if found.others else ''}: {found.absent}"
         return
     yield f"GPUs          {len(found.devices)}"
     for device in found.devices:
@@ -117,10 +132,25 @@ def _ceilings(ceilings: Ceilings | None) -> Iterator[str]:
 def _variants(report: Report) -> Iterator[str]:
     count = Counter(line.op for line in report.variants)
     by_op = ", ".join(f"{number} for {op}" for op, number in sorted(count.items()))
-    yield f"Variants      {len(report.variants)}: {by_op or 'none'}"
+    listed = f"{len(report.variants)}: {by_op or 'none'}; a group's needs, then what each needs beyond them"
+    yield from _wrapped("Variants      ", listed)
+    groups: dict[tuple[str, str, bool], list[VariantLine]] = {}
     for line in report.variants:
-        needs = f", needs {', '.join(line.requirements)}" if line.requirements else ""
-        yield f"  {line.id} ({line.op}, {'library' if line.library else 'generated'}{needs})"
+        groups.setdefault((line.op, line.backend, line.library), []).append(line)
+    for (op, backend, library), lines in groups.items():
+        shared = [name for name in lines[0].requirements if all(name in line.requirements for line in lines)]
+        kind = f"{backend}, {'libraries' if library else 'generated'}"
+        yield from _wrapped(f"  {op} ({kind}): ", ", ".join(shared) or "nothing in common")
+        for line in lines:
+            own = [name for name in line.requirements if name not in shared]
+            yield from _wrapped(f"    {line.id:<20} ", ", ".join(own))
+
+
+def _wrapped(lead: str, text: str) -> Iterator[str]:
+    """Break text at words into lines of a terminal's width that hang below the lead."""
+    indent = " " * min(len(lead), _DEEPEST)
+    lines = textwrap.wrap(text, _WIDTH, initial_indent=lead, subsequent_indent=indent, break_long_words=False)
+    yield from lines or [lead.rstrip()]
 
 
 def _problems(report: Report) -> Iterator[str]:

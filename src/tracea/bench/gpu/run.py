@@ -134,9 +134,10 @@ def _announced(record: GpuRecord, stages: Sequence[str], slack: float, path: Pat
     seconds = min(_TOTAL_SECONDS, sum(map(STAGES.__getitem__, stages))) * slack
     what = "GPU suite" if record.measured else "dry run of the GPU suite, the emulator in the place of a device"
     kept = "not kept" if path is None else f"in {path}"
+    count = "1 stage" if len(stages) == 1 else f"{len(stages)} stages"
     return (
-        f"{what}, {record.settings.target}: {len(stages)} stage{'s' * (len(stages) > 1)} ({', '.join(stages)}), at most {seconds / 60:.0f} "
-        f"minutes; the record is {kept}"
+        f"{what}, {record.settings.target}: {count} ({', '.join(stages)}), at most {seconds / 60:.0f} minutes; "
+        f"the record is {kept}"
     )
 
 
