@@ -223,7 +223,8 @@ def _row(pattern: Pattern, team: tuple[int, ...], moved: int, working_set: int, 
 def _array_bytes(machine: Machine) -> int:
     """Return the size of one array: twice the last cache, within what is quick to run and an eighth of the memory."""
     wanted = max(_LEAST_BYTES, min(_MOST_BYTES, 2 * machine.target.l3_bytes))
-    limit = machine.hardware.memory_bytes // 8 or wanted
+    granted = machine.hardware.memory_bytes if machine.memory_limit is None else machine.memory_limit
+    limit = granted // 8 or wanted
     return max(4096 * 512, min(wanted, limit) // 4096 * 4096)
 
 
@@ -231,7 +232,7 @@ class _Pages:
     """Anonymous memory, on huge pages where the system grants them: address translation is no part of the figure."""
 
     def __init__(self, nbytes: int) -> None:
-        # Python's default is memory shared with forked children, which Linux backs by small pages whatever it is advised.
+        # Python's default is memory shared with forked children, which Linux backs by small pages whatever is advised.
         self._map = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             self._map.madvise(mmap.MADV_HUGEPAGE)

@@ -18,6 +18,9 @@ _BUSY: Final = 0.5
 _SCALING: Final = 0.7
 # Others that take this much of one core shift a median by more than the differences that a search decides by.
 _OTHERS: Final = 0.2
+# A compiler takes some hundred MiB, and the arrays that ceilings are measured with take as much.
+_LEAST_MEMORY: Final = 2 * 1024**3
+_TILES: Final = frozenset({"amx_tile", "amx_bf16"})
 # A copy reads what it writes, so that reading alone is at least as fast: below this the read was disturbed.
 _READ_OVER_COPY: Final = 0.95
 
@@ -74,13 +77,19 @@ def _toolchain(machine: Machine) -> list[Problem]:
 
 
 def _processor(machine: Machine) -> list[Problem]:
-    found = [
-        Problem(
-            what=f"A {machine.hardware.microarchitecture} has {isa}, but this machine does not show it",
-            remedy="enable it in the BIOS, or ask the hypervisor for the host's CPU model",
+    virtual, name = machine.hardware.processor.virtual, machine.hardware.named or machine.hardware.microarchitecture
+    masks = "the virtual machine masks it" if virtual else "this machine does not show it"
+    remedy = "enable it in the BIOS, and update the BIOS and the kernel"
+    if virtual:
+        remedy = "give the virtual machine the host's CPU model (QEMU and libvirt: host-passthrough)"
+    found = [Problem(what=f"A {name} has {isa}, but {masks}", remedy=remedy) for isa in machine.hardware.masked]
+    if machine.hardware.processor.flags >= _TILES and not machine.hardware.tiles and machine.toolchain.compiler:
+        found.append(
+            Problem(
+                what="The processor shows AMX tiles, but the system does not grant them to this process",
+                remedy="a Linux kernel of 5.16 or later, and a container or sandbox that allows arch_prctl",
+            )
         )
-        for isa in machine.hardware.masked
-    ]
     if machine.hardware.isas == ("plain",):
         found.append(
             Problem(
@@ -120,14 +129,23 @@ def _cores(machine: Machine) -> list[Problem]:
 
 
 def _memory(machine: Machine) -> list[Problem]:
+    found: list[Problem] = []
     if machine.hardware.huge_pages == "never":
-        return [
+        found.append(
             Problem(
                 what="Transparent huge pages are off: large arrays cost a page walk every 4 KiB",
                 remedy="echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
             )
-        ]
-    return []
+        )
+    if machine.memory_limit is not None and machine.memory_limit < _LEAST_MEMORY:
+        found.append(
+            Problem(
+                what=f"The control group grants {machine.memory_limit / 1024**2:.0f} MiB of memory: a compiler and a "
+                "kernel's operands may not fit, and the system kills what goes beyond",
+                remedy=f"raise the limit (memory.max, docker --memory) to {_LEAST_MEMORY // 1024**3} GiB or more",
+            )
+        )
+    return found
 
 
 def _measured(machine: Machine, ceilings: Ceilings) -> list[Problem]:

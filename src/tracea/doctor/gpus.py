@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tracea.doctor.diagnosis import Problem
+from tracea.doctor.nvml import NvmlState, diagnose_nvml, read_nvml
+from tracea.doctor.other_gpus import OtherGpu, probe_amd, probe_apple
 from tracea.errors import RunError, ToolchainMissing
 from tracea.targets.gpu import gpu_names, load_gpu
 from tracea.targets.product import product_of_device
@@ -13,8 +16,9 @@ from tracea.targets.product import product_of_device
 if TYPE_CHECKING:
     from tracea.runtime.cuda.driver import DeviceFacts
 
-__all__ = ["Gpu", "GpuReport", "probe_gpus", "target_for"]
+__all__ = ["Gpu", "GpuReport", "diagnose_cuda", "probe_gpus", "target_for"]
 
+_KERNEL_MODULE: Final = "proc/driver/nvidia/version"
 _TOOLKIT: Final = (13, 0)  # of the NVRTC wheel that tracea[cuda] pins: its cubins need a driver of this CUDA version
 
 
@@ -39,11 +43,12 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReport:
-    """The devices, why there are none where there are none, and the problems."""
+    """The CUDA devices, why there are none where there are none, GPUs of other vendors, and the problems."""
 
     devices: tuple[Gpu, ...]
     absent: str
     problems: tuple[Problem, ...]
+    others: tuple[OtherGpu, ...] = ()
 
 
 def target_for(compute_capability: int) -> str | None:
@@ -66,15 +71,57 @@ def target_for(compute_capability: int) -> str | None:
     return max(related, key=lambda target: target.compute_capability).name if related else None
 
 
-def probe_gpus() -> GpuReport:
-    """Ask the driver for its devices; a machine without one is reported, not an error."""
+def probe_gpus(root: Path = Path("/")) -> GpuReport:
+    """Ask each vendor's driver for its devices; a machine without one is reported, not an error.
+
+    Nothing of CUDA is imported where there is no driver, nothing of HIP or Metal where there is no such GPU.
+    """
+    amd, amd_problems = probe_amd(root)
+    state = read_nvml()
     try:
         from tracea.runtime.cuda.cuda_driver import CudaDriver, device_count
 
-        facts = [CudaDriver(number).facts() for number in range(device_count())]
+        found = describe([CudaDriver(number).facts() for number in range(device_count())])
     except (ToolchainMissing, RunError) as error:
-        return GpuReport(devices=(), absent=error.statement(), problems=())
-    return describe(facts)
+        # Without the error's name: that there is no GPU is no error.
+        found = GpuReport(devices=(), absent=error.statement().partition(": ")[2], problems=())
+    module = (root / _KERNEL_MODULE).exists()
+    problems = (*diagnose_cuda(found, state, module=module, compiler=_nvrtc_missing(found)), *amd_problems)
+    return replace(found, problems=(*found.problems, *problems), others=(*amd, *probe_apple()))
+
+
+def diagnose_cuda(
+    found: GpuReport, state: NvmlState | None, *, module: bool, compiler: str | None
+) -> tuple[Problem, ...]:
+    """Return what keeps NVIDIA's GPUs from being used.
+
+    ``module`` tells whether the kernel has loaded their driver, ``compiler`` why nothing can be compiled for them.
+    """
+    problems = list(diagnose_nvml(state))
+    if module and not found.devices and not problems:
+        problems.append(
+            Problem(
+                what=f"NVIDIA's kernel driver is loaded, but CUDA finds no GPU: {found.absent}",
+                remedy="install the driver's libraries (libcuda.so.1) and tracea[cuda]; in a container, start it with "
+                "--gpus all; see that CUDA_VISIBLE_DEVICES names one",
+            )
+        )
+    if found.devices and compiler is not None:
+        problems.append(
+            Problem(
+                what=f"There are {len(found.devices)} CUDA GPUs, but kernels cannot be compiled for them: {compiler}",
+                remedy="pip install 'tracea[cuda]'",
+            )
+        )
+    return tuple(problems)
+
+
+def _nvrtc_missing(found: GpuReport) -> str | None:
+    if not found.devices:
+        return None  # not asked: importing the compiler's bindings takes a while
+    from tracea.runtime.nvrtc import missing
+
+    return missing()
 
 
 def describe(facts: list[DeviceFacts]) -> GpuReport:

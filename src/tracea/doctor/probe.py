@@ -5,11 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tracea.doctor.installed import TorchInstall, torch_install
 from tracea.errors import CompileError, InvalidOption, RunError
@@ -28,6 +29,19 @@ _NEEDED: Final[dict[Isa, frozenset[str]]] = {
     "plain": frozenset(),
 }
 _TILES: Final = frozenset({"amx_tile", "amx_bf16"})
+# Vendor, display family and models, and archspec's name. Models whose instruction sets a name stands for as well are
+# with it: Emerald and Granite Rapids have those of Sapphire Rapids.
+# Source: Intel SDM vol. 4, table 2-1; AMD, Processor Programming References of families 19h and 1Ah.
+_BY_NUMBER: Final = (
+    ("GenuineIntel", 6, frozenset({63, 69, 70}), "haswell"),
+    ("GenuineIntel", 6, frozenset({79, 86}), "broadwell"),
+    ("GenuineIntel", 6, frozenset({85}), "skylake_avx512"),
+    ("GenuineIntel", 6, frozenset({106, 108}), "icelake"),
+    ("GenuineIntel", 6, frozenset({143, 173, 174, 207}), "sapphirerapids"),
+    ("AuthenticAMD", 25, frozenset({*range(0x10), *range(0x20, 0x60)}), "zen3"),
+    ("AuthenticAMD", 25, frozenset({*range(0x10, 0x20), *range(0x60, 0x80), *range(0xA0, 0xB0)}), "zen4"),
+    ("AuthenticAMD", 26, frozenset(range(0x80)), "zen5"),
+)
 # Flags that name arithmetic a kernel may use; the others say how the system is protected and change with its updates.
 _ARITHMETIC: Final = ("amx", "asimd", "avx", "bf16", "f16c", "fma", "i8mm", "sse", "sve")
 _ARM: Final = ("aarch64", "arm64")
@@ -48,7 +62,10 @@ class Cache:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """Processor, caches and memory; ``isas`` are the usable ones, ``masked`` those that only the name promises.
+    """Processor, caches and memory; ``isas`` are the usable ones, ``masked`` what only the processor's name promises.
+
+    ``named`` is the microarchitecture that promises it: what archspec calls the processor by its flags, or what the
+    vendor's family and model numbers say, which a hypervisor that takes flags away often leaves as they are.
 
     ``tiles``: the operating system granted this process the AMX tiles that the processor shows, and a product is right.
     ``withheld``: flags that the user takes away by TRACEA_WITHOUT, such as ``amx_bf16`` where every product of float32
@@ -66,6 +83,7 @@ class Hardware:
     memory_bytes: int
     huge_pages: str
     governor: str | None
+    named: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +103,14 @@ class Toolchain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """Everything the probe found, with what this process may use of it."""
+    """Everything the probe found, with what this process may use of it; limits are None where there are none."""
 
     hardware: Hardware
     toolchain: Toolchain
     cores_allowed: tuple[int, ...]
     cores_usable: int
     quota: float | None
+    memory_limit: int | None = None
 
     @property
     def target(self) -> Target:
@@ -136,6 +155,7 @@ def probe_machine(root: Path = Path("/")) -> Machine:
         cores_allowed=machine.cores_allowed(),
         cores_usable=machine.cores_usable(root),
         quota=machine.cpu_quota(root),
+        memory_limit=machine.memory_limit(root),
     )
 
 
@@ -151,13 +171,18 @@ def host() -> Target:
 
 def _hardware(root: Path, compiler: Compiler | None) -> Hardware:
     processor = machine.processor(root)
-    name, promised = _archspec(root)
+    name = _archspec(root)
+    named, promised = _promised(name, processor)
     usable: tuple[Isa, ...] = tuple(isa for isa in ISAS if _usable(isa, processor, compiler, here=root == Path("/")))
     return Hardware(
         processor=processor,
         microarchitecture=name,
         isas=usable,
-        masked=tuple(isa for isa in ISAS if isa not in usable and _NEEDED[isa] <= promised),
+        masked=(
+            *(isa for isa in ISAS if isa not in usable and _NEEDED[isa] <= promised),
+            *(("amx_bf16",) if promised >= _TILES and not processor.flags >= _TILES else ()),
+        ),
+        named=named,
         withheld=_withheld(processor),
         tiles=_tiles_usable(processor, compiler, here=root == Path("/")),
         caches=_caches(root),
@@ -226,14 +251,34 @@ def _features(compiler: Compiler) -> Library | None:
     return None
 
 
-def _archspec(root: Path) -> tuple[str, frozenset[str]]:
-    """Return archspec's name of the microarchitecture and the features that this name promises."""
+def _archspec(root: Path) -> str:
+    """Return archspec's name of the microarchitecture, which it finds by the flags that are shown."""
     if root != Path("/"):
-        return "unknown", frozenset()
+        return "unknown"
     import archspec.cpu
 
-    found = archspec.cpu.host()
-    return str(found.name), frozenset(str(feature) for feature in found.features)
+    return str(archspec.cpu.host().name)
+
+
+def _promised(shown: str, processor: machine.Processor) -> tuple[str, frozenset[str]]:
+    """Return the name that promises the most instruction sets, and the features that it promises."""
+    import archspec.cpu
+
+    targets: Mapping[str, Any] = dict(archspec.cpu.TARGETS)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    by_number = next(
+        (
+            name
+            for vendor, family, numbers, name in _BY_NUMBER
+            if (vendor, family) == (processor.vendor, processor.family) and processor.number in numbers
+        ),
+        "",
+    )
+    best: tuple[str, frozenset[str]] = (shown, frozenset())
+    for name in (shown, by_number):
+        features = frozenset(map(str, targets[name].features)) if name in targets else frozenset[str]()
+        if len(features) > len(best[1]):
+            best = (name, features)
+    return best
 
 
 def _caches(root: Path) -> tuple[Cache, ...]:

@@ -11,6 +11,7 @@ from tracea.doctor.ceilings import Ceilings, measured_ceilings
 from tracea.doctor.diagnosis import Problem, diagnose
 from tracea.doctor.fingerprint import Fingerprint, identify
 from tracea.doctor.gpus import GpuReport, probe_gpus
+from tracea.doctor.place import CachePlace, diagnose_place, probe_place
 from tracea.doctor.probe import Machine, Toolchain, probe_machine
 from tracea.errors import CompileError, RunError, ToolchainMissing
 
@@ -44,6 +45,7 @@ class Report:
     variants: tuple[VariantLine, ...]
     problems: tuple[Problem, ...]
     gpus: GpuReport | None = None
+    place: CachePlace | None = None
 
     @property
     def toolchain(self) -> Toolchain:
@@ -69,7 +71,11 @@ class Report:
                 "quota": self.machine.quota,
                 "governor": hardware.governor,
             },
-            "memory": {"bytes": hardware.memory_bytes, "huge_pages": hardware.huge_pages},
+            "memory": {
+                "bytes": hardware.memory_bytes,
+                "limit": self.machine.memory_limit,
+                "huge_pages": hardware.huge_pages,
+            },
             "caches": msgspec.to_builtins(hardware.caches),
             "target": {**msgspec.to_builtins(self.target), "features": sorted(self.target.features)},
             "toolchain": {
@@ -91,7 +97,12 @@ class Report:
             "variants": msgspec.to_builtins(self.variants),
             "gpus": None
             if self.gpus is None
-            else {"devices": msgspec.to_builtins(self.gpus.devices), "absent": self.gpus.absent},
+            else {
+                "devices": msgspec.to_builtins(self.gpus.devices),
+                "absent": self.gpus.absent,
+                "others": msgspec.to_builtins(self.gpus.others),
+            },
+            "cache": None if self.place is None else msgspec.to_builtins(self.place),
             "problems": msgspec.to_builtins(self.problems),
         }
 
@@ -118,15 +129,16 @@ def examine(*, again: bool = False, measure: bool = True) -> Report:
             found = measured_ceilings(machine, again=again)
         except (CompileError, RunError, ToolchainMissing) as error:
             failure = error.statement()
-    gpus = probe_gpus()
+    gpus, place = probe_gpus(), probe_place()
     return Report(
         machine=machine,
         target=machine.target,
         fingerprint=identify(machine),
         ceilings=found,
         variants=_variants(),
-        problems=(*diagnose(machine, found, failure), *gpus.problems),
+        problems=(*diagnose(machine, found, failure), *diagnose_place(place), *gpus.problems),
         gpus=gpus,
+        place=place,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Processor", "cores_allowed", "cores_usable", "cpu_quota", "load_average", "processor"]
+__all__ = ["Processor", "cores_allowed", "cores_usable", "cpu_quota", "load_average", "memory_limit", "processor"]
 
 _ROOT: Final = Path("/")
 _PERIOD_US: Final = 100_000
@@ -20,12 +20,17 @@ _PERIOD_US: Final = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processor:
-    """The processor as the kernel names it, with the feature flags that this machine (or its hypervisor) shows."""
+    """The processor as the kernel names it, with the feature flags that this machine (or its hypervisor) shows.
+
+    ``family`` and ``number`` are the vendor's (CPUID's display family and model), 0 where the system does not say.
+    """
 
     model: str
     vendor: str
     architecture: str
     flags: frozenset[str]
+    family: int = 0
+    number: int = 0
 
     @property
     def virtual(self) -> bool:
@@ -47,6 +52,8 @@ def processor(root: Path = _ROOT) -> Processor:
         vendor=fields.get("vendor_id") or fields.get("cpu implementer", "unknown"),
         architecture=platform.machine(),
         flags=frozenset((fields.get("flags") or fields.get("features", "")).split()),
+        family=_whole(fields.get("cpu family", "")),
+        number=_whole(fields.get("model", "")),
     )
 
 
@@ -67,6 +74,16 @@ def cpu_quota(root: Path = _ROOT) -> float | None:
     return min(quotas, default=None)
 
 
+def memory_limit(root: Path = _ROOT) -> int | None:
+    """Return how many bytes of memory the control group grants, or None where it sets no limit.
+
+    Source: kernel documentation, cgroup-v2 ``memory.max`` and cgroup-v1 ``memory.limit_in_bytes``. Limits of parent
+    groups count.
+    """
+    limits = [limit for file in _limit_files(root) if (limit := _bytes(file)) is not None]
+    return min(limits, default=None)
+
+
 def cores_usable(root: Path = _ROOT) -> int:
     """Return how many threads can run at once: the cores allowed, cut to the quota rounded up, and at least 1."""
     allowed = len(cores_allowed())
@@ -83,17 +100,26 @@ def load_average() -> float | None:
 
 
 def _quota_files(root: Path) -> list[Path]:
-    """Return the limit files of this process's groups and of all their parents."""
+    """Return the files that limit time, of this process's groups and of all their parents."""
+    return _group_files(root, "cpu", "cpu.max", "cpu.cfs_quota_us", "cpu,cpuacct")
+
+
+def _limit_files(root: Path) -> list[Path]:
+    """Return the files that limit memory, of this process's groups and of all their parents."""
+    return _group_files(root, "memory", "memory.max", "memory.limit_in_bytes", "memory")
+
+
+def _group_files(root: Path, controller: str, unified: str, legacy: str, shared: str) -> list[Path]:
     found: list[Path] = []
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            base, name = root / "sys/fs/cgroup", "cpu.max"
-        elif "cpu" in controllers.split(","):
-            folders = (root / f"sys/fs/cgroup/{folder}" for folder in (controllers, "cpu", "cpu,cpuacct"))
+            base, name = root / "sys/fs/cgroup", unified
+        elif controller in controllers.split(","):
+            folders = (root / f"sys/fs/cgroup/{folder}" for folder in (controllers, controller, shared))
             base, name = (
-                next((folder for folder in folders if folder.is_dir()), root / "sys/fs/cgroup/cpu"),
-                "cpu.cfs_quota_us",
+                next((folder for folder in folders if folder.is_dir()), root / f"sys/fs/cgroup/{controller}"),
+                legacy,
             )
         else:
             continue
@@ -112,6 +138,16 @@ def _quota(file: Path) -> float | None:
         return int(words[0]) / int(period)
     except (ValueError, ZeroDivisionError):
         return None
+
+
+def _bytes(file: Path) -> int | None:
+    """Return a limit in bytes; version 1 writes almost 2^63 where it has none."""
+    text = _read(file).strip()
+    return int(text) if text.isdecimal() and int(text) < 1 << 60 else None
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def _read(path: Path) -> str:
