@@ -14,7 +14,7 @@ from tracea.semantic.json_text import kernel_to_dict
 from tracea.semantic.nodes import block
 from tracea.semantic.printer import print_kernel
 from tracea.semantic.schedule import Schedule
-from tracea.semantic.swizzle import COLUMN_BYTES, TMA_MODES, WAVEFRONT_BYTES, Swizzle, choose
+from tracea.semantic.swizzle import COLUMN_BYTES, TMA_MODES, WAVEFRONT_BYTES, Swizzle, choose, staged
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 
 SWIZZLES = st.builds(
@@ -151,7 +151,36 @@ def test_a_swizzled_buffer_begins_at_a_period_and_is_printed_so() -> None:
     stored = kernel_to_dict(kernel)["buffers"]
     assert [buffer["swizzle"] for buffer in stored] == [
         None,
-        {"node": "Swizzle", "bits": 3, "base": 4, "shift": 3},
+        {"node": "Swizzle", "bits": 3, "base": 4, "shift": 3, "also": None},
         None,
     ]
     assert _kernel(_tile("a", TMA_MODES[64])) != _kernel(_tile("a", None))
+
+
+@pytest.mark.parametrize("row_bytes", [64, 128])
+@pytest.mark.parametrize("lane_bytes", [16, 32])
+def test_staged_sums_are_written_and_read_without_a_conflict(row_bytes: int, lane_bytes: int) -> None:
+    swizzle = staged(row_bytes, lane_bytes)
+    assert swizzle is not None
+    stored = swizzle.apply(np.arange(16 * row_bytes))
+    assert np.array_equal(np.sort(stored), np.arange(stored.size))
+    assert np.array_equal(swizzle.apply(stored), np.arange(stored.size))
+    lane = np.arange(32)
+    for column in range(0, row_bytes, 32):  # pairs of words, 16 lanes a phase
+        words = swizzle.apply(lane // 4 * row_bytes + column + lane % 4 * 8) // 8
+        assert all(len(set(words[phase] % 16)) == 16 for phase in (slice(16), slice(16, 32)))
+    across = row_bytes // lane_bytes
+    for part in range(0, lane_bytes, 16):  # 16 bytes, 8 lanes a phase
+        pieces = swizzle.apply(lane // across * row_bytes + lane % across * lane_bytes + part) // 16
+        assert all(len(set(pieces[first : first + 8] % 8)) == 8 for first in range(0, 32, 8))
+
+
+def test_two_swizzles_at_once_are_stated_and_must_not_disturb_each_other() -> None:
+    both = staged(128, 32)
+    assert str(both) == "swizzle(2, 5, 2) and swizzle(1, 4, 3)"
+    assert both is not None
+    assert (both.alignment_bytes, both.span_bytes, both.period_bytes, both.tma_bytes) == (16, 128, 512, None)
+    assert both.as_layout().rank == both.period_bits
+    with pytest.raises(InvalidSchedule, match="column bits"):
+        Swizzle(2, 5, 2, Swizzle(1, 7, 3))
+    assert staged(96, 32) is None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
+import numpy as np
+
 from tracea.core.ops.base import Op
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp
@@ -88,7 +90,10 @@ def tables(kernel: TileKernel, op: Op | None = None) -> dict[str, Any]:
             raise InvalidOp(field="table", got=table.name, expected=ORDER_TABLE, remedy="compute it beside the kernel")
         values = arguments(kernel, op)
         rows, columns = (-(-values[d] // kernel.schedule.integer(b)) for d, b in (("m", "bm"), ("n", "bn")))
-        found[table.name] = order_table(order_of(kernel.schedule), rows, columns)
+        places = order_table(order_of(kernel.schedule), rows, columns)
+        batches = int(table.length.evaluate(values)) // places.size
+        firsts = np.arange(batches, dtype=places.dtype)[:, None] * places.size
+        found[table.name] = (firsts + places).reshape(-1)
     return found
 
 

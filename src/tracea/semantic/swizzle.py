@@ -26,7 +26,7 @@ import numpy as np
 from tracea.errors import InvalidSchedule
 from tracea.semantic.linear_layout import LinearLayout
 
-__all__ = ["BANK_BYTES", "COLUMN_BYTES", "TMA_MODES", "WAVEFRONT_BYTES", "Swizzle", "choose"]
+__all__ = ["BANK_BYTES", "COLUMN_BYTES", "TMA_MODES", "WAVEFRONT_BYTES", "Swizzle", "choose", "staged"]
 
 BANK_BYTES = 4  # one bank's word
 WAVEFRONT_BYTES = 128  # what 32 banks deliver at once
@@ -41,15 +41,18 @@ Offset = TypeVar("Offset", int, np.ndarray)  # byte offsets: one, or an integer 
 class Swizzle:
     """An involution of byte offsets: ``bits`` bits from ``base + shift`` up are XORed into those from ``base`` up.
 
-    Offsets count from the start of a buffer that is aligned to ``period_bytes``.
+    Offsets count from the start of a buffer that is aligned to ``period_bytes``. ``also`` is XORed in besides, from the
+    same offset: a row bit may choose among columns of two widths, as where pairs of lanes write and whole lanes read.
 
     Raises:
-        InvalidSchedule: no bit is XORed, or ``shift < bits``, where it would not be its own inverse.
+        InvalidSchedule: no bit is XORed, or one of those that are XORed in is changed itself (``shift < bits``, or by
+            ``also``), where it would not be its own inverse.
     """
 
     bits: int
     base: int
     shift: int
+    also: Swizzle | None = None
 
     def __post_init__(self) -> None:
         if self.bits < 1 or self.base < 0 or self.shift < self.bits:
@@ -66,21 +69,43 @@ class Swizzle:
                 expected=f"base + shift + bits <= {_MAX_ADDRESS_BITS}",
                 remedy="use narrower rows",
             )
+        if self.also is not None and (self._sources | self.also._sources) & (self._changed | self.also._changed):
+            raise InvalidSchedule(
+                field="swizzle (also)",
+                got=str(self.also),
+                expected="column bits that neither reads, row bits that neither changes",
+                remedy="let both XOR bits of the row into bits of the column",
+            )
+
+    @property
+    def _changed(self) -> int:
+        others = 0 if self.also is None else self.also._changed
+        return ((1 << self.bits) - 1) << self.base | others
+
+    @property
+    def _sources(self) -> int:
+        others = 0 if self.also is None else self.also._sources
+        return ((1 << self.bits) - 1) << (self.base + self.shift) | others
+
+    @property
+    def period_bits(self) -> int:
+        """Bits of an offset that the pattern depends on."""
+        return max(self._sources.bit_length(), self._changed.bit_length())
 
     @property
     def alignment_bytes(self) -> int:
         """Aligned pieces of this size stay whole and aligned."""
-        return 1 << self.base
+        return self._changed & -self._changed
 
     @property
     def span_bytes(self) -> int:
         """Every aligned block of this size is mapped onto itself: a buffer is a multiple of it."""
-        return 1 << (self.base + self.bits)
+        return 1 << self._changed.bit_length()
 
     @property
     def period_bytes(self) -> int:
         """The pattern repeats after so many bytes, to which the buffer is aligned."""
-        return 1 << (self.base + self.shift + self.bits)
+        return 1 << self.period_bits
 
     @property
     def tma_bytes(self) -> int | None:
@@ -90,7 +115,8 @@ class Swizzle:
     def apply(self, byte_offset: Offset) -> Offset:
         """Return where the byte of a logical offset is stored; applied twice it is the identity."""
         mask = ((1 << self.bits) - 1) << self.base
-        return byte_offset ^ ((byte_offset >> self.shift) & mask)
+        once = byte_offset ^ ((byte_offset >> self.shift) & mask)
+        return once if self.also is None else self.also.apply(once)
 
     def as_layout(self, *, bits: int | None = None) -> LinearLayout:
         """Return the map of the low ``bits`` bits of an offset, from ``logical`` to ``stored``; by default one period.
@@ -98,7 +124,7 @@ class Swizzle:
         Raises:
             InvalidSchedule: fewer bits than a period has, which the map would leave.
         """
-        period = self.base + self.shift + self.bits
+        period = self.period_bits
         size = period if bits is None else bits
         if size < period:
             raise InvalidSchedule(
@@ -108,7 +134,8 @@ class Swizzle:
 
     def __str__(self) -> str:
         """Render as ``swizzle(3, 4, 3)``."""
-        return f"swizzle({self.bits}, {self.base}, {self.shift})"
+        others = "" if self.also is None else f" and {self.also}"
+        return f"swizzle({self.bits}, {self.base}, {self.shift}){others}"
 
 
 TMA_MODES = {32: Swizzle(1, 4, 3), 64: Swizzle(2, 4, 3), 128: Swizzle(3, 4, 3)}
@@ -148,3 +175,17 @@ def choose(row_bytes: int, access_bytes: int = COLUMN_BYTES) -> Swizzle | None:
     column_bits = columns.bit_length() - 1
     group_bits = (WAVEFRONT_BYTES // access_bytes).bit_length() - 1
     return Swizzle(min(column_bits, group_bits), access_bytes.bit_length() - 1, max(column_bits, group_bits))
+
+
+def staged(row_bytes: int, lane_bytes: int) -> Swizzle | None:
+    """Return the swizzle of a tile of sums that fragments write in pairs of words and lanes read in whole rows.
+
+    Worked example: rows of 128 bytes. A fragment's phase writes 32 bytes in each of four rows, so two row bits choose
+    among the four columns of 32 bytes: (2, 5, 2). A lane that makes 16 bytes of f16 reads ``lane_bytes`` = 32 of sums
+    in two accesses; four such lanes in each of two rows take every other 16 bytes, so the lowest row bit chooses the
+    half as well. Rows of 64 bytes have one of these bits in the bank already. None for rows of other lengths.
+    """
+    if row_bytes not in (WAVEFRONT_BYTES // 2, WAVEFRONT_BYTES):
+        return None
+    halves = Swizzle(1, 4, 3) if lane_bytes == 2 * COLUMN_BYTES else None
+    return Swizzle(1 if row_bytes < WAVEFRONT_BYTES else 2, 5, 2, halves)

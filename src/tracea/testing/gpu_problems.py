@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final
 
 from tracea.core.dtype import DType
@@ -121,8 +122,19 @@ _FUSED: Final = (
 )
 _DEEP: Final = (Problem(m=70, n=40, k=720, transpose_b=True), Problem(m=1, n=96, k=528, transpose_b=True))
 _TILES: Final = (Problem(m=330, n=290, k=48, transpose_b=True),)
+_TAILS: Final = (Problem(m=67, n=72, k=208, transpose_b=True), Problem(m=35, n=45, k=80, transpose_b=True))
 _WHOLE: Final = (Problem(m=128, n=256, k=256, transpose_b=True),)
 _SHARES: Final = (("split-K", {"split_k": 3, "stream_k": 0}), ("stream-K", {"split_k": 1, "stream_k": 7}))
+# More tiles than a walk begins with, tails on every axis; two groups share each tile, or take turns.
+_MANY: Final = (
+    Problem(m=330, n=290, k=176, transpose_b=True),
+    Problem(m=200, n=100, k=48, transpose_b=True, batch=(3,)),
+)
+_WALKS: Final[tuple[tuple[str, dict[str, int | str]], ...]] = (
+    ("persistent blocks", {"persistent": 1}),
+    ("persistent blocks in wavefronts", {"persistent": 1, "order": "wavefront"}),
+    ("groups in turns", {"persistent": 1, "pingpong": 1, "groups": 2, "bm": 64, "bn": 256, "stages": 4}),
+)
 
 
 def _features() -> Iterator[Feature]:
@@ -136,6 +148,13 @@ def _features() -> Iterator[Feature]:
     for element in ("f16", "s8"):
         for name, changes in _SHARES:
             yield of(name, "gemm.mma_cp_async", _DEEP, element, **changes)
+    yield of("stream-K in wavefronts", "gemm.mma_cp_async", _DEEP, split_k=1, stream_k=7, order="wavefront")
+    for element in ("f16", "s8"):
+        for name, walk in _WALKS:
+            yield of(name, "gemm.wgmma", _MANY, element, **walk)
+    for variant, element in product(_SWIZZLED, ("f16", "tf32", "s8")):
+        if (variant, element) != ("gemm.mma_sync", "tf32"):  # its first architecture has none
+            yield of("fragments loaded ahead", variant, _TAILS, element, fragments=2)
     for variant in _ORDERED:
         for order in ("wavefront", "morton", "hilbert"):
             yield of(f"tiles in {order} order", variant, _TILES, order=order)

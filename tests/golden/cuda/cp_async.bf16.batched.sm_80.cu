@@ -6,7 +6,7 @@ using namespace tracea;
 
 using ATile = SharedTile<bf16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<bf16, 32, Swizzle<2, 4, 3>>;
-using Staging = SharedTile<float, 16>;
+using Staging = SharedTile<float, 16, Swizzle<1, 5, 2, Swizzle<1, 4, 3>>>;
 
 struct tracea_gemm_mma_cp_async_6135c1619d1cec52d19b_args {
   const bf16* a;

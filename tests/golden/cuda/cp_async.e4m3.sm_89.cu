@@ -6,7 +6,7 @@ using namespace tracea;
 
 using ATile = SharedTile<e4m3, 64, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<e4m3, 64, Swizzle<2, 4, 3>>;
-using Staging = SharedTile<float, 16>;
+using Staging = SharedTile<float, 16, Swizzle<1, 5, 2>>;
 
 struct tracea_gemm_mma_cp_async_eec8797d95ce2cbaf1ac_args {
   const e4m3* a;

@@ -6,7 +6,7 @@ using namespace tracea;
 
 using ATile = SharedTile<e5m2, 64, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<e5m2, 64, Swizzle<2, 4, 3>>;
-using Staging = SharedTile<float, 16>;
+using Staging = SharedTile<float, 16, Swizzle<1, 5, 2, Swizzle<1, 4, 3>>>;
 
 struct tracea_gemm_mma_cp_async_0ea18d1770a51a88774a_args {
   const e5m2* a;

@@ -6,7 +6,7 @@ using namespace tracea;
 
 using ATile = SharedTile<f16, 32>;
 using BTile = SharedTile<f16, 32>;
-using Staging = SharedTile<float, 16>;
+using Staging = SharedTile<float, 16, Swizzle<1, 5, 2, Swizzle<1, 4, 3>>>;
 
 struct tracea_gemm_mma_cp_async_8ccfec052411252dccb0_args {
   const f16* a;

@@ -6,7 +6,7 @@ using namespace tracea;
 
 using ATile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<int8_t, 64, Swizzle<2, 4, 3>>;
-using Staging = SharedTile<int32_t, 16>;
+using Staging = SharedTile<int32_t, 16, Swizzle<1, 5, 2>>;
 
 struct tracea_gemm_mma_cp_async_bfa6c7b1681159703b59_args {
   const int8_t* a;

@@ -6,7 +6,7 @@ using namespace tracea;
 
 using ATile = SharedTile<float, 16, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<float, 16, Swizzle<2, 4, 3>>;
-using Staging = SharedTile<float, 16>;
+using Staging = SharedTile<float, 16, Swizzle<1, 5, 2>>;
 
 struct tracea_gemm_mma_cp_async_ad8390c71fba3c947a05_args {
   const float* a;

@@ -6,7 +6,7 @@ using namespace tracea;
 
 using ATile = SharedTile<float, 16, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<float, 32, Swizzle<2, 5, 2>>;
-using Staging = SharedTile<float, 16>;
+using Staging = SharedTile<float, 16, Swizzle<1, 5, 2>>;
 
 struct tracea_gemm_mma_cp_async_3c484570de5e14bac60a_args {
   const float* a;

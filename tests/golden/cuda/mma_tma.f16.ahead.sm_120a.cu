@@ -6,7 +6,7 @@ using namespace tracea;
 
 using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
 using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
-using Staging = SharedTile<float, 16>;
+using Staging = SharedTile<float, 16, Swizzle<1, 5, 2, Swizzle<1, 4, 3>>>;
 
 struct tracea_gemm_mma_tma_98f8eb2c918c629f427e_args {
   TensorMap a_map;
@@ -30,7 +30,7 @@ TRACEA_KERNEL(96, 1) void tracea_gemm_mma_tma_98f8eb2c918c629f427e(const TRACEA_
   const uint32_t b_tiles = shared_base() + 6144;
   const uint32_t full = shared_base() + 12288;
   const uint32_t empty = shared_base() + 12352;
-  const uint32_t staging = shared_base() + 12416;
+  const uint32_t staging = shared_base() + 12544;
   const int32_t tile = static_cast<int32_t>(block_index());
   const int32_t column = tile % ((n + 31) / 32) * 32;
   const int32_t row = tile / ((n + 31) / 32) * 32;

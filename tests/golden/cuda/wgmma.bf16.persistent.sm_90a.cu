@@ -6,7 +6,7 @@ using namespace tracea;
 
 using ATile = SharedTile<bf16, 64, Swizzle<3, 4, 3>>;
 using BTile = SharedTile<bf16, 64, Swizzle<3, 4, 3>>;
-using Staging = SharedTile<float, 32, Swizzle<2, 5, 2>>;
+using Staging = SharedTile<float, 32, Swizzle<2, 5, 2, Swizzle<1, 4, 3>>>;
 
 struct Epilogue {
   const bf16* x1;

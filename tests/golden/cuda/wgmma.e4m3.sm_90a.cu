@@ -6,7 +6,7 @@ using namespace tracea;
 
 using ATile = SharedTile<e4m3, 128, Swizzle<3, 4, 3>>;
 using BTile = SharedTile<e4m3, 128, Swizzle<3, 4, 3>>;
-using Staging = SharedTile<float, 32, Swizzle<2, 5, 2>>;
+using Staging = SharedTile<float, 32, Swizzle<2, 5, 2, Swizzle<1, 4, 3>>>;
 
 struct tracea_gemm_wgmma_224cd1049839ef5a632d_args {
   TensorMap a_map;

@@ -6,7 +6,7 @@ using namespace tracea;
 
 using ATile = SharedTile<f16, 64, Swizzle<3, 4, 3>>;
 using BTile = SharedTile<f16, 64, Swizzle<3, 4, 3>>;
-using Staging = SharedTile<float, 32, Swizzle<2, 5, 2>>;
+using Staging = SharedTile<float, 32, Swizzle<2, 5, 2, Swizzle<1, 4, 3>>>;
 
 struct tracea_gemm_wgmma_6f1b62be962bf89fcadb_args {
   TensorMap a_map;

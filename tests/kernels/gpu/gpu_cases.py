@@ -112,6 +112,18 @@ CASES: dict[str, GpuCase] = {
     "cp_async.bf16.batched": GpuCase(
         variant="gemm.mma_cp_async", target="sm_80", options={"dtype": DType.BF16, "batch": (2, 3)}, schedule=_ASYNC
     ),
+    "cp_async.f16.batched.morton": GpuCase(
+        variant="gemm.mma_cp_async",
+        target="sm_80",
+        options={"m": 130, "n": 100, "batch": (2,)},
+        schedule=_ASYNC | {"order": "morton"},
+    ),
+    "cp_async.f16.stream_k.hilbert": GpuCase(
+        variant="gemm.mma_cp_async",
+        target="sm_80",
+        options={"m": 70, "n": 70, "k": 150},
+        schedule=_ASYNC | {"stream_k": 5, "order": "hilbert"},
+    ),
     "cp_async.tf32": GpuCase(variant="gemm.mma_cp_async", target="sm_80", options=_TF32, schedule=_ASYNC),
     "cp_async.tf32.transposed": GpuCase(
         variant="gemm.mma_cp_async", target="sm_80", options=_TF32 | {"transpose_a": True, **_LINEAR}, schedule=_ASYNC
@@ -163,6 +175,12 @@ CASES: dict[str, GpuCase] = {
         target="sm_90a",
         options={"m": 200, "n": 200} | _LINEAR,
         schedule=_GROUPS | {"bm": 64, "persistent": 1, "pingpong": 1},
+    ),
+    "wgmma.f16.pingpong.wavefront": GpuCase(
+        variant="gemm.wgmma",
+        target="sm_90a",
+        options={"m": 200, "n": 200, "batch": (2,)} | _LINEAR,
+        schedule=_GROUPS | {"bm": 64, "persistent": 1, "pingpong": 1, "order": "wavefront"},
     ),
     "wgmma.bf16.persistent": GpuCase(
         variant="gemm.wgmma",

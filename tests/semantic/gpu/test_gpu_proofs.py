@@ -148,6 +148,25 @@ def test_a_wide_copy_needs_aligned_rows_and_an_aligned_array() -> None:
     refused(with_buffer(kernel, "a", aligned_bytes=2), "sectors", "begins at a multiple of 2 bytes")
 
 
+@pytest.mark.parametrize("name", ["gemm.mma_sync", "gemm.mma_cp_async", "gemm.mma_tma", "gemm.wgmma"])
+@pytest.mark.parametrize("operand", [0, 1])
+def test_a_piece_of_16_bytes_needs_an_array_that_begins_at_a_multiple_of_16(name: str, operand: int) -> None:
+    kernel = kernel_of(name)
+    buffer = kernel.buffers[operand]
+    assert buffer.aligned_bytes == 16
+    with pytest.raises(ProofFailed, match="8 bytes"):
+        prove(with_buffer(kernel, buffer.name, aligned_bytes=8))
+
+
+def test_a_load_to_registers_wider_than_its_guards_is_refused() -> None:
+    kernel = kernel_of("gemm.simt")
+    loads = [n for n in kernel.body.walk() if isinstance(n, CopyTile) and n.chunk_bytes is not None]
+    assert {n.chunk_bytes for n in loads} == {2, 16}
+    narrow = next(i for i, n in enumerate(n for n in kernel.body.walk() if isinstance(n, CopyTile)) if n is loads[0])
+    wide = change(kernel, CopyTile, lambda node: replace(node, chunk_bytes=4), narrow)
+    refused(wide, "sectors", "by 4 bytes")
+
+
 def test_a_swizzle_must_fit_its_buffer_and_its_elements() -> None:
     kernel = kernel_of("gemm.mma_cp_async")
     wide = with_buffer(kernel, "staging", shape=(Const(2), Const(15), Const(33)))
@@ -378,3 +397,16 @@ def test_warps_that_fill_the_same_part_of_a_stage_are_refused() -> None:
     with pytest.raises(ProofFailed) as caught:
         prove(kernel)
     assert caught.value.proof in ("slots", "products")
+
+
+def test_roles_that_walk_tiles_in_different_orders_are_refused() -> None:
+    case = CASES["gemm.wgmma"]
+    changes = {**case.changes, "bm": 64, "persistent": 1, "pingpong": 1, "order": "wavefront"}
+    kernel = replace(case, changes=changes).kernel()  # type: ignore[arg-type]
+    prove(kernel)
+    looked_up = [i for i, n in enumerate(n for n in kernel.body.walk() if isinstance(n, Let)) if "tile_order" in str(n)]
+    assert len(looked_up) == 2
+    for which in looked_up:
+        one = change(kernel, Let, lambda node: replace(node, value=node.value.index), which)
+        with pytest.raises(ProofFailed):
+            prove(one)

@@ -13,6 +13,7 @@ from tracea.errors import EmitError
 from tracea.semantic.access import Region
 from tracea.semantic.index import Const, Index, Lookup, Predicate, product, total
 from tracea.semantic.nodes_async import TmaDescriptor
+from tracea.semantic.swizzle import Swizzle
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 
 __all__ = ["Printer"]
@@ -130,7 +131,7 @@ class Printer:
         if buffer.space is not MemorySpace.TEAM:
             raise EmitError(node=buffer.name, detail=f"a tile in {buffer.space.value} memory has no address")
         swizzle = buffer.swizzle
-        layout = "" if swizzle is None else f", Swizzle<{swizzle.bits}, {swizzle.base}, {swizzle.shift}>"
+        layout = "" if swizzle is None else f", {_layout(swizzle)}"
         stem = "".join(word.capitalize() for word in buffer.name.removesuffix("s").split("_"))
         return self.declare_type(f"SharedTile<{self.storage(buffer)}, {self.text(buffer.shape[-1])}{layout}>", stem)
 
@@ -205,3 +206,8 @@ class Printer:
             name = f"{stem}{number}"
         self._declared[text] = name
         return name
+
+
+def _layout(swizzle: Swizzle) -> str:
+    also = "" if swizzle.also is None else f", {_layout(swizzle.also)}"
+    return f"Swizzle<{swizzle.bits}, {swizzle.base}, {swizzle.shift}{also}>"

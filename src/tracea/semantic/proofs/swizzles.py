@@ -35,7 +35,7 @@ def prove_swizzles(kernel: TileKernel) -> Iterator[Fact]:
         swizzle = buffer.swizzle
         if swizzle is None:
             continue
-        bits = swizzle.base + swizzle.shift + swizzle.bits
+        bits = swizzle.period_bits
         if rank(swizzle.apply(1 << bit) for bit in range(bits)) != bits:
             raise refuse("swizzle", buffer.name, f"{swizzle} is no bijection: its matrix has not rank {bits}")
         if swizzle.alignment_bytes % buffer.dtype.nbytes:

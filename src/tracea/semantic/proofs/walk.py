@@ -68,6 +68,7 @@ class Turns:
     steps: Polynomial
     share: Polynomial
     shares: Polynomial
+    order: str = ""  # the table through which tiles are taken
 
     @property
     def is_whole(self) -> bool:
@@ -76,8 +77,9 @@ class Turns:
 
     def same_tiles(self, other: Turns) -> bool:
         """Whether both walk the tiles of one worker with equally many uses a turn, whatever their shares."""
-        ours = (self.worker, self.workers, self.tiles, self.steps)
-        return self.worker is not None and ours == (other.worker, other.workers, other.tiles, other.steps)
+        ours = (self.worker, self.workers, self.tiles, self.steps, self.order)
+        theirs = (other.worker, other.workers, other.tiles, other.steps, other.order)
+        return self.worker is not None and ours == theirs
 
     def shared_by(self, loops: Sequence[Loop]) -> Loop | None:
         """Return the loop over executors of which each takes its own share, all of them together every turn."""
@@ -279,17 +281,27 @@ class _Walker:
 
         Iterations of a parallel loop have no order, and a permutation of all of them leaves out none and doubles none.
         """
-        first = node.body.nodes[0] if node.body.nodes else None
-        if not (isinstance(node, Parallel) and isinstance(first, Let) and isinstance(first.value, Lookup)):
+        if not isinstance(node, Parallel) or node.length is not None or node.step != Const(1):
             return node
+        var, body, _ = self._through_table(node.var, node.extent, node.body, site)
+        return node if var is node.var else replace(node, var=var, body=body)
+
+    def _through_table(self, var: Var, extent: Index, body: Block, site: Site) -> tuple[Var, Block, str]:
+        """Return the name and the body of a loop that looks its number up, the number being used for nothing else.
+
+        The third is the table's name; the loop's own name and body, and no table, where that is not so.
+        """
+        first = body.nodes[0] if body.nodes else None
+        if not (isinstance(first, Let) and isinstance(first.value, Lookup)):
+            return var, body, ""
         length = self.orders.get(first.value.table)
-        whole = length is not None and site.canonical(length) == site.canonical(node.extent)
-        rest = Block(nodes=node.body.nodes[1:])
-        if first.value.index != node.var or not whole or node.length is not None or node.step != Const(1):
-            return node
-        if any(node.var.name in index.names() for each in rest.walk() for index in expressions(each)):
-            return node
-        return replace(node, var=first.var, body=rest)
+        whole = length is not None and site.canonical(length) == site.canonical(extent)
+        rest = Block(nodes=body.nodes[1:])
+        if first.value.index != var or not whole:
+            return var, body, ""
+        if any(var.name in index.names() for each in rest.walk() for index in expressions(each)):
+            return var, body, ""
+        return first.var, rest, first.value.table
 
     def _role(self, role: Role, number: int, site: Site, scope: _Scope) -> None:
         place, executors = (*site.place, number), Polynomial.of(role.executors)
@@ -307,7 +319,8 @@ class _Walker:
         tiles, steps, worker = site.canonical(node.tiles), site.canonical(node.steps), site.canonical(node.worker)
         workers = site.canonical(node.workers)
         over = next((loop.var for loop in site.loops if loop.atom == worker and loop.count == workers), None)
-        parts = _radix(node.tile, tiles, self._divisors(node.tile, site)) or [(node.tile, tiles, _ONE)]
+        tile, body, _ = self._through_table(node.tile, node.tiles, node.body, site)  # a permutation of whole tiles
+        parts = _radix(tile, tiles, self._divisors(tile, site)) or [(tile, tiles, _ONE)]
         segment = Segment(node.first, node.count, node.last, over, steps, workers)
         loops = [
             Loop(var, size, LoopKind.SEGMENT, site.place, size, _ONE, site.facts, segment=segment)
@@ -317,19 +330,20 @@ class _Walker:
         for var, _, weight in parts:
             value = value + Polynomial.atom(var) * weight
         known = [tiles - value - 1] if len(parts) > 1 else []
-        inside = scope.within(loops, {**site.names, node.tile.name: value.to_index()}, known)
+        inside = scope.within(loops, {**site.names, tile.name: value.to_index()}, known)
         first, count = Polynomial.atom(node.first), Polynomial.atom(node.count)
         last = Polynomial.atom(node.last)
         facts = (first, count - 1, steps - first - count, last - worker, workers - 1 - last)
         inside = replace(inside, facts=inside.facts.plus(facts), unguarded=inside.unguarded.plus(facts))
-        self.block(node.body, inside, (*site.place, 0))
+        self.block(body, inside, (*site.place, 0))
 
     def _turns(self, node: TileLoop, site: Site, scope: _Scope) -> None:
         tiles, steps, worker = site.canonical(node.tiles), site.canonical(node.steps), site.canonical(node.worker)
         workers, share, shares = (site.canonical(each) for each in (node.workers, node.share, node.shares))
         over = next((loop.var for loop in site.loops if loop.atom == worker and loop.count == workers), None)
-        parts = _radix(node.tile, tiles, self._divisors(node.tile, site)) or [(node.tile, tiles, _ONE)]
-        turns = Turns(node.turn, node.first, over, workers, tiles, steps, share, shares)
+        tile, body, order = self._through_table(node.tile, node.tiles, node.body, site)
+        parts = _radix(tile, tiles, self._divisors(tile, site)) or [(tile, tiles, _ONE)]
+        turns = Turns(node.turn, node.first, over, workers, tiles, steps, share, shares, order)
         loops = [
             Loop(var, size, LoopKind.TURN, site.place, size, _ONE, site.facts, turns=turns) for var, size, _ in parts
         ]
@@ -337,13 +351,13 @@ class _Walker:
         for var, _, weight in parts:
             value = value + Polynomial.atom(var) * weight
         known = [tiles - value - 1] if len(parts) > 1 else []
-        inside = scope.within(loops, {**site.names, node.tile.name: value.to_index()}, known)
+        inside = scope.within(loops, {**site.names, tile.name: value.to_index()}, known)
         turn, first = Polynomial.atom(node.turn), Polynomial.atom(node.first)
         facts = [turn, tiles - 1 - turn, first]
         if site.facts.proves(-(tiles * steps) + MOST_USES):  # the last use of the last turn is below tiles · steps
             facts.append(-first - steps + MOST_USES)
         inside = replace(inside, facts=inside.facts.plus(facts), unguarded=inside.unguarded.plus(facts))
-        self.block(node.body, inside, (*site.place, 0))
+        self.block(body, inside, (*site.place, 0))
 
     def _divisors(self, var: Var, site: Site) -> list[Polynomial]:
         found = {site.canonical(divisor) for divisor in self.divisors.get(var.name, ())}

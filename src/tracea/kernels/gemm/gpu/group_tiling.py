@@ -6,7 +6,7 @@ Worked example: bm = 128, bn = 256 of two groups is one fragment of 64×256 sums
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tracea.errors import InvalidSchedule, ResourceExceeded
@@ -22,6 +22,7 @@ _MOST_COLUMNS: Final = 256
 # Three warpgroups in a block begin with 168 registers a lane, less than a large tile needs: two groups take more.
 _TWO: Final = 2
 _PRODUCER_REGISTERS: Final = 40
+_BARRIER_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,13 +97,11 @@ class GroupTiling:
                 remedy="use a smaller tile or two groups",
             )
         if found.shared_bytes > target.shared_bytes_per_block:
-            stage = found.shared_bytes - found.staging_bytes
-            fitting = (target.shared_bytes_per_block - found.staging_bytes) // (stage // found.stages)
             raise ResourceExceeded(
                 what="shared memory",
                 needed_bytes=found.shared_bytes,
                 limit_bytes=target.shared_bytes_per_block,
-                remedy=f"stages={fitting}",
+                remedy=found._smaller(target),
             )
         return found
 
@@ -137,6 +136,11 @@ class GroupTiling:
         return self.fragments * self.bn // 2 + 56
 
     @property
+    def stage_bytes(self) -> int:
+        """Shared memory of one stage of A and B."""
+        return (self.bm + self.bn) * self.bk * self.product.storage.nbytes
+
+    @property
     def staging_bytes(self) -> int:
         """Shared memory through which sums reach the result."""
         return self.groups * GROUP_ROWS * STRIP_COLUMNS * 4
@@ -144,8 +148,20 @@ class GroupTiling:
     @property
     def shared_bytes(self) -> int:
         """Shared memory of a block, with room for alignment and barriers."""
-        ring = self.stages * (self.bm + self.bn) * self.bk * self.product.storage.nbytes
-        return ring + self.staging_bytes + 1024
+        return self.stages * self.stage_bytes + self.staging_bytes + _BARRIER_BYTES
+
+    def _smaller(self, target: GpuTarget) -> str:
+        """Return the change that fits: fewer stages, two at least, or a smaller tile."""
+        beside = self.staging_bytes + _BARRIER_BYTES
+        fitting = (target.shared_bytes_per_block - beside) // self.stage_bytes
+        if fitting >= _TWO:
+            return f"stages={fitting}"
+        smaller = replace(self, stages=_TWO)
+        while smaller.shared_bytes > target.shared_bytes_per_block and smaller.bk > self.product.k:
+            smaller = replace(smaller, bk=smaller.bk // 2)
+        if smaller.shared_bytes > target.shared_bytes_per_block:
+            return f"use a smaller tile: two stages of {self.stage_bytes} bytes do not fit"
+        return f"stages={_TWO}, bk={smaller.bk}"
 
 
 def _flag(schedule: Schedule, name: str) -> bool:

@@ -48,6 +48,7 @@ class GpuOperands:
     a_chunk_bytes: int
     b_chunk_bytes: int
     order: TileOrder = TileOrder.ROW
+    tile_place: Var = _PLACE
 
     @classmethod
     def of(
@@ -66,10 +67,6 @@ class GpuOperands:
             InvalidSchedule: a piece is wider than the op's strides allow.
         """
         types, dims = gemm_types(op), merged_batch(op)
-        if dims and order is not TileOrder.ROW:
-            raise InvalidSchedule(
-                field="order", got=order.value, expected="row, where there are batch axes", remedy="use order=row"
-            )
         axes = tuple(Param(f"batch{axis}", 1) for axis in range(len(dims)))
         c_shape, c_dims = (*axes, M, N), (*dims, op.m, op.n)
 
@@ -136,23 +133,24 @@ class GpuOperands:
         return product(*self.batches, ceil_div(M, bm), ceil_div(N, bn))
 
     def tables(self, bm: int, bn: int) -> tuple[Table, ...]:
-        """Return the table of the tiles' order; none where it is row by row."""
+        """Return the table of the tiles' order, batch by batch; none where it is row by row."""
         if self.order is TileOrder.ROW:
             return ()
         tiles = self.blocks(bm, bn)
         return (Table(name=ORDER_TABLE, length=tiles, minimum=Const(0), maximum=tiles - 1, permutation=True),)
 
     def renamed(self, suffix: str) -> GpuOperands:
-        """Return these operands with other names for batch indices: for a second program that walks tiles."""
-        return replace(self, batch=tuple(Var(f"{axis.name}{suffix}") for axis in self.batch))
+        """Return these operands with other names for places of tiles: for a second program that walks tiles."""
+        batch = tuple(Var(f"{axis.name}{suffix}") for axis in self.batch)
+        return replace(self, batch=batch, tile_place=Var(f"{self.tile_place.name}{suffix}"))
 
     def place(self, tile: Index, row: Var, column: Var, *, bm: int, bn: int) -> tuple[Node, ...]:
         """Return the names of a tile's batch indices, first row and first column, in the order of tiles."""
         rows, columns = ceil_div(M, bm), ceil_div(N, bn)
         nodes: list[Node] = []
         if self.order is not TileOrder.ROW:
-            nodes.append(Let(var=_PLACE, value=Lookup(ORDER_TABLE, tile), bits=32))
-            tile = _PLACE
+            nodes.append(Let(var=self.tile_place, value=Lookup(ORDER_TABLE, tile), bits=32))
+            tile = self.tile_place
         line = tile // columns
         nodes.append(Let(var=column, value=tile % columns * bn, bits=32))
         nodes.append(Let(var=row, value=(line % rows if self.batch else line) * bm, bits=32))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
@@ -33,7 +32,8 @@ from tracea.semantic.nodes import (
 )
 from tracea.semantic.nodes_async import AsyncCopy, LoadMatrix, Mma, StoreFragment
 from tracea.semantic.schedule import Schedule
-from tracea.semantic.swizzle import Swizzle, choose
+from tracea.semantic.swizzle import COLUMN_BYTES as STORE_BYTES
+from tracea.semantic.swizzle import Swizzle, choose, staged
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.gpu import GpuTarget
 
@@ -46,14 +46,13 @@ __all__ = [
     "WARP_ROW",
     "GpuProgram",
     "flag",
+    "staging_swizzle",
     "swept",
     "tile_swizzle",
 ]
 
 ROW, COLUMN, WARP = Var("row"), Var("column"), Var("warp")
 WARP_ROW, WARP_COLUMN = Var("warp_row"), Var("warp_column")
-_STAGING_SWIZZLE: Final = Swizzle(2, 5, 2)  # rows of 128 bytes: two row bits choose among the four 32-byte columns
-_STAGING_ROW_BYTES: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +100,7 @@ class GpuProgram:
                 space=MemorySpace.TEAM,
                 shape=(Const(tiling.warps), Const(product.rows), Const(strip)),
                 role=BufferRole.SCRATCH,
-                swizzle=_STAGING_SWIZZLE if strip * product.accumulator.nbytes == _STAGING_ROW_BYTES else None,
+                swizzle=staging_swizzle(operands.op, strip),
             )
         return cls(
             operands=operands,
@@ -160,8 +159,8 @@ class GpuProgram:
     def hold(self, step: Index) -> tuple[Node, ...]:
         """Return the loads of one warp's share of step ``step`` to registers, zeros beyond the last row and column."""
         return tuple(
-            CopyTile(source=source, target=held.whole(), masked=True)
-            for (source, _, _), held in zip(self._shares(step, Const(0)), self.held, strict=True)
+            CopyTile(source=source, target=held.whole(), masked=True, chunk_bytes=chunk)
+            for (source, _, chunk), held in zip(self._shares(step, Const(0)), self.held, strict=True)
         )
 
     def land(self, slot: Index) -> tuple[Node, ...]:
@@ -361,6 +360,12 @@ def _no_meaning(*_: object) -> object:
 STORE_ROWS = Intrinsic(
     name="store_rows", meaning=_no_meaning, source="emitters/cuda/include/tracea/tiles/store.h: store_rows"
 )
+
+
+def staging_swizzle(op: GemmOp, columns: int) -> Swizzle | None:
+    """Return the swizzle of staged strips of sums, by what a lane reads of them to make 16 bytes of the result."""
+    nbytes = op.accumulator.nbytes
+    return staged(columns * nbytes, STORE_BYTES // op.infer().dtype.nbytes * nbytes)
 
 
 def tile_swizzle(product: WarpProduct | FmaProduct, row_bytes: int, *, k_major: bool) -> Swizzle | None:

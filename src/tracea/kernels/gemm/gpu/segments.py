@@ -23,7 +23,6 @@ from tracea.semantic.nodes import Barrier, Block, For, If, Let, Level, Node, Par
 from tracea.semantic.nodes_async import AwaitFlag, Clear, FragmentOp, SegmentLoop, SignalFlag
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
-from tracea.semantic.tile_order import TileOrder
 from tracea.targets.gpu import GpuTarget
 
 __all__ = ["build_segments", "workers_of"]
@@ -65,10 +64,6 @@ def build_segments(  # noqa: PLR0917 - what a kernel is made from
     """Return the GEMM whose blocks are workers; ``pipeline`` sums some steps of k from a first one on."""
     tiling, operands, sums = program.tiling, program.operands, program.sums
     tiles = operands.blocks(tiling.bm, tiling.bn)
-    if operands.order is not TileOrder.ROW:
-        raise InvalidSchedule(
-            field="order", got=operands.order.value, expected="row, where workers share tiles", remedy="use order=row"
-        )
     steps = ceil_div(K, tiling.bk)
     worker, tile, first, count, last = (Var(name) for name in ("worker", "tile", "first", "count", "last"))
     lanes = tiling.product.c_shape

@@ -88,9 +88,9 @@ def operands_of(op: GemmOp, product: WarpProduct | FmaProduct, schedule: Schedul
     )
 
 
-def in_orders(op: GemmOp, schedules: Iterable[dict[str, Value]]) -> list[dict[str, Value]]:
-    """Return schedules with their tiles row by row and by wavefronts; by rows only where there are batch axes."""
-    orders = [TileOrder.ROW] if op.batch else [TileOrder.ROW, TileOrder.WAVEFRONT]
+def in_orders(schedules: Iterable[dict[str, Value]]) -> list[dict[str, Value]]:
+    """Return schedules with their tiles row by row and by wavefronts."""
+    orders = (TileOrder.ROW, TileOrder.WAVEFRONT)
     return [{**values, "order": order.value} for values in schedules for order in orders]
 
 
@@ -127,7 +127,7 @@ def tile_space(
 ) -> ScheduleSpace:
     """Return the space of all tilings that the target can hold."""
     product = warp_product(op, target)
-    return ScheduleSpace.listed(in_orders(op, _all(op, product, target, stages, producers, held=held, ahead=(1, 2))))
+    return ScheduleSpace.listed(in_orders(_all(op, product, target, stages, producers, held=held, ahead=(1, 2))))
 
 
 def default_shared(op: GemmOp, target: GpuTarget, *, most_stages: int) -> Schedule:
@@ -148,7 +148,7 @@ def shared_space(op: GemmOp, target: GpuTarget, *, stages: Sequence[int]) -> Sch
         bm, bn, bk = (int(values[name]) for name in ("bm", "bn", "bk"))
         steps = -(-_known(op.k) // bk)
         tiles = prod(map(_known, op.batch)) * -(-_known(op.m) // bm) * -(-_known(op.n) // bn)
-        found += in_orders(op, [{**values, "split_k": 1, "stream_k": 0}])
+        found += in_orders([{**values, "split_k": 1, "stream_k": 0}])
         splits = [split for split in (2, 4, 8) if split * _STEPS_OF_A_SHARE <= steps]
         found += [{**values, "split_k": split, "stream_k": 0} for split in splits]
         if tiles % target.sm_count and tiles * steps >= target.sm_count * _STEPS_OF_A_SHARE:

@@ -14,7 +14,8 @@ from tracea.kernels.gemm.gpu.program import flag
 from tracea.kernels.gemm.gpu.requirements import CUDA, GPU_GEMM_REQUIREMENTS, features, warp_product
 from tracea.kernels.gemm.gpu.spaces import chunks, default_tiling, in_orders, k_major, operands_of, tile_space, worth
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
-from tracea.kernels.gemm.gpu.tma import build_with_groups, build_with_warps
+from tracea.kernels.gemm.gpu.tma import build_with_warps
+from tracea.kernels.gemm.gpu.warpgroups import build_with_groups
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Requirement, Unmet, Variant
@@ -139,9 +140,7 @@ def _wgmma_schedules(op: GemmOp, target: GpuTarget) -> Iterator[dict[str, Value]
 
 
 def _wgmma_space(op: GemmOp, target: GpuTarget) -> ScheduleSpace:
-    found = list(_wgmma_schedules(op, target))
-    blocks = in_orders(op, [values for values in found if not values["persistent"]])
-    return ScheduleSpace.listed([*blocks, *(values for values in found if values["persistent"])])
+    return ScheduleSpace.listed(in_orders(_wgmma_schedules(op, target)))
 
 
 def _wgmma_default(op: GemmOp, target: GpuTarget) -> Schedule:
