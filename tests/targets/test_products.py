@@ -215,6 +215,17 @@ def test_a_processor_is_a_target_of_its_instruction_set() -> None:
     assert graviton3.facts["fma_latency_cycles"] == targets.read("neon").facts["fma_latency_cycles"]
 
 
+def test_the_tiles_of_a_core_make_the_stated_operations_in_sixteen_cycles() -> None:
+    cpu = targets.read_product("sapphire_rapids").cpu
+    assert cpu is not None
+    assert cpu.tile_rows is not None
+    assert cpu.tile_row_bytes is not None
+    pairs = cpu.tile_rows * (cpu.tile_row_bytes // 4) * (cpu.tile_row_bytes // 2)  # rows · float32 columns · bf16 terms
+    assert cpu.bf16_tile_ops_per_cycle == 2 * pairs // 16
+    assert cpu.i8_tile_ops_per_cycle == 2 * cpu.bf16_tile_ops_per_cycle
+    assert targets.load("sapphire_rapids").features >= {"amx_tile", "amx_bf16"}
+
+
 def test_what_is_described_without_kernels_is_no_target() -> None:
     with pytest.raises(InvalidOption, match="tracea targets show mi300x"):
         targets.load("mi300x")

@@ -100,7 +100,8 @@ class CpuPart:
 
     ``performance_cores`` are those that the other fields describe, where a processor has two kinds of cores.
     ``l2_bytes`` is one second cache, which ``l2_cores`` cores share (1 if None); ``l3_bytes`` all of the last cache.
-    ``fma_per_cycle`` counts vector multiply-adds of ``vector_bytes`` that one core starts in a cycle.
+    ``fma_per_cycle`` counts vector multiply-adds of ``vector_bytes`` that one core starts in a cycle, the rates of
+    tiles operations of one core in a cycle, a multiply-add being two.
     """
 
     isa: Isa
@@ -120,6 +121,11 @@ class CpuPart:
     l3_bytes: int | None = None
     cache_line_bytes: int | None = None
     page_bytes: int | None = None
+    tile_registers: int | None = None
+    tile_rows: int | None = None
+    tile_row_bytes: int | None = None
+    bf16_tile_ops_per_cycle: int | None = None
+    i8_tile_ops_per_cycle: int | None = None
 
     def __post_init__(self) -> None:
         _check_range("cpu", self)
