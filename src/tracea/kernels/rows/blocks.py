@@ -15,7 +15,7 @@ from tracea.targets.target import Target
 __all__ = ["PREFETCH", "default_blocks", "level", "passes_by", "piece_of_row", "prefetched", "stays", "streams"]
 
 PREFETCH: Final = 64  # vectors: 4 KiB ahead, a page, where the processor's own prefetching of a stream stops
-_BLOCK_BYTES: Final = 1 << 20  # a task's share of a tensor: far more than handing out the task, or its first row, costs
+_BLOCK_BYTES: Final = 4 << 20  # a task's share of a tensor: far more than handing out the task, or its first row, costs
 # Of one long row: what a piece begins with was not asked for ahead, and what it ends with is waited for.
 _PIECE_BYTES: Final = 4 << 20
 # A last cache of this size is spread over the whole processor: one core reads it no faster than memory (measured on a
