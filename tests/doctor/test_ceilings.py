@@ -12,7 +12,9 @@ import pytest
 from tracea.core.dtype import DType
 from tracea.doctor import Ceilings, measured_ceilings, probe_machine
 from tracea.doctor import ceilings as ceilings_module  # the module
+from tracea.doctor.fork_join import fork_join_us
 from tracea.errors import InvalidOption
+from tracea.runtime.toolchain import find_compiler
 
 
 @pytest.fixture
@@ -21,6 +23,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceilings_module, "_PEAK_REPEATS", 3)
     monkeypatch.setattr(ceilings_module, "_MEMORY_REPEATS", 1)
     monkeypatch.setattr(ceilings_module, "_MOST_BYTES", 64 * 1024**2)
+    monkeypatch.setattr(ceilings_module, "_CACHE_REPEATS", 2)
 
 
 @pytest.mark.usefixtures("quick", "empty_cache")
@@ -35,6 +38,13 @@ def test_the_ceilings_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch
     }
     assert all(row.gflops > 0.1 for row in first.peaks)
     assert all(row.gbytes > 0.1 for row in first.bandwidths)
+    levels = {row.level: row for row in first.caches}
+    assert {1, 2} <= set(levels)
+    target = machine.target
+    assert levels[1].working_set_bytes <= target.l1d_bytes < levels[2].working_set_bytes <= target.l2_bytes
+    if 3 in levels:
+        assert levels[2].working_set_bytes < levels[3].working_set_bytes <= target.l3_bytes
+    assert (first.fork_join_us is None) == (machine.cores_usable == 1)
 
     def forbidden(*_: object) -> Ceilings:
         raise AssertionError("measured again")
@@ -103,3 +113,21 @@ def test_ceilings_survive_json_and_refuse_other_fields(tmp_path: Path) -> None:
     assert msgspec.json.decode(text, type=Ceilings) == example()
     with pytest.raises(msgspec.ValidationError, match="unknown"):
         msgspec.json.decode(text[:-1] + b',"unknown":1}', type=Ceilings)
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_smaller_cache_reads_faster() -> None:
+    machine = probe_machine()
+    library = ceilings_module._library(machine.hardware.isas[0], find_compiler())
+    rates = {row.level: row.gbytes for row in ceilings_module._caches(library, machine)}
+    assert rates[1] > rates[2]
+    # A read is 64 bytes a cycle and port at most: no clock and no machine of today reads a core's cache this fast.
+    assert max(rates.values()) < 2_000
+
+
+def test_a_fork_join_takes_longer_than_a_call_and_less_than_a_time_slice() -> None:
+    isa, compiler = probe_machine().hardware.isas[0], find_compiler()
+    assert fork_join_us(1, isa, compiler) is None
+    found = fork_join_us(2, isa, compiler)
+    assert found is not None
+    assert 0.01 < found < 10_000

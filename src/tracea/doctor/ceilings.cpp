@@ -119,6 +119,16 @@ TRACEA_EXPORT int64_t tracea_read(const char* source, int64_t bytes) {
     return reinterpret_cast<int64_t*>(&sum[0])[0];
 }
 
+// The same bytes again and again: from the smallest cache that holds them.
+TRACEA_EXPORT int64_t tracea_read_again(const char* source, int64_t bytes, int64_t times) {
+    int64_t sum = 0;
+    for (int64_t time = 0; time < times; ++time) {
+        sum += tracea_read(source, bytes);
+        asm volatile("" : : : "memory");
+    }
+    return sum;
+}
+
 TRACEA_EXPORT void tracea_copy(char* target, const char* source, int64_t bytes) {
     __builtin_memcpy(target, source, static_cast<uint64_t>(bytes));
 }

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from tracea.core.dtype import DType
+from tracea.doctor.fork_join import fork_join_us
 from tracea.errors import InvalidOption
 from tracea.profiler.machine import load_average
 from tracea.profiler.roofline import Roofline
@@ -31,14 +32,17 @@ if TYPE_CHECKING:
     from tracea.runtime.toolchain import Compiler
     from tracea.targets import Isa
 
-__all__ = ["Bandwidth", "Ceilings", "Peak", "measured_ceilings"]
+__all__ = ["Bandwidth", "CacheBandwidth", "Ceilings", "Peak", "measured_ceilings"]
 
-_SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION: Final = 2  # 1 had neither caches nor fork_join_us
 # Many short runs find a gap between other programs' time slices (milliseconds) where few long ones do not.
 _PEAK_REPEATS: Final = 60
 _PEAK_SECONDS: Final = 0.002
 _CALIBRATION: Final = 50_000
 _MEMORY_REPEATS: Final = 6
+_CACHE_REPEATS: Final = 12
+_CACHE_BYTES: Final = 1 << 28  # read in one run: milliseconds
+_BEYOND_L2: Final = 8  # times the second cache: a share of the third one that a core may count on
 # Far beyond a core's own caches; a quarter of a large shared cache may still serve it, which the report says.
 _LEAST_BYTES: Final = 64 * 1024**2
 _MOST_BYTES: Final = 256 * 1024**2
@@ -68,8 +72,19 @@ class Bandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     working_set_bytes: int
 
 
+class CacheBandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bytes that one core reads per second where they are in a cache of that level. Units: 10⁹ bytes a second."""
+
+    level: int
+    gbytes: float
+    working_set_bytes: int
+
+
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was measured, when, in how many seconds and under which load."""
+    """What was measured, when, in how many seconds and under which load.
+
+    ``fork_join_us`` is what it takes to have all cores start on something and to wait for them, in µs; None for one.
+    """
 
     schema_version: int = _SCHEMA_VERSION
     fingerprint: str
@@ -78,6 +93,8 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     date: str
     seconds: float
     load: float | None
+    caches: tuple[CacheBandwidth, ...] = ()
+    fork_join_us: float | None = None
 
     def peak(self, isa: str, dtype: DType = DType.F32, *, threads: int = 1) -> float:
         """Return the peak of ``threads`` cores in 10⁹ operations a second; f16 and bf16 compute in f32.
@@ -161,6 +178,7 @@ def _measure(machine: Machine, compiler: Compiler, identity: str) -> Ceilings:
         for team in teams
     ]
     bandwidths = _bandwidths(libraries[machine.hardware.isas[0]], machine, teams)
+    caches = _caches(libraries[machine.hardware.isas[0]], machine)
     return Ceilings(
         fingerprint=identity,
         peaks=tuple(peaks),
@@ -168,7 +186,40 @@ def _measure(machine: Machine, compiler: Compiler, identity: str) -> Ceilings:
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=time.perf_counter() - start,
         load=load,
+        caches=caches,
+        fork_join_us=fork_join_us(len(cores), machine.hardware.isas[0], compiler),
     )
+
+
+def _caches(library: Library, machine: Machine) -> tuple[CacheBandwidth, ...]:
+    read = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
+        library.address("tracea_read_again")
+    )
+    sizes = _cache_sizes(machine)
+    pages = _Pages(max(sizes.values()))
+    ctypes.memset(pages.address, 1, max(sizes.values()))
+    team = machine.cores_allowed[:1]
+    found: list[CacheBandwidth] = []
+    for level, nbytes in sizes.items():
+        times = max(1, _CACHE_BYTES // nbytes)
+
+        def reading(_: int, nbytes: int = nbytes, times: int = times) -> object:
+            return read(pages.address, nbytes, times)
+
+        seconds = _best(team, reading, _CACHE_REPEATS)
+        found.append(CacheBandwidth(level=level, gbytes=nbytes * times / seconds / 1e9, working_set_bytes=nbytes))
+    pages.close()
+    return tuple(found)
+
+
+def _cache_sizes(machine: Machine) -> dict[int, int]:
+    """Return by level how many bytes are surely in that cache and in none before it: half of it, in whole lines."""
+    target = machine.target
+    sizes = {1: target.l1d_bytes // 2, 2: target.l2_bytes // 2}
+    third = min(target.l3_bytes // 2, _BEYOND_L2 * target.l2_bytes)
+    if third > 2 * target.l2_bytes:
+        sizes[3] = third
+    return {level: nbytes // 512 * 512 for level, nbytes in sizes.items()}
 
 
 def _peak(library: Library, dtype: str, team: tuple[int, ...]) -> float:

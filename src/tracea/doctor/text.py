@@ -127,6 +127,10 @@ def _ceilings(ceilings: Ceilings | None) -> Iterator[str]:
     sizes = {row.pattern: row.working_set_bytes for row in ceilings.bandwidths}
     for pattern, figures in moved.items():
         yield f"  memory {pattern:<6} {', '.join(figures)} over {_size(sizes[pattern])}"
+    for cache in ceilings.caches:
+        yield f"  cache L{cache.level} read {cache.gbytes:.0f} GB/s (1 thread) over {_size(cache.working_set_bytes)}"
+    if ceilings.fork_join_us is not None:
+        yield f"  fork-join     {ceilings.fork_join_us:.2g} µs to start all threads and to wait for them"
 
 
 def _variants(report: Report) -> Iterator[str]:
