@@ -22,8 +22,8 @@ _OTHERS: Final = 0.2
 _LEAST_MEMORY: Final = 2 * 1024**3
 _TILES: Final = frozenset({"amx_tile", "amx_bf16"})
 # Half of the bytes that a copy moves are read, so that reading alone is at least as fast as that half: below this share
-# of it, the read was disturbed. Not of the whole: writes past the caches do not wait for the buffers that reads wait for,
-# and an idle core here copied 28.9 GB/s where it read 18.4.
+# of it, the read was disturbed. Not of the whole: writes past the caches do not wait for the buffers that reads wait
+# for, and an undisturbed core copied 28.9 GB/s where it read 18.4 (benchmarks/NOTES.md).
 _READ_OVER_COPY: Final = 0.95
 
 
