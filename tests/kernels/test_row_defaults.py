@@ -61,6 +61,16 @@ def test_rows_are_dealt_alike_where_the_cores_hold_all_of_them(cores: int, fixed
     assert default(chain(512, 768), replace(SERVER, cores=cores)).integer("fixed") == fixed
 
 
+def test_rows_are_dealt_alike_where_the_cores_hold_what_is_read_and_the_result_passes_by() -> None:
+    x = TensorType((512, 768), F32)  # two operands and the result do not fit two caches, the operands do
+    op = PointwiseOp(expr=Input(0) + Input(1), inputs=(x, x), out_dtype=F32)
+    pair = replace(SERVER, cores=2)
+    found = default(op, pair)
+    assert (found.integer("streaming"), found.integer("fixed")) == (1, 1)
+    near = default(op, replace(pair, l3_bytes=32 * MIB))  # the result is stored into the caches
+    assert (near.integer("streaming"), near.integer("fixed")) == (0, 0)
+
+
 @pytest.mark.parametrize("cores", [1, 2, 48])
 @pytest.mark.parametrize("elements", [1, 1000, 1 << 16, (1 << 24) + 3, 1 << 30])
 def test_a_long_row_is_cut_into_whole_pages_enough_for_every_core(elements: int, cores: int) -> None:

@@ -81,14 +81,15 @@ def _default(op: PointwiseOp, target: Target) -> Schedule:
         total *= dim
     types = (*op.inputs, result)
     far = streams(total, target)
+    streaming = (far or passes_by(types, target)) and result.dtype.is_float
     in_pieces = few_rows or len(dims) == 1
     return Schedule(
         rows=rows,
         columns=long if in_pieces else _COLUMNS,
         split="columns" if in_pieces else split,
         prefetch=_PREFETCH if far else 0,
-        streaming=int((far or passes_by(types, target)) and result.dtype.is_float),
-        fixed=int(stays(types, target)),
+        streaming=int(streaming),
+        fixed=int(stays(op.inputs if streaming else types, target)),
     )
 
 

@@ -54,7 +54,10 @@ def passes_by(types: Sequence[TensorType], target: Target) -> bool:
 
 
 def stays(types: Sequence[TensorType], target: Target) -> bool:
-    """Whether the cores' own caches hold all tensors: then who had some rows in the last run has them still."""
+    """Whether the cores' own caches hold the tensors: then who had some rows in the last run has them still.
+
+    A result that is stored past the caches takes no part in it.
+    """
     return target.cores > 1 and _fits(types, target)
 
 

@@ -97,7 +97,7 @@ def _default(op: RowOp, target: Target) -> Schedule:
     rows, split = default_blocks(dims, nbytes, target)
     types = (*op.operands, result)
     far = streams(nbytes * math.prod(dims), target)
-    stream = far or passes_by(types, target)
+    stream = (far or passes_by(types, target)) and result.dtype.is_float
     # Two passes have less to overlap: it pays where the rows come from memory.
     fits = 2 * _PASSES[op.kind] * dims[-1] * max(nbytes, _COMPUTED_BYTES) <= target.l2_bytes
     return Schedule(
@@ -105,8 +105,8 @@ def _default(op: RowOp, target: Target) -> Schedule:
         split=split,
         overlap=int(fits and rows >= _PASSES[op.kind] and (stream or op.kind is not RowKind.RMS_NORM)),
         prefetch=PREFETCH if far else 0,
-        streaming=int(stream and result.dtype.is_float),
-        fixed=int(stays(types, target)),
+        streaming=int(stream),
+        fixed=int(stays(op.operands if stream else types, target)),
     )
 
 
