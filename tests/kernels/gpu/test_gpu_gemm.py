@@ -137,7 +137,13 @@ def test_an_impossible_tile_names_the_nearest_legal_one(name: str, change: dict[
     [
         ("gemm.mma_cp_async", "sm_86", {"n": 4096, "m": 4096}, {"stages": 6, "bm": 128, "bn": 128}, "stages=5"),
         ("gemm.wgmma", "sm_90a", {"transpose_b": True}, {"bm": 128, "bn": 256, "groups": 2, "stages": 7}, "stages=4"),
-        ("gemm.wgmma", "sm_90a", {"transpose_b": True}, {"bm": 128, "bn": 256, "bk": 512}, "stages=2, bk=128"),
+        (
+            "gemm.wgmma",
+            "sm_90a",
+            {"transpose_b": True},
+            {"bm": 128, "bn": 256, "bk": 512, "groups": 2},
+            "stages=2, bk=128",
+        ),
     ],
 )
 def test_too_much_shared_memory_names_the_stages_that_fit(
