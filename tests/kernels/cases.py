@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.kernels.conformance import Case
-from tests.kernels.conv_cases import conv_cases
+from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Cast, Input, activation, exp, maximum, select, sigmoid
@@ -296,9 +296,14 @@ def amx_cases() -> tuple[Case, ...]:
     )
 
 
+def tile_cases() -> tuple[Case, ...]:
+    """Every kernel on matrix tiles."""
+    return (*amx_cases(), *amx_conv_cases())
+
+
 def cases_for(isa: str) -> tuple[Case, ...]:
     """Every kernel that runs on an instruction set; "amx" are the matrix tiles, which the plain headers have too."""
-    return amx_cases() if isa == "amx" else (*all_cases(), *(amx_cases() if isa == "plain" else ()))
+    return tile_cases() if isa == "amx" else (*all_cases(), *(tile_cases() if isa == "plain" else ()))
 
 
 def all_cases() -> tuple[Case, ...]:

@@ -73,3 +73,29 @@ def conv_cases() -> tuple[Case, ...]:
         Case.of("conv_f16", "conv.packed", conv(7, (5, 7), 40, dtype=F16, **last, **FUSED), **small),
         Case.of("conv_f16_to_f32", "conv.packed", conv(7, (5, 7), 40, dtype=F16, out_dtype=F32, **last), **small),
     )
+
+
+def amx_conv_cases() -> tuple[Case, ...]:
+    """Kernels on matrix tiles: bands, tails in a granule, a tile and a row, phases of strided windows."""
+    band, last = {"rows": 3, "kb": 32}, {"channels_last": True}
+    return (
+        Case.of("amx_conv_default", "conv.amx", conv(64, (14, 14), 64)),
+        Case.of("amx_conv_last", "conv.amx", conv(37, (8, 9), 70, batch=2, **last, **FUSED), **band),
+        Case.of("amx_conv_planar", "conv.amx_prepacked", conv(37, (8, 9), 70, batch=2, **FUSED), **band),
+        Case.of("amx_conv_plain_result", "conv.amx_prepacked", conv(70, (5, 40), 40, **last), **band),
+        Case.of("amx_conv_to_bf16", "conv.amx", conv(33, (7, 7), 40, out_dtype=BF16, bias=True), **band),
+        Case.of(
+            "amx_conv_groups",
+            "conv.amx_prepacked",
+            conv(66, (9, 10), 100, groups=2, stride=(2, 3), dilation=(2, 1), **FUSED),
+            **band,
+        ),
+        Case.of(
+            "amx_conv_dilated",
+            "conv.amx",
+            conv(6, (9, 10), 20, kernel=(3, 2), padding=(2, 3), dilation=(2, 3), stride=(1, 2), **last, **FUSED),
+            **band,
+        ),
+        Case.of("amx_conv_one_by_one", "conv.amx_prepacked", conv(64, (7, 9), 64, **ONE, **last, **FUSED), **band),
+        Case.of("amx_conv_every_second", "conv.amx", conv(40, (7, 9), 40, stride=(2, 2), **ONE), **band),
+    )

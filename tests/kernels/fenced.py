@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from tests.kernels.cases import amx_cases, chain_cases, gemm_cases, reduce_cases, resized, row_cases
 from tests.kernels.conformance import Case, build, random_inputs
-from tests.kernels.conv_cases import conv_cases
+from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.native import Unit, has_tiles, round_up
 
 from tracea.core.accuracy import error_bound
@@ -112,7 +112,7 @@ def main() -> None:
     if isa == "amx":
         assert has_tiles()
     vectors = () if isa == "amx" else (gemm_cases(), conv_cases(), row_cases(), chain_cases(), reduce_cases())
-    for group in (*vectors, *((amx_cases(),) if isa in ("amx", "plain") else ())):
+    for group in (*vectors, *((amx_cases(), amx_conv_cases()) if isa in ("amx", "plain") else ())):
         sources = {source.name: source for case in group for source in build(case, isa).sources}
         unit = Unit(tuple(sources.values()), isa, extra=(*flags, "-shared"))
         for case in group:

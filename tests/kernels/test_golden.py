@@ -47,6 +47,12 @@ GOLDEN = (
         ),
     ),
     Case.of("conv.prepacked", "conv.prepacked", CONVOLUTION),
+    Case.of(
+        "conv.amx",
+        "conv.amx",
+        Conv2dOp.of(channels=256, size=(28, 28), filters=512, kernel=(1, 1), stride=(2, 2), bias=True, residual=True),
+    ),
+    Case.of("conv.amx_prepacked", "conv.amx_prepacked", CONVOLUTION),
     Case.of("gemm.empty", "gemm.empty", GemmOp.of(m=128, n=768, k=0, bias=True)),
     Case.of(
         "rows.normalize",
@@ -67,7 +73,7 @@ GOLDEN = (
 
 
 def on_tiles(case: Case) -> bool:
-    return case.variant.startswith("gemm.amx")
+    return case.variant.startswith(("gemm.amx", "conv.amx"))
 
 
 PRINTED = [

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.kernels.cases import all_cases, amx_cases
+from tests.kernels.cases import all_cases, tile_cases
 from tests.kernels.conformance import Built, build, random_inputs
 
 from tracea.core.accuracy import error_bound
@@ -23,8 +23,8 @@ from tracea.semantic.proofs import prove
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 from tracea.targets import load
 
-CASES = {case.name: case for case in (*all_cases(), *amx_cases())}
-TILES = frozenset(case.name for case in amx_cases())
+CASES = {case.name: case for case in (*all_cases(), *tile_cases())}
+TILES = frozenset(case.name for case in tile_cases())
 
 
 @pytest.mark.parametrize("name", CASES)

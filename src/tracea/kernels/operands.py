@@ -129,10 +129,13 @@ def bind(kernel: TileKernel, types: Mapping[str, TensorType], given: Mapping[str
         InvalidDType: a tensor has other elements than the kernel was built for.
     """
     binding = _Binding(dict(given or {}))
-    for buffer in kernel.buffers:
-        if buffer.role is BufferRole.SCRATCH or buffer.name not in types:
-            continue
-        _bind_tensor(binding, kernel, buffer, types[buffer.name])
+    tensors = [
+        (buffer, types[buffer.name])
+        for buffer in kernel.buffers
+        if buffer.role is not BufferRole.SCRATCH and buffer.name in types
+    ]
+    for buffer, type_ in tensors:
+        _bind_tensor(binding, kernel, buffer, type_)
     unbound = [param.name for param in kernel.params if param.name not in binding.values]
     # A stride that no element uses (its axis has one element in every tensor) may be anything; a size may not.
     binding.values |= {name: 0 for name in unbound if "_stride" in name}
@@ -144,7 +147,25 @@ def bind(kernel: TileKernel, types: Mapping[str, TensorType], given: Mapping[str
             expected=missing,
             remedy="pass the type of every buffer that has a size",
         )
+    for buffer, type_ in tensors:
+        _check_strides(binding, kernel, buffer, type_)
     return binding.values
+
+
+def _check_strides(binding: _Binding, kernel: TileKernel, buffer: Buffer, type_: TensorType) -> None:
+    """Check the strides that follow from others, which all have their values now."""
+    if buffer.strides is None:
+        return
+    extra = buffer.rank - type_.rank
+    for axis, (dim, stride) in enumerate(zip(type_.static_shape, type_.strides, strict=True)):
+        index = buffer.strides[axis + extra]
+        if dim > 1 and not isinstance(index, Param) and index.evaluate(binding.values) != stride:
+            raise InvalidStride(
+                field=f"{kernel.name}: {buffer.name}.stride[{axis}]",
+                got=stride,
+                expected=f"{index} = {index.evaluate(binding.values)}",
+                remedy="build the kernel for this layout, or copy the tensor into the layout that it was built for",
+            )
 
 
 def _bind_tensor(binding: _Binding, kernel: TileKernel, buffer: Buffer, type_: TensorType) -> None:

@@ -15,6 +15,7 @@ from tracea.semantic.machine import Array, Executor, Flight, Phase, poison, reso
 from tracea.semantic.nodes import (
     CopyTile,
     EpilogueCall,
+    Halo,
     MicroKernel,
     Node,
     Pack,
@@ -59,6 +60,8 @@ def leaf(  # noqa: PLR0912 - one case a node
         case CopyTile():
             target = region(node.target, executor, node)
             target[...] = _read(node.source, executor, node, masked=node.masked, fill=node.fill).reshape(target.shape)
+        case Halo():
+            _halo(node, executor)
         case MicroKernel():
             _micro_kernel(node, executor, scalars)
         case RowTile():
@@ -176,17 +179,33 @@ def _pack(node: Pack, executor: Executor) -> None:
     rows, depth = rows_by_depth.shape
     panels = -(-rows // node.panel)
     width = node.terms * node.panel
-    if target.size != panels * depth * width or target.shape[-2:] != (depth, width):
+    steps = -(-depth // node.granule) * node.granule if target.shape[-2] != depth else depth
+    if target.size != panels * steps * width or target.shape[-2:] != (steps, width):
         raise RunError(
             kernel="Pack",
             detail=f"target {target.shape}, needed ({panels}, {depth}, {width}) for source {source.shape}",
         )
-    padded = np.zeros((panels * node.panel, depth), dtype=source.dtype if node.terms > 1 else target.dtype)
-    padded[:rows] = rows_by_depth.astype(padded.dtype)
-    values = padded.reshape(panels, node.panel, depth).transpose(0, 2, 1)
+    padded = np.zeros((panels * node.panel, steps), dtype=source.dtype if node.terms > 1 else target.dtype)
+    padded[:rows, :depth] = rows_by_depth.astype(padded.dtype)
+    values = padded.reshape(panels, node.panel, steps).transpose(0, 2, 1)
     if node.terms > 1:
         values = split_terms(values, node.terms, target.dtype)
     target[...] = values.reshape(target.shape)
+
+
+def _halo(node: Halo, executor: Executor) -> None:
+    target = region(node.target, executor, node)
+    image = _read(node.source, executor, node, masked=True)
+    rows, columns, channels = image.shape[-3:]
+    blocks = -(-channels // node.lanes)
+    if target.shape != (blocks, rows, columns, node.terms * node.lanes + 1):
+        raise RunError(kernel="Halo", detail=f"target {target.shape} for an image of {image.shape}")
+    padded = np.zeros((rows, columns, blocks * node.lanes), image.dtype)
+    padded[..., :channels] = image.reshape(rows, columns, channels)
+    values = padded.reshape(rows, columns, blocks, node.lanes).transpose(2, 0, 1, 3)
+    terms = split_terms(values, node.terms, target.dtype)
+    target[..., :-1] = terms.reshape(*target.shape[:-1], -1)
+    target[..., -1] = 0
 
 
 def _micro_kernel(node: MicroKernel, executor: Executor, scalars: Scalars) -> None:
@@ -343,7 +362,7 @@ def _assign(target: Array, value: Array) -> None:
 
 
 def _cropped(value: Array, shape: tuple[int, ...], node: Node) -> Array:
-    rows, columns = (1, 1, *shape)[-2:]
+    rows, columns = int(np.prod(shape[:-1])), (1, *shape)[-1]
     if value.ndim != 2 or value.shape[0] < rows or value.shape[1] < columns or rows * columns != int(np.prod(shape)):
         raise RunError(kernel=type(node).__name__, detail=f"the intrinsic gave {value.shape} for a tile of {shape}")
     return value[:rows, :columns].reshape(shape)

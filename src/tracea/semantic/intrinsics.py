@@ -13,6 +13,7 @@ __all__ = [
     "plain_product",
     "split_terms",
     "terms_product",
+    "terms_window_product",
     "window_product",
 ]
 
@@ -62,6 +63,24 @@ def join_terms(panels: Array, terms: int) -> Array:
 def terms_product(a_PKM: Array, b_QKN: Array, terms: int) -> Array:
     """Return the product of panels of A and B that hold sums of terms."""
     return packed_both_product(join_terms(a_PKM, terms), join_terms(b_QKN, terms))
+
+
+def terms_window_product(
+    a: Array, b: Array, *, terms: int, stride: tuple[int, int], dilation: tuple[int, int]
+) -> Array:
+    """Return the results of windows of ``a``, row after row, for the filters of ``b``, both as sums of terms.
+
+    Shapes:
+        a: (blocks, rows, columns, terms · lanes + 1); b: (…, panels, blocks, r, s, lanes, terms · width); result:
+        (pixels, panels · width).
+    """
+    blocks, rows, columns, _ = (1, 1, 1, *a.shape)[-4:]
+    image = join_terms(a.reshape(blocks, rows, columns, -1)[..., :-1], terms)
+    panels, _, r, s, lanes, _ = (1, 1, 1, 1, *b.shape)[-6:]
+    filters = join_terms(b.reshape(panels, blocks, r, s, lanes, -1), terms)
+    image = image.transpose(1, 2, 0, 3).reshape(rows, columns, blocks * lanes)
+    filters = filters.transpose(2, 3, 1, 4, 0, 5).reshape(r, s, blocks * lanes, -1)
+    return window_product(image, filters, stride=stride, dilation=dilation)
 
 
 def window_product(a: Array, b: Array, *, stride: tuple[int, int], dilation: tuple[int, int]) -> Array:

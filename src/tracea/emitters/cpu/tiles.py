@@ -12,11 +12,21 @@ from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_functor
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.printer import Printer
-from tracea.emitters.cpu.windows import conv_tile, copy_halo
+from tracea.emitters.cpu.windows import amx_conv, conv_tile, copy_halo, split_halo
 from tracea.errors import EmitError
 from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import FALSE, TRUE, Const, Index
-from tracea.semantic.nodes import CopyTile, EpilogueCall, MicroKernel, Node, Pack, PointwiseTile, ReduceTile, RowTile
+from tracea.semantic.nodes import (
+    CopyTile,
+    EpilogueCall,
+    Halo,
+    MicroKernel,
+    Node,
+    Pack,
+    PointwiseTile,
+    ReduceTile,
+    RowTile,
+)
 
 __all__ = ["TILE_LINES"]
 
@@ -47,6 +57,9 @@ def _pack(printer: Printer, node: Pack) -> None:
 def _micro_kernel(printer: Printer, node: MicroKernel) -> None:
     if node.intrinsic.name == "amx_block":
         _amx_block(printer, node)
+        return
+    if node.intrinsic.name == "amx_conv":
+        amx_conv(printer, node)
         return
     if printer.step(node.c, -1) not in (Const(0), Const(1)):
         raise EmitError(node=node.c.buffer, detail=f"sums need unit column stride, got {printer.strides(node.c)[1]}")
@@ -288,6 +301,7 @@ def _last_two(printer: Printer, extents: Sequence[Index]) -> tuple[str, str]:
 TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     Pack: _pack,
     CopyTile: copy_halo,
+    Halo: split_halo,
     MicroKernel: _micro_kernel,
     PointwiseTile: _pointwise,
     RowTile: _row,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from tracea.core.dtype import DType
 from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.printer import Printer
 from tracea.errors import EmitError
+from tracea.semantic.access import Region
 from tracea.semantic.index import TRUE, Const
-from tracea.semantic.nodes import CopyTile, EpilogueCall, MicroKernel
+from tracea.semantic.linear import normalize
+from tracea.semantic.nodes import CopyTile, EpilogueCall, Halo, MicroKernel, Scalar
 
-__all__ = ["conv_tile", "copy_halo"]
+__all__ = ["amx_conv", "conv_tile", "copy_halo", "split_halo"]
 
 _ZERO, _UNIT = Const(0), Const(1)
 
@@ -22,19 +25,88 @@ def copy_halo(printer: Printer, node: CopyTile) -> None:
         detail = "a CPU copies rows and columns of an image, with zeros around it"
         raise EmitError(node=f"CopyTile {node.source}", detail=detail)
     printer.use("conv.h")
-    text = printer.text
-    *outer, top, left, first = node.source.offset
-    whole = type(node.source)(node.source.buffer, (*outer, _ZERO, _ZERO, first), node.source.extent)
-    strides = ", ".join(text(step) for step in source.element_strides[-3:])
-    extents = ", ".join(text(extent) for extent in node.source.extent[-3:])
-    pitches = ", ".join(text(step) for step in target.element_strides[:2])
+    pitches = ", ".join(printer.text(step) for step in target.element_strides[:2])
     if target.element_strides[2] != _UNIT:
         raise EmitError(node=f"CopyTile {node.target}", detail="channels of a halo are next to each other")
     printer.body.comment(f"CopyTile {node.source} -> {node.target.buffer}")
     printer.body.line(
-        f"copy_halo<{C_TYPES[target.dtype]}>({printer.address(whole)}, {{{strides}}}, {text(source.shape[-3])}, "
-        f"{text(source.shape[-2])}, {text(top)}, {text(left)}, {extents}, {printer.address(node.target)}, {pitches});"
+        f"copy_halo<{C_TYPES[target.dtype]}>({_image(printer, node.source)}, {printer.address(node.target)}, "
+        f"{pitches});"
     )
+
+
+def split_halo(printer: Printer, node: Halo) -> None:
+    """Print the copy of rows and columns of an image as sums of terms."""
+    printer.use("halo_terms.h")
+    source = printer.buffer(node.source)
+    if source.dtype is not DType.F32:
+        raise EmitError(node=f"Halo {node.source}", detail=f"terms of f32, not of {source.dtype.value}")
+    printer.declare_check(f"{node.lanes} == kGranule", "the kernel was built for these granules")
+    printer.body.comment(f"Halo {node.source} -> {node.target.buffer}")
+    printer.body.line(
+        f"split_halo<{node.terms}>({_image(printer, node.source)}, {printer.address(node.target)}, "
+        f"{_shape(printer, node.target, node.steps)});"
+    )
+
+
+def _image(printer: Printer, region: Region) -> str:
+    """Return an image's first element, strides and extents, and which of its rows, columns and channels are copied."""
+    source, text = printer.buffer(region), printer.text
+    *outer, top, left, first = region.offset
+    whole = Region(region.buffer, (*outer, _ZERO, _ZERO, first), region.extent)
+    strides = ", ".join(text(step) for step in source.element_strides[-3:])
+    extents = ", ".join(text(extent) for extent in region.extent[-3:])
+    return (
+        f"{printer.address(whole)}, {{{strides}}}, {text(source.shape[-3])}, {text(source.shape[-2])}, {text(top)}, "
+        f"{text(left)}, {extents}"
+    )
+
+
+def _shape(printer: Printer, halo: Region, steps: tuple[int, int]) -> str:
+    blocks, rows, columns, _ = (printer.text(size) for size in printer.buffer(halo).shape)
+    return f"HaloShape{{{blocks}, {rows}, {columns}, {steps[0]}, {steps[1]}}}"
+
+
+def amx_conv(printer: Printer, node: MicroKernel) -> None:
+    """Print the routine of a band, which applies the epilogue itself, while it multiplies."""
+    printer.use("conv_amx.h", "gemm_amx.h")
+    get, text = node.intrinsic.attribute, printer.text
+    planar = printer.step(node.c, -1) not in (_ZERO, _UNIT)
+    if planar and printer.step(node.c, -2) != _UNIT:
+        raise EmitError(node=f"MicroKernel {node.c}", detail="neither filters nor pixels are next to each other")
+    functor = "IdentityEpilogue{}"
+    if node.epilogue is not None:
+        functor = epilogue_functor(printer, node.epilogue.expr, node.epilogue.operands, DType.F32, transposed=planar)
+    for region in (node.c, *(node.epilogue.operands if node.epilogue else ())):
+        _check_flat(printer, region)
+    rows, columns, filters = (text(extent) for extent in node.c.extent[-3:])
+    taps = ", ".join(text(extent) for extent in node.b.extent[-4:-2])
+    gaps = ", ".join(str(get(f"dilation_{axis}")) for axis in ("rows", "columns"))
+    pixel_step, filter_step = printer.strides(node.c)
+    steps = (int(get("stride_rows")), int(get("stride_columns")))
+    printer.body.comment(f"MicroKernel {node.c}")
+    with printer.body.block(""):
+        sink = f"pixel_sink<{'true' if planar else 'false'}>"
+        step = filter_step if planar else pixel_step
+        printer.body.line(f"const auto sink = {sink}({printer.address(node.c)}, {step}, {functor});")
+        printer.body.line(
+            f"amx_conv<{get('terms')}>(ConvWindow{{{rows}, {columns}, {filters}, {taps}, {gaps}}}, "
+            f"{printer.address(node.a)}, {_shape(printer, node.a, steps)}, {printer.address(node.b)}, "
+            f"{text(printer.buffer(node.b).element_strides[-6])}, sink);"
+        )
+
+
+def _check_flat(printer: Printer, region: Region | Scalar) -> None:
+    """Refuse a tensor whose pixels are not one axis, as far as its strides say."""
+    if not isinstance(region, Region):
+        return
+    buffer = printer.buffer(region)
+    if buffer.rank < 3:
+        return
+    rows, columns = buffer.element_strides[-3:-1]
+    one = buffer.shape[-3] == _UNIT == buffer.shape[-2]
+    if not one and normalize(rows) != normalize(region.extent[-2] * columns):  # a band takes whole rows
+        raise EmitError(node=f"MicroKernel {region}", detail="rows of pixels do not follow each other")
 
 
 def conv_tile(printer: Printer, node: MicroKernel) -> None:

@@ -7,7 +7,7 @@ x is (images, groups, h, w, c), w is (groups, r, s, c, k), the result (images, g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tracea.core.dtype import DType
 from tracea.core.ops.conv2d import Conv2dOp
@@ -16,7 +16,7 @@ from tracea.errors import InvalidOp
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, tensor_buffer
 from tracea.semantic.access import Region
-from tracea.semantic.index import Const, Index, Param, Var, ceil_div, minimum
+from tracea.semantic.index import TRUE, Const, Index, Param, Predicate, Var, ceil_div, minimum
 from tracea.semantic.nodes import Block, EpilogueCall, Let, Level, Node, Parallel
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
@@ -65,8 +65,11 @@ class ConvOperands:
     groups: Index
 
     @classmethod
-    def of(cls, op: Conv2dOp, *, w: Buffer | None = None) -> ConvOperands:
-        """Return the buffers of an op; ``w`` replaces the filters, for a layout of the kernel's own."""
+    def of(cls, op: Conv2dOp, *, w: Buffer | None = None, flat: bool = False) -> ConvOperands:
+        """Return the buffers of an op; ``w`` replaces the filters, for a layout of the kernel's own.
+
+        ``flat``: the pixels of the result and of what broadcasts to it are one axis, which is a promise of the caller's.
+        """
         types = conv_types(op)
         groups: Index = Const(1) if op.groups == 1 else GROUPS
         images, filters = op.shape[0], static(op.w.shape[0])
@@ -78,12 +81,17 @@ class ConvOperands:
         x_dims: tuple[Dim, ...] = (images, op.groups, h, width, channels)
         w_dims: tuple[Dim, ...] = (op.groups, r, s, channels, filters // op.groups)
         names = tuple(f"x{position}" for position in range(1, len(op.epilogue.operands) + 1))
+
+        def result(name: str, role: BufferRole) -> Buffer:
+            buffer = tensor_buffer(name, types[name], y_shape, y_dims, role)
+            return _flattened(buffer) if flat else buffer
+
         return cls(
             op=op,
             x=tensor_buffer("x", types["x"], (IMAGES, groups, H, W, C), x_dims, BufferRole.INPUT),
             w=w or tensor_buffer("w", types["w"], (groups, R, S, C, K), w_dims, BufferRole.INPUT),
-            y=tensor_buffer("y", types["y"], y_shape, y_dims, BufferRole.OUTPUT),
-            extras=tuple(tensor_buffer(name, types[name], y_shape, y_dims, BufferRole.INPUT) for name in names),
+            y=result("y", BufferRole.OUTPUT),
+            extras=tuple(result(name, BufferRole.INPUT) for name in names),
             groups=groups,
         )
 
@@ -149,11 +157,19 @@ class ConvOperands:
         )
 
     def kernel(
-        self, variant: str, schedule: Schedule, target: Target, scratch: Sequence[Buffer], body: Sequence[Node]
+        self,
+        variant: str,
+        schedule: Schedule,
+        target: Target,
+        scratch: Sequence[Buffer],
+        body: Sequence[Node],
+        *,
+        assumptions: Predicate = TRUE,
     ) -> TileKernel:
         """Return the kernel with these operands: x, w, the epilogue's, y, then the scratch."""
         buffers = (self.x, self.w, *self.extras, self.y, *scratch)
-        return conv_kernel(self.op, variant, schedule, target, buffers=buffers, body=tuple(body))
+        kernel = conv_kernel(self.op, variant, schedule, target, buffers=buffers, body=tuple(body))
+        return replace(kernel, assumptions=assumptions)
 
 
 def conv_kernel(
@@ -195,7 +211,7 @@ def conv_types(op: Conv2dOp, like: Conv2dOp | None = None) -> dict[str, TensorTy
     types = {
         "x": _permuted(_split(op.x, 1, op.groups), (0, 1, 3, 4, 2)),
         "w": _permuted(filters, (0, 3, 4, 2, 1)),
-        "y": _permuted(_split(op.infer(), 1, op.groups), (0, 1, 3, 4, 2)),
+        "y": _one_axis(_permuted(_split(op.infer(), 1, op.groups), (0, 1, 3, 4, 2))),
     }
     for position, type_ in enumerate(op.epilogue.operands, start=1):
         types[f"x{position}"] = _spread(type_, op.groups)
@@ -215,6 +231,31 @@ def window_of(op: Conv2dOp, rows: Index | int, columns: Index | int) -> tuple[In
     """Return the rows and columns of x, padding among them, that ``rows`` by ``columns`` results are computed from."""
     (down, right), (gap_r, gap_s) = op.stride, op.dilation
     return (rows - 1) * down + (R - 1) * gap_r + 1, (columns - 1) * right + (S - 1) * gap_s + 1  # type: ignore[return-value]
+
+
+def _flattened(buffer: Buffer) -> Buffer:
+    """Return a buffer over the result's axes whose rows follow each other like its columns."""
+    images, groups, rows, columns, filters = buffer.element_strides
+    if Const(0) in (rows, columns):  # the same for all pixels; the other axis has one element
+        rows = columns = Const(0)
+    else:
+        rows = Q * columns
+    return replace(buffer, strides=(images, groups, rows, columns, filters))
+
+
+def _one_axis(type_: TensorType) -> TensorType:
+    """Return a type over (…, p, q, k) with the stride of an axis of one element as its neighbour's would have it."""
+    *_, p, q, _ = type_.static_shape
+    *outer, row, column, filters = type_.strides
+    row, column = (row, row) if q == 1 else (q * column, column) if p == 1 else (row, column)
+    return TensorType(type_.shape, type_.dtype, StridedLayout((*outer, row, column, filters)))
+
+
+def is_flat(type_: TensorType) -> bool:
+    """Whether the pixels of a type over (…, p, q, k) are one axis."""
+    *_, q, _ = type_.static_shape
+    *_, row, column, _ = type_.strides
+    return row == q * column
 
 
 def _fixed(op: Conv2dOp) -> dict[str, object]:
@@ -252,4 +293,4 @@ def _spread(type_: TensorType, groups: int) -> TensorType:
     channels = whole.rank - 3
     split = _split(whole, channels, 1 if whole.shape[channels] == 1 else groups)
     outer = tuple(range(channels))
-    return _permuted(split, (*outer, channels, channels + 2, channels + 3, channels + 1))
+    return _one_axis(_permuted(split, (*outer, channels, channels + 2, channels + 3, channels + 1)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from tracea.core.dtype import DType
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import TensorType
-from tracea.kernels.conv.operands import GROUPS, IMAGES, C, K, P, Q, R, S, sizes_of
+from tracea.kernels.conv.operands import GROUPS, IMAGES, C, K, P, Q, R, S, conv_types, is_flat, sizes_of
 from tracea.kernels.gemm.requirements import FLOATS
 from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
 
-__all__ = ["CONV_REQUIREMENTS"]
+__all__ = ["CONV_REQUIREMENTS", "FLAT_RESULT"]
 
 
 def _types(op: Conv2dOp) -> tuple[TensorType, ...]:
@@ -49,6 +49,22 @@ _ONE_ARITHMETIC = condition(
     needed="f64 everywhere with f64 sums, or nowhere with f32 sums",
     found=lambda op: f"{', '.join(str(t.dtype.value) for t in _types(op))}, sums {op.accumulator.value}",
     remedy="cast the operands to one of the two",
+)
+
+
+def _pixels_are_one_axis(op: Conv2dOp) -> bool:
+    types = conv_types(op)
+    results = [type_ for name, type_ in types.items() if name not in ("x", "w")]
+    *_, columns, filters = types["y"].strides
+    return all(map(is_flat, results)) and (filters == 1 or columns == 1 or types["y"].static_shape[-1] == 1)
+
+
+FLAT_RESULT = condition(
+    "pixels along one axis",
+    lambda op, _: not _static(op) or _pixels_are_one_axis(op),
+    needed="a result and epilogue operands whose rows follow each other, filters or pixels next to each other",
+    found=lambda op: ", ".join(str(type_) for type_ in (op.infer(), *op.epilogue.operands)),
+    remedy="use conv.packed, which takes any strides",
 )
 
 CONV_REQUIREMENTS = (

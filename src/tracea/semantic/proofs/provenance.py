@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tracea.semantic.index import FloorDiv
 from tracea.semantic.linear import Polynomial, normalize
-from tracea.semantic.nodes import CopyTile, Pack
+from tracea.semantic.nodes import CopyTile, Halo, Pack
 from tracea.semantic.nodes_async import AsyncCopy, TmaCopy
 from tracea.semantic.proofs.tiling import stride_of
 from tracea.semantic.proofs.walk import Box, Loop, Site
@@ -37,7 +37,7 @@ def reaching(kernel: TileKernel, sites: Sequence[Site], reader: Site, buffer: st
         site
         for site in sites
         if site.place < reader.place
-        and isinstance(site.node, Pack | CopyTile | AsyncCopy | TmaCopy)
+        and isinstance(site.node, Pack | CopyTile | Halo | AsyncCopy | TmaCopy)
         and site.node.target.buffer == buffer
     ]
     return before[-1] if before else None
@@ -53,6 +53,8 @@ def origin(kernel: TileKernel, sites: Sequence[Site], reader: Site, box: Box) ->
     if writer is None:
         return Origin(box, packed=False) if kernel.buffer(box.buffer).role is not BufferRole.SCRATCH else None
     node = writer.node
+    if isinstance(node, Halo):
+        return None  # sums of terms, in blocks: proofs/windows.py traces them
     assert isinstance(node, Pack | CopyTile | AsyncCopy | TmaCopy)
     source, target = writer.box(node.source), writer.box(node.target)
     inner = [loop for loop in writer.loops if loop not in reader.loops]

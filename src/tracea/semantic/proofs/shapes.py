@@ -6,7 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from tracea.semantic.index import ceil_div
 from tracea.semantic.linear import Polynomial, normalize
-from tracea.semantic.nodes import CopyTile, EpilogueCall, MicroKernel, Pack, PointwiseTile, ReduceTile, Region, RowTile
+from tracea.semantic.nodes import (
+    CopyTile,
+    EpilogueCall,
+    Halo,
+    MicroKernel,
+    Pack,
+    PointwiseTile,
+    ReduceTile,
+    Region,
+    RowTile,
+)
 from tracea.semantic.nodes_async import AsyncCopy, StoreFragment, TmaCopy
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.walk import Site
@@ -32,6 +42,8 @@ def prove_shapes(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
                 _agree(site, "source and target", ours, theirs)
             case Pack():
                 _packed(site, node)
+            case Halo():
+                _halo(site, node)
             case MicroKernel() | ReduceTile() | RowTile() | StoreFragment():
                 target = node.c if isinstance(node, MicroKernel) else node.target
                 if isinstance(node, MicroKernel):
@@ -55,8 +67,19 @@ def _packed(site: Site, node: Pack) -> None:
     lines, depth = (source[-2], source[-1]) if node.axis == 0 else (source[-1], source[-2])
     panels = normalize(ceil_div(lines.to_index(), node.panel))
     width = Polynomial.of(node.terms * node.panel)
+    whole = normalize(ceil_div(depth.to_index(), node.granule) * node.granule)
+    if node.granule > 1 and target[-2] != depth and site.facts.proves_equal(target[-2], whole):
+        depth = whole  # the target says the last granule's zeros too
     _agree(site, "panels and packed lines", [panels, depth, width], list(target[-3:]))
     _agree(site, "leading axes", [extent for extent in (*source[:-2], *target[:-3]) if extent != _ONE], [])
+
+
+def _halo(site: Site, node: Halo) -> None:
+    source, target = site.box(node.source).extent, site.box(node.target).extent
+    blocks = normalize(ceil_div(source[-1].to_index(), node.lanes))
+    width = Polynomial.of(node.terms * node.lanes + 1)
+    _agree(site, "image and halo", [blocks, *source[-3:-1], width], list(target[-4:]))
+    _agree(site, "leading axes", [extent for extent in (*source[:-3], *target[:-4]) if extent != _ONE], [])
 
 
 def _holds(site: Site, node: MicroKernel) -> None:

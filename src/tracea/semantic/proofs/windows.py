@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tracea.semantic.linear import Polynomial
-from tracea.semantic.nodes import MicroKernel, Pack
+from tracea.semantic.nodes import Halo, MicroKernel, Pack
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.coverage import exactly_at, first_and_last
 from tracea.semantic.proofs.provenance import origin, reaching
@@ -16,6 +17,17 @@ from tracea.semantic.tile_kernel import TileKernel
 __all__ = ["is_window", "window_sum"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Filters:
+    """Where a panel's filters are: (…, panel, [blocks,] r, s, channels, width) as positions from the end."""
+
+    panel: int
+    taps: tuple[int, int]
+    channels: int
+    lanes: int  # channels in one element of the axis
+    width: Polynomial  # filters of a panel
+
+
 def is_window(node: MicroKernel) -> bool:
     """Whether a tile's first operand is a window of an image instead of a matrix."""
     return any(name == "window" for name, _ in node.intrinsic.attributes)
@@ -24,21 +36,23 @@ def is_window(node: MicroKernel) -> bool:
 def window_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, node: MicroKernel) -> tuple[Fact, list[Loop]]:
     """Prove a tile's sum complete and its operands aligned; also return the loops that it is summed over.
 
-    The operands are (…, rows, columns, channels) of an image and (…, panel, r, s, channels, width) of the filters, the
-    result is (…, rows, columns, filters). The routine says its ``stride_rows``, ``dilation_rows`` and so on.
+    The image is (…, rows, columns, channels), copied by a ``CopyTile`` or a ``Halo``; the filters are (…, panel, r, s,
+    channels, width), or (…, panel, blocks, r, s, lanes, terms · width) for sums of terms; the result is (…, rows,
+    columns, filters). The routine says its ``stride_rows``, ``dilation_rows`` and so on.
 
     Raises:
         ProofFailed: a tap or a channel was not shown to be summed once, or to lie over the result's pixel.
     """
     target = node.epilogue.target if node.epilogue else None
     result, b = site.box(node.c if target is None else target), site.box(node.b)
-    found = origin(kernel, sites, site, site.box(node.a))
-    if found is None or len(result.offset) < 3 or len(b.offset) < 5:
+    a = _image(kernel, sites, site, node)
+    shape = [site.canonical(size) for size in kernel.buffer(b.buffer).shape]
+    filters = _filters(node, shape)
+    if a is None or len(result.offset) < 3 or len(b.offset) < -filters.panel:
         raise refuse("reduction", site.label, f"what {node.a.buffer} holds was not traced to an image")
-    a = found.box
-    summed = _summed(kernel, site, b, result)
-    _taps(kernel, site, node, a=a, b=b, result=result)
-    _filters(kernel, sites, site, b, result)
+    summed = _summed(site, filters, b, shape, result)
+    _aligned(kernel, site, node, filters, a=a, b=b, result=result)
+    _packed(kernel, sites, site, filters, b)
     first, last = first_and_last(summed)
     if not exactly_at(site.unguarded, site.condition(node.accumulate), first, holds=False):
         raise refuse("reduction", site.label, f"the sum does not start exactly at its first block: {node.accumulate}")
@@ -49,12 +63,39 @@ def window_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, node: Micr
     return Fact("reduction", site.label, statement), summed
 
 
-def _summed(kernel: TileKernel, site: Site, b: Box, result: Box) -> list[Loop]:
+def _filters(node: MicroKernel, shape: Sequence[Polynomial]) -> _Filters:
+    names = dict(node.intrinsic.attributes)
+    if "terms" not in names:
+        return _Filters(panel=-5, taps=(-4, -3), channels=-2, lanes=1, width=shape[-1])
+    return _Filters(
+        panel=-6, taps=(-4, -3), channels=-5, lanes=int(names["lanes"]), width=Polynomial.of(int(names["tile"]))
+    )
+
+
+def _image(kernel: TileKernel, sites: Sequence[Site], site: Site, node: MicroKernel) -> Box | None:
+    """Return the window in the image's own coordinates; the channels of a halo of terms are all that were copied."""
+    box = site.box(node.a)
+    writer = reaching(kernel, sites, site, box.buffer)
+    if writer is None or not isinstance(writer.node, Halo):
+        found = origin(kernel, sites, site, box)
+        return None if found is None else found.box
+    source, target = writer.box(writer.node.source), writer.box(writer.node.target)
+    if any(loop not in site.loops for loop in writer.loops):
+        return None
+    whole = zip((box.offset[0], box.extent[0]), (target.offset[0], target.extent[0]), strict=True)
+    if not all(site.facts.proves_equal(ours, theirs) for ours, theirs in whole):
+        raise refuse("reduction", site.label, f"{box.buffer} is read in other blocks of channels than were written")
+    moved = [box.offset[axis] - target.offset[axis] for axis in (1, 2)]
+    offset = (*source.offset[:-3], source.offset[-3] + moved[0], source.offset[-2] + moved[1], source.offset[-1])
+    extent = (*source.extent[:-3], box.extent[1], box.extent[2], source.extent[-1])
+    return Box(source.buffer, offset, extent)
+
+
+def _summed(site: Site, filters: _Filters, b: Box, shape: Sequence[Polynomial], result: Box) -> list[Loop]:
     """Return the loops that sweep the taps and channels, each of which is swept once."""
     ours = {loop for loop in site.loops if any(loop.var in offset.atoms() for offset in result.offset)}
-    shape = [site.canonical(size) for size in kernel.buffer(b.buffer).shape]
     summed: list[Loop] = []
-    for axis in range(len(shape) - 4, len(shape) - 1):
+    for axis in range(filters.panel + 1, -1):
         used = chain(b.offset[axis], b.extent[axis], shape[axis], site.loops, site.unguarded)
         if used is None or set(used.loops) & (ours | set(summed)):
             raise refuse(
@@ -67,16 +108,25 @@ def _summed(kernel: TileKernel, site: Site, b: Box, result: Box) -> list[Loop]:
     return summed
 
 
-def _taps(kernel: TileKernel, site: Site, node: MicroKernel, *, a: Box, b: Box, result: Box) -> None:
-    """Show that the window of each result is where its stride puts it, and as large as the taps reach."""
+def _aligned(
+    kernel: TileKernel, site: Site, node: MicroKernel, filters: _Filters, *, a: Box, b: Box, result: Box
+) -> None:
+    """Show that each result's window is where its stride puts it and as large as the taps reach, for its filters."""
     get = node.intrinsic.attribute
+    steps = b.extent[filters.channels]
     pairs = [
-        ("first channel of the image and of the filters", a.offset[-1], b.offset[-2]),
-        ("channels of the image and of the filters", a.extent[-1], b.extent[-2]),
+        ("first channel of the image and of the filters", a.offset[-1], b.offset[filters.channels] * filters.lanes),
+        ("filters of the panel and of the tile", b.offset[filters.panel] * filters.width, result.offset[-1]),
     ]
-    for axis, (name, taps) in ((-3, ("rows", b.extent[-4])), (-2, ("columns", b.extent[-3]))):
+    if filters.lanes == 1:
+        pairs.append(("channels of the image and of the filters", a.extent[-1], steps))
+    else:
+        pairs.append(("blocks of channels", site.box(node.a).extent[0], steps))
+        image = site.canonical(kernel.buffer(a.buffer).shape[-1])
+        pairs.append(("channels that were copied and those of the image", a.extent[-1], image))
+    for axis, (name, tap) in ((-3, ("rows", filters.taps[0])), (-2, ("columns", filters.taps[1]))):
         stride, dilation = int(get(f"stride_{name}")), int(get(f"dilation_{name}"))
-        reach = (result.extent[axis] - 1) * stride + (taps - 1) * dilation + 1
+        reach = (result.extent[axis] - 1) * stride + (b.extent[tap] - 1) * dilation + 1
         pairs.append((f"{name} of the window and of the taps", a.extent[axis], reach))
         distance = a.offset[axis] - result.offset[axis] * stride
         if distance.constant is None:  # the padding, the same everywhere
@@ -86,19 +136,16 @@ def _taps(kernel: TileKernel, site: Site, node: MicroKernel, *, a: Box, b: Box, 
                 f"{name} {a.offset[axis].to_index()} of {a.buffer} do not keep a distance to "
                 f"{stride} * ({result.offset[axis].to_index()})",
             )
-    outer_a, outer_y = a.offset[:-3], result.offset[:-3]
     if kernel.buffer(result.buffer).rank == kernel.buffer(a.buffer).rank:
-        pairs += [("image or group", left, right) for left, right in zip(outer_a, outer_y, strict=True)]
+        outer = zip(a.offset[:-3], result.offset[:-3], strict=True)
+        pairs += [("image or group", left, right) for left, right in outer]
+    if not site.facts.proves(b.extent[filters.panel] * filters.width - result.extent[-1]):
+        raise refuse("reduction", site.label, f"panels of {filters.width.to_index()} filters, the tile needs more")
     _equal(site, pairs)
 
 
-def _filters(kernel: TileKernel, sites: Sequence[Site], site: Site, b: Box, result: Box) -> None:
-    """Show that the panel holds the tile's filters, and that each of its taps was packed from the filters' own."""
-    width = site.canonical(kernel.buffer(b.buffer).shape[-1])
-    pairs = [("filters of the panel and of the tile", b.offset[-5] * width, result.offset[-1])]
-    if not site.facts.proves(b.extent[-1] - result.extent[-1]):
-        raise refuse("reduction", site.label, f"a panel of {width.to_index()} filters, the tile needs more")
-    _equal(site, pairs)
+def _packed(kernel: TileKernel, sites: Sequence[Site], site: Site, filters: _Filters, b: Box) -> None:
+    """Show that panels which this kernel fills hold, tap by tap, the filters of the same taps."""
     writer = reaching(kernel, sites, site, b.buffer)
     if writer is None:
         return
@@ -106,8 +153,9 @@ def _filters(kernel: TileKernel, sites: Sequence[Site], site: Site, b: Box, resu
         raise refuse("reduction", site.label, f"{b.buffer} was not packed")
     source, target = writer.box(writer.node.source), writer.box(writer.node.target)
     pairs = [
-        ("packed filters", source.offset[-1], target.offset[-5] * width),
-        *(("packed taps", source.offset[axis], target.offset[axis]) for axis in (-4, -3, -2)),
+        ("packed filters", source.offset[-1], target.offset[filters.panel] * filters.width),
+        ("packed channels", source.offset[-2], target.offset[filters.channels] * filters.lanes),
+        *(("packed taps", source.offset[axis], target.offset[axis]) for axis in filters.taps),
     ]
     _equal(writer, pairs)
 

@@ -134,13 +134,15 @@ TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, const bf1
     }
 }
 
+// The terms of A lie a_term elements apart.
 template <int Terms, class Errand>
-TRACEA_INLINE void multiply_granule(TileRegisters& tiles, const bf16* a, const bf16* b, const Errand& errand) {
+TRACEA_INLINE void multiply_granule(TileRegisters& tiles, const bf16* a, const bf16* b, const Errand& errand,
+                                    int64_t a_term = 2 * kTileElements) {
     static_assert(Terms == 1 || Terms == 3, "one term or three");
     constexpr int64_t next = 2 * kTileElements;  // from a term to the one after it
     if constexpr (Terms == 3) {
-        multiply_terms<Loads::kBoth, 0>(tiles, a + 2 * next, b, errand);
-        multiply_terms<Loads::kA, 4>(tiles, a + next, b, errand);
+        multiply_terms<Loads::kBoth, 0>(tiles, a + 2 * a_term, b, errand);
+        multiply_terms<Loads::kA, 4>(tiles, a + a_term, b, errand);
         multiply_terms<Loads::kB, 8>(tiles, a, b + next, errand);
         multiply_terms<Loads::kA, 12>(tiles, a, b, errand);
         multiply_terms<Loads::kB, 16>(tiles, a, b + 2 * next, errand);
@@ -167,13 +169,8 @@ inline const float* granule_values(const bf16* granule, float* values) {
     return values;
 }
 
-// sums += a * b of one granule in float arithmetic, step after step.
-template <int Terms>
-TRACEA_NOINLINE void multiply_values(const bf16* a, const bf16* b, float* sums) {
-    alignas(64) float a_values[kGranule * kGranule];
-    alignas(64) float b_values[kGranule * kGranule];
-    const float* x = granule_values<Terms, false>(a, a_values);
-    const float* y = granule_values<Terms, true>(b, b_values);
+// sums += x * y of a granule's values, step after step.
+TRACEA_INLINE void multiply_rows(const float* x, const float* y, float* sums) {
     for (int i = 0; i < kAmxTile; ++i) {
         for (int j = 0; j < kAmxTile; j += VecF::lanes) {
             VecF sum = load<VecF>(sums + i * kAmxTile + j);
@@ -182,6 +179,14 @@ TRACEA_NOINLINE void multiply_values(const bf16* a, const bf16* b, float* sums) 
             store(sums + i * kAmxTile + j, sum);
         }
     }
+}
+
+// sums += a * b of one granule in float arithmetic, step after step.
+template <int Terms>
+TRACEA_NOINLINE void multiply_values(const bf16* a, const bf16* b, float* sums) {
+    alignas(64) float a_values[kGranule * kGranule];
+    alignas(64) float b_values[kGranule * kGranule];
+    multiply_rows(granule_values<Terms, false>(a, a_values), granule_values<Terms, true>(b, b_values), sums);
 }
 
 }  // namespace detail

@@ -1,0 +1,277 @@
+"""float32 convolution on matrix tiles: a task splits the rows that it reads into bf16 terms, and tiles read them there.
+
+The filters are in panels of terms: ``conv.amx`` packs them in each call, ``conv.amx_prepacked`` reads constants, 6 bytes
+an element. See docs/adr/0004 for the arithmetic and emitters/cpu/include/tracea/conv_amx.h for the routine.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from tracea.core.dtype import DType
+from tracea.core.ops.conv2d import Conv2dOp
+from tracea.core.tensor_type import TensorType, static
+from tracea.errors import InvalidSchedule
+from tracea.kernels.conv.blocking import band_of
+from tracea.kernels.conv.operands import (
+    BAND,
+    FILTERS,
+    FIRST,
+    GROUP,
+    IMAGE,
+    TOP,
+    C,
+    ConvOperands,
+    K,
+    Q,
+    R,
+    S,
+    conv_kernel,
+    window_of,
+)
+from tracea.kernels.conv.requirements import CONV_REQUIREMENTS, FLAT_RESULT
+from tracea.kernels.gemm.amx import MATRIX_TILES
+from tracea.kernels.gemm.blocking import round_up
+from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
+from tracea.kernels.operands import scratch
+from tracea.kernels.requirements import condition
+from tracea.kernels.space import ScheduleSpace, Value
+from tracea.kernels.variant import Preference, Variant
+from tracea.semantic.access import Intrinsic
+from tracea.semantic.index import Const, Index, Predicate, Var, ceil_div, minimum
+from tracea.semantic.intrinsics import terms_window_product
+from tracea.semantic.nodes import Barrier, EpilogueCall, For, Halo, Let, Level, MicroKernel, Pack, Parallel, block
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+from tracea.targets.target import Target
+
+__all__ = ["AMX", "AMX_PREPACKED", "build_amx", "build_amx_pack", "build_amx_prepacked"]
+
+_TERMS: Final = 3  # of a float32
+_MOST: Final = 2**24
+_PIXEL_BYTES: Final = 2 * (_TERMS * GRANULE + 1)  # of a block of channels
+
+
+def build_amx(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the convolution of ``op`` that packs the filters, all of them, before it begins."""
+    rows, filters = _numbers(schedule)
+    operands = ConvOperands.of(op, flat=True)
+    panels = _panels(operands, "panels", BufferRole.SCRATCH)
+    body = (_pack(operands, panels), Barrier(), _tasks(operands, panels, rows, filters))
+    scratches = (panels, _halo(operands, rows))
+    return operands.kernel(AMX_ID, schedule, target, scratches, body, assumptions=_wide_enough(operands))
+
+
+def build_amx_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the convolution of ``op`` whose filters are the result of :func:`build_amx_pack`."""
+    rows, filters = _numbers(schedule)
+    panels = _panels(ConvOperands.of(op), "w", BufferRole.CONSTANT)
+    operands = ConvOperands.of(op, w=panels, flat=True)
+    body = (_tasks(operands, panels, rows, filters),)
+    scratches = (_halo(operands, rows),)
+    return operands.kernel(AMX_PREPACKED_ID, schedule, target, scratches, body, assumptions=_wide_enough(operands))
+
+
+def build_amx_pack(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the kernel that packs ``op``'s filters: buffers ``w`` and ``panels``."""
+    operands = ConvOperands.of(op)
+    panels = _panels(operands, "panels", BufferRole.OUTPUT)
+    body = (_pack(operands, panels),)
+    return conv_kernel(op, AMX_PACK_ID, schedule, target, buffers=(operands.w, panels), body=body)
+
+
+def amx_panel_type(op: Conv2dOp, schedule: Schedule, target: Target) -> TensorType:
+    """Return the type of the filters in panels of terms: whole granules of channels, each element 6 bytes."""
+    del schedule, target
+    filters, channels, r, s = op.w.static_shape
+    panels, blocks = -(-filters // op.groups // TILE), -(-channels // GRANULE)
+    return TensorType((op.groups, panels, blocks, r, s, GRANULE, TILE * _TERMS), DType.BF16)
+
+
+def _numbers(schedule: Schedule) -> tuple[int, int]:
+    values = {name: schedule.integer(name) for name in ("rows", "kb")}
+    for name, value in values.items():
+        if not 1 <= value <= _MOST:
+            raise InvalidSchedule(field=name, got=value, expected=f"1 to {_MOST}", remedy="see the variant's space")
+    return values["rows"], round_up(values["kb"], TILE)
+
+
+def _panels(operands: ConvOperands, name: str, role: BufferRole) -> Buffer:
+    blocks = ceil_div(C, GRANULE)
+    return Buffer(
+        name=name,
+        dtype=DType.BF16,
+        space=MemorySpace.TEAM if role is BufferRole.SCRATCH else MemorySpace.GLOBAL,
+        shape=(operands.groups, ceil_div(K, TILE), blocks, R, S, Const(GRANULE), Const(TILE * _TERMS)),
+        role=role,
+    )
+
+
+def _pack(operands: ConvOperands, panels: Buffer) -> Parallel:
+    """Return the packing of all filters: a task is a panel, granule after granule."""
+    task, group, first, wide = Var("pack_task"), Var("pack_group"), Var("pack_first"), Var("pack_wide")
+    r, s, c, steps = Var("pack_r"), Var("pack_s"), Var("pack_c"), Var("pack_steps")
+    count, grouped = ceil_div(K, TILE), operands.groups != Const(1)
+    lets = (
+        Let(var=group, value=task // count if grouped else Const(0)),
+        Let(var=first, value=(task % count if grouped else task) * TILE),
+        Let(var=wide, value=minimum(TILE, K - first)),
+    )
+    granule = Pack(
+        source=operands.w.region((group, r, s, c, first), (1, 1, 1, steps, wide)),
+        target=panels.region((group, first // TILE, c // GRANULE, r, s, 0, 0), (1, 1, 1, 1, 1, GRANULE, TILE * _TERMS)),
+        panel=TILE,
+        axis=1,
+        terms=_TERMS,
+        granule=GRANULE,
+    )
+    taps = For(var=r, extent=R, body=block(For(var=s, extent=S, body=block(granule))))
+    blocks = For(var=c, extent=C, step=Const(GRANULE), length=steps, body=block(taps))
+    return Parallel(level=Level.TASK, var=task, extent=operands.groups * count, body=block(*lets, blocks))
+
+
+def _halo(operands: ConvOperands, rows: int) -> Buffer:
+    """Return the scratch of a band: whole steps of windows, and a tile more, which the last one reads and drops."""
+    down, right = operands.op.stride
+    high, _ = window_of(operands.op, rows, Q)
+    height = (ceil_div(high, down) + _spare_rows(operands.op)) * down
+    width = _TERMS * GRANULE + 1
+    return scratch(
+        "halo", DType.BF16, MemorySpace.THREAD, ceil_div(C, GRANULE), height, _pitch(operands) * right, width
+    )
+
+
+def _pitch(operands: ConvOperands) -> Index:
+    """Return the pixels from a row of a phase of the halo to the next."""
+    return ceil_div(window_of(operands.op, 1, Q)[1], operands.op.stride[1])
+
+
+def _spare_rows(op: Conv2dOp) -> int:
+    wide, right = (static(op.w.shape[3]) - 1) * op.dilation[1] + 1, op.stride[1]
+    return -(-TILE // (static(op.shape[3]) - 1 + -(-wide // right)))
+
+
+def _wide_enough(operands: ConvOperands) -> Predicate:
+    """Return the guard that the spare rows, as many as the kernel's own op needs, hold a tile."""
+    return _pitch(operands) * _spare_rows(operands.op) >= TILE
+
+
+def _tasks(operands: ConvOperands, panels: Buffer, rows: int, filters: int) -> Parallel:
+    op, halo = operands.op, _halo(operands, rows)
+    (down, _), (above, left) = op.stride, op.padding
+    high, wide = window_of(op, BAND, Q)
+    blocks = ceil_div(C, GRANULE)
+    window = halo.region((0, 0, 0, 0), (blocks, high, wide, _TERMS * GRANULE + 1))
+    split = Halo(
+        source=operands.x.region((IMAGE, GROUP, TOP * down - above, -left, 0), (1, 1, high, wide, C)),
+        target=window,
+        lanes=GRANULE,
+        terms=_TERMS,
+        steps=op.stride,
+    )
+    place, extents = (TOP, Const(0), FIRST), (BAND, Q, FILTERS)
+    product = MicroKernel(
+        intrinsic=amx_conv(op),
+        a=window,
+        b=panels.region(
+            (GROUP, FIRST // TILE, 0, 0, 0, 0, 0), (1, ceil_div(FILTERS, TILE), blocks, R, S, GRANULE, TILE * _TERMS)
+        ),
+        c=operands.at(operands.y, *place, extents),
+        epilogue=None
+        if op.epilogue.is_identity
+        else EpilogueCall(
+            expr=op.epilogue.expr,
+            operands=tuple(operands.at(buffer, *place, extents) for buffer in operands.extras),
+        ),
+    )
+    return operands.tasks(rows, filters, (split, product))
+
+
+def amx_conv(op: Conv2dOp) -> Intrinsic:
+    """Return the routine of a band of results on matrix tiles."""
+    return Intrinsic(
+        name="amx_conv",
+        meaning=partial(terms_window_product, terms=_TERMS, stride=op.stride, dilation=op.dilation),
+        source="emitters/cpu/include/tracea/conv_amx.h; TDPBF16PS: Intel 64 and IA-32 SDM vol. 2",
+        attributes=(
+            ("window", 1),
+            ("terms", _TERMS),
+            ("tile", TILE),
+            ("lanes", GRANULE),
+            ("stride_rows", op.stride[0]),
+            ("stride_columns", op.stride[1]),
+            ("dilation_rows", op.dilation[0]),
+            ("dilation_columns", op.dilation[1]),
+        ),
+    )
+
+
+def amx_default(op: Conv2dOp, target: Target) -> Schedule:
+    """Return the schedule that needs no tuning."""
+    filters, channels = static(op.w.shape[0]) // op.groups, static(op.w.shape[1])
+    columns = (static(op.shape[3]) - 1) * op.stride[1] + (static(op.w.shape[3]) - 1) * op.dilation[1] + 1
+    rows, kb = band_of(op, target, columns * -(-channels // GRANULE) * _PIXEL_BYTES, filters, TILE)
+    return Schedule(rows=rows, kb=kb)
+
+
+def amx_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
+    """Return the schedules worth measuring, the default among them."""
+    default = amx_default(op, target)
+    height, filters = static(op.shape[2]), round_up(static(op.w.shape[0]) // op.groups, TILE)
+    chosen: list[dict[str, Value]] = [dict(default)]
+    for rows in dict.fromkeys((default.integer("rows"), height, *(-(-height // n) for n in (2, 3, 4, 6, 8, 16)))):
+        for kb in dict.fromkeys((default.integer("kb"), filters, *(round_up(-(-filters // n), TILE) for n in (2, 4)))):
+            chosen.append({"rows": rows, "kb": kb})
+    return ScheduleSpace.listed(chosen)
+
+
+_FLOAT32 = condition(
+    "float32 operands",
+    lambda op, _: op.x.dtype is op.w.dtype is DType.F32,
+    needed="x and w of f32",
+    found=lambda op: f"{op.x.dtype.value}, {op.w.dtype.value}",
+    remedy="use conv.packed",
+)
+
+
+def _by_shape(op: Conv2dOp, target: Target) -> float:
+    if target.isa == "plain":
+        return -200.0  # arrays in place of registers: there to be read by sanitizers
+    filters, channels = static(op.w.shape[0]) // op.groups, static(op.w.shape[1])
+    # A granule is 32 channels by 32 filters: what it is filled up with is multiplied too.
+    filled = channels / round_up(channels, GRANULE) * (filters / round_up(filters, TILE))
+    return 40.0 if filled >= 0.6 else -60.0
+
+
+_SHAPE = Preference(name="whole granules", score=_by_shape)
+_REQUIREMENTS = (*CONV_REQUIREMENTS, MATRIX_TILES, _FLOAT32, FLAT_RESULT)
+
+AMX_ID = "conv.amx"
+AMX_PREPACKED_ID = "conv.amx_prepacked"
+AMX_PACK_ID = "conv.amx_pack_w"
+AMX = Variant(
+    id=AMX_ID,
+    op_type=Conv2dOp,
+    backend="cpu",
+    requirements=_REQUIREMENTS,
+    preferences=(_SHAPE,),
+    priority=52,
+    build=build_amx,
+    space=amx_space,
+    default_schedule=amx_default,
+)
+AMX_PREPACKED = Variant(
+    id=AMX_PREPACKED_ID,
+    op_type=Conv2dOp,
+    backend="cpu",
+    requirements=_REQUIREMENTS,
+    preferences=(_SHAPE,),
+    priority=62,
+    build=build_amx_prepacked,
+    space=amx_space,
+    default_schedule=amx_default,
+    constant_operand=1,
+    build_pack=build_amx_pack,
+    pack_type=amx_panel_type,
+)

@@ -1,0 +1,41 @@
+// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.amx_pack_w | amx, avx512 | kb=256,rows=14
+#include "tracea/abi.h"
+#include "tracea/config.h"
+#include "tracea/index.h"
+#include "tracea/pack.h"
+#include "tracea/pack_terms.h"
+#include "tracea/team.h"
+
+namespace tracea_conv_amx_pack_w_1e4f21dbd407c9d577d2_text {
+using namespace tracea;
+
+static_assert(32 == kGranule && 32 == kGranule, "the kernel was built for these granules");
+extern "C" __attribute__((visibility("default"))) void tracea_conv_amx_pack_w_1e4f21dbd407c9d577d2(const tracea_call* call, int32_t rank) {
+  const float* const w = static_cast<const float*>(call->pointers[0]);
+  bf16* const panels = static_cast<bf16*>(call->pointers[1]);
+  const int64_t r = call->integers[0];
+  const int64_t s = call->integers[1];
+  const int64_t c = call->integers[2];
+  const int64_t k = call->integers[3];
+  const int64_t w_stride0 = call->integers[4];
+  const int64_t w_stride1 = call->integers[5];
+  const int64_t w_stride2 = call->integers[6];
+  const int64_t w_stride3 = call->integers[7];
+  const int64_t w_stride4 = call->integers[8];
+  for (TaskLoop tasks0(call, rank, 0, (k + 31) / 32); tasks0.next();) {
+    const int64_t pack_task = tasks0.task();
+    const int64_t pack_group = 0;
+    const int64_t pack_first = pack_task * 32;
+    const int64_t pack_wide = min_index(k - pack_first, 32);
+    for (int64_t pack_c = 0; pack_c < c; pack_c += 32) {
+      const int64_t pack_steps = min_index(c - pack_c, 32);
+      for (int64_t pack_r = 0; pack_r < r; ++pack_r) {
+        for (int64_t pack_s = 0; pack_s < s; ++pack_s) {
+          // Pack w[pack_group : +1, pack_r : +1, pack_s : +1, pack_c : +pack_steps, pack_first : +pack_wide] -> panels
+          pack_b_terms<3>(w + pack_c * w_stride3 + pack_first * w_stride4 + pack_group * w_stride0 + pack_r * w_stride1 + pack_s * w_stride2, w_stride3, w_stride4, pack_steps, pack_wide, 32, panels + (c + 31) / 32 * ((k + 31) / 32) * pack_group * r * s * 3072 + (c + 31) / 32 * (pack_first / 32) * r * s * 3072 + pack_c / 32 * r * s * 3072 + pack_r * s * 3072 + pack_s * 3072);
+        }
+      }
+    }
+  }
+}
+}  // namespace tracea_conv_amx_pack_w_1e4f21dbd407c9d577d2_text

@@ -1,0 +1,188 @@
+"""Convolutions on matrix tiles: float32 accuracy from bf16 terms, values that terms cannot hold, random ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
+from tests.kernels.conv_cases import amx_conv_cases
+from tests.kernels.native import Unit, has_tiles
+from tests.kernels.test_conv import random_conv
+
+from tracea.core.accuracy import error_bound
+from tracea.core.dtype import DType
+from tracea.core.op import Conv2dOp
+from tracea.core.reference import evaluate
+from tracea.errors import InvalidSchedule
+from tracea.kernels.arguments import arguments
+from tracea.kernels.registry import candidates, find
+from tracea.targets import load
+
+CASES = {case.name: case for case in amx_conv_cases()}
+needs_tiles = pytest.mark.skipif(not has_tiles(), reason="this machine has no AMX, or does not grant it")
+on_both = pytest.mark.parametrize("isa", [pytest.param("amx", marks=needs_tiles), "plain"])
+Values = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+
+
+def compiled(name: str, isa: str) -> tuple[Unit, Case]:
+    return unit_of(amx_conv_cases(), isa), CASES[name]
+
+
+@on_both
+@pytest.mark.parametrize("name", CASES)
+def test_kernel_matches_float64_on_one_thread_and_three(name: str, isa: str, rng: np.random.Generator) -> None:
+    unit, case = compiled(name, isa)
+    for threads in (1, 3):
+        check(unit, build(case, isa), case.op, random_inputs(case.op, rng), threads=threads)
+
+
+@needs_tiles
+@pytest.mark.parametrize("variant", ["conv.amx", "conv.amx_prepacked"])
+def test_random_convolutions_match_float64(variant: str, rng: np.random.Generator) -> None:
+    target, found = load("amx"), find(variant)
+    assert found.space is not None
+    cases = []
+    for number in range(8):
+        op = random_conv(rng, dtype=DType.F32, most=60)
+        space = found.space(op, target)
+        schedule = space.schedule(space.rows[int(rng.integers(0, len(space)))])
+        cases.append(Case.of(f"random{number}", variant, op, **dict(schedule)))
+    unit = unit_of(tuple(cases), "amx")
+    for case in cases:
+        for threads in (1, 3):
+            check(unit, build(case, "amx"), case.op, random_inputs(case.op, rng), threads=threads)
+
+
+@on_both
+@pytest.mark.parametrize("name", ["amx_conv_last", "amx_conv_planar", "amx_conv_groups"])
+def test_convolution_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
+    unit, case = compiled(name, isa)
+    op = case.op
+    for _ in range(8 if isa == "amx" else 2):
+        groups = 1 if op.groups == 1 else int(rng.integers(2, 4))
+        other = Conv2dOp.of(
+            batch=int(rng.integers(0, 3)),
+            channels=groups * int(rng.integers(2, 70)),
+            size=(int(rng.integers(6, 20)), int(rng.integers(30, 50))),
+            filters=groups * int(rng.integers(2, 90)),
+            kernel=(int(rng.integers(1, 4)), int(rng.integers(1, 4))),
+            stride=op.stride,
+            padding=op.padding,
+            dilation=op.dilation,
+            groups=groups,
+            channels_last=op.infer().layout is not None,
+            bias=True,
+            activation="gelu",
+            residual=True,
+        )
+        check(unit, build(case, isa), other, random_inputs(other, rng), threads=int(rng.integers(1, 4)))
+
+
+@on_both
+def test_error_is_within_the_contract_of_independent_roundings(isa: str, rng: np.random.Generator) -> None:
+    unit, case = compiled("amx_conv_plain_result", isa)
+    inputs = random_inputs(case.op, rng)
+    got = run(unit, build(case, isa), case.op, inputs).astype(np.float64)
+    assert (np.abs(got - evaluate(case.op, inputs)) <= error_bound(case.op, inputs)).all()
+
+
+def placed(*values: float) -> Values:
+    """Return normal values with a few others at places that are drawn."""
+
+    def make(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+        array = rng.standard_normal(shape).astype(np.float32)
+        for value in values:
+            array[tuple(int(rng.integers(0, size)) for size in shape)] = value
+        return array
+
+    return make
+
+
+def scaled(factor: float) -> Values:
+    return lambda rng, shape: (rng.standard_normal(shape) * factor).astype(np.float32)
+
+
+def spread(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return (rng.standard_normal(shape) * 10.0 ** rng.integers(-36, 5, shape)).astype(np.float32)
+
+
+EXTREMES: dict[str, tuple[Values, Values]] = {
+    "nan": (placed(np.nan), placed(1.0)),
+    "infinities": (placed(np.inf, -np.inf), placed(np.inf)),
+    "huge": (placed(3e38, -2e38), scaled(0.01)),
+    "denormals": (placed(1e-40, -1e-44, 1e-38), placed(1e5)),
+    "all_denormal": (scaled(1e-39), scaled(1e10)),
+    "at_the_ends_of_the_safe_range": (scaled(2.0**-48), scaled(2.0**57)),
+    "wide": (spread, scaled(1.0)),
+    "wide_filters": (scaled(1.0), spread),
+    "zeros": (lambda rng, shape: np.zeros(shape, np.float32), placed(np.nan)),
+}
+
+
+@on_both
+@pytest.mark.parametrize("name", ["amx_conv_last", "amx_conv_planar", "amx_conv_dilated", "amx_conv_one_by_one"])
+@pytest.mark.parametrize("extreme", EXTREMES)
+def test_values_that_terms_cannot_hold_give_what_float32_gives(
+    extreme: str, name: str, isa: str, rng: np.random.Generator
+) -> None:
+    unit, case = compiled(name, isa)
+    inputs = random_inputs(case.op, rng)
+    for operand, make in enumerate(EXTREMES[extreme]):
+        inputs[operand] = make(rng, inputs[operand].shape)
+    with np.errstate(all="ignore"):
+        check(unit, build(case, isa), case.op, inputs, threads=2)
+
+
+@on_both
+def test_result_has_the_same_bits_for_any_team(isa: str, rng: np.random.Generator) -> None:
+    for name in ("amx_conv_last", "amx_conv_planar"):
+        unit, case = compiled(name, isa)
+        inputs = random_inputs(case.op, rng)
+        inputs[0][0, 3, 2, 2] = 1e-40
+        first = run(unit, build(case, isa), case.op, inputs, threads=1)
+        for threads in (1, 2, 3, 5):
+            assert first.tobytes() == run(unit, build(case, isa), case.op, inputs, threads=threads).tobytes()
+
+
+@needs_tiles
+def test_tiles_and_their_plain_meaning_agree_bit_for_bit(rng: np.random.Generator) -> None:
+    for name in ("amx_conv_default", "amx_conv_plain_result", "amx_conv_every_second", "amx_conv_to_bf16"):
+        case = CASES[name]
+        inputs = random_inputs(case.op, rng)
+        real, plain = (
+            run(unit_of(amx_conv_cases(), isa), build(case, isa), case.op, inputs) for isa in ("amx", "plain")
+        )
+        assert real.tobytes() == plain.tobytes(), name
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_scratch_is_bounded_by_a_band_and_the_filters(name: str) -> None:
+    """A task keeps the rows that its band reads, 6 bytes an element, and 2 more for 32 channels of a pixel."""
+    case = CASES[name]
+    built = build(case, "amx")
+    op, values = case.op, arguments(built.kernel)
+    filters, channels, r, s = op.w.static_shape
+    down, right = op.stride
+    blocks, rows = -(-channels // 32), built.kernel.schedule.integer("rows")
+    columns = (int(op.shape[3]) - 1) * right + (s - 1) * op.dilation[1] + right
+    height = (rows - 1) * down + (r - 1) * op.dilation[0] + down
+    spare = (32 // (columns // right) + 1) * down
+    assert int(built.kernel.thread_scratch_bytes.evaluate(values)) <= 194 * blocks * (height + spare) * columns + 64
+    panels = 6 * op.groups * -(-filters // op.groups // 32) * 32 * blocks * 32 * r * s
+    most = 0 if case.variant == "conv.amx_prepacked" else panels
+    assert int(built.kernel.team_scratch_bytes.evaluate(values)) <= most
+
+
+def test_kernel_is_refused_where_it_does_not_fit() -> None:
+    op = Conv2dOp.of(channels=64, size=(14, 14), filters=64, kernel=(3, 3))
+    assert "conv.amx" not in [variant.id for variant in candidates(op, load("avx512"))]
+    assert candidates(op, load("amx"))[0].id == "conv.amx_prepacked"
+    half = Conv2dOp.of(channels=64, size=(14, 14), filters=64, kernel=(3, 3), dtype=DType.BF16)
+    assert "float32 operands" in {requirement.name for requirement, _ in find("conv.amx").unmet(half, load("amx"))}
+    found = find("conv.amx")
+    assert found.build is not None
+    for bad in ({"rows": 0}, {"kb": 0}):
+        with pytest.raises(InvalidSchedule):
+            found.build(op, found.default_schedule(op, load("amx")).with_values(**bad), load("amx"))  # type: ignore[misc]
