@@ -12,7 +12,12 @@ from tracea.semantic.predicate import And, Compare, Not, Or, Predicate
 
 __all__ = ["divisions", "expressions", "map_indices", "subexpressions"]
 
-_NODE_MODULES = ("tracea.semantic.access", "tracea.semantic.nodes", "tracea.semantic.nodes_async")
+_NODE_MODULES = (
+    "tracea.semantic.access",
+    "tracea.semantic.nodes",
+    "tracea.semantic.nodes_async",
+    "tracea.semantic.nodes_fragments",
+)
 _OPAQUE = ("intrinsic", "expr", "prologue", "roles")
 _BINDERS = ("var", "length", "tile", "turn", "first", "count", "last", "points", "index")
 
