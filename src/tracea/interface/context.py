@@ -15,13 +15,14 @@ from tracea.flow.progress import Listener, shown_unless_heard, silent
 from tracea.interface.optimized import Optimized, optimize_graph
 from tracea.optimizer.budget import Budget, check_budget
 from tracea.runtime.native import check_threads
+from tracea.runtime.process_bound import ProcessBound
 from tracea.runtime.program import Program
 from tracea.runtime.storage import load as load_program
 
 __all__ = ["Context", "NodePlan", "PlannedProgram", "RunnableProgram", "load"]
 
 
-class RunnableProgram:
+class RunnableProgram(ProcessBound):
     """A program with the number of threads that it was made for; ``tracea.load`` returns one."""
 
     def __init__(self, program: Program, threads: int | None = None) -> None:
@@ -32,26 +33,6 @@ class RunnableProgram:
         given, made = (", ".join(map(str, types)) for types in (self.program.inputs, self.program.outputs))
         threads = "default" if self.threads is None else self.threads
         return f"{type(self).__name__}({given} -> {made}, {len(self.program.calls)} calls, threads={threads})"
-
-    def __copy__(self) -> RunnableProgram:
-        """Return the program itself, which never changes."""
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> RunnableProgram:
-        """Return the program itself, which never changes."""
-        return self
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refuse: native code is no value that another process could read.
-
-        Raises: InvalidOption: always.
-        """
-        raise InvalidOption(
-            field="program",
-            got="pickle",
-            expected="a program of this process",
-            remedy="program.save(path), and tracea.load(path) in the other process",
-        )
 
     def run(self, *inputs: Any, out: Any = None) -> Any:
         """Run on torch tensors or NumPy arrays and return one result, or a tuple where the graph has several outputs.

@@ -17,12 +17,13 @@ from typing import Any, Final, TypeAlias, cast
 import numpy as np
 
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidGraph, InvalidOption, InvalidShape, RunError
+from tracea.errors import InvalidGraph, InvalidShape, RunError
 from tracea.runtime.buffers import DTYPE_CODES, ArrayKind, ArrayView, check_operand, check_output, empty_of, view
 from tracea.runtime.compiler import LoadedKernel
 from tracea.runtime.extension import make_runner
 from tracea.runtime.library import LibraryCall
 from tracea.runtime.native import check_threads, launcher
+from tracea.runtime.process_bound import ProcessBound
 from tracea.runtime.process_lock import ProcessLock
 
 __all__ = ["ArenaSlot", "Call", "ConstantSlot", "InputSlot", "OutputSlot", "Program", "Slot"]
@@ -131,7 +132,7 @@ class _Native:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Program:
+class Program(ProcessBound):
     """Calls on inputs, outputs, constants and an arena. Frozen: a program never changes after it was built."""
 
     calls: tuple[Call, ...]
@@ -158,26 +159,6 @@ class Program:
     def __repr__(self) -> str:
         given, made = (", ".join(map(str, types)) for types in (self.inputs, self.outputs))
         return f"Program({self.name}: {given} -> {made}, {len(self.calls)} calls, {self.arena_bytes} bytes of arena)"
-
-    def __copy__(self) -> Program:
-        """Return the program itself, which never changes."""
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
-        """Return the program itself, which never changes."""
-        return self
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Refuse: native code is no value that another process could read.
-
-        Raises: InvalidOption: always.
-        """
-        raise InvalidOption(
-            field="program",
-            got="pickle",
-            expected="a program of this process",
-            remedy="program.save(path), and Program.load(path) in the other process",
-        )
 
     def _check_slot(self, slot: Slot, call: Call) -> None:
         match slot:
