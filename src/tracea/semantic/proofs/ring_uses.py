@@ -121,6 +121,11 @@ def _guard(copy: Use) -> tuple[Polynomial, ...]:
 def same_region(ring: Ring, read: Use, copy: Use) -> None:
     """Show that all executors' copies of one use together fill what is read of it."""
     numbering = [loop for loop in copy.site.loops[ring.scope :] if stride_of(copy.number, loop).terms]
+    if any(loop.var in part.atoms() for loop in numbering for part in (*copy.box.offset, *copy.box.extent)):
+        problem = (
+            f"where it fills a slot of {ring.buffer.name} depends on the use: that is not compared with what is read"
+        )
+        raise refuse("slots", copy.site.label, problem)
     around = executor_loops(copy.site)
     movers = [
         loop
