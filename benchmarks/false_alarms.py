@@ -4,8 +4,8 @@
 
 The kernels are those of the tests: every variant, element type, layout and instruction set that this machine runs, with
 the default schedule's values and others, on extents drawn anew, on one thread to three. Each is judged by all eight
-distributions, two poisons, three hashes, four further runs, and beside a page without access on either side of every
-array. A refusal is printed with the seed that replays it.
+distributions, two poisons, three hashes, twenty further runs that keep no memory, and beside a page without access on
+either side of every array. A refusal is printed with the seed that replays it.
 """
 
 from __future__ import annotations

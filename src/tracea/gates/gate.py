@@ -19,6 +19,7 @@ from tracea.gates.case import ALL, Case, build_cases
 from tracea.gates.correctness import Bench, Run, check_correctness
 from tracea.gates.determinism import HASHES, check_determinism
 from tracea.gates.distribution import Distribution
+from tracea.gates.memory import MemoryWatch
 from tracea.gates.stability import RUNS, check_stability
 from tracea.gates.verdict import Check, Verdict
 
@@ -41,7 +42,7 @@ def judge(
     hashes: int = HASHES,
     runs: int = RUNS,
 ) -> Verdict:
-    """Judge ``run(inputs, out)`` as a kernel of ``op``: correctness, determinism, stability.
+    """Judge ``run(inputs, out)`` as a kernel of ``op``: correctness, determinism, stability, no memory kept.
 
     ``run`` fills ``out``, which comes poisoned and laid out as ``op.infer()`` says, from arrays laid out as
     ``op.operands`` say. Inputs are fresh in every call unless ``seed`` or ``cases`` say otherwise; a search that
@@ -58,5 +59,8 @@ def judge(
         widest = next((case for case in drawn if case.name == Distribution.WIDE.value), drawn[0])
         others = [case for case in drawn if case is not widest] or [widest]
         checks += (check_determinism(run, bench, widest, others[0], hashes=hashes),)
-        checks += (check_stability(run, bench, drawn, runs=runs),)
+        watched = MemoryWatch(run)
+        checks += (check_stability(watched, bench, drawn, runs=runs),)
+        kept = watched.check()
+        checks += () if kept is None else (kept,)
     return Verdict(subject=name, checks=checks, seed=number)

@@ -1,0 +1,86 @@
+"""What a kernel keeps of memory from run to run is a finding; what it needs while it runs is not."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tracea.core.op import GemmOp
+from tracea.gates import QUICK, judge
+from tracea.gates.memory import MINIMUM_RUNS, MemoryWatch
+
+Array = np.ndarray[Any, Any]
+OP = GemmOp.of(m=21, n=53, k=100)
+LIBC = ctypes.CDLL(None)
+LIBC.malloc.restype = ctypes.c_void_p
+LIBC.free.argtypes = [ctypes.c_void_p]
+LIBC.mmap.restype = ctypes.c_void_p
+LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+
+if not hasattr(LIBC, "mallinfo2"):
+    pytest.skip("this C library does not say what its heap holds", allow_module_level=True)
+
+
+def right(inputs: Sequence[Array], out: Array) -> None:
+    np.matmul(inputs[0], inputs[1], out=out)
+
+
+def with_every_run(act: Callable[[], object]) -> Callable[[Sequence[Array], Array], None]:
+    def run(inputs: Sequence[Array], out: Array) -> None:
+        right(inputs, out)
+        act()
+
+    return run
+
+
+def leaks() -> dict[str, tuple[Callable[[], object], int]]:
+    kept: list[Array] = []
+    return {
+        "a small block": (lambda: LIBC.malloc(48), 48),
+        "a large block": (lambda: LIBC.malloc(1 << 20), 1 << 20),
+        "a page of its own": (lambda: LIBC.mmap(None, 4096, 3, 0x22, -1, 0), 4096),
+        "results": (lambda: kept.append(np.empty((21, 53), np.float32)), 21 * 53 * 4),
+    }
+
+
+@pytest.mark.parametrize("name", leaks())
+def test_what_every_run_keeps_is_found(name: str) -> None:
+    act, least = leaks()[name]
+    verdict = judge(with_every_run(act), OP, seed=1)
+    (failure,) = verdict.failures
+    assert failure.name == "no memory kept"
+    assert isinstance(failure.figure, int)
+    assert least <= failure.figure <= least + 4096
+
+
+def test_what_a_run_gives_back_is_not_kept() -> None:
+    def borrow() -> None:
+        for size in (48, 4096, 1 << 20):
+            LIBC.free(LIBC.malloc(size))
+        np.empty(1 << 22)
+
+    verdict = judge(with_every_run(borrow), OP, seed=1)
+    assert verdict.passed, str(verdict)
+    assert verdict.checks[-1].name == "no memory kept"
+
+
+def test_a_workspace_that_grows_once_is_not_a_leak() -> None:
+    workspaces: list[int] = []
+    grow = with_every_run(lambda: workspaces or workspaces.append(LIBC.malloc(1 << 20)))
+    assert judge(grow, OP, seed=1).passed
+
+
+def test_a_few_runs_say_nothing_about_leaks() -> None:
+    verdict = judge(right, OP, seed=1, distributions=QUICK, runs=2)
+    assert "no memory kept" not in {check.name for check in verdict.checks}
+    watch = MemoryWatch(right)
+    a, b, out = np.ones((2, 2)), np.ones((2, 2)), np.empty((2, 2))
+    for _ in range(MINIMUM_RUNS - 1):
+        watch([a, b], out)
+    assert watch.check() is None
+    watch([a, b], out)
+    assert watch.check() is not None
