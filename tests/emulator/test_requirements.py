@@ -52,3 +52,24 @@ def test_executed_statements_are_counted() -> None:
 """
     counts = [run(floats(body.format(guarded=guarded)))[0].statements for guarded in (64, 60)]
     assert counts == [3 * 64, 3 * 64 - 4]
+
+
+def test_lanes_that_take_no_part_leave_their_place_in_a_phase_empty() -> None:
+    # Lanes 0, 8, 16 and 24 read 16 bytes each, all in the same banks: each in a phase of its own. Lanes 0 to 3 meet.
+    body = """
+    const uint32_t t = thread_index();
+    for (uint32_t i = 0; i < 16; ++i) {{
+        st_shared<float>(4 * (t + 32 * i), 0.0F);
+    }}
+    sync_warp();
+    float x = 0.0F;
+    if ({who}) {{
+        x = bits_as<float>(ld_shared<Words<4>>({address}).word[0]);
+    }}
+    st_global<float>(args.c + t, x);
+"""
+    for who, address, ways in (("t % 8 == 0", "t * 16", 1), ("t < 4", "t * 128", 4)):
+        source = floats(body.format(who=who, address=address), threads=32, shared_bytes=2048)
+        report, _ = run(source, size=32)
+        assert report.clean, str(report)
+        assert report.bank_ways(line_of(source, "ld_shared")) == ways

@@ -44,16 +44,18 @@ void Statistics::trace(Site site, bool global, const Address* addresses, uint32_
     traced_.push_back({site, global, machine.current->block, std::vector<uint64_t>(addresses, addresses + lanes)});
 }
 
-void Statistics::shared(Site site, const uint32_t* addresses, uint32_t lanes, uint32_t bytes) {
+void Statistics::shared(Site site, const uint32_t* addresses, uint32_t lanes, uint32_t bytes, const uint8_t* numbers) {
     Cost& cost = entry(shared_, site);
     ++cost.requests;
     trace(site, false, addresses, lanes);
-    // 128 bytes at a time: eight lanes of 16 bytes, sixteen of 8, all 32 of 4 or less.
+    // 128 bytes at a time: eight lanes of 16 bytes, sixteen of 8, all 32 of 4 or less. Lanes that take no part leave
+    // their place empty.
     const uint32_t together = bytes >= 16 ? 8 : bytes == 8 ? 16 : 32;
-    for (uint32_t first = 0; first < lanes; first += together) {
+    const auto phase = [=](uint32_t lane) { return (numbers == nullptr ? lane : numbers[lane]) / together; };
+    for (uint32_t lane = 0; lane < lanes;) {
         uint32_t words[WARP * 2];
         uint32_t count = 0;
-        for (uint32_t lane = first; lane < std::min(first + together, lanes); ++lane) {
+        for (const uint32_t now = phase(lane); lane < lanes && phase(lane) == now; ++lane) {
             for (uint32_t b = 0; b < bytes; b += 4) words[count++] = (addresses[lane] + b) / 4;
         }
         std::sort(words, words + count);
@@ -112,17 +114,19 @@ void Statistics::flush(Warp& warp) {
         for (size_t k = 0; k < longest; ++k) {
             uint32_t near[WARP];
             uint64_t far[WARP];
+            uint8_t numbers[WARP];
             uint32_t lanes = 0;
             for (uint32_t lane = 0; lane < WARP; ++lane) {
                 if (first[lane] + k >= first[lane + 1]) continue;
                 far[lanes] = requests[first[lane] + k].address;
                 near[lanes] = static_cast<uint32_t>(far[lanes]);
+                numbers[lanes] = static_cast<uint8_t>(lane);
                 ++lanes;
             }
             if (is_global) {
                 global(site, far, lanes, bytes);
             } else {
-                shared(site, near, lanes, bytes);
+                shared(site, near, lanes, bytes, numbers);
             }
         }
         begin = end;

@@ -30,8 +30,9 @@ public:
     int32_t traced_line = 0;
 
     void clear();
-    // Price one access of up to 32 lanes of `bytes` each to shared memory.
-    void shared(Site site, const uint32_t* addresses, uint32_t lanes, uint32_t bytes);
+    // Price one access of up to 32 lanes of `bytes` each to shared memory; `numbers` are those of the lanes, where some
+    // take no part.
+    void shared(Site site, const uint32_t* addresses, uint32_t lanes, uint32_t bytes, const uint8_t* numbers = nullptr);
     // Price one access of up to 32 lanes to global memory: sectors of 32 bytes.
     void global(Site site, const uint64_t* addresses, uint32_t lanes, uint32_t bytes);
     // Group what the lanes of a warp did one by one since the last collective, and price each group.
