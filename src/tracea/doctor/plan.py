@@ -30,6 +30,8 @@ class Rejection:
     remedy: str
 
     def __str__(self) -> str:
+        if self.requirement == NOT_EXCLUDED:
+            return f"{self.variant}: {self.found}"
         return f"{self.variant}: {self.requirement}: needs {self.needed}, found {self.found} ({self.remedy})"
 
 

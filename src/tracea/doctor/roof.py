@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp, MatrixMath
+from tracea.kernels.gemm.amx import MATRIX_TILES
 from tracea.kernels.gemm.gpu.requirements import TENSOR_CORES
 from tracea.kernels.registry import find
 from tracea.profiler.roofline import Distance, Roofline
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NoRoof", "Roof", "measured_roof", "stated_roof"]
 
-_TILES: Final = "gemm.amx"
 _MATRIX_RATES: Final = {
     DType.F16: "f16_matrix",
     DType.BF16: "bf16_matrix",
@@ -109,7 +109,7 @@ def measured_roof(op: Op, target: Target, ceilings: Ceilings | None, variant: st
             remedy=f"tracea explain with --threads {known[-1]}" if known else "tracea doctor --again",
         )
     note = ""
-    if variant.startswith(_TILES):
+    if MATRIX_TILES in find(variant).requirements:
         note = "this peak is that of vectors; matrix tiles multiply faster, and the time may be below the limit"
     return Roof(
         ceilings=ceilings.roofline(target.isa, dtype, threads=threads),
