@@ -43,6 +43,7 @@ def conv_cases() -> tuple[Case, ...]:
     tile = {"mr": 3, "nv": 2, "unroll": 2}
     small = {**tile, "rows": 2, "kb": 32, "cb": 0, "gap": 0, "tail": 1, "prefetch": 0}
     blocks = {**small, "cb": 3, "gap": 16}
+    channelwise = {"mr": 3, "nv": 2, "tail": 1, "rows": 2, "cb": 16}
     last = {"channels_last": True}
     return (
         Case.of("conv_default", "conv.packed", conv(20, (10, 14), 40)),
@@ -68,6 +69,21 @@ def conv_cases() -> tuple[Case, ...]:
         ),
         Case.of("conv_stem", "conv.prepacked", conv(3, (15, 17), 16, kernel=(7, 7), padding=(3, 3), stride=(2, 2))),
         Case.of("conv_one_by_one", "conv.packed", conv(17, (5, 6), 18, **ONE, **FUSED), **small),
+        Case.of("depthwise_last", "conv.depthwise", conv(37, (7, 8), 37, groups=37, **last, **FUSED), **channelwise),
+        Case.of(
+            "depthwise_planar",
+            "conv.depthwise_prepacked",
+            conv(37, (9, 8), 37, groups=37, batch=2, stride=(2, 3), dilation=(2, 1), **FUSED),
+            **channelwise,
+        ),
+        Case.of("depthwise_default", "conv.depthwise_prepacked", conv(40, (12, 14), 40, groups=40, **last)),
+        Case.of("depthwise_bf16", "conv.depthwise", conv(20, (5, 9), 20, groups=20, dtype=BF16, **last), **channelwise),
+        Case.of(
+            "depthwise_f64",
+            "conv.depthwise_prepacked",
+            conv(9, (5, 9), 9, groups=9, dtype=F64, bias=True),
+            **channelwise,
+        ),
         Case.of("conv_f64", "conv.packed", conv(7, (5, 7), 33, dtype=F64, **FUSED), **blocks),
         Case.of("conv_bf16", "conv.prepacked", conv(7, (5, 7), 40, dtype=BF16, **FUSED), **blocks),
         Case.of("conv_f16", "conv.packed", conv(7, (5, 7), 40, dtype=F16, **last, **FUSED), **small),

@@ -28,6 +28,9 @@ CONVOLUTION = Conv2dOp.of(
     activation="relu",
     residual=True,
 )
+DEPTHWISE = Conv2dOp.of(
+    channels=144, size=(56, 56), filters=144, kernel=(3, 3), padding=(1, 1), groups=144, bias=True, activation="relu"
+)
 # One op a variant, with its default schedule: what a user's kernel looks like.
 GOLDEN = (
     Case.of("gemm.packed", "gemm.packed", GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True)),
@@ -47,6 +50,8 @@ GOLDEN = (
         ),
     ),
     Case.of("conv.prepacked", "conv.prepacked", CONVOLUTION),
+    Case.of("conv.depthwise", "conv.depthwise", DEPTHWISE),
+    Case.of("conv.depthwise_prepacked", "conv.depthwise_prepacked", DEPTHWISE),
     Case.of(
         "conv.amx",
         "conv.amx",

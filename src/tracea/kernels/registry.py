@@ -8,6 +8,7 @@ from typing import Any, Final
 from tracea.errors import InvalidOption
 from tracea.kernels.conv.amx import AMX as CONV_AMX
 from tracea.kernels.conv.amx import AMX_PREPACKED as CONV_AMX_PREPACKED
+from tracea.kernels.conv.depthwise import DEPTHWISE, DEPTHWISE_PREPACKED
 from tracea.kernels.conv.packed import PACKED as CONV_PACKED
 from tracea.kernels.conv.packed import PREPACKED as CONV_PREPACKED
 from tracea.kernels.gemm.amx import AMX, AMX_PREPACKED
@@ -42,6 +43,8 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     AMX_PREPACKED,
     CONV_PACKED,
     CONV_PREPACKED,
+    DEPTHWISE,
+    DEPTHWISE_PREPACKED,
     CONV_AMX,
     CONV_AMX_PREPACKED,
     LIBRARY_GEMM,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 __all__ = [
+    "channelwise_product",
     "join_terms",
     "packed_both_product",
     "packed_depth_first_product",
@@ -63,6 +64,26 @@ def join_terms(panels: Array, terms: int) -> Array:
 def terms_product(a_PKM: Array, b_QKN: Array, terms: int) -> Array:
     """Return the product of panels of A and B that hold sums of terms."""
     return packed_both_product(join_terms(a_PKM, terms), join_terms(b_QKN, terms))
+
+
+def channelwise_product(a: Array, b: Array, *, stride: tuple[int, int], dilation: tuple[int, int]) -> Array:
+    """Return the results of windows of ``a``, row after row, each channel with taps of its own.
+
+    Shapes:
+        a: (…, rows, columns, c), zero-padded; b: (…, r, s, at least c); result: (pixels, c).
+    """
+    rows, columns, channels = (1, 1, 1, *a.shape)[-3:]
+    r, s, _ = (1, 1, 1, *b.shape)[-3:]
+    image, taps = a.reshape(rows, columns, channels), b.reshape(r, s, -1)
+    (down, right), (gap_r, gap_s) = stride, dilation
+    p, q = (rows - (r - 1) * gap_r - 1) // down + 1, (columns - (s - 1) * gap_s - 1) // right + 1
+    result = np.zeros((p, q, channels), a.dtype)
+    for i in range(r):
+        for j in range(s):
+            top, side = i * gap_r, j * gap_s
+            taken = image[top : top + down * (p - 1) + 1 : down, side : side + right * (q - 1) + 1 : right]
+            result += taken * taps[i, j, :channels]
+    return result.reshape(p * q, channels)
 
 
 def terms_window_product(

@@ -195,8 +195,8 @@ class Pack(Node):
     ``axis`` (0 or 1) of the source's last two axes is cut into panels of ``panel``; the other one is the depth.
     With several ``terms`` each element becomes that many elements of the target whose sum it is, as
     :func:`tracea.semantic.intrinsics.split_terms` says. Steps are written in whole granules: up to ``granule`` − 1
-    steps of zeros follow the last one, whether the target's region says them or not. How a granule is laid out is the routine's own; panels and granules lie in
-    order.
+    steps of zeros follow the last one, whether the target's region says them or not. How a granule is laid out is the
+    routine's own; panels and granules lie in order.
 
     Shapes:
         source: (1, …, rows, depth) for axis 0 (A), (1, …, depth, columns) for axis 1 (B).

@@ -12,7 +12,7 @@ from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_functor
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.printer import Printer
-from tracea.emitters.cpu.windows import amx_conv, conv_tile, copy_halo, split_halo
+from tracea.emitters.cpu.windows import amx_conv, conv_tile, copy_halo, depthwise_tile, split_halo
 from tracea.errors import EmitError
 from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import FALSE, TRUE, Const, Index
@@ -65,6 +65,9 @@ def _micro_kernel(printer: Printer, node: MicroKernel) -> None:
         raise EmitError(node=node.c.buffer, detail=f"sums need unit column stride, got {printer.strides(node.c)[1]}")
     if node.intrinsic.name == "conv_tile":
         conv_tile(printer, node)
+        return
+    if node.intrinsic.name == "depthwise_tile":
+        depthwise_tile(printer, node)
         return
     line = _PRODUCTS.get(node.intrinsic.name)
     if line is None:

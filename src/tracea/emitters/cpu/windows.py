@@ -13,7 +13,7 @@ from tracea.semantic.index import TRUE, Const
 from tracea.semantic.linear import normalize
 from tracea.semantic.nodes import CopyTile, EpilogueCall, Halo, MicroKernel, Scalar
 
-__all__ = ["amx_conv", "conv_tile", "copy_halo", "split_halo"]
+__all__ = ["amx_conv", "conv_tile", "copy_halo", "depthwise_tile", "split_halo"]
 
 _ZERO, _UNIT = Const(0), Const(1)
 
@@ -135,6 +135,27 @@ def conv_tile(printer: Printer, node: MicroKernel) -> None:
         f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({pixels}, {filters}, {{{taps}, {steps}}}, "
         f"{printer.address(node.a)}, {text(pixel_pitch * int(get('stride_columns')))}, {printer.address(node.b)}, "
         f"{printer.address(node.c)}, {printer.strides(node.c)[0]}, {predicate_text(node.accumulate)});"
+    )
+    if node.epilogue is not None:
+        _store(printer, node, node.epilogue)
+
+
+def depthwise_tile(printer: Printer, node: MicroKernel) -> None:
+    """Print a tile of pixels by channels with taps of their own, and the call that stores it."""
+    printer.use("conv.h", "depthwise.h")
+    get, text = node.intrinsic.attribute, printer.text
+    dtype = C_TYPES[printer.buffer(node.c).dtype]
+    tile = printer.declare_type(f"DepthwiseTile<{dtype}, {get('mr')}, {get('nv')}>", "Tile")
+    printer.declare_check(f"{tile}::columns == {get('nr')}", "the kernel was built for this vector length")
+    row_pitch, pixel_pitch, _ = printer.buffer(node.a).element_strides
+    rows, columns = (text(extent) for extent in node.b.extent[-3:-1])
+    steps = f"{text(row_pitch * int(get('dilation_rows')))}, {text(pixel_pitch * int(get('dilation_columns')))}"
+    pixels, channels = (text(extent) for extent in node.c.extent[-2:])
+    printer.body.comment(f"MicroKernel {node.c}")
+    printer.body.line(
+        f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({pixels}, {channels}, ConvTaps{{{rows}, {columns}, 1, "
+        f"{steps}, {get('nr')}}}, {printer.address(node.a)}, {text(pixel_pitch * int(get('stride_columns')))}, "
+        f"{printer.address(node.b)}, {printer.address(node.c)}, {printer.strides(node.c)[0]});"
     )
     if node.epilogue is not None:
         _store(printer, node, node.epilogue)

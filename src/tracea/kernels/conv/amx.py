@@ -1,7 +1,7 @@
 """float32 convolution on matrix tiles: a task splits the rows that it reads into bf16 terms, and tiles read them there.
 
-The filters are in panels of terms: ``conv.amx`` packs them in each call, ``conv.amx_prepacked`` reads constants, 6 bytes
-an element. See docs/adr/0004 for the arithmetic and emitters/cpu/include/tracea/conv_amx.h for the routine.
+The filters are in panels of terms: ``conv.amx`` packs them in each call, ``conv.amx_prepacked`` reads constants, 6
+bytes an element. See docs/adr/0004 for the arithmetic and emitters/cpu/include/tracea/conv_amx.h for the routine.
 """
 
 from __future__ import annotations

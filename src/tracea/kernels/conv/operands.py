@@ -68,7 +68,7 @@ class ConvOperands:
     def of(cls, op: Conv2dOp, *, w: Buffer | None = None, flat: bool = False) -> ConvOperands:
         """Return the buffers of an op; ``w`` replaces the filters, for a layout of the kernel's own.
 
-        ``flat``: the pixels of the result and of what broadcasts to it are one axis, which is a promise of the caller's.
+        ``flat``: the pixels of the result and of what broadcasts to it are one axis; the launcher checks that.
         """
         types = conv_types(op)
         groups: Index = Const(1) if op.groups == 1 else GROUPS
@@ -197,6 +197,8 @@ def conv_kernel(
 def conv_types(op: Conv2dOp, like: Conv2dOp | None = None) -> dict[str, TensorType]:
     """Return the type of each buffer of a convolution; ``like`` is the op that its kernel was built for.
 
+    Names that end in ``_last`` are the operands of kernels whose groups have one channel: see :func:`_ungrouped`.
+
     Raises:
         InvalidOp: the ops differ in what the kernel has fixed: strides, padding, dilation, or groups against none.
     """
@@ -215,7 +217,15 @@ def conv_types(op: Conv2dOp, like: Conv2dOp | None = None) -> dict[str, TensorTy
     }
     for position, type_ in enumerate(op.epilogue.operands, start=1):
         types[f"x{position}"] = _spread(type_, op.groups)
-    return types
+    return types | {f"{name}_last": _ungrouped(name, type_) for name, type_ in types.items()}
+
+
+def _ungrouped(name: str, type_: TensorType) -> TensorType:
+    """Return a type with the groups, of one channel each, as its last axis: w is (r, s, k), the others (…, p, q, k)."""
+    if name == "w":
+        return _permuted(type_, (1, 2, 0))
+    *images, groups, rows, columns, _ = range(type_.rank)
+    return _permuted(type_, (*images, rows, columns, groups))
 
 
 def sizes_of(op: Conv2dOp) -> dict[Param, int]:

@@ -23,7 +23,7 @@ class _Filters:
 
     panel: int
     taps: tuple[int, int]
-    channels: int
+    channels: int | None  # None: each filter is of one channel, the panel's own
     lanes: int  # channels in one element of the axis
     width: Polynomial  # filters of a panel
 
@@ -37,8 +37,9 @@ def window_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, node: Micr
     """Prove a tile's sum complete and its operands aligned; also return the loops that it is summed over.
 
     The image is (…, rows, columns, channels), copied by a ``CopyTile`` or a ``Halo``; the filters are (…, panel, r, s,
-    channels, width), or (…, panel, blocks, r, s, lanes, terms · width) for sums of terms; the result is (…, rows,
-    columns, filters). The routine says its ``stride_rows``, ``dilation_rows`` and so on.
+    channels, width), (…, panel, blocks, r, s, lanes, terms · width) for sums of terms, or (…, panel, r, s, width) where
+    each filter has one channel of its own; the result is (…, rows, columns, filters). The routine says its
+    ``stride_rows``, ``dilation_rows`` and so on.
 
     Raises:
         ProofFailed: a tap or a channel was not shown to be summed once, or to lie over the result's pixel.
@@ -65,6 +66,8 @@ def window_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, node: Micr
 
 def _filters(node: MicroKernel, shape: Sequence[Polynomial]) -> _Filters:
     names = dict(node.intrinsic.attributes)
+    if "channelwise" in names:
+        return _Filters(panel=-4, taps=(-3, -2), channels=None, lanes=1, width=shape[-1])
     if "terms" not in names:
         return _Filters(panel=-5, taps=(-4, -3), channels=-2, lanes=1, width=shape[-1])
     return _Filters(
@@ -113,17 +116,19 @@ def _aligned(
 ) -> None:
     """Show that each result's window is where its stride puts it and as large as the taps reach, for its filters."""
     get = node.intrinsic.attribute
-    steps = b.extent[filters.channels]
-    pairs = [
-        ("first channel of the image and of the filters", a.offset[-1], b.offset[filters.channels] * filters.lanes),
-        ("filters of the panel and of the tile", b.offset[filters.panel] * filters.width, result.offset[-1]),
-    ]
-    if filters.lanes == 1:
-        pairs.append(("channels of the image and of the filters", a.extent[-1], steps))
+    pairs = [("filters of the panel and of the tile", b.offset[filters.panel] * filters.width, result.offset[-1])]
+    if filters.channels is None:
+        pairs.append(("first channel of the image and of the tile", a.offset[-1], result.offset[-1]))
+        pairs.append(("channels of the image and of the tile", a.extent[-1], result.extent[-1]))
     else:
-        pairs.append(("blocks of channels", site.box(node.a).extent[0], steps))
-        image = site.canonical(kernel.buffer(a.buffer).shape[-1])
-        pairs.append(("channels that were copied and those of the image", a.extent[-1], image))
+        steps, first = b.extent[filters.channels], b.offset[filters.channels] * filters.lanes
+        pairs.append(("first channel of the image and of the filters", a.offset[-1], first))
+        if filters.lanes == 1:
+            pairs.append(("channels of the image and of the filters", a.extent[-1], steps))
+        else:
+            pairs.append(("blocks of channels", site.box(node.a).extent[0], steps))
+            image = site.canonical(kernel.buffer(a.buffer).shape[-1])
+            pairs.append(("channels that were copied and those of the image", a.extent[-1], image))
     for axis, (name, tap) in ((-3, ("rows", filters.taps[0])), (-2, ("columns", filters.taps[1]))):
         stride, dilation = int(get(f"stride_{name}")), int(get(f"dilation_{name}"))
         reach = (result.extent[axis] - 1) * stride + (b.extent[tap] - 1) * dilation + 1
@@ -154,9 +159,11 @@ def _packed(kernel: TileKernel, sites: Sequence[Site], site: Site, filters: _Fil
     source, target = writer.box(writer.node.source), writer.box(writer.node.target)
     pairs = [
         ("packed filters", source.offset[-1], target.offset[filters.panel] * filters.width),
-        ("packed channels", source.offset[-2], target.offset[filters.channels] * filters.lanes),
         *(("packed taps", source.offset[axis], target.offset[axis]) for axis in filters.taps),
     ]
+    if filters.channels is not None:
+        first = target.offset[filters.channels] * filters.lanes
+        pairs.append(("packed channels", source.offset[-2], first))
     _equal(writer, pairs)
 
 

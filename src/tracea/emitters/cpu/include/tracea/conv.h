@@ -38,6 +38,10 @@ TRACEA_INLINE void copy_pixels(const Storage* x, const ImageStrides& strides, in
     using V = Vec<T>;
     constexpr int L = V::lanes;
     if (strides.channel == 1) {
+        if (strides.column == channels && pitch == channels) {  // one long run
+            channels *= columns;
+            columns = 1;
+        }
         for (int64_t j = 0; j < columns; ++j, x += strides.column, target += pitch) {
             int64_t c = 0;
             for (; c + L <= channels; c += L) store(target + c, load<V>(x + c));

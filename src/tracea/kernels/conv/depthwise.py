@@ -1,0 +1,347 @@
+"""Depthwise convolution on vectors: each filter has one channel of its own, and vectors run along channels.
+
+A task copies the rows that it reads of a block of channels, channels last and padded with zeros, and tiles of pixels
+read them there. ``conv.depthwise`` packs the filters in each call, ``conv.depthwise_prepacked`` reads constants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from tracea.core.ops.conv2d import Conv2dOp
+from tracea.core.tensor_type import TensorType, static
+from tracea.errors import InvalidSchedule
+from tracea.kernels.conv.operands import BAND, GROUPS, IMAGE, IMAGES, TOP, H, P, Q, R, S, W, conv_types, window_of
+from tracea.kernels.conv.operands import conv_kernel as kernel_of
+from tracea.kernels.conv.requirements import CONV_REQUIREMENTS
+from tracea.kernels.gemm.blocking import equal_blocks, round_up
+from tracea.kernels.operands import scratch, tensor_buffer, vector_lanes
+from tracea.kernels.requirements import condition
+from tracea.kernels.space import ScheduleSpace, Value
+from tracea.kernels.variant import Variant
+from tracea.semantic.access import Intrinsic, Region
+from tracea.semantic.index import Const, Index, Var, ceil_div, minimum
+from tracea.semantic.intrinsics import channelwise_product
+from tracea.semantic.nodes import (
+    Barrier,
+    CopyTile,
+    EpilogueCall,
+    For,
+    Let,
+    Level,
+    MicroKernel,
+    Pack,
+    Parallel,
+    block,
+)
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+from tracea.targets.target import Target
+
+__all__ = ["DEPTHWISE", "DEPTHWISE_PREPACKED", "build_depthwise", "build_depthwise_pack", "build_depthwise_prepacked"]
+
+_MOST: Final = 2**24
+_HALO_SHARE: Final = 6  # a halo is this part of the second-level cache
+_TASKS_PER_CORE: Final = 4
+
+_FIRST, _CHANNELS = Var("first"), Var("channels")  # a task's first channel and their number
+_CHANNEL, _WIDE = Var("channel"), Var("wide")
+_LINE, _PIXEL, _PIXELS = Var("line"), Var("pixel"), Var("pixels")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blocking:
+    """Units: ``mr`` pixels, ``nv`` vectors of channels, ``rows`` of results in a band, ``cb`` channels of a task."""
+
+    mr: int
+    nv: int
+    nr: int
+    tail: int
+    rows: int
+    cb: int
+
+    @classmethod
+    def of(cls, schedule: Schedule, op: Conv2dOp, target: Target) -> _Blocking:
+        least = {"mr": 1, "nv": 1, "tail": 0, "rows": 1, "cb": 1}
+        value = {name: schedule.integer(name) for name in least}
+        for name, low in least.items():
+            if not low <= value[name] <= _MOST:
+                raise InvalidSchedule(
+                    field=name, got=value[name], expected=f"{low} to {_MOST}", remedy="see the variant's space"
+                )
+        needed = (value["mr"] + 1) * value["nv"]
+        if target.isa != "plain" and needed > target.vector_registers:
+            raise InvalidSchedule(
+                field="mr, nv",
+                got=f"{needed} registers",
+                expected=f"(mr + 1) * nv <= {target.vector_registers}",
+                remedy="choose a smaller tile",
+            )
+        if value["tail"] >= value["mr"]:
+            raise InvalidSchedule(
+                field="tail", got=value["tail"], expected=f"below mr = {value['mr']}", remedy="see the space"
+            )
+        nr = value["nv"] * vector_lanes(target, op.accumulator)
+        return cls(**{**value, "nr": nr, "cb": round_up(value["cb"], nr)})
+
+    @property
+    def pixels(self) -> tuple[int, ...]:
+        """Pixel counts with code of their own, descending."""
+        return (self.mr, self.tail) if self.tail else (self.mr,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operands:
+    """The global buffers, groups as the last axis: x (images, h, w, k), w (r, s, k), y (images, p, q, k)."""
+
+    op: Conv2dOp
+    x: Buffer
+    w: Buffer
+    y: Buffer
+    extras: tuple[Buffer, ...]
+
+    @classmethod
+    def of(cls, op: Conv2dOp) -> _Operands:
+        types = conv_types(op)
+        y_shape, y_dims = (IMAGES, P, Q, GROUPS), types["y_last"].static_shape
+
+        def result(name: str, role: BufferRole) -> Buffer:
+            return tensor_buffer(name, types[name], y_shape, y_dims, role)
+
+        def operand(name: str, shape: tuple[Index, ...]) -> Buffer:
+            return tensor_buffer(name, types[name], shape, types[name].shape, BufferRole.INPUT)
+
+        names = tuple(f"x{position}_last" for position in range(1, len(op.epilogue.operands) + 1))
+        return cls(
+            op,
+            operand("x_last", (IMAGES, H, W, GROUPS)),
+            operand("w_last", (R, S, GROUPS)),
+            result("y_last", BufferRole.OUTPUT),
+            tuple(result(name, BufferRole.INPUT) for name in names),
+        )
+
+    @property
+    def sums_in_place(self) -> bool:
+        return self.y.dtype is self.op.accumulator and self.y.element_strides[-1] == Const(1)
+
+    def at(self, buffer: Buffer) -> Region:
+        """Return the current tile of the result or of what broadcasts to it."""
+        single = [size == Const(1) for size in buffer.shape]
+        offset, extent = (IMAGE, TOP + _LINE, _PIXEL, _FIRST + _CHANNEL), (1, 1, _PIXELS, _WIDE)
+        return buffer.region(
+            tuple(0 if one else start for one, start in zip(single, offset, strict=True)),
+            tuple(1 if one else size for one, size in zip(single, extent, strict=True)),
+        )
+
+    def epilogue(self) -> EpilogueCall | None:
+        if self.sums_in_place and self.op.epilogue.is_identity:
+            return None
+        return EpilogueCall(
+            expr=self.op.epilogue.expr,
+            operands=tuple(map(self.at, self.extras)),
+            target=None if self.sums_in_place else self.at(self.y),
+        )
+
+
+def build_depthwise(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the depthwise convolution of ``op`` that packs the filters before it begins."""
+    blocking, operands = _Blocking.of(schedule, op, target), _Operands.of(op)
+    panels = _panels(op, blocking, "panels", BufferRole.SCRATCH)
+    scratches = _scratch(operands, blocking)
+    buffers = (operands.x, operands.w, *operands.extras, operands.y, panels, *scratches)
+    body = (_pack(operands, panels, blocking), Barrier(), _tasks(operands, blocking, panels, scratches))
+    return kernel_of(op, DEPTHWISE_ID, schedule, target, buffers=buffers, body=body)
+
+
+def build_depthwise_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the depthwise convolution of ``op`` whose filters are the result of :func:`build_depthwise_pack`."""
+    blocking = _Blocking.of(schedule, op, target)
+    panels = _panels(op, blocking, "w_last", BufferRole.CONSTANT)
+    operands = replace(_Operands.of(op), w=panels)
+    scratches = _scratch(operands, blocking)
+    buffers = (operands.x, panels, *operands.extras, operands.y, *scratches)
+    body = (_tasks(operands, blocking, panels, scratches),)
+    return kernel_of(op, DEPTHWISE_PREPACKED_ID, schedule, target, buffers=buffers, body=body)
+
+
+def build_depthwise_pack(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the kernel that packs ``op``'s filters: buffers ``w_last`` and ``panels``."""
+    blocking, operands = _Blocking.of(schedule, op, target), _Operands.of(op)
+    panels = _panels(op, blocking, "panels", BufferRole.OUTPUT)
+    body = (_pack(operands, panels, blocking),)
+    return kernel_of(op, DEPTHWISE_PACK_ID, schedule, target, buffers=(operands.w, panels), body=body)
+
+
+def depthwise_panel_type(op: Conv2dOp, schedule: Schedule, target: Target) -> TensorType:
+    """Return the type of the filters in panels: (panels, r, s, nr), in the accumulator's element type."""
+    nr = schedule.integer("nv") * vector_lanes(target, op.accumulator)
+    _, _, r, s = op.w.static_shape
+    return TensorType((-(-op.groups // nr), r, s, nr), op.accumulator)
+
+
+def _panels(op: Conv2dOp, blocking: _Blocking, name: str, role: BufferRole) -> Buffer:
+    return Buffer(
+        name=name,
+        dtype=op.accumulator,
+        space=MemorySpace.TEAM if role is BufferRole.SCRATCH else MemorySpace.GLOBAL,
+        shape=(ceil_div(GROUPS, blocking.nr), R, S, Const(blocking.nr)),
+        role=role,
+    )
+
+
+def _pack(operands: _Operands, panels: Buffer, blocking: _Blocking) -> Parallel:
+    first, wide, r, s, nr = Var("pack_first"), Var("pack_wide"), Var("pack_r"), Var("pack_s"), blocking.nr
+    tap = Pack(
+        source=operands.w.region((r, s, first), (1, 1, wide)),
+        target=panels.region((first // nr, r, s, 0), (1, 1, 1, nr)),
+        panel=nr,
+        axis=1,
+    )
+    taps = For(var=r, extent=R, body=block(For(var=s, extent=S, body=block(tap))))
+    return Parallel(level=Level.TASK, var=first, extent=GROUPS, step=Const(nr), length=wide, body=block(taps))
+
+
+def _scratch(operands: _Operands, blocking: _Blocking) -> tuple[Buffer, ...]:
+    dtype, thread = operands.op.accumulator, MemorySpace.THREAD
+    halo = scratch("halo", dtype, thread, *window_of(operands.op, blocking.rows, Q), blocking.cb)
+    return (halo,) if operands.sums_in_place else (halo, scratch("sums", dtype, thread, blocking.mr, blocking.nr))
+
+
+def _tasks(operands: _Operands, blocking: _Blocking, panels: Buffer, scratches: tuple[Buffer, ...]) -> Parallel:
+    op, halo = operands.op, scratches[0]
+    (down, right), (above, left) = op.stride, op.padding
+    copied = (*window_of(op, BAND, Q), _CHANNELS)
+    copy = CopyTile(
+        source=operands.x.region((IMAGE, TOP * down - above, -left, _FIRST), (1, *copied)),
+        target=halo.region((0, 0, 0), copied),
+        masked=True,
+    )
+    tile = MicroKernel(
+        intrinsic=depthwise_tile(op, blocking),
+        a=halo.region((_LINE * down, _PIXEL * right, _CHANNEL), (*window_of(op, 1, _PIXELS), _WIDE)),
+        b=panels.region(((_FIRST + _CHANNEL) // blocking.nr, 0, 0, 0), (1, R, S, blocking.nr)),
+        c=operands.at(operands.y) if operands.sums_in_place else scratches[1].region((0, 0), (_PIXELS, _WIDE)),
+        epilogue=operands.epilogue(),
+    )
+    across = For(var=_PIXEL, extent=Q, step=Const(blocking.mr), length=_PIXELS, body=block(tile))
+    lines = For(var=_LINE, extent=BAND, body=block(across))
+    channels = For(var=_CHANNEL, extent=_CHANNELS, step=Const(blocking.nr), length=_WIDE, body=block(lines))
+    task, bands, blocks = Var("task"), ceil_div(P, blocking.rows), ceil_div(GROUPS, blocking.cb)
+    lets = (
+        Let(var=IMAGE, value=task // (bands * blocks)),
+        Let(var=TOP, value=task // blocks % bands * blocking.rows),
+        Let(var=BAND, value=minimum(blocking.rows, P - TOP)),
+        Let(var=_FIRST, value=task % blocks * blocking.cb),
+        Let(var=_CHANNELS, value=minimum(blocking.cb, GROUPS - _FIRST)),
+    )
+    return Parallel(level=Level.TASK, var=task, extent=IMAGES * bands * blocks, body=block(*lets, copy, channels))
+
+
+def depthwise_tile(op: Conv2dOp, blocking: _Blocking) -> Intrinsic:
+    """Return the tile of ``mr`` pixels of one row by ``nv`` vectors of channels, over all taps."""
+    return Intrinsic(
+        name="depthwise_tile",
+        meaning=partial(channelwise_product, stride=op.stride, dilation=op.dilation),
+        source="emitters/cpu/include/tracea/depthwise.h",
+        attributes=(
+            ("window", 1),
+            ("channelwise", 1),
+            ("mr", blocking.mr),
+            ("nv", blocking.nv),
+            ("nr", blocking.nr),
+            ("rows", ",".join(map(str, blocking.pixels))),
+            ("stride_rows", op.stride[0]),
+            ("stride_columns", op.stride[1]),
+            ("dilation_rows", op.dilation[0]),
+            ("dilation_columns", op.dilation[1]),
+        ),
+    )
+
+
+# Tiles of mr pixels by nv vectors of channels: (mr + 1) * nv registers, and sums enough to hide the latency.
+_TILES: Final = {
+    "avx512": ((14, 1), (8, 2), (7, 2), (8, 1), (28, 1)),
+    "avx2": ((7, 1), (8, 1), (14, 1), (4, 2)),
+    "neon": ((14, 1), (7, 2), (8, 2), (28, 1)),
+    "plain": ((7, 1), (4, 2)),
+}
+
+
+def depthwise_default(op: Conv2dOp, target: Target) -> Schedule:
+    """Return the schedule that needs no tuning."""
+    width = static(op.shape[3])
+    mr, nv = min(_TILES[target.isa], key=lambda tile: -(-width // tile[0]) * max(tile[0], 8 / tile[1]))
+    return _schedule(op, target, mr, nv, channels=op.groups)
+
+
+def depthwise_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
+    """Return the schedules worth measuring, the default among them."""
+    chosen: list[dict[str, Value]] = [dict(depthwise_default(op, target))]
+    for mr, nv in _TILES[target.isa]:
+        for channels in dict.fromkeys((op.groups, 32, 64, 128)):
+            base = _schedule(op, target, mr, nv, channels=min(channels, op.groups))
+            for rows in dict.fromkeys((base.integer("rows"), 2, 4, 8, static(op.shape[2]))):
+                if rows <= static(op.shape[2]):
+                    chosen.append({**base, "rows": rows})
+    return ScheduleSpace.listed(chosen)
+
+
+def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, channels: int) -> Schedule:
+    nr = nv * vector_lanes(target, op.accumulator)
+    height, width = (static(dim) for dim in op.shape[2:])
+    taps = (static(op.w.shape[2]) - 1) * op.dilation[0] + 1
+    columns = (width - 1) * op.stride[1] + (static(op.w.shape[3]) - 1) * op.dilation[1] + 1
+    cb, item = round_up(channels, nr), op.accumulator.nbytes
+
+    def rows_of(cb: int, budget: int) -> int:
+        return (budget // (columns * cb * item) - taps) // op.stride[0] + 1
+
+    # All channels of a pixel are one long run: they are parted only where not even two rows of results would fit.
+    least = min(height, 2)
+    while rows_of(cb, target.l2_bytes // 2) < least and cb > nr:
+        cb = round_up(cb // 2, nr)
+    rows = equal_blocks(height, max(least, min(height, rows_of(cb, target.l2_bytes // _HALO_SHARE))))
+    wanted = 1 if target.cores == 1 else _TASKS_PER_CORE * target.cores
+    while static(op.shape[0]) * -(-height // rows) * -(-op.groups // cb) < wanted and (cb > nr or rows > 1):
+        cb, rows = (round_up(cb // 2, nr), rows) if cb > nr else (cb, equal_blocks(height, max(1, rows // 2)))
+    return Schedule(mr=mr, nv=nv, tail=width % mr, rows=rows, cb=cb)
+
+
+_ONE_CHANNEL = condition(
+    "one channel and one filter a group",
+    lambda op, _: op.w.shape[1] == 1 and op.w.shape[0] == op.groups,
+    needed="groups = channels = filters",
+    found=lambda op: f"groups = {op.groups}, channels = {op.x.shape[1]}, filters = {op.w.shape[0]}",
+    remedy="use conv.packed, which takes any groups",
+)
+
+DEPTHWISE_ID = "conv.depthwise"
+DEPTHWISE_PREPACKED_ID = "conv.depthwise_prepacked"
+DEPTHWISE_PACK_ID = "conv.depthwise_pack_w"
+DEPTHWISE = Variant(
+    id=DEPTHWISE_ID,
+    op_type=Conv2dOp,
+    backend="cpu",
+    requirements=(*CONV_REQUIREMENTS, _ONE_CHANNEL),
+    preferences=(),
+    priority=110,
+    build=build_depthwise,
+    space=depthwise_space,
+    default_schedule=depthwise_default,
+)
+DEPTHWISE_PREPACKED = Variant(
+    id=DEPTHWISE_PREPACKED_ID,
+    op_type=Conv2dOp,
+    backend="cpu",
+    requirements=(*CONV_REQUIREMENTS, _ONE_CHANNEL),
+    preferences=(),
+    priority=112,
+    build=build_depthwise_prepacked,
+    space=depthwise_space,
+    default_schedule=depthwise_default,
+    constant_operand=1,
+    build_pack=build_depthwise_pack,
+    pack_type=depthwise_panel_type,
+)

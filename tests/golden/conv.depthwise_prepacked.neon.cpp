@@ -1,0 +1,71 @@
+// conv2d_1x144x56x56_by_144x1x3x3_f32_5c71a4678ec410fd | conv.depthwise_prepacked | neon, neon | cb=144,mr=14,nv=1,rows=3,tail=0
+#include "tracea/abi.h"
+#include "tracea/config.h"
+#include "tracea/conv.h"
+#include "tracea/convert.h"
+#include "tracea/depthwise.h"
+#include "tracea/index.h"
+#include "tracea/math.h"
+#include "tracea/team.h"
+#include "tracea/vec.h"
+
+namespace tracea_conv_depthwise_prepacked_329b377d7d6ab00b016c_text {
+using namespace tracea;
+
+using Tile0 = DepthwiseTile<float, 14, 1>;
+static_assert(Tile0::columns == 4, "the kernel was built for this vector length");
+struct Epilogue0 {
+  const float* x1;
+  template <class V>
+  TRACEA_INLINE V operator()(V x0, [[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
+    const V v1 = load_broadcast<V>(x1 + row * 1);
+    const auto t0 = add(x0, v1);
+    const auto t1 = relu(t0);
+    return t1;
+  }
+};
+
+extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_prepacked_329b377d7d6ab00b016c(const tracea_call* call, int32_t rank) {
+  const float* const x_last = static_cast<const float*>(call->pointers[0]);
+  const float* const w_last = static_cast<const float*>(call->pointers[1]);
+  const float* const x1_last = static_cast<const float*>(call->pointers[2]);
+  float* const y_last = static_cast<float*>(call->pointers[3]);
+  const int64_t images = call->integers[0];
+  const int64_t h = call->integers[1];
+  const int64_t width = call->integers[2];
+  const int64_t groups = call->integers[3];
+  const int64_t x_last_stride0 = call->integers[4];
+  const int64_t x_last_stride1 = call->integers[5];
+  const int64_t x_last_stride3 = call->integers[6];
+  const int64_t r = call->integers[7];
+  const int64_t s = call->integers[8];
+  const int64_t p = call->integers[9];
+  const int64_t q = call->integers[10];
+  const int64_t y_last_stride0 = call->integers[11];
+  const int64_t y_last_stride1 = call->integers[12];
+  const int64_t y_last_stride3 = call->integers[13];
+  float* const halo = reinterpret_cast<float*>(thread_scratch(call, rank));
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + q * 1152 + q * r * 576 + r * s * 576 + s * 1152 - r * 576 - 1152);
+  for (TaskLoop tasks0(call, rank, 0, (groups + 143) / 144 * ((p + 2) / 3) * images); tasks0.next();) {
+    const int64_t task = tasks0.task();
+    const int64_t image = task / ((groups + 143) / 144 * ((p + 2) / 3));
+    const int64_t top = task / ((groups + 143) / 144) % ((p + 2) / 3) * 3;
+    const int64_t band = min_index(p - top, 3);
+    const int64_t first = task % ((groups + 143) / 144) * 144;
+    const int64_t channels = min_index(groups - first, 144);
+    // CopyTile x_last[image : +1, top - 1 : +((band - 1) + (r - 1)) + 1, -1 : +((q - 1) + (s - 1)) + 1, first : +channels] -> halo
+    copy_halo<float>(x_last + first * x_last_stride3 + image * x_last_stride0, {x_last_stride1, 1, x_last_stride3}, h, width, top - 1, (-1), band + r - 1, q + s - 1, channels, halo, q * 144 + s * 144 - 144, 144);
+    for (int64_t channel = 0; channel < channels; channel += 4) {
+      const int64_t wide = min_index(channels - channel, 4);
+      for (int64_t line = 0; line < band; ++line) {
+        for (int64_t pixel = 0; pixel < q; pixel += 14) {
+          const int64_t pixels = min_index(q - pixel, 14);
+          // MicroKernel sums[0 : +pixels, 0 : +wide]
+          Tile0::run<14>(pixels, wide, ConvTaps{r, s, 1, q * 144 + s * 144 - 144, 144, 4}, halo + channel + line * q * 144 + line * s * 144 + pixel * 144 - line * 144, 144, w_last + (channel + first) / 4 * r * s * 4, sums, 4);
+          store_tile_transposed(sums, 4, pixels, wide, y_last + channel * y_last_stride3 + first * y_last_stride3 + image * y_last_stride0 + line * y_last_stride1 + pixel + top * y_last_stride1, y_last_stride3, Epilogue0{x1_last + channel + first});
+        }
+      }
+    }
+  }
+}
+}  // namespace tracea_conv_depthwise_prepacked_329b377d7d6ab00b016c_text
