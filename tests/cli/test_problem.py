@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from tracea.bench.suites import chain_problems
 from tracea.cli.problem import KINDS, ProblemFlags, parse_constants, parse_op, parse_schedule
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
-from tracea.core.op import GemmOp, RowKind, RowOp
+from tracea.core.op import Conv2dOp, GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidInput, InvalidOption, InvalidShape, TraceaError
 
@@ -120,3 +121,24 @@ def test_schedules_that_do_not_parse_are_refused(text: str) -> None:
 def test_any_schedule_parses_or_is_refused(text: str) -> None:
     with suppress(InvalidOption):
         parse_schedule(text)
+
+
+def test_a_convolution_is_the_op_that_the_library_makes() -> None:
+    flags = ProblemFlags(channels=6, size="9,8", filters=10, kernel="3", padding="1,0", stride="2", groups=2, batch="4")
+    expected = {"channels": 6, "size": (9, 8), "filters": 10, "kernel": (3, 3), "padding": (1, 0), "stride": (2, 2)}
+    assert parse_op("conv2d", flags) == Conv2dOp.of(batch=4, groups=2, **expected)  # type: ignore[arg-type]
+    fused = replace(flags, groups=1, channels_last=True, epilogue="bias,relu,residual", constant_w=True)
+    assert parse_op("conv2d", fused).key == (
+        Conv2dOp.of(batch=4, channels_last=True, bias=True, activation="relu", residual=True, **expected).key  # type: ignore[arg-type]
+    )
+    assert parse_constants(fused) == (1,)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [{"size": None}, {"size": "9,8,7"}, {"kernel": "x"}, {"stride": "-1"}, {"batch": "2,3"}, {"m": 3}, {"rows": 3}],
+)
+def test_a_convolution_refuses_what_it_cannot_mean(flags: dict[str, object]) -> None:
+    whole = {"channels": 6, "size": "9", "filters": 10, "kernel": "3"}
+    with pytest.raises(InvalidOption, match="Remedy: "):
+        parse_op("conv2d", ProblemFlags(**(whole | flags)))  # type: ignore[arg-type]

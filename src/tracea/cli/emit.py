@@ -36,7 +36,7 @@ def emit(
     Parameters
     ----------
     kind
-        gemm, softmax, log_softmax, layer_norm, rms_norm or pointwise.
+        gemm, conv2d, softmax, log_softmax, layer_norm, rms_norm or pointwise.
     target
         host, an architecture such as avx512, neon or sm_90a, or a product such as zen4 or h200 (tracea targets ls).
     variant

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
@@ -15,9 +15,26 @@ if TYPE_CHECKING:
 
 __all__ = ["KINDS", "ProblemFlags", "parse_constants", "parse_op", "parse_schedule"]
 
-KINDS: Final = ("gemm", "softmax", "log_softmax", "layer_norm", "rms_norm", "pointwise")
+KINDS: Final = ("gemm", "conv2d", "softmax", "log_softmax", "layer_norm", "rms_norm", "pointwise")
 _DEFAULT_EPILOGUES: Final = {"layer_norm": "weight,bias", "rms_norm": "weight"}
 _NORM_EPS: Final = 1e-5
+_ROW_FLAGS: Final = ("--rows", "--columns")
+_FLAGS: Final = {
+    "gemm": ("-m", "-n", "-k", "--batch", "--transpose-a", "--transpose-b", "--constant-b"),
+    "conv2d": (
+        "--channels",
+        "--size",
+        "--filters",
+        "--kernel",
+        "--stride",
+        "--padding",
+        "--dilation",
+        "--groups",
+        "--batch",
+        "--channels-last",
+        "--constant-w",
+    ),
+}
 
 
 @Parameter(name="*", group="Problem")
@@ -32,13 +49,33 @@ class ProblemFlags:
     k: Annotated[int | None, Parameter(name="-k")] = None
     """gemm: terms of each sum"""
     batch: str = ""
-    """gemm: leading axes, such as 8 or 4,12"""
+    """gemm: leading axes, such as 8 or 4,12; conv2d: images"""
     transpose_a: Annotated[bool, Parameter(negative=())] = False
     """gemm: a is stored (k, m)"""
     transpose_b: Annotated[bool, Parameter(negative=())] = False
     """gemm: b is stored (n, k), as torch.nn.Linear stores its weight"""
     constant_b: Annotated[bool, Parameter(negative=())] = False
     """gemm: b is known beforehand, as a layer's weight is, and may be packed ahead"""
+    channels: int | None = None
+    """conv2d: channels of the image"""
+    size: str | None = None
+    """conv2d: rows and columns of the image, such as 56,56 or 56"""
+    filters: int | None = None
+    """conv2d: channels of the result"""
+    kernel: str | None = None
+    """conv2d: rows and columns of a filter, such as 3,3 or 3"""
+    stride: str | None = None
+    """conv2d: rows and columns from window to window; by default 1"""
+    padding: str | None = None
+    """conv2d: rows and columns of zeros on each side; by default 0"""
+    dilation: str | None = None
+    """conv2d: rows and columns from tap to tap; by default 1"""
+    groups: int | None = None
+    """conv2d: parts of the channels that do not meet; by default 1"""
+    channels_last: Annotated[bool, Parameter(negative=())] = False
+    """conv2d: the channels of a pixel lie next to each other"""
+    constant_w: Annotated[bool, Parameter(negative=())] = False
+    """conv2d: the filters are known beforehand, as a layer's are, and may be packed ahead"""
     rows: int | None = None
     """softmax, log_softmax, layer_norm, rms_norm, pointwise: number of rows"""
     columns: int | None = None
@@ -62,6 +99,8 @@ def parse_op(kind: str, flags: ProblemFlags) -> Op:
     match kind:
         case "gemm":
             return _gemm(flags)
+        case "conv2d":
+            return _conv2d(flags)
         case "pointwise":
             return _pointwise(flags)
         case _:
@@ -70,7 +109,7 @@ def parse_op(kind: str, flags: ProblemFlags) -> Op:
 
 def parse_constants(flags: ProblemFlags) -> tuple[int, ...]:
     """Return which operands of the op that :func:`parse_op` returned are known beforehand."""
-    return (1,) if flags.constant_b else ()
+    return (1,) if flags.constant_b or flags.constant_w else ()
 
 
 def parse_schedule(text: str | None) -> dict[str, int | str] | None:
@@ -100,7 +139,7 @@ def _is_whole(text: str) -> bool:
 
 
 def _refuse_foreign(kind: str, flags: ProblemFlags) -> None:
-    of_gemm = {
+    given = {
         "-m": flags.m is not None,
         "-n": flags.n is not None,
         "-k": flags.k is not None,
@@ -108,16 +147,27 @@ def _refuse_foreign(kind: str, flags: ProblemFlags) -> None:
         "--transpose-a": flags.transpose_a,
         "--transpose-b": flags.transpose_b,
         "--constant-b": flags.constant_b,
+        "--rows": flags.rows is not None,
+        "--columns": flags.columns is not None,
+        "--channels": flags.channels is not None,
+        "--size": flags.size is not None,
+        "--filters": flags.filters is not None,
+        "--kernel": flags.kernel is not None,
+        "--stride": flags.stride is not None,
+        "--padding": flags.padding is not None,
+        "--dilation": flags.dilation is not None,
+        "--groups": flags.groups is not None,
+        "--channels-last": flags.channels_last,
+        "--constant-w": flags.constant_w,
     }
-    of_rows = {"--rows": flags.rows is not None, "--columns": flags.columns is not None}
-    foreign, own = (of_rows, of_gemm) if kind == "gemm" else (of_gemm, of_rows)
-    given = [name for name, is_given in foreign.items() if is_given]
-    if given:
+    own = _FLAGS.get(kind, _ROW_FLAGS)
+    foreign = [name for name, is_given in given.items() if is_given and name not in own]
+    if foreign:
         raise InvalidOption(
             field=f"flags of {kind}",
-            got=" ".join(given),
+            got=" ".join(foreign),
             expected=" ".join(own),
-            remedy=f"leave {' and '.join(given)} out, or name another op than {kind}",
+            remedy=f"leave {' and '.join(foreign)} out, or name another op than {kind}",
         )
 
 
@@ -142,6 +192,43 @@ def _gemm(flags: ProblemFlags) -> Op:
     )
     epilogue = _epilogue(flags.epilogue or "", TensorType((*batch, m, n), dtype), Epilogue.identity())
     return GemmOp(m=m, n=n, k=k, batch=batch, a=plain.a, b=plain.b, epilogue=epilogue, accumulator=plain.accumulator)
+
+
+def _conv2d(flags: ProblemFlags) -> Op:
+    from tracea.core.dtype import DType
+    from tracea.core.op import Conv2dOp, Epilogue
+    from tracea.core.tensor_type import TensorType
+
+    example = "conv2d --channels 64 --size 56 --filters 64 --kernel 3 --padding 1"
+    batch = _batch(flags.batch) or (1,)
+    if len(batch) != 1:
+        raise InvalidOption(field="--batch", got=flags.batch, expected="a number of images", remedy="--batch 8")
+    plain = Conv2dOp.of(
+        batch=batch[0],
+        channels=_required(flags.channels, "--channels", example),
+        size=_pair("--size", flags.size, example=example),
+        filters=_required(flags.filters, "--filters", example),
+        kernel=_pair("--kernel", flags.kernel, example=example),
+        stride=_pair("--stride", flags.stride, 1),
+        padding=_pair("--padding", flags.padding, 0),
+        dilation=_pair("--dilation", flags.dilation, 1),
+        groups=1 if flags.groups is None else flags.groups,
+        dtype=DType.parse(flags.dtype),
+        channels_last=flags.channels_last,
+    )
+    result = plain.infer()
+    row = TensorType((*result.shape[1:2], 1, 1), result.dtype)
+    return replace(plain, epilogue=_epilogue(flags.epilogue or "", result, Epilogue.identity(), row), out=result)
+
+
+def _pair(name: str, text: str | None, default: int | None = None, *, example: str = "") -> tuple[int, int]:
+    if text is None and default is not None:
+        return default, default
+    parts = [part.strip() for part in (text or "").split(",")]
+    if len(parts) > 2 or not all(_is_whole(part) for part in parts):
+        remedy = example or f"{name} 1, or {name} 1,2"
+        raise InvalidOption(field=name, got=text or "nothing", expected="a whole number, or two", remedy=remedy)
+    return int(parts[0]), int(parts[-1])
 
 
 def _row(kind: str, flags: ProblemFlags) -> Op:
@@ -178,11 +265,11 @@ def _batch(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in parts)
 
 
-def _epilogue(text: str, result: TensorType, epilogue: Epilogue) -> Epilogue:
+def _epilogue(text: str, result: TensorType, epilogue: Epilogue, row: TensorType | None = None) -> Epilogue:
     from tracea.core.expr import Input, activation, activation_names
     from tracea.core.tensor_type import TensorType
 
-    row = TensorType(result.shape[-1:], result.dtype)
+    row = row or TensorType(result.shape[-1:], result.dtype)
     for term in [part.strip() for part in text.split(",")] if text.strip() else []:
         match term:
             case "bias":

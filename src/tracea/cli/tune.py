@@ -45,7 +45,7 @@ def tune(
     Parameters
     ----------
     kind
-        gemm, softmax, log_softmax, layer_norm, rms_norm or pointwise.
+        gemm, conv2d, softmax, log_softmax, layer_norm, rms_norm or pointwise.
     trials
         Trials at most; those of earlier runs count.
     seconds

@@ -39,7 +39,7 @@ def verify(
     Parameters
     ----------
     kind
-        gemm, softmax, log_softmax, layer_norm or rms_norm.
+        gemm, conv2d, softmax, log_softmax, layer_norm or rms_norm.
     target
         host, a GPU architecture such as sm_90a, or a product such as h200 (tracea targets ls).
     variant

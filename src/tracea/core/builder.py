@@ -194,13 +194,22 @@ class Builder(ABC):
         padding: tuple[int, int] = (0, 0),
         dilation: tuple[int, int] = (1, 1),
         groups: int = 1,
+        activation: str | None = None,
+        residual: Node | None = None,
+        out: TensorType | None = None,
         name: str | None = None,
     ) -> Node:
-        """Append a convolution; ``bias`` is (k,)."""
+        """Append ``activation(x * w + bias) + residual``; ``bias`` is (k,), ``out`` the result's type if not row-major.
+
+        Raises:
+            InvalidOp, InvalidShape: the operands do not make a convolution.
+        """
         name = name or self.fresh("conv2d")
         operands: list[Node] = []
         if bias is not None:
             operands.append(self.add_view(ViewKind.RESHAPE, bias, shape=(*bias.type.shape, 1, 1), name=f"{name}.bias"))
+        if residual is not None:
+            operands.append(residual)
         op = Conv2dOp(
             x=x.type,
             w=w.type,
@@ -208,7 +217,12 @@ class Builder(ABC):
             padding=padding,
             dilation=dilation,
             groups=groups,
-            epilogue=Epilogue.of(bias=operands[0].type if operands else None),
+            epilogue=Epilogue.of(
+                bias=operands[0].type if bias is not None else None,
+                activation=activation,
+                residual=residual.type if residual is not None else None,
+            ),
+            out=out,
         )
         return self.add(op, (x, w, *operands), name=name)
 

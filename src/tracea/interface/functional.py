@@ -17,6 +17,7 @@ from tracea.core.tensor_type import TensorType, broadcast_shapes
 from tracea.errors import InvalidDType, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.fusion import fuse
+from tracea.interface.images import conv2d
 from tracea.interface.operands import Given, number
 from tracea.interface.policy import library, library_allowed
 from tracea.interface.prepacked import PrepackedWeight, prepack
@@ -25,7 +26,7 @@ from tracea.runtime.extension import dispatcher
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["fuse", "gemm", "layer_norm", "library", "prepack", "rms_norm", "softmax"]
+__all__ = ["conv2d", "fuse", "gemm", "layer_norm", "library", "prepack", "rms_norm", "softmax"]
 
 
 def gemm(

@@ -164,7 +164,12 @@ PyObject* run_entry(PyObject* program, const Runner* runner, const Operand* give
         return launch(program, runner, inputs, outputs, threads) ? Py_NewRef(out) : nullptr;
     }
     char* data = nullptr;
-    PyObject* result = new_output(runner, 0, present > 0 ? inputs[0].kind : int32_t{NUMPY}, &data);
+    const int32_t kind = present > 0 ? inputs[0].kind : int32_t{NUMPY};
+    if (!can_allocate(runner, 0, kind)) {
+        *slow = true;
+        return nullptr;
+    }
+    PyObject* result = new_output(runner, 0, kind, &data);
     if (result == nullptr) return nullptr;
     outputs[0] = data;
     if (launch(program, runner, inputs, outputs, threads)) return result;

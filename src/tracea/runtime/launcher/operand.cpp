@@ -219,14 +219,19 @@ bool read_numpy(PyArrayObject* array, Operand* operand) {
     return true;
 }
 
-PyObject* allocate_torch(int32_t dtype, int32_t rank, const int64_t* shape, char** data) {
+// The strides of a new array: those that are wanted, and of axes of one element, which have none, what row-major would have.
+void place_axes(int32_t rank, const int64_t* shape, const int64_t* wanted, int64_t* strides) {
+    int64_t step = 1;
+    for (int i = rank - 1; i >= 0; --i) {
+        strides[i] = wanted != nullptr && shape[i] > 1 ? wanted[i] : step;
+        step *= shape[i] > 1 ? shape[i] : 1;
+    }
+}
+
+PyObject* allocate_torch(int32_t dtype, int32_t rank, const int64_t* shape, const int64_t* wanted, char** data) {
     if (torch.wrap != nullptr) {
         int64_t strides[most_dims];
-        int64_t step = 1;
-        for (int i = rank - 1; i >= 0; --i) {
-            strides[i] = step;
-            step *= shape[i] > 1 ? shape[i] : 1;
-        }
+        place_axes(rank, shape, wanted, strides);
         Tensor tensor = nullptr;
         void* address = nullptr;
         if (torch.empty_strided(rank, shape, strides, torch.codes[dtype], torch.cpu, 0, &tensor) == 0) {
@@ -258,11 +263,22 @@ PyObject* allocate_torch(int32_t dtype, int32_t rank, const int64_t* shape, char
     return nullptr;
 }
 
-PyObject* allocate_numpy(int32_t dtype, int32_t rank, const int64_t* shape, char** data) {
+PyObject* allocate_numpy(int32_t dtype, int32_t rank, const int64_t* shape, const int64_t* wanted, char** data) {
     static_assert(sizeof(npy_intp) == sizeof(int64_t));
     npy_intp size[most_dims];
+    npy_intp strides[most_dims];
     for (int i = 0; i < rank; ++i) size[i] = shape[i];
-    PyObject* result = PyArray_SimpleNew(rank, size, numpy_types[dtype]);
+    PyObject* result = nullptr;
+    if (wanted == nullptr) {
+        result = PyArray_SimpleNew(rank, size, numpy_types[dtype]);
+    } else {
+        int64_t steps[most_dims];
+        place_axes(rank, shape, wanted, steps);
+        PyArray_Descr* described = PyArray_DescrFromType(numpy_types[dtype]);
+        if (described == nullptr) return nullptr;
+        for (int i = 0; i < rank; ++i) strides[i] = steps[i] * PyDataType_ELSIZE(described);
+        result = PyArray_NewFromDescr(&PyArray_Type, described, rank, size, strides, nullptr, 0, nullptr);  // takes the description's reference
+    }
     if (result != nullptr) *data = PyArray_BYTES(reinterpret_cast<PyArrayObject*>(result));
     return result;
 }
@@ -286,8 +302,10 @@ bool read_operand(PyObject* object, Operand* operand) {
     return read_torch(object, operand) && (reinterpret_cast<uintptr_t>(operand->data) & static_cast<uintptr_t>(operand->bytes - 1)) == 0;
 }
 
-PyObject* allocate(int32_t kind, int32_t dtype, int32_t rank, const int64_t* shape, char** data) {
-    return kind == TORCH ? allocate_torch(dtype, rank, shape, data) : allocate_numpy(dtype, rank, shape, data);
+bool allocates_any_order(int32_t kind) { return kind != TORCH || torch.wrap != nullptr; }
+
+PyObject* allocate(int32_t kind, int32_t dtype, int32_t rank, const int64_t* shape, const int64_t* strides, char** data) {
+    return kind == TORCH ? allocate_torch(dtype, rank, shape, strides, data) : allocate_numpy(dtype, rank, shape, strides, data);
 }
 
 bool prepare_operands(int bfloat16) {

@@ -40,8 +40,11 @@ struct Operand {
 // Fills `operand`; false where the object is nothing that can be read here (the slow path says why). Never leaves a Python error set.
 bool read_operand(PyObject* object, Operand* operand);
 
-// A new contiguous array of a kind, or nullptr with a Python error set; *data is its first element.
-PyObject* allocate(int32_t kind, int32_t dtype, int32_t rank, const int64_t* shape, char** data);
+// A new array of a kind without gaps, row-major without strides, or nullptr with a Python error set; *data is its first element.
+PyObject* allocate(int32_t kind, int32_t dtype, int32_t rank, const int64_t* shape, const int64_t* strides, char** data);
+
+// Whether arrays of a kind can be made with strides of another order than row-major.
+bool allocates_any_order(int32_t kind);
 
 // Once: the NumPy type number of bfloat16. False with a Python error set.
 bool prepare_operands(int bfloat16);

@@ -61,9 +61,45 @@ bool launch(PyObject* owner, const Runner* runner, const Operand* inputs, void* 
     return status == 0;
 }
 
+namespace {
+
+bool row_major(const Signature& signature) {
+    int64_t step = 1;
+    for (int i = signature.rank - 1; i >= 0; --i) {
+        if (signature.shape[i] > 1 && signature.strides[i] != step) return false;
+        step *= signature.shape[i];
+    }
+    return true;
+}
+
+// Whether the elements lie side by side, in whatever order of the axes.
+bool dense(const Signature& signature) {
+    bool seen[most_dims] = {};
+    int64_t step = 1;
+    for (int found = 0; found < signature.rank; ++found) {
+        int next = -1;
+        for (int i = 0; i < signature.rank; ++i) {
+            if (signature.shape[i] == 0) return false;
+            if (!seen[i] && (signature.shape[i] == 1 || signature.strides[i] == step)) next = i;
+        }
+        if (next < 0) return false;
+        seen[next] = true;
+        step *= signature.shape[next];
+    }
+    return true;
+}
+
+}  // namespace
+
+bool can_allocate(const Runner* runner, int index, int32_t kind) {
+    const Signature& signature = runner->signatures[runner->inputs + index];
+    return row_major(signature) || (dense(signature) && allocates_any_order(kind));
+}
+
 PyObject* new_output(const Runner* runner, int index, int32_t kind, char** data) {
     const Signature& signature = runner->signatures[runner->inputs + index];
-    return allocate(kind, signature.dtype, signature.rank, signature.shape, data);
+    const int64_t* strides = row_major(signature) ? nullptr : signature.strides;
+    return allocate(kind, signature.dtype, signature.rank, signature.shape, strides, data);
 }
 
 namespace {
@@ -84,15 +120,6 @@ bool read_signature(PyObject* item, Signature* signature) {
         if (signature->shape[i] <= 1) signature->strides[i] = 0;
     }
     return PyErr_Occurred() == nullptr;
-}
-
-bool row_major(const Signature& signature) {
-    int64_t step = 1;
-    for (int i = signature.rank - 1; i >= 0; --i) {
-        if (signature.shape[i] > 1 && signature.strides[i] != step) return false;
-        step *= signature.shape[i];
-    }
-    return true;
 }
 
 PyObject* runner_new(PyTypeObject* type, PyObject* arguments, PyObject*) {
@@ -156,7 +183,7 @@ PyObject* runner_run(PyObject* object, PyObject* const* arguments, Py_ssize_t co
         return Py_NewRef(out);
     }
     for (int i = 0; i < self->outputs; ++i) {
-        if (!row_major(self->signatures[self->inputs + i])) Py_RETURN_NOTIMPLEMENTED;
+        if (!can_allocate(self, i, kind)) Py_RETURN_NOTIMPLEMENTED;
     }
     for (int i = 0; i < self->outputs; ++i) {
         char* data = nullptr;

@@ -1,0 +1,36 @@
+"""Images in memory: (batch, channels, rows, columns) with the channels outermost, or next to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracea.core.dtype import DType
+from tracea.core.tensor_type import Dim, StridedLayout, TensorType, static
+
+__all__ = ["image_type", "is_channels_last", "like_image"]
+
+
+def image_type(shape: Sequence[Dim], dtype: DType, *, channels_last: bool) -> TensorType:
+    """Return the dense type of an image batch, row-major or channels last.
+
+    Raises:
+        InvalidShape: channels last, and an extent is symbolic.
+    """
+    if not channels_last:
+        return TensorType(tuple(shape), dtype)
+    _, channels, height, width = (static(dim) for dim in shape)
+    return TensorType(tuple(shape), dtype, StridedLayout((height * width * channels, 1, width * channels, channels)))
+
+
+def is_channels_last(type_: TensorType) -> bool:
+    """Whether a pixel's channels are next to each other, and the type is not row-major as well."""
+    if type_.rank != 4 or not type_.is_static or not isinstance(type_.layout, StridedLayout):
+        return False
+    channels, (_, step, row, column) = type_.static_shape[1], type_.strides
+    pixels = [stride for stride, dim in ((row, type_.shape[2]), (column, type_.shape[3])) if dim != 1]
+    return channels > 1 and step == 1 and all(stride >= channels for stride in pixels)
+
+
+def like_image(x: TensorType, shape: Sequence[Dim], dtype: DType) -> TensorType:
+    """Return the dense type of a result of ``shape`` that keeps the order of the axes of ``x``."""
+    return image_type(shape, dtype, channels_last=is_channels_last(x))

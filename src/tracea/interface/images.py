@@ -1,0 +1,149 @@
+"""Convolutions of images as functions: zero copy, row-major or channels last, the result in the order of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from operator import index
+from typing import TYPE_CHECKING, Any, cast
+
+from tracea.core.graph import Graph
+from tracea.core.op import Conv2dOp, Epilogue, ViewKind
+from tracea.core.ops.images import like_image
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.flow.compile import compile_graph
+from tracea.interface.operands import Given
+from tracea.interface.policy import library_allowed
+from tracea.runtime.extension import dispatcher
+
+if TYPE_CHECKING:
+    from tracea.runtime.program import Program
+
+__all__ = ["conv2d", "pair"]
+
+
+def conv2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    activation: str | None = None,
+    residual: Any = None,
+    out: Any = None,
+) -> Any:
+    """Return ``activation(x * weight + bias) + residual``: cross-correlation, as ``torch.nn.functional.conv2d``.
+
+    Shapes: x is (n, c, h, w); weight (k, c/groups, r, s); bias (k,); the result (n, k, p, q), channels last where x is;
+    residual broadcasts to it. ``padding`` may be "valid" (none) or "same" (p = h, q = w; with stride 1).
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
+    activation, or a number that no convolution has.
+    """
+    (down, right), (gap_r, gap_s) = pair("stride", stride, 1), pair("dilation", dilation, 1)
+    above, left = _padding(weight, padding, (down, right), (gap_r, gap_s))
+    numbers = (down, right, above, left, gap_r, gap_s, _count("groups", groups, 1))
+    return _dispatch_conv2d()(x, weight, bias, residual, out, *numbers, activation, library_allowed())
+
+
+def pair(name: str, value: Any, least: int) -> tuple[int, int]:
+    """Return one whole number, or two, as (rows, columns).
+
+    Raises: InvalidOp: it is neither, or less than ``least``.
+    """
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        values = tuple(cast("Sequence[Any]", value))
+        if len(values) in (1, 2):
+            return _count(name, values[0], least), _count(name, values[-1], least)
+    elif hasattr(value, "__index__"):
+        number = _count(name, value, least)
+        return number, number
+    raise InvalidOp(
+        field=name, got=value, expected="a whole number, or two: rows and columns", remedy=f"{name}={max(1, least)}"
+    )
+
+
+def _count(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= index(value) < 2**31:
+        raise InvalidOp(
+            field=name, got=value, expected=f"whole numbers from {least} on", remedy=f"{name}={max(1, least)}"
+        )
+    return index(value)
+
+
+def _padding(weight: Any, padding: Any, stride: tuple[int, int], dilation: tuple[int, int]) -> tuple[int, int]:
+    if not isinstance(padding, str):
+        return pair("padding", padding, 0)
+    if padding == "valid":
+        return 0, 0
+    taps = tuple(getattr(weight, "shape", ()))[-2:]
+    around = [gap * (int(tap) - 1) for gap, tap in zip(dilation, taps, strict=False)]
+    if padding != "same" or stride != (1, 1) or len(around) != 2 or any(size % 2 for size in around):
+        raise InvalidOp(
+            field="padding",
+            got={"padding": padding, "stride": stride, "taps": taps, "dilation": dilation},
+            expected='a number, two, "valid", or "same" with stride 1 and an even dilation · (taps - 1)',
+            remedy="pad the image by itself, and give padding=0",
+        )
+    return around[0] // 2, around[1] // 2
+
+
+@cache
+def _dispatch_conv2d() -> Any:
+    return dispatcher(4, _missed_conv2d)
+
+
+def _missed_conv2d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("x", "weight", "bias", "residual"), arrays, out)
+    down, right, above, left, gap_r, gap_s, groups, activation, allowed = attributes
+    given.check_floats(one_arithmetic=True)
+    x, weight, bias, residual = given.type(0), given.type(1), given.optional(2), given.optional(3)
+    if x.rank != 4 or weight.rank != 4:
+        raise InvalidShape(
+            field="conv2d",
+            got={"x": x.shape, "weight": weight.shape},
+            expected="x (n, c, h, w) and weight (k, c/groups, r, s)",
+            remedy="add the axes that are missing: x[None] is a batch of one image",
+        )
+    if x.dtype is not weight.dtype:
+        raise InvalidDType(
+            field="conv2d",
+            got=f"{x.dtype.value} and {weight.dtype.value}",
+            expected="operands of one element type",
+            remedy="cast one of them; only the bias and the residual may differ",
+        )
+    plain = Conv2dOp(
+        x=x,
+        w=weight,
+        stride=(down, right),
+        padding=(above, left),
+        dilation=(gap_r, gap_s),
+        groups=groups,
+    )
+    given.check_broadcasts(plain.shape, 3)
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise InvalidShape(
+            field="bias", got=bias.shape, expected=weight.shape[:1], remedy="give one value for each filter"
+        )
+    graph = Graph()
+    operands = {
+        name: graph.add_input(type_, name=name)
+        for name, type_ in zip(given.names, (x, weight, bias, residual), strict=True)
+        if type_ is not None
+    }
+    if bias is not None:
+        operands["bias"] = graph.add_view(ViewKind.RESHAPE, operands["bias"], shape=(*bias.shape, 1, 1))
+    op = replace(
+        plain,
+        epilogue=Epilogue.of(
+            bias=operands["bias"].type if bias is not None else None, activation=activation, residual=residual
+        ),
+        out=given.result if out is not None else like_image(x, plain.shape, x.dtype),
+    )
+    given.check_result(op)
+    graph.add(op, tuple(operands.values()), name="y")
+    return compile_graph(graph, threads=threads, library=allowed, name=op.key).program
