@@ -48,7 +48,10 @@ class NoRoof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """Two ceilings and where each was found; ``note`` says what they leave out for this choice, if anything."""
+    """Two ceilings and where each was found; ``note`` says what they leave out for this choice, if anything.
+
+    ``holder`` is the cache that holds all operands, whose bandwidth is then the ceiling; empty: the memory's is.
+    """
 
     ceilings: Roofline
     peak_from: str
@@ -56,6 +59,7 @@ class Roof:
     flops: int
     nbytes: int
     note: str = ""
+    holder: str = ""
 
     @property
     def arithmetic_us(self) -> float:
@@ -93,6 +97,7 @@ class Roof:
             "least_us": self.least_us,
             "bound": "compute" if self.is_arithmetic else "memory",
             "note": self.note,
+            "holder": self.holder,
         }
 
 
@@ -111,14 +116,27 @@ def measured_roof(op: Op, target: Target, ceilings: Ceilings | None, variant: st
     note = ""
     if MATRIX_TILES in find(variant).requirements:
         note = "this peak is that of vectors; matrix tiles multiply faster, and the time may be below the limit"
+    bandwidth, holder = _bandwidth(op, ceilings, threads)
+    place = "copying memory" if not holder else f"reading the {holder}"
     return Roof(
-        ceilings=ceilings.roofline(target.isa, dtype, threads=threads),
+        ceilings=Roofline(peak_gflops=ceilings.peak(target.isa, dtype, threads=threads), bandwidth_gbytes=bandwidth),
         peak_from=f"measured here: {target.isa} {dtype.compute.value}, {_threads(threads)}",
-        bandwidth_from=f"measured here: copying memory, {_threads(threads)}",
+        bandwidth_from=f"measured here: {place}, {_threads(threads)}",
         flops=op.flops,
         nbytes=op.bytes,
         note=note,
+        holder=holder,
     )
+
+
+def _bandwidth(op: Op, ceilings: Ceilings, threads: int) -> tuple[float, str]:
+    """Return how fast operands can come: from the smallest cache that holds them, where that is faster than memory."""
+    memory = ceilings.bandwidth("copy", threads=threads)
+    for cache in sorted(ceilings.caches, key=lambda cache: cache.level):
+        # It was measured over half of the cache; each thread has its own, or reads from a shared one at best as fast.
+        if op.bytes <= 2 * cache.working_set_bytes and threads * cache.gbytes > memory:
+            return threads * cache.gbytes, f"L{cache.level} cache"
+    return memory, ""
 
 
 def stated_roof(op: Op, target: Target | GpuTarget, variant: str, *, threads: int = 1) -> Roof | NoRoof:

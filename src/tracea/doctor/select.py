@@ -93,7 +93,7 @@ def decide(
         op=op.key,
         constants=tuple(constants),
         variant=variant.id,
-        schedule=past.schedule if past else _default_schedule(variant, op, target),
+        schedule=None if variant.is_library else past.schedule if past else _default_schedule(variant, op, target),
         reason=_reason(winner, len(fitting)),
         candidates=tuple(candidate for _, candidate in fitting),
         rejections=tuple(rejections),

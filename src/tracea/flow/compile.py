@@ -90,7 +90,7 @@ def excluded(op: Op, constants: Iterable[int], *, library: bool) -> dict[str, st
         if variant.constant_operand is not None and variant.constant_operand not in known:
             refused[variant.id] = f"operand {variant.constant_operand} is not constant, so it cannot be packed ahead"
         elif variant.is_library and not (library and _library_available(op)):
-            refused[variant.id] = "left out by the caller" if not library else "its library, PyTorch, is not loaded here"
+            refused[variant.id] = "left out by the caller" if not library else "its library, PyTorch, is not loaded"
     return refused
 
 

@@ -48,7 +48,7 @@ def _choice(found: Explanation) -> Iterator[str]:
     decision = found.decision
     kind = "a library's kernel" if find(decision.variant).is_library else "a kernel of Tracea"
     yield _line("Chosen", f"{decision.variant}, {kind}: {decision.reason}")
-    if decision.schedule is not None:
+    if decision.schedule:
         yield _line("Schedule", f"{decision.schedule.key}{'' if decision.measurement else ' (the default, not tuned)'}")
     if decision.precision is not None:
         yield _line("Precision", f"factors of {decision.precision.requested.value}; the first type that can be used is")
@@ -65,10 +65,11 @@ def _roof(found: Explanation) -> Iterator[str]:
     else:
         peak, bandwidth = roof.ceilings.peak_gflops, roof.ceilings.bandwidth_gbytes
         whose = "kernel of vectors" if roof.note else "kernel"
-        yield _line("Limits", f"no {whose} can take less than {_us(roof.least_us)}:")
+        place = f"the {roof.holder}" if roof.holder else "memory"
+        yield _line("Limits", f"no {whose} can take less than {_us(roof.least_us)} with operands in {place}:")
         yield f"  arithmetic    {_us(roof.arithmetic_us)} at {_rate(peak, 'FLOP/s')} ({roof.peak_from})"
-        yield f"  memory        {_us(roof.moving_us)} at {_rate(bandwidth, 'B/s')} ({roof.bandwidth_from})"
-        yield f"  the greater of the two is the limit: {'arithmetic' if roof.is_arithmetic else 'memory'}"
+        yield f"  moving bytes  {_us(roof.moving_us)} at {_rate(bandwidth, 'B/s')} ({roof.bandwidth_from})"
+        yield f"  the greater of the two is the limit: {'arithmetic' if roof.is_arithmetic else 'moving bytes'}"
         if roof.note:
             yield f"  note: {roof.note}"
     latency = found.latency_us
