@@ -85,7 +85,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_amx_aa963e1e9
     const int64_t first = task % ((k + 511) / 512) * 512;
     const int64_t filters = min_index(k - first, 512);
     // Halo x[image : +1, group : +1, top * 2 : +(((band - 1) * 2) + (r - 1)) + 1, 0 : +(((q - 1) * 2) + (s - 1)) + 1, 0 : +c] -> halo
-    split_halo<3>(x + group * x_stride1 + image * x_stride0, {x_stride2, 1, x_stride4}, h, width, top * 2, 0, band * 2 + r - 2, q * 2 + s - 2, c, halo, HaloShape{(c + 31) / 32, (r + 1) / 2 * 2 + 8, (s + 1) / 2 * 2 + q * 2 - 2, 2, 2});
+    split_halo<3>(x + group * x_stride1 + image * x_stride0, {x_stride2, 1, x_stride4}, h, width, top * 2, 0, band * 2 + r - 2, q * 2 + s - 2, c, halo, HaloShape{(c + 31) / 32, (r + 1) / 2 * 2 + 8, (s + 1) / 2 * 2 + q * 2 - 2, 2, 2}, HaloTaps{r, s, 1, 1});
     // MicroKernel y[image : +1, 0 : +1, top : +band, 0 : +q, first : +filters]
     {
       const auto sink = pixel_sink<true>(y + first * y_stride4 + image * y_stride0 + q * top, y_stride4, Epilogue0{x1 + first, x2 + first * x2_stride4 + image * x2_stride0 + q * top, x2_stride4});

@@ -62,7 +62,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_amx_prepacked
     const int64_t first = task % ((k + 255) / 256) * 256;
     const int64_t filters = min_index(k - first, 256);
     // Halo x[image : +1, group : +1, top - 1 : +((band - 1) + (r - 1)) + 1, -1 : +((q - 1) + (s - 1)) + 1, 0 : +c] -> halo
-    split_halo<3>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, (-1), band + r - 1, q + s - 1, c, halo, HaloShape{(c + 31) / 32, r + 4, q + s - 1, 1, 1});
+    split_halo<3>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, (-1), band + r - 1, q + s - 1, c, halo, HaloShape{(c + 31) / 32, r + 4, q + s - 1, 1, 1}, HaloTaps{r, s, 1, 1});
     // MicroKernel y[image : +1, 0 : +1, top : +band, 0 : +q, first : +filters]
     {
       const auto sink = pixel_sink<false>(y + first + image * y_stride0 + q * top * y_stride3, y_stride3, Epilogue0{x1 + first, x2 + first + image * x2_stride0 + q * top * x2_stride3, x2_stride3});

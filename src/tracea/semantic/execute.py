@@ -204,8 +204,13 @@ def _halo(node: Halo, executor: Executor) -> None:
     padded[..., :channels] = image.reshape(rows, columns, channels)
     values = padded.reshape(rows, columns, blocks, node.lanes).transpose(2, 0, 1, 3)
     terms = split_terms(values, node.terms, target.dtype)
-    target[..., :-1] = terms.reshape(*target.shape[:-1], -1)
-    target[..., -1] = 0
+    written = np.concatenate([terms.reshape(*target.shape[:-1], -1), np.zeros((*target.shape[:-1], 1))], axis=-1)
+    counts = resolve(node.taps, executor.env)
+    for axis, (count, gap, step) in enumerate(zip(counts, node.gaps, node.steps, strict=True), start=1):
+        read = {tap * gap % step for tap in range(count)}
+        unread = [place for place in range(target.shape[axis]) if place % step not in read]
+        written[(slice(None),) * axis + (unread,)] = np.nan
+    target[...] = written.astype(target.dtype)
 
 
 def _micro_kernel(node: MicroKernel, executor: Executor, scalars: Scalars) -> None:

@@ -250,7 +250,8 @@ class Halo(Node):
 
     Channels come in blocks of ``lanes``, the last one filled up with zeros; each element becomes ``terms`` elements, as
     for :class:`Pack`, and each block of a pixel one more, which is not zero where the terms cannot hold it. How all of
-    them are laid out is the routine's own; ``steps`` are the strides of the windows that will be read.
+    them are laid out is the routine's own. Windows of ``taps``, ``gaps`` apart, will be read ``steps`` apart: rows and
+    columns that no window reads may be left as they are.
 
     Shapes:
         source: (1, …, rows, columns, channels), masked; target: (blocks, rows, columns, terms · lanes + 1).
@@ -261,6 +262,8 @@ class Halo(Node):
     lanes: int
     terms: int
     steps: tuple[int, int]
+    taps: tuple[Index, Index]
+    gaps: tuple[int, int]
 
     def accesses(self) -> tuple[Access, ...]:
         """Return the masked read and the write."""

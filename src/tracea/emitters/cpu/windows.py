@@ -38,14 +38,15 @@ def copy_halo(printer: Printer, node: CopyTile) -> None:
 def split_halo(printer: Printer, node: Halo) -> None:
     """Print the copy of rows and columns of an image as sums of terms."""
     printer.use("halo_terms.h")
-    source = printer.buffer(node.source)
+    source, text = printer.buffer(node.source), printer.text
     if source.dtype is not DType.F32:
         raise EmitError(node=f"Halo {node.source}", detail=f"terms of f32, not of {source.dtype.value}")
     printer.declare_check(f"{node.lanes} == kGranule", "the kernel was built for these granules")
     printer.body.comment(f"Halo {node.source} -> {node.target.buffer}")
     printer.body.line(
         f"split_halo<{node.terms}>({_image(printer, node.source)}, {printer.address(node.target)}, "
-        f"{_shape(printer, node.target, node.steps)});"
+        f"{_shape(printer, node.target, node.steps)}, HaloTaps{{{text(node.taps[0])}, {text(node.taps[1])}, "
+        f"{node.gaps[0]}, {node.gaps[1]}}});"
     )
 
 

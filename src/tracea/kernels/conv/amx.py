@@ -50,6 +50,7 @@ __all__ = ["AMX", "AMX_PREPACKED", "build_amx", "build_amx_pack", "build_amx_pre
 
 _TERMS: Final = 3  # of a float32
 _MOST: Final = 2**24
+_SPLIT_FILTERS: Final = 256  # filters and taps whose products take ten times as long as splitting a pixel
 _PIXEL_BYTES: Final = 2 * (_TERMS * GRANULE + 1)  # of a block of channels
 
 
@@ -169,6 +170,8 @@ def _tasks(operands: ConvOperands, panels: Buffer, rows: int, filters: int) -> P
         lanes=GRANULE,
         terms=_TERMS,
         steps=op.stride,
+        taps=(R, S),
+        gaps=op.dilation,
     )
     place, extents = (TOP, Const(0), FIRST), (BAND, Q, FILTERS)
     product = MicroKernel(
@@ -211,7 +214,11 @@ def amx_default(op: Conv2dOp, target: Target) -> Schedule:
     """Return the schedule that needs no tuning."""
     filters, channels = static(op.w.shape[0]) // op.groups, static(op.w.shape[1])
     columns = (static(op.shape[3]) - 1) * op.stride[1] + (static(op.w.shape[3]) - 1) * op.dilation[1] + 1
-    rows, kb = band_of(op, target, columns * -(-channels // GRANULE) * _PIXEL_BYTES, filters, TILE)
+    row_bytes = columns * -(-channels // GRANULE) * _PIXEL_BYTES
+    least = _SPLIT_FILTERS // (op.taps // channels)
+    rows, kb = band_of(
+        op, target, row_bytes, filters=filters, step=TILE, filter_bytes=2 * _TERMS * op.taps, least=least
+    )
     return Schedule(rows=rows, kb=kb)
 
 

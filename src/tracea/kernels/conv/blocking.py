@@ -113,10 +113,13 @@ def conv_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
     return ScheduleSpace.listed(chosen)
 
 
-def band_of(op: Conv2dOp, target: Target, row_bytes: int, filters: int, step: int) -> tuple[int, int]:
+def band_of(
+    op: Conv2dOp, target: Target, row_bytes: int, *, filters: int, step: int, filter_bytes: int, least: int = 1
+) -> tuple[int, int]:
     """Return the rows of a band and the filters of a task: halos that stay in a cache, and work for every core.
 
-    ``row_bytes`` are those of one row of the halo; ``step`` is a panel's filters.
+    ``row_bytes`` are those of one row of the halo, ``filter_bytes`` those of one filter in its panel; ``step`` is a
+    panel's filters; a task has at least ``least`` of them, for fewer would not pay for its copy of the halo.
     """
     height = static(op.shape[2])
     images = static(op.shape[0]) * op.groups
@@ -124,10 +127,15 @@ def band_of(op: Conv2dOp, target: Target, row_bytes: int, filters: int, step: in
     most = max(1, (target.l2_bytes // 2 // max(1, row_bytes) - taps) // down + 1)
     rows = equal_blocks(height, min(most, height))
     block = round_up(filters, step)
-    wanted = 1 if target.cores == 1 else _TASKS_PER_CORE * target.cores
+    heavy = filter_bytes * filters > target.l2_bytes // 2
+    wanted = target.cores * (1 if heavy or target.cores == 1 else _TASKS_PER_CORE)
+    step = round_up(least, step)
     while images * -(-height // rows) * -(-filters // block) < wanted:
-        # Narrower bands read rows twice, fewer filters a task copy the halo twice: halve what costs less.
-        if rows > 2 * taps:
+        # Narrower bands read rows twice and all filters once more, fewer filters a task copy the halo once more:
+        # filters that no cache holds are read once.
+        if heavy and block > step:
+            block = round_up(-(-block // 2), step)
+        elif rows > 2 * taps:
             rows = equal_blocks(height, max(1, rows // 2))
         elif block > step:
             block = round_up(-(-block // 2), step)
@@ -144,7 +152,9 @@ def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Sch
     depth = cb or channels
     gap = 0 if channels <= _SHORT_RUN else _GAP
     columns = (width - 1) * op.stride[1] + (static(op.w.shape[3]) - 1) * op.dilation[1] + 1
-    rows, kb = band_of(op, target, columns * (depth + gap) * op.accumulator.nbytes, filters, nr)
+    item = op.accumulator.nbytes
+    row_bytes = columns * (depth + gap) * item
+    rows, kb = band_of(op, target, row_bytes, filters=filters, step=nr, filter_bytes=op.taps * item)
     return Schedule(
         mr=mr, nv=nv, unroll=2, prefetch=8, tail=width % mr, rows=rows, kb=kb, cb=0 if cb >= channels else cb, gap=gap
     )

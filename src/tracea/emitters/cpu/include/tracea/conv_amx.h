@@ -216,7 +216,9 @@ TRACEA_NOINLINE void amx_conv(const ConvWindow& window, const bf16* halo, const 
                         const bf16* a_granule = a_block + place * kGranule;
                         const bf16* lines = upcoming + g * granule_elements<Terms>;
                         const auto errand = [&](auto slot) TRACEA_LAMBDA {
-                            if constexpr (slot % 2 == 0) prefetch_l2(lines + slot / 2 * 32);
+                            if constexpr (slot % 2 == 0) {
+                                prefetch_l2(lines + slot / 2 * 32);
+                            }
                         };
                         const bool safe = !detail::any_marked(marks_block + place) && !is_unsafe(b_granule);
                         if (TRACEA_UNLIKELY(!safe)) {

@@ -36,6 +36,22 @@ struct HaloShape {
     }
 };
 
+// The taps of the windows: how many, and how far apart.
+struct HaloTaps {
+    int64_t rows;
+    int64_t columns;
+    int64_t gap_rows;
+    int64_t gap_columns;
+};
+
+// Which of `step` phases some tap reads, as bits; all of them where there are more than bits.
+TRACEA_INLINE uint64_t phases_read(int64_t taps, int64_t gap, int64_t step) {
+    if (step > 64) return ~uint64_t{0};
+    uint64_t read = 0;
+    for (int64_t tap = 0; tap < taps; ++tap) read |= uint64_t{1} << (tap * gap % step);
+    return read;
+}
+
 template <int Terms>
 TRACEA_INLINE bf16* halo_marks(bf16* halo, const HaloShape& shape) {
     return halo + shape.blocks * Terms * shape.term() * kGranule;
@@ -121,16 +137,21 @@ TRACEA_NOINLINE inline void pixel_values(const bf16* pixels, int64_t term, const
 // Channels first .. first + 32 of one row of an image: pixels 0 .. columns of x to pixels column .. column + columns of the halo's row.
 template <int Terms>
 TRACEA_INLINE void split_row(const float* x, const ImageStrides& strides, int64_t columns, int64_t channels,
-                             bf16* target, bf16* marks, const HaloShape& shape, int64_t column) {
+                             bf16* target, bf16* marks, const HaloShape& shape, int64_t column, uint64_t read) {
     const int64_t term = shape.term() * kGranule;
     const int64_t plane = shape.plane();
     const int64_t right = shape.right;
     const int64_t low = channels < kTileColumns ? channels : kTileColumns;
     const int64_t high = channels - low;
     int64_t phase = column % right, position = column / right;
-    const auto put = [&](VecF a, VecF b) TRACEA_LAMBDA {
-        const int64_t place = phase * plane + position;
-        split_pixel<Terms>(a, b, target + place * kGranule, term, marks + place);
+    // Takes the next pixel from `vectors`, unless no tap reads its phase.
+    const auto put = [&](const auto& vectors) TRACEA_LAMBDA {
+        if ((read >> (phase & 63) & 1) != 0) {
+            const int64_t place = phase * plane + position;
+            VecF a, b;
+            vectors(a, b);
+            split_pixel<Terms>(a, b, target + place * kGranule, term, marks + place);
+        }
         if (++phase == right) {
             phase = 0;
             ++position;
@@ -148,31 +169,45 @@ TRACEA_INLINE void split_row(const float* x, const ImageStrides& strides, int64_
             }
             transpose(first);
             transpose(second);
-            for (int i = 0; i < n; ++i) put(first[i], second[i]);
+            for (int i = 0; i < n; ++i) {
+                put([&](VecF& a, VecF& b) TRACEA_LAMBDA {
+                    a = first[i];
+                    b = second[i];
+                });
+            }
         }
     } else if (strides.channel == 1) {
-        for (int64_t j = 0; j < columns; ++j, x += strides.column)
-            put(load_partial<VecF>(x, low), high > 0 ? load_partial<VecF>(x + kTileColumns, high) : zero<VecF>());
+        for (int64_t j = 0; j < columns; ++j, x += strides.column) {
+            put([&](VecF& a, VecF& b) TRACEA_LAMBDA {
+                a = load_partial<VecF>(x, low);
+                b = high > 0 ? load_partial<VecF>(x + kTileColumns, high) : zero<VecF>();
+            });
+        }
     } else {
         for (int64_t j = 0; j < columns; ++j, x += strides.column) {
             const int64_t step = strides.channel;
-            put(load_strided<VecF>(x, step, low),
-                high > 0 ? load_strided<VecF>(x + kTileColumns * step, step, high) : zero<VecF>());
+            put([&](VecF& a, VecF& b) TRACEA_LAMBDA {
+                a = load_strided<VecF>(x, step, low);
+                b = high > 0 ? load_strided<VecF>(x + kTileColumns * step, step, high) : zero<VecF>();
+            });
         }
     }
 }
 
 }  // namespace detail
 
-// Rows top .. top + rows and columns left .. left + columns of an image of height x width, with zeros where it has none. `x` is its first element.
+// Rows top .. top + rows and columns left .. left + columns of an image of height x width, with zeros where it has none. `x` is its first element. What no
+// tap reads, every second row for taps of one pixel that move by two, stays as it is.
 template <int Terms>
 TRACEA_NOINLINE void split_halo(const float* x, ImageStrides strides, int64_t height, int64_t width, int64_t top,
                                 int64_t left, int64_t rows, int64_t columns, int64_t channels, bf16* halo,
-                                const HaloShape& shape) {
+                                const HaloShape& shape, const HaloTaps& taps) {
     const int64_t before = left < 0 ? (-left < columns ? -left : columns) : 0;
     const int64_t end = width - left < columns ? width - left : columns;
     const int64_t inside = end > before ? end - before : 0;
     const int64_t term = shape.term() * kGranule;
+    const uint64_t read_rows = phases_read(taps.rows, taps.gap_rows, shape.down);
+    const uint64_t read_columns = phases_read(taps.columns, taps.gap_columns, shape.right);
     bf16* marks = halo_marks<Terms>(halo, shape);
     memset(static_cast<void*>(marks), 0, shape.blocks * shape.term() * sizeof(bf16));
     for (int64_t block = 0; block < shape.blocks; ++block, halo += Terms * term, marks += shape.term()) {
@@ -191,6 +226,7 @@ TRACEA_NOINLINE void split_halo(const float* x, ImageStrides strides, int64_t he
             }
         };
         for (int64_t i = 0; i < rows; ++i) {
+            if ((read_rows >> (i % shape.down & 63) & 1) == 0) continue;
             if (top + i < 0 || top + i >= height || inside == 0) {
                 clear(i, 0, columns);
                 continue;
@@ -199,7 +235,7 @@ TRACEA_NOINLINE void split_halo(const float* x, ImageStrides strides, int64_t he
             const int64_t place = shape.pixel(i, 0);
             detail::split_row<Terms>(
                 x + block * kGranule * strides.channel + (top + i) * strides.row + (left + before) * strides.column,
-                strides, inside, lanes, halo + place * kGranule, marks + place, shape, before);
+                strides, inside, lanes, halo + place * kGranule, marks + place, shape, before, read_columns);
             clear(i, before + inside, columns - before - inside);
         }
     }
