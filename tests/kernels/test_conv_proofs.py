@@ -1,0 +1,146 @@
+"""The proof of windows: a convolution with one thing wrong is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.kernels.conformance import Case, build
+from tests.kernels.conv_cases import amx_conv_cases, conv_cases
+
+from tracea.errors import ProofFailed
+from tracea.semantic.access import Region
+from tracea.semantic.index import FALSE, Const, Index
+from tracea.semantic.nodes import CopyTile, Halo, MicroKernel, Node, Pack
+from tracea.semantic.proofs import prove
+from tracea.semantic.rewrite import edited, places
+from tracea.semantic.tile_kernel import TileKernel
+
+CASES: dict[str, Case] = {case.name: case for case in (*conv_cases(), *amx_conv_cases())}
+Change = Callable[[Node], Node]
+
+
+def moved(region: Region, axis: int, to: Callable[[Index], Index]) -> Region:
+    offset = list(region.offset)
+    offset[axis] = to(offset[axis])
+    return replace(region, offset=tuple(offset))
+
+
+def swapped(region: Region, one: int, other: int) -> Region:
+    offset = list(region.offset)
+    offset[one], offset[other] = offset[other], offset[one]
+    return replace(region, offset=tuple(offset))
+
+
+def narrowed(region: Region, axis: int) -> Region:
+    extent = list(region.extent)
+    extent[axis] = extent[axis] - 1
+    return replace(region, extent=tuple(extent))
+
+
+def nothing(index: Index) -> Index:
+    return Const(0)
+
+
+def twice(index: Index) -> Index:
+    return index * 2
+
+
+def later(index: Index) -> Index:
+    return index + 1
+
+
+MUTANTS: dict[str, tuple[str, type[Node], Change]] = {
+    "the window stays in its row": (
+        "conv_planar_blocks",
+        MicroKernel,
+        lambda node: replace(node, a=moved(node.a, 0, nothing)),  # type: ignore[attr-defined]
+    ),
+    "the window moves too far": (
+        "conv_groups",
+        MicroKernel,
+        lambda node: replace(node, a=moved(node.a, 1, twice)),  # type: ignore[attr-defined]
+    ),
+    "every block of channels has the first one's taps": (
+        "conv_planar_blocks",
+        MicroKernel,
+        lambda node: replace(node, b=moved(node.b, -2, nothing)),  # type: ignore[attr-defined]
+    ),
+    "a row of taps is left out": (
+        "conv_last",
+        MicroKernel,
+        lambda node: replace(node, b=narrowed(node.b, -4)),  # type: ignore[attr-defined]
+    ),
+    "each tile has the first panel": (
+        "conv_last",
+        MicroKernel,
+        lambda node: replace(node, b=moved(node.b, -5, nothing)),  # type: ignore[attr-defined]
+    ),
+    "blocks of channels are not added": (
+        "conv_planar_blocks",
+        MicroKernel,
+        lambda node: replace(node, accumulate=FALSE),
+    ),
+    "taps are packed in another order": (
+        "conv_last",
+        Pack,
+        lambda node: replace(node, source=swapped(node.source, 1, 2)),  # type: ignore[attr-defined]
+    ),
+    "every block of channels is the first one": (
+        "conv_planar_blocks",
+        CopyTile,
+        lambda node: replace(node, source=moved(node.source, -1, nothing)),  # type: ignore[attr-defined]
+    ),
+    "every band is the first one's rows": (
+        "conv_last",
+        CopyTile,
+        lambda node: replace(node, source=moved(node.source, -3, nothing)),  # type: ignore[attr-defined]
+    ),
+    "every image is the first one": (
+        "conv_planar",
+        CopyTile,
+        lambda node: replace(node, source=moved(node.source, 0, nothing)),  # type: ignore[attr-defined]
+    ),
+    "every band on tiles is the first one's rows": (
+        "amx_conv_last",
+        Halo,
+        lambda node: replace(node, source=moved(node.source, -3, nothing)),  # type: ignore[attr-defined]
+    ),
+    "a granule is packed into the next block": (
+        "amx_conv_last",
+        Pack,
+        lambda node: replace(node, source=moved(node.source, 3, nothing)),  # type: ignore[attr-defined]
+    ),
+    "the window on tiles is a row off": (
+        "amx_conv_planar",
+        MicroKernel,
+        lambda node: replace(node, b=moved(node.b, 1, later)),  # type: ignore[attr-defined]
+    ),
+    "channels have their neighbours' taps": (
+        "depthwise_last",
+        MicroKernel,
+        lambda node: replace(node, b=moved(node.b, 0, nothing)),  # type: ignore[attr-defined]
+    ),
+    "channels read the first ones": (
+        "depthwise_default",
+        MicroKernel,
+        lambda node: replace(node, a=moved(node.a, -1, nothing)),  # type: ignore[attr-defined]
+    ),
+}
+
+
+def changed(kernel: TileKernel, kind: type[Node], change: Change) -> TileKernel:
+    place, node = next((place, node) for place, node in places(kernel.body) if isinstance(node, kind))
+    mutant = edited(kernel, place, change(node))
+    assert mutant != kernel
+    return mutant
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_convolution_with_one_thing_wrong_is_refused(name: str) -> None:
+    case, kind, change = MUTANTS[name]
+    kernel = build(CASES[case], "amx" if case.startswith("amx") else "avx512").kernel
+    assert prove(kernel).facts
+    with pytest.raises(ProofFailed):
+        prove(changed(kernel, kind, change))
