@@ -109,6 +109,10 @@ gpu-wheels: $(VENV)/.python ## download the wheels that `make gpu` carries to a 
 gpu-matrix: $(WHEEL_STAMP) ## judge every CUDA kernel on every architecture without a GPU, and write docs/gpu-matrix.md
 	$(BIN)/python tools/gpu_matrix.py --jobs $(WORKERS)
 
+.PHONY: gpu-mutants
+gpu-mutants: $(WHEEL_STAMP) ## judge every mechanical mistake in the GPU kernels without a GPU, and write docs/gpu-mutants.md
+	$(BIN)/python tools/gpu_mutants.py --jobs $(WORKERS) --check
+
 .PHONY: golden
 golden: $(WHEEL_STAMP) ## accept the emitted text of every kernel as the new tests/golden
 	$(PYTEST) -m golden --update-golden $(TESTS)

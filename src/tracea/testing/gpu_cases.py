@@ -1,12 +1,13 @@
-"""The GPU kernels whose mutants are judged: one small schedule of each variant, and the calls that they run on.
+"""The GPU kernels whose mutants are judged: one small schedule of each variant, and of each way to share tiles.
 
-Small tiles make few steps of an interpreter; three stages, tails on every axis, and a call with fewer steps than
-stages make what is left of a pipeline show.
+Small tiles make few steps of an interpreter. A schedule has several of everything (warps along both axes, fragments,
+stages), since what there is one of hides the mistakes made with its number.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
@@ -21,25 +22,31 @@ from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets.gpu import load_gpu
 from tracea.testing.gpu_judge import GpuJudge, gemm_arguments
 
-__all__ = ["EQUIVALENT", "GpuCase", "gpu_cases"]
+__all__ = ["GpuCase", "edge_sizes", "gpu_cases"]
 
 _M, _N, _K = 256, 256, 256  # of the op: the kernels take any
+_FRAGMENT = 16  # rows that a warp stores at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCase:
-    """A variant on a target, with the numbers of its default schedule that are changed, and the sizes of its calls."""
+    """A variant on a target, the numbers of its default schedule that are changed, and the sizes of its calls.
+
+    ``way`` is what the schedule is about, where a variant has several; ``params`` are arguments beside the sizes.
+    """
 
     variant: Variant
     target: str
-    changes: dict[str, int]
+    changes: Mapping[str, int]
     sizes: tuple[tuple[int, int, int], ...]
+    way: str = ""
+    params: Mapping[str, int] = field(default_factory=dict[str, int])
     b_along_k: bool = False
 
     @property
     def name(self) -> str:
-        """The variant and the target."""
-        return f"{self.variant.id} {self.target}"
+        """The variant and the target, and the way."""
+        return f"{self.variant.id} {self.target}" + (f" {self.way}" if self.way else "")
 
     def kernel(self) -> TileKernel:
         """Return the kernel."""
@@ -53,58 +60,87 @@ class GpuCase:
         return self.variant.build(op, schedule, target)
 
     def judge(self, kernel: TileKernel, limit_ways: int) -> GpuJudge:
-        """Return the checkers of the kernel and of its mutants."""
-        calls = [gemm_arguments(kernel, m=m, n=n, k=k, seed=i) for i, (m, n, k) in enumerate(self.sizes)]
+        """Return the checkers of the kernel and of its mutants, on the sizes that the kernel's guards take."""
+        calls = [
+            gemm_arguments(kernel, m=m, n=n, k=k, seed=i, params=self.params) for i, (m, n, k) in enumerate(self.sizes)
+        ]
+        calls = [call for call in calls if kernel.assumptions.evaluate(call.params)]
         judge = GpuJudge(calls=calls, emit=lambda changed: emit(changed, self.target), limit_ways=limit_ways)
         return judge.counted(kernel)
 
 
-def gpu_cases() -> tuple[GpuCase, ...]:
-    """Return the kernels in the order of their architectures."""
-    small = {"bm": 64, "bn": 64, "bk": 32, "warps_m": 2, "warps_n": 2}
-    # The last row lies in the last strip of the last warp, is the only one of a middle strip; whole tiles; one row;
-    # few steps; the last row is the last of a strip, and a column the only one of a warp.
-    sizes = ((117, 103, 223), (81, 65, 65), (97, 128, 64), (1, 129, 20), (48, 33, 32))
+def edge_sizes(changes: Mapping[str, int], *, warp: tuple[int, int]) -> tuple[tuple[int, int, int], ...]:
+    """Return m, n and k at which a comparison or a quotient that is one off shows.
+
+    Worked example: tiles of 64×64, warps of 32×32. ``row + 32 < m`` and ``row + 32 <= m`` differ where m is 32 or 96;
+    ``(n + 63) / 64`` and ``(n + 63) / 63`` where n is 63, and only if there are two rows of tiles. ``warp`` has the
+    rows and columns that a warp is guarded by. The last few are steps: fewer than stages, as many, one more.
+    """
+    bm, bn, bk, stages = (changes[name] for name in ("bm", "bn", "bk", "stages"))
+    wm, wn = warp
     return (
-        GpuCase(variant=SIMT, target="sm_75", changes={}, sizes=((67, 72, 40), (5, 130, 3), (64, 65, 8))),
-        GpuCase(variant=MMA_SYNC, target="sm_75", changes=small, sizes=sizes),
-        GpuCase(variant=MMA_CP_ASYNC, target="sm_80", changes={**small, "stages": 3}, sizes=sizes),
-        GpuCase(
-            variant=WGMMA,
-            target="sm_90a",
-            changes={"bm": 128, "bn": 64, "bk": 32, "stages": 3, "groups": 2},
-            sizes=((201, 103, 223), (70, 65, 65), (128, 128, 64), (65, 33, 20)),
-            b_along_k=True,
-        ),
-        GpuCase(variant=MMA_TMA, target="sm_120a", changes={**small, "stages": 3}, sizes=sizes, b_along_k=True),
+        (bm + wm + _FRAGMENT + 5, bn + wn + 7, 7 * bk - 1),  # tails on every axis
+        (bm + _FRAGMENT + 1, bn + 1, 2 * bk + 1),  # one row of a second strip, one column of a second tile
+        (bm + wm + 1, 2 * bn, 2 * bk),
+        (1, 2 * bn + 1, bk - bk // 3),
+        (wm + _FRAGMENT, wn + 1, bk),
+        (wm, wn, bk + 1),
+        (bm + wm, bn + wn, 1),
+        (bm + 1, bn - 1, bk - 1),
+        (_FRAGMENT, bn, stages * bk),
+        (_FRAGMENT + 1, 1, stages * bk + 1),
+        (2 * bm, bn, (stages - 1) * bk),
     )
 
 
-_BELOW_BOTH = "p counts the stages that are filled before the loop, 0 and 1: p % 2 and p % 4 are p % 3"
-_STAGING = "both sides of the staging tile take the other bijection, with no more conflicts than are certified"
-_FREE_AS_WELL = "rows of 64 bytes: both sides take another bijection, which is free of conflicts as well"
-_LATER_COMMIT = "the products between start no copy: the group has the same copies, and is awaited at the same count"
-_OWN_REGISTERS = "the next tile is asked for before the barrier, into registers of the lane's own"
-_FENCE = "the fence orders registers, which the wait for a stage does not touch"
-_NARROWER = "pieces are as wide as the alignment that is stated: narrower loads, the same bytes"
-_STRICTER = "waits for one group more than it must: slower, not wrong; of the IR it is reported as superfluous"
-
-_COPY_A = (
-    "copy_async<ATile, 16, 32, 16>(a_tiles + p % 3 * 4096, warp * 16, a + (row + warp * 16) * a_stride0 + p * 32, "
-    "a_stride0, 1, m - row - warp * 16, k - p * 32);"
-)
-
-EQUIVALENT: dict[tuple[str, str], str] = {
-    ("gemm.simt sm_75", "order: Barrier at 0.0.2.0.5.0.3: after CopyTile"): _OWN_REGISTERS,
-    ("gemm.simt sm_75", "guard: b: aligned to 8 bytes"): _NARROWER,
-    ("gemm.mma_sync sm_75", "order: Barrier at 0.0.2.0.5.0.3: after CopyTile"): _OWN_REGISTERS,
-    ("gemm.mma_sync sm_75", "swizzle: a_tiles: swizzle(3, 4, 3) for swizzle(2, 4, 3)"): _FREE_AS_WELL,
-    ("gemm.mma_sync sm_75", "swizzle: staging: swizzle(2, 5, 3) for swizzle(2, 5, 2)"): _STAGING,
-    ("gemm.mma_cp_async sm_80", "swizzle: a_tiles: swizzle(3, 4, 3) for swizzle(2, 4, 3)"): _FREE_AS_WELL,
-    ("gemm.mma_cp_async sm_80", "order: CommitGroup at 0.0.2.0.4.0.4: after For"): _LATER_COMMIT,
-    ("gemm.mma_cp_async sm_80", f"call: {_COPY_A}: argument 3 at 50 becomes 2"): _BELOW_BOTH,
-    ("gemm.mma_cp_async sm_80", f"call: {_COPY_A}: argument 3 at 50 becomes 4"): _BELOW_BOTH,
-    ("gemm.mma_cp_async sm_80", "sync: cp_async_wait<1>();: template argument 1 at 18 becomes 0"): _STRICTER,
-    ("gemm.wgmma sm_90a", "order: MbarrierWait at 0.0.4.0.1.0.0: after WgmmaFence"): _FENCE,
-}
-"""Mutants that are no mistake, by kernel and by their whole description, and why: each names one mutant."""
+def gpu_cases() -> tuple[GpuCase, ...]:
+    """Return the kernels in the order of their architectures."""
+    warps = {"warps_m": 2, "warps_n": 2}
+    lanes = {"bm": 64, "bn": 128, "bk": 16, "stages": 2, "lane_rows": 4, "lane_columns": 4, **warps}
+    small = {"bm": 64, "bn": 64, "bk": 32, "stages": 2, **warps}
+    deep = {"bm": 64, "bn": 64, "bk": 32, "stages": 3, **warps}
+    groups = {"bm": 256, "bn": 64, "bk": 32, "stages": 3, "groups": 2}
+    turns = {"bm": 128, "bn": 64, "bk": 32, "stages": 3, "groups": 2, "persistent": 1, "pingpong": 1}
+    shares = {**deep, "split_k": 1, "stream_k": 3}
+    return (
+        GpuCase(
+            variant=SIMT,
+            target="sm_75",
+            changes=lanes,
+            # Its strips have 32 columns beside 16 rows: the edges of those.
+            sizes=(*edge_sizes(lanes, warp=(32, 64)), (32, 96, 16), (17, 32, 17), (1, 33, 1)),
+        ),
+        GpuCase(variant=MMA_SYNC, target="sm_75", changes=small, sizes=edge_sizes(small, warp=(32, 32))),
+        GpuCase(variant=MMA_CP_ASYNC, target="sm_80", changes=deep, sizes=edge_sizes(deep, warp=(32, 32))),
+        GpuCase(
+            variant=MMA_CP_ASYNC,
+            target="sm_80",
+            way="stream-K",
+            changes=shares,
+            # Of these edges some have fewer steps than workers, which its guards refuse: the same with more steps.
+            sizes=(*edge_sizes(shares, warp=(32, 32)), (48, 33, 161), (32, 32, 128), (65, 63, 95)),
+        ),
+        GpuCase(
+            variant=WGMMA,
+            target="sm_90a",
+            changes=groups,
+            sizes=edge_sizes(groups, warp=(64, 32)),
+            b_along_k=True,
+        ),
+        GpuCase(
+            variant=WGMMA,
+            target="sm_90a",
+            way="in turns",
+            changes=turns,
+            sizes=edge_sizes(turns, warp=(64, 32)),
+            params={"multiprocessors": 2},
+            b_along_k=True,
+        ),
+        GpuCase(
+            variant=MMA_TMA,
+            target="sm_120a",
+            changes=deep,
+            sizes=edge_sizes(deep, warp=(32, 32)),
+            b_along_k=True,
+        ),
+    )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,23 +23,31 @@ from tracea.semantic.proofs.minimal_sync import superfluous_waits
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.testing.register_bounds import register_overruns
 
+if TYPE_CHECKING:
+    from tracea.emulator.report import Report
+
 __all__ = ["Arguments", "GpuJudge", "certified_ways", "gemm_arguments"]
 
 Array = np.ndarray[Any, Any]
 _PADDING = 16  # elements: rows of an operand do not touch
-_SCHEDULES = (0, 1, 2, 3)
-_FEW_SCHEDULES = (0, 3)
+_FIRST = (0,)  # of every call: most mistakes show whatever the order is
+_MORE = (1, 2, 3)
+_LONGEST = 3  # calls that run on more schedules: the others have few steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """One call: arrays and parameters by name, the reference, and the distance from it that is allowed."""
+    """One call: arrays and parameters by name, the reference, and the distance from it that is allowed.
+
+    ``steps`` says which of several calls is longer: its k.
+    """
 
     arrays: Mapping[str, Array]
     params: Mapping[str, int]
     output: str
     expected: Array
     tolerance: float
+    steps: int = 1
 
     def fresh(self) -> dict[str, Array]:
         """Return the arrays, with a result of its own."""
@@ -54,14 +63,23 @@ class Arguments:
             return bool(np.allclose(found.astype(np.float64), self.expected, rtol=self.tolerance, atol=self.tolerance))
 
 
-def gemm_arguments(kernel: TileKernel, *, m: int, n: int, k: int, seed: int = 0, alignment: int = 16) -> Arguments:
+def gemm_arguments(
+    kernel: TileKernel,
+    *,
+    m: int,
+    n: int,
+    k: int,
+    seed: int = 0,
+    alignment: int = 16,
+    params: Mapping[str, int] = MappingProxyType({}),
+) -> Arguments:
     """Return a call of a GEMM without batch: buffers ``a`` or ``a_t``, ``b`` or ``b_t``, and ``c``, rows padded.
 
     Units: ``alignment`` in elements, of the distance between rows.
     """
     rng = np.random.default_rng(seed)
-    sizes = {"m": m, "n": n, "k": k}
-    params = {param.name: sizes.get(param.name, param.minimum) for param in kernel.params}
+    sizes = {"m": m, "n": n, "k": k, **params}
+    integers = {param.name: sizes.get(param.name, param.minimum) for param in kernel.params}
     arrays: dict[str, Array] = {}
     factors: dict[str, Array] = {}
     output = ""
@@ -72,7 +90,7 @@ def gemm_arguments(kernel: TileKernel, *, m: int, n: int, k: int, seed: int = 0,
         turned = buffer.element_strides[-1] != Const(1)  # rows lie along the last axis but one
         rows, columns = shape[::-1] if turned else shape
         pitch = (columns // alignment + 1) * alignment + _PADDING
-        params |= _strides(buffer, (1, pitch) if turned else (pitch, 1))
+        integers |= _strides(buffer, (1, pitch) if turned else (pitch, 1))
         data = rng.integers(-3, 4, (rows, pitch)) if not buffer.dtype.is_float else rng.standard_normal((rows, pitch))
         array = np.ascontiguousarray(data.astype(buffer.dtype.numpy))[:, :columns]
         array = array.T if turned else array
@@ -84,13 +102,17 @@ def gemm_arguments(kernel: TileKernel, *, m: int, n: int, k: int, seed: int = 0,
     a = factors["a"] if "a" in factors else factors["a_t"].T
     b = factors["b"] if "b" in factors else factors["b_t"].T
     # Rounding of f16 products summed in f32 and stored in f16: 2^-10 of results of size sqrt(k).
-    return Arguments(arrays=arrays, params=params, output=output, expected=a @ b, tolerance=4e-2)
+    return Arguments(arrays=arrays, params=integers, output=output, expected=a @ b, tolerance=4e-2, steps=k)
 
 
 def _strides(buffer: Buffer, steps: tuple[int, int]) -> dict[str, int]:
     """Return the values of the parameters that are strides of a buffer's last two axes."""
     strides = zip(buffer.element_strides[-2:], steps, strict=True)
     return {name: step for stride, step in strides for name in stride.names()}
+
+
+def _work(report: Report) -> dict[str, int]:
+    return {**report.calls, "statements": report.statements}
 
 
 def certified_ways(kernel: TileKernel) -> int:
@@ -103,8 +125,9 @@ class GpuJudge:
     """The checkers of one kernel; ``emit`` prints it, ``calls`` are the calls that it is run on.
 
     ``limit_ways`` is what the certificate says of the worst bank conflict (:func:`certified_ways`): a text that shows
-    more is noticed. ``work`` are the primitives that the original executes in each call (:meth:`counted`): a mutant
-    with the right result that executes others is noticed too, since these numbers are kept of every kernel.
+    more is noticed. ``work`` are the primitives and statements that the original executes in each call
+    (:meth:`counted`): a mutant with the right result that executes others is noticed too, a guard that spares nothing
+    for one.
     ``spare_waits`` is how many waits of the original are reported as superfluous: only more than those are a mutant's.
     """
 
@@ -120,7 +143,7 @@ class GpuJudge:
 
         source = self.emit(kernel)
         reports = [emulate(source, call.fresh(), call.params, schedules=(0,)) for call in self.calls]
-        work = tuple(dict(report.calls) for report in reports)
+        work = tuple(_work(report) for report in reports)
         return replace(self, work=work, spare_waits=len(superfluous_waits(kernel)))
 
     def of_kernel(self, kernel: TileKernel, *, text: bool = True) -> str | None:
@@ -142,27 +165,41 @@ class GpuJudge:
         return self.of_text(source)
 
     def of_text(self, source: KernelSource) -> str | None:
-        """Return who notices that a text is wrong: ``compiler``, ``emulator: <kind>``, ``numbers`` or ``banks``."""
+        """Return who notices that a text is wrong.
+
+        ``register bounds``, ``compiler``, ``emulator: <kind>``, ``numbers``, ``banks`` or ``work``: one schedule of
+        every call, then more of those with the most steps.
+        """
+        if any(register_overruns(source.text)):
+            return "register bounds"
+        for number in range(len(self.calls)):
+            found = self._of_call(source, number, _FIRST)
+            if found is not None:
+                return found
+        longest = sorted(range(len(self.calls)), key=lambda number: -self.calls[number].steps)[:_LONGEST]
+        return next(filter(None, (self._of_call(source, number, _MORE) for number in longest)), None)
+
+    def _of_call(self, source: KernelSource, number: int, schedules: Sequence[int]) -> str | None:
         from tracea.emulator.emulate import emulate
 
-        for number, call in enumerate(self.calls):
-            arrays = call.fresh()
-            schedules = _SCHEDULES if number == 0 else _FEW_SCHEDULES
-            try:
-                report = emulate(source, arrays, call.params, schedules=schedules)
-            except CompileError:
-                return "compiler"
-            except TraceaError as error:
-                return f"emulator: {type(error).__name__}"
-            if not report.clean:
-                return f"emulator: {sorted(report.kinds)[0]}"
-            if not call.agrees(arrays[call.output]):
-                return "numbers"
-            if report.bank_ways() > self.limit_ways:
-                return "banks"
-            if self.work and dict(report.calls) != dict(self.work[number]):
-                return "work"
-        return "register bounds" if any(register_overruns(source.text)) else None
+        call = self.calls[number]
+        arrays = call.fresh()
+        priced = schedules == _FIRST
+        try:
+            report = emulate(source, arrays, call.params, schedules=schedules, statistics=priced)
+        except CompileError:
+            return "compiler"
+        except TraceaError as error:
+            return f"emulator: {type(error).__name__}"
+        if not report.clean:
+            return f"emulator: {sorted(report.kinds)[0]}"
+        if not call.agrees(arrays[call.output]):
+            return "numbers"
+        if priced and report.bank_ways() > self.limit_ways:
+            return "banks"
+        if priced and self.work and _work(report) != dict(self.work[number]):
+            return "work"
+        return None
 
     def false_alarms(self, kernel: TileKernel, schedules: Sequence[int] = tuple(range(16))) -> Iterator[str]:
         """Yield what is reported of a kernel that is right, over so many schedules: nothing, it is hoped."""
@@ -182,7 +219,7 @@ class GpuJudge:
 
     def _interpreted(self, kernel: TileKernel) -> bool:
         """Return whether the interpreter stops, or gets another result."""
-        for number, call in enumerate(self.calls):
+        for number, call in sorted(enumerate(self.calls), key=lambda item: item[1].expected.size * item[1].steps):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", RuntimeWarning)  # poison overflows

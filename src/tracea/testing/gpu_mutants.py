@@ -129,9 +129,17 @@ def _of_swizzles(kernel: TileKernel) -> Iterator[Mutant]:
 def _neighbours(of: Swizzle) -> Iterator[Swizzle]:
     for bits, base, shift in ((-1, 0, 0), (1, 0, 0), (0, -1, 0), (0, 1, 0), (0, 0, -1), (0, 0, 1)):
         try:
-            yield Swizzle(of.bits + bits, of.base + base, of.shift + shift)
+            yield Swizzle(of.bits + bits, of.base + base, of.shift + shift, of.also)
         except TraceaError:
             continue  # none is so
+    if of.also is None:
+        return
+    yield replace(of, also=None)
+    for also in _neighbours(of.also):
+        try:
+            yield replace(of, also=also)
+        except TraceaError:
+            continue  # the two do not go together
 
 
 def _of_guards(kernel: TileKernel) -> Iterator[Mutant]:

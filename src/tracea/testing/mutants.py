@@ -7,7 +7,8 @@ off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,7 +47,7 @@ from tracea.semantic.predicate import FALSE, TRUE, And
 from tracea.semantic.rewrite import edited, places
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 
-__all__ = ["Mutant", "edited", "mutants", "places", "without"]
+__all__ = ["Mutant", "edited", "evenly", "mutants", "places", "without"]
 
 _SYNCHRONISATION = (
     Barrier,
@@ -78,6 +79,23 @@ def mutants(kernel: TileKernel) -> Iterator[Mutant]:
             where = f"{type(node).__name__} at {'.'.join(map(str, place))}"
             yield Mutant(family, f"{where}: {what}", edited(kernel, place, changed))
     yield from _of_buffers(kernel)
+
+
+def evenly(kinds: Sequence[str], count: int, seed: int) -> list[int]:
+    """Return the numbers of ``count`` mutants, given the kind of each: one of each kind in turn, its own at random.
+
+    Worked example: of kinds ``w w w s`` two are the ``s`` and one ``w``.
+    """
+    rng = random.Random(seed)
+    numbers: dict[str, list[int]] = {}
+    for number, kind in enumerate(kinds):
+        numbers.setdefault(kind, []).append(number)
+    for those in numbers.values():
+        rng.shuffle(those)
+    turns = list(numbers.values())
+    rng.shuffle(turns)
+    chosen = [those[turn] for turn in range(len(kinds)) for those in turns if turn < len(those)]
+    return sorted(chosen[:count])
 
 
 def without(kernel: TileKernel, kind: type[Node] | tuple[type[Node], ...]) -> Iterator[Mutant]:

@@ -109,4 +109,4 @@ def _comparisons(line: str, family: str) -> Iterator[tuple[str, str, str]]:
     for match in re.finditer(r" (?P<relation><=|<) ", line):
         other = "<" if match["relation"] == "<=" else "<="
         changed = f"{line[: match.start('relation')]}{other}{line[match.end('relation') :]}"
-        yield family, f"{match['relation']} becomes {other}", changed
+        yield family, f"{match['relation']} at {match.start('relation')} becomes {other}", changed

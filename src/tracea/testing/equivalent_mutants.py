@@ -1,0 +1,112 @@
+"""Mutants of the GPU kernels that are no mistake, each with the reason why: the only ones that nobody need notice."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+__all__ = ["ARGUMENTS", "Argument", "argument_for"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Argument:
+    """Why mutants of a kernel are no mistake: ``count`` of them have descriptions that match the whole ``pattern``.
+
+    A pattern leaves out where in the kernel a node stands, and in which column a number: that may change.
+    """
+
+    kernel: str
+    pattern: str
+    reason: str
+    count: int = 1
+
+
+_FREE_AS_WELL = "rows of 64 bytes: both sides take another bijection, which is free of conflicts as well"
+_STAGING = "both sides of the staging tile take the other bijection, which is free of conflicts as well"
+_OWN_REGISTERS = "the next tile is asked for before the barrier, into registers of the lane's own"
+_BELOW_BOTH = "p counts the stages that are filled before the loop, 0 and 1: p % 2 and p % 4 are p % 3"
+_LATER_COMMIT = "the products between start no copy: the group has the same copies, and is awaited at the same count"
+_STRICTER = "waits for one group more than it must: slower, not wrong; of the IR it is reported as superfluous"
+_FENCE = "the fence orders registers, which the wait for a stage does not touch"
+_ANY_THREAD = "one thread initialises the barriers, before a barrier of the block: any one may"
+_ANY_WARP = "one warp of the producers' warpgroup brings the tiles: any of its four may"
+_ONE_WARP = "the role has one warp"
+
+_SIMT, _SYNC, _ASYNC = "gemm.simt sm_75", "gemm.mma_sync sm_75", "gemm.mma_cp_async sm_80"
+_SHARES, _WGMMA, _TURNS = "gemm.mma_cp_async sm_80 stream-K", "gemm.wgmma sm_90a", "gemm.wgmma sm_90a in turns"
+_TMA = "gemm.mma_tma sm_120a"
+_A_SWIZZLE = r"swizzle: a_tiles: swizzle\(3, 4, 3\) for swizzle\(2, 4, 3\)"
+_STAGING_SWIZZLE = (
+    r"swizzle: staging: swizzle\(2, 5, 2\) and swizzle\(2, 4, 3\) for swizzle\(2, 5, 2\) and swizzle\(1, 4, 3\)"
+)
+
+ARGUMENTS: tuple[Argument, ...] = (
+    Argument(kernel=_SIMT, pattern=r"order: Barrier at [\d.]+: after CopyTile", reason=_OWN_REGISTERS),
+    Argument(kernel=_SYNC, pattern=r"order: Barrier at [\d.]+: after CopyTile", reason=_OWN_REGISTERS),
+    Argument(kernel=_SYNC, pattern=_A_SWIZZLE, reason=_FREE_AS_WELL),
+    Argument(kernel=_SYNC, pattern=_STAGING_SWIZZLE, reason=_STAGING),
+    *(
+        argument
+        for kernel in (_ASYNC, _SHARES)
+        for argument in (
+            Argument(kernel=kernel, pattern=_A_SWIZZLE, reason=_FREE_AS_WELL),
+            Argument(kernel=kernel, pattern=_STAGING_SWIZZLE, reason=_STAGING),
+            Argument(kernel=kernel, pattern=r"order: CommitGroup at [\d.]+: after For", reason=_LATER_COMMIT),
+            Argument(
+                kernel=kernel,
+                pattern=r"call: copy_async<.*\+ p % 3 \* 4096.*: argument 3 at \d+ becomes [24]",
+                reason=_BELOW_BOTH,
+                count=4,
+            ),
+            Argument(
+                kernel=kernel,
+                pattern=r"sync: cp_async_wait<1>\(\);: template argument 1 at \d+ becomes 0",
+                reason=_STRICTER,
+            ),
+        )
+    ),
+    *(
+        argument
+        for kernel, beginnings in ((_WGMMA, 1), (_TURNS, 2))
+        for argument in (
+            Argument(kernel=kernel, pattern=_STAGING_SWIZZLE, reason=_STAGING),
+            Argument(kernel=kernel, pattern=r"order: MbarrierWait at [\d.]+: after WgmmaFence", reason=_FENCE),
+            Argument(
+                kernel=kernel,
+                pattern=r"bound: if \(thread_index\(\) == 0\) \{: condition 0 at \d+ becomes 1",
+                reason=_ANY_THREAD,
+                count=beginnings,
+            ),
+            Argument(
+                kernel=kernel,
+                pattern=r"bound: if \(warp_number == 8 && elect_one\(\)\) \{: condition 8 at \d+ becomes 9",
+                reason=_ANY_WARP,
+            ),
+            Argument(
+                kernel=kernel,
+                pattern=r"sync: wgmma_wait<1>\(\);: template argument 1 at \d+ becomes 0",
+                reason=_STRICTER,
+            ),
+        )
+    ),
+    Argument(kernel=_TMA, pattern=_STAGING_SWIZZLE, reason=_STAGING),
+    Argument(
+        kernel=_TMA,
+        pattern=r"bound: if \(thread_index\(\) == 0\) \{: condition 0 at \d+ becomes 1",
+        reason=_ANY_THREAD,
+    ),
+    Argument(
+        kernel=_TMA,
+        pattern=r"mask: if \(warp_number == 4 && elect_one\(\)\) \{: without warp_number == 4",
+        reason=_ONE_WARP,
+    ),
+)
+
+
+@cache
+def argument_for(kernel: str, description: str) -> Argument | None:
+    """Return the argument that covers a mutant of a kernel, by its family and description."""
+    return next(
+        (given for given in ARGUMENTS if given.kernel == kernel and re.fullmatch(given.pattern, description)), None
+    )
