@@ -1,4 +1,4 @@
-// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | neon, neon | cb=0,gap=16,kb=64,mr=12,nv=2,prefetch=8,rows=19,tail=8,unroll=2
+// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | neon, neon | cb=0,gap=16,kb=64,mr=12,nv=2,prefetch=8,rows=5,tail=8,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_packed_065083a94c37c442cb4f_text {
+namespace tracea_conv_packed_1d62aa5a2a7b05f5df2c_text {
 using namespace tracea;
 
 using Tile0 = ConvTile<float, 12, 2, 2, 8>;
@@ -25,7 +25,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_065083a94c37c442cb4f(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_1d62aa5a2a7b05f5df2c(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -53,7 +53,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_065083
   const int64_t y_stride4 = call->integers[22];
   float* const panels = reinterpret_cast<float*>(call->team_scratch);
   float* const halo = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (c * q * 18 + c * q * r + c * r * s + c * s * 18 - c * 18 - c * r + 15) / 16 * 64 + q * 1152 + q * r * 64 + r * s * 64 + s * 1152 - r * 64 - 1152);
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (c * q * 4 + c * q * r + c * r * s + c * s * 4 - c * 4 - c * r + 15) / 16 * 64 + q * 256 + q * r * 64 + r * s * 64 + s * 256 - r * 64 - 256);
   for (TaskLoop tasks0(call, rank, 0, (k + 7) / 8); tasks0.next();) {
     const int64_t pack_task = tasks0.task();
     const int64_t pack_group = 0;
@@ -67,12 +67,12 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_065083
     }
   }
   team_barrier(call, rank);
-  for (TaskLoop tasks1(call, rank, 1, (k + 63) / 64 * ((p + 18) / 19) * images); tasks1.next();) {
+  for (TaskLoop tasks1(call, rank, 1, (k + 63) / 64 * ((p + 4) / 5) * images); tasks1.next();) {
     const int64_t task = tasks1.task();
-    const int64_t image = task / ((k + 63) / 64 * ((p + 18) / 19));
+    const int64_t image = task / ((k + 63) / 64 * ((p + 4) / 5));
     const int64_t group = 0;
-    const int64_t top = task / ((k + 63) / 64) % ((p + 18) / 19) * 19;
-    const int64_t band = min_index(p - top, 19);
+    const int64_t top = task / ((k + 63) / 64) % ((p + 4) / 5) * 5;
+    const int64_t band = min_index(p - top, 5);
     const int64_t first = task % ((k + 63) / 64) * 64;
     const int64_t filters = min_index(k - first, 64);
     // CopyTile x[image : +1, group : +1, top - 1 : +((band - 1) + (r - 1)) + 1, -1 : +((q - 1) + (s - 1)) + 1, 0 : +c] -> halo
@@ -90,4 +90,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_065083
     }
   }
 }
-}  // namespace tracea_conv_packed_065083a94c37c442cb4f_text
+}  // namespace tracea_conv_packed_1d62aa5a2a7b05f5df2c_text

@@ -124,10 +124,14 @@ def band_of(
     height = static(op.shape[2])
     images = static(op.shape[0]) * op.groups
     down, taps = op.stride[0], (static(op.w.shape[2]) - 1) * op.dilation[0] + 1
-    most = max(1, (target.l2_bytes // 2 // max(1, row_bytes) - taps) // down + 1)
+    heavy = filter_bytes * filters > target.l2_bytes // 2
+    # Filters that fit a cache are walked once for each band, which keeps its results there from panel to panel; heavier
+    # ones are walked as seldom as the halo allows.
+    result_bytes = static(op.shape[3]) * filters * op.infer().dtype.nbytes
+    budget, each = (target.l2_bytes // 2, row_bytes) if heavy else (target.l2_bytes // 4, row_bytes + result_bytes)
+    most = max(1, (budget // max(1, each) - taps) // down + 1)
     rows = equal_blocks(height, min(most, height))
     block = round_up(filters, step)
-    heavy = filter_bytes * filters > target.l2_bytes // 2
     wanted = target.cores * (1 if heavy or target.cores == 1 else _TASKS_PER_CORE)
     step = round_up(least, step)
     while images * -(-height // rows) * -(-filters // block) < wanted:
