@@ -18,6 +18,7 @@ from tests.kernels.cases import amx_cases, chain_cases, gemm_cases, reduce_cases
 from tests.kernels.conformance import Case, build, random_inputs
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.native import Unit, has_tiles, round_up
+from tests.kernels.pool_cases import pool_cases
 
 from tracea.core.accuracy import error_bound
 from tracea.core.op import GemmOp, Op
@@ -111,7 +112,9 @@ def main() -> None:
     isa, fence, flags = sys.argv[1], sys.argv[2], sys.argv[3:] or ["-O1"]
     if isa == "amx":
         assert has_tiles()
-    vectors = () if isa == "amx" else (gemm_cases(), conv_cases(), row_cases(), chain_cases(), reduce_cases())
+    vectors = (
+        () if isa == "amx" else (gemm_cases(), conv_cases(), row_cases(), chain_cases(), reduce_cases(), pool_cases())
+    )
     for group in (*vectors, *((amx_cases(), amx_conv_cases()) if isa in ("amx", "plain") else ())):
         sources = {source.name: source for case in group for source in build(case, isa).sources}
         unit = Unit(tuple(sources.values()), isa, extra=(*flags, "-shared"))

@@ -11,7 +11,8 @@ from tests.kernels.native import ISA_FLAGS, Unit, host_isas
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
-from tracea.core.op import Conv2dOp, Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp
+from tracea.core.op import Conv2dOp, Epilogue, GemmOp, PointwiseOp, Pool2dOp, PoolKind, ReduceKind, ReduceOp, RowKind, RowOp
+from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import TensorType
 from tracea.kernels.registry import VARIANTS
 
@@ -63,6 +64,18 @@ GOLDEN = (
         "rows.normalize",
         "rows.normalize",
         RowOp(kind=RowKind.LAYER_NORM, x=(X,), epilogue=Epilogue(Input(0) * Input(1) + Input(2), (W, W)), eps=1e-5),
+    ),
+    Case.of(
+        "pool.window",
+        "pool.window",
+        Pool2dOp(
+            kind=PoolKind.MAX,
+            x=image_type((1, 64, 112, 112), DType.F32, channels_last=True),
+            kernel=(3, 3),
+            stride=(2, 2),
+            padding=(1, 1),
+            out=image_type((1, 64, 56, 56), DType.F32, channels_last=True),
+        ),
     ),
     Case.of("rows.reduce", "rows.reduce", ReduceOp(kind=ReduceKind.MEAN, x=(X,), axes=(0,))),
     Case.of(

@@ -24,7 +24,20 @@ from tracea.core.dtype import DType
 from tracea.core.function import Array
 from tracea.core.interval import Enclosure, around, enclose
 from tracea.core.meaning import attention_scores, bind_op, epilogue_of, factors, main_value, row_source, sources
-from tracea.core.op import AttentionOp, Conv2dOp, GemmOp, Op, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp, ViewOp
+from tracea.core.op import (
+    AttentionOp,
+    Conv2dOp,
+    GemmOp,
+    Op,
+    PointwiseOp,
+    Pool2dOp,
+    PoolKind,
+    ReduceKind,
+    ReduceOp,
+    RowKind,
+    RowOp,
+    ViewOp,
+)
 
 __all__ = ["compute_type", "error_bound", "sum_constant"]
 
@@ -83,6 +96,8 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
         case Conv2dOp():
             terms, dtype = op.taps, op.accumulator
             error = main_value(op, [np.abs(arrays[0]), np.abs(arrays[1])])
+        case Pool2dOp():
+            return _pool_enclosure(op, arrays[0], value, compute, worst_case)
         case RowOp():
             return around(value, _row_error(op, arrays, value, compute, worst_case))
         case ReduceOp():
@@ -92,6 +107,13 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
         case _:
             return value, value
     return around(value, sum_constant(terms, dtype, worst_case=worst_case) * dtype.eps * error)
+
+
+def _pool_enclosure(op: Pool2dOp, x: Array, value: Array, compute: DType, worst_case: bool) -> Enclosure:
+    if op.kind is PoolKind.MAX:
+        return value, value
+    c = sum_constant(op.kernel[0] * op.kernel[1], compute, worst_case=worst_case) + 2
+    return around(value, c * compute.eps * main_value(op, [np.abs(x)]))
 
 
 def _source(op: RowOp | ReduceOp, arrays: list[Array], compute: DType) -> tuple[Array, Array]:

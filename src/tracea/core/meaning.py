@@ -19,6 +19,8 @@ from tracea.core.op import (
     GemmOp,
     Op,
     PointwiseOp,
+    Pool2dOp,
+    PoolKind,
     ReduceKind,
     ReduceOp,
     RowKind,
@@ -111,6 +113,8 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:
                 return _view(op, arrays[0])
             case Conv2dOp():
                 return _conv2d(op, arrays[0], arrays[1])
+            case Pool2dOp():
+                return _pool2d(op, arrays[0])
             case AttentionOp():
                 return _attention(op, *arrays)
             case SourceOp():
@@ -189,6 +193,20 @@ def _conv2d(op: Conv2dOp, x: Array, w: Array) -> Array:
             tap = image[..., top : top + down * (p - 1) + 1 : down, side : side + right * (q - 1) + 1 : right]
             total += np.einsum("ngcpq,gkc->ngkpq", tap, weight[..., r, s])
     return total.reshape(n, k, p, q)
+
+
+def _pool2d(op: Pool2dOp, x: Array) -> Array:
+    result = np.empty(op.infer().static_shape)
+    for p in range(result.shape[2]):
+        top, bottom, rows = op.window(0, p)
+        for q in range(result.shape[3]):
+            left, right, columns = op.window(1, q)
+            window = x[:, :, top:bottom, left:right]
+            if op.kind is PoolKind.MAX:
+                result[:, :, p, q] = window.max(axis=(2, 3))
+            else:
+                result[:, :, p, q] = window.sum(axis=(2, 3)) / (rows * columns)
+    return result
 
 
 def attention_scores(op: AttentionOp, q: Array, k: Array) -> Array:

@@ -10,6 +10,7 @@ from tracea.core.ops.base import BASE_CLASSES, Epilogue, Op
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp, MatrixMath
 from tracea.core.ops.pointwise import PointwiseOp, SourceKind, SourceOp, ViewKind, ViewOp
+from tracea.core.ops.pool2d import Pool2dOp, PoolKind
 from tracea.core.ops.rows import ReduceKind, ReduceOp, RowKind, RowOp
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "MatrixMath",
     "Op",
     "PointwiseOp",
+    "Pool2dOp",
+    "PoolKind",
     "ReduceKind",
     "ReduceOp",
     "RowKind",
@@ -32,7 +35,17 @@ __all__ = [
     "from_dict",
 ]
 
-OP_CLASSES: tuple[type[Op], ...] = (GemmOp, RowOp, ReduceOp, PointwiseOp, ViewOp, Conv2dOp, AttentionOp, SourceOp)
+OP_CLASSES: tuple[type[Op], ...] = (
+    GemmOp,
+    RowOp,
+    ReduceOp,
+    PointwiseOp,
+    ViewOp,
+    Conv2dOp,
+    Pool2dOp,
+    AttentionOp,
+    SourceOp,
+)
 OP_CODEC = Codec((*OP_CLASSES, *BASE_CLASSES))
 
 

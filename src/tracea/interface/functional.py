@@ -20,13 +20,26 @@ from tracea.interface.fusion import fuse
 from tracea.interface.images import conv2d
 from tracea.interface.operands import Given, number
 from tracea.interface.policy import library, library_allowed
+from tracea.interface.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from tracea.interface.prepacked import PrepackedWeight, prepack
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["conv2d", "fuse", "gemm", "layer_norm", "library", "prepack", "rms_norm", "softmax"]
+__all__ = [
+    "adaptive_avg_pool2d",
+    "avg_pool2d",
+    "conv2d",
+    "fuse",
+    "gemm",
+    "layer_norm",
+    "library",
+    "max_pool2d",
+    "prepack",
+    "rms_norm",
+    "softmax",
+]
 
 
 def gemm(

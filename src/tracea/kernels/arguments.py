@@ -11,6 +11,7 @@ from tracea.core.ops.base import Op
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.ops.pointwise import PointwiseOp
+from tracea.core.ops.pool2d import Pool2dOp
 from tracea.core.ops.rows import ReduceOp, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
@@ -20,6 +21,7 @@ from tracea.kernels.gemm.gpu.spaces import order_of
 from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.operands import bind
 from tracea.kernels.pointwise.chain import chain_types
+from tracea.kernels.pool.window import pool_types
 from tracea.kernels.rows.normalize import normalize_types
 from tracea.kernels.rows.reduce import reduce_types
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
@@ -31,6 +33,7 @@ __all__ = ["arguments", "buffer_types", "operand_buffers", "result_buffer", "tab
 _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]] = {
     GemmOp: gemm_types,
     Conv2dOp: conv_types,
+    Pool2dOp: pool_types,
     RowOp: normalize_types,
     PointwiseOp: chain_types,
     ReduceOp: reduce_types,

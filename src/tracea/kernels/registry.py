@@ -23,6 +23,7 @@ from tracea.kernels.gemm.packed import PACKED
 from tracea.kernels.gemm.prepacked import PREPACKED
 from tracea.kernels.library import LIBRARY_CUBLAS, LIBRARY_GEMM
 from tracea.kernels.pointwise.chain import CHAIN
+from tracea.kernels.pool.window import WINDOW
 from tracea.kernels.rows.normalize import NORMALIZE
 from tracea.kernels.rows.reduce import REDUCE
 from tracea.kernels.variant import Variant
@@ -51,6 +52,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     NORMALIZE,
     REDUCE,
     CHAIN,
+    WINDOW,
 )
 
 CUDA_VARIANTS: Final[tuple[Variant, ...]] = (

@@ -11,6 +11,7 @@ from tracea.core.ops.rows import ReduceKind, RowKind
 from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_functor
 from tracea.emitters.cpu.index_text import predicate_text
+from tracea.emitters.cpu.pooling import pool_window
 from tracea.emitters.cpu.printer import Printer
 from tracea.emitters.cpu.windows import amx_conv, conv_tile, copy_halo, depthwise_tile, split_halo
 from tracea.errors import EmitError
@@ -243,7 +244,7 @@ def _row(printer: Printer, node: RowTile) -> None:
     printer.use("rows.h", "normalize.h")
     compute = _compute(node.intrinsic)
     expr, operands = _epilogue(node.epilogue)
-    load = load_functor(printer, node.prologue, node.inputs, compute)
+    load = load_functor(printer, node.prologue, node.inputs, compute, says_again=True)
     streaming = bool(node.intrinsic.attribute("streaming"))
     store = store_functor(printer, expr, operands, compute, target=node.target, streaming=streaming)
     has_eps = node.kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)
@@ -270,6 +271,9 @@ _REDUCTIONS: Mapping[ReduceKind, str] = {
 def _reduce(printer: Printer, node: ReduceTile) -> None:
     if node.accumulate != FALSE or node.finish != TRUE:
         raise EmitError(node="ReduceTile", detail="a reduction in parts has no routine")
+    if node.intrinsic.name == "pool_window":
+        pool_window(printer, node, _REDUCTIONS[node.kind])
+        return
     printer.use("rows.h", "row_tiles.h")
     compute = _compute(node.intrinsic)
     expr, operands = _epilogue(node.epilogue)

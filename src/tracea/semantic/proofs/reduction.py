@@ -9,6 +9,7 @@ from tracea.semantic.nodes import MicroKernel, ReduceTile
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.coverage import exactly_at, first_and_last
 from tracea.semantic.proofs.partial_sums import prove_partial_sum
+from tracea.semantic.proofs.pooling import is_pool, prove_pool
 from tracea.semantic.proofs.provenance import Origin, origin
 from tracea.semantic.proofs.tiling import chain
 from tracea.semantic.proofs.walk import Box, Loop, Site
@@ -28,6 +29,8 @@ def prove_reduction(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
     for site in sites:
         if isinstance(site.node, MicroKernel):
             yield _micro_kernel(kernel, sites, site, site.node)
+        elif isinstance(site.node, ReduceTile) and is_pool(site.node):
+            yield prove_pool(kernel, site, site.node)
         elif isinstance(site.node, ReduceTile):
             yield from _reduce_tile(kernel, site, site.node)
 

@@ -1,0 +1,114 @@
+"""Pooling of images: the largest or the mean of each window, channel by channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, cast
+
+from tracea.core.ops.base import Op, result_type
+from tracea.core.tensor_type import Dim, TensorType, static
+from tracea.errors import InvalidOp, InvalidShape
+
+__all__ = ["Pool2dOp", "PoolKind"]
+
+
+class PoolKind(Enum):
+    """What becomes of a window; MAX hands a NaN on."""
+
+    MAX = "max"
+    AVERAGE = "average"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool2dOp(Op):
+    """``out[n, c, p, q]`` is the largest, or the mean, of the window of x that begins at ``p·stride - padding``.
+
+    Shapes:
+        x: (n, c, h, w); result: (n, c, p, q) with ``p = (h + 2·padding - kernel) // stride + 1``, one more where
+        ``ceil`` and a window that begins in the image or before it would be cut off.
+
+    What lies outside of the image is not pooled. A mean divides by the elements of the window: with ``count_padding``
+    those of the padding count, but not what a ``ceil`` adds beyond it.
+    """
+
+    name: ClassVar[str] = "pool2d"
+
+    kind: PoolKind
+    x: TensorType
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int] = (0, 0)
+    ceil: bool = False
+    count_padding: bool = True
+    out: TensorType | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("kernel", 1), ("stride", 1), ("padding", 0)):
+            _check_pair(f"pool2d.{name}", getattr(self, name), least)
+        if any(2 * pad > size for pad, size in zip(self.padding, self.kernel, strict=True)):
+            raise InvalidOp(
+                field="pool2d.padding",
+                got=self.padding,
+                expected=f"at most half of the window {self.kernel}",
+                remedy="pad less: a window of padding alone has no value",
+            )
+        if self.x.rank != 4:
+            raise InvalidShape(
+                field="pool2d.x",
+                got=tuple(map(str, self.x.shape)),
+                expected="(n, c, h, w)",
+                remedy="add the axes that are missing",
+            )
+        if min(self._extents()) < 1 or 0 in self.x.shape[2:]:
+            raise InvalidShape(
+                field="pool2d",
+                got={"h": self.x.shape[2], "w": self.x.shape[3], "result": self._extents()},
+                expected="an image and a result of at least 1×1",
+                remedy="pad more, or use a smaller window",
+            )
+        if result_type("pool2d", self.shape, self.x.dtype, self.out) == TensorType(self.shape, self.x.dtype):
+            object.__setattr__(self, "out", None)
+
+    def _extents(self) -> tuple[int, int]:
+        found: list[int] = []
+        for dim, size, step, pad in zip(self.x.shape[2:], self.kernel, self.stride, self.padding, strict=True):
+            steps = static(dim) + 2 * pad - size
+            whole = -(-steps // step) if self.ceil else steps // step
+            # The last window begins in the image or in the padding before it.
+            found.append(whole + 1 - int(self.ceil and whole * step >= static(dim) + pad))
+        return found[0], found[1]
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """The result's shape."""
+        return (*self.x.shape[:2], *self._extents())
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        """The image."""
+        return (self.x,)
+
+    def infer(self) -> TensorType:
+        """Return the result's type."""
+        return result_type("pool2d", self.shape, self.x.dtype, self.out)
+
+    def window(self, axis: int, place: int) -> tuple[int, int, int]:
+        """Return the first element of a window along rows (0) or columns (1), one past its last, and its length."""
+        size = static(self.x.shape[2 + axis])
+        first = place * self.stride[axis] - self.padding[axis]
+        end = first + self.kernel[axis]
+        inside = max(first, 0), min(end, size)
+        counted = min(end, size + self.padding[axis]) - first if self.count_padding else inside[1] - inside[0]
+        return *inside, counted
+
+    @property
+    def flops(self) -> int:
+        """One for each element of each window, padding counted."""
+        return self.infer().elements * self.kernel[0] * self.kernel[1]
+
+
+def _check_pair(field: str, values: Any, least: int) -> None:
+    pair = cast("tuple[Any, ...]", values) if isinstance(values, tuple) else ()
+    if len(pair) != 2 or not all(type(value) is int and value >= least for value in pair):
+        raise InvalidOp(field=field, got=values, expected=f"two numbers >= {least}", remedy="give (rows, columns)")

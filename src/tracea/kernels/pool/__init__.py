@@ -1,0 +1,1 @@
+"""Pooling of images: windows of pixels, channel by channel."""

@@ -1,0 +1,58 @@
+"""Pooling: a tile reduces the window that belongs to its pixel, all of it that lies in the image, and nothing else."""
+
+from __future__ import annotations
+
+from tracea.semantic.index import maximum, minimum
+from tracea.semantic.linear import normalize
+from tracea.semantic.nodes import ReduceTile
+from tracea.semantic.predicate import FALSE, TRUE
+from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.walk import Site
+from tracea.semantic.tile_kernel import TileKernel
+
+__all__ = ["is_pool", "prove_pool"]
+
+_AXES = ((-3, "rows"), (-2, "columns"))
+
+
+def is_pool(node: ReduceTile) -> bool:
+    """Whether a reduction is of a window of an image instead of whole axes."""
+    return node.intrinsic.name == "pool_window"
+
+
+def prove_pool(kernel: TileKernel, site: Site, node: ReduceTile) -> Fact:
+    """Prove that the window of (…, rows, columns, channels) is the one that the routine's numbers give its pixel.
+
+    Raises:
+        ProofFailed: another window is read, an empty one, or channels that are not the pixel's.
+    """
+    if len(node.inputs) != 1 or node.accumulate != FALSE or node.finish != TRUE or node.epilogue is not None:
+        raise refuse("reduction", site.label, "a window is pooled at once, from one image, without an epilogue")
+    rank = len(node.shape)
+    if node.axes != (rank - 3, rank - 2):
+        raise refuse("reduction", site.label, f"a window has rows and columns, not axes {node.axes} of {rank}")
+    source, target = site.box(node.inputs[0]), site.box(node.target)
+    shape = [site.canonical(size) for size in kernel.buffer(source.buffer).shape]
+    get = node.intrinsic.attribute
+    for axis, name in _AXES:
+        place = target.offset[axis].to_index() * int(get(f"stride_{name}")) - int(get(f"padding_{name}"))
+        first = normalize(maximum(place, 0))
+        end = normalize(minimum(place + int(get(f"kernel_{name}")), shape[axis].to_index()))
+        read, stop = source.offset[axis], source.offset[axis] + source.extent[axis]
+        for what, found, wanted in (("begins", read, first), ("ends", stop, end)):
+            if not site.facts.proves_equal(found, wanted):
+                raise refuse(
+                    "reduction",
+                    site.label,
+                    f"the window's {name}: it {what} at {found.to_index()}, the pixel's at {wanted.to_index()}",
+                )
+        if not site.facts.proves(source.extent[axis] - 1):
+            raise refuse("reduction", site.label, f"{source.extent[axis].to_index()} {name} may be none")
+    for what, found, wanted in (
+        ("channels", source.offset[-1], target.offset[-1]),
+        ("number of channels", source.extent[-1], target.extent[-1]),
+        ("image", source.offset[-4], target.offset[-4]),
+    ):
+        if not site.facts.proves_equal(found, wanted):
+            raise refuse("reduction", site.label, f"the {what}: {found.to_index()} and {wanted.to_index()}")
+    return Fact("reduction", site.label, f"the window of {source.buffer} that belongs to the pixel is reduced once")

@@ -1,0 +1,98 @@
+"""Pooling against float64 and torch: windows, paddings, layouts, element types, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from tests.interface.accuracy import assert_meaning, type_of, values
+from tests.interface.test_images import image
+
+import tracea
+from tracea.core.dtype import DType
+from tracea.core.op import Pool2dOp, PoolKind
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape, OverlappingOutput
+
+POOLS = {"max": torch.nn.functional.max_pool2d, "average": torch.nn.functional.avg_pool2d}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_random_windows(rng):
+    for _ in range(6):
+        kind = ("max", "average")[rng.integers(2)]
+        dtype = (DType.F32, DType.F64, DType.BF16)[rng.integers(3)]
+        kernel = tuple(int(value) for value in rng.integers(1, 5, 2))
+        stride = tuple(int(value) for value in rng.integers(1, 4, 2))
+        padding = tuple(int(rng.integers(0, size // 2 + 1)) for size in kernel)
+        ceil = bool(rng.integers(2))
+        size = tuple(int(rng.integers(max(1, k - 2 * p), 12)) for k, p in zip(kernel, padding, strict=True))
+        x = image(rng, ("torch", "numpy")[rng.integers(2)], dtype, (2, int(rng.integers(1, 40)), *size), "last")
+        counted = bool(rng.integers(2)) or kind == "max"
+        given = {"ceil_mode": ceil} | ({} if kind == "max" else {"count_include_pad": counted})
+        call = tracea.ops.max_pool2d if kind == "max" else tracea.ops.avg_pool2d
+        result = call(x, kernel, stride, padding, **given)
+        assert type(result) is type(x)
+        op = Pool2dOp(
+            kind=PoolKind(kind),
+            x=type_of(x),
+            kernel=kernel,
+            stride=stride,
+            padding=padding,
+            ceil=ceil,
+            count_padding=counted,
+            out=type_of(result),
+        )
+        assert_meaning(result, op, x)
+        wide = torch.from_numpy(values(x).astype(np.float64))
+        expected = POOLS[kind](wide, kernel, stride, padding, **given)
+        assert tuple(result.shape) == tuple(expected.shape)
+        assert np.allclose(values(result).astype(np.float64), expected.numpy(), atol=0.05)
+
+
+@pytest.mark.parametrize("layout", ["rows", "last"])
+def test_the_result_has_the_order_of_the_image_and_out_its_own(rng, layout):
+    x = image(rng, "torch", DType.F32, (2, 6, 8, 12), layout)
+    expected = torch.nn.functional.adaptive_avg_pool2d(x.double(), (2, 3))
+    for result in (tracea.ops.adaptive_avg_pool2d(x, (2, 3)), tracea.ops.adaptive_avg_pool2d(x, (2, 3))):
+        assert result.is_contiguous(memory_format=torch.channels_last) == (layout == "last")
+        assert float((result - expected).abs().max()) < 1e-6
+    out = torch.full((2, 6, 2, 3), math.nan)
+    assert tracea.ops.adaptive_avg_pool2d(x, (2, 3), out=out) is out
+    assert float((out - expected).abs().max()) < 1e-6
+
+
+def test_nan_is_the_largest(rng):
+    x = image(rng, "torch", DType.F32, (1, 20, 6, 6), "last")
+    x[0, 3, 2, 2], x[0, 4, 5, 5] = math.nan, -math.inf
+    result = tracea.ops.max_pool2d(x, 3, 2, 1)
+    assert torch.equal(result.isnan(), torch.nn.functional.max_pool2d(x, 3, 2, 1).isnan())
+
+
+X = torch.zeros(1, 4, 8, 8)
+REFUSED = {
+    "three axes": (InvalidShape, lambda: tracea.ops.max_pool2d(X[0], 2)),
+    "a window beyond the image": (InvalidShape, lambda: tracea.ops.max_pool2d(X, 9)),
+    "no window": (InvalidOp, lambda: tracea.ops.max_pool2d(X, 0)),
+    "a padding of more than half": (InvalidOp, lambda: tracea.ops.avg_pool2d(X, 3, 1, 2)),
+    "a stride of 0": (InvalidOp, lambda: tracea.ops.avg_pool2d(X, 3, 0)),
+    "windows of several sizes": (InvalidShape, lambda: tracea.ops.adaptive_avg_pool2d(X, 3)),
+    "integers": (InvalidDType, lambda: tracea.ops.max_pool2d(X.int(), 2)),
+    "an out of another shape": (InvalidShape, lambda: tracea.ops.max_pool2d(X, 2, out=torch.zeros(1, 4, 4, 5))),
+    "an out that is the image": (OverlappingOutput, lambda: tracea.ops.max_pool2d(X, 1, out=X)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused_with_a_remedy(name):
+    error, call = REFUSED[name]
+    with pytest.raises(error, match="Remedy: "):
+        call()

@@ -1,0 +1,133 @@
+"""Pooling kernels against float64: any window, any extents, any team; and windows that the proofs refuse."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.kernels.conformance import Case, build, check, random_inputs, unit_of
+from tests.kernels.native import host_isas
+from tests.kernels.pool_cases import THREE, pool, pool_cases
+
+from tracea.core.dtype import DType
+from tracea.core.op import Pool2dOp
+from tracea.errors import InvalidOp, InvalidShape, ProofFailed
+from tracea.kernels.arguments import arguments
+from tracea.kernels.registry import find
+from tracea.semantic.index import TRUE, Index
+from tracea.semantic.nodes import Block, For, Node, Parallel, ReduceTile
+from tracea.semantic.proofs import prove
+from tracea.semantic.tile_kernel import TileKernel
+from tracea.targets import load
+
+CASES = {case.name: case for case in pool_cases()}
+
+
+@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("name", ["pool_max", "pool_max_planar", "pool_mean_ceil"])
+def test_pooling_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
+    unit, built = unit_of(pool_cases(), isa), build(CASES[name], isa)
+    kind, ceil = CASES[name].op.kind.value, CASES[name].op.ceil
+    for _ in range(10):
+        shape = (int(rng.integers(1, 4)), *(int(value) for value in rng.integers((2, 5, 5), (150, 20, 20))))
+        other = pool(shape, kind=kind, ceil=ceil, last=name != "pool_max_planar")
+        check(unit, built, other, random_inputs(other, rng), threads=int(rng.integers(1, 4)))
+
+
+def test_random_windows_of_the_space(rng: np.random.Generator) -> None:
+    isa = host_isas()[0]
+    target, variant, cases = load(isa), find("pool.window"), []
+    assert variant.space is not None
+    for number in range(4):
+        kernel = tuple(int(value) for value in rng.integers(1, 6, 2))
+        op = pool(
+            (2, int(rng.integers(2, 90)), 11, 12),
+            kind=("max", "average")[number % 2],
+            last=bool(rng.integers(2)),
+            kernel=kernel,
+            stride=tuple(int(value) for value in rng.integers(1, 4, 2)),
+            padding=tuple(int(rng.integers(0, size // 2 + 1)) for size in kernel),
+            ceil=bool(rng.integers(2)),
+            count_padding=bool(rng.integers(2)),
+            dtype=(DType.F32, DType.BF16, DType.F64, DType.F16)[number],
+        )
+        space = variant.space(op, target)
+        schedule = space.schedule(space.rows[int(rng.integers(0, len(space)))])
+        cases.append(Case.of(f"random{number}", "pool.window", op, **dict(schedule)))
+    unit = unit_of(tuple(cases), isa)
+    for case in cases:
+        for threads in (1, 3):
+            check(unit, build(case, isa), case.op, random_inputs(case.op, rng), threads=threads)
+
+
+@pytest.mark.parametrize("isa", host_isas()[:1])
+def test_nan_and_infinity_reach_exactly_the_results_that_depend_on_them(isa: str, rng: np.random.Generator) -> None:
+    for name in ("pool_max", "pool_mean_ceil"):
+        inputs = random_inputs(CASES[name].op, rng)
+        inputs[0][0, 1, 2, 3], inputs[0][1, 0, -1, 0], inputs[0][1, 3, 0, 0] = np.nan, np.inf, -np.inf
+        with np.errstate(all="ignore"):
+            check(unit_of(pool_cases(), isa), build(CASES[name], isa), CASES[name].op, inputs, threads=2)
+
+
+def _with_tile(kernel: TileKernel, change) -> TileKernel:
+    def rebuilt(node: Node) -> Node:
+        if isinstance(node, ReduceTile):
+            return change(node)
+        if isinstance(node, For | Parallel):
+            return replace(node, body=rebuilt(node.body))
+        if isinstance(node, Block):
+            return replace(node, nodes=tuple(map(rebuilt, node.nodes)))
+        return node
+
+    return replace(kernel, body=rebuilt(kernel.body))
+
+
+def _moved(axis: int, offset: int, extent: int):
+    def change(node: ReduceTile) -> ReduceTile:
+        source = node.inputs[0]
+        offsets: list[Index] = list(source.offset)
+        extents: list[Index] = list(source.extent)
+        offsets[axis] = offsets[axis] + offset
+        extents[axis] = extents[axis] + extent
+        return replace(
+            node, inputs=(replace(source, offset=tuple(offsets), extent=tuple(extents)),), shape=tuple(extents)
+        )
+
+    return change
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize(("offset", "extent"), [(1, -1), (0, -1), (0, 1), (-1, 1), (1, 0)])
+def test_another_window_is_refused(axis: int, offset: int, extent: int) -> None:
+    kernel = build(CASES["pool_max"], "avx512").kernel
+    assert prove(kernel).facts
+    with pytest.raises(ProofFailed):
+        prove(_with_tile(kernel, _moved(axis, offset, extent)))
+
+
+def test_a_window_that_may_be_empty_is_refused() -> None:
+    kernel = build(CASES["pool_max"], "avx512").kernel
+    with pytest.raises(ProofFailed):
+        prove(replace(kernel, assumptions=TRUE))
+
+
+def test_a_kernel_refuses_an_op_that_it_was_not_built_for() -> None:
+    kernel = build(CASES["pool_max"], "avx512").kernel
+    for other in ({"stride": (1, 2)}, {"padding": (0, 1)}, {"kernel": (3, 2)}, {"kind": "average"}):
+        with pytest.raises(InvalidOp, match="pool2d"):
+            arguments(kernel, pool((2, 70, 7, 8), **other))
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"kernel": (0, 3)}, InvalidOp),
+        ({"padding": (2, 1)}, InvalidOp),
+        ({"stride": (1, 0)}, InvalidOp),
+        ({"kernel": (20, 3)}, InvalidShape),
+    ],
+)
+def test_an_op_refuses_windows_without_a_value(fields: dict[str, tuple[int, int]], error: type[Exception]) -> None:
+    with pytest.raises(error, match="Remedy: "):
+        Pool2dOp(kind=CASES["pool_max"].op.kind, x=CASES["pool_max"].op.x, **{**THREE, **fields})
