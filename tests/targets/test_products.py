@@ -197,7 +197,7 @@ def test_an_architecture_takes_its_counts_from_the_product_that_stands_for_it(na
 def test_a_product_is_a_target_of_its_architecture() -> None:
     h100, h200 = targets.load_gpu("h100"), targets.load_gpu("h200")
     assert h100 == targets.load_gpu("sm_90a")
-    assert h200 == dataclasses.replace(h100, product=h200.product, memory_gb_per_s=4_800)
+    assert h200 == dataclasses.replace(h100, product=h200.product, memory_gb_per_s=4_800, l2_bytes=60 << 20)
     assert targets.load_gpu("rtx_3070").sm_count == 46
     assert targets.load_gpu("l4").f16_fma_per_cycle == 2 * targets.load_gpu("rtx_4090").f16_fma_per_cycle
     assert targets.names_gpu("l4")
