@@ -26,10 +26,13 @@ def pick(rng: np.random.Generator, *values: int) -> int:
     return int(rng.choice(values))
 
 
-def random_conv(rng: np.random.Generator, *, dtype: DType, groups: int | None = None, most: int = 20) -> Conv2dOp:
-    """Return a random convolution that has a result."""
+def random_conv(
+    rng: np.random.Generator, *, dtype: DType, groups: int | None = None, most: int = 20, multiples: bool = True
+) -> Conv2dOp:
+    """Return a random convolution that has a result; without ``multiples`` its groups have one channel and filter."""
     groups = pick(rng, 1, 1, 2, 3) if groups is None else groups
-    channels, filters = (groups * pick(rng, 1, 3, int(rng.integers(4, most)), 16) for _ in range(2))
+    choices = (1, 3, int(rng.integers(4, most)), 16) if multiples else (1,)
+    channels, filters = (groups * pick(rng, *choices) for _ in range(2))
     kernel = (pick(rng, 1, 2, 3, 5), pick(rng, 1, 2, 3, 4))
     dilation = (pick(rng, 1, 1, 2), pick(rng, 1, 1, 3))
     padding = (int(rng.integers(0, 4)), int(rng.integers(0, 4)))
@@ -65,6 +68,24 @@ def test_random_convolutions_match_float64(variant: str, isa: str, rng: np.rando
         space = found.space(op, target)
         schedule = space.schedule(space.rows[int(rng.integers(0, len(space)))])
         cases.append(Case.of(f"random{number}", variant, op, **dict(schedule)))
+    unit = unit_of(tuple(cases), isa)
+    for case in cases:
+        for threads in (1, 3):
+            check(unit, build(case, isa), case.op, random_inputs(case.op, rng), threads=threads)
+
+
+@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("variant", ["conv.depthwise", "conv.depthwise_prepacked"])
+def test_random_depthwise_convolutions_match_float64(variant: str, isa: str, rng: np.random.Generator) -> None:
+    target, found = load(isa), find(variant)
+    assert found.space is not None
+    cases = []
+    for number, dtype in enumerate((*DTYPES, DType.F32, DType.F32, DType.F32)):
+        channels = pick(rng, 1, 5, 16, int(rng.integers(17, 90)))
+        op = random_conv(rng, dtype=dtype, groups=channels, most=24, multiples=False)
+        space = found.space(op, target)
+        schedule = space.schedule(space.rows[int(rng.integers(0, len(space)))])
+        cases.append(Case.of(f"depthwise{number}", variant, op, **dict(schedule)))
     unit = unit_of(tuple(cases), isa)
     for case in cases:
         for threads in (1, 3):
@@ -119,7 +140,7 @@ def test_result_has_the_same_bits_for_any_team(isa: str, rng: np.random.Generato
             assert first.tobytes() == run(unit, build(case, isa), case.op, inputs, threads=threads).tobytes()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if "depthwise" not in CASES[name].variant])
 def test_scratch_is_bounded_by_a_band_and_the_filters(name: str) -> None:
     """No buffer holds the windows side by side: a task keeps the rows that its band reads, and its sums."""
     case = CASES[name]
@@ -137,6 +158,22 @@ def test_scratch_is_bounded_by_a_band_and_the_filters(name: str) -> None:
     panels = -(-(filters // op.groups) // kb + 0) * kb * op.groups * channels * r * s * item
     most = 0 if case.variant == "conv.prepacked" else panels + 64
     assert int(built.kernel.team_scratch_bytes.evaluate(values)) <= most
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "depthwise" in CASES[name].variant])
+def test_depthwise_scratch_is_bounded_by_a_band(name: str) -> None:
+    case = CASES[name]
+    built = build(case, "avx512")
+    op, schedule, values = case.op, built.kernel.schedule, arguments(built.kernel)
+    _, _, r, s = op.w.static_shape
+    item, nr = op.accumulator.nbytes, schedule.integer("nv") * 64 // op.accumulator.nbytes
+    rows = (schedule.integer("rows") - 1) * op.stride[0] + (r - 1) * op.dilation[0] + 1
+    columns = (int(op.shape[3]) - 1) * op.stride[1] + (s - 1) * op.dilation[1] + 1
+    halo = 0 if op.x.layout is not None else rows * columns * -(-schedule.integer("cb") // nr) * nr * item
+    sums = schedule.integer("mr") * nr * item
+    assert int(built.kernel.thread_scratch_bytes.evaluate(values)) <= halo + sums + 128
+    panels = 0 if case.variant.endswith("prepacked") else -(-op.groups // nr) * nr * r * s * item + 64
+    assert int(built.kernel.team_scratch_bytes.evaluate(values)) <= panels
 
 
 def test_kernel_refuses_an_op_that_it_was_not_built_for() -> None:

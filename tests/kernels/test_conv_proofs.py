@@ -127,6 +127,11 @@ MUTANTS: dict[str, tuple[str, type[Node], Change]] = {
         MicroKernel,
         lambda node: replace(node, a=moved(node.a, -1, nothing)),  # type: ignore[attr-defined]
     ),
+    "every band reads the image's first rows": (
+        "depthwise_last",
+        MicroKernel,
+        lambda node: replace(node, a=moved(node.a, 1, nothing)),  # type: ignore[attr-defined]
+    ),
 }
 
 

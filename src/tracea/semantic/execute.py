@@ -216,7 +216,7 @@ def _halo(node: Halo, executor: Executor) -> None:
 def _micro_kernel(node: MicroKernel, executor: Executor, scalars: Scalars) -> None:
     c = region(node.c, executor, node)
     dtype = np.float64 if c.dtype == DType.F64.numpy else np.float32
-    a = _squeezed(region(node.a, executor, node)).astype(dtype)
+    a = _squeezed(_read(node.a, executor, node, masked=node.masked)).astype(dtype)
     b = _squeezed(region(node.b, executor, node)).astype(dtype)
     value = _cropped(np.asarray(node.intrinsic.meaning(a, b)), c.shape, node)
     if node.accumulate.evaluate(executor.env):

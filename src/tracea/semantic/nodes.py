@@ -276,7 +276,8 @@ class MicroKernel(Node):
 
     The interior is opaque. ``intrinsic.meaning(a, b)`` gets both operands as NumPy arrays of the accumulator's dtype
     without their leading axes of extent 1, and returns at least (rows, columns) of c; what it returns beyond them
-    (panel padding) is dropped. The routine reads panels in whole granules of ``granule`` steps.
+    (panel padding) is dropped. The routine reads panels in whole granules of ``granule`` steps. ``masked``: zeros stand
+    for what of a is outside of its buffer, which the routine does not read.
     """
 
     intrinsic: Intrinsic
@@ -287,12 +288,13 @@ class MicroKernel(Node):
     finish: Predicate = TRUE
     epilogue: EpilogueCall | None = None
     granule: int = 1
+    masked: bool = False
 
     def accesses(self) -> tuple[Access, ...]:
         """Return the reads of a and b, the update of c and what the epilogue touches."""
         mode = AccessMode.WRITE if self.accumulate == FALSE else AccessMode.UPDATE
-        operands = (in_granules(panels, self.granule) for panels in (self.a, self.b))
-        own = (*reads(*operands), Access(self.c, mode))
+        a, b = (in_granules(panels, self.granule) for panels in (self.a, self.b))
+        own = (Access(a, AccessMode.READ, masked=self.masked), *reads(b), Access(self.c, mode))
         return own + (self.epilogue.accesses() if self.epilogue else ())
 
 

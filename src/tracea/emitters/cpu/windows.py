@@ -148,7 +148,8 @@ def depthwise_tile(printer: Printer, node: MicroKernel) -> None:
     dtype = C_TYPES[printer.buffer(node.c).dtype]
     tile = printer.declare_type(f"DepthwiseTile<{dtype}, {get('mr')}, {get('nv')}>", "Tile")
     printer.declare_check(f"{tile}::columns == {get('nr')}", "the kernel was built for this vector length")
-    row_pitch, pixel_pitch, _ = printer.buffer(node.a).element_strides
+    image = printer.buffer(node.a)
+    row_pitch, pixel_pitch, _ = image.element_strides[-3:]
     rows, columns = (text(extent) for extent in node.b.extent[-3:-1])
     steps = f"{text(row_pitch * int(get('dilation_rows')))}, {text(pixel_pitch * int(get('dilation_columns')))}"
     pixels, channels = (text(extent) for extent in node.c.extent[-2:])
@@ -156,10 +157,21 @@ def depthwise_tile(printer: Printer, node: MicroKernel) -> None:
     printer.body.line(
         f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({pixels}, {channels}, ConvTaps{{{rows}, {columns}, 1, "
         f"{steps}, {get('nr')}}}, {printer.address(node.a)}, {text(pixel_pitch * int(get('stride_columns')))}, "
-        f"{printer.address(node.b)}, {printer.address(node.c)}, {printer.strides(node.c)[0]});"
+        f"{printer.address(node.b)}, {printer.address(node.c)}, {printer.strides(node.c)[0]}{_border(printer, node)});"
     )
     if node.epilogue is not None:
         _store(printer, node, node.epilogue)
+
+
+def _border(printer: Printer, node: MicroKernel) -> str:
+    """Return where a window of the image itself begins, and the image's extents, as the routine's last argument."""
+    if not node.masked:
+        return ""
+    get, text, image = node.intrinsic.attribute, printer.text, printer.buffer(node.a)
+    row, column = (text(start) for start in node.a.offset[-3:-1])
+    height, width = (text(size) for size in image.shape[-3:-1])
+    gaps = ", ".join(str(get(f"dilation_{axis}")) for axis in ("rows", "columns"))
+    return f", ConvBorder{{{row}, {column}, {height}, {width}, {gaps}, {get('stride_columns')}}}"
 
 
 def _store(printer: Printer, node: MicroKernel, epilogue: EpilogueCall) -> None:

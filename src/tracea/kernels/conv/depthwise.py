@@ -1,7 +1,8 @@
 """Depthwise convolution on vectors: each filter has one channel of its own, and vectors run along channels.
 
-A task copies the rows that it reads of a block of channels, channels last and padded with zeros, and tiles of pixels
-read them there. ``conv.depthwise`` packs the filters in each call, ``conv.depthwise_prepacked`` reads constants.
+Where channels come last, tiles of pixels read the image itself, taps outside of it being zeros. Else a task copies the
+rows that it reads of a block of channels, channels last and padded with zeros, and tiles read them there.
+``conv.depthwise`` packs the filters in each call, ``conv.depthwise_prepacked`` reads constants.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tracea.semantic.nodes import (
     Let,
     Level,
     MicroKernel,
+    Node,
     Pack,
     Parallel,
     block,
@@ -126,6 +128,11 @@ class _Operands:
     def sums_in_place(self) -> bool:
         return self.y.dtype is self.op.accumulator and self.y.element_strides[-1] == Const(1)
 
+    @property
+    def reads_image(self) -> bool:
+        """Whether tiles read the image itself: its channels lie next to each other, so that no copy orders them."""
+        return self.x.element_strides[-1] == Const(1)
+
     def at(self, buffer: Buffer) -> Region:
         """Return the current tile of the result or of what broadcasts to it."""
         single = [size == Const(1) for size in buffer.shape]
@@ -206,25 +213,30 @@ def _pack(operands: _Operands, panels: Buffer, blocking: _Blocking) -> Parallel:
 def _scratch(operands: _Operands, blocking: _Blocking) -> tuple[Buffer, ...]:
     dtype, thread = operands.op.accumulator, MemorySpace.THREAD
     halo = scratch("halo", dtype, thread, *window_of(operands.op, blocking.rows, Q), blocking.cb)
-    return (halo,) if operands.sums_in_place else (halo, scratch("sums", dtype, thread, blocking.mr, blocking.nr))
+    sums = scratch("sums", dtype, thread, blocking.mr, blocking.nr)
+    return (*(() if operands.reads_image else (halo,)), *(() if operands.sums_in_place else (sums,)))
 
 
 def _tasks(operands: _Operands, blocking: _Blocking, panels: Buffer, scratches: tuple[Buffer, ...]) -> Parallel:
-    op, halo = operands.op, scratches[0]
+    op = operands.op
     (down, right), (above, left) = op.stride, op.padding
-    copied = (*window_of(op, BAND, Q), _CHANNELS)
-    copy = CopyTile(
-        source=operands.x.region((IMAGE, TOP * down - above, -left, _FIRST), (1, *copied)),
-        target=halo.region((0, 0, 0), copied),
-        masked=True,
-    )
+    window, direct = (*window_of(op, 1, _PIXELS), _WIDE), operands.reads_image
+    place = ((TOP + _LINE) * down - above, _PIXEL * right - left, _FIRST + _CHANNEL)
     tile = MicroKernel(
         intrinsic=depthwise_tile(op, blocking),
-        a=halo.region((_LINE * down, _PIXEL * right, _CHANNEL), (*window_of(op, 1, _PIXELS), _WIDE)),
+        a=operands.x.region((IMAGE, *place), (1, *window))
+        if direct
+        else scratches[0].region((_LINE * down, _PIXEL * right, _CHANNEL), window),
+        masked=direct,
         b=panels.region(((_FIRST + _CHANNEL) // blocking.nr, 0, 0, 0), (1, R, S, blocking.nr)),
-        c=operands.at(operands.y) if operands.sums_in_place else scratches[1].region((0, 0), (_PIXELS, _WIDE)),
+        c=operands.at(operands.y) if operands.sums_in_place else scratches[-1].region((0, 0), (_PIXELS, _WIDE)),
         epilogue=operands.epilogue(),
     )
+    copies: tuple[Node, ...] = ()
+    if not direct:
+        copied = (*window_of(op, BAND, Q), _CHANNELS)
+        source = operands.x.region((IMAGE, TOP * down - above, -left, _FIRST), (1, *copied))
+        copies = (CopyTile(source=source, target=scratches[0].region((0, 0, 0), copied), masked=True),)
     across = For(var=_PIXEL, extent=Q, step=Const(blocking.mr), length=_PIXELS, body=block(tile))
     lines = For(var=_LINE, extent=BAND, body=block(across))
     channels = For(var=_CHANNEL, extent=_CHANNELS, step=Const(blocking.nr), length=_WIDE, body=block(lines))
@@ -236,7 +248,7 @@ def _tasks(operands: _Operands, blocking: _Blocking, panels: Buffer, scratches: 
         Let(var=_FIRST, value=task % blocks * blocking.cb),
         Let(var=_CHANNELS, value=minimum(blocking.cb, GROUPS - _FIRST)),
     )
-    return Parallel(level=Level.TASK, var=task, extent=IMAGES * bands * blocks, body=block(*lets, copy, channels))
+    return Parallel(level=Level.TASK, var=task, extent=IMAGES * bands * blocks, body=block(*lets, *copies, channels))
 
 
 def depthwise_tile(op: Conv2dOp, blocking: _Blocking) -> Intrinsic:
@@ -262,9 +274,9 @@ def depthwise_tile(op: Conv2dOp, blocking: _Blocking) -> Intrinsic:
 
 # Tiles of mr pixels by nv vectors of channels: (mr + 1) * nv registers, and sums enough to hide the latency.
 _TILES: Final = {
-    "avx512": ((14, 1), (8, 2), (7, 2), (8, 1), (28, 1)),
-    "avx2": ((7, 1), (8, 1), (14, 1), (4, 2)),
-    "neon": ((14, 1), (7, 2), (8, 2), (28, 1)),
+    "avx512": ((14, 2), (7, 2), (8, 2), (14, 1), (7, 4), (28, 1)),
+    "avx2": ((7, 2), (6, 2), (7, 1), (14, 1), (4, 2)),
+    "neon": ((14, 2), (7, 2), (8, 2), (14, 1), (28, 1)),
     "plain": ((7, 1), (4, 2)),
 }
 

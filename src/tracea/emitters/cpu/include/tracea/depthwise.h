@@ -1,7 +1,9 @@
-// Depthwise convolution: a tile of MR pixels of one row by NV vectors of channels, each channel with taps of its own, read from a halo (conv.h).
+// Depthwise convolution: a tile of MR pixels of one row by NV vectors of channels, each channel with taps of its own, read from a halo (conv.h) or from an
+// image with channels last, whose border the tile then knows.
 //
 //   using Tile = DepthwiseTile<float, 14, 1>;
 //   Tile::run<14, 7>(pixels, channels, taps, a, a_pixel, b, c, c_stride);
+//   Tile::run<14, 7>(pixels, channels, taps, a, a_pixel, b, c, c_stride, ConvBorder{row, column, height, width, 1, 1, 1});
 //
 // Every product is one fused multiply-add with an operand from memory: two loads a cycle feed two of them.
 #ifndef TRACEA_DEPTHWISE_H
@@ -16,6 +18,18 @@
 
 TRACEA_BEGIN_NAMESPACE
 
+// Where the first pixel's window begins in an image of height x width, and how far apart taps and pixels are. Taps outside of the image count as zero and are
+// not read.
+struct ConvBorder {
+    int64_t row;
+    int64_t column;
+    int64_t height;
+    int64_t width;
+    int64_t gap_rows;
+    int64_t gap_columns;
+    int64_t right;
+};
+
 template <class T, int MR, int NV>
 struct DepthwiseTile {
     using V = Vec<T>;
@@ -27,47 +41,68 @@ struct DepthwiseTile {
 #endif
 
     // Runs the smallest instantiation of Pixels... (descending, the first is MR) that holds `pixels`.
-    template <int First, int... Rest>
-    static TRACEA_INLINE void run(int64_t pixels, int64_t channels, const ConvTaps& taps, const T* a, int64_t a_pixel,
-                                  const T* b, T* c, int64_t c_stride) {
+    template <int First, int... Rest, class Storage>
+    static TRACEA_INLINE void run(int64_t pixels, int64_t channels, const ConvTaps& taps, const Storage* a,
+                                  int64_t a_pixel, const T* b, T* c, int64_t c_stride) {
+        run<First, Rest...>(pixels, channels, taps, a, a_pixel, b, c, c_stride,
+                            ConvBorder{0, 0, taps.rows, INT64_MAX, 1, 0, 0});
+    }
+    template <int First, int... Rest, class Storage>
+    static TRACEA_INLINE void run(int64_t pixels, int64_t channels, const ConvTaps& taps, const Storage* a,
+                                  int64_t a_pixel, const T* b, T* c, int64_t c_stride, const ConvBorder& border) {
         if constexpr (sizeof...(Rest) > 0) {
             constexpr int next[] = {Rest...};
             static_assert(next[0] < First, "pixel counts in descending order");
             if (pixels <= next[0]) {
-                run<Rest...>(pixels, channels, taps, a, a_pixel, b, c, c_stride);
+                run<Rest...>(pixels, channels, taps, a, a_pixel, b, c, c_stride, border);
                 return;
             }
         }
         using Part = DepthwiseTile<T, First, NV>;
+        const int64_t last = border.column + (First - 1) * border.right + (taps.columns - 1) * border.gap_columns;
+        const bool inside = border.column >= 0 && last < border.width;
         if (TRACEA_LIKELY(channels >= columns && pixels == First)) {
-            Part::template compute<true>(pixels, channels, taps, a, a_pixel, b, c, c_stride);
+            if (TRACEA_LIKELY(inside)) {
+                Part::template compute<true, true>(pixels, channels, taps, a, a_pixel, b, c, c_stride, border);
+            } else {
+                Part::template compute<true, false>(pixels, channels, taps, a, a_pixel, b, c, c_stride, border);
+            }
         } else {
-            Part::template compute<false>(pixels, channels, taps, a, a_pixel, b, c, c_stride);
+            Part::template compute<false, false>(pixels, channels, taps, a, a_pixel, b, c, c_stride, border);
         }
     }
 
-    template <bool Full>
-    static TRACEA_NOINLINE void compute(int64_t pixels, int64_t channels, const ConvTaps& taps, const T* a,
-                                        int64_t a_pixel, const T* b, T* c, int64_t c_stride) {
+    // Full: all pixels and channels are valid. Inside: so are all columns of all windows.
+    template <bool Full, bool Inside, class Storage>
+    static TRACEA_NOINLINE void compute(int64_t pixels, int64_t channels, const ConvTaps& taps, const Storage* a,
+                                        int64_t a_pixel, const T* b, T* c, int64_t c_stride, const ConvBorder& border) {
+        alignas(64) static constexpr Storage nothing[columns] = {};
         V acc[MR][NV];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
         Mask<V> valid[NV];
-        int64_t offset[MR];
         if constexpr (!Full) {
             unroll<NV>([&](auto j) TRACEA_LAMBDA { valid[j] = lane_mask<V>(channels - j * V::lanes); });
-            unroll<MR>([&](auto i) TRACEA_LAMBDA { offset[i] = i < pixels ? i * a_pixel : 0; });
         }
-        for (int64_t r = 0; r < taps.rows; ++r) {
-            const T* x = a + r * taps.row_step;
-            for (int64_t s = 0; s < taps.columns; ++s, x += taps.column_step, b += columns) {
+        for (int64_t r = 0; r < taps.rows; ++r, b += taps.columns * columns) {
+            const int64_t row = border.row + r * border.gap_rows;
+            if (row < 0 || row >= border.height) continue;
+            const Storage* x = a + r * taps.row_step;
+            const T* taps_of_row = b;
+            for (int64_t s = 0; s < taps.columns; ++s, x += taps.column_step, taps_of_row += columns) {
                 V tap[NV];
-                unroll<NV>([&](auto j) TRACEA_LAMBDA { tap[j] = load<V>(b + j * V::lanes); });
+                unroll<NV>([&](auto j) TRACEA_LAMBDA { tap[j] = load<V>(taps_of_row + j * V::lanes); });
+                [[maybe_unused]] const int64_t column = border.column + s * border.gap_columns;
                 unroll<MR>([&](auto i) TRACEA_LAMBDA {
+                    const Storage* pixel = x + i * a_pixel;
+                    if constexpr (!Inside) {
+                        const int64_t place = column + i * border.right;
+                        pixel = place >= 0 && place < border.width && (Full || i < pixels) ? pixel : nothing;
+                    }
                     unroll<NV>([&](auto j) TRACEA_LAMBDA {
                         if constexpr (Full) {
-                            acc[i][j] = fma(load<V>(x + i * a_pixel + j * V::lanes), tap[j], acc[i][j]);
+                            acc[i][j] = fma(load<V>(pixel + j * V::lanes), tap[j], acc[i][j]);
                         } else {
-                            acc[i][j] = fma(load_masked<V>(x + offset[i] + j * V::lanes, valid[j]), tap[j], acc[i][j]);
+                            acc[i][j] = fma(load_masked<V>(pixel + j * V::lanes, valid[j]), tap[j], acc[i][j]);
                         }
                     });
                 });
