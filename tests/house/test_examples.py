@@ -17,7 +17,7 @@ EXAMPLES = {
     "graph.py": ([], r"off by \d\.\de-0[4-9]\nthe loaded program gives the same bits: True"),
     "tune_and_emit.py": (["2"], r"// gemm_64x256x128_f32_\w+ \| gemm\.\w+ \|"),
 }
-BUILDERS = {"mlp.py"}  # for `tracea optimize`; tests/interface/torch runs it
+BUILDERS = {"cnn.py", "mlp.py"}  # for `tracea optimize`; tests/interface/torch runs it
 
 
 def run(*words: str) -> str:

@@ -18,7 +18,7 @@ from tracea.core.op import Conv2dOp, Epilogue, GemmOp, Op, PointwiseOp, ReduceOp
 from tracea.core.passes.draft import Draft
 from tracea.core.tensor_type import TensorType
 
-__all__ = ["FuseEpilogue", "FusePointwise", "FuseRows"]
+__all__ = ["FuseEpilogue", "FusePointwise", "FuseRows", "with_epilogue"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +91,15 @@ def _fuse_into_producer(draft: Draft, name: str, kinds: tuple[type[Op], ...], li
     for producer_name in sorted(set(node.inputs), key=draft.place.__getitem__, reverse=True):
         producer = draft.nodes[producer_name]
         if isinstance(producer.op, kinds) and draft.has_one_user(producer_name):
-            fused = _with_epilogue(producer, node, node.op, limits)
+            fused = with_epilogue(producer, node, node.op, limits)
             if fused is not None:
                 draft.put(fused)
                 draft.remove(producer_name)
                 return
 
 
-def _with_epilogue(producer: Node, node: Node, pointwise: PointwiseOp, limits: _Limits) -> Node | None:
+def with_epilogue(producer: Node, node: Node, pointwise: PointwiseOp, limits: _Limits) -> Node | None:
+    """Return a node that does the producer's work and a pointwise op's on its result; None where none can."""
     op = producer.op
     if not isinstance(op, GemmOp | Conv2dOp | RowOp | ReduceOp) or pointwise.shape != op.shape:
         return None

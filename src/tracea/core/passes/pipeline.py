@@ -14,6 +14,7 @@ from tracea.core.passes.draft import Pass
 from tracea.core.passes.eliminate import EliminateCommon, EliminateDead
 from tracea.core.passes.fold import FoldConstants
 from tracea.core.passes.fuse import FuseEpilogue, FusePointwise, FuseRows
+from tracea.core.passes.fuse_images import FuseImages
 from tracea.core.passes.outputs import MaterializeOutputs
 from tracea.core.passes.prioritize import Prioritize
 from tracea.core.passes.views import EliminateViews, SinkReshapes
@@ -75,6 +76,8 @@ def default_pipeline() -> tuple[Pass, ...]:
         EliminateDead(),  # a dead reader would keep a value from being fused
         FusePointwise(),
         FuseEpilogue(),
+        FuseImages(),
+        EliminateViews(),  # a permuted result of a permuted result
         FuseRows(),
         FusePointwise(),
         FoldConstants(),

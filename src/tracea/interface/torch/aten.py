@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tracea.core.expr import BinaryFunction, UnaryFunction
 from tracea.core.op import ReduceKind, RowKind
+from tracea.interface.torch import lower_images as images
 from tracea.interface.torch import lower_matrix as matrix
 from tracea.interface.torch import lower_pointwise as pointwise
 from tracea.interface.torch import lower_rows as rows
@@ -63,6 +64,14 @@ _MATRICES: Final[dict[str, Callable[..., Any]]] = {
     "aten.dot.default": matrix.dot,
     "aten.addmm.default": matrix.addmm,
     "aten.baddbmm.default": matrix.addmm,
+}
+
+_IMAGES: Final[dict[str, Callable[..., Any]]] = {
+    "aten.conv2d.default": images.conv2d,
+    "aten.conv2d.padding": images.conv2d_padded,
+    "aten.max_pool2d.default": images.max_pool2d,
+    "aten.avg_pool2d.default": images.avg_pool2d,
+    "aten.adaptive_avg_pool2d.default": images.adaptive_avg_pool2d,
 }
 
 _ROWS: Final[dict[str, Callable[..., Any]]] = {
@@ -176,7 +185,7 @@ _COMPARISONS: Final[dict[str, Callable[..., Any]]] = {
     for overload in ("Tensor", "Scalar")
 }
 
-LOWERINGS: Final[dict[str, Callable[..., Any]]] = _VIEWS | _MATRICES | _ROWS | _POINTWISE | _COMPARISONS
+LOWERINGS: Final[dict[str, Callable[..., Any]]] = _VIEWS | _MATRICES | _IMAGES | _ROWS | _POINTWISE | _COMPARISONS
 
 # Of constants these stay views, so that a stored weight is not copied; other ops of constants are computed once.
 VIEWS: Final = frozenset(_VIEWS)

@@ -22,6 +22,7 @@ from tracea.core.expr import (
     sigmoid,
     tanh,
 )
+from tracea.interface.torch import lower_images as images
 
 if TYPE_CHECKING:
     from tracea.core.graph import Node
@@ -259,6 +260,8 @@ def batch_norm(
     del momentum
     if training or mean is None or variance is None:
         return batch_norm_of_training(low)
+    if low.images.pixels(x) is not None:
+        return images.normalized(low, x, (mean, variance), weight, bias, float(eps))
     expr = (X - Y) * Unary(UnaryFunction.RSQRT, Z + float(eps))
     operands = [mean, variance]
     for parameter, is_factor in ((weight, True), (bias, False)):

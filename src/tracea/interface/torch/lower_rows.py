@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tracea.core.expr import Expr, Input, Unary, UnaryFunction
 from tracea.core.op import ReduceKind, RowKind
 from tracea.core.tensor_type import static
+from tracea.interface.torch import lower_images as images
 
 if TYPE_CHECKING:
     import torch
@@ -101,7 +102,8 @@ def reduction(kind: ReduceKind) -> Callable[..., Node]:
         chosen = [axes] if isinstance(axes, int) else list(axes) if isinstance(axes, Sequence) else []
         if x.type.rank == 0:
             return low.cast(x, low.dtype)
-        return low.reduce(kind, x, chosen or range(x.type.rank), keepdims=keepdims)
+        image = images.mean_of_image(low, kind, x, chosen, keepdims=keepdims)
+        return image or low.reduce(kind, x, chosen or range(x.type.rank), keepdims=keepdims)
 
     return lower
 

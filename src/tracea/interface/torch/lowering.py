@@ -17,6 +17,7 @@ from tracea.core.graph import Graph, Node
 from tracea.core.op import Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp, ViewKind
 from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes
 from tracea.errors import InvalidInput, InvalidStride
+from tracea.interface.torch.images import Images
 
 __all__ = ["Lowering", "Operand", "Refusal"]
 
@@ -40,6 +41,7 @@ class Lowering:
 
     def __init__(self, graph: Graph, scalars: Mapping[str, float]) -> None:
         self.graph = graph
+        self.images = Images(graph, self.label)
         self.name = ""
         self.shape: tuple[Dim, ...] = ()
         self.dtype = DType.F32
@@ -73,12 +75,16 @@ class Lowering:
         value = expr.substitute({index: self._term(operand, tensors) for index, operand in enumerate(operands)})
         if not tensors:
             self.refuse("no operand is a tensor of the run", "compute it once, outside of forward")
+        whole = broadcast_shapes(tensor.type.shape for tensor in tensors)
+        pixels = self.images.operands(tensors, whole)
+        if pixels is not None:
+            over_pixels = PointwiseOp(expr=value, inputs=_types(pixels), out_dtype=out_dtype)
+            return self.images.of_pixels(self.add(over_pixels, pixels, part="pixels"))
         matrices = self._as_matrices(tensors)
         if matrices is None:
             return self.add(PointwiseOp(expr=value, inputs=_types(tensors), out_dtype=out_dtype), tensors)
-        shape = broadcast_shapes(tensor.type.shape for tensor in tensors)
         op = PointwiseOp(expr=value, inputs=_types(matrices), out_dtype=out_dtype)
-        return self.from_matrix(self.add(op, matrices), shape)
+        return self.from_matrix(self.add(op, matrices), whole)
 
     def _term(self, operand: Operand, tensors: list[Node]) -> Expr:
         if not isinstance(operand, Node):
