@@ -1,4 +1,4 @@
-// row_layer_norm_128x768_f32_e3a31feb70318b3a | rows.normalize | plain, plain | fixed=0,overlap=1,prefetch=0,rows=32,split=rows,streaming=0
+// row_layer_norm_128x768_f32_e3a31feb70318b3a | rows.normalize | plain, plain | fixed=0,overlap=0,prefetch=0,rows=32,split=rows,streaming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,12 +9,13 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_rows_normalize_d7b73993fe4837d79e7d_text {
+namespace tracea_rows_normalize_4756fda525e0c3743f61_text {
 using namespace tracea;
 
 struct Load0 {
   const float* x0;
   int64_t x0_row;
+  static constexpr bool again = true;
   template <class V>
   TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
     const V v0 = load_partial<V>(x0 + row * x0_row + col, lanes);
@@ -43,7 +44,7 @@ struct Store0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_rows_normalize_d7b73993fe4837d79e7d(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_rows_normalize_4756fda525e0c3743f61(const tracea_call* call, int32_t rank) {
   const float* const x0 = static_cast<const float*>(call->pointers[0]);
   const float* const x1 = static_cast<const float*>(call->pointers[1]);
   const float* const x2 = static_cast<const float*>(call->pointers[2]);
@@ -57,7 +58,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_normalize_d7b
     const int64_t start = tasks0.task() * 32;
     const int64_t length = min_index(n0 - start, 32);
     // RowTile layer_norm y[start : +length, 0 : +n1]
-    layer_norm_rows<float, true, 0>(length, n1, 1e-05, row, Load0{x0 + start * x0_stride0, x0_stride0}, Store0{x1, x2, y + start * y_stride0, y_stride0});
+    layer_norm_rows<float, false, 0>(length, n1, 1e-05, row, Load0{x0 + start * x0_stride0, x0_stride0}, Store0{x1, x2, y + start * y_stride0, y_stride0});
   }
 }
-}  // namespace tracea_rows_normalize_d7b73993fe4837d79e7d_text
+}  // namespace tracea_rows_normalize_4756fda525e0c3743f61_text

@@ -85,3 +85,33 @@ def test_values_that_are_not_finite_pass_among_the_largest(case: Case, isa: str,
     x[1, 3], x[2, 99], x[4, 0], x[4, 1] = np.nan, np.inf, -np.inf, np.nan
     x[7, 50] = -np.inf
     check_rows(case, isa, x, threads=1)
+
+
+LONG = 1 << 18
+FAR_CASES = tuple(
+    Case.of(
+        f"far_{overlap}",
+        "rows.normalize",
+        RowOp(kind=RowKind.LAYER_NORM, x=(TensorType((5, LONG), F32),), eps=1e-12),
+        rows=3,
+        overlap=overlap,
+    )
+    for overlap in (0, 1)
+)
+
+
+@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("case", FAR_CASES, ids=lambda case: case.name)
+def test_a_row_that_begins_far_from_its_mean_keeps_its_variance(case: Case, isa: str, rng: np.random.Generator) -> None:
+    """The variance is summed about the mean of a row's first vectors, and again about the row's where that cancels."""
+    x = rng.standard_normal((5, LONG))
+    x[0, :64] += 3e4  # all vectors of the pivot
+    x[1, 0] = 1e7  # one element of it
+    x[2, ::2] = 0.0
+    x[3] = np.linspace(-1e3, 1e3, LONG) ** 3  # in order
+    x[4, :64], x[4, 64:] = 1e4, 1.0  # two values, one of them in the pivot only
+    x = x.astype(np.float32)
+    found = run(unit_of(FAR_CASES, isa), build(case, isa), case.op, [x], threads=2)
+    expected = evaluate(case.op, [x])
+    error = np.max(np.abs(found - expected), axis=1) / np.max(np.abs(expected), axis=1)
+    assert np.all(error <= 1e-6), error

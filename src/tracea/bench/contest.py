@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from tracea.bench.ours import contender as our_contender
+from tracea.bench.ours import copy as our_copy
 from tracea.bench.peers import peers as known_peers
 from tracea.bench.peers import surroundings
 from tracea.bench.peers.peer import Allocation, Contender
@@ -34,8 +35,9 @@ from tracea.profiler.timer import compare
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Heat", "Refused", "Rules", "contest", "heat", "time_contenders"]
+__all__ = ["COPY", "Heat", "Refused", "Rules", "contest", "heat", "time_contenders"]
 
+COPY: Final = "copy"
 _SCREENING_PAIRS: Final = 8
 _TOLERANCE: Final = 2e-3  # of the largest result: whether a contender computes the same thing, not how well
 
@@ -73,7 +75,10 @@ class Rules:
 
 
 class Heat(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What one process measured: ours as "ours" and each peer by its name, all with results in memory of one kind."""
+    """What one process measured: ours as "ours" and each peer by its name, all with results in memory of one kind.
+
+    Beside an op that reads and writes once, as "copy", a copy of as many bytes.
+    """
 
     allocation: Allocation
     measurements: dict[str, Measurement]
@@ -116,10 +121,17 @@ def contest(suite: str, problem: Problem, rules: Rules) -> Row:
             "ceiling": problem.ceiling,
             "library": "competing" if rules.library else "disabled",
             "screened": ", ".join(f"{name} {us:.4g} µs" for us, name in rivals),
+            **_share_of_copy(heats),
         },
         flops=problem.op.flops,
         nbytes=problem.op.bytes,
     )
+
+
+def _share_of_copy(heats: Sequence[Heat]) -> dict[str, str]:
+    """Return which share of the rate of a copy in the same turns ours reached, where there was one."""
+    pairs = [(each.measurements[COPY], each.measurements["ours"]) for each in heats if COPY in each.measurements]
+    return {COPY: str(Ratio.merge(pairs))} if pairs else {}
 
 
 def time_contenders(*, suite: str, name: str, **arguments: Any) -> Any:
@@ -163,6 +175,8 @@ def heat(
         expected = evaluate(problem.op, arrays) if verify else ours.result()
         for contender in contenders.values():
             _check(problem, contender, expected)
+        if problem.ceiling == "copy" and not verify:
+            contenders[COPY] = our_copy(problem.op.bytes, threads)
         timed = compare({key: contender.run for key, contender in contenders.items()}, pairs=pairs, threads=threads)
     measurements = {key: replace(timed[key], name=contender.name) for key, contender in contenders.items()}
     return Heat(allocation=ours.allocation, measurements=measurements)

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import tracea
 from tracea.bench.peers.peer import Allocation, Contender
+from tracea.core.dtype import DType
+from tracea.core.expr import Input
+from tracea.core.op import PointwiseOp
+from tracea.core.tensor_type import TensorType
 from tracea.doctor import Decision, host
 from tracea.flow.compile import compile_node, decision_for, for_threads
+from tracea.runtime.buffers import aligned_empty
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +22,7 @@ if TYPE_CHECKING:
 
     from tracea.bench.problem import Problem
 
-__all__ = ["contender"]
+__all__ = ["contender", "copy"]
 
 
 def contender(
@@ -51,6 +56,22 @@ def contender(
         return out.copy()
 
     return Contender(name=name, version=tracea.__version__, run=run, result=result, allocation=Allocation.OUT)
+
+
+def copy(nbytes: int, threads: int) -> Contender:
+    """Return our copy kernel over arrays that hold ``nbytes`` together: half of them are read, half written.
+
+    What bounds an op that reads and writes once, measured in the op's own turns: memory that other programs use, and
+    lines that the one before leaves in the caches, cost both alike.
+    """
+    shape = (max(1, nbytes // 2 // DType.F32.nbytes),)
+    source, target = aligned_empty(shape, DType.F32), aligned_empty(shape, DType.F32)
+    source.fill(1.0)
+    op = PointwiseOp(expr=Input(index=0), inputs=(TensorType(shape, DType.F32),), out_dtype=DType.F32)
+    compiled = compile_node(op, {}, threads=threads, library=False)
+    run = compiled.program.bound(source, out=target, threads=threads)
+    name = _name("copy", compiled.plan["y"])
+    return Contender(name=name, version=tracea.__version__, run=run, result=target.copy, allocation=Allocation.OUT)
 
 
 def _through_face(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:

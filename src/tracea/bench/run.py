@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tracea.bench.contest import Rules, contest
+from tracea.bench.contest import COPY, Rules, contest
 from tracea.bench.suites import problems
 from tracea.core.dtype import DType
 from tracea.doctor import diagnose_load, measured_ceilings, probe_machine
@@ -134,6 +134,8 @@ def _line(row: Row, limits: Mapping[str, float]) -> str:
     ratios = "; ".join(
         f"{ratio} of {name}, {_rate(row, peers[name].median_us, limits)}" for name, ratio in row.ratios.items()
     )
+    if COPY in row.notes:
+        ratios += f"; {row.notes[COPY]} of the rate of a copy in the same turns"
     rate = _rate(row, ours.median_us, limits)
     allocation = row.notes.get("allocation", "")
     return f"{row.problem:34s} {allocation:>7s} {ours.median_us:10.4g} {rate:>13s}  {ratios or 'no peer'}"

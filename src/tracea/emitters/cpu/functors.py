@@ -60,10 +60,19 @@ def epilogue_functor(
     return parts.instance("Epilogue", body, prefetch)
 
 
-def load_functor(printer: Printer, expr: Expr, operands: Operands, compute: DType, *, row_axis: int = -2) -> str:
+def load_functor(
+    printer: Printer,
+    expr: Expr,
+    operands: Operands,
+    compute: DType,
+    *,
+    row_axis: int = -2,
+    says_again: bool = False,
+) -> str:
     """Return the construction of ``V at<V>(row, col, lanes)`` with zero in the lanes beyond; operand i is Input(i).
 
-    ``row_axis`` is the axis, counted from the end, that ``row`` walks.
+    ``row_axis`` is the axis, counted from the end, that ``row`` walks. With ``says_again`` the functor tells whether it
+    only reads a row as it lies: then reading it twice costs less than keeping it.
     """
     parts = _Parts(printer, compute, row_axis)
     loads = parts.loads(expr, operands, first=0)
@@ -73,7 +82,12 @@ def load_functor(printer: Printer, expr: Expr, operands: Operands, compute: DTyp
         loaded_alone = isinstance(expr, Input) and "load_broadcast" not in loads[expr.index]
         # Lanes that are not valid hold what the chain makes of zeros: sums and maxima must not see it.
         body.line(f"return {value if loaded_alone else f'select(lane_mask<V>(lanes), {value}, zero<V>())'};")
-    return parts.instance("Load", body, _prefetch(_streams(loads, own=True) or _streams(loads, own=False)))
+    streams = _streams(loads, own=True)
+    methods = [body, _prefetch(streams or _streams(loads, own=False))]
+    if says_again:
+        again = loaded_alone and len(streams) == 1 and loads[0].startswith("load_partial<V>(")
+        methods.insert(0, _line(f"static constexpr bool again = {'true' if again else 'false'};"))
+    return parts.instance("Load", *methods)
 
 
 def store_functor(
@@ -109,6 +123,12 @@ def _streams(loads: dict[int, str], *, own: bool) -> list[str]:
     """Return the places that are read along the row; with ``own`` only what other rows do not read as well."""
     streams = [load for load in loads.values() if load.startswith("load_") and load.endswith(" + col, lanes)")]
     return [load[load.index("(") + 1 : -len(", lanes)")] for load in streams if " + row * " in load or not own]
+
+
+def _line(text: str) -> Writer:
+    writer = Writer()
+    writer.line(text)
+    return writer
 
 
 def _prefetch(places: list[str], *lines: str) -> Writer:

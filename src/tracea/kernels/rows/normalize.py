@@ -32,7 +32,7 @@ __all__ = ["NORMALIZE", "build_normalize", "normalize_plan", "normalize_types"]
 
 _SPREAD = 4  # vectors between buffered rows: normalize_pitch of the header
 _COMPUTED_BYTES = 4  # of a buffered element, at least
-_PASSES = {RowKind.SOFTMAX: 3, RowKind.LOG_SOFTMAX: 3, RowKind.LAYER_NORM: 3, RowKind.RMS_NORM: 2}
+_PASSES = {RowKind.SOFTMAX: 3, RowKind.LOG_SOFTMAX: 3, RowKind.LAYER_NORM: 2, RowKind.RMS_NORM: 2}
 
 
 def normalize_plan(op: RowOp) -> AxisPlan:
@@ -103,7 +103,7 @@ def _default(op: RowOp, target: Target) -> Schedule:
     return Schedule(
         rows=rows,
         split=split,
-        overlap=int(fits and rows >= _PASSES[op.kind] and (stream or op.kind is not RowKind.RMS_NORM)),
+        overlap=int(fits and rows >= _PASSES[op.kind] and (stream or _PASSES[op.kind] > 2)),
         prefetch=PREFETCH if far else 0,
         streaming=int(stream),
         fixed=int(stays(op.operands if stream else types, target)),

@@ -3,7 +3,7 @@
 //
 // A row takes two or three passes. One after the other they wait in turn for what is read, for arithmetic, and for what is written. With Overlap, one loop
 // makes the first pass over a row, the second over the row before it and the last over the row before that, so that the three waits are one; `buffer` then
-// holds as many rows as there are passes, normalize_pitch elements apart, else one. Either way the arithmetic of a row is the same, in the same order.
+// has room for as many rows as there are passes, normalize_pitch elements apart, else for one. Either way the arithmetic of a row is the same, in the same order.
 //
 // With Prefetch the first pass asks for what is that many vectors ahead; an overlapped last pass always asks for the lines that it will write.
 //
@@ -35,26 +35,45 @@ namespace detail {
 constexpr int write_ahead = 8;  // vectors from the store to the line that is asked for
 
 // What all have in common: one vector of each pass, and what lies between the passes. A kind of normalisation overrides what it needs.
+//
+// A row that its load functor can give again at no cost (Load::again) is read from where it lies, which its first pass left in a near cache; any other is kept
+// in the buffer. `kept` says that the buffer has the row at hand.
 template <class V, class Load, class Store>
 struct Passes {
+    using T = typename V::element;
     const Load& source;
     const Store& target;
+    bool kept = !Load::again;
 
-    TRACEA_INLINE V read(int64_t row, int64_t col, int64_t n, typename V::element* at) const {
+    TRACEA_INLINE V read(int64_t row, int64_t col, int64_t n, T* at) const {
         const V x = source.template at<V>(row, col, n);
-        store(at, x);
+        if constexpr (!Load::again) store(at, x);
         return x;
+    }
+    TRACEA_INLINE V again(int64_t row, int64_t col, int64_t n, const T* at) const {
+        if constexpr (Load::again) {
+            if (!kept) return source.template at<V>(row, col, n);
+        }
+        return load<V>(at);
+    }
+    // Fills the buffer, for what is rare and changes the row.
+    TRACEA_INLINE void keep(int64_t row, int64_t columns, T* at) {
+        if constexpr (Load::again) {
+            for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto)
+                                            TRACEA_LAMBDA { store(at + col, source.template at<V>(row, col, n)); });
+            kept = true;
+        }
     }
     TRACEA_INLINE void begin_second() {}
     template <class U>
-    TRACEA_INLINE void second(int64_t, U, typename V::element*) {}
+    TRACEA_INLINE void second(int64_t, int64_t, int64_t, U, T*) {}
     TRACEA_INLINE void fold_second() {}
-    TRACEA_INLINE void end_second(typename V::element*, int64_t) {}
+    TRACEA_INLINE void end_second() {}
 };
 
 template <class V, int Prefetch, class Kind>
 TRACEA_INLINE void first_pass(int64_t row, int64_t columns, typename V::element* at, Kind& kind) {
-    kind.begin_first();
+    kind.begin_first(row, columns);
     for_each_vector<V>(
         columns,
         [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
@@ -62,34 +81,34 @@ TRACEA_INLINE void first_pass(int64_t row, int64_t columns, typename V::element*
             kind.first(row, col, n, u, at + col);
         },
         [&]() TRACEA_LAMBDA { kind.fold_first(); });
-    kind.end_first(at, columns);
+    kind.end_first(row, columns, at);
 }
 template <class V, class Kind>
-TRACEA_INLINE void second_pass(int64_t columns, typename V::element* at, Kind& kind) {
+TRACEA_INLINE void second_pass(int64_t row, int64_t columns, typename V::element* at, Kind& kind) {
     kind.begin_second();
     for_each_vector<V>(
-        columns, [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA { kind.second(n, u, at + col); },
+        columns, [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA { kind.second(row, col, n, u, at + col); },
         [&]() TRACEA_LAMBDA { kind.fold_second(); });
-    kind.end_second(at, columns);
+    kind.end_second();
 }
 template <class V, class Kind>
 TRACEA_INLINE void last_pass(int64_t row, int64_t columns, const typename V::element* at, const Kind& kind) {
     for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto)
-                                    TRACEA_LAMBDA { kind.target.at(row, col, kind.last(load<V>(at + col)), n); });
+                                    TRACEA_LAMBDA { kind.target.at(row, col, kind.last(row, col, n, at + col), n); });
 }
 // The first pass over `row`, the second over the row before it, the last over the row `oldest`: one loop.
 template <class V, int Prefetch, class Kind>
 TRACEA_INLINE void all_passes(int64_t row, int64_t oldest, int64_t columns, typename V::element* first,
                               typename V::element* second, const typename V::element* last, Kind& kind) {
-    kind.begin_first();
+    kind.begin_first(row, columns);
     kind.begin_second();
     for_each_vector<V>(
         columns,
         [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
             kind.target.prefetch(oldest, col + write_ahead * V::lanes);
             if constexpr (Prefetch > 0) kind.source.prefetch(row, col + Prefetch * V::lanes);
-            kind.target.at(oldest, col, kind.last(load<V>(last + col)), n);
-            if constexpr (Kind::passes == 3) kind.second(n, u, second + col);
+            kind.target.at(oldest, col, kind.last(oldest, col, n, last + col), n);
+            if constexpr (Kind::passes == 3) kind.second(row - 1, col, n, u, second + col);
             kind.first(row, col, n, u, first + col);
         },
         [&]() TRACEA_LAMBDA {
@@ -97,8 +116,8 @@ TRACEA_INLINE void all_passes(int64_t row, int64_t oldest, int64_t columns, type
             kind.fold_second();
         });
     // The second pass ends first: it began with what the first one of its row left.
-    kind.end_second(second, columns);
-    kind.end_first(first, columns);
+    kind.end_second();
+    kind.end_first(row, columns, first);
 }
 
 template <class V, bool Overlap, int Prefetch, class Kind>
@@ -109,7 +128,7 @@ TRACEA_INLINE void normalize_rows(int64_t rows, int64_t columns, typename V::ele
     if constexpr (!Overlap) {
         for (int64_t row = 0; row < rows; ++row) {
             first_pass<V, Prefetch>(row, columns, buffer, kind);
-            if constexpr (Plain::passes == 3) second_pass<V>(columns, buffer, kind);
+            if constexpr (Plain::passes == 3) second_pass<V>(row, columns, buffer, kind);
             last_pass<V>(row, columns, buffer, kind);
         }
     } else {
@@ -124,7 +143,7 @@ TRACEA_INLINE void normalize_rows(int64_t rows, int64_t columns, typename V::ele
             } else {
                 if (oldest >= 0) last_pass<V>(oldest, columns, last, kind);
                 if constexpr (Plain::passes == 3) {
-                    if (row >= 1 && row <= rows) second_pass<V>(columns, second, kind);
+                    if (row >= 1 && row <= rows) second_pass<V>(row - 1, columns, second, kind);
                 }
                 if (row < rows) first_pass<V, Prefetch>(row, columns, first, kind);
             }
@@ -148,10 +167,10 @@ struct ExponentPasses : Passes<V, Load, Store> {
 
     TRACEA_INLINE ExponentPasses(const Load& source, const Store& target)
         : Passes<V, Load, Store>{source, target}, shift(zero<V>()) {
-        begin_first();
+        begin_first(0, 0);
     }
     static TRACEA_INLINE V lowest() { return broadcast<V>(T(-__builtin_inf())); }
-    TRACEA_INLINE void begin_first() {
+    TRACEA_INLINE void begin_first(int64_t, int64_t) {
         unroll<row_unroll>([&](auto u) TRACEA_LAMBDA { peak[u] = lowest(); });
         bad = unordered(lowest(), lowest());
     }
@@ -162,7 +181,7 @@ struct ExponentPasses : Passes<V, Load, Store> {
         peak[u] = max_second(peak[u], with_neutral(x, n, lowest()));
     }
     TRACEA_INLINE void fold_first() {}
-    TRACEA_INLINE void end_first(T*, int64_t) {
+    TRACEA_INLINE void end_first(int64_t, int64_t, T*) {
         const V largest = max_second(max_second(peak[0], peak[1]), max_second(peak[2], peak[3]));
         shift = broadcast<V>(any(bad) ? T(__builtin_nan("")) : reduce_max_ordered(largest));
     }
@@ -177,13 +196,13 @@ struct SoftmaxPasses : ExponentPasses<V, Load, Store> {
     TRACEA_INLINE SoftmaxPasses(const Load& source, const Store& target)
         : ExponentPasses<V, Load, Store>(source, target), scale(zero<V>()) {}
     template <class U>
-    TRACEA_INLINE void second(int64_t n, U u, T* at) {
-        const V e = exp_or_zero(sub(load<V>(at), this->shift));
+    TRACEA_INLINE void second(int64_t row, int64_t col, int64_t n, U u, T* at) {
+        const V e = exp_or_zero(sub(this->again(row, col, n, at), this->shift));
         store(at, e);
         this->sums.part[u] = add(this->sums.part[u], with_neutral(e, n, zero<V>()));
     }
-    TRACEA_INLINE void end_second(T*, int64_t) { scale = broadcast<V>(T(1) / this->sums.sum()); }
-    TRACEA_INLINE V last(V e) const { return mul(e, scale); }
+    TRACEA_INLINE void end_second() { scale = broadcast<V>(T(1) / this->sums.sum()); }
+    TRACEA_INLINE V last(int64_t, int64_t, int64_t, const T* at) const { return mul(load<V>(at), scale); }
 };
 template <class V, class Load, class Store>
 struct LogSoftmaxPasses : ExponentPasses<V, Load, Store> {
@@ -193,13 +212,13 @@ struct LogSoftmaxPasses : ExponentPasses<V, Load, Store> {
     TRACEA_INLINE LogSoftmaxPasses(const Load& source, const Store& target)
         : ExponentPasses<V, Load, Store>(source, target), logarithm(zero<V>()) {}
     template <class U>
-    TRACEA_INLINE void second(int64_t n, U u, T* at) {
-        const V d = sub(load<V>(at), this->shift);
+    TRACEA_INLINE void second(int64_t row, int64_t col, int64_t n, U u, T* at) {
+        const V d = sub(this->again(row, col, n, at), this->shift);
         store(at, d);
         this->sums.part[u] = add(this->sums.part[u], with_neutral(exp_or_zero(d), n, zero<V>()));
     }
-    TRACEA_INLINE void end_second(T*, int64_t) { logarithm = log(broadcast<V>(this->sums.sum())); }
-    TRACEA_INLINE V last(V d) const { return sub(d, logarithm); }
+    TRACEA_INLINE void end_second() { logarithm = log(broadcast<V>(this->sums.sum())); }
+    TRACEA_INLINE V last(int64_t, int64_t, int64_t, const T* at) const { return sub(load<V>(at), logarithm); }
 };
 
 template <class T>
@@ -266,52 +285,88 @@ TRACEA_NOINLINE RowScale<T> rescaled_row(T* row, int64_t columns, T epsilon, Row
     return {mean, static_cast<T>(1 / ::sqrt(spread))};
 }
 
+// The squares of a buffered row about its mean.
+template <class V>
+TRACEA_NOINLINE typename V::element squares_about(const typename V::element* row, int64_t columns,
+                                                  typename V::element mean) {
+    SumChains<V> squares;
+    for_each_vector<V>(
+        columns,
+        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+            const V d = with_neutral(sub(load<V>(row + col), broadcast<V>(mean)), n, zero<V>());
+            squares.part[u] = fma(d, d, squares.part[u]);
+        },
+        [&]() TRACEA_LAMBDA { squares.fold(); });
+    return squares.sum();
+}
+
+// Mean and squares in one pass, about a pivot: the mean of the row's first vectors. With d = x - pivot, the squares about the mean are
+// sum d^2 - (sum d)^2 / columns. Where the pivot is so far from the mean that the difference would lose more than three bits, the squares are summed again.
 template <class V, class Load, class Store>
 struct LayerNormPasses : Passes<V, Load, Store> {
     using T = typename V::element;
-    static constexpr int passes = 3;
+    static constexpr int passes = 2;
+    static constexpr T most_cancelled = 8;
     T columns;
     T epsilon;
     SumChains<V> sums;
     SumChains<V> squares;
-    T center;
+    T origin;
+    V pivot;
     V mean;
-    V last_mean;
     V scale;
 
     TRACEA_INLINE LayerNormPasses(const Load& source, const Store& target, T count, T eps)
         : Passes<V, Load, Store>{source, target},
           columns(count),
           epsilon(eps),
-          center(0),
-          mean(zero<V>()),
-          last_mean(mean),
-          scale(mean) {}
-    TRACEA_INLINE void begin_first() { sums = SumChains<V>(); }
+          origin(0),
+          pivot(zero<V>()),
+          mean(pivot),
+          scale(pivot) {}
+    TRACEA_INLINE void begin_first(int64_t row, int64_t length) {
+        sums = SumChains<V>();
+        squares = SumChains<V>();
+        constexpr int64_t sample = row_unroll * V::lanes;
+        V sum = zero<V>();
+        for (int64_t col = 0; col < sample && col < length; col += V::lanes) {
+            const int64_t n = length - col < V::lanes ? length - col : V::lanes;
+            sum = add(sum, with_neutral(this->source.template at<V>(row, col, n), n, zero<V>()));
+        }
+        origin = reduce_add(sum) / static_cast<T>(length < sample ? length : sample);
+        pivot = broadcast<V>(origin);
+    }
     template <class U>
     TRACEA_INLINE void first(int64_t row, int64_t col, int64_t n, U u, T* at) {
-        sums.part[u] = add(sums.part[u], with_neutral(this->read(row, col, n, at), n, zero<V>()));
-    }
-    TRACEA_INLINE void fold_first() { sums.fold(); }
-    TRACEA_INLINE void end_first(T*, int64_t) {
-        center = sums.sum() / columns;
-        mean = broadcast<V>(center);
-    }
-    TRACEA_INLINE void begin_second() { squares = SumChains<V>(); }
-    template <class U>
-    TRACEA_INLINE void second(int64_t n, U u, const T* at) {
-        const V d = with_neutral(sub(load<V>(at), mean), n, zero<V>());
+        const V d = with_neutral(sub(this->read(row, col, n, at), pivot), n, zero<V>());
+        sums.part[u] = add(sums.part[u], d);
         squares.part[u] = fma(d, d, squares.part[u]);
     }
-    TRACEA_INLINE void fold_second() { squares.fold(); }
-    TRACEA_INLINE void end_second(T* at, int64_t length) {
-        const T sum = squares.sum();
+    TRACEA_INLINE void fold_first() {
+        sums.fold();
+        squares.fold();
+    }
+    TRACEA_INLINE void end_first(int64_t row, int64_t length, T* at) {
+        this->kept = !Load::again;
+        const T beyond = sums.sum();
+        const T about_pivot = squares.sum();
+        const T center = origin + beyond / columns;
+        T sum = about_pivot - beyond * (beyond / columns);
+        if (!(about_pivot <= most_cancelled * sum)) {
+            this->keep(row, length, at);
+            sum = squares_about<V>(at, length, center);
+        }
         RowScale<T> found{center, inverse_root(sum, columns, epsilon)};
-        if (!squares_hold(sum, columns, epsilon)) found = rescaled_row<T, true>(at, length, epsilon, found);
-        last_mean = broadcast<V>(found.mean);
+        if (!squares_hold(sum, columns, epsilon)) {
+            this->keep(row, length, at);
+            found = rescaled_row<T, true>(at, length, epsilon, found);
+        }
+        mean = broadcast<V>(found.mean);
         scale = broadcast<V>(found.scale);
     }
-    TRACEA_INLINE V last(V x) const { return mul(sub(x, last_mean), scale); }
+    TRACEA_INLINE V last(int64_t row, int64_t col, int64_t n, const T* at) const {
+        return mul(sub(this->again(row, col, n, at), mean), scale);
+    }
 };
 template <class V, class Load, class Store>
 struct RmsNormPasses : Passes<V, Load, Store> {
@@ -324,20 +379,26 @@ struct RmsNormPasses : Passes<V, Load, Store> {
 
     TRACEA_INLINE RmsNormPasses(const Load& source, const Store& target, T count, T eps)
         : Passes<V, Load, Store>{source, target}, columns(count), epsilon(eps), scale(zero<V>()) {}
-    TRACEA_INLINE void begin_first() { squares = SumChains<V>(); }
+    TRACEA_INLINE void begin_first(int64_t, int64_t) { squares = SumChains<V>(); }
     template <class U>
     TRACEA_INLINE void first(int64_t row, int64_t col, int64_t n, U u, T* at) {
         const V x = with_neutral(this->read(row, col, n, at), n, zero<V>());
         squares.part[u] = fma(x, x, squares.part[u]);
     }
     TRACEA_INLINE void fold_first() { squares.fold(); }
-    TRACEA_INLINE void end_first(T* at, int64_t length) {
+    TRACEA_INLINE void end_first(int64_t row, int64_t length, T* at) {
+        this->kept = !Load::again;
         const T sum = squares.sum();
         RowScale<T> found{T(0), inverse_root(sum, columns, epsilon)};
-        if (!squares_hold(sum, columns, epsilon)) found = rescaled_row<T, false>(at, length, epsilon, found);
+        if (!squares_hold(sum, columns, epsilon)) {
+            this->keep(row, length, at);
+            found = rescaled_row<T, false>(at, length, epsilon, found);
+        }
         scale = broadcast<V>(found.scale);
     }
-    TRACEA_INLINE V last(V x) const { return mul(x, scale); }
+    TRACEA_INLINE V last(int64_t row, int64_t col, int64_t n, const T* at) const {
+        return mul(this->again(row, col, n, at), scale);
+    }
 };
 
 }  // namespace detail
@@ -358,7 +419,7 @@ TRACEA_INLINE void log_softmax_rows(int64_t rows, int64_t columns, T* buffer, co
 }
 
 // y = (x - mean) / sqrt(variance + epsilon), before the store functor's weight and bias. The variance is of the shifted row: no cancellation however large
-// the mean.
+// the mean, whatever the order of the row's elements.
 template <class T, bool Overlap, int Prefetch, class Load, class Store>
 TRACEA_INLINE void layer_norm_rows(int64_t rows, int64_t columns, double epsilon, T* buffer, const Load& load,
                                    const Store& store) {

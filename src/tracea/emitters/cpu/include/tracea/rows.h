@@ -2,7 +2,8 @@
 //
 // A row is produced by a load functor and consumed by a store functor, printed per kernel, so that pointwise work before and after costs no pass:
 //
-//   struct Load  { template <class V> TRACEA_INLINE V at(int64_t row, int64_t col, int64_t n) const;          // lanes >= n must be zero
+//   struct Load  { static constexpr bool again;                                                                // whether at() only reads what lies in order
+//                  template <class V> TRACEA_INLINE V at(int64_t row, int64_t col, int64_t n) const;          // lanes >= n must be zero
 //                  TRACEA_INLINE void prefetch(int64_t row, int64_t col) const; };                            // of one vector's worth; may do nothing
 //   struct Store { template <class V> TRACEA_INLINE void at(int64_t row, int64_t col, V value, int64_t n) const; };
 //
@@ -24,6 +25,7 @@ TRACEA_BEGIN_NAMESPACE
 // A load and a store functor for the plain case: a matrix with unit column stride.
 template <class Storage>
 struct LoadRows {
+    static constexpr bool again = true;
     const Storage* base;
     int64_t row_stride;
     template <class V>
