@@ -114,4 +114,4 @@ def test_a_row_that_begins_far_from_its_mean_keeps_its_variance(case: Case, isa:
     found = run(unit_of(FAR_CASES, isa), build(case, isa), case.op, [x], threads=2)
     expected = evaluate(case.op, [x])
     error = np.max(np.abs(found - expected), axis=1) / np.max(np.abs(expected), axis=1)
-    assert np.all(error <= 1e-6), error
+    assert np.all(error <= 4e-6), error
