@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tracea.bench.conv_suite import conv_problem
 from tracea.bench.ours import contender as our_contender
 from tracea.bench.peers import FAMILIES, peers, surroundings
 from tracea.bench.peers.peer import Allocation, Peer
@@ -23,7 +24,7 @@ from tracea.bench.suites import (
     problems,
     row_problem,
 )
-from tracea.core.op import RowKind
+from tracea.core.op import Conv2dOp, RowKind
 from tracea.core.reference import evaluate
 from tracea.errors import InvalidOption
 
@@ -36,13 +37,18 @@ SMALL = (
     face_problem(32),
     *(row_problem(kind, 7, 50) for kind in (RowKind.SOFTMAX, RowKind.LAYER_NORM, RowKind.RMS_NORM)),
     *chain_problems(7, 50),
+    conv_problem(5, 7, 3, 2, 9),
+    conv_problem(6, 6, 3, 1, 8, groups=6, activation=None, batch=2),
+    conv_problem(6, 9, 3, 1, 8, groups=3, dilation=2),
 )
 MATCHES = [(problem, peer) for problem in SMALL for peer in peers(FAMILY_NAMES) if peer.supports(problem)]
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")  # torch's own, as Inductor is loaded
 @pytest.mark.parametrize(("problem", "peer"), MATCHES, ids=[f"{peer.name}-{problem.name}" for problem, peer in MATCHES])
 def test_peer_computes_what_float64_does(problem: Problem, peer: Peer, seed: int) -> None:
-    pytest.importorskip(peer.name.partition(".")[0])
+    family = peer.name.partition(".")[0]
+    pytest.importorskip("torch" if family == "inductor" else family)
     arrays = problem.arrays(seed)
     with surroundings(FAMILY_NAMES, 1):
         contender = peer.build(problem, arrays, 1)
@@ -131,3 +137,28 @@ def test_importing_the_benchmarks_loads_no_peer() -> None:
     code = "import sys, tracea.bench.run; print(sorted({'onnx', 'onnxruntime', 'torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_suite_of_convolutions_has_every_layer_of_both_networks() -> None:
+    from examples.cnn import MobileNetV2, ResNet50
+
+    names = {problem.name for problem in SUITES["conv"]}
+    assert len(names) == len(SUITES["conv"])
+    operations = {
+        (op.w.static_shape, op.stride, op.x.static_shape[2:], op.groups, op.x.shape[0])
+        for op in (problem.op for problem in SUITES["conv"])
+        if isinstance(op, Conv2dOp)
+    }
+    for model in (ResNet50, MobileNetV2):
+        sizes: list[tuple[object, ...]] = []
+
+        def seen(layer: torch.nn.Conv2d, inputs: tuple[torch.Tensor], _: torch.Tensor, into: list = sizes) -> None:
+            into.append((tuple(layer.weight.shape), layer.stride, tuple(inputs[0].shape[2:]), layer.groups, 1))
+
+        module = model().eval()
+        for layer in module.modules():
+            if isinstance(layer, torch.nn.Conv2d):
+                layer.register_forward_hook(seen)
+        with torch.inference_mode():
+            module(torch.zeros(1, 3, 224, 224))
+        assert set(sizes) <= operations

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tracea.core.dtype import DType
-from tracea.core.op import GemmOp, Op, PointwiseOp
+from tracea.core.op import Conv2dOp, GemmOp, Op, PointwiseOp
+from tracea.core.tensor_type import TensorType
 from tracea.runtime.buffers import aligned_empty
 
 if TYPE_CHECKING:
@@ -41,16 +42,17 @@ class Problem:
         generator = np.random.default_rng(seed)
         made: list[NDArray[np.float32]] = []
         for index, operand in enumerate(self.op.operands):
-            data = aligned_empty(operand.static_shape, DType.F32)
-            generator.standard_normal(dtype=np.float32, out=data)
-            if isinstance(self.op, GemmOp) and index == 1:
-                data *= np.float32(max(int(self.op.k), 1) ** -0.5)  # pyright: ignore[reportArgumentType]
+            memory, data = _laid_out(operand)
+            generator.standard_normal(dtype=np.float32, out=memory)
+            if isinstance(self.op, GemmOp | Conv2dOp) and index == 1:
+                terms = self.op.taps if isinstance(self.op, Conv2dOp) else int(self.op.k)  # pyright: ignore[reportArgumentType]
+                memory *= np.float32(max(terms, 1) ** -0.5)
             made.append(data)
         return tuple(made)
 
     def result(self) -> NDArray[np.float32]:
         """Return memory for a result, NaN throughout; every contender's is of the same alignment and page size."""
-        out: NDArray[np.float32] = aligned_empty(self.op.infer().static_shape, DType.F32)
+        out = _laid_out(self.op.infer())[1]
         out.fill(np.nan)
         return out
 
@@ -62,6 +64,15 @@ class Problem:
     @property
     def ceiling(self) -> str:
         """What bounds the op: "copy" where it reads and writes once, "peak" a product in cache, else the "roofline"."""
+        if isinstance(self.op, Conv2dOp):  # a depthwise one reads and writes more than it computes
+            return "peak" if self.op.groups == 1 else "roofline"
         if not isinstance(self.op, GemmOp):
             return "copy"
         return "peak" if self.op.bytes <= _OWN_CACHE_BYTES else "roofline"
+
+
+def _laid_out(type_: TensorType) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return memory for a dense tensor as a row-major array, and the array of the type's own order of axes in it."""
+    order = sorted(range(type_.rank), key=lambda axis: (-type_.strides[axis], axis))
+    memory: NDArray[np.float32] = aligned_empty(tuple(type_.static_shape[axis] for axis in order), DType.F32)
+    return memory, memory.transpose(sorted(range(type_.rank), key=order.__getitem__))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tracea.bench.conv_suite import conv_problems
 from tracea.bench.problem import Problem
 from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input, activation
@@ -96,6 +97,7 @@ def chain_problems(rows: int, columns: int) -> tuple[Problem, ...]:
 
 
 SUITES: Final[dict[str, tuple[Problem, ...]]] = {
+    "conv": conv_problems(),
     "gemm": (
         *(gemm_problem(size, size, size, "squares") for size in _SQUARES),
         *(gemm_problem(*shape, "transformer") for shape in _TRANSFORMER),

@@ -74,9 +74,8 @@ def optimize_graph(
     """
     count = thread_count(threads)
     phase(f"fuse {len(compute_nodes(graph))} nodes")
-    pipeline = run_pipeline(graph, values)
     tuned: dict[str, Tuned] = {}
-    searches = _distinct(pipeline.graph) if budget is not None else []
+    searches = _distinct(run_pipeline(graph, values).graph) if budget is not None else []
     for number, (node, op, constants) in enumerate(searches, start=1):
         phase(f"tune kernel {number}/{len(searches)}: {op.key}")
         heard = _for_node(listener, node)

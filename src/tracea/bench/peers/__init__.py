@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from tracea.bench.peers import onnxruntime, torch
+from tracea.bench.peers import inductor, onnxruntime, openvino, torch
 from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILIES", "peers", "surroundings"]
 
-FAMILIES: Final[dict[str, Family]] = {"torch": torch.FAMILY, "onnxruntime": onnxruntime.FAMILY}
+FAMILIES: Final[dict[str, Family]] = {
+    "torch": torch.FAMILY,
+    "inductor": inductor.FAMILY,
+    "onnxruntime": onnxruntime.FAMILY,
+    "openvino": openvino.FAMILY,
+}
 
 
 def peers(families: tuple[str, ...]) -> tuple[Peer, ...]:

@@ -8,8 +8,11 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from tracea.bench.peers.conv import has_relu, image, is_conv
 from tracea.bench.peers.peer import Allocation, Contender, Family, Peer
-from tracea.core.op import GemmOp, RowKind, RowOp
+from tracea.core.dtype import DType
+from tracea.core.op import Conv2dOp, GemmOp, RowKind, RowOp
+from tracea.runtime.buffers import aligned_empty
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,27 +26,47 @@ _OPSET: Final = 17  # the first with LayerNormalization
 
 
 def _matmul(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
-    return _session(problem, ("MatMul", {}), arrays, threads)
+    return _session(problem, (("MatMul", {}),), arrays, threads)
 
 
 def _rows(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
     op = problem.op
     assert isinstance(op, RowOp)
     node = ("Softmax", {"axis": -1}) if op.kind is RowKind.SOFTMAX else ("LayerNormalization", {"epsilon": op.eps})
-    return _session(problem, node, arrays, threads)
+    return _session(problem, (node,), arrays, threads)
+
+
+def _conv(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
+    """A convolution, which is fused with the ReLU behind it; images row-major, its own layout inside."""
+    op = problem.op
+    assert isinstance(op, Conv2dOp)
+    x, weight, *bias = (image(array) for array in arrays)
+    attributes = {
+        "strides": list(op.stride),
+        "pads": [*op.padding, *op.padding],
+        "dilations": list(op.dilation),
+        "group": op.groups,
+    }
+    nodes = (("Conv", attributes), ("Relu", {})) if has_relu(op) else (("Conv", attributes),)
+    return _session(problem, nodes, (x, weight, *(each.reshape(-1) for each in bias)), threads)
 
 
 def _session(
-    problem: Problem, node: tuple[str, dict[str, Any]], arrays: Sequence[NDArray[np.float32]], threads: int
+    problem: Problem, nodes: Sequence[tuple[str, dict[str, Any]]], arrays: Sequence[NDArray[np.float32]], threads: int
 ) -> Contender:
     onnx: Any = import_module("onnx")
     onnxruntime: Any = import_module("onnxruntime")
 
     helper, f32 = onnx.helper, onnx.TensorProto.FLOAT
     names = [f"x{index}" for index in range(len(arrays))]
+    steps = [*(f"step{index}" for index in range(1, len(nodes))), "y"]
+    reads = [names, *([step] for step in steps[:-1])]
     shape = list(problem.op.infer().static_shape)
     graph = helper.make_graph(
-        [helper.make_node(node[0], names, ["y"], **node[1])],
+        [
+            helper.make_node(kind, read, [step], **attributes)
+            for (kind, attributes), read, step in zip(nodes, reads, steps, strict=True)
+        ],
         "problem",
         [
             helper.make_tensor_value_info(name, f32, list(array.shape))
@@ -64,7 +87,7 @@ def _session(
     for index, (name, array) in enumerate(zip(names, arrays, strict=True)):
         if index not in problem.constant:
             binding.bind_cpu_input(name, array)
-    out = problem.result()
+    out: NDArray[np.float32] = aligned_empty(problem.op.infer().static_shape, DType.F32)
     binding.bind_output("y", "cpu", 0, out.dtype.type, shape, out.ctypes.data)
     run = partial(session.run_with_iobinding, binding)
 
@@ -90,5 +113,6 @@ FAMILY: Final = Family(
     peers=(
         Peer(name="onnxruntime.matmul", supports=_is_plain_gemm, build=_matmul),
         Peer(name="onnxruntime.rows", supports=_has_node, build=_rows),
+        Peer(name="onnxruntime.conv", supports=is_conv, build=_conv),
     ),
 )

@@ -11,8 +11,9 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from tracea.bench.peers.conv import conv_numbers, has_relu, image, is_conv
 from tracea.bench.peers.peer import Allocation, Contender, Family, Peer
-from tracea.core.op import GemmOp, RowKind, RowOp
+from tracea.core.op import Conv2dOp, GemmOp, RowKind, RowOp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,6 +106,37 @@ def _chain(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int
     return _into(torch, "torch ops in turn (out=)", steps[problem.name.split()[0]], out)
 
 
+def _conv(problem: Problem, arrays: Sequence[NDArray[np.float32]], *, last: bool) -> Contender:
+    torch: Any = import_module("torch")
+    op = problem.op
+    assert isinstance(op, Conv2dOp)
+    order = torch.channels_last if last else torch.contiguous_format
+    x, weight, bias = _conv_tensors(torch, arrays, order)
+    numbers, conv2d, relu_ = conv_numbers(op), torch.conv2d, torch.relu_
+    call = partial(conv2d, x, weight, bias, *numbers)
+    run = (lambda: relu_(call())) if has_relu(op) else call
+    return _fresh(torch, f"torch.conv2d {'channels last' if last else 'row-major'}", run)
+
+
+def _conv_onednn(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
+    """Source: torch/_inductor/fx_passes/mkldnn_fusion.py packs filters and fuses with these ops in frozen models."""
+    torch: Any = import_module("torch")
+    op = problem.op
+    assert isinstance(op, Conv2dOp)
+    x, weight, bias = _conv_tensors(torch, arrays, torch.channels_last)
+    stride, padding, dilation, groups = conv_numbers(op)
+    packed = torch.ops.mkldnn._reorder_convolution_weight(weight, padding, stride, dilation, groups, list(x.shape))
+    call = torch.ops.mkldnn._convolution_pointwise.default
+    activation = "relu" if has_relu(op) else "none"
+    run = partial(call, x, packed, bias, padding, stride, dilation, groups, activation, [], "")
+    return _fresh(torch, "torch oneDNN prepacked", run)
+
+
+def _conv_tensors(torch: Any, arrays: Sequence[NDArray[np.float32]], order: Any) -> tuple[Any, Any, Any]:
+    x, weight, *bias = (torch.from_numpy(image(array)) for array in arrays)
+    return x.to(memory_format=order), weight.to(memory_format=order), bias[0].reshape(-1) if bias else None
+
+
 def _setup(problem: Problem, arrays: Sequence[NDArray[np.float32]]) -> tuple[Any, list[Any]]:
     """Return torch and, as tensors on the same memory, the operands and a place for the result."""
     torch: Any = import_module("torch")
@@ -151,5 +183,8 @@ FAMILY: Final = Family(
         ),
         Peer(name="torch.rows", supports=lambda problem: isinstance(problem.op, RowOp), build=_rows),
         Peer(name="torch.chain", supports=lambda problem: problem.is_chain, build=_chain),
+        Peer(name="torch.conv", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=False)),
+        Peer(name="torch.conv_last", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=True)),
+        Peer(name="torch.conv_onednn", supports=is_conv, build=_conv_onednn),
     ),
 )
