@@ -55,7 +55,7 @@ def conv_problem(
         filters=filters,
         kernel=(taps, taps),
         stride=(stride, stride),
-        padding=(dilation * (taps // 2),) * 2,
+        padding=(dilation * (taps // 2), dilation * (taps // 2)),
         dilation=(dilation, dilation),
         groups=groups,
         channels_last=True,

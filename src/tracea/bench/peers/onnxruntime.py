@@ -41,13 +41,15 @@ def _conv(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int)
     op = problem.op
     assert isinstance(op, Conv2dOp)
     x, weight, *bias = (image(array) for array in arrays)
-    attributes = {
+    attributes: dict[str, Any] = {
         "strides": list(op.stride),
         "pads": [*op.padding, *op.padding],
         "dilations": list(op.dilation),
         "group": op.groups,
     }
-    nodes = (("Conv", attributes), ("Relu", {})) if has_relu(op) else (("Conv", attributes),)
+    nodes: list[tuple[str, dict[str, Any]]] = [("Conv", attributes)]
+    if has_relu(op):
+        nodes.append(("Relu", {}))
     return _session(problem, nodes, (x, weight, *(each.reshape(-1) for each in bias)), threads)
 
 
