@@ -101,6 +101,7 @@ def gpu_cases() -> tuple[GpuCase, ...]:
     deep = {"bm": 64, "bn": 64, "bk": 32, "stages": 3, **warps}
     groups = {"bm": 256, "bn": 64, "bk": 32, "stages": 3, "groups": 2}
     turns = {"bm": 128, "bn": 64, "bk": 32, "stages": 3, "groups": 2, "persistent": 1, "pingpong": 1}
+    strips = ((192, 33, 32), (193, 1, 33))
     shares = {**deep, "split_k": 1, "stream_k": 3}
     return (
         GpuCase(
@@ -124,7 +125,8 @@ def gpu_cases() -> tuple[GpuCase, ...]:
             variant=WGMMA,
             target="sm_90a",
             changes=groups,
-            sizes=edge_sizes(groups, warp=(64, 32)),
+            # Its groups have 128 rows, in strips of 64: the edges of those.
+            sizes=(*edge_sizes(groups, warp=(64, 32)), (144, 33, 32), (128, 32, 33), (129, 64, 1), *strips),
             b_along_k=True,
         ),
         GpuCase(
@@ -132,7 +134,7 @@ def gpu_cases() -> tuple[GpuCase, ...]:
             target="sm_90a",
             way="in turns",
             changes=turns,
-            sizes=edge_sizes(turns, warp=(64, 32)),
+            sizes=(*edge_sizes(turns, warp=(64, 32)), *strips),
             params={"multiprocessors": 2},
             b_along_k=True,
         ),

@@ -154,6 +154,7 @@ TRACEA_DEVICE void store_rows(uint32_t tile, T* target, int64_t row_step, int64_
 template <class Tile, int rows, int columns, class T, class Epilogue>
 TRACEA_DEVICE void store_group_rows(uint32_t tile, T* target, int64_t row_step, int64_t column_step, int32_t valid_rows,
                                     int32_t valid_columns, Epilogue epilogue) {
+    static_assert(rows % 32 == 0, "rows of fragments for four warps");
     TRACEA_REQUIRE(0 < valid_rows && valid_rows <= rows && 0 < valid_columns && valid_columns <= columns);
     const int32_t first_row = static_cast<int32_t>(warp_index()) % 4 * (rows / 4);
     detail::store_staged<Tile, rows / 4, columns>(tile, target, row_step, column_step, valid_rows, valid_columns,
