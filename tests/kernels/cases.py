@@ -58,6 +58,7 @@ def gemm_cases() -> tuple[Case, ...]:
     fused = GemmOp.of(m=33, n=70, k=40, **FUSED)
     batched = GemmOp.of(m=9, n=40, k=20, batch=(3,), **FUSED)
     shared_b = replace(batched, b=TensorType((20, 40), F32))
+    shared_weight = replace(batched, b=matrix(20, 40, F32, 1, 20))
     linear = GemmOp.of(m=3, n=40, k=70, transpose_b=True, **FUSED)
     column = GemmOp.of(m=40, n=1, k=70)
     direct = {"mr": 4, "nv": 2, "kc": 16, "mc": 8, "nc": 64, "tail": 1}
@@ -92,6 +93,8 @@ def gemm_cases() -> tuple[Case, ...]:
         Case.of(
             "prepacked_bf16", "gemm.prepacked", GemmOp.of(m=33, n=70, k=40, dtype=BF16, **FUSED), split="rows", **blocks
         ),
+        Case.of("prepacked_batch_rows", "gemm.prepacked", shared_b, split="rows", **blocks),
+        Case.of("prepacked_batch_columns", "gemm.prepacked", shared_weight, split="columns", **blocks),
         Case.of("direct_columns", "gemm.direct", fused, split="columns", **direct),
         Case.of(
             "direct_rows", "gemm.direct", GemmOp.of(m=33, n=70, k=40, out_dtype=BF16, **FUSED), split="rows", **direct
@@ -278,6 +281,7 @@ def amx_cases() -> tuple[Case, ...]:
     blocks = {"kc": 32, "mc": 64, "nc": 96, "sweep": 2}
     fused = GemmOp.of(m=70, n=101, k=77, **FUSED)
     batched = GemmOp.of(m=9, n=40, k=50, batch=(3,), **FUSED)
+    shared_weight = replace(batched, b=matrix(50, 40, F32, 1, 50))
     return (
         Case.of("amx_default", "gemm.amx", GemmOp.of(m=128, n=96, k=160)),
         Case.of("amx_rows", "gemm.amx", fused, split="rows", **blocks),
@@ -294,6 +298,8 @@ def amx_cases() -> tuple[Case, ...]:
         Case.of("amx_batch", "gemm.amx", batched, split="rows", **blocks),
         Case.of("amx_prepacked_rows", "gemm.amx_prepacked", fused, split="rows", **blocks),
         Case.of("amx_prepacked_columns", "gemm.amx_prepacked", fused, split="columns", **blocks),
+        Case.of("amx_prepacked_batch_rows", "gemm.amx_prepacked", shared_weight, split="rows", **blocks),
+        Case.of("amx_prepacked_batch_columns", "gemm.amx_prepacked", shared_weight, split="columns", **blocks),
     )
 
 

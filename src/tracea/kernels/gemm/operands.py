@@ -170,9 +170,15 @@ def gemm_types(op: GemmOp, like: GemmOp | None = None) -> dict[str, TensorType]:
         "a": plan.apply(op.a, (*op.batch, op.m, op.k)),
         "b": plan.apply(op.b, (*op.batch, op.k, op.n)),
     }
+    if op.b.rank == 2:  # one matrix for all of the batch: kernels that pack it ahead of time know of no batch
+        types["b"] = _matrix(types["b"])
     types |= {f"{name}_t": _transposed(types[name]) for name in ("a", "b")}
     types |= {f"x{i}": plan.apply(type_, c_dims) for i, type_ in enumerate(op.epilogue.operands, start=1)}
     return types | {"c": plan.apply(op.infer(), c_dims)}
+
+
+def _matrix(type_: TensorType) -> TensorType:
+    return TensorType(type_.shape[-2:], type_.dtype, StridedLayout(type_.strides[-2:]))
 
 
 def _transposed(type_: TensorType) -> TensorType:

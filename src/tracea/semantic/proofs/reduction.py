@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tracea.semantic.index import ceil_div
 from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import MicroKernel, ReduceTile
 from tracea.semantic.proofs.certificate import Fact, refuse
@@ -114,7 +115,7 @@ def _aligned(
         columns = b.box.offset[-1]
         if _is_granular(node, b):
             columns = columns + b.box.offset[-3] * _width(node)
-        elif len(b.box.offset) > len(result.offset) and _is_panel(kernel, site, b):
+        elif _is_panel(kernel, site, b, result):
             columns = columns + b.box.offset[-3] * site.canonical(kernel.buffer(b.box.buffer).shape[-1])
         pairs.append(("columns of b and of the tile", columns, result.offset[-1]))
     _wide_enough(site, node, b, result, a.box.extent[a_rows])
@@ -147,11 +148,13 @@ def _packed_operand(kernel: TileKernel, a: Origin) -> bool:
     return not a.packed and kernel.buffer(a.box.buffer).role is BufferRole.CONSTANT and len(a.box.offset) >= 3
 
 
-def _is_panel(kernel: TileKernel, site: Site, b: Origin) -> bool:
-    return b.box.extent[-3].constant == 1 and kernel.buffer(b.box.buffer).role in (
-        BufferRole.CONSTANT,
-        BufferRole.INPUT,
-    )
+def _is_panel(kernel: TileKernel, site: Site, b: Origin, result: Box) -> bool:
+    """Whether b's region is one of as many panels as the result's columns fill; its rank may be that of a batch."""
+    sizes = kernel.buffer(b.box.buffer).shape
+    if len(sizes) < 3 or b.box.extent[-3].constant != 1:
+        return False
+    panels = ceil_div(kernel.buffer(result.buffer).shape[-1], sizes[-1])
+    return site.facts.proves_equal(site.canonical(sizes[-3]), site.canonical(panels))
 
 
 def _undisturbed(site: Site, node: MicroKernel, summed: Sequence[Loop], ours: set[Loop]) -> None:
