@@ -27,6 +27,7 @@ __all__ = [
     "aligned_empty",
     "check_operand",
     "check_output",
+    "count_write",
     "empty",
     "empty_of",
     "expected_array",
@@ -211,6 +212,13 @@ def check_output(out: ArrayView, inputs: Sequence[ArrayView], field: str = "out"
                 expected=f"no byte of input {index} at {start:#x}-{stop:#x}",
                 remedy="write to another array, or copy the input",
             )
+
+
+def count_write(out: ArrayView) -> None:
+    """Tell autograd that a caller's tensor is written: what was saved of it for a gradient no longer holds."""
+    if isinstance(out.owner, np.ndarray):
+        return
+    sys.modules["torch"].autograd.graph.increment_version(out.owner)
 
 
 def _shares_memory(first: ArrayView, second: ArrayView) -> bool:

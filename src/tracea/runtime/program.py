@@ -18,7 +18,16 @@ import numpy as np
 
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidGraph, InvalidShape, RunError
-from tracea.runtime.buffers import DTYPE_CODES, ArrayKind, ArrayView, check_operand, check_output, empty_of, view
+from tracea.runtime.buffers import (
+    DTYPE_CODES,
+    ArrayKind,
+    ArrayView,
+    check_operand,
+    check_output,
+    count_write,
+    empty_of,
+    view,
+)
 from tracea.runtime.compiler import LoadedKernel
 from tracea.runtime.extension import make_runner
 from tracea.runtime.library import LibraryCall
@@ -241,6 +250,8 @@ class Program(ProcessBound):
             name = "out" if len(found) == 1 else f"out[{index}]"
             check_operand(array, type_, name)
             check_output(array, [*inputs, *found[:index]], name)
+        for array in found:
+            count_write(array)
         return found
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import Dim, StridedLayout, SymbolicDim, TensorType
-from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape
+from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape, InvalidStride
 from tracea.runtime.buffers import refuse_tangent
 
 __all__ = ["EXACT_INTEGERS", "Dims", "check_exact", "check_tensor", "dtype_of", "tensor_type_of"]
@@ -51,7 +51,7 @@ def check_tensor(tensor: torch.Tensor, field: str) -> None:
     Raises:
         InvalidDevice: it is elsewhere, or has no data.
         InvalidDType: its element type is not one of ours.
-        InvalidInput: it is sparse, quantized or a lazy view.
+        InvalidInput: it is sparse or quantized. InvalidStride: it is a lazy view.
     """
     if tensor.device.type != "cpu":
         raise InvalidDevice(
@@ -64,8 +64,11 @@ def check_tensor(tensor: torch.Tensor, field: str) -> None:
     dtype_of(tensor.dtype, field)
     refuse_tangent(tensor, torch, field)
     if tensor.is_neg():
-        raise InvalidInput(
-            field=field, got="a negated view", expected="memory that holds its values", remedy="call .resolve_neg()"
+        raise InvalidStride(
+            field=field,
+            got="a lazily negated tensor",
+            expected="elements as they are in memory",
+            remedy="tensor.resolve_neg()",
         )
 
 

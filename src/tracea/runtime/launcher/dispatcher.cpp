@@ -161,6 +161,7 @@ PyObject* run_entry(PyObject* program, const Runner* runner, const Operand* give
             return nullptr;
         }
         outputs[0] = out_operand.data;
+        if (!count_write(out, out_operand)) return nullptr;
         return launch(program, runner, inputs, outputs, threads) ? Py_NewRef(out) : nullptr;
     }
     char* data = nullptr;

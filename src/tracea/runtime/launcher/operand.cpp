@@ -34,6 +34,7 @@ struct Torch {
     PyTypeObject* parameter;
     const DLPackExchangeAPI* exchange;
     PyObject* is_neg;
+    PyObject* increment_version;
     PyObject* requires_grad;  // the attribute's name
     Flag records;             // whether autograd records on this thread; may be missing
     PyObject* forward_mode;   // the dictionary of torch.autograd.forward_ad
@@ -100,6 +101,9 @@ bool find_torch() {
     PyObject* nn = attribute(module, "nn");
     PyObject* parameter = attribute(nn, "Parameter");
     PyObject* capsule = attribute(tensor, "__dlpack_c_exchange_api__");
+    PyObject* autograd = attribute(module, "autograd");
+    PyObject* versions = attribute(autograd, "graph");
+    torch.increment_version = attribute(versions, "increment_version");
     torch.is_neg = attribute(tensor, "is_neg");
     torch.requires_grad = PyUnicode_InternFromString("requires_grad");
     torch.dual_level = PyUnicode_InternFromString("_current_level");
@@ -108,7 +112,7 @@ bool find_torch() {
     Py_XINCREF(torch.forward_mode);
     torch.empty = attribute(module, "empty");
     torch.empty_keywords = Py_BuildValue("(s)", "dtype");
-    bool found = parameter != nullptr && torch.is_neg != nullptr && torch.requires_grad != nullptr && torch.empty != nullptr && torch.empty_keywords != nullptr;
+    bool found = parameter != nullptr && torch.is_neg != nullptr && torch.increment_version != nullptr && torch.requires_grad != nullptr && torch.empty != nullptr && torch.empty_keywords != nullptr;
     for (int i = 0; i < TRACEA_DTYPES && found; ++i) {
         torch.dtypes[i] = attribute(module, torch_names[i]);
         found = torch.dtypes[i] != nullptr;
@@ -116,6 +120,8 @@ bool find_torch() {
     const DLPackExchangeAPI* exchange = nullptr;
     if (found && capsule != nullptr) exchange = static_cast<const DLPackExchangeAPI*>(PyCapsule_GetPointer(capsule, "dlpack_exchange_api"));
     Py_XDECREF(nn);
+    Py_XDECREF(autograd);
+    Py_XDECREF(versions);
     Py_XDECREF(capsule);
     PyErr_Clear();
     if (exchange == nullptr || exchange->header.version.major != DLPACK_MAJOR || exchange->dltensor_from_py_object_no_sync == nullptr) {
@@ -132,12 +138,8 @@ bool find_torch() {
     return true;
 }
 
-// A lazily negated tensor (the imaginary part of a conjugate) says nothing of it in DLPack. All its strides are even, because it is a
-// view of complex numbers: a stride of 1 over more than one element rules it out without asking.
-bool is_negated(PyObject* object, const Operand* operand) {
-    for (int i = 0; i < operand->rank; ++i) {
-        if (operand->strides[i] == 1) return false;
-    }
+// A lazily negated tensor (the imaginary part of a conjugate) says nothing of it in DLPack, and has any strides: only the tensor knows.
+bool is_negated(PyObject* object) {
     PyObject* answer = PyObject_CallOneArg(torch.is_neg, object);
     const bool negated = answer != Py_False;
     Py_XDECREF(answer);
@@ -198,7 +200,7 @@ bool read_torch(PyObject* object, Operand* operand) {
         operand->strides[i] = tensor.shape[i] > 1 ? tensor.strides[i] : 0;
     }
     if (tensor.data == nullptr && !is_empty) return false;  // its storage was freed: Python refuses it with the reason
-    return !is_negated(object, operand) && !asks_for_gradient(object);
+    return !is_negated(object) && !asks_for_gradient(object);
 }
 
 bool read_numpy(PyArrayObject* array, Operand* operand) {
@@ -300,6 +302,13 @@ bool read_operand(PyObject* object, Operand* operand) {
     if (!torch.ready && !find_torch()) return false;
     if (type != torch.tensor && type != torch.parameter) return false;
     return read_torch(object, operand) && (reinterpret_cast<uintptr_t>(operand->data) & static_cast<uintptr_t>(operand->bytes - 1)) == 0;
+}
+
+bool count_write(PyObject* object, const Operand& operand) {
+    if (operand.kind != TORCH) return true;
+    PyObject* none = PyObject_CallOneArg(torch.increment_version, object);
+    Py_XDECREF(none);
+    return none != nullptr;
 }
 
 bool allocates_any_order(int32_t kind) { return kind != TORCH || torch.wrap != nullptr; }

@@ -40,6 +40,9 @@ struct Operand {
 // Fills `operand`; false where the object is nothing that can be read here (the slow path says why). Never leaves a Python error set.
 bool read_operand(PyObject* object, Operand* operand);
 
+// Tells autograd that an array of the caller's is written: what was saved of it for a gradient no longer holds. False with a Python error set.
+bool count_write(PyObject* object, const Operand& operand);
+
 // A new array of a kind without gaps, row-major without strides, or nullptr with a Python error set; *data is its first element.
 PyObject* allocate(int32_t kind, int32_t dtype, int32_t rank, const int64_t* shape, const int64_t* strides, char** data);
 

@@ -179,7 +179,7 @@ PyObject* runner_run(PyObject* object, PyObject* const* arguments, Py_ssize_t co
         if (self->outputs != 1 || !read_operand(out, &given) || !self->signatures[self->inputs].accepts(given)) Py_RETURN_NOTIMPLEMENTED;
         if (!clean_output(given, operands, self->inputs)) Py_RETURN_NOTIMPLEMENTED;
         outputs[0] = given.data;
-        if (!launch(arguments[0], self, operands, outputs, static_cast<int32_t>(threads))) return nullptr;
+        if (!count_write(out, given) || !launch(arguments[0], self, operands, outputs, static_cast<int32_t>(threads))) return nullptr;
         return Py_NewRef(out);
     }
     for (int i = 0; i < self->outputs; ++i) {
