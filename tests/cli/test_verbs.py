@@ -171,6 +171,18 @@ def test_bench_refuses_threads_that_are_none(threads: str, capsys: pytest.Captur
     assert "--threads" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("words", "folder"), [((), "benchmarks/results"), (("--only", "64x64x64"), None)])
+def test_a_part_of_a_suite_leaves_the_whole_record(
+    words: tuple[str, ...], folder: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr("tracea.bench.run.run_suite", lambda suite, **given: asked.update(given) or [])
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["bench", "--threads", "1", *words]) == 0
+    assert asked["output"] == (None if folder is None else Path(folder))
+
+
 def test_emit_takes_one_form(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["emit", "gemm", "-m", "4", "-n", "4", "-k", "4", "--ir", "--asm"]) == cli.BAD_USAGE
     assert "give --ir alone" in capsys.readouterr().err

@@ -78,7 +78,8 @@ def bench(
     library
         Let our library variants compete too.
     output
-        Folder for the records; by default benchmarks/results where that exists.
+        Folder for the records; by default benchmarks/results where that exists, but none for a part of a suite: a
+        record of a few rows would take the place of the whole.
     json
         Print the records as JSON.
     """
@@ -89,7 +90,7 @@ def bench(
     from tracea.bench.run import render, run_suite
     from tracea.profiler.measurement import MINIMUM_PAIRS
 
-    folder = output or (_RESULTS if _RESULTS.is_dir() else None)
+    folder = output or (_RESULTS if only is None and _RESULTS.is_dir() else None)
     with shown_progress() as progress:
         records = run_suite(
             suite,
