@@ -183,9 +183,13 @@ def _conv2d(op: Conv2dOp, x: Array, w: Array) -> Array:
     n, k, p, q = op.infer().static_shape
     filters, channels, rows, columns = w.shape
     (up, left), (down, right), (gap_r, gap_s) = op.padding, op.stride, op.dilation
-    padded = np.pad(x, ((0, 0), (0, 0), (up, up), (left, left)))
+    # As many zeros after the image as the last window reaches: its size may be stated.
+    below = max(0, (p - 1) * down + (rows - 1) * gap_r + 1 - up - x.shape[2])
+    beside = max(0, (q - 1) * right + (columns - 1) * gap_s + 1 - left - x.shape[3])
+    padded = np.pad(x, ((0, 0), (0, 0), (up, below), (left, beside)))
     image = padded.reshape(n, op.groups, channels, *padded.shape[2:])
-    weight = w.reshape(op.groups, filters // op.groups, channels, rows, columns)
+    turned = w[:, :, ::-1, ::-1] if op.turned else w
+    weight = turned.reshape(op.groups, filters // op.groups, channels, rows, columns)
     total = np.zeros((n, op.groups, filters // op.groups, p, q))
     for r in range(rows):
         for s in range(columns):

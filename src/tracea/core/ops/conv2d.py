@@ -24,6 +24,10 @@ class Conv2dOp(Op):
         ``p = (h + 2·padding - dilation·(r - 1) - 1) // stride + 1``. Channels last is a layout of x, w or ``out``. A
         bias is an epilogue operand (k, 1, 1), a residual one of the result's shape.
 
+    ``size`` states p and q instead: windows begin ``padding`` before the image, and what lies beyond it is zero, so that
+    the two sides may be padded differently. A ``size`` that says the default becomes None. ``turned`` applies the taps in
+    reverse, last row and last column first: with such filters a convolution undoes a cross-correlation's shifts.
+
     Sums are kept in ``accumulator``: f32 for f32, f16 and bf16, f64 as soon as an operand is f64, integers for
     integers. An ``out`` that says the default (row-major, x's type) becomes None.
     """
@@ -36,6 +40,8 @@ class Conv2dOp(Op):
     padding: tuple[int, int] = (0, 0)
     dilation: tuple[int, int] = (1, 1)
     groups: int = 1
+    size: tuple[int, int] | None = None
+    turned: bool = False
     epilogue: Epilogue = field(default_factory=Epilogue.identity)
     accumulator: DType = DType.F32
     out: TensorType | None = None
@@ -43,7 +49,11 @@ class Conv2dOp(Op):
     def __post_init__(self) -> None:
         for name, least in (("stride", 1), ("padding", 0), ("dilation", 1)):
             _check_pair(name, getattr(self, name), least)
+        if self.size is not None:
+            _check_pair("size", self.size, 1)
         self._check_channels()
+        if self.size is not None and self.size == self._fitting():
+            object.__setattr__(self, "size", None)
         object.__setattr__(self, "accumulator", accumulator_of(self.accumulator, self.x.dtype, self.w.dtype))
         self.epilogue.check(self.shape, "conv2d")
         if result_type("conv2d", self.shape, self.x.dtype, self.out) == TensorType(self.shape, self.x.dtype):
@@ -81,6 +91,9 @@ class Conv2dOp(Op):
             )
 
     def _extents(self) -> tuple[int, int]:
+        return self._fitting() if self.size is None else self.size
+
+    def _fitting(self) -> tuple[int, int]:
         taps = zip(self.x.shape[2:], self.w.shape[2:], self.stride, self.padding, self.dilation, strict=True)
         p, q = (
             (static(size) + 2 * pad - gap * (static(tap) - 1) - 1) // step + 1 for size, tap, step, pad, gap in taps

@@ -28,6 +28,7 @@ from tracea.kernels.conv.operands import (
     R,
     S,
     conv_kernel,
+    tap_of,
     window_of,
 )
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS, FLAT_RESULT
@@ -46,7 +47,16 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["AMX", "AMX_PREPACKED", "build_amx", "build_amx_pack", "build_amx_prepacked"]
+__all__ = [
+    "AMX",
+    "AMX_PREPACKED",
+    "FLOAT32",
+    "amx_space_of",
+    "band_numbers",
+    "build_amx",
+    "build_amx_pack",
+    "build_amx_prepacked",
+]
 
 _TERMS: Final = 3  # of a float32
 _MOST: Final = 2**24
@@ -57,7 +67,7 @@ _PIXEL_BYTES: Final = 2 * (_TERMS * GRANULE + 1)  # of a block of channels
 
 def build_amx(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the convolution of ``op`` that packs the filters, all of them, before it begins."""
-    rows, filters = _numbers(schedule)
+    rows, filters = band_numbers(schedule)
     operands = ConvOperands.of(op, flat=True)
     panels = _panels(operands, "panels", BufferRole.SCRATCH)
     body = (_pack(operands, panels), Barrier(), _tasks(operands, panels, rows, filters))
@@ -67,7 +77,7 @@ def build_amx(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
 
 def build_amx_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the convolution of ``op`` whose filters are the result of :func:`build_amx_pack`."""
-    rows, filters = _numbers(schedule)
+    rows, filters = band_numbers(schedule)
     panels = _panels(ConvOperands.of(op), "w", BufferRole.CONSTANT)
     operands = ConvOperands.of(op, w=panels, flat=True)
     body = (_tasks(operands, panels, rows, filters),)
@@ -91,7 +101,12 @@ def amx_panel_type(op: Conv2dOp, schedule: Schedule, target: Target) -> TensorTy
     return TensorType((op.groups, panels, blocks, r, s, GRANULE, TILE * _TERMS), DType.BF16)
 
 
-def _numbers(schedule: Schedule) -> tuple[int, int]:
+def band_numbers(schedule: Schedule) -> tuple[int, int]:
+    """Return a band's rows and a task's filters, whole tiles of them.
+
+    Raises:
+        InvalidSchedule: a value is missing or out of its range.
+    """
     values = {name: schedule.integer(name) for name in ("rows", "kb")}
     for name, value in values.items():
         if not 1 <= value <= _MOST:
@@ -121,7 +136,7 @@ def _pack(operands: ConvOperands, panels: Buffer) -> Parallel:
         Let(var=wide, value=minimum(TILE, K - first)),
     )
     granule = Pack(
-        source=operands.w.region((group, r, s, c, first), (1, 1, 1, steps, wide)),
+        source=operands.w.region((group, *tap_of(operands.op, r, s), c, first), (1, 1, 1, steps, wide)),
         target=panels.region((group, first // TILE, c // GRANULE, r, s, 0, 0), (1, 1, 1, 1, 1, GRANULE, TILE * _TERMS)),
         panel=TILE,
         axis=1,
@@ -225,7 +240,11 @@ def amx_default(op: Conv2dOp, target: Target) -> Schedule:
 
 def amx_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
     """Return the schedules worth measuring, the default among them."""
-    default = amx_default(op, target)
+    return amx_space_of(op, amx_default(op, target))
+
+
+def amx_space_of(op: Conv2dOp, default: Schedule) -> ScheduleSpace:
+    """Return the schedules of a band on matrix tiles that are worth measuring beside ``default``."""
     height, filters = static(op.shape[2]), round_up(static(op.w.shape[0]) // op.groups, TILE)
     chosen: list[dict[str, Value]] = [dict(default)]
     for rows in dict.fromkeys((default.integer("rows"), height, *(-(-height // n) for n in (2, 3, 4, 6, 8, 16)))):
@@ -234,7 +253,7 @@ def amx_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
     return ScheduleSpace.listed(chosen)
 
 
-_FLOAT32 = condition(
+FLOAT32 = condition(
     "float32 operands",
     lambda op, _: op.x.dtype is op.w.dtype is DType.F32,
     needed="x and w of f32",
@@ -253,7 +272,7 @@ def _by_shape(op: Conv2dOp, target: Target) -> float:
 
 
 _SHAPE = Preference(name="whole granules", score=_by_shape)
-_REQUIREMENTS = (*CONV_REQUIREMENTS, MATRIX_TILES, _FLOAT32, FLAT_RESULT)
+_REQUIREMENTS = (*CONV_REQUIREMENTS, MATRIX_TILES, FLOAT32, FLAT_RESULT)
 
 AMX_ID = "conv.amx"
 AMX_PREPACKED_ID = "conv.amx_prepacked"

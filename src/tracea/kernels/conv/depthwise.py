@@ -14,7 +14,22 @@ from typing import Final
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import TensorType, static
 from tracea.errors import InvalidSchedule
-from tracea.kernels.conv.operands import BAND, GROUPS, IMAGE, IMAGES, TOP, H, P, Q, R, S, W, conv_types, window_of
+from tracea.kernels.conv.operands import (
+    BAND,
+    GROUPS,
+    IMAGE,
+    IMAGES,
+    TOP,
+    H,
+    P,
+    Q,
+    R,
+    S,
+    W,
+    conv_types,
+    tap_of,
+    window_of,
+)
 from tracea.kernels.conv.operands import conv_kernel as kernel_of
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS
 from tracea.kernels.gemm.blocking import equal_blocks, round_up
@@ -201,7 +216,7 @@ def _panels(op: Conv2dOp, blocking: _Blocking, name: str, role: BufferRole) -> B
 def _pack(operands: _Operands, panels: Buffer, blocking: _Blocking) -> Parallel:
     first, wide, r, s, nr = Var("pack_first"), Var("pack_wide"), Var("pack_r"), Var("pack_s"), blocking.nr
     tap = Pack(
-        source=operands.w.region((r, s, first), (1, 1, wide)),
+        source=operands.w.region((*tap_of(operands.op, r, s), first), (1, 1, wide)),
         target=panels.region((first // nr, r, s, 0), (1, 1, 1, nr)),
         panel=nr,
         axis=1,

@@ -36,6 +36,7 @@ __all__ = [
     "S",
     "conv_types",
     "sizes_of",
+    "tap_of",
     "window_of",
 ]
 
@@ -65,10 +66,13 @@ class ConvOperands:
     groups: Index
 
     @classmethod
-    def of(cls, op: Conv2dOp, *, w: Buffer | None = None, flat: bool = False) -> ConvOperands:
+    def of(
+        cls, op: Conv2dOp, *, w: Buffer | None = None, flat: bool = False, fixed_taps: bool = False
+    ) -> ConvOperands:
         """Return the buffers of an op; ``w`` replaces the filters, for a layout of the kernel's own.
 
         ``flat``: the pixels of the result and of what broadcasts to it are one axis; the launcher checks that.
+        ``fixed_taps``: the kernel serves the op's own taps and channels of a group only.
         """
         types = conv_types(op)
         groups: Index = Const(1) if op.groups == 1 else GROUPS
@@ -76,6 +80,7 @@ class ConvOperands:
         _, channels, r, s = op.w.static_shape
         p, q = (static(dim) for dim in op.shape[2:])
         _, _, h, width = op.x.shape
+        taps: tuple[Index, ...] = (Const(r), Const(s), Const(channels)) if fixed_taps else (R, S, C)
         y_shape = (IMAGES, groups, P, Q, K)
         y_dims: tuple[Dim, ...] = (images, op.groups, p, q, filters // op.groups)
         x_dims: tuple[Dim, ...] = (images, op.groups, h, width, channels)
@@ -88,8 +93,8 @@ class ConvOperands:
 
         return cls(
             op=op,
-            x=tensor_buffer("x", types["x"], (IMAGES, groups, H, W, C), x_dims, BufferRole.INPUT),
-            w=w or tensor_buffer("w", types["w"], (groups, R, S, C, K), w_dims, BufferRole.INPUT),
+            x=tensor_buffer("x", types["x"], (IMAGES, groups, H, W, taps[-1]), x_dims, BufferRole.INPUT),
+            w=w or tensor_buffer("w", types["w"], (groups, *taps, K), w_dims, BufferRole.INPUT),
             y=result("y", BufferRole.OUTPUT),
             extras=tuple(result(name, BufferRole.INPUT) for name in names),
             groups=groups,
@@ -243,6 +248,11 @@ def window_of(op: Conv2dOp, rows: Index | int, columns: Index | int) -> tuple[In
     return (rows - 1) * down + (R - 1) * gap_r + 1, (columns - 1) * right + (S - 1) * gap_s + 1  # type: ignore[return-value]
 
 
+def tap_of(op: Conv2dOp, r: Index, s: Index) -> tuple[Index, Index]:
+    """Return the row and column of the filters that are applied as tap (r, s)."""
+    return (R - 1 - r, S - 1 - s) if op.turned else (r, s)
+
+
 def _flattened(buffer: Buffer) -> Buffer:
     """Return a buffer over the result's axes whose rows follow each other like its columns."""
     images, groups, rows, columns, filters = buffer.element_strides
@@ -274,6 +284,7 @@ def _fixed(op: Conv2dOp) -> dict[str, object]:
         "padding": op.padding,
         "dilation": op.dilation,
         "groups": "one" if op.groups == 1 else "several",
+        "taps": "turned" if op.turned else "in order",
     }
 
 

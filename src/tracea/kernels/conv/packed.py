@@ -26,6 +26,7 @@ from tracea.kernels.conv.operands import (
     R,
     S,
     conv_kernel,
+    tap_of,
     window_of,
 )
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS
@@ -100,7 +101,7 @@ def pack_filters(operands: ConvOperands, panels: Buffer, blocking: ConvBlocking)
         Let(var=wide, value=minimum(nr, K - first)),
     )
     tap = Pack(
-        source=operands.w.region((group, r, s, 0, first), (1, 1, 1, C, wide)),
+        source=operands.w.region((group, *tap_of(operands.op, r, s), 0, first), (1, 1, 1, C, wide)),
         target=panels.region((group, first // nr, r, s, 0, 0), (1, 1, 1, 1, C, nr)),
         panel=nr,
         axis=1,

@@ -53,7 +53,7 @@ def window_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, node: Micr
         raise refuse("reduction", site.label, f"what {node.a.buffer} holds was not traced to an image")
     summed = _summed(site, filters, b, shape, result)
     _aligned(kernel, site, node, filters, a=a, b=b, result=result)
-    _packed(kernel, sites, site, filters, b)
+    _packed(kernel, sites, site, filters, b, _merged(node))
     first, last = first_and_last(summed)
     if not exactly_at(site.unguarded, site.condition(node.accumulate), first, holds=False):
         raise refuse("reduction", site.label, f"the sum does not start exactly at its first block: {node.accumulate}")
@@ -85,13 +85,30 @@ def _image(kernel: TileKernel, sites: Sequence[Site], site: Site, node: MicroKer
     source, target = writer.box(writer.node.source), writer.box(writer.node.target)
     if any(loop not in site.loops for loop in writer.loops):
         return None
+    merged = writer.node.merged
+    if merged is not None:
+        found = origin(kernel, sites, writer, source)
+        if found is None or merged != _merged(node):
+            return None
+        source = found.box
     whole = zip((box.offset[0], box.extent[0]), (target.offset[0], target.extent[0]), strict=True)
     if not all(site.facts.proves_equal(ours, theirs) for ours, theirs in whole):
         raise refuse("reduction", site.label, f"{box.buffer} is read in other blocks of channels than were written")
     moved = [box.offset[axis] - target.offset[axis] for axis in (1, 2)]
+    extents = (box.extent[1], box.extent[2])
+    if merged is not None:  # whole rows: what a column of them is in the image follows from the shapes
+        if moved[1].constant != 0 or not site.facts.proves_equal(box.extent[2], target.extent[2]):
+            return None
+        extents = (box.extent[1] + (merged[0] - 1), source.extent[-2])
     offset = (*source.offset[:-3], source.offset[-3] + moved[0], source.offset[-2] + moved[1], source.offset[-1])
-    extent = (*source.extent[:-3], box.extent[1], box.extent[2], source.extent[-1])
+    extent = (*source.extent[:-3], *extents, source.extent[-1])
     return Box(source.buffer, offset, extent)
+
+
+def _merged(node: MicroKernel) -> tuple[int, int] | None:
+    """Return the taps, (rows, columns), that are lanes of a granule; None where lanes are channels."""
+    names = dict(node.intrinsic.attributes)
+    return (int(names["merged_rows"]), int(names["merged_columns"])) if "merged_rows" in names else None
 
 
 def _summed(site: Site, filters: _Filters, b: Box, shape: Sequence[Polynomial], result: Box) -> list[Loop]:
@@ -129,9 +146,12 @@ def _aligned(
             pairs.append(("blocks of channels", site.box(node.a).extent[0], steps))
             image = site.canonical(kernel.buffer(a.buffer).shape[-1])
             pairs.append(("channels that were copied and those of the image", a.extent[-1], image))
+    merged = _merged(node) or (1, 1)
     for axis, (name, tap) in ((-3, ("rows", filters.taps[0])), (-2, ("columns", filters.taps[1]))):
         stride, dilation = int(get(f"stride_{name}")), int(get(f"dilation_{name}"))
-        reach = (result.extent[axis] - 1) * stride + (b.extent[tap] - 1) * dilation + 1
+        if axis == -2 and _merged(node) is not None:  # the halo has a pixel for each result
+            stride = int(get("columns_apart"))
+        reach = (result.extent[axis] - 1) * stride + (b.extent[tap] - 1) * dilation + merged[axis + 3]
         pairs.append((f"{name} of the window and of the taps", a.extent[axis], reach))
         distance = a.offset[axis] - result.offset[axis] * stride
         if distance.constant is None:  # the padding, the same everywhere
@@ -149,21 +169,36 @@ def _aligned(
     _equal(site, pairs)
 
 
-def _packed(kernel: TileKernel, sites: Sequence[Site], site: Site, filters: _Filters, b: Box) -> None:
-    """Show that panels which this kernel fills hold, tap by tap, the filters of the same taps."""
+def _packed(
+    kernel: TileKernel, sites: Sequence[Site], site: Site, filters: _Filters, b: Box, merged: tuple[int, int] | None
+) -> None:
+    """Show that panels which this kernel fills hold, tap by tap, the filters of the same taps, or of the turned ones."""
     writer = reaching(kernel, sites, site, b.buffer)
     if writer is None:
         return
     if not isinstance(writer.node, Pack):
         raise refuse("reduction", site.label, f"{b.buffer} was not packed")
     source, target = writer.box(writer.node.source), writer.box(writer.node.target)
+    turned = bool(getattr(kernel.op, "turned", False))
+    steps = merged or (1, 1)
+
+    def tap(axis: int) -> Polynomial:
+        size = writer.canonical(kernel.buffer(b.buffer).shape[axis])
+        return (size - 1 - target.offset[axis] if turned else target.offset[axis]) * steps[axis + 4]
+
     pairs = [
         ("packed filters", source.offset[-1], target.offset[filters.panel] * filters.width),
-        *(("packed taps", source.offset[axis], target.offset[axis]) for axis in filters.taps),
+        *(("packed taps", source.offset[axis], tap(axis)) for axis in filters.taps),
     ]
     if filters.channels is not None:
         first = target.offset[filters.channels] * filters.lanes
         pairs.append(("packed channels", source.offset[-2], first))
+    if merged is not None:
+        every = writer.canonical(kernel.buffer(source.buffer).shape[-2])
+        whole = (*map(Polynomial.of, merged), every)
+        pairs += [("merged taps and channels", *pair) for pair in zip(source.extent[-4:-1], whole, strict=True)]
+    if writer.node.merged != (1 if merged is None else 3):
+        raise refuse("reduction", writer.label, f"{writer.node.merged} axes of the filters are merged")
     _equal(writer, pairs)
 
 
