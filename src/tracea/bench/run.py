@@ -29,7 +29,8 @@ __all__ = ["render", "run_suite"]
 _PEAK: Final = "peak f32 GFLOP/s"
 _COPY: Final = "copy GB/s"
 _DISCLOSURE: Final = (
-    "both sides: same threads; row-major operands on cache lines, huge pages from 2 MiB on; results in memory given",
+    "both sides: same threads; operands on cache lines, row-major, images in the order that each is fastest with; huge",
+    "pages from 2 MiB on; results in memory given",
     "once (out), or in new memory on both sides where the peer returns no other (fresh), as each row says; constant",
     "weights prepacked on both sides; library variants of ours {library}",
 )
