@@ -124,6 +124,41 @@ def test_another_shape_is_compiled_once(linear: nn.Module) -> None:
     assert asked == [(6, 4), (7, 4)]
 
 
+class Scaled(nn.Module):
+    def forward(self, x, factor):
+        return x * factor
+
+
+def test_a_number_is_told_from_another_by_its_bits() -> None:
+    asked: list[Any] = []
+
+    def again(inputs: tuple[Any, ...]) -> Compiled:
+        asked.append(inputs[1])
+        return compiled(Scaled(), inputs)
+
+    x = torch.ones(3)
+    fast = OptimizedModule(compiled(Scaled(), (x, 1.0)), recompile=again)
+    for factor in (0.0, -0.0, float("nan"), 1, 0.0, -0.0, float("nan"), True, float("inf"), 1.0):
+        found, wanted = fast(x, factor), x * factor
+        torch.testing.assert_close(found, wanted, equal_nan=True)
+        assert found.signbit().equal(wanted.signbit())
+    assert list(map(repr, asked)) == ["0.0", "-0.0", "nan", "1", "True", "inf"]
+
+
+def test_a_program_that_does_not_take_what_it_was_made_for_is_not_kept(linear: nn.Module) -> None:
+    asked: list[Any] = []
+
+    def again(inputs: tuple[Any, ...]) -> Compiled:
+        asked.append(inputs)
+        return compiled(linear, torch.randn(7, 4))
+
+    fast = OptimizedModule(compiled(linear, torch.randn(5, 4)), recompile=again)
+    with pytest.raises(InvalidShape, match=r"got \(6, 4\), expected \(5, 4\)"):
+        fast(torch.randn(6, 4))
+    assert len(asked) == 1
+    assert not fast._others
+
+
 def test_programs_for_ever_other_shapes_come_to_an_end(linear: nn.Module) -> None:
     fast = OptimizedModule(compiled(linear, torch.randn(5, 4)), recompile=lambda inputs: compiled(linear, inputs))
     for rows in range(1, 17):

@@ -162,9 +162,11 @@ class OptimizedModule(torch.nn.Module):
                 remedy="make the axis that varies dynamic, or optimize the module for the shapes of each use",
             ) from first_error
         try:
-            self._others.append(self._recompile(args))
+            other = self._recompile(args)
+            _bound(other.input_spec, args, {})  # a program that does not take what it was made for would be made again
         except TraceaError as error:
             raise first_error from error  # other inputs than the model takes, as far as a capture can tell
+        self._others.append(other)
 
 
 def _takes_tensors_only(spec: InputSpec) -> bool:

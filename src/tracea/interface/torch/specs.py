@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,7 @@ class InputSpec:
                         remedy="convert it with torch.as_tensor",
                     )
                 tensors.append(value)
-            elif type(value) is not type(leaf.value) or value != leaf.value:
+            elif not _is_same(value, leaf.value):
                 raise InvalidInput(
                     field=f"inputs[{position}]",
                     got=value,
@@ -78,6 +79,17 @@ class OutputSpec:
         """Return the results of a run nested as the module returns them."""
         values = [leaf.value if leaf.index is None else tensors[leaf.index] for leaf in self.leaves]
         return pytree.tree_unflatten(values, self.tree)
+
+
+def _is_same(value: Any, captured: Any) -> bool:
+    """Tell whether a program of the one value computes what one of the other does: NaN is itself, -0.0 is not 0.0."""
+    if type(value) is not type(captured):
+        return False
+    if isinstance(value, float):
+        return struct.pack("=d", value) == struct.pack("=d", captured)
+    if isinstance(value, complex):
+        return _is_same(value.real, captured.real) and _is_same(value.imag, captured.imag)
+    return bool(value == captured)
 
 
 def _described(tree: pytree.TreeSpec) -> str:
