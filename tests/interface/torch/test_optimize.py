@@ -77,6 +77,24 @@ def test_programs_compute_what_eager_computes(name: str) -> None:
         torch.testing.assert_close(got, wanted, rtol=16 * unit, atol=16 * unit * max(scale, 1.0))
 
 
+def test_a_module_without_inputs_returns_tensors() -> None:
+    class Table(nn.Module):
+        def __init__(self, call: Callable[..., Any]) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(values(6, 16))
+            self.call = call
+
+        def forward(self) -> Any:
+            return self.call(self.weight)
+
+    for call in (torch.tanh, lambda w: (w.softmax(-1), w.bfloat16()), lambda w: w):
+        module = Table(call)
+        fast = tracea.optimize(module, (), budget=None, threads=1)
+        expected, found = pytree.tree_leaves(module()), pytree.tree_leaves(fast())
+        assert all(type(each) is torch.Tensor for each in found)
+        torch.testing.assert_close(found, [each.detach() for each in expected])
+
+
 def test_weights_are_frozen_and_inputs_are_not() -> None:
     module = nn.Linear(16, 8).eval()
     x = values(6, 16)

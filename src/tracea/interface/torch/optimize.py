@@ -15,7 +15,7 @@ from tracea.interface.optimized import Optimized, optimize_graph
 from tracea.interface.torch.capture import capture
 from tracea.interface.torch.module import Compiled, OptimizedModule
 from tracea.optimizer.budget import Budget, check_budget
-from tracea.runtime.buffers import view
+from tracea.runtime.buffers import ArrayKind, empty_of, view
 
 __all__ = ["DEFAULT_BUDGET", "optimize"]
 
@@ -59,7 +59,9 @@ def optimize(
         several = len(program.outputs) > 1
 
         def run(tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-            result: Any = program.run(*tensors, threads=count)
+            # A program's results are of its inputs' kind; without inputs nothing but this says which.
+            out = None if tensors else tuple(empty_of(type_, ArrayKind.TORCH) for type_ in program.outputs)
+            result: Any = program.run(*tensors, out=out, threads=count)
             return result if several else (result,)
 
         return Compiled(
