@@ -146,6 +146,43 @@ def test_sparse_tensors_are_refused() -> None:
         capture(nn.Identity(), torch.eye(3).to_sparse())
 
 
+@pytest.mark.parametrize(
+    ("inputs", "given", "said"),
+    [
+        ((), "none", "missing a required argument|missing 1 required positional argument"),
+        ((torch.zeros(3, 5),), r"\(3, 5\) of torch.float32", "cannot be multiplied|reduction dim"),
+        ((torch.zeros(3, 4),) * 2, r"\(3, 4\) of torch.float32, \(3, 4\)", "positional arguments"),
+        ((torch.zeros(3, 4).double(),), r"\(3, 4\) of torch.float64", "same dtype"),
+        ("x", "str", "must be Tensor, not str"),
+        (None, "NoneType", "must be Tensor, not NoneType"),
+    ],
+)
+def test_inputs_that_the_module_refuses_are_told_so(inputs: Any, given: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=f"example_inputs: got {given}.* Linear raises .*({said})") as caught:
+        capture(nn.Linear(4, 2), inputs)
+    assert "unknown line" not in str(caught.value)
+    assert "module(*example_inputs)" in caught.value.remedy
+
+
+def test_a_module_that_cannot_be_captured_is_left_as_it_was(capfd: pytest.CaptureFixture[str]) -> None:
+    class Counts(nn.Module):
+        seen = 0
+
+        def forward(self, x):
+            self.seen += 1
+            print("called")
+            x.add_(1)
+            return x if float(x.sum() + torch.rand(())) > 0 else -x
+
+    module, x, before = Counts(), torch.zeros(3), torch.get_rng_state()
+    with pytest.raises(UnsupportedNode):
+        capture(module, (x,))
+    assert module.seen == 1  # by torch.export itself
+    assert capfd.readouterr().out == "called\n"
+    assert x.eq(0).all()
+    assert torch.get_rng_state().equal(before)
+
+
 @pytest.mark.parametrize("thing", [None, 3, "model", lambda x: x])
 def test_what_is_no_module_is_refused(thing: Any) -> None:
     with pytest.raises(InvalidInput, match=r"torch\.nn\.Module"):

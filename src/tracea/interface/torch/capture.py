@@ -27,11 +27,13 @@ from tracea.interface.torch.constants import Constants
 from tracea.interface.torch.export import (
     ExportedProgram,
     FxNode,
+    check_eager,
     decomposed,
     exported,
     is_node,
     is_operator,
     operator_name,
+    told_apart,
 )
 from tracea.interface.torch.location import line_of_node
 from tracea.interface.torch.lowering import Lowering, Refusal
@@ -62,9 +64,17 @@ def capture(module: torch.nn.Module, example_inputs: Any, *, dynamic: Any = None
     Raises:
         UnsupportedNode: the module uses what no op expresses; all such lines are named at once.
         InvalidDevice, InvalidDType: a tensor is not in this machine's memory, or of a type that Tracea lacks.
-        InvalidInput: the module is none, or the inputs hold a sparse tensor.
+        InvalidInput: the module is none, the inputs hold a sparse tensor, or the module itself does not take them.
     """
     inputs = _checked_inputs(module, example_inputs)
+    try:
+        return _captured(module, inputs, dynamic)
+    except UnsupportedNode:
+        check_eager(module, inputs)  # what the module itself refuses is no shortcoming of its code
+        raise
+
+
+def _captured(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any) -> Captured:
     program = exported(module, inputs, dynamic)
     unknown = _unknown_operators(program)
     attempt = program
@@ -94,20 +104,7 @@ def _checked_inputs(module: torch.nn.Module, example_inputs: Any) -> tuple[Any, 
     owned = (*module.named_parameters(), *module.named_buffers())
     for name, tensor in owned:
         check_tensor(tensor, name)
-    return _told_apart(inputs, {id(tensor) for _, tensor in owned})
-
-
-def _told_apart(inputs: tuple[Any, ...], taken: set[int]) -> tuple[Any, ...]:
-    """Return the inputs with no tensor twice: export takes one object for one value, and a call need not repeat it."""
-
-    def alone(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        other = leaf.detach() if id(leaf) in taken else leaf
-        taken.add(id(other))
-        return other
-
-    return pytree.tree_map(alone, inputs)
+    return told_apart(inputs, {id(tensor) for _, tensor in owned})
 
 
 def _unknown_operators(program: ExportedProgram) -> list[OpOverload[..., Any]]:

@@ -6,6 +6,7 @@ Functional where a model writes in place, decomposed where an operator has no lo
 from __future__ import annotations
 
 import contextlib
+import copy
 import io
 import logging
 import sys
@@ -15,12 +16,23 @@ from typing import Any, Final, TypeAlias, cast
 
 import torch
 from torch._ops import OpOverload
+from torch.utils import _pytree as pytree
 
-from tracea.errors import UnsupportedNode
+from tracea.errors import InvalidInput, UnsupportedNode
 from tracea.interface.torch.location import line_of_traceback
 from tracea.runtime.process_lock import ProcessLock
 
-__all__ = ["ExportedProgram", "FxNode", "decomposed", "exported", "is_node", "is_operator", "operator_name"]
+__all__ = [
+    "ExportedProgram",
+    "FxNode",
+    "check_eager",
+    "decomposed",
+    "exported",
+    "is_node",
+    "is_operator",
+    "operator_name",
+    "told_apart",
+]
 
 # torch annotates its graphs in part only: here and in what reads them they are Any.
 _exporting: Final = ProcessLock()
@@ -71,6 +83,19 @@ def _is_critical(record: logging.LogRecord) -> bool:
 _NOISY = {"fx.experimental.symbolic_shapes": _is_error, "_subclasses.fake_tensor": _is_critical}
 
 
+def told_apart(inputs: tuple[Any, ...], taken: set[int]) -> tuple[Any, ...]:
+    """Return the inputs with no tensor twice: export takes one object for one value, and a call need not repeat it."""
+
+    def alone(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        other = leaf.detach() if id(leaf) in taken else leaf
+        taken.add(id(other))
+        return other
+
+    return pytree.tree_map(alone, inputs)
+
+
 def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = None) -> ExportedProgram:
     """Return the captured program, free of writes in place.
 
@@ -83,13 +108,52 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
             program: ExportedProgram = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
             return program.run_decompositions({}) if _writes(program) else program
     except Exception as error:
-        first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise UnsupportedNode(
-            node=f"{type(error).__name__}: {first_line}",
+            node=_headline(error),
             location=line_of_traceback(error.__traceback__),
-            remedy="call the module with these inputs; if that works, rewrite the line so that torch.export can "
-            "follow it: no branches on the values of tensors, no calls into other libraries",
+            remedy="rewrite the line so that torch.export can follow it: no branches on the values of tensors, no calls "
+            "into other libraries",
         ) from error
+
+
+def check_eager(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+    """Check that a module takes the inputs that it could not be captured with, by a run of a copy.
+
+    Raises:
+        InvalidInput: the module refuses them itself.
+    """
+    try:
+        alone = copy.deepcopy(module)
+    except Exception:  # a module that cannot be copied is not run: a run could change it
+        return
+    given = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, inputs)
+    quiet = io.StringIO()
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+            warnings.simplefilter("ignore")
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                alone(*given)
+    except Exception as error:
+        raise InvalidInput(
+            field="example_inputs",
+            got=f"{_described(inputs)}, with which {type(module).__name__} raises {_headline(error)}",
+            expected=f"inputs that {type(module).__name__} takes",
+            remedy="call module(*example_inputs) with inputs that work, and give the same ones",
+        ) from error
+
+
+def _headline(error: Exception) -> str:
+    first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
+
+
+def _described(inputs: tuple[Any, ...]) -> str:
+    leaves = pytree.tree_leaves(inputs)
+    kinds = [
+        f"{tuple(leaf.shape)} of {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__
+        for leaf in leaves
+    ]
+    return ", ".join(kinds[:8]) + (", …" if len(kinds) > 8 else "") if kinds else "none"
 
 
 def decomposed(program: ExportedProgram, operators: Collection[OpOverload[..., Any]]) -> ExportedProgram | None:

@@ -201,6 +201,8 @@ class Lowering:
         """Append ``a @ b``, batch axes broadcast; ``Input(0)`` of the epilogue is the product, then the extras."""
         if not a.type.dtype.is_float:
             self.refuse(f"a product of {a.type.dtype.value}", "multiply floats")
+        if a.type.dtype is not b.type.dtype:
+            self.refuse(f"a product of {a.type.dtype.value} and {b.type.dtype.value}", "convert one of the two")
         batch = broadcast_shapes((a.type.shape[:-2], b.type.shape[:-2]), field="matmul")
         m, k, n = a.type.shape[-2], a.type.shape[-1], b.type.shape[-1]
         op = GemmOp(
