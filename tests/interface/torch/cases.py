@@ -229,6 +229,26 @@ COMPARISONS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     for name in (f"aten.{function}.Tensor", f"aten.{function}.Scalar")
 }
 
-CASES = VIEWS | MATRICES | ROWS | POINTWISE | COMPARISONS
+IMAGES: dict[str, tuple[Call, tuple[Any, ...]]] = {
+    "aten.conv2d.default": (
+        lambda x, w, b: aten.conv2d.default(x, w, b, [2, 1], [1, 0], [1, 2], 2),
+        (rows(2, 4, 7, 8), rows(6, 2, 3, 3), rows(6)),
+    ),
+    "aten.conv2d.padding": (
+        lambda x, w: aten.conv2d.padding(x, w, None, [1, 1], "same", [1, 1], 1).relu(),
+        (rows(2, 4, 7, 8), rows(6, 4, 3, 5)),
+    ),
+    "aten.max_pool2d.default": (
+        lambda x: aten.max_pool2d.default(x, [3, 2], [2], [1, 0], [1, 1], True),
+        (rows(2, 4, 7, 8),),
+    ),
+    "aten.avg_pool2d.default": (
+        lambda x: aten.avg_pool2d.default(x, [3], [], [1], False, False) + 1.0,
+        (rows(2, 4, 7, 8),),
+    ),
+    "aten.adaptive_avg_pool2d.default": (lambda x: aten.adaptive_avg_pool2d.default(x, [3, 1]), (rows(2, 4, 6, 8),)),
+}
+
+CASES = VIEWS | MATRICES | ROWS | POINTWISE | COMPARISONS | IMAGES
 # Refused always: what they compute is for training.
 REFUSED = {"aten._native_batch_norm_legit_functional.default", "aten._native_batch_norm_legit.default"}
