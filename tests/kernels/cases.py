@@ -48,7 +48,11 @@ def resized(op: GemmOp, m: int, n: int, k: int) -> GemmOp:
     }
     fused = FUSED if op.epilogue.operands else {}
     out = op.infer().dtype
-    return GemmOp.of(m=m, n=n, k=k, dtype=op.a.dtype, batch=op.batch, out_dtype=out, **transposed, **fused)
+    found = GemmOp.of(m=m, n=n, k=k, dtype=op.a.dtype, batch=op.batch, out_dtype=out, **transposed, **fused)
+    if op.batch and op.b.rank == 2:
+        steps = (1, k) if op.b.layout is not None else (n, 1)
+        return replace(found, b=matrix(k, n, op.b.dtype, *steps))
+    return found
 
 
 def gemm_cases() -> tuple[Case, ...]:
