@@ -22,6 +22,7 @@ from tracea.errors import InvalidOption
 __all__ = ["DEFAULT_SCHEDULES", "emulate"]
 
 DEFAULT_SCHEDULES: Final = (0, 1, 2, 3)
+_MOST_STATEMENTS: Final = 100_000_000
 
 Array = np.ndarray[Any, Any]
 
@@ -39,6 +40,7 @@ def emulate(
     traced_line: int = 0,
     resident_blocks: int = 4,
     capacity: int = 132,
+    most_statements: int = _MOST_STATEMENTS,
 ) -> Report:
     """Run a CUDA kernel once for each schedule and return what was found; the first schedule's outputs are stored.
 
@@ -49,6 +51,8 @@ def emulate(
 
     ``find_superfluous`` repeats the runs once for each synchronising call, which then orders nothing: one that nothing
     misses is superfluous.
+
+    A thread that executes more than ``most_statements`` of them, or of primitives, is taken to run for ever.
 
     ``traced_line`` is a line of the text whose accesses are kept, address by address, the first 4096 of them.
 
@@ -62,7 +66,16 @@ def emulate(
     check_text(source.text)
     kernel = compile_kernel(source, _unit(source, launch))
     session = Session(
-        core(), kernel, source, launch, dict(arrays), dict(integers), dict(scalars or {}), set(initialised), traced_line
+        core(),
+        kernel,
+        source,
+        launch,
+        dict(arrays),
+        dict(integers),
+        dict(scalars or {}),
+        set(initialised),
+        traced_line,
+        most_statements,
     )
     begin = time.perf_counter()
     with session.core.lock:

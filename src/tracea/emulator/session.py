@@ -25,7 +25,6 @@ from tracea.semantic.tile_kernel import BufferRole
 
 __all__ = ["Session"]
 
-_BUDGET: Final = 100_000_000  # statements and primitives of one thread
 _POISON: Final = 0xFFBFFFFF  # of accumulators in flight, as wgmma.cpp has it
 _GAP: Final = 1 << 20  # bytes between two buffers
 # Calls that only order: each can be made to take part without ordering.
@@ -64,6 +63,7 @@ class Session:
     scalars: dict[str, float]
     initialised: set[str]
     traced_line: int = 0
+    most_statements: int = 0
     shared_granule: int = 2
 
     def __post_init__(self) -> None:
@@ -177,7 +177,7 @@ class Session:
                 elided_primitive=elided[2].encode() if elided else None,
                 traced_line=self.traced_line if statistics else 0,
                 seed=seed,
-                budget=_BUDGET,
+                budget=self.most_statements,
             ),
         )
         del keep

@@ -37,6 +37,10 @@ _WIDE_ENOUGH = (
     "the proofs hold without it: places in the flat space of steps have 64 bits, the guard asks for more than it must"
 )
 _LATER_SLOT = "hands slots back a step later: they are filled in order, so that the producer waits longer, and is right"
+_LATER_ARRIVAL = "hands on later what others wait for: they wait longer, and are right"
+_ONE_BATON = "there is one baton: the loop has one iteration, at 0"
+_FIRST_ROW = "the first row of a tile is a row of the result: the guard always holds"
+_NO_SECOND_TILE = "so many workers only where there are fewer tiles than multiprocessors: no worker takes a second one"
 _ONE_WARP = "the role has one warp"
 
 _SIMT, _SYNC, _ASYNC = "gemm.simt sm_75", "gemm.mma_sync sm_75", "gemm.mma_cp_async sm_80"
@@ -107,6 +111,40 @@ ARGUMENTS: tuple[Argument, ...] = (
         kernel=_WGMMA,
         pattern=r"call: release_slot\(empty \+ \(k_step \+ 2\) % 3 \* 8\);: argument 2 at \d+ becomes 1",
         reason=_LATER_SLOT,
+    ),
+    Argument(kernel=_TURNS, pattern=r"split: For at 0\.0\.0: #1 1 becomes 2", reason=_ONE_BATON),
+    Argument(
+        kernel=_TURNS,
+        pattern=r"sync: mbarrier_init\(baton \+ s_baton \* 8, 4\);: "
+        r"(argument 8 at \d+ becomes [79]|\+ at \d+ becomes -)",
+        reason=_ONE_BATON,
+        count=3,
+    ),
+    Argument(
+        kernel=_TURNS,
+        pattern=r"bound: If at 0\.0\.3\.0\.0\.0\.8: (#0 row becomes row - 1|#1 m becomes m \+ 1)",
+        reason=_FIRST_ROW,
+        count=2,
+    ),
+    Argument(
+        kernel=_TURNS,
+        pattern=r"(bound|mask): if \(row < m\) \{: (< at \d+ becomes <=|without row < m)",
+        reason=_FIRST_ROW,
+        count=2,
+    ),
+    Argument(kernel=_TURNS, pattern=r"order: MbarrierWait at [\d.]+: after Clear", reason=_OWN_SUMS),
+    Argument(
+        kernel=_TURNS,
+        pattern=r"order: MbarrierArrive at [\d.]+: after (WgmmaWait|If)",
+        reason=_LATER_ARRIVAL,
+        count=2,
+    ),
+    Argument(
+        kernel=_TURNS,
+        pattern=r"bound: for \(Turns .*: bound (127 at (44|52) becomes 128|128 at (51|59) becomes 127"
+        r"|63 at (63|71) becomes 64|64 at (69|77) becomes 63)",
+        reason=_NO_SECOND_TILE,
+        count=8,
     ),
     Argument(kernel=_TMA, pattern=_STAGING_SWIZZLE, reason=_STAGING),
     Argument(

@@ -134,7 +134,8 @@ def gpu_cases() -> tuple[GpuCase, ...]:
             target="sm_90a",
             way="in turns",
             changes=turns,
-            sizes=(*edge_sizes(turns, warp=(64, 32)), *strips),
+            # And more tiles than two for each of two groups of two blocks.
+            sizes=(*edge_sizes(turns, warp=(64, 32)), *strips, (257, 129, 64), (257, 129, 40)),
             params={"multiprocessors": 2},
             b_along_k=True,
         ),

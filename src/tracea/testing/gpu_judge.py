@@ -32,6 +32,7 @@ Array = np.ndarray[Any, Any]
 _PADDING = 16  # elements: rows of an operand do not touch
 _FIRST = (0,)  # of every call: most mistakes show whatever the order is
 _MORE = (1, 2, 3)
+_MOST_STATEMENTS = 100_000  # of a thread; the originals have some thousands
 _LONGEST = 3  # calls that run on more schedules: the others have few steps
 
 
@@ -186,7 +187,14 @@ class GpuJudge:
         arrays = call.fresh()
         priced = schedules == _FIRST
         try:
-            report = emulate(source, arrays, call.params, schedules=schedules, statistics=priced)
+            report = emulate(
+                source,
+                arrays,
+                call.params,
+                schedules=schedules,
+                statistics=priced,
+                most_statements=_MOST_STATEMENTS,
+            )
         except CompileError:
             return "compiler"
         except TraceaError as error:
