@@ -62,3 +62,15 @@ def test_cache_export_and_import_carry_trials_as_advice(
     file.write_bytes(file.read_bytes()[:-9])
     assert cli.main(["cache", "import", str(file)]) == cli.BAD_USAGE
     assert cli.main(["cache", "gc", "--unused-days", "-1"]) == cli.BAD_USAGE
+
+
+@pytest.mark.parametrize("verb", ["ls", "verify", "gc", "rm --all", "export x.jsonl"])
+def test_a_cache_directory_that_is_a_file_is_refused(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.setenv("TRACEA_CACHE_DIR", str(tmp_path / "file"))
+    assert cli.main(["cache", *verb.split()]) == cli.BAD_USAGE
+    assert f"TRACEA_CACHE_DIR: got {tmp_path / 'file'}, expected a directory" in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "mine"

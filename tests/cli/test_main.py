@@ -187,3 +187,72 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     script = f"{sys.executable} -m tracea tune --help | head -c 1"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("U", "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
+def test_output_in_an_encoding_without_our_signs_is_spelled_out(encoding: str) -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "tracea", "explain", "softmax", "--rows", "4", "--columns", "4", "--no-measure"],
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+    )
+    assert (found.returncode, found.stderr) == (0, b"")
+    text = found.stdout.decode(encoding)
+    assert "row softmax_4x4_f32" in text
+    assert "\\x" not in text
+
+
+def test_a_name_that_no_encoding_has_is_escaped() -> None:
+    found = command("targets", "show", "\udcff\u6f22", PYTHONIOENCODING="ascii")
+    assert found.returncode == cli.BAD_USAGE
+    assert "\\udcff" in found.stderr
+    assert "\\u6f22" in found.stderr
+
+
+def shell(line: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", f'"$0" -m tracea {line}', sys.executable], capture_output=True, text=True, check=False
+    )
+
+
+def test_a_closed_standard_output_is_bad_usage() -> None:
+    found = shell("targets ls >&-")
+    assert found.returncode == cli.BAD_USAGE
+    assert found.stderr.startswith("InvalidOption: standard output: got closed")
+    assert found.stderr.count("\n") == 1
+
+
+FULL = "the output could not be written: No space left on device. Remedy: make room, or write elsewhere\n"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("targets ls", 1, FULL),
+        ("targets show h100", 1, FULL),
+        ("targets ls --json", 1, FULL),
+        ("targets show nothing --json", 2, "InvalidOption: name: got nothing"),
+        ("--jsonn --json", 2, "bad usage: "),
+    ],
+)
+def test_a_full_disk_is_said_in_a_line(line: str, code: int, said: str) -> None:
+    found = shell(f"{line} >/dev/full")
+    assert found.returncode == code
+    assert found.stderr.startswith(said)
+    assert found.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("line", "code"), [("targets ls", 0), ("targets show nothing", 2)])
+def test_a_closed_standard_error_is_silent(line: str, code: int) -> None:
+    found = shell(f"{line} 2>&-")
+    assert found.returncode == code
+    assert ("zen4" in found.stdout) == (code == 0)
+
+
+def test_an_unknown_log_is_refused() -> None:
+    found = command("targets", "ls", TRACEA_LOG="zzz")
+    assert (found.returncode, found.stdout) == (cli.BAD_USAGE, "")
+    assert found.stderr.startswith("InvalidOption: TRACEA_LOG: got zzz, expected debug")
+    assert command("targets", "ls", TRACEA_LOG="debug").returncode == 0

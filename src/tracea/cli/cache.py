@@ -50,7 +50,7 @@ def remove_entries(
         Print what was removed as JSON.
     """
     from tracea.errors import InvalidOption
-    from tracea.runtime.cache import CacheStore, cache_root
+    from tracea.runtime.cache import CacheStore
 
     if (key is None) != all:
         raise InvalidOption(
@@ -59,7 +59,7 @@ def remove_entries(
             expected="a key, or --all",
             remedy="tracea cache rm --all, or a key of tracea cache ls",
         )
-    store = CacheStore(cache_root())
+    store = CacheStore(_root())
     found = list(store.entries())
     chosen = found if key is None else [entry for entry in found if entry.key.startswith(key)]
     if key is not None and len(chosen) != 1:
@@ -96,9 +96,9 @@ def list_entries(
     json
         Print the list as JSON.
     """
-    from tracea.runtime.cache import CacheStore, cache_root
+    from tracea.runtime.cache import CacheStore
 
-    root = cache_root()
+    root = _root()
     entries = list(CacheStore(root).entries(check=check))
     trials, imported = _trials(root)
     total = sum(entry.bytes for entry in entries)
@@ -138,9 +138,9 @@ def verify_entries(*, json: Annotated[bool, Parameter(negative=())] = False) -> 
     json
         Print what is damaged as JSON.
     """
-    from tracea.runtime.cache import CacheStore, cache_root
+    from tracea.runtime.cache import CacheStore
 
-    root = cache_root()
+    root = _root()
     entries = list(CacheStore(root).entries(check=True))
     damaged = [entry for entry in entries if entry.problem]
     trials, trouble = _checked_trials(root)
@@ -188,11 +188,11 @@ def collect(
     json
         Print what was removed as JSON.
     """
-    from tracea.runtime.cache import CacheStore, cache_root
+    from tracea.runtime.cache import CacheStore
     from tracea.runtime.garbage import collect_garbage
 
     found = collect_garbage(
-        CacheStore(cache_root()),
+        CacheStore(_root()),
         unused_seconds=None if unused_days is None else 86_400.0 * unused_days,
         limit_bytes=None if limit_mib is None else int(limit_mib * 2**20),
     )
@@ -222,9 +222,8 @@ def export_records(file: Path, /, *, json: Annotated[bool, Parameter(negative=()
     """
     from tracea.optimizer.exchange import export_trials
     from tracea.optimizer.storage import TrialStore
-    from tracea.runtime.cache import cache_root
 
-    path = cache_root() / _TRIALS
+    path = _root() / _TRIALS
     count = 0
     if path.is_file():
         with TrialStore(path) as store:
@@ -256,9 +255,9 @@ def import_records(file: Path, /, *, json: Annotated[bool, Parameter(negative=()
     """
     from tracea.optimizer.exchange import import_trials
     from tracea.optimizer.storage import TrialStore
-    from tracea.runtime.cache import CacheStore, cache_root
+    from tracea.runtime.cache import CacheStore
 
-    store_ = CacheStore(cache_root())
+    store_ = CacheStore(_root())
     store_.prepare()
     with TrialStore(store_.root / _TRIALS) as store:
         found = import_trials(store, file)
@@ -270,6 +269,26 @@ def import_records(file: Path, /, *, json: Annotated[bool, Parameter(negative=()
             "a search measures the best of them again"
         )
     return 0
+
+
+def _root() -> Path:
+    """Return the cache's directory, which need not be there yet.
+
+    Raises:
+        InvalidOption: something else is there.
+    """
+    from tracea.errors import InvalidOption
+    from tracea.runtime.cache import cache_root
+
+    root = cache_root()
+    if root.exists() and not root.is_dir():
+        raise InvalidOption(
+            field="TRACEA_CACHE_DIR",
+            got=str(root),
+            expected="a directory, or a path where nothing is yet",
+            remedy="unset TRACEA_CACHE_DIR",
+        )
+    return root
 
 
 def _trials(root: Path) -> tuple[int, int]:

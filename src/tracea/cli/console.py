@@ -2,19 +2,86 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from tracea.errors import InvalidOption
 from tracea.flow.progress import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["counted", "print_json", "print_notes", "print_table", "print_title", "printable"]
+__all__ = [
+    "counted",
+    "discard_output",
+    "prepare_streams",
+    "print_error",
+    "print_json",
+    "print_notes",
+    "print_table",
+    "print_title",
+    "printable",
+]
 
+# What an encoding without it gets instead; every other character is escaped.
+_PLAIN: Final = {
+    **{"─": "-", "–": "-", "−": "-", "│": "|", "·": "*", "×": "x", "…": "...", "²": "^2", "³": "^3"},
+    **{"≤": "<=", "≥": ">=", "→": "->", "±": "+-", "µ": "u", "μ": "u", "ε": "eps", "§": "section "},
+}
+_DEGRADED: Final = "tracea.plain"
 _WIDTH_OF_A_FILE: Final = 160  # columns; a log has no width, and a table must not be cut to 80
+
+
+def prepare_streams() -> None:
+    """Make the standard streams take any text: what their encoding lacks is spelled out, and a lost stderr is silent.
+
+    Raises:
+        InvalidOption: standard output is closed.
+    """
+    codecs.register_error(_DEGRADED, _spelled_out)
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison]  # the caller closed it
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise InvalidOption(
+            field="standard output",
+            got="closed",
+            expected="a terminal, a file or a pipe",
+            remedy="end the command with > /dev/null where its output is not wanted",
+        )
+    for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors=_DEGRADED)  # pyright: ignore
+
+
+def _spelled_out(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    known = _PLAIN.get(error.object[error.start])
+    if known is None:
+        return codecs.backslashreplace_errors(_single(error))
+    return known, error.start + 1
+
+
+def _single(error: UnicodeEncodeError) -> UnicodeEncodeError:
+    """Return the error of its first character alone: an encoder reports a run of characters that it lacks at once."""
+    return UnicodeEncodeError(error.encoding, error.object, error.start, error.start + 1, error.reason)
+
+
+def discard_output() -> None:
+    """Let what standard output still holds go nowhere, so that the interpreter does not try it again when it ends."""
+    with contextlib.suppress(OSError, ValueError):  # a stream that is no file has nothing to be redirected
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def print_error(text: str) -> None:
+    """Print a line on standard error, where it can be printed at all."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -13,8 +14,8 @@ from cyclopts import App, CycloptsError
 
 import tracea
 from tracea.cli import bench, cache, doctor, emit, explain, gate, optimize, targets, tune, verify
-from tracea.cli.console import print_json
-from tracea.errors import InvalidInput, TraceaError, TraceaWarning, UnsupportedNode
+from tracea.cli.console import discard_output, prepare_streams, print_error, print_json
+from tracea.errors import InvalidInput, InvalidOption, TraceaError, TraceaWarning, UnsupportedNode
 
 __all__ = ["BAD_USAGE", "FAILED", "GOOD", "app", "main"]
 
@@ -22,6 +23,7 @@ GOOD: Final = 0
 FAILED: Final = 1
 BAD_USAGE: Final = 2
 _INTERRUPTED: Final = 130  # as a shell reports SIGINT
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 app = App(
     name="tracea",
@@ -53,6 +55,8 @@ def main(tokens: Sequence[str] | None = None) -> int:
         warnings.simplefilter("default", TraceaWarning)
         warnings.showwarning = _show_warning
         try:
+            prepare_streams()
+            _check_log()
             result: Any = app(given, exit_on_error=False, print_error=False, result_action="return_value")
             sys.stdout.flush()
         except CycloptsError as error:
@@ -60,13 +64,17 @@ def main(tokens: Sequence[str] | None = None) -> int:
         except TraceaError as error:
             return _report(error, as_json=as_json)
         except KeyboardInterrupt:
-            print("interrupted; finished trials are kept", file=sys.stderr)
+            print_error("interrupted; finished trials are kept")
             return _INTERRUPTED
         except BrokenPipeError:  # the reader, such as head, has seen enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard_output()
             return GOOD
         except SystemExit as exit_:  # how rich takes leave of a reader that went away
             return exit_.code if isinstance(exit_.code, int) else FAILED
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                return _report_no_room(error)
+            return _report_unexpected(error, as_json=as_json)
         except Exception as error:
             return _report_unexpected(error, as_json=as_json)
     return result if isinstance(result, int) else GOOD
@@ -75,9 +83,26 @@ def main(tokens: Sequence[str] | None = None) -> int:
 def _report(error: TraceaError, *, as_json: bool) -> int:
     _debug()
     if as_json:
-        print_json(error.to_dict())
-    print(_one_line(str(error)), file=sys.stderr)
+        _print_object(error.to_dict())
+    print_error(_one_line(str(error)))
     return BAD_USAGE if isinstance(error, InvalidInput | UnsupportedNode) else FAILED
+
+
+def _report_no_room(error: OSError) -> int:
+    _debug()
+    where = error.filename or "the output"
+    print_error(_one_line(f"{where} could not be written: {error.strerror}. Remedy: make room, or write elsewhere"))
+    discard_output()
+    return FAILED
+
+
+def _print_object(error: dict[str, Any]) -> None:
+    try:
+        print_json(error)
+        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]  # it was closed, which is the error
+            sys.stdout.flush()
+    except OSError:  # what went wrong is said on standard error in any case
+        discard_output()
 
 
 def _report_usage(error: CycloptsError, given: list[str], *, as_json: bool) -> int:
@@ -87,8 +112,8 @@ def _report_usage(error: CycloptsError, given: list[str], *, as_json: bool) -> i
     remedy = " ".join(part for part in ("tracea", verb, "--help") if part)
     text = _one_line(str(error))
     if as_json:
-        print_json({"error": "BadUsage", "message": text, "remedy": remedy})
-    print(f"bad usage: {text} Remedy: {remedy}", file=sys.stderr)
+        _print_object({"error": "BadUsage", "message": text, "remedy": remedy})
+    print_error(f"bad usage: {text} Remedy: {remedy}")
     return BAD_USAGE
 
 
@@ -97,9 +122,15 @@ def _report_unexpected(error: Exception, *, as_json: bool) -> int:
     text = _one_line(f"{type(error).__name__}: {error}")
     remedy = "TRACEA_LOG=debug shows where; if it is not in your own code, please report it"
     if as_json:
-        print_json({"error": type(error).__name__, "message": text, "remedy": remedy})
-    print(f"unexpected {text}. Remedy: {remedy}", file=sys.stderr)
+        _print_object({"error": type(error).__name__, "message": text, "remedy": remedy})
+    print_error(f"unexpected {text}. Remedy: {remedy}")
     return FAILED
+
+
+def _check_log() -> None:
+    log = os.environ.get("TRACEA_LOG", "")
+    if log.lower() not in ("", "debug"):
+        raise InvalidOption(field="TRACEA_LOG", got=log, expected="debug, or nothing", remedy="TRACEA_LOG=debug")
 
 
 def _debug() -> None:
