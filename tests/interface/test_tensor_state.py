@@ -1,4 +1,4 @@
-"""What a torch tensor says beside its memory: a negation that is still to be done, and the version that autograd checks."""
+"""What a torch tensor says beside its memory: a negation still to be done, and the version that autograd checks."""
 
 from __future__ import annotations
 

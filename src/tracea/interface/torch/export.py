@@ -111,8 +111,8 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
         raise UnsupportedNode(
             node=_headline(error),
             location=line_of_traceback(error.__traceback__),
-            remedy="rewrite the line so that torch.export can follow it: no branches on the values of tensors, no calls "
-            "into other libraries",
+            remedy="rewrite the line so that torch.export can follow it: no branches on the values of tensors, no "
+            "calls into other libraries",
         ) from error
 
 
@@ -126,12 +126,16 @@ def check_eager(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
         alone = copy.deepcopy(module)
     except Exception:  # a module that cannot be copied is not run: a run could change it
         return
-    given = pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, inputs)
+
+    def own(leaf: Any) -> Any:
+        return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+    given = pytree.tree_map(own, inputs)
     quiet = io.StringIO()
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
             warnings.simplefilter("ignore")
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
                 alone(*given)
     except Exception as error:
         raise InvalidInput(
