@@ -22,6 +22,8 @@ from tracea.interface.operands import Given, number
 from tracea.interface.policy import library, library_allowed
 from tracea.interface.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from tracea.interface.prepacked import PrepackedWeight, prepack
+from tracea.interface.signals import conv1d
+from tracea.interface.transposed import conv2d_grad_input, conv2d_grad_weight, conv_transpose2d
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -30,7 +32,11 @@ if TYPE_CHECKING:
 __all__ = [
     "adaptive_avg_pool2d",
     "avg_pool2d",
+    "conv1d",
     "conv2d",
+    "conv2d_grad_input",
+    "conv2d_grad_weight",
+    "conv_transpose2d",
     "fuse",
     "gemm",
     "layer_norm",

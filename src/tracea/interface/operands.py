@@ -104,7 +104,14 @@ class Given:
 
         Raises: InvalidShape, InvalidDType. ResourceExceeded: the result is larger than this machine's memory.
         """
-        wanted, out = op.infer(), self.result
+        self.check_result_type(op.infer())
+
+    def check_result_type(self, wanted: TensorType) -> None:
+        """Check that ``out``, where it was given, has the shape and elements of ``wanted``, or that memory has room.
+
+        Raises: InvalidShape, InvalidDType. ResourceExceeded: the result is larger than this machine's memory.
+        """
+        out = self.result
         if out is None:
             memory_bytes = probe_machine().hardware.memory_bytes
             if 0 < memory_bytes < wanted.nbytes:

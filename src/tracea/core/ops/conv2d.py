@@ -24,9 +24,9 @@ class Conv2dOp(Op):
         ``p = (h + 2·padding - dilation·(r - 1) - 1) // stride + 1``. Channels last is a layout of x, w or ``out``. A
         bias is an epilogue operand (k, 1, 1), a residual one of the result's shape.
 
-    ``size`` states p and q instead: windows begin ``padding`` before the image, and what lies beyond it is zero, so that
-    the two sides may be padded differently. A ``size`` that says the default becomes None. ``turned`` applies the taps in
-    reverse, last row and last column first: with such filters a convolution undoes a cross-correlation's shifts.
+    ``size`` states p and q instead: windows begin ``padding`` before the image, and what lies beyond it is zero, so
+    that the two sides may be padded differently; a ``size`` that says the default becomes None. ``turned`` applies the
+    taps in reverse, last row and last column first, as the gradient of a cross-correlation does.
 
     Sums are kept in ``accumulator``: f32 for f32, f16 and bf16, f64 as soon as an operand is f64, integers for
     integers. An ``out`` that says the default (row-major, x's type) becomes None.

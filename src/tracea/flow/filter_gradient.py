@@ -1,0 +1,96 @@
+"""The gradient of a convolution with respect to its filters, as a convolution that sums over images and pixels.
+
+``gradient[k, c, r, s] = sum over n, p, q of grad[n, k, p, q] · x[n, c, p·stride + r·dilation - padding, …]``: channels
+of x are the images, images its channels, the results' gradients the filters; stride and dilation change places. All are
+views. Where the channels of x lie next to each other, columns and channels are one axis, so that a row of the result is
+s·c pixels long instead of s: long enough for the widest tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tracea.core.op import Conv2dOp
+from tracea.core.tensor_type import TensorType
+from tracea.flow.sections import Part, Section, part_type
+
+__all__ = ["FilterGradient"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterGradient:
+    """The gradient for the filters of a convolution, of inputs 0, its image, and 1, the gradient of its result.
+
+    Shapes: x (n, c, h, w); grad (n, k, p, q); y (k, c/groups, r, s). ``stride``, ``padding``, ``dilation`` and
+    ``groups`` are those of the convolution.
+    """
+
+    x: TensorType
+    grad: TensorType
+    y: TensorType
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+
+    def sections(self) -> tuple[Section, ...]:
+        """Return the convolutions that compute it: one, or one for each group where images would mix with groups."""
+        if self.y.elements == 0:
+            return ()
+        merged = self._merged() if self.groups == 1 else None
+        if merged is not None:
+            return (merged,)
+        if self.groups == 1 or self.x.static_shape[0] == 1:
+            return (self._section(0, self.groups),)
+        return tuple(self._section(group, 1) for group in range(self.groups))
+
+    def _section(self, group: int, groups: int) -> Section:
+        """Return the convolution of ``groups`` groups from ``group`` on: each image of it is a channel of a group."""
+        n, _, h, width = self.x.static_shape
+        filters, channels, r, s = self.y.static_shape
+        _, _, p, q = self.grad.static_shape
+        filters = filters // self.groups * groups
+        x_image, x_channel, x_row, x_column = self.x.strides
+        g_image, g_filter, g_row, g_column = self.grad.strides
+        y_filter, y_channel, y_row, y_column = self.y.strides
+        between = x_image if groups == 1 else channels * x_channel
+        op = Conv2dOp(
+            x=part_type(self.x, (channels, n * groups, h, width), (x_channel, between, x_row, x_column)),
+            w=part_type(self.grad, (filters, n, p, q), (g_filter, g_image, g_row, g_column)),
+            stride=self.dilation,
+            padding=self.padding,
+            dilation=self.stride,
+            groups=groups,
+            size=(r, s),
+            out=part_type(self.y, (channels, filters, r, s), (y_channel, y_filter, y_row, y_column)),
+        )
+        parts = (Part(0, group * channels * x_channel), Part(1, group * filters * g_filter))
+        return Section(op=op, operands=parts, offset=group * filters * y_filter)
+
+    def _merged(self) -> Section | None:
+        """Return the convolution over columns and channels as one axis; None where they are none."""
+        n, channels, h, width = self.x.static_shape
+        filters, _, r, s = self.y.static_shape
+        _, _, p, q = self.grad.static_shape
+        x_step = _one_axis((width, self.x.strides[3]), (channels, self.x.strides[1]))
+        y_step = _one_axis((s, self.y.strides[3]), (channels, self.y.strides[1]))
+        if channels == 1 or x_step is None or y_step is None or (self.dilation[1] != 1 and s != 1):
+            return None
+        g_image, g_filter, g_row, g_column = self.grad.strides
+        op = Conv2dOp(
+            x=part_type(self.x, (1, n, h, width * channels), (0, self.x.strides[0], self.x.strides[2], x_step)),
+            w=part_type(self.grad, (filters, n, p, q), (g_filter, g_image, g_row, g_column)),
+            stride=(self.dilation[0], 1),
+            padding=(self.padding[0], self.padding[1] * channels),
+            dilation=(self.stride[0], self.stride[1] * channels),
+            size=(r, s * channels),
+            out=part_type(self.y, (1, filters, r, s * channels), (0, self.y.strides[0], self.y.strides[2], y_step)),
+        )
+        return Section(op=op, operands=(Part(0), Part(1)))
+
+
+def _one_axis(outer: tuple[int, int], inner: tuple[int, int]) -> int | None:
+    """Return the stride of two axes, (extent, stride) each, as one; None where they are not one."""
+    if inner[0] == 1 or outer[0] == 1:
+        return outer[1] if inner[0] == 1 else inner[1]
+    return inner[1] if outer[1] == inner[0] * inner[1] else None

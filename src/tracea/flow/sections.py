@@ -1,0 +1,158 @@
+"""Sections: one result computed by several ops, each of which reads and writes parts of what the program is given.
+
+A transposed convolution of stride 2, say, is four convolutions, each of which writes every second row and column. The
+ops are compiled in one unit, a kernel for each distinct one, and become the calls of one program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tracea.core.graph import Graph, Node
+from tracea.core.op import Op
+from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.doctor import Decision, host
+from tracea.errors import InvalidGraph
+from tracea.flow.assemble import assemble
+from tracea.flow.compile import decision_for, for_threads
+from tracea.runtime.program import ArenaSlot, Call, ConstantSlot, InputSlot, OutputSlot, Program, Slot
+
+__all__ = ["Part", "Section", "compile_sections", "part_type"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What an operand is: the program's input ``index`` from an element on, counted in its storage."""
+
+    index: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """An op whose operands are parts of the inputs, or constants, and whose result is part of the output.
+
+    The op's types say the strides of the parts, its ``out`` those of the result; ``offset`` is the element of the
+    output that the result begins with. Sections of one op share their constants.
+    """
+
+    op: Op
+    operands: tuple[Part | np.ndarray[Any, Any], ...]
+    offset: int = 0
+
+
+def part_type(whole: TensorType, shape: tuple[int, ...], strides: tuple[int, ...]) -> TensorType:
+    """Return the type of a part; an axis of one element has stride 0, so that equal parts have equal types."""
+    kept = tuple(stride if dim > 1 else 0 for dim, stride in zip(shape, strides, strict=True))
+    return TensorType(shape, whole.dtype, StridedLayout(kept))
+
+
+def compile_sections(
+    sections: Sequence[Section],
+    *,
+    inputs: Sequence[TensorType],
+    output: TensorType,
+    threads: int,
+    library: bool = True,
+    name: str = "sections",
+) -> Program:
+    """Return the program that runs the sections in their order; together they have to write each element once.
+
+    Raises:
+        InvalidGraph: a part reaches beyond its input, or a result beyond the output, or the results have another number
+        of elements than the output. ProofFailed, EmitError, CompileError, ToolchainMissing.
+    """
+    for section in sections:
+        _check(section, inputs, output)
+    written = sum(section.op.infer().elements for section in sections)
+    if written != output.elements:
+        raise InvalidGraph(
+            field="sections",
+            got=f"{written} elements",
+            expected=f"{output.elements}, those of {output}",
+            remedy="write each element of the output in one section",
+        )
+    if written == 0:
+        return Program(calls=(), inputs=tuple(inputs), outputs=(output,), name=name)
+    kernels = _Kernels.of(sections, threads=threads, library=library)
+    return Program(
+        calls=tuple(kernels.call(section) for section in sections if section.op in kernels.number),
+        inputs=tuple(inputs),
+        outputs=(output,),
+        constants=kernels.whole.constants,
+        arena_bytes=kernels.whole.arena_bytes,
+        name=name,
+    )
+
+
+def _check(section: Section, inputs: Sequence[TensorType], output: TensorType) -> None:
+    parts = [
+        (type_, inputs[part.index], part.offset)
+        for type_, part in zip(section.op.operands, section.operands, strict=True)
+        if isinstance(part, Part)
+    ]
+    for part, whole, offset in (*parts, (section.op.infer(), output, section.offset)):
+        low, high = part.extent
+        least, most = whole.extent
+        if part.elements and (part.dtype is not whole.dtype or offset + low < least or offset + high > most):
+            raise InvalidGraph(
+                field=f"section {section.op.key}",
+                got=f"elements {offset + low} to {offset + high} of {part.dtype.value}",
+                expected=f"{least} to {most} of {whole.dtype.value}",
+                remedy="take the part from within its tensor",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kernels:
+    """One program of all distinct ops, each with inputs and an output of its own, and where those of each op begin."""
+
+    whole: Program
+    number: Mapping[Op, int]
+    first_input: Mapping[Op, int]
+
+    @classmethod
+    def of(cls, sections: Sequence[Section], *, threads: int, library: bool) -> _Kernels:
+        distinct = {section.op: section for section in sections if section.op.infer().elements}
+        where, graph = for_threads(host(), threads), Graph()
+        values: dict[str, np.ndarray[Any, Any]] = {}
+        decisions: dict[str, Decision] = {}
+        first_input: dict[Op, int] = {}
+        for number, (op, section) in enumerate(distinct.items()):
+            first_input[op] = len(graph.inputs)
+            constants: list[int] = []
+            nodes: list[Node] = []
+            for index, (type_, operand) in enumerate(zip(op.operands, section.operands, strict=True)):
+                name = f"x{number}_{index}"
+                if isinstance(operand, Part):
+                    nodes.append(graph.add_input(type_, name=name))
+                else:
+                    nodes.append(graph.add_constant(type_, name=name))
+                    values[name] = operand
+                    constants.append(index)
+            graph.add(op, nodes, name=f"y{number}")
+            decisions[f"y{number}"] = decision_for(op, where, threads=threads, constants=constants, library=library)
+        whole = assemble(graph, values, decisions, where).program
+        return cls(whole=whole, number={op: number for number, op in enumerate(distinct)}, first_input=first_input)
+
+    def call(self, section: Section) -> Call:
+        """Return an op's call on a section's parts."""
+        number, first = self.number[section.op], self.first_input[section.op]
+        parts = [part for part in section.operands if isinstance(part, Part)]
+        call = self.whole.calls[number]
+
+        def moved(slot: Slot) -> Slot:
+            match slot:
+                case InputSlot(index, offset):
+                    part, item = parts[index - first], self.whole.inputs[index].dtype.nbytes
+                    return InputSlot(part.index, offset + part.offset * item)
+                case OutputSlot(_, offset):
+                    return OutputSlot(0, offset + section.offset * self.whole.outputs[number].dtype.nbytes)
+                case ArenaSlot() | ConstantSlot():
+                    return slot
+
+        return replace(call, pointers=tuple(moved(slot) for slot in call.pointers))

@@ -1,0 +1,150 @@
+"""Convolutions of signals as functions: those of images of one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from operator import index
+from typing import TYPE_CHECKING, Any, cast
+
+from tracea.core.op import Conv2dOp, Epilogue
+from tracea.core.ops.images import like_image
+from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.flow.sections import Part, Section, compile_sections
+from tracea.interface.operands import Given
+from tracea.interface.policy import library_allowed
+from tracea.runtime.extension import dispatcher
+
+if TYPE_CHECKING:
+    from tracea.runtime.program import Program
+
+__all__ = ["conv1d"]
+
+
+def conv1d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    activation: str | None = None,
+    residual: Any = None,
+    out: Any = None,
+) -> Any:
+    """Return ``activation(x * weight + bias) + residual``: cross-correlation, as ``torch.nn.functional.conv1d``.
+
+    Shapes: x is (n, c, l); weight (k, c/groups, s); bias (k,); the result (n, k, q), channels last where x is; residual
+    broadcasts to it. ``padding`` may be "valid" (none) or "same" (q = l; with stride 1).
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
+    activation, or a number that no convolution has.
+    """
+    step, gap = _single("stride", stride, 1), _single("dilation", dilation, 1)
+    before, same = (0, padding == "same") if isinstance(padding, str) else (_single("padding", padding, 0), False)
+    if isinstance(padding, str) and (padding not in ("same", "valid") or (same and step != 1)):
+        raise InvalidOp(
+            field="padding",
+            got={"padding": padding, "stride": step},
+            expected='a number, "valid", or "same" with stride 1',
+            remedy="padding=0",
+        )
+    numbers = (step, before, gap, _single("groups", groups, 1), same)
+    return _dispatch_conv1d()(x, weight, bias, residual, out, *numbers, activation, library_allowed())
+
+
+def _single(name: str, value: Any, least: int) -> int:
+    """Return a whole number, which may be given as a sequence of one."""
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(cast("Sequence[Any]", value)) == 1:
+        value = value[0]
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= index(value) < 2**31:
+        raise InvalidOp(
+            field=name, got=value, expected=f"a whole number from {least} on", remedy=f"{name}={max(1, least)}"
+        )
+    return index(value)
+
+
+@cache
+def _dispatch_conv1d() -> Any:
+    return dispatcher(4, _missed_conv1d)
+
+
+def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("x", "weight", "bias", "residual"), arrays, out)
+    step, before, gap, groups, same, activation, allowed = attributes
+    given.check_floats(one_arithmetic=True)
+    x, weight, bias, residual = given.type(0), given.type(1), given.optional(2), given.optional(3)
+    if x.rank != 3 or weight.rank != 3:
+        raise InvalidShape(
+            field="conv1d",
+            got={"x": x.shape, "weight": weight.shape},
+            expected="x (n, c, l) and weight (k, c/groups, s)",
+            remedy="add the axes that are missing: x[None] is a batch of one signal",
+        )
+    if x.dtype is not weight.dtype:
+        raise InvalidDType(
+            field="conv1d",
+            got=f"{x.dtype.value} and {weight.dtype.value}",
+            expected="operands of one element type",
+            remedy="cast one of them; only the bias and the residual may differ",
+        )
+    around = gap * (weight.static_shape[2] - 1)
+    plain = Conv2dOp(
+        x=_one_row(x),
+        w=_one_row(weight),
+        stride=(1, step),
+        padding=(0, around // 2 if same else before),
+        dilation=(1, gap),
+        groups=groups,
+        # Of an odd number of zeros around the signal, the one more comes after it.
+        size=(1, x.static_shape[2]) if same and x.static_shape[2] else None,
+    )
+    shape = (*plain.shape[:2], plain.shape[3])
+    given.check_broadcasts(shape, 3)
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise InvalidShape(
+            field="bias", got=bias.shape, expected=weight.shape[:1], remedy="give one value for each filter"
+        )
+    y = like_image(plain.x, plain.shape, x.dtype)
+    given.check_result_type(_no_rows(y))
+    whole = given.result or _no_rows(y)
+    epilogue = Epilogue.of(
+        bias=None
+        if bias is None
+        else TensorType((*bias.shape, 1, 1), bias.dtype, StridedLayout((*bias.strides, 0, 0))),
+        activation=activation,
+        residual=None if residual is None else _one_row(residual),
+    )
+    inputs = [type_ for type_ in (x, weight, bias, residual) if type_ is not None]
+    op = Conv2dOp(
+        x=plain.x,
+        w=plain.w,
+        stride=plain.stride,
+        padding=plain.padding,
+        dilation=plain.dilation,
+        groups=groups,
+        size=plain.size,
+        epilogue=epilogue,
+        out=_one_row(whole),
+    )
+    section = Section(op=op, operands=tuple(Part(number) for number in range(len(inputs))))
+    return compile_sections((section,), inputs=inputs, output=whole, threads=threads, library=allowed, name="conv1d")
+
+
+def _one_row(type_: TensorType) -> TensorType:
+    """Return the type with an axis of one row before its last."""
+    if type_.rank == 0:
+        return type_
+    *shape, last = type_.shape
+    *strides, step = type_.strides
+    return TensorType((*shape, 1, last), type_.dtype, StridedLayout((*strides, 0, step)))
+
+
+def _no_rows(type_: TensorType) -> TensorType:
+    """Return the type of an image of one row without that axis."""
+    *shape, _, last = type_.shape
+    *strides, _, step = type_.strides
+    return TensorType((*shape, last), type_.dtype, StridedLayout((*strides, step)))

@@ -1,0 +1,285 @@
+"""Transposed convolutions and the gradients of convolutions as functions: zero copy, no zeros inserted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from operator import index
+from typing import TYPE_CHECKING, Any, Final
+
+from tracea.core.op import Conv2dOp
+from tracea.core.ops.images import like_image
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.flow.filter_gradient import FilterGradient
+from tracea.flow.sections import compile_sections
+from tracea.flow.transposed import Transposed
+from tracea.interface.images import pair
+from tracea.interface.operands import Given
+from tracea.interface.policy import library_allowed
+from tracea.runtime.extension import dispatcher
+
+if TYPE_CHECKING:
+    from tracea.runtime.program import Program
+
+__all__ = ["conv2d_grad_input", "conv2d_grad_weight", "conv_transpose2d"]
+
+_MOST_TAPS: Final = 256  # of the kernels: the pixels of a result's gradient are taps there
+
+
+def conv_transpose2d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    activation: str | None = None,
+    out: Any = None,
+) -> Any:
+    """Return ``activation(transposed convolution of x + bias)``, as ``torch.nn.functional.conv_transpose2d``.
+
+    Shapes: x is (n, c, h, w); weight (c, k/groups, r, s); bias (k,); the result (n, k, p, q), channels last where x is,
+    with ``p = (h - 1)·stride - 2·padding + dilation·(r - 1) + output_padding + 1``.
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
+    activation, or a number that no transposed convolution has.
+    """
+    steps, gaps = pair("stride", stride, 1), pair("dilation", dilation, 1)
+    more = pair("output_padding", output_padding, 0)
+    if any(extra >= max(step, gap) for extra, step, gap in zip(more, steps, gaps, strict=True)):
+        raise InvalidOp(
+            field="output_padding",
+            got=more,
+            expected=f"less than the stride {steps} or the dilation {gaps}",
+            remedy="output_padding=0",
+        )
+    numbers = (*steps, *pair("padding", padding, 0), *gaps, _groups(groups))
+    return _dispatch_transposed()(x, weight, bias, out, *numbers, *more, activation, library_allowed())
+
+
+def conv2d_grad_input(
+    grad: Any,
+    weight: Any,
+    input_shape: Sequence[int],
+    *,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    out: Any = None,
+) -> Any:
+    """Return the gradient of ``conv2d(x, weight)`` with respect to x, given that with respect to its result.
+
+    Shapes: grad is (n, k, p, q), the shape of that result; weight (k, c/groups, r, s); the gradient ``input_shape``,
+    (n, c, h, w), channels last where grad is. Rows and columns that no window reads get 0.
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a number that no
+    convolution has.
+    """
+    numbers = _numbers(stride, padding, dilation, groups)
+    return _dispatch_grad_input()(grad, weight, out, *numbers, *_shape("input_shape", input_shape), library_allowed())
+
+
+def conv2d_grad_weight(
+    x: Any,
+    grad: Any,
+    weight_shape: Sequence[int],
+    *,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    out: Any = None,
+) -> Any:
+    """Return the gradient of ``conv2d(x, weight)`` with respect to weight, given that with respect to its result.
+
+    Shapes: x is (n, c, h, w); grad (n, k, p, q), the shape of that result, at most 256 rows and columns; the gradient
+    ``weight_shape``, (k, c/groups, r, s), its channels next to each other where those of x are.
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a number that no
+    convolution has.
+    """
+    numbers = _numbers(stride, padding, dilation, groups)
+    return _dispatch_grad_weight()(x, grad, out, *numbers, *_shape("weight_shape", weight_shape), library_allowed())
+
+
+def _numbers(stride: Any, padding: Any, dilation: Any, groups: Any) -> tuple[int, ...]:
+    return (
+        *pair("stride", stride, 1),
+        *pair("padding", padding, 0),
+        *pair("dilation", dilation, 1),
+        _groups(groups),
+    )
+
+
+def _groups(groups: Any) -> int:
+    if isinstance(groups, bool) or not hasattr(groups, "__index__") or not 1 <= index(groups) < 2**31:
+        raise InvalidOp(field="groups", got=groups, expected="a whole number from 1 on", remedy="groups=1")
+    return index(groups)
+
+
+def _shape(name: str, shape: Any) -> tuple[int, ...]:
+    try:
+        extents = tuple(index(extent) for extent in shape)
+    except TypeError:
+        extents = ()
+    if len(extents) != 4 or not all(0 <= extent < 2**31 for extent in extents):
+        raise InvalidShape(field=name, got=shape, expected="four extents", remedy=f"{name}=tuple(tensor.shape)")
+    return extents
+
+
+@cache
+def _dispatch_transposed() -> Any:
+    return dispatcher(3, _missed_transposed)
+
+
+@cache
+def _dispatch_grad_input() -> Any:
+    return dispatcher(2, _missed_grad_input)
+
+
+@cache
+def _dispatch_grad_weight() -> Any:
+    return dispatcher(2, _missed_grad_weight)
+
+
+def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("x", "weight", "bias"), arrays, out)
+    stride, padding, dilation, groups = attributes[:2], attributes[2:4], attributes[4:6], attributes[6]
+    more, (activation, allowed) = attributes[7:9], attributes[9:]
+    x, weight, bias = *_images(given, "conv_transpose2d"), given.optional(2)
+    _, channels, *size = x.static_shape
+    rows, filters, *taps = weight.static_shape
+    if channels != rows or channels % groups or 0 in (channels, *size, *taps):
+        raise InvalidShape(
+            field="conv_transpose2d",
+            got={"x": x.shape, "weight": weight.shape, "groups": groups},
+            expected="x (n, c, h, w), weight (c, k/groups, r, s), c a multiple of groups, only n and k may be 0",
+            remedy="make the channels of x and weight agree",
+        )
+    if bias is not None and bias.shape != (filters * groups,):
+        raise InvalidShape(
+            field="bias", got=bias.shape, expected=(filters * groups,), remedy="give one value for each filter"
+        )
+    extents = tuple(
+        (length - 1) * step - 2 * pad + gap * (tap - 1) + extra + 1
+        for length, step, pad, gap, tap, extra in zip(size, stride, padding, dilation, taps, more, strict=True)
+    )
+    if min(extents) < 1:
+        raise InvalidShape(
+            field="conv_transpose2d",
+            got={"x": x.shape, "weight": weight.shape, "result": extents},
+            expected="a result of at least 1×1",
+            remedy="pad less: padding leaves out rows and columns of the result",
+        )
+    y = _result(given, like_image(x, (x.shape[0], filters * groups, *extents), x.dtype))
+    whole = Transposed(
+        x=x,
+        w=weight,
+        y=y,
+        bias=bias,
+        activation=activation,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+    )
+    inputs = (x, weight) if bias is None else (x, weight, bias)
+    return compile_sections(
+        whole.sections(), inputs=inputs, output=y, threads=threads, library=allowed, name="conv_transpose2d"
+    )
+
+
+def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("grad", "weight"), arrays, out)
+    numbers, shape, allowed = attributes[:7], attributes[7:11], attributes[11]
+    grad, weight = _images(given, "conv2d_grad_input")
+    forward = _forward(TensorType(shape, grad.dtype), weight, numbers)
+    _same_shape("grad", grad, forward)
+    y = _result(given, like_image(grad, shape, grad.dtype))
+    whole = Transposed(
+        x=grad,
+        w=weight,
+        y=y,
+        stride=forward.stride,
+        padding=forward.padding,
+        dilation=forward.dilation,
+        groups=forward.groups,
+    )
+    return compile_sections(
+        whole.sections(), inputs=(grad, weight), output=y, threads=threads, library=allowed, name="conv2d_grad_input"
+    )
+
+
+def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("x", "grad"), arrays, out)
+    numbers, shape, allowed = attributes[:7], attributes[7:11], attributes[11]
+    x, grad = _images(given, "conv2d_grad_weight")
+    forward = _forward(x, TensorType(shape, x.dtype), numbers)
+    _same_shape("grad", grad, forward)
+    if 0 in grad.static_shape or max(grad.static_shape[2:]) > _MOST_TAPS:
+        raise InvalidShape(
+            field="grad",
+            got=grad.shape,
+            expected=f"at least one image and filter, at most {_MOST_TAPS} rows and columns",
+            remedy="sum the gradients of bands of rows; that of no images is zero",
+        )
+    y = _result(given, like_image(x, shape, x.dtype))
+    whole = FilterGradient(
+        x=x,
+        grad=grad,
+        y=y,
+        stride=forward.stride,
+        padding=forward.padding,
+        dilation=forward.dilation,
+        groups=forward.groups,
+    )
+    return compile_sections(
+        whole.sections(), inputs=(x, grad), output=y, threads=threads, library=allowed, name="conv2d_grad_weight"
+    )
+
+
+def _images(given: Given, op: str) -> tuple[TensorType, TensorType]:
+    """Return the types of the first two operands, images or filters of one element type."""
+    given.check_floats(one_arithmetic=True)
+    first, second = given.type(0), given.type(1)
+    if first.rank != 4 or second.rank != 4:
+        raise InvalidShape(
+            field=op,
+            got={name: type_.shape for name, type_ in zip(given.names, (first, second), strict=False)},
+            expected="four axes each",
+            remedy="add the axes that are missing: x[None] is a batch of one image",
+        )
+    if first.dtype is not second.dtype:
+        raise InvalidDType(
+            field=op,
+            got=f"{first.dtype.value} and {second.dtype.value}",
+            expected="operands of one element type",
+            remedy="cast one of them",
+        )
+    return first, second
+
+
+def _forward(x: TensorType, weight: TensorType, numbers: tuple[Any, ...]) -> Conv2dOp:
+    """Return the convolution that is differentiated, which checks its own numbers."""
+    return Conv2dOp(x=x, w=weight, stride=numbers[:2], padding=numbers[2:4], dilation=numbers[4:6], groups=numbers[6])
+
+
+def _same_shape(name: str, found: TensorType, forward: Conv2dOp) -> None:
+    if found.shape != forward.shape:
+        raise InvalidShape(
+            field=name,
+            got=found.shape,
+            expected=forward.shape,
+            remedy="give the gradient of that convolution's result, and its stride, padding, dilation and groups",
+        )
+
+
+def _result(given: Given, y: TensorType) -> TensorType:
+    """Return the type of ``out`` where it was given, and fits, else ``y``."""
+    given.check_result_type(y)
+    return given.result or y
