@@ -8,7 +8,7 @@ import pytest
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.graph import Graph, Node
-from tracea.core.op import GemmOp, PointwiseOp, RowKind, ViewKind
+from tracea.core.op import GemmOp, PointwiseOp, RowKind, SourceKind, SourceOp, ViewKind
 from tracea.core.reference import run
 from tracea.core.tensor_type import SymbolicDim, TensorType
 from tracea.errors import InvalidGraph, InvalidInput, InvalidOp, InvalidShape
@@ -161,3 +161,24 @@ def test_a_transposed_weight_is_a_view() -> None:
     (view,) = (node for node in graph if node.inputs == ("w1",))
     assert view.op.kind is ViewKind.PERMUTE
     assert graph["up"].op.b.strides == (1, 8)
+
+
+@pytest.mark.parametrize("name", [3, 0, False, b"x", ("x",), 1.5])
+def test_a_name_that_is_no_text_is_refused_and_adds_nothing(name) -> None:
+    graph = Graph()
+    for add in (
+        lambda: graph.add_input((2, 3), name=name),
+        lambda: graph.add_constant((2, 3), name=name),
+        lambda: graph.add_gemm(m=2, n=3, k=4, name=name),
+        lambda: graph.add(SourceOp(kind=SourceKind.INPUT, type=TensorType((2,), DType.F32)), name=name),
+    ):
+        with pytest.raises(InvalidGraph, match="name of .*expected text"):
+            add()
+    assert len(graph) == 0
+
+
+@pytest.mark.parametrize("shape", [None, 3, 2.5, object()])
+def test_a_shape_that_is_none_is_refused(shape) -> None:
+    for add in (Graph().add_input, Graph().add_constant):
+        with pytest.raises(InvalidShape, match=r"shape: got .*expected extents"):
+            add(shape)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tracea.core.dtype import DType
@@ -26,9 +26,9 @@ from tracea.core.op import (
 )
 from tracea.core.ops.base import check_broadcasts
 from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes
-from tracea.errors import InvalidOp, InvalidShape
+from tracea.errors import InvalidGraph, InvalidOp, InvalidShape
 
-__all__ = ["Builder", "Node"]
+__all__ = ["Builder", "Node", "check_name"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +57,14 @@ class Builder(ABC):
         self, shape: TensorType | Sequence[Dim], dtype: DType = DType.F32, *, name: str | None = None
     ) -> Node:
         """Append a tensor that the caller of each run gives; its id is the name that it is bound by."""
-        return self.add(SourceOp(kind=SourceKind.INPUT, type=_type_of(shape, dtype)), name=name or self.fresh("input"))
+        return self.add(SourceOp(kind=SourceKind.INPUT, type=_type_of(shape, dtype)), name=self._named(name, "input"))
 
     def add_constant(
         self, shape: TensorType | Sequence[Dim], dtype: DType = DType.F32, *, name: str | None = None
     ) -> Node:
         """Append a tensor that is bound once, such as a weight; its data stay outside the graph."""
         op = SourceOp(kind=SourceKind.CONSTANT, type=_type_of(shape, dtype))
-        return self.add(op, name=name or self.fresh("constant"))
+        return self.add(op, name=self._named(name, "constant"))
 
     def add_gemm(
         self,
@@ -95,7 +95,7 @@ class Builder(ABC):
             InvalidOp: an operand is missing and its extents were not stated.
             InvalidShape: the operands or the stated extents disagree.
         """
-        name = name or self.fresh("gemm")
+        name = self._named(name, "gemm")
         a = a or self.add_input(_stated(batch, (m, "m"), (k, "k"), transpose_a), dtype, name=f"{name}.a")
         b = b or self.add_input(_stated(batch, (k, "k"), (n, "n"), transpose_b), dtype, name=f"{name}.b")
         a = self._transposed(a) if transpose_a else a
@@ -144,7 +144,7 @@ class Builder(ABC):
             operands.append(bias)
             expr = expr + Input(len(operands))
         op = RowOp(kind=kind, x=(x.type,), epilogue=Epilogue(expr, tuple(node.type for node in operands)), eps=eps)
-        return self.add(op, (x, *operands), name=name or self.fresh(kind.value))
+        return self.add(op, (x, *operands), name=self._named(name, kind.value))
 
     def add_pointwise(
         self, expr: Expr | str, *inputs: Node, out_dtype: DType | None = None, name: str | None = None
@@ -156,14 +156,14 @@ class Builder(ABC):
         if not types:
             raise InvalidOp(field="pointwise.inputs", got=0, expected="at least one", remedy="give the tensors")
         op = PointwiseOp(expr=value, inputs=types, out_dtype=out_dtype or types[0].dtype)
-        return self.add(op, inputs, name=name or self.fresh(label))
+        return self.add(op, inputs, name=self._named(name, label))
 
     def add_reduce(
         self, kind: ReduceKind, x: Node, axes: Sequence[int], *, keepdims: bool = False, name: str | None = None
     ) -> Node:
         """Append a reduction over ``axes``."""
         op = ReduceOp(kind=kind, x=(x.type,), axes=tuple(axes), keepdims=keepdims)
-        return self.add(op, (x,), name=name or self.fresh(kind.value))
+        return self.add(op, (x,), name=self._named(name, kind.value))
 
     def add_view(
         self,
@@ -182,7 +182,7 @@ class Builder(ABC):
             InvalidStride: no strides express the reshape; copy first with ``add_pointwise("identity", x)``.
         """
         op = ViewOp(kind=kind, x=x.type, shape=tuple(shape), axes=tuple(axes), starts=tuple(starts), steps=tuple(steps))
-        return self.add(op, (x,), name=name or self.fresh(kind.value))
+        return self.add(op, (x,), name=self._named(name, kind.value))
 
     def add_conv2d(
         self,
@@ -204,7 +204,7 @@ class Builder(ABC):
         Raises:
             InvalidOp, InvalidShape: the operands do not make a convolution.
         """
-        name = name or self.fresh("conv2d")
+        name = self._named(name, "conv2d")
         operands: list[Node] = []
         if bias is not None:
             operands.append(self.add_view(ViewKind.RESHAPE, bias, shape=(*bias.type.shape, 1, 1), name=f"{name}.bias"))
@@ -239,11 +239,20 @@ class Builder(ABC):
     ) -> Node:
         """Append attention over (batch, heads, sequence, size)."""
         op = AttentionOp(q=q.type, k=k.type, v=v.type, causal=causal, window=window, scale=scale)
-        return self.add(op, (q, k, v), name=name or self.fresh("attention"))
+        return self.add(op, (q, k, v), name=self._named(name, "attention"))
 
     @abstractmethod
     def fresh(self, label: str) -> str:
         """Return an id that no node has, made from ``label``."""
+
+    def _named(self, name: str | None, label: str) -> str:
+        """Return the name that was given, or a free one made from ``label``.
+
+        Raises:
+            InvalidGraph: the name is none.
+        """
+        check_name(name, label)
+        return name or self.fresh(label)
 
     def _transposed(self, x: Node) -> Node:
         axes = (*range(x.type.rank - 2), x.type.rank - 1, x.type.rank - 2)
@@ -252,8 +261,24 @@ class Builder(ABC):
         return self.add_view(ViewKind.PERMUTE, x, axes=axes, name=self.fresh(f"{x.id}.t"))
 
 
+def check_name(name: object, field: str) -> None:
+    """Check that what should name a node is text, or None.
+
+    Raises:
+        InvalidGraph: it is something else.
+    """
+    if name is not None and not isinstance(name, str):
+        raise InvalidGraph(field=f"name of {field}", got=name, expected="text", remedy='name="x", or no name')
+
+
 def _type_of(shape: TensorType | Sequence[Dim], dtype: DType) -> TensorType:
-    return shape if isinstance(shape, TensorType) else TensorType(tuple(shape), dtype)
+    if isinstance(shape, TensorType):
+        return shape
+    if not isinstance(shape, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidShape(
+            field="shape", got=shape, expected="extents, one an axis, or a TensorType", remedy="add_input((4, 8))"
+        )
+    return TensorType(tuple(shape), dtype)
 
 
 def _stated(

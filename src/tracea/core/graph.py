@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from tracea.core.builder import Builder, Node
+from tracea.core.builder import Builder, Node, check_name
 from tracea.core.codec import Codec, encode
 from tracea.core.op import OP_CLASSES, Op, SourceKind, SourceOp
 from tracea.core.ops.base import BASE_CLASSES
@@ -140,6 +140,7 @@ class Graph(Builder):
         Raises:
             InvalidGraph: the name is taken, or an input is unknown or of another type.
         """
+        check_name(name, op.name)
         names = tuple(item.id if isinstance(item, Node) else item for item in inputs)
         node = Node(id=self.fresh(op.name) if name is None else name, op=op, inputs=names)
         if node.id in self._nodes:
