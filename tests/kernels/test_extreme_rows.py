@@ -21,10 +21,13 @@ def _case(kind: RowKind, overlap: int, dtype: DType = F32, eps: float = 0.0) -> 
     return Case.of(f"{kind.value}_{dtype.value}_{overlap}_{eps}", "rows.normalize", op, rows=6, overlap=overlap)
 
 
+LOST = (1e-50, 1e-300)  # of f32, in which they are zero
+
 CASES = (
     *(_case(kind, overlap) for kind in RowKind for overlap in (0, 1)),
     *(_case(kind, 1, eps=1e-5) for kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)),
     *(_case(kind, 1, dtype) for kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM) for dtype in (F64, BF16)),
+    *(_case(kind, 1, eps=eps) for kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM) for eps in LOST),
 )
 
 
@@ -115,3 +118,15 @@ def test_a_row_that_begins_far_from_its_mean_keeps_its_variance(case: Case, isa:
     expected = evaluate(case.op, [x])
     error = np.max(np.abs(found - expected), axis=1) / np.max(np.abs(expected), axis=1)
     assert np.all(error <= 4e-6), error
+
+
+@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("case", [case for case in CASES if case.op.eps in LOST], ids=lambda case: case.name)
+def test_rows_without_spread_are_zero_however_small_the_epsilon(case: Case, isa: str, rng: np.random.Generator) -> None:
+    centered = case.op.kind is RowKind.LAYER_NORM
+    values = [0.0, 3.0, -1e-30, 1e38, -3e38, 1e-40] if centered else [0.0]
+    constant = np.repeat(np.resize(values, 11)[:, None], COLUMNS, axis=1)
+    x = np.concatenate([constant, rng.standard_normal((1, COLUMNS)) * 1e-20]).astype(np.float32)
+    found = run(unit_of(CASES, isa), build(case, isa), case.op, [x])
+    assert (found[:-1] == 0).all()
+    np.testing.assert_allclose(found[-1:], evaluate(case.op, [x])[-1:], rtol=1e-5)

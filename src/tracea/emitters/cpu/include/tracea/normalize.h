@@ -254,9 +254,10 @@ struct RowScale {
     T scale;
 };
 // Multiplies a buffered row by the power of two that brings its largest element near one, and returns what the last pass then needs: y = (x - mean) * scale
-// is the same for both, but for the epsilon, which is multiplied likewise. A row with infinities or NaN, or of zeros, is left and keeps `as_found`.
+// is the same for both, but for the epsilon, which is multiplied likewise. A row with infinities or NaN is left and keeps `as_found`, as does one of zeros
+// without an epsilon. With one, however small, the scale is finite: a row without spread is zeros.
 template <class T, bool Centered>
-TRACEA_NOINLINE RowScale<T> rescaled_row(T* row, int64_t columns, T epsilon, RowScale<T> as_found) {
+TRACEA_NOINLINE RowScale<T> rescaled_row(T* row, int64_t columns, double epsilon, RowScale<T> as_found) {
     T largest = 0;
     bool finite = true;
     for (int64_t i = 0; i < columns; ++i) {
@@ -264,7 +265,8 @@ TRACEA_NOINLINE RowScale<T> rescaled_row(T* row, int64_t columns, T epsilon, Row
         finite = finite && magnitude <= SquareRange<T>::most;
         if (magnitude > largest) largest = magnitude;
     }
-    if (!finite || largest == 0) return as_found;
+    if (!finite || (largest == 0 && epsilon == 0)) return as_found;
+    if (largest == 0) return {as_found.mean, T(0)};
     int exponent = 0;
     (void)::frexp(static_cast<double>(largest), &exponent);
     const int limit = SquareRange<T>::shift;
@@ -281,8 +283,9 @@ TRACEA_NOINLINE RowScale<T> rescaled_row(T* row, int64_t columns, T epsilon, Row
         const double d = static_cast<double>(row[i] - mean);
         squares += d * d;
     }
-    const double spread = squares / static_cast<double>(columns) + static_cast<double>(epsilon) * factor * factor;
-    return {mean, static_cast<T>(1 / ::sqrt(spread))};
+    const double scale = 1 / ::sqrt(squares / static_cast<double>(columns) + epsilon * factor * factor);
+    const bool too_large = epsilon > 0 && scale > static_cast<double>(SquareRange<T>::most);
+    return {mean, too_large ? SquareRange<T>::most : static_cast<T>(scale)};
 }
 
 // The squares of a buffered row about its mean.
@@ -308,7 +311,7 @@ struct LayerNormPasses : Passes<V, Load, Store> {
     static constexpr int passes = 2;
     static constexpr T most_cancelled = 8;
     T columns;
-    T epsilon;
+    double epsilon;
     SumChains<V> sums;
     SumChains<V> squares;
     T origin;
@@ -316,7 +319,7 @@ struct LayerNormPasses : Passes<V, Load, Store> {
     V mean;
     V scale;
 
-    TRACEA_INLINE LayerNormPasses(const Load& source, const Store& target, T count, T eps)
+    TRACEA_INLINE LayerNormPasses(const Load& source, const Store& target, T count, double eps)
         : Passes<V, Load, Store>{source, target},
           columns(count),
           epsilon(eps),
@@ -356,8 +359,8 @@ struct LayerNormPasses : Passes<V, Load, Store> {
             this->keep(row, length, at);
             sum = squares_about<V>(at, length, center);
         }
-        RowScale<T> found{center, inverse_root(sum, columns, epsilon)};
-        if (!squares_hold(sum, columns, epsilon)) {
+        RowScale<T> found{center, inverse_root(sum, columns, static_cast<T>(epsilon))};
+        if (!squares_hold(sum, columns, static_cast<T>(epsilon))) {
             this->keep(row, length, at);
             found = rescaled_row<T, true>(at, length, epsilon, found);
         }
@@ -373,11 +376,11 @@ struct RmsNormPasses : Passes<V, Load, Store> {
     using T = typename V::element;
     static constexpr int passes = 2;
     T columns;
-    T epsilon;
+    double epsilon;
     SumChains<V> squares;
     V scale;
 
-    TRACEA_INLINE RmsNormPasses(const Load& source, const Store& target, T count, T eps)
+    TRACEA_INLINE RmsNormPasses(const Load& source, const Store& target, T count, double eps)
         : Passes<V, Load, Store>{source, target}, columns(count), epsilon(eps), scale(zero<V>()) {}
     TRACEA_INLINE void begin_first(int64_t, int64_t) { squares = SumChains<V>(); }
     template <class U>
@@ -389,8 +392,8 @@ struct RmsNormPasses : Passes<V, Load, Store> {
     TRACEA_INLINE void end_first(int64_t row, int64_t length, T* at) {
         this->kept = !Load::again;
         const T sum = squares.sum();
-        RowScale<T> found{T(0), inverse_root(sum, columns, epsilon)};
-        if (!squares_hold(sum, columns, epsilon)) {
+        RowScale<T> found{T(0), inverse_root(sum, columns, static_cast<T>(epsilon))};
+        if (!squares_hold(sum, columns, static_cast<T>(epsilon))) {
             this->keep(row, length, at);
             found = rescaled_row<T, false>(at, length, epsilon, found);
         }
@@ -425,7 +428,7 @@ TRACEA_INLINE void layer_norm_rows(int64_t rows, int64_t columns, double epsilon
                                    const Store& store) {
     detail::normalize_rows<Vec<T>, Overlap, Prefetch>(
         rows, columns, buffer,
-        detail::LayerNormPasses<Vec<T>, Load, Store>(load, store, static_cast<T>(columns), static_cast<T>(epsilon)));
+        detail::LayerNormPasses<Vec<T>, Load, Store>(load, store, static_cast<T>(columns), epsilon));
 }
 
 // y = x / sqrt(mean of squares + epsilon), before the store functor's weight.
@@ -434,7 +437,7 @@ TRACEA_INLINE void rms_norm_rows(int64_t rows, int64_t columns, double epsilon, 
                                  const Store& store) {
     detail::normalize_rows<Vec<T>, Overlap, Prefetch>(
         rows, columns, buffer,
-        detail::RmsNormPasses<Vec<T>, Load, Store>(load, store, static_cast<T>(columns), static_cast<T>(epsilon)));
+        detail::RmsNormPasses<Vec<T>, Load, Store>(load, store, static_cast<T>(columns), epsilon));
 }
 
 TRACEA_END_NAMESPACE
