@@ -113,6 +113,14 @@ REFUSED = {
     "prepack of integers": (lambda: tracea.ops.prepack(X.int()), InvalidDType),
     "prepack for what is not there": (lambda: tracea.ops.prepack(X, for_op="attention"), InvalidOption),
     "prepack of nothing": (lambda: tracea.ops.prepack(None), InvalidDType),
+    "prepack of more than memory": (
+        lambda: tracea.ops.prepack(torch.ones(1, 1).expand(2**30, 2**30)),
+        ResourceExceeded,
+    ),
+    "prepack of more than memory in NumPy": (
+        lambda: tracea.ops.prepack(np.broadcast_to(np.float32(1), (2**30, 2**30))),
+        ResourceExceeded,
+    ),
     "a prepacked weight on the left": (lambda: gemm(tracea.ops.prepack(X), X), InvalidDType),
     "a prepacked weight of another type": (lambda: gemm(X.half(), tracea.ops.prepack(X)), InvalidDType),
     "a prepacked weight of another k": (lambda: gemm(X[:, :7], tracea.ops.prepack(X)), InvalidShape),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,10 +10,11 @@ import numpy as np
 
 from tracea.core.op import Epilogue, GemmOp
 from tracea.core.tensor_type import StridedLayout, TensorType
-from tracea.errors import InvalidDType, InvalidOption, InvalidShape
+from tracea.doctor import probe_machine
+from tracea.errors import InvalidDType, InvalidOption, InvalidShape, ResourceExceeded
 from tracea.flow.compile import compile_node
 from tracea.interface.operands import Given, number
-from tracea.runtime.buffers import ArrayKind
+from tracea.runtime.buffers import ArrayKind, ArrayView
 from tracea.runtime.extension import dispatcher
 
 __all__ = ["PrepackedWeight", "prepack"]
@@ -106,7 +108,7 @@ def prepack(w: Any, for_op: str = "gemm") -> PrepackedWeight:
 
     Raises:
         InvalidOption: ``for_op`` is not "gemm". InvalidShape: w is not a matrix. InvalidDType, InvalidDevice,
-        InvalidStride.
+        InvalidStride. ResourceExceeded: there is no memory for a copy of its values.
     """
     if for_op != "gemm":
         raise InvalidOption(field="for_op", got=for_op, expected="gemm", remedy='prepack(w, for_op="gemm")')
@@ -115,7 +117,23 @@ def prepack(w: Any, for_op: str = "gemm") -> PrepackedWeight:
     type_, found = given.type(0), given.views[0]
     if found is None or type_.rank != 2:
         raise InvalidShape(field="w", got=type_.shape, expected="(k, n)", remedy="give a matrix")
-    values = np.array(found.numpy(), order="K", copy=True)  # a transpose stays one: packing reads either
+    values = _copied(found)
     strides = tuple(stride // values.itemsize for stride in values.strides)
     stored = TensorType(found.shape, found.dtype, StridedLayout(strides))
     return PrepackedWeight(values=values, kind=found.kind, type=stored)
+
+
+def _copied(found: ArrayView) -> np.ndarray[Any, Any]:
+    """Return a copy in the order of the array's axes: a transpose stays one, packing reads either."""
+    needed, there = math.prod(found.shape) * found.dtype.nbytes, probe_machine().hardware.memory_bytes
+    try:
+        if 0 < there < needed:  # whatever the system may promise
+            raise MemoryError
+        return np.array(found.numpy(), order="K", copy=True)
+    except MemoryError as error:
+        raise ResourceExceeded(
+            what=f"a copy of the weight {found.shape} of {found.dtype.value}",
+            needed_bytes=needed,
+            limit_bytes=there,
+            remedy="split the weight, or give its values without expansion",
+        ) from error
