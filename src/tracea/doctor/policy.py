@@ -76,7 +76,7 @@ class Guidance:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Every reason as a sentence, the narrowing first."""
-        count = f"{len(self.rows)} of {len(self.space)} schedules of {self.variant} are searched"
+        count = f"{len(self.rows)} of {len(self.space)} schedules of {self.variant} may be tried"
         if not self.narrowings:
             count += ": no rule is known to keep this variant's best, so nothing is left out"
         tiling = self.tiling
