@@ -38,7 +38,9 @@ def problems(suite: str) -> tuple[Problem, ...]:
         InvalidOption: there is no suite of that name.
     """
     if suite not in SUITES:
-        raise InvalidOption(field="suite", got=suite, expected=sorted(SUITES), remedy="name a suite that exists")
+        raise InvalidOption(
+            field="suite", got=suite, expected=[*sorted(SUITES), "gpu"], remedy="name a suite that exists"
+        )
     return SUITES[suite]
 
 

@@ -118,7 +118,9 @@ def _missed_gemm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
             field="gemm",
             got={"a": a.shape, "b": b.shape},
             expected="(…, m, k) @ (…, k, n)",
-            remedy="make the inner extents agree",
+            remedy="give each a row and a column axis: a[None, :] or b[:, None]"
+            if min(a.rank, b.rank) < 2
+            else "make the inner extents agree",
         )
     _same_dtype("gemm", a, b)
     batch = broadcast_shapes((a.shape[:-2], b.shape[:-2]), field="gemm.batch")

@@ -77,7 +77,7 @@ def _check_element(op: Any, target: Any) -> Unmet | None:
     names = f"{op.a.dtype.value} and {op.b.dtype.value}, math {op.math.value}"
     if op.a.dtype is not op.b.dtype or found is None:
         known = " | ".join(f"{dtype.value}{' as tf32' if math is MatrixMath.TF32 else ''}" for dtype, math in _ELEMENTS)
-        return Unmet(needed=f"one of {known}, for both", found=names, remedy="use gemm.simt, or allow tf32")
+        return Unmet(needed=f"one of {known}, for both", found=names, remedy="use gemm.simt, or an op with math tf32")
     if not target.has(found[1]):
         return Unmet(needed=f"a target with {found[1]}", found=f"{target.name}, {names}", remedy="use gemm.simt")
     return None
