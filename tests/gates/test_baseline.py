@@ -97,6 +97,28 @@ def test_a_verdict_regresses_where_a_check_fails_that_passed_or_is_missing() -> 
     assert [check.name for check in found.failures] == ["a", "c", "d"]
 
 
+@pytest.mark.parametrize("side", ["fresh record", "baseline"])
+def test_a_problem_twice_or_without_a_measurement_is_refused_by_its_row(side: str) -> None:
+    rows = (*BASELINE.rows, record({"a": (9.0, 9.9)}).rows[0])
+    twice = msgspec.structs.replace(BASELINE, rows=rows)
+    empty = msgspec.structs.replace(BASELINE, rows=(msgspec.structs.replace(rows[0], measurements=(), ratios={}),))
+    for bad, said in ((twice, r"rows\[2\]: got a, which an earlier row has"), (empty, r"rows\[0\]: got a with 0 meas")):
+        pair = (bad, BASELINE) if side == "fresh record" else (BASELINE, bad)
+        with pytest.raises(InvalidOption, match=f"{side}: {said}"):
+            against_baseline(*pair)
+
+
+def test_checks_of_one_name_are_compared_in_turn_and_none_is_lost() -> None:
+    def of(*passed: bool) -> Verdict:
+        checks = tuple(Check(name="registers", passed=each, figure=0, limit=0) for each in passed)
+        return Verdict(subject="v", checks=checks, seed=1)
+
+    assert against_baseline(of(True, True), of(True, True)).passed
+    assert not against_baseline(of(False, True), of(True, True)).passed
+    assert not against_baseline(of(True, True, False), of(True, True)).passed
+    assert against_baseline(of(False, True), of(False, True)).passed
+
+
 def test_junit_has_a_case_a_check_and_survives_hostile_names() -> None:
     hostile = Verdict(
         subject='<a & "b">\x00',

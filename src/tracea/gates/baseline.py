@@ -8,7 +8,8 @@ slower today is slower for both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -57,7 +58,7 @@ def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, mar
 
     Raises:
         InvalidOption: one is a record and the other a verdict, they are of two suites or numbers of threads, or the
-            baseline has nothing to compare.
+            baseline has nothing to compare; a record names a problem twice, or has one without a measurement.
     """
     if isinstance(fresh, Verdict) and isinstance(baseline, Verdict):
         subject = f"{fresh.subject} against its baseline"
@@ -72,6 +73,8 @@ def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, mar
         raise InvalidOption(
             field="suite and threads", got=mine, expected=theirs, remedy="measure the suite of the baseline"
         )
+    for side, each in (("fresh record", fresh), ("baseline", baseline)):
+        _require_one_measured_row_a_problem(side, each)
     rows = {row.problem: row for row in fresh.rows}
     same = fresh.environment.hardware == baseline.environment.hardware
     checks = [check for row in baseline.rows for check in _row(rows.get(row.problem), row, margin, same_machine=same)]
@@ -79,11 +82,39 @@ def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, mar
     return Verdict(subject=subject, checks=tuple(checks), seed=0)
 
 
+def _require_one_measured_row_a_problem(side: str, record: Record) -> None:
+    seen: set[str] = set()
+    for number, row in enumerate(record.rows):
+        if row.problem in seen:
+            raise InvalidOption(
+                field=f"{side}: rows[{number}]",
+                got=f"{row.problem}, which an earlier row has",
+                expected="one row a problem",
+                remedy="leave out all rows of the problem but the one that counts, or measure it again",
+            )
+        if not row.measurements:
+            raise InvalidOption(
+                field=f"{side}: rows[{number}]",
+                got=f"{row.problem} with 0 measurements",
+                expected="at least 1 measurement, the first one ours",
+                remedy="measure the problem again by tracea bench",
+            )
+        seen.add(row.problem)
+
+
+def _numbered(checks: Iterable[Check]) -> Iterator[tuple[tuple[str, int], Check]]:
+    """Yield checks by name and by how many of that name came before: a verdict on two kernels has some twice."""
+    before: Counter[str] = Counter()
+    for check in checks:
+        yield (check.name, before[check.name]), check
+        before[check.name] += 1
+
+
 def _checks(fresh: Verdict, baseline: Verdict) -> tuple[Check, ...]:
-    now = {check.name: check for check in fresh.checks}
+    now = dict(_numbered(fresh.checks))
     found: list[Check] = []
-    for before in baseline.checks:
-        check = now.pop(before.name, None)
+    for key, before in _numbered(baseline.checks):
+        check = now.pop(key, None)
         if check is None:
             found.append(Check(name=before.name, passed=False, figure="not checked", limit="as in the baseline"))
         elif not before.passed and not check.passed:
