@@ -172,7 +172,7 @@ def test_a_name_that_is_no_text_is_refused_and_adds_nothing(name) -> None:
         lambda: graph.add_gemm(m=2, n=3, k=4, name=name),
         lambda: graph.add(SourceOp(kind=SourceKind.INPUT, type=TensorType((2,), DType.F32)), name=name),
     ):
-        with pytest.raises(InvalidGraph, match="name of .*expected text"):
+        with pytest.raises(InvalidGraph, match=r"name of .*expected text"):
             add()
     assert len(graph) == 0
 
