@@ -45,7 +45,7 @@ TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_da2ad3b8b7bc8ddd4b8d(const TRACEA_G
   const int32_t worker = static_cast<int32_t>(block_index());
   if (thread_index() == 0) {
     TRACEA_UNROLL
-    for (int32_t s_baton = 0; s_baton < 1; ++s_baton) {
+    for (int32_t s_baton = 0; s_baton < 2; ++s_baton) {
       mbarrier_init(baton + s_baton * 8, 4);
     }
     mbarrier_fence_init();
@@ -73,7 +73,7 @@ TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_da2ad3b8b7bc8ddd4b8d(const TRACEA_G
       const int32_t column = place % ((n + 63) / 64) * 64;
       const int32_t row = place / ((n + 63) / 64) % ((m + 63) / 64) * 64;
       const int32_t i_batch0 = place / ((n + 63) / 64) / ((m + 63) / 64);
-      mbarrier_wait(baton, (turn + 1) % 2);
+      mbarrier_wait(baton + turn % 2 * 8, ((turn + 1) / 2 + 1) % 2);
       clear(sums);
       TRACEA_NO_UNROLL
       for (int32_t k_step = 0; k_step < (k + 63) / 64; ++k_step) {
@@ -92,7 +92,7 @@ TRACEA_KERNEL(384, 1) void tracea_gemm_wgmma_da2ad3b8b7bc8ddd4b8d(const TRACEA_G
           release_slot(empty + (first + k_step + 2) % 3 * 8);
         }
       }
-      release_slot(baton);
+      release_slot(baton + (turn + 1) % 2 * 8);
       wgmma_wait<0>();
       settle(sums);
       release_slot(empty + ((k + 63) / 64 + first + 2) % 3 * 8);

@@ -13,7 +13,7 @@ from tracea.emulator import emulate
 from tracea.errors import InvalidSchedule, ProofFailed, TraceaError
 from tracea.kernels.arguments import arguments
 from tracea.kernels.gemm.gpu.tma_variants import WGMMA
-from tracea.semantic.index import Const, Index
+from tracea.semantic.index import Const, Index, Var
 from tracea.semantic.interpreter import interpret
 from tracea.semantic.nodes import Node
 from tracea.semantic.nodes_async import (
@@ -127,6 +127,21 @@ def test_three_executors_need_more_than_one_bit() -> None:
     wide = edits(kernel, TileLoop, lambda node: replace(node, shares=node.shares + 1))[0]
     with pytest.raises(ProofFailed):
         prove(wide)
+
+
+def test_one_baton_for_both_groups_is_refused_since_a_warp_may_be_two_turns_ahead_of_another() -> None:
+    def single(kernel: TileKernel) -> TileKernel:
+        for place, node in places(kernel.body):
+            if isinstance(node, MbarrierWait) and node.barrier == "baton":
+                kernel = edited(kernel, place, replace(node, slot=Const(0), parity=(Var("turn") + 1) % 2))
+            elif isinstance(node, MbarrierArrive) and node.barrier == "baton":
+                kernel = edited(kernel, place, replace(node, slot=Const(0)))
+        return kernel
+
+    kernel = kernel_of()
+    assert single(kernel) != kernel
+    with pytest.raises(ProofFailed, match="not in step"):
+        prove(single(kernel))
 
 
 def test_turns_need_two_groups_of_a_persistent_block_in_rows() -> None:

@@ -1,12 +1,22 @@
-"""Batons: mbarriers by which executors that share the turns of a persistent block keep the order of their waits.
+"""Batons: mbarriers by which two executors that share the turns of a persistent block keep the order of their waits.
 
 One parity bit tells a phase from its neighbours only. A reader of use u may stand at its wait only when the phase of
 use u − N, in the same slot, was seen to be complete; else it could take that one's completion, or an older one's, for
 its own. One reader's own waits come in the order of its uses. Readers that take turns need more: turn t + 1 may not
-begin to wait before turn t has waited for all its uses. A baton says so: a single barrier at which turn t arrives after
-its last wait, as arrival number t, and for whose phase t − 1 turn t waits before its first, by parity ``(t + 1) mod
-2``: turn 0 passes a fresh barrier. The baton's own bit is enough for two executors: the one that stands at turn t has
-made arrival t − 2 itself and will make arrival t, so that t − 1 or t of them have come.
+begin to wait before turn t has waited for all its uses. Batons say so, one for each of two executors: turn t arrives,
+after its last wait, at slot ``(t + 1) mod 2``, the one of the executor that has turn t + 1; and turn t waits at slot
+``t mod 2`` before its first wait for the arrival of turn t − 1, number ``(t − 1) div 2`` there, by the parity of that
+number, ``((t + 1) div 2 + 1) mod 2``: turn 0 passes a fresh barrier.
+
+An executor may be four warps that nothing keeps in step: the wait for a warpgroup's matrix operations holds the warp
+that executes it. So an arrival counts once for each warp, and the argument is one of warps. Each bit is enough. A warp
+that stands at turn t has passed its wait of turn t − 2, for phase p − 1 of its baton, so that this one is complete. And
+phase p + 1 is not: its last arrivals are those of turn t + 1, of warps that waited for an arrival of turn t of every
+warp, this one among them. By the same chain, turn t + 1 begins when every warp of turn t has passed all its waits.
+
+One baton for both would be too few: its phase is made by the two executors in turn, so that a warp that has arrived in
+turn t comes to turn t + 2 while a slower one of its executor has yet to arrive in turn t, sees that phase t − 1 is
+complete, of the parity that it waits for, and passes.
 
 Nobody waits in a circle: turn t waits for arrivals of turns before t and for copies of uses up to its own; a copy waits
 for releases of uses before it, each of which follows waits of that use's turn or of the next use in it.
@@ -16,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracea.semantic.linear import Polynomial, normalize
+from tracea.semantic.linear import normalize
 from tracea.semantic.nodes_async import MbarrierArrive, MbarrierExpect, MbarrierWait, TmaCopy
 from tracea.semantic.proofs.certificate import refuse
 from tracea.semantic.proofs.rules import arrivals
@@ -56,14 +66,16 @@ def prove_baton(sites: Sequence[Site], read: Site, loop: Loop, names: frozenset[
     body = (*read.loops[scope - 1].place, 0)
     taken = _only(sites, baton, MbarrierWait, body)
     handed = _only(sites, baton, MbarrierArrive, body)
-    if turns.shares.constant not in (1, _TWO):
-        raise refuse("slots", baton, f"orders two executors by its one bit, not {turns.shares.to_index()}")
+    if turns.shares.constant != _TWO:
+        raise refuse("slots", baton, f"orders two executors by one bit each, not {turns.shares.to_index()}")
     assert isinstance(taken.node, MbarrierWait)
     assert isinstance(handed.node, MbarrierArrive)
-    for site, slot in ((taken, taken.node.slot), (handed, handed.node.slot)):
-        if site.canonical(slot) != Polynomial({}):
-            raise refuse("slots", site.label, f"names slot {slot} of {baton}, which has one")
-    wanted = normalize((turns.turn + 1) % 2)
+    turn = turns.turn
+    for site, slot, right in ((taken, taken.node.slot, turn % _TWO), (handed, handed.node.slot, (turn + 1) % _TWO)):
+        if site.canonical(slot) != normalize(right):
+            detail = f"names slot {slot} of {baton}, must be {right}: an executor's warps are not in step, so that each"
+            raise refuse("slots", site.label, f"{detail} executor waits where only the other arrives")
+    wanted = normalize(((turn + 1) // _TWO + 1) % 2)
     if taken.canonical(taken.node.parity) != wanted:
         detail = f"waits for parity {taken.node.parity}, the turn before completes {wanted.to_index()}"
         raise refuse("slots", taken.label, detail)

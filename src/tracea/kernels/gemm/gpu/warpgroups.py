@@ -4,7 +4,8 @@ Consumers free a stage one step later, when its products are over, and take the 
 
 A persistent block walks tiles (``TileLoop``), and uses are numbered on from one tile to the next: the copies of the
 next tile begin while the sums of this one are stored. Its groups share each tile, or take turns (``pingpong``): one
-multiplies while the other stores, in an order that a baton keeps.
+multiplies while the other stores, in an order that batons keep: each group waits at its own, where only the warps of
+the other arrive. One baton for both would not do, since a warp may be two turns ahead of another one of its group.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from tracea.targets.gpu import GpuTarget
 __all__ = ["build_with_groups"]
 
 _BATON: Final = "baton"
+_TAKERS: Final = 2  # groups that take turns, each with a baton of its own
 _WORKER: Final = Var("worker")
 _NO_USES: Final = Const(0)
 
@@ -94,10 +96,10 @@ def build_with_groups(
         return ring.kernel(variant, schedule, target, scratch=held, body=grid, blocks=blocks)
     set_up = ring.set_up(1 if tiling.pingpong else tiling.groups)
     if tiling.pingpong:
-        held = (scratch(_BATON, DType.I64, MemorySpace.TEAM, 1), *held)
+        held = (scratch(_BATON, DType.I64, MemorySpace.TEAM, _TAKERS), *held)
         s = Var("s_baton")
         init = MbarrierInit(barrier=_BATON, slot=s, count=Const(1))
-        set_up = (For(var=s, extent=Const(1), body=block(init)), *set_up)
+        set_up = (For(var=s, extent=Const(_TAKERS), body=block(init)), *set_up)
     body = Block(nodes=(*set_up, split))
     grid = Parallel(level=Level.BLOCK, var=_WORKER, extent=_workers(blocks), body=body)
     numbered: Predicate = blocks * ring.steps <= MOST_USES
@@ -133,8 +135,8 @@ def _walking_roles(
     first, turn = Var("first"), Var("turn")
     within: Index = Const(0) if tiling.pingpong else group
     row = (ROW + within * tiling.rows_of_group).simplify()
-    take = MbarrierWait(barrier=_BATON, slot=Const(0), parity=(turn + 1) % 2)
-    hand_on = MbarrierArrive(barrier=_BATON, slot=Const(0))
+    take = MbarrierWait(barrier=_BATON, slot=turn % _TAKERS, parity=((turn + 1) // _TAKERS + 1) % 2)
+    hand_on = MbarrierArrive(barrier=_BATON, slot=(turn + 1) % _TAKERS)
     turns = (take,) if tiling.pingpong else (), (hand_on,) if tiling.pingpong else ()
     steps = (
         *turns[0],
