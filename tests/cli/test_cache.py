@@ -64,6 +64,17 @@ def test_cache_export_and_import_carry_trials_as_advice(
     assert cli.main(["cache", "gc", "--unused-days", "-1"]) == cli.BAD_USAGE
 
 
+@pytest.mark.parametrize("option", ["--limit-mib", "--unused-days"])
+@pytest.mark.parametrize("value", ["inf", "1e308"])
+def test_gc_refuses_limits_that_are_not_finite(
+    option: str, value: str, empty_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = entry_of(empty_cache)
+    assert cli.main(["cache", "gc", option, value]) == cli.BAD_USAGE
+    assert f"{option}: got {float(value)}, expected a finite number" in capsys.readouterr().err
+    assert path.is_dir()
+
+
 @pytest.mark.parametrize("verb", ["ls", "verify", "gc", "rm --all", "export x.jsonl"])
 def test_a_cache_directory_that_is_a_file_is_refused(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tracea.cli import main as cli
+from tracea.cli.report_file import require_writable
 from tracea.errors import InvalidOption
 from tracea.gates import Check, Verdict
 from tracea.gates.baseline import against_baseline, read_evidence
@@ -152,6 +153,45 @@ def test_the_verb_has_an_exit_code_json_and_junit(tmp_path: Path, capsys: pytest
     (tmp_path / "broken.json").write_text("{", encoding="utf-8")
     assert cli.main(["gate", str(bad), "--baseline", str(tmp_path / "broken.json")]) == 2
     assert cli.main(["gate", str(bad), "--baseline", str(stored), "--only", "no such"]) == 2
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, new = tmp_path / "stored.json", tmp_path / "new.xml"
+    write(stored, BASELINE)
+    read: list[Path] = []
+    monkeypatch.setattr("tracea.gates.baseline.read_evidence", read.append)
+    monkeypatch.setattr("tracea.flow.verify.verify_op", read.append)
+    for verb in (
+        ("gate", str(stored), "--baseline", str(stored)),
+        ("verify", "softmax", "--rows", "4", "--columns", "4"),
+    ):
+        for path, reason in ((tmp_path / "gone" / "x.xml", "No such file"), (tmp_path, "Is a directory")):
+            assert cli.main([*verb, "--junit", str(path)]) == cli.BAD_USAGE
+            assert f"--junit: got {path}: {reason}" in capsys.readouterr().err
+    assert not read
+    require_writable(new, option="--junit")
+    assert not new.exists()
+    require_writable(stored, option="--junit")
+    assert read_evidence(stored) == BASELINE
+
+
+def test_a_disk_that_fills_meanwhile_costs_the_report_and_not_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = tmp_path / "stored.json"
+    write(stored, BASELINE)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    command = ["gate", str(stored), "--baseline", str(stored), "--junit", str(tmp_path / "x.xml"), "--json"]
+    assert cli.main(command) == cli.FAILED
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["passed"] is True
+    assert "x.xml could not be written: No space left on device" in shown.err
 
 
 def test_a_verdict_is_read_as_it_was_written(tmp_path: Path) -> None:

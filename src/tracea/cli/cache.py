@@ -188,9 +188,17 @@ def collect(
     json
         Print what was removed as JSON.
     """
+    import math
+
+    from tracea.errors import InvalidOption
     from tracea.runtime.cache import CacheStore
     from tracea.runtime.garbage import collect_garbage
 
+    for option, given, unit in (("--unused-days", unused_days, 86_400.0), ("--limit-mib", limit_mib, 2.0**20)):
+        if given is not None and not math.isfinite(given * unit):
+            raise InvalidOption(
+                field=option, got=given, expected="a finite number", remedy=f"leave {option} out for no such limit"
+            )
     found = collect_garbage(
         CacheStore(_root()),
         unused_seconds=None if unused_days is None else 86_400.0 * unused_days,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json, print_notes, printable
+from tracea.cli.report_file import require_writable, write_report
 from tracea.errors import InvalidOption
 from tracea.flow.progress import shown_progress
 
@@ -55,6 +56,7 @@ def gate(
 
     if not 0.0 <= margin < 1.0:
         raise InvalidOption(field="--margin", got=margin, expected="from 0 to 1", remedy="--margin 0.02 is 2 %")
+    require_writable(junit, option="--junit")
     stored = read_evidence(baseline)
     from tracea.gates.verdict import Verdict
 
@@ -72,13 +74,12 @@ def gate(
     else:
         found = _measured(stored, only)
     verdict = against_baseline(found, stored, margin=margin)
-    if junit is not None:
-        junit.write_text(to_junit([verdict]), encoding="utf-8")
     if json:
         print_json(verdict.to_json())
     else:
         print("\n".join(printable(line) for line in str(verdict).splitlines()))
-    return 0 if verdict.passed else 1
+    written = write_report(junit, to_junit([verdict]), option="--junit")
+    return 0 if verdict.passed and written else 1
 
 
 def _part(record: Record, only: str) -> Record:

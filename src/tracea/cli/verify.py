@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from tracea.cli.console import print_json, print_notes
 from tracea.cli.problem import ProblemFlags, parse_constants, parse_op, parse_schedule
+from tracea.cli.report_file import require_writable, write_report
 
 __all__ = ["verify"]
 
@@ -60,6 +61,7 @@ def verify(
         Print the verdict as JSON.
     """
     op, values = parse_op(kind, problem), parse_schedule(schedule)
+    require_writable(junit, option="--junit")
     from tracea.flow.text import rejected_above
     from tracea.flow.verify import verify_op
 
@@ -73,8 +75,6 @@ def verify(
         seed=seed,
         latency=latency,
     )
-    if junit is not None:
-        junit.write_text(found.to_junit(), encoding="utf-8")
     rejected = rejected_above(op, target=target, variant=variant)
     facts = str(found.certificate) if certificate and found.certificate is not None else ""
     if json:
@@ -83,4 +83,5 @@ def verify(
     else:
         print("\n\n".join(part for part in (str(found), facts) if part))
         print_notes(rejected)
-    return 0 if found.passed else 1
+    written = write_report(junit, found.to_junit() if junit is not None else "", option="--junit")
+    return 0 if found.passed and written else 1

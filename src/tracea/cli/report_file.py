@@ -1,0 +1,48 @@
+"""A report that a verb writes beside what it prints: its path is tried before the work, and never costs the verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tracea.cli.console import print_error
+from tracea.errors import InvalidOption
+from tracea.flow.progress import printable
+
+__all__ = ["require_writable", "write_report"]
+
+
+def require_writable(path: Path | None, *, option: str) -> None:
+    """Try to open a file for writing, and leave everything as it was: what takes minutes is not begun for nothing.
+
+    Raises:
+        InvalidOption: it cannot be written, or is a directory.
+    """
+    if path is None:
+        return
+    try:
+        existed = path.exists()
+        if existed and not path.is_file() and not path.is_dir():  # a pipe's reader would see it opened and closed
+            return
+        path.open("ab").close()
+        if not existed:
+            path.unlink()
+    except OSError as error:
+        raise InvalidOption(
+            field=option,
+            got=f"{path}: {error.strerror}",
+            expected="a file that can be written",
+            remedy="name one in a directory that exists and is yours",
+        ) from error
+
+
+def write_report(path: Path | None, text: str, *, option: str) -> bool:
+    """Write a report after its verdict was printed; return False, and say why, where that fails all the same."""
+    if path is None:
+        return True
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        line = f"{option} {path} could not be written: {error.strerror}. Remedy: name a file elsewhere"
+        print_error(printable(line).replace("\n", "\\n"))
+        return False
+    return True
