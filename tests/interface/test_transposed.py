@@ -116,6 +116,31 @@ def test_random_gradients(rng):
         done += 1
 
 
+@pytest.mark.parametrize(
+    ("batch", "groups", "last", "given"),
+    [
+        (2, 1, False, {"padding": (1, 2), "dilation": (2, 1)}),
+        (1, 2, False, {"padding": 1, "stride": (2, 1)}),
+        (1, 1, True, {"padding": 1, "stride": 2}),
+        (3, 1, True, {"padding": (0, 1), "stride": (2, 1)}),
+        (1, 1, False, {"padding": (1, 1), "stride": 2}),
+    ],
+    ids=["columns and images", "columns and groups", "columns last", "merged", "images"],
+)
+def test_gradients_of_filters_whichever_axis_is_summed_as_channels(rng, batch, groups, last, given):
+    x = tensor(rng, DType.F32, (batch, 11 * groups, 9, 23), last=last)
+    weight = torch.empty(5 * groups, 11, 3, 3)
+    numbers = [given.get(name, default) for name, default in (("stride", 1), ("padding", 0), ("dilation", 1))]
+    grad = tensor(rng, DType.F32, tuple(functional.conv2d(x, weight.zero_(), None, *numbers, groups).shape))
+    expected, magnitude = (
+        torch.nn.grad.conv2d_weight(of(x.double()), weight.shape, of(grad.double()), *numbers, groups)
+        for of in (torch.clone, torch.abs)
+    )
+    out = torch.full(weight.shape, float("nan"))
+    tracea.ops.conv2d_grad_weight(x, grad, weight.shape, **given, groups=groups, out=out)
+    assert_close(out, expected, magnitude, DType.F32)
+
+
 class _Conv2d(torch.autograd.Function):
     """A convolution whose three products are ours."""
 

@@ -9,12 +9,17 @@ s·c pixels long instead of s: long enough for the widest tiles.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from tracea.core.op import Conv2dOp
 from tracea.core.tensor_type import TensorType
 from tracea.flow.sections import Part, Section, part_type
 
 __all__ = ["FilterGradient"]
+
+_MOST_TAPS: Final = 256
+_FEWEST_PIXELS: Final = 8  # of a row of results: a tile's
+_SHORTEST_SUM: Final = 8  # columns of pixels that are channels: a tile's loop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +42,60 @@ class FilterGradient:
         """Return the convolutions that compute it: one, or one for each group where images would mix with groups."""
         if self.y.elements == 0:
             return ()
+        columns = self._by_columns()
+        if columns:
+            return columns
         merged = self._merged() if self.groups == 1 else None
         if merged is not None:
             return (merged,)
         if self.groups == 1 or self.x.static_shape[0] == 1:
             return (self._section(0, self.groups),)
         return tuple(self._section(group, 1) for group in range(self.groups))
+
+    def _by_columns(self) -> tuple[Section, ...]:
+        """Return a convolution for each group and column of the filters, over the pixels' columns as channels.
+
+        Its result is r rows of c pixels, its taps are p rows and the images; none where that is not a view, or sums are
+        short.
+        """
+        n, _, h, width = self.x.static_shape
+        filters, channels, r, s = self.y.static_shape
+        _, _, p, q = self.grad.static_shape
+        x_image, x_channel, x_row, x_column = self.x.strides
+        g_image, g_filter, g_row, g_column = self.grad.strides
+        y_filter, y_channel, y_row, y_column = self.y.strides
+        filters //= self.groups
+        # All images' channels are one axis of pixels; with groups, other groups' channels would lie in between.
+        is_view = n == 1 or (self.groups == 1 and x_image == channels * x_channel)
+        # Measured: strided columns are slow to copy from row-major images; channels last with stride 1 merge better.
+        is_faster = (x_channel == 1) == (self.stride[1] > 1)
+        if not is_view or not is_faster or n > _MOST_TAPS or channels < _FEWEST_PIXELS:
+            return ()
+        made: list[Section] = []
+        for column in range(s):
+            shift = column * self.dilation[1] - self.padding[1]
+            first = max(0, -(shift // self.stride[1]))
+            last = min(q - 1, (width - 1 - shift) // self.stride[1])
+            if last - first + 1 < _SHORTEST_SUM:
+                return ()
+            depth = last - first + 1
+            op = Conv2dOp(
+                x=part_type(self.x, (1, depth, h, n * channels), (0, self.stride[1] * x_column, x_row, x_channel)),
+                w=part_type(self.grad, (filters, depth, p, n), (g_filter, g_column, g_row, g_image)),
+                stride=(self.dilation[0], 1),
+                padding=(self.padding[0], 0),
+                dilation=(self.stride[0], channels),
+                size=(r, channels),
+                out=part_type(self.y, (1, filters, r, channels), (0, y_filter, y_row, y_channel)),
+            )
+            start = (first * self.stride[1] + shift) * x_column
+            for group in range(self.groups):
+                parts = (
+                    Part(0, start + group * channels * x_channel),
+                    Part(1, first * g_column + group * filters * g_filter),
+                )
+                made.append(Section(op=op, operands=parts, offset=column * y_column + group * filters * y_filter))
+        return tuple(made)
 
     def _section(self, group: int, groups: int) -> Section:
         """Return the convolution of ``groups`` groups from ``group`` on: each image of it is a channel of a group."""

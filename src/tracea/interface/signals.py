@@ -58,13 +58,11 @@ def conv1d(
 
 def _single(name: str, value: Any, least: int) -> int:
     """Return a whole number, which may be given as a sequence of one."""
-    if isinstance(value, Sequence) and not isinstance(value, str) and len(cast("Sequence[Any]", value)) == 1:
-        value = value[0]
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= index(value) < 2**31:
-        raise InvalidOp(
-            field=name, got=value, expected=f"a whole number from {least} on", remedy=f"{name}={max(1, least)}"
-        )
-    return index(value)
+    given = tuple(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else (value,)
+    number: Any = given[0] if len(given) == 1 else None
+    if not isinstance(number, bool) and hasattr(number, "__index__") and least <= index(number) < 2**31:
+        return index(number)
+    raise InvalidOp(field=name, got=value, expected=f"a whole number from {least} on", remedy=f"{name}={max(1, least)}")
 
 
 @cache
