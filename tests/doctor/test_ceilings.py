@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from tracea.doctor import Ceilings, measured_ceilings, probe_machine
 from tracea.doctor import ceilings as ceilings_module  # the module
 from tracea.doctor.fork_join import fork_join_us
 from tracea.errors import InvalidOption
+from tracea.profiler.load import Load
 from tracea.runtime.toolchain import find_compiler
 
 
@@ -50,6 +52,7 @@ def test_the_ceilings_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch
         raise AssertionError("measured again")
 
     monkeypatch.setattr(ceilings_module, "_measure", forbidden)
+    monkeypatch.setattr(ceilings_module, "measure_load", lambda: None)  # other tests may come and go
     assert measured_ceilings(machine) == first
     with pytest.raises(AssertionError, match="measured again"):
         measured_ceilings(machine, again=True)
@@ -131,3 +134,32 @@ def test_a_fork_join_takes_longer_than_a_call_and_less_than_a_time_slice() -> No
     found = fork_join_us(2, isa, compiler)
     assert found is not None
     assert 0.01 < found < 10_000
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_what_was_measured_under_load_is_measured_again_once_it_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, busy, now = probe_machine(), [1.5], [1.5]
+    measured: list[float] = []
+    age = [timedelta(hours=1)]
+
+    def measure(*_: object) -> Ceilings:
+        measured.append(busy[0])
+        date = (datetime.now(UTC) - age[0]).isoformat(timespec="seconds")
+        return msgspec.structs.replace(example(), busy_cores=busy[0], date=date)
+
+    monkeypatch.setattr(ceilings_module, "_measure", measure)
+    monkeypatch.setattr(ceilings_module, "measure_load", lambda: Load(busy_cores=now[0], cores=2))
+    assert measured_ceilings(machine).busy_cores == 1.5
+    assert measured_ceilings(machine).busy_cores == 1.5  # still busy
+    assert measured == [1.5]
+    now[0] = 0.0
+    again = measured_ceilings(machine)  # quiet at its start, and disturbed later
+    assert (again.busy_cores, again.attempts, len(measured)) == (1.5, 2, 2)
+    busy[0] = 0.05
+    assert measured_ceilings(machine).busy_cores == 0.05
+    assert measured_ceilings(machine).busy_cores == 0.05
+    assert len(measured) == 3
+    busy[0], age[0] = 1.5, timedelta(0)
+    assert measured_ceilings(machine, again=True).attempts == 1
+    assert measured_ceilings(machine).busy_cores == 1.5  # a moment ago: the cost is bounded
+    assert len(measured) == 4

@@ -195,3 +195,35 @@ def test_the_verb_takes_at_most_30_s_the_first_time_and_3_s_afterwards(empty_cac
     assert seconds() <= 30
     assert empty_cache.exists()
     assert seconds() <= 3
+
+
+def test_ceilings_that_a_load_spoiled_are_marked_line_by_line_and_in_units_that_one_reads(machine: Machine) -> None:
+    good = healthy(machine)
+    two = Bandwidth(pattern="copy", threads=2, gbytes=6.0, working_set_bytes=2**28)
+    calm = ceilings_of(good)
+    spoiled = msgspec.structs.replace(
+        calm, bandwidths=(*calm.bandwidths, two), fork_join_us=16_100.0, busy_cores=1.3, load=0.0
+    )
+
+    def lines(ceilings: Ceilings) -> list[str]:
+        report = Report(
+            machine=good,
+            target=good.target,
+            fingerprint=identify(good),
+            ceilings=ceilings,
+            variants=(),
+            problems=diagnose(good, ceilings),
+        )
+        return [line for line in str(report).splitlines() if line.startswith(("Ceilings", "  "))]
+
+    text = "\n".join(lines(spoiled))
+    assert "while other programs used 1.3 of 2 cores: rates may be too low, times too high" in text
+    assert "200 GFLOP/s (2 threads) - doubtful" in text
+    assert "over 256 MiB - doubtful: 2 threads moved 6.0 GB/s, one alone 10.0" in text
+    assert "fork-join     16 ms to start all threads" in text
+    assert "e+0" not in text
+    assert "doubtful" not in "\n".join(lines(calm))
+    said = whats(good, spoiled)
+    assert "other programs used 1.3 of 2 cores: rates may be too low, and times too high" in said
+    # What others took meanwhile is known: the average of the minute before says nothing.
+    assert whats(good, msgspec.structs.replace(calm, busy_cores=0.0, load=9.0)) == ""

@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from tracea.core.dtype import DType
+from tracea.doctor.doubt import OTHERS, why_under_load
 from tracea.doctor.fork_join import fork_join_us
 from tracea.errors import InvalidOption
+from tracea.profiler.load import LoadMeter, measure_load
 from tracea.profiler.machine import load_average
 from tracea.profiler.roofline import Roofline
 from tracea.runtime.cache import content_key, default_store
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bandwidth", "CacheBandwidth", "Ceilings", "Peak", "measured_ceilings"]
 
-_SCHEMA_VERSION: Final = 2  # 1 had neither caches nor fork_join_us
+_SCHEMA_VERSION: Final = 3  # 1 had neither caches nor fork_join_us, 2 no busy_cores
 # Many short runs find a gap between other programs' time slices (milliseconds) where few long ones do not.
 _PEAK_REPEATS: Final = 60
 _PEAK_SECONDS: Final = 0.002
@@ -46,6 +48,7 @@ _BEYOND_L2: Final = 8  # times the second cache: a share of the third one that a
 # Far beyond a core's own caches; a quarter of a large shared cache may still serve it, which the report says.
 _LEAST_BYTES: Final = 64 * 1024**2
 _MOST_BYTES: Final = 256 * 1024**2
+_SETTLE_S: Final = 60.0  # what was measured under load is measured again after this long, then 4, 16, ... times as long
 
 Pattern = Literal["copy", "read"]
 Task = Callable[[int], object]  # takes the thread's number
@@ -83,7 +86,9 @@ class CacheBandwidth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was measured, when, in how many seconds and under which load.
 
+    ``busy_cores`` is what others took of the cores meanwhile, ``load`` the system's load average before; None: unknown.
     ``fork_join_us`` is what it takes to have all cores start on something and to wait for them, in µs; None for one.
+    ``attempts`` counts the measurements since the last one that somebody asked for, all under load.
     """
 
     schema_version: int = _SCHEMA_VERSION
@@ -95,6 +100,8 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     load: float | None
     caches: tuple[CacheBandwidth, ...] = ()
     fork_join_us: float | None = None
+    busy_cores: float | None = None
+    attempts: int = 1
 
     def peak(self, isa: str, dtype: DType = DType.F32, *, threads: int = 1) -> float:
         """Return the peak of ``threads`` cores in 10⁹ operations a second; f16 and bf16 compute in f32.
@@ -138,6 +145,9 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def measured_ceilings(machine: Machine, *, again: bool = False) -> Ceilings:
     """Return this machine's ceilings: from the cache, or measured now (seconds) where there are none or ``again`` asks.
 
+    Those that were measured under load are measured again where the machine is quiet now, but not within a minute, and
+    each time that a load spoils it after four times as long a wait.
+
     Raises:
         ToolchainMissing: there is no compiler. CompileError: it failed.
     """
@@ -157,20 +167,42 @@ def measured_ceilings(machine: Machine, *, again: bool = False) -> Ceilings:
     key = content_key(ingredients)
     store = default_store()
 
-    def build(place: Path) -> None:
-        (place / "ceilings.json").write_bytes(msgspec.json.encode(_measure(machine, compiler, identity)))
+    def build(place: Path, attempts: int = 1) -> None:
+        measured = msgspec.structs.replace(_measure(machine, compiler, identity), attempts=attempts)
+        (place / "ceilings.json").write_bytes(msgspec.json.encode(measured))
+
+    def stored(build: Callable[[Path], None]) -> Ceilings:
+        return msgspec.json.decode((store.entry(key, build, ingredients) / "ceilings.json").read_bytes(), type=Ceilings)
 
     if again:
         store.remove(key)
-    return msgspec.json.decode((store.entry(key, build, ingredients) / "ceilings.json").read_bytes(), type=Ceilings)
+    found = stored(build)
+    if not again and _may_be_better_now(found):
+        try:
+            store.remove(key)
+        except OSError:
+            return found  # a cache that cannot be written: what is there says that it is doubtful
+        return stored(lambda place: build(place, found.attempts + 1))
+    return found
+
+
+def _may_be_better_now(found: Ceilings) -> bool:
+    """Tell whether what was measured under load has waited long enough, and nobody uses the cores now."""
+    if not why_under_load(found):
+        return False
+    age_s = (datetime.now(UTC) - datetime.fromisoformat(found.date)).total_seconds()
+    if 0.0 <= age_s < _SETTLE_S * 4.0 ** (min(found.attempts, 10) - 1):
+        return False
+    now = measure_load()
+    return now is not None and now.busy_cores < OTHERS
 
 
 def _measure(machine: Machine, compiler: Compiler, identity: str) -> Ceilings:
-    start = time.perf_counter()
     load = load_average()
     cores = machine.cores_allowed[: machine.cores_usable]
     teams = tuple(dict.fromkeys(((cores[0],), cores)))
     libraries = {isa: _library(isa, compiler) for isa in machine.hardware.isas}
+    start, meter = time.perf_counter(), LoadMeter()  # after compilers have run: they are other programs
     peaks = [
         Peak(isa=isa, dtype=dtype, threads=len(team), gflops=_peak(library, dtype, team))
         for isa, library in libraries.items()
@@ -179,13 +211,15 @@ def _measure(machine: Machine, compiler: Compiler, identity: str) -> Ceilings:
     ]
     bandwidths = _bandwidths(libraries[machine.hardware.isas[0]], machine, teams)
     caches = _caches(libraries[machine.hardware.isas[0]], machine)
+    busy, seconds = meter.read(), time.perf_counter() - start
     return Ceilings(
         fingerprint=identity,
         peaks=tuple(peaks),
         bandwidths=bandwidths,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=time.perf_counter() - start,
+        seconds=seconds,
         load=load,
+        busy_cores=None if busy is None else busy.busy_cores,
         caches=caches,
         fork_join_us=fork_join_us(len(cores), machine.hardware.isas[0], compiler),
     )

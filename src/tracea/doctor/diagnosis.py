@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tracea.doctor.doubt import OTHERS, doubts, why_under_load
+
 if TYPE_CHECKING:
     from tracea.doctor.ceilings import Ceilings
     from tracea.doctor.probe import Machine
@@ -12,19 +14,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Problem", "diagnose", "diagnose_load"]
 
-# A measurement that shares the cores with this many runnable threads a core is not the machine's.
-_BUSY: Final = 0.5
 # Two threads that add less than this to one had no second core to themselves, or share one core's arithmetic.
 _SCALING: Final = 0.7
-# Others that take this much of one core shift a median by more than the differences that a search decides by.
-_OTHERS: Final = 0.2
 # A compiler takes some hundred MiB, and the arrays that ceilings are measured with take as much.
 _LEAST_MEMORY: Final = 2 * 1024**3
 _TILES: Final = frozenset({"amx_tile", "amx_bf16"})
-# Half of the bytes that a copy moves are read, so that reading alone is at least as fast as that half: below this share
-# of it, the read was disturbed. Not of the whole: writes past the caches do not wait for the buffers that reads wait
-# for, and an undisturbed core copied 28.9 GB/s where it read 18.4 (benchmarks/NOTES.md).
-_READ_OVER_COPY: Final = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +44,7 @@ def diagnose(machine: Machine, ceilings: Ceilings | None, failure: str = "") -> 
 
 def diagnose_load(load: Load | None) -> Problem | None:
     """Return the problem that others use this process's cores while something is about to be timed; None if not."""
-    if load is None or load.busy_cores < _OTHERS:
+    if load is None or load.busy_cores < OTHERS:
         return None
     return Problem(
         what=f"Other programs use {load.busy_cores:.1f} of the {load.cores} cores that this process may use: "
@@ -153,24 +147,20 @@ def _memory(machine: Machine) -> list[Problem]:
 def _measured(machine: Machine, ceilings: Ceilings) -> list[Problem]:
     threads = machine.cores_usable
     found: list[Problem] = []
-    if ceilings.load is not None and ceilings.load > _BUSY * threads:
+    if said := why_under_load(ceilings):
         found.append(
             Problem(
-                what=f"The ceilings were measured at a load of {ceilings.load:.1f} on {threads} cores: maybe too low",
-                remedy="measure again on an idle machine: tracea doctor --again",
+                what=f"The ceilings were measured {said}: rates may be too low, and times too high",
+                remedy="nothing: they are measured again once the machine is quiet; or now: tracea doctor --again",
             )
         )
-    moved = {(row.pattern, row.threads): row.gbytes for row in ceilings.bandwidths}
-    for count in sorted({row.threads for row in ceilings.bandwidths}):
-        read, copy = moved.get(("read", count)), moved.get(("copy", count))
-        if read is not None and copy is not None and read < _READ_OVER_COPY * copy / 2:
-            found.append(
-                Problem(
-                    what=f"{count} thread{'s' if count > 1 else ''} read {read:.1f} GB/s and copied {copy:.1f} GB/s, "
-                    f"which reads {copy / 2:.1f}: other programs disturbed the measurement",
-                    remedy="measure again on an idle machine: tracea doctor --again",
-                )
-            )
+    found += [
+        Problem(
+            what=f"{why[:1].upper()}{why[1:]}: other programs disturbed the measurement",
+            remedy="measure again on an idle machine: tracea doctor --again",
+        )
+        for why in doubts(ceilings).values()
+    ]
     isa = machine.hardware.isas[0]
     share = ceilings.peak(isa, threads=threads) / (threads * ceilings.peak(isa))
     if share < _SCALING:

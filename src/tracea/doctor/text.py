@@ -6,6 +6,7 @@ import textwrap
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from tracea.doctor.doubt import Row, doubts, why_under_load
 from tracea.targets import read_product
 
 if TYPE_CHECKING:
@@ -115,22 +116,34 @@ def _ceilings(ceilings: Ceilings | None) -> Iterator[str]:
     if ceilings is None:
         yield "Ceilings      not measured"
         return
-    yield f"Ceilings      measured {ceilings.date} in {ceilings.seconds:.1f} s"
+    busy, strange = why_under_load(ceilings), doubts(ceilings)
+    spoiled = f", {busy}: rates may be too low, times too high" if busy else ""
+    yield f"Ceilings      measured {ceilings.date} in {ceilings.seconds:.1f} s{spoiled}"
+
+    counted = ceilings.busy_cores is not None  # a load average is of the minute before
+
+    def mark(*rows: Row) -> str:
+        whys = [strange[row] for row in rows if row in strange]
+        return f" - doubtful: {'; '.join(whys)}" if whys else " - doubtful" if busy and counted else ""
+
     groups: dict[tuple[str, str], list[str]] = {}
     for row in ceilings.peaks:
         groups.setdefault((row.isa, row.dtype), []).append(f"{row.gflops:.0f} GFLOP/s ({_threads(row.threads)})")
     for (isa, dtype), figures in groups.items():
-        yield f"  multiply-add  {isa} {dtype}: {', '.join(figures)}"
+        yield f"  multiply-add  {isa} {dtype}: {', '.join(figures)}{mark()}"
     moved: dict[str, list[str]] = {}
     for row in ceilings.bandwidths:
         moved.setdefault(row.pattern, []).append(f"{row.gbytes:.1f} GB/s ({_threads(row.threads)})")
     sizes = {row.pattern: row.working_set_bytes for row in ceilings.bandwidths}
     for pattern, figures in moved.items():
-        yield f"  memory {pattern:<6} {', '.join(figures)} over {_size(sizes[pattern])}"
+        why = mark(*((row.pattern, row.threads) for row in ceilings.bandwidths if row.pattern == pattern))
+        yield f"  memory {pattern:<6} {', '.join(figures)} over {_size(sizes[pattern])}{why}"
     for cache in ceilings.caches:
-        yield f"  cache L{cache.level} read {cache.gbytes:.0f} GB/s (1 thread) over {_size(cache.working_set_bytes)}"
+        size = _size(cache.working_set_bytes)
+        yield f"  cache L{cache.level} read {cache.gbytes:.0f} GB/s (1 thread) over {size}{mark()}"
     if ceilings.fork_join_us is not None:
-        yield f"  fork-join     {ceilings.fork_join_us:.2g} µs to start all threads and to wait for them"
+        why = mark(("fork_join", 0))
+        yield f"  fork-join     {_us(ceilings.fork_join_us)} to start all threads and to wait for them{why}"
 
 
 def _variants(report: Report) -> Iterator[str]:
@@ -165,6 +178,11 @@ def _problems(report: Report) -> Iterator[str]:
     for number, problem in enumerate(report.problems, start=1):
         yield f"  {number}. {problem.what}"
         yield f"     remedy: {problem.remedy}"
+
+
+def _us(number: float) -> str:
+    scaled, unit = (number / 1_000, "ms") if number >= 1_000 else (number, "µs")
+    return f"{scaled:.1f} {unit}" if scaled < 10 else f"{scaled:.0f} {unit}"
 
 
 def _threads(count: int) -> str:
