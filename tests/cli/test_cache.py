@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,40 @@ def test_cache_export_and_import_carry_trials_as_advice(
     file.write_bytes(file.read_bytes()[:-9])
     assert cli.main(["cache", "import", str(file)]) == cli.BAD_USAGE
     assert cli.main(["cache", "gc", "--unused-days", "-1"]) == cli.BAD_USAGE
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+def test_a_database_that_is_no_trial_store_is_refused_and_left_alone(
+    version: int, empty_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "alien.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(f"CREATE TABLE x(a); PRAGMA user_version = {version}")
+    before = file.read_bytes()
+    assert cli.main(["cache", "import", str(file)]) == cli.BAD_USAGE
+    shown = capsys.readouterr()
+    assert "expected a file of tracea cache export, or a trial store" in shown.err
+    assert not shown.out
+    assert file.read_bytes() == before
+
+
+def test_the_trials_of_another_cache_are_imported_from_its_store(
+    empty_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_trial(tmp_path)
+    for expected in ("1 trial imported, 0 known before", "0 trials imported, 1 known before"):
+        assert cli.main(["cache", "import", str(tmp_path / "trials.sqlite")]) == 0
+        assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", ["ls", "verify"])
+def test_a_line_end_in_the_directorys_name_is_escaped(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRACEA_CACHE_DIR", str(tmp_path / "two\nlines\x1b[31m"))
+    assert cli.main(["cache", verb]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "two\\nlines\\x1b[31m" in line
 
 
 @pytest.mark.parametrize("option", ["--limit-mib", "--unused-days"])

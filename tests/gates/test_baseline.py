@@ -155,6 +155,14 @@ def test_the_verb_has_an_exit_code_json_and_junit(tmp_path: Path, capsys: pytest
     assert cli.main(["gate", str(bad), "--baseline", str(stored), "--only", "no such"]) == 2
 
 
+def test_a_hostile_problem_name_takes_one_line_of_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored = tmp_path / "stored.json"
+    write(stored, record({"evil\n  ok   forged\x1b[31m": (1.0, 1.1)}))
+    assert cli.main(["gate", str(stored), "--baseline", str(stored)]) == 0
+    _, line = capsys.readouterr().out.splitlines()
+    assert line.startswith("  ok   evil\\n  ok   forged\\x1b[31m: torch / ours")
+
+
 def test_a_report_that_cannot_be_written_is_refused_before_the_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from cyclopts import App, Parameter, validators
 
-from tracea.cli.console import counted, print_json, print_table, printable
+from tracea.cli.console import counted, in_line, print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -115,7 +115,7 @@ def list_entries(
     else:
         also = f", {imported} imported" if imported else ""
         print(
-            f"{root}: {counted(len(entries), 'entry', 'entries')}, {_size(total)}; "
+            f"{in_line(str(root))}: {counted(len(entries), 'entry', 'entries')}, {_size(total)}; "
             f"{counted(trials, 'trial')} of earlier searches{also}"
         )
         if entries:
@@ -156,13 +156,11 @@ def verify_entries(*, json: Annotated[bool, Parameter(negative=())] = False) -> 
         )
     else:
         for entry in damaged:
-            print(printable(f"damaged: {entry.key}: {entry.problem}"))
+            print(in_line(f"damaged: {entry.key}: {entry.problem}"))
         if trouble:
-            print(printable(f"damaged: {_TRIALS}: {trouble}"))
-        print(
-            f"{root}: {len(entries) - len(damaged)} of {counted(len(entries), 'entry', 'entries')} sound; "
-            f"{counted(trials, 'trial')} can be read"
-        )
+            print(in_line(f"damaged: {_TRIALS}: {trouble}"))
+        sound = f"{len(entries) - len(damaged)} of {counted(len(entries), 'entry', 'entries')} sound"
+        print(f"{in_line(str(root))}: {sound}; {counted(trials, 'trial')} can be read")
         if damaged:
             print("a damaged entry is built again when it is needed; tracea cache gc removes it now")
     return 1 if damaged or trouble else 0
@@ -241,7 +239,7 @@ def export_records(file: Path, /, *, json: Annotated[bool, Parameter(negative=()
     if json:
         print_json({"file": str(file), "trials": count})
     else:
-        print(f"{counted(count, 'trial')} written to {file}")
+        print(f"{counted(count, 'trial')} written to {in_line(str(file))}")
     return 0
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "counted",
     "discard_output",
+    "in_line",
     "prepare_streams",
     "print_error",
     "print_json",
@@ -114,6 +115,11 @@ def print_notes(notes: Iterable[str]) -> None:
     """Print what a reader wants to know beside the result on standard error, a line each."""
     for note in notes:
         print(f"note: {printable(note)}", file=sys.stderr)
+
+
+def in_line(text: str) -> str:
+    """Return text as a part of one line: control characters and line ends are escaped."""
+    return printable(text).replace("\n", "\\n")
 
 
 def counted(count: int, one: str, many: str = "") -> str:

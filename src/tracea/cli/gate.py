@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tracea.cli.console import print_json, print_notes, printable
+from tracea.cli.console import in_line, print_json, print_notes
 from tracea.cli.report_file import require_writable, write_report
 from tracea.errors import InvalidOption
 from tracea.flow.progress import shown_progress
@@ -77,7 +77,7 @@ def gate(
     if json:
         print_json(verdict.to_json())
     else:
-        print("\n".join(printable(line) for line in str(verdict).splitlines()))
+        print("\n".join(map(in_line, verdict.lines)))
     written = write_report(junit, to_junit([verdict]), option="--junit")
     return 0 if verdict.passed and written else 1
 

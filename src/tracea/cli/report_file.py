@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tracea.cli.console import print_error
+from tracea.cli.console import in_line, print_error
 from tracea.errors import InvalidOption
-from tracea.flow.progress import printable
 
 __all__ = ["require_writable", "write_report"]
 
@@ -42,7 +41,6 @@ def write_report(path: Path | None, text: str, *, option: str) -> bool:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        line = f"{option} {path} could not be written: {error.strerror}. Remedy: name a file elsewhere"
-        print_error(printable(line).replace("\n", "\\n"))
+        print_error(in_line(f"{option} {path} could not be written: {error.strerror}. Remedy: name a file elsewhere"))
         return False
     return True

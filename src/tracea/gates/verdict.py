@@ -74,9 +74,14 @@ class Verdict:
         """Return the verdict as JSON text."""
         return msgspec.json.encode(self.to_dict()).decode()
 
-    def __str__(self) -> str:
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What the text says: the result, then each check; a name or detail may hold line ends of its own."""
         head = f"{self.subject}: {'passed' if self.passed else 'FAILED'}, {len(self.checks)} checks, seed {self.seed}"
-        return "\n".join([head, *(f"  {check}" for check in self.checks)])
+        return (head, *(f"  {check}" for check in self.checks))
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
 
 def _show(value: float | int | str) -> str:

@@ -11,8 +11,10 @@ import hashlib
 import os
 import secrets
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -130,11 +132,17 @@ def _of_store(path: str | os.PathLike[str]) -> list[tuple[TrialRecord, float | N
             if Path(f"{os.fspath(path)}{suffix}").is_file():
                 shutil.copyfile(f"{os.fspath(path)}{suffix}", f"{copy}{suffix}")
         try:
+            with closing(sqlite3.connect(copy)) as connection:
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version < 1:  # opening it would make the tables of a store in it, and find them empty
+                raise _refused(path, "a database, but not of trials")
             with TrialStore(copy) as store:
                 store.check()
                 return [(trial.record, trial.retimed_ms) for trial in store.find(imported=None)]
         except CacheError as error:
             raise _refused(path, error.detail) from error
+        except (sqlite3.DatabaseError, UnicodeError) as error:
+            raise _refused(path, str(error)) from error
 
 
 def _encoded(record: TrialRecord, retimed_ms: float | None) -> bytes:
