@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tracea import targets
@@ -94,3 +95,13 @@ def test_a_product_whose_memory_nobody_states_has_no_roof() -> None:
     found = stated_roof(softmax(64), targets.load("graviton3"), "rows.normalize")
     assert isinstance(found, NoRoof)
     assert "memory bandwidth of AWS Graviton 3" in found.because
+
+
+def test_ceilings_that_were_measured_under_load_say_so_in_the_roof() -> None:
+    calm = measured_roof(softmax(512), AMX, CEILINGS, "rows.normalize", threads=1)
+    loaded = msgspec.structs.replace(CEILINGS, busy_cores=1.2)
+    found = measured_roof(softmax(512), AMX, loaded, "rows.normalize", threads=1)
+    assert isinstance(calm, Roof)
+    assert isinstance(found, Roof)
+    assert (calm.doubt, calm.threads) == ("", 1)
+    assert found.doubt == "they were measured while other programs used 1.2 of 2 cores"

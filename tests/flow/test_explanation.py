@@ -68,6 +68,7 @@ MEASURED = Explanation(
         bandwidth_from="measured here: copying memory, 1 thread",
         flops=GEMM.flops,
         nbytes=GEMM.bytes,
+        threads=1,
     ),
     guidance=guide(GEMM, targets.load("amx"), find("gemm.packed")),
 )
@@ -101,6 +102,9 @@ LIBRARY = replace(
     roof=NoRoof(because="the ceilings of this machine were not measured", remedy="tracea doctor measures them"),
     guidance=None,
 )
+
+
+LIBRARY_MEASURED = (Candidate(variant="library.gemm", score=55, latency_us=3375.0),)
 
 
 @pytest.mark.parametrize(
@@ -192,6 +196,16 @@ def test_a_node_is_explained_as_its_op_and_a_symbolic_extent_is_refused() -> Non
         explain(GEMM, target="zen9")
 
 
+def test_the_order_of_what_would_run_is_said_where_the_policys_is_another() -> None:
+    op = GemmOp.of(m=4096, n=4096, k=4096, dtype=DType.F16)
+    lines = str(explain(op, target="h100")).splitlines()
+    assert any(line.startswith("Schedule") and "order=row" in line for line in lines)
+    assert "The schedule above takes its tiles in row order all the same" in lines[-1]
+    assert "is wavefront: panels" in lines[-2]
+    near = GemmOp.of(m=1024, n=1024, k=1024, dtype=DType.F16)
+    assert "all the same" not in str(explain(near, target="h100"))
+
+
 def test_the_verb_prints_text_json_and_takes_bounds(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["explain", "gemm", "-m", "256", "-n", "256", "-k", "256", "--dtype", "bf16", "--target", "t4"]
     assert cli.main(words) == 0
@@ -208,3 +222,29 @@ def test_the_verb_prints_text_json_and_takes_bounds(capsys: pytest.CaptureFixtur
 def test_an_op_without_a_kernel_there_is_refused_with_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["explain", "softmax", "--rows", "8", "--columns", "8", "--target", "a100"]) == cli.BAD_USAGE
     assert "Remedy" in capsys.readouterr().err
+
+
+def test_a_limit_that_a_measured_time_beats_is_doubtful_and_no_kernel_is_held_to_it() -> None:
+    assert isinstance(MEASURED.roof, Roof)
+    text = str(MEASURED)
+    assert "at the measured arithmetic rate of 1 thread (240 GFLOP/s) the arithmetic would take 2.517 ms" in text
+    assert "no kernel can" not in text
+    assert "doubtful" not in text
+    # The peak of 100 GFLOP/s would take 6 ms, where the choice took 3.2: a load spoiled the peak.
+    slow = replace(MEASURED.roof, ceilings=Roofline(peak_gflops=100.0, bandwidth_gbytes=19.0))
+    beaten = str(replace(MEASURED, roof=slow))
+    assert "doubtful: gemm.packed was measured at 3.154 ms, below that: a rate is too low (tracea doctor" in beaten
+    slow = replace(MEASURED.roof, ceilings=Roofline(peak_gflops=240.0, bandwidth_gbytes=1.0), holder="L3 cache")
+    beaten = str(replace(MEASURED, roof=slow))
+    assert "at the measured read rate of 1 thread (1 GB/s) moving the bytes would take 5.505 ms" in beaten
+    assert "with operands in the L3 cache" in beaten
+    assert "doubtful: gemm.packed was measured at 3.154 ms" in beaten
+    # A library may use matrix tiles, to which the peak of vectors is no limit.
+    assert (
+        replace(MEASURED.roof, ceilings=Roofline(peak_gflops=100.0, bandwidth_gbytes=19.0)).beaten_by(LIBRARY_MEASURED)
+        is None
+    )
+    loaded = replace(MEASURED.roof, doubt="they were measured at a load of 3.0 on 2 cores")
+    assert "doubtful: they were measured at a load of 3.0 on 2 cores: rates may be" in str(
+        replace(MEASURED, roof=loaded)
+    )

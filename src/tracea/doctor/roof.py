@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp, MatrixMath
+from tracea.doctor.doubt import doubts, why_under_load
 from tracea.kernels.gemm.amx import MATRIX_TILES
 from tracea.kernels.gemm.gpu.requirements import TENSOR_CORES
 from tracea.kernels.registry import find
@@ -20,8 +21,11 @@ from tracea.targets.gpu import GpuTarget
 from tracea.targets.product import product_names, read_product
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tracea.core.op import Op
     from tracea.doctor.ceilings import Ceilings
+    from tracea.doctor.plan import Candidate
     from tracea.targets import Target
     from tracea.targets.product import Product
 
@@ -51,6 +55,8 @@ class Roof:
     """Two ceilings and where each was found; ``note`` says what they leave out for this choice, if anything.
 
     ``holder`` is the cache that holds all operands, whose bandwidth is then the ceiling; empty: the memory's is.
+    ``threads``: with how many the ceilings were measured; None where they are stated. ``doubt`` says why what was
+    measured may be too low, empty where nothing speaks against it.
     """
 
     ceilings: Roofline
@@ -60,6 +66,8 @@ class Roof:
     nbytes: int
     note: str = ""
     holder: str = ""
+    threads: int | None = None
+    doubt: str = ""
 
     @property
     def arithmetic_us(self) -> float:
@@ -85,6 +93,22 @@ class Roof:
         """Compare a measured time with the shortest one."""
         return self.ceilings.distance(flops=self.flops, nbytes=self.nbytes, latency_us=latency_us)
 
+    def beaten_by(self, candidates: Iterable[Candidate]) -> Candidate | None:
+        """Return the fastest candidate that was measured below the limit: then a measured ceiling is doubtful.
+
+        The peak of vectors is no ceiling to matrix tiles nor to a library, which may use them. Beside stated ceilings
+        nothing was measured.
+        """
+        if self.threads is None:
+            return None
+        faster = [
+            (each.latency_us, each.variant, each)
+            for each in candidates
+            if each.latency_us is not None
+            and each.latency_us < (self.moving_us if _may_use_tiles(each.variant) else self.least_us)
+        ]
+        return min(faster, key=lambda item: item[:2])[2] if faster else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return the roof as plain JSON values."""
         return {
@@ -98,6 +122,8 @@ class Roof:
             "bound": "compute" if self.is_arithmetic else "memory",
             "note": self.note,
             "holder": self.holder,
+            "threads": self.threads,
+            "doubt": self.doubt,
         }
 
 
@@ -126,7 +152,16 @@ def measured_roof(op: Op, target: Target, ceilings: Ceilings | None, variant: st
         nbytes=op.bytes,
         note=note,
         holder=holder,
+        threads=threads,
+        doubt=_doubt(ceilings, threads),
     )
+
+
+def _doubt(ceilings: Ceilings, threads: int) -> str:
+    """Return what the doctor says of the ceilings of these threads: the load, or figures that cannot all be true."""
+    busy = why_under_load(ceilings)
+    strange = [why for (kind, count), why in doubts(ceilings).items() if kind != "fork_join" and count in (1, threads)]
+    return "; ".join([*([f"they were measured {busy}"] if busy else []), *strange])
 
 
 def _bandwidth(op: Op, ceilings: Ceilings, threads: int) -> tuple[float, str]:
@@ -201,6 +236,11 @@ def _cpu_peak(op: Op, target: Target, product: Product, threads: int) -> tuple[f
 
 def _computed(op: Op) -> DType:
     return op.accumulator if isinstance(op, GemmOp) else op.operands[0].dtype
+
+
+def _may_use_tiles(variant: str) -> bool:
+    known = find(variant)
+    return known.is_library or MATRIX_TILES in known.requirements
 
 
 def _is_tf32(op: Op) -> bool:

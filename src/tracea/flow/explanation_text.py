@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracea.doctor.plan import Rejection
+    from tracea.doctor.roof import Roof
     from tracea.flow.explanation import Explanation
 
 __all__ = ["render"]
@@ -64,14 +65,21 @@ def _roof(found: Explanation) -> Iterator[str]:
         yield _line("Limits", f"not known: {roof.because}. Remedy: {roof.remedy}")
     else:
         peak, bandwidth = roof.ceilings.peak_gflops, roof.ceilings.bandwidth_gbytes
-        whose = "kernel of vectors" if roof.note else "kernel"
         place = f"the {roof.holder}" if roof.holder else "memory"
-        yield _line("Limits", f"no {whose} can take less than {_us(roof.least_us)} with operands in {place}:")
+        what, rate = ("the arithmetic", "arithmetic") if roof.is_arithmetic else ("moving the bytes", "copy")
+        if roof.holder and not roof.is_arithmetic:
+            rate = "read"
+        speed = _rate(peak, "FLOP/s") if roof.is_arithmetic else _rate(bandwidth, "B/s")
+        basis = f"measured {rate} rate of {_threads(roof.threads)}" if roof.threads else "stated rate"
+        yield _line(
+            "Limits", f"at the {basis} ({speed}) {what} would take {_us(roof.least_us)} with operands in {place}:"
+        )
         yield f"  arithmetic    {_us(roof.arithmetic_us)} at {_rate(peak, 'FLOP/s')} ({roof.peak_from})"
         yield f"  moving bytes  {_us(roof.moving_us)} at {_rate(bandwidth, 'B/s')} ({roof.bandwidth_from})"
         yield f"  the greater of the two is the limit: {'arithmetic' if roof.is_arithmetic else 'moving bytes'}"
         if roof.note:
             yield f"  note: {roof.note}"
+        yield from _doubts(found, roof)
     latency = found.latency_us
     if latency is None:
         remedy = "tracea tune measures it" if found.is_here else "only the machine itself can tell"
@@ -79,6 +87,19 @@ def _roof(found: Explanation) -> Iterator[str]:
         return
     distance = "" if isinstance(roof, NoRoof) else f", the limit is {roof.least_us / latency:.0%} of that"
     yield _line("Measured", f"{_us(latency)}, {_rate(found.op.flops / latency / 1_000, 'FLOP/s')}{distance}")
+
+
+def _doubts(found: Explanation, roof: Roof) -> Iterator[str]:
+    """Say where the limit is doubtful: what was measured beats it, or the ceilings were not measured alone."""
+    remedy = "tracea doctor --again, on an idle machine, measures them again"
+    beaten = roof.beaten_by(found.decision.candidates)
+    if beaten is not None and beaten.latency_us is not None:
+        yield (
+            f"  doubtful: {beaten.variant} was measured at {_us(beaten.latency_us)}, below that: "
+            f"a rate is too low ({remedy})"
+        )
+    if roof.doubt:
+        yield f"  doubtful: {roof.doubt}: rates may be too low ({remedy})"
 
 
 def _others(found: Explanation) -> Iterator[str]:
@@ -132,6 +153,9 @@ def _policy(found: Explanation) -> Iterator[str]:
     )
     for reason in found.guidance.reasons:
         yield f"  {reason}"
+    order = None if found.decision.schedule is None else found.decision.schedule.get("order")
+    if order is not None and order != found.guidance.tiling.order.value:
+        yield f"  The schedule above takes its tiles in {order} order all the same, until a search measures another."
 
 
 def _count(number: float) -> str:
