@@ -237,3 +237,20 @@ def test_the_order_is_the_one_whose_waves_touch_the_fewest_panels() -> None:
     figures = dict(re.findall(r"(row|morton|hilbert|wavefront) ([\d.]+)", large.order_because))
     assert float(figures[large.order.value]) < float(figures["row"])
     assert choose_tiling(GEMM, targets.load("avx512")).order is TileOrder.ROW
+
+
+def test_a_table_is_chosen_only_where_it_reads_a_twentieth_less_and_that_is_said() -> None:
+    found = choose_tiling(GemmOp.of(m=4096, n=4096, k=4096, dtype=DType.F16), targets.load_gpu("sm_90a"))
+    pairs = re.findall(r"(row|morton|hilbert|wavefront) ([\d.]+)", found.order_because)
+    figures = {name: float(panels) for name, panels in pairs}
+    assert 0.95 * figures["wavefront"] < figures["hilbert"] < figures["wavefront"]
+    assert found.order is TileOrder.WAVEFRONT
+    assert "hilbert order is a table that the host makes, and must read 5% fewer than wavefront" in found.order_because
+
+
+def test_the_policys_order_is_not_said_to_be_the_schedules() -> None:
+    op, target = GemmOp.of(m=4096, n=4096, k=4096, dtype=DType.F16), targets.load_gpu("sm_90a")
+    (reason,) = (each for each in guide(op, target, find("gemm.mma_cp_async")).reasons if "wavefront" in each)
+    assert reason.startswith("The best order of tiles, were it only for their reads, is wavefront: panels")
+    (reason,) = (each for each in guide(op, target, find("gemm.simt")).reasons if "wavefront" in each)
+    assert reason.startswith("Tiles are taken in row order, the only one of this variant; best were wavefront: panels")

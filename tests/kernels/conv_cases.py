@@ -69,6 +69,8 @@ def conv_cases() -> tuple[Case, ...]:
         ),
         Case.of("conv_stem", "conv.prepacked", conv(3, (15, 17), 16, kernel=(7, 7), padding=(3, 3), stride=(2, 2))),
         Case.of("conv_one_by_one", "conv.packed", conv(17, (5, 6), 18, **ONE, **FUSED), **small),
+        Case.of("conv_in_place", "conv.prepacked", conv(7, (5, 7), 70, batch=2, **ONE, **last, **FUSED), **small),
+        Case.of("conv_in_place_blocks", "conv.packed", conv(7, (9, 8), 40, stride=(2, 3), **ONE, **last), **blocks),
         Case.of("depthwise_last", "conv.depthwise", conv(37, (7, 8), 37, groups=37, **last, **FUSED), **channelwise),
         Case.of(
             "depthwise_planar",

@@ -15,7 +15,7 @@ from tracea.core.op import Conv2dOp
 from tracea.core.tensor_type import SymbolicDim, TensorType
 from tracea.errors import InvalidOp, InvalidSchedule
 from tracea.kernels.arguments import arguments
-from tracea.kernels.registry import find
+from tracea.kernels.registry import candidates, find
 from tracea.targets import load
 
 CASES = {case.name: case for case in conv_cases()}
@@ -214,3 +214,46 @@ def test_schedule_that_is_none_is_an_error_with_its_numbers(bad: dict[str, int])
     assert found.default_schedule is not None
     with pytest.raises(InvalidSchedule):
         found.build(op, found.default_schedule(op, target).with_values(**bad), target)
+
+
+def _one_by_one(channels: int, filters: int, **more: object) -> Conv2dOp:
+    fixed = {"size": (28, 28), "kernel": (1, 1), "padding": (0, 0), "channels_last": True, **more}
+    return Conv2dOp.of(channels=channels, filters=filters, **fixed)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("more", "in_place"),
+    [
+        ({}, True),
+        ({"stride": (2, 2)}, True),
+        ({"groups": 2}, True),
+        ({"channels_last": False}, False),
+        ({"padding": (1, 1)}, False),
+        ({"kernel": (1, 3)}, False),
+        ({"dtype": DType.BF16}, False),
+    ],
+)
+def test_image_is_copied_only_where_a_halo_would_differ_from_it(more: dict[str, object], in_place: bool) -> None:
+    op, target, found = _one_by_one(64, 32, **more), load("avx512"), find("conv.prepacked")
+    assert found.build is not None
+    kernel = found.build(op, found.default_schedule(op, target), target)  # type: ignore[misc]
+    assert ("halo" not in {buffer.name for buffer in kernel.buffers}) is in_place
+
+
+@pytest.mark.parametrize(
+    ("channels", "filters", "more", "first"),
+    [
+        (192, 32, {}, "conv.prepacked"),
+        (32, 16, {}, "conv.prepacked"),
+        (16, 96, {}, "conv.prepacked"),  # half of each granule of channels is empty
+        (144, 24, {}, "conv.prepacked"),
+        (192, 64, {}, "conv.amx_prepacked"),
+        (24, 144, {}, "conv.amx_prepacked"),
+        (192, 32, {"channels_last": False}, "conv.amx_prepacked"),  # vectors copy a halo as well
+        (192, 32, {"kernel": (3, 3), "padding": (1, 1)}, "conv.amx_prepacked"),  # nine taps share one splitting
+    ],
+)
+def test_tiles_are_tried_first_where_products_repay_the_splitting(
+    channels: int, filters: int, more: dict[str, object], first: str
+) -> None:
+    assert candidates(_one_by_one(channels, filters, **more), load("amx"))[0].id == first

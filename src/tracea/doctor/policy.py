@@ -16,6 +16,7 @@ from tracea.doctor.pruning import rules_of
 from tracea.doctor.tiling import Structure, Tiling, choose_tiling
 from tracea.errors import InvalidOption
 from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_order import TileOrder
 
 if TYPE_CHECKING:
     from tracea.core.op import Op
@@ -85,8 +86,19 @@ class Guidance:
             *map(str, self.narrowings),
             *map(_sentence, self.kept),
             f"Tiles are {tiling.kind.value}: {tiling.because}.",
-            f"Tiles are taken in {tiling.order.value} order: {tiling.order_because}.",
+            self._order_sentence(),
         )
+
+    def _order_sentence(self) -> str:
+        """Say whose order it is: a schedule's own is what runs, and the policy's only what it would begin with."""
+        order, because = self.tiling.order, self.tiling.order_because
+        if "order" not in self.space.names:
+            if order is TileOrder.ROW:
+                return f"Tiles are taken in row order: {because}."
+            return f"Tiles are taken in row order, the only one of this variant; best were {order.value}: {because}."
+        searched = self.space.values[self.space.names.index("order")]
+        left = "" if order.value in searched else f", which {self.variant} is not searched in"
+        return f"The best order of tiles, were it only for their reads, is {order.value}{left}: {because}."
 
     def to_dict(self) -> dict[str, Any]:
         """Return the guidance as plain JSON values, without the rows themselves."""

@@ -156,6 +156,9 @@ def _policy(found: Explanation) -> Iterator[str]:
     order = None if found.decision.schedule is None else found.decision.schedule.get("order")
     if order is not None and order != found.guidance.tiling.order.value:
         yield f"  The schedule above takes its tiles in {order} order all the same, until a search measures another."
+    order = None if found.decision.schedule is None else found.decision.schedule.get("order")
+    if order is not None and order != found.guidance.tiling.order.value:
+        yield f"  The schedule above takes its tiles in {order} order all the same, until a search measures another."
 
 
 def _count(number: float) -> str:

@@ -119,7 +119,9 @@ def conv_tile(printer: Printer, node: MicroKernel) -> None:
         f"ConvTile<{dtype}, {get('mr')}, {get('nv')}, {get('unroll')}, {get('prefetch')}>", "Tile"
     )
     printer.declare_check(f"{tile}::columns == {get('nr')}", "the kernel was built for this vector length")
-    row_pitch, pixel_pitch, _ = printer.buffer(node.a).element_strides
+    row_pitch, pixel_pitch, step = printer.buffer(node.a).element_strides[-3:]
+    if step != _UNIT or printer.buffer(node.a).dtype is not printer.buffer(node.c).dtype:
+        raise EmitError(node=f"MicroKernel {node.a}", detail="channels in the sums' type are next to each other")
     panel = printer.buffer(node.b)
     steps = ", ".join(
         text(step)

@@ -62,6 +62,7 @@ _TERMS: Final = 3  # of a float32
 _MOST: Final = 2**24
 _FILLED: Final = 0.45  # of granules: below, vectors are faster
 _SPLIT_FILTERS: Final = 256  # filters and taps whose products take ten times as long as splitting a pixel
+_SPLIT_PAYS: Final = 64  # products of an element of the image, from which on tiles save more than its splitting costs
 _PIXEL_BYTES: Final = 2 * (_TERMS * GRANULE + 1)  # of a block of channels
 
 
@@ -267,7 +268,11 @@ def _by_shape(op: Conv2dOp, target: Target) -> float:
         return -200.0  # arrays in place of registers: there to be read by sanitizers
     filters, channels = static(op.w.shape[0]) // op.groups, static(op.w.shape[1])
     # A granule is 32 channels by 32 filters: what it is filled up with is multiplied too.
-    filled = channels / round_up(channels, GRANULE) * (filters / round_up(filters, TILE))
+    whole = channels / round_up(channels, GRANULE)
+    filled = whole * (filters / round_up(filters, TILE))
+    # Vectors that read the image where it lies copy nothing; tiles split each element first, whatever it is used for.
+    if op.x.is_static and ConvOperands.of(op).reads_image and whole * filters < _SPLIT_PAYS:
+        return -60.0
     return 40.0 if filled >= _FILLED else -60.0
 
 

@@ -111,6 +111,12 @@ class ConvOperands:
         return self.y.dtype is self.accumulator and self.y.element_strides[-1] == Const(1)
 
     @property
+    def reads_image(self) -> bool:
+        """Whether tiles on vectors read the image: a halo would hold the same pixels in the same order and no other."""
+        ordered = self.x.element_strides[-1] == Const(1) and self.x.dtype is self.accumulator
+        return ordered and self.op.padding == (0, 0) and self.op.w.static_shape[2:] == (1, 1)
+
+    @property
     def planar(self) -> bool:
         """Whether a filter's pixels lie next to each other in the result, and a pixel's filters do not."""
         return self.y.element_strides[-1] != Const(1) and self.y.element_strides[-2] == Const(1)

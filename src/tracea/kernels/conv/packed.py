@@ -1,7 +1,8 @@
 """Convolution on vectors: a task copies the rows that it reads, padded with zeros, and tiles of pixels read them there.
 
 The copy (the halo) is channels last, in the sums' type: a tile of pixels by filters takes its products over all taps
-and channels from it, the sums staying in registers. The filters are in panels: ``conv.packed`` packs them in each call,
+and channels from it, the sums staying in registers. An image that a halo would only repeat (channels last, no padding,
+filters of one tap) is read where it lies. The filters are in panels: ``conv.packed`` packs them in each call,
 ``conv.prepacked`` reads constants that were packed once.
 """
 
@@ -21,10 +22,13 @@ from tracea.kernels.conv.operands import (
     TOP,
     C,
     ConvOperands,
+    H,
     K,
+    P,
     Q,
     R,
     S,
+    W,
     conv_kernel,
     tap_of,
     window_of,
@@ -52,7 +56,8 @@ def build_packed(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel
     blocking, operands = ConvBlocking.of(schedule, op, target), ConvOperands.of(op)
     panels = _panels(operands, blocking, "panels", BufferRole.SCRATCH)
     body = (pack_filters(operands, panels, blocking), Barrier(), _tasks(operands, blocking, panels))
-    return operands.kernel(PACKED_ID, schedule, target, (panels, *_thread_scratch(operands, blocking)), body)
+    scratches = (panels, *_thread_scratch(operands, blocking))
+    return operands.kernel(PACKED_ID, schedule, target, scratches, body, assumptions=_inside(operands))
 
 
 def build_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -61,7 +66,8 @@ def build_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKer
     panels = _panels(plain, blocking, "w", BufferRole.CONSTANT)
     operands = ConvOperands.of(op, w=panels)
     body = (_tasks(operands, blocking, panels),)
-    return operands.kernel(PREPACKED_ID, schedule, target, _thread_scratch(operands, blocking), body)
+    scratches = _thread_scratch(operands, blocking)
+    return operands.kernel(PREPACKED_ID, schedule, target, scratches, body, assumptions=_inside(operands))
 
 
 def build_pack(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -114,12 +120,20 @@ def _thread_scratch(operands: ConvOperands, blocking: ConvBlocking) -> tuple[Buf
     dtype, thread = operands.accumulator, MemorySpace.THREAD
     rows, columns = window_of(operands.op, blocking.rows, Q)
     depth = Const(blocking.cb) if blocking.cb else C
-    halo = scratch("halo", dtype, thread, rows, columns, depth + blocking.gap)
+    halo = () if operands.reads_image else (scratch("halo", dtype, thread, rows, columns, depth + blocking.gap),)
     if operands.sums_in_place:
-        return (halo,)
+        return halo
     if blocking.cb:
-        return (halo, scratch("sums", dtype, thread, blocking.rows, Q, blocking.kb))
-    return (halo, scratch("sums", dtype, thread, blocking.mr, blocking.nr))
+        return (*halo, scratch("sums", dtype, thread, blocking.rows, Q, blocking.kb))
+    return (*halo, scratch("sums", dtype, thread, blocking.mr, blocking.nr))
+
+
+def _inside(operands: ConvOperands) -> Predicate:
+    """Return the guard that the image has every pixel that a tile reads of it."""
+    if not operands.reads_image:
+        return TRUE
+    high, wide = window_of(operands.op, P, Q)
+    return (high <= H) & (wide <= W)
 
 
 def _tasks(operands: ConvOperands, blocking: ConvBlocking, panels: Buffer) -> Parallel:
@@ -143,18 +157,21 @@ def _block(
     sums: tuple[Predicate, Predicate],
 ) -> tuple[Node, ...]:
     """Return the copy of a block of channels and the tiles that are summed over it."""
-    op, halo, (c0, depth) = operands.op, scratches[0], channels
+    op, (c0, depth) = operands.op, channels
     (down, right), (above, left) = op.stride, op.padding
-    copied = (*window_of(op, BAND, Q), depth)
-    copy = CopyTile(
-        source=operands.x.region((IMAGE, GROUP, TOP * down - above, -left, c0), (1, 1, *copied)),
-        target=halo.region((0, 0, 0), copied),
-        masked=True,
-    )
+    window = (*window_of(op, 1, _PIXELS), depth)
+    copies: tuple[Node, ...] = ()
+    if operands.reads_image:
+        read = operands.x.region((IMAGE, GROUP, (TOP + _LINE) * down, _PIXEL * right, c0), (1, 1, *window))
+    else:
+        copied, halo = (*window_of(op, BAND, Q), depth), scratches[0]
+        source = operands.x.region((IMAGE, GROUP, TOP * down - above, -left, c0), (1, 1, *copied))
+        copies = (CopyTile(source=source, target=halo.region((0, 0, 0), copied), masked=True),)
+        read = halo.region((_LINE * down, _PIXEL * right, 0), window)
     place, extents = (TOP + _LINE, _PIXEL, FIRST + _CHANNEL), (1, _PIXELS, _WIDE)
     tile = MicroKernel(
         intrinsic=conv_tile(op, blocking),
-        a=halo.region((_LINE * down, _PIXEL * right, 0), (*window_of(op, 1, _PIXELS), depth)),
+        a=read,
         b=panels.region((GROUP, (FIRST + _CHANNEL) // blocking.nr, 0, 0, c0, 0), (1, 1, R, S, depth, blocking.nr)),
         c=_sums(operands, blocking, scratches, place, extents),
         accumulate=sums[0],
@@ -163,7 +180,7 @@ def _block(
     )
     across = For(var=_PIXEL, extent=Q, step=Const(blocking.mr), length=_PIXELS, body=block(tile))
     lines = For(var=_LINE, extent=BAND, body=block(across))
-    return (copy, For(var=_CHANNEL, extent=FILTERS, step=Const(blocking.nr), length=_WIDE, body=block(lines)))
+    return (*copies, For(var=_CHANNEL, extent=FILTERS, step=Const(blocking.nr), length=_WIDE, body=block(lines)))
 
 
 def _sums(
@@ -176,8 +193,8 @@ def _sums(
     if operands.sums_in_place:
         return operands.at(operands.y, *place, extents)
     if blocking.cb:
-        return scratches[1].region((_LINE, _PIXEL, _CHANNEL), extents)
-    return scratches[1].region((0, 0), extents[1:])
+        return scratches[-1].region((_LINE, _PIXEL, _CHANNEL), extents)
+    return scratches[-1].region((0, 0), extents[1:])
 
 
 def conv_tile(op: Conv2dOp, blocking: ConvBlocking) -> Intrinsic:
