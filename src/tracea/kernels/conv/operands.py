@@ -114,7 +114,7 @@ class ConvOperands:
     def reads_image(self) -> bool:
         """Whether tiles on vectors read the image: a halo would hold the same pixels in the same order and no other."""
         ordered = self.x.element_strides[-1] == Const(1) and self.x.dtype is self.accumulator
-        return ordered and self.op.padding == (0, 0) and self.op.w.static_shape[2:] == (1, 1)
+        return ordered and self.op.padding == (0, 0) and self.op.size is None and self.op.w.static_shape[2:] == (1, 1)
 
     @property
     def planar(self) -> bool:
