@@ -116,4 +116,29 @@ def amx_conv_cases() -> tuple[Case, ...]:
         ),
         Case.of("amx_conv_one_by_one", "conv.amx_prepacked", conv(64, (7, 9), 64, **ONE, **last, **FUSED), **band),
         Case.of("amx_conv_every_second", "conv.amx", conv(40, (7, 9), 40, stride=(2, 2), **ONE), **band),
+        *stem_cases(),
+    )
+
+
+def stem_cases() -> tuple[Case, ...]:
+    """Kernels on matrix tiles whose granules are filled by taps: one row of them, several, rows unread."""
+    seven = {"kernel": (7, 7), "padding": (3, 3), "stride": (2, 2)}
+    band, last = {"rows": 3, "kb": 32}, {"channels_last": True}
+    return (
+        Case.of("amx_stem_default", "conv.amx_stem", conv(3, (23, 26), 40, **seven)),
+        Case.of("amx_stem_last", "conv.amx_stem", conv(3, (15, 17), 70, **seven, **last, **FUSED, batch=2), **band),
+        Case.of("amx_stem_planar", "conv.amx_stem_prepacked", conv(3, (15, 17), 70, **seven, **FUSED), **band),
+        Case.of("amx_stem_whole_window", "conv.amx_stem_prepacked", conv(3, (11, 40), 33, **last), **band),
+        Case.of(
+            "amx_stem_row_pairs",
+            "conv.amx_stem",
+            conv(2, (14, 9), 20, kernel=(4, 5), padding=(2, 0), stride=(3, 2), out_dtype=BF16, bias=True),
+            **band,
+        ),
+        Case.of(
+            "amx_stem_groups",
+            "conv.amx_stem_prepacked",
+            conv(6, (9, 10), 80, groups=2, stride=(4, 3), kernel=(3, 2), **FUSED),
+            **band,
+        ),
     )

@@ -117,6 +117,36 @@ MUTANTS: dict[str, tuple[str, type[Node], Change]] = {
         MicroKernel,
         lambda node: replace(node, b=moved(node.b, 1, later)),  # type: ignore[attr-defined]
     ),
+    "windows of a halo are read a column later": (
+        "amx_stem_last",
+        Halo,
+        lambda node: replace(node, source=moved(node.source, -2, later)),  # type: ignore[attr-defined]
+    ),
+    "every band of windows is the first one's rows": (
+        "amx_stem_planar",
+        CopyTile,
+        lambda node: replace(node, source=moved(node.source, -3, nothing)),  # type: ignore[attr-defined]
+    ),
+    "a halo merges other taps than its product": (
+        "amx_stem_row_pairs",
+        Halo,
+        lambda node: replace(node, merged=(1, 5)),  # type: ignore[attr-defined]
+    ),
+    "windows are nearer to each other in the halo": (
+        "amx_stem_last",
+        Halo,
+        lambda node: replace(node, steps=(2, 1)),  # type: ignore[attr-defined]
+    ),
+    "every granule has the first row of taps": (
+        "amx_stem_last",
+        Pack,
+        lambda node: replace(node, source=moved(node.source, 1, nothing)),  # type: ignore[attr-defined]
+    ),
+    "a tap of each row is not packed": (
+        "amx_stem_last",
+        Pack,
+        lambda node: replace(node, source=narrowed(node.source, 2)),  # type: ignore[attr-defined]
+    ),
     "channels have their neighbours' taps": (
         "depthwise_last",
         MicroKernel,

@@ -32,6 +32,9 @@ CONVOLUTION = Conv2dOp.of(
 DEPTHWISE = Conv2dOp.of(
     channels=144, size=(56, 56), filters=144, kernel=(3, 3), padding=(1, 1), groups=144, bias=True, activation="relu"
 )
+STEM = Conv2dOp.of(
+    channels=3, size=(224, 224), filters=64, kernel=(7, 7), padding=(3, 3), stride=(2, 2), bias=True, activation="relu"
+)
 # One op a variant, with its default schedule: what a user's kernel looks like.
 GOLDEN = (
     Case.of("gemm.packed", "gemm.packed", GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True)),
@@ -59,6 +62,8 @@ GOLDEN = (
         Conv2dOp.of(channels=256, size=(28, 28), filters=512, kernel=(1, 1), stride=(2, 2), bias=True, residual=True),
     ),
     Case.of("conv.amx_prepacked", "conv.amx_prepacked", CONVOLUTION),
+    Case.of("conv.amx_stem", "conv.amx_stem", STEM),
+    Case.of("conv.amx_stem_prepacked", "conv.amx_stem_prepacked", STEM),
     Case.of("gemm.empty", "gemm.empty", GemmOp.of(m=128, n=768, k=0, bias=True)),
     Case.of(
         "rows.normalize",

@@ -11,6 +11,7 @@ from tracea.kernels.conv.amx import AMX_PREPACKED as CONV_AMX_PREPACKED
 from tracea.kernels.conv.depthwise import DEPTHWISE, DEPTHWISE_PREPACKED
 from tracea.kernels.conv.packed import PACKED as CONV_PACKED
 from tracea.kernels.conv.packed import PREPACKED as CONV_PREPACKED
+from tracea.kernels.conv.stem import STEM, STEM_PREPACKED
 from tracea.kernels.gemm.amx import AMX, AMX_PREPACKED
 from tracea.kernels.gemm.direct import DIRECT
 from tracea.kernels.gemm.empty import EMPTY
@@ -48,6 +49,8 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     DEPTHWISE_PREPACKED,
     CONV_AMX,
     CONV_AMX_PREPACKED,
+    STEM,
+    STEM_PREPACKED,
     LIBRARY_GEMM,
     NORMALIZE,
     REDUCE,

@@ -174,7 +174,8 @@ def _async_copy(node: AsyncCopy, executor: Executor) -> None:
 
 
 def _pack(node: Pack, executor: Executor) -> None:
-    source, target = _squeezed(region(node.source, executor, node)), region(node.target, executor, node)
+    source, target = region(node.source, executor, node), region(node.target, executor, node)
+    source = _squeezed(source) if node.merged == 1 else source.reshape(-1, source.shape[-1])
     rows_by_depth = source if node.axis == 0 else source.T
     rows, depth = rows_by_depth.shape
     panels = -(-rows // node.panel)
@@ -195,7 +196,9 @@ def _pack(node: Pack, executor: Executor) -> None:
 
 def _halo(node: Halo, executor: Executor) -> None:
     target = region(node.target, executor, node)
-    image = _read(node.source, executor, node, masked=True)
+    image = _read(node.source, executor, node, masked=node.merged is None)
+    if node.merged is not None:
+        image = _merged(image.reshape(image.shape[-3:]), node.merged, node.steps[1])
     rows, columns, channels = image.shape[-3:]
     blocks = -(-channels // node.lanes)
     if target.shape != (blocks, rows, columns, node.terms * node.lanes + 1):
@@ -206,11 +209,18 @@ def _halo(node: Halo, executor: Executor) -> None:
     terms = split_terms(values, node.terms, target.dtype)
     written = np.concatenate([terms.reshape(*target.shape[:-1], -1), np.zeros((*target.shape[:-1], 1))], axis=-1)
     counts = resolve(node.taps, executor.env)
-    for axis, (count, gap, step) in enumerate(zip(counts, node.gaps, node.steps, strict=True), start=1):
+    for axis, (count, gap, step) in enumerate(zip(counts, node.gaps, node.phases, strict=True), start=1):
         read = {tap * gap % step for tap in range(count)}
         unread = [place for place in range(target.shape[axis]) if place % step not in read]
         written[(slice(None),) * axis + (unread,)] = np.nan
     target[...] = written.astype(target.dtype)
+
+
+def _merged(image: Array, taps: tuple[int, int], step: int) -> Array:
+    """Return each window of ``taps`` as one pixel, columns ``step`` apart."""
+    high, wide = image.shape[0] - taps[0] + 1, (image.shape[1] - taps[1]) // step + 1
+    pixels = [image[r : r + high, s :: step][:, :wide] for r in range(taps[0]) for s in range(taps[1])]
+    return np.concatenate(pixels, axis=-1)
 
 
 def _micro_kernel(node: MicroKernel, executor: Executor, scalars: Scalars) -> None:

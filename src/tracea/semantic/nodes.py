@@ -196,10 +196,11 @@ class Pack(Node):
     With several ``terms`` each element becomes that many elements of the target whose sum it is, as
     :func:`tracea.semantic.intrinsics.split_terms` says. Steps are written in whole granules: up to ``granule`` − 1
     steps of zeros follow the last one, whether the target's region says them or not. How a granule is laid out is the
-    routine's own; panels and granules lie in order.
+    routine's own; panels and granules lie in order. The depth may be several axes that are ``merged``.
 
     Shapes:
-        source: (1, …, rows, depth) for axis 0 (A), (1, …, depth, columns) for axis 1 (B).
+        source: (1, …, rows, depth) for axis 0 (A), (1, …, depth, columns) for axis 1 (B), with as many axes of depth
+        as are merged, the last one the fastest.
         target: (panels, depth, terms · panel) with panels = ceil(rows or columns / panel), after leading axes of
         extent 1.
     """
@@ -210,13 +211,15 @@ class Pack(Node):
     axis: int
     terms: int = 1
     granule: int = 1
+    merged: int = 1
 
     def __post_init__(self) -> None:
-        if self.panel < 1 or self.axis not in (0, 1) or self.terms < 1 or self.granule < 1:
+        least = min(self.panel, self.terms, self.granule, self.merged)
+        if least < 1 or self.axis not in (0, 1) or self.merged > 1 > self.axis:
             raise InvalidSchedule(
                 field="Pack",
-                got=(self.panel, self.axis, self.terms, self.granule),
-                expected="panel, terms and granule >= 1, axis 0 or 1",
+                got=(self.panel, self.axis, self.terms, self.granule, self.merged),
+                expected="panel, terms, granule and merged >= 1, axis 0 or 1, merged axes for axis 1",
                 remedy="axis 0 packs A, 1 packs B",
             )
 
@@ -253,8 +256,13 @@ class Halo(Node):
     them are laid out is the routine's own. Windows of ``taps``, ``gaps`` apart, will be read ``steps`` apart: rows and
     columns that no window reads may be left as they are.
 
+    ``merged`` taps, (rows, columns), are lanes too: element (i, j) of the target is then the channels of that many
+    pixels, row after row, the first of which is (i, j · steps[1]) of the source; and nothing lies outside of the
+    source. ``taps`` and ``gaps`` are those that remain.
+
     Shapes:
-        source: (1, …, rows, columns, channels), masked; target: (blocks, rows, columns, terms · lanes + 1).
+        source: (1, …, rows, columns, channels), masked unless merged; target: (blocks, rows, columns, terms · lanes
+        + 1).
     """
 
     source: Region
@@ -264,10 +272,17 @@ class Halo(Node):
     steps: tuple[int, int]
     taps: tuple[Index, Index]
     gaps: tuple[int, int]
+    merged: tuple[int, int] | None = None
+
+    @property
+    def phases(self) -> tuple[int, int]:
+        """How many rows and columns of the target lie between those of one window and of the next."""
+        return self.steps if self.merged is None else (self.steps[0], 1)
 
     def accesses(self) -> tuple[Access, ...]:
-        """Return the masked read and the write."""
-        return (Access(self.source, AccessMode.READ, masked=True), Access(self.target, AccessMode.WRITE))
+        """Return the read, masked unless merged, and the write."""
+        masked = self.merged is None
+        return (Access(self.source, AccessMode.READ, masked=masked), Access(self.target, AccessMode.WRITE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,7 +100,9 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
             chunks = "" if node.chunk_bytes is None else f" by {node.chunk_bytes} bytes"
             return f"{node.target} = copy({node.source}){chunks}{masked}"
         case n.Halo():
-            return f"{node.target} = halo({node.source}; {node.terms} terms of {node.lanes} lanes, steps {node.steps})"
+            merged = "" if node.merged is None else f", taps {node.merged} merged"
+            call = f"{node.source}; {node.terms} terms of {node.lanes} lanes, steps {node.steps}{merged}"
+            return f"{node.target} = halo({call})"
         case n.MicroKernel():
             call = f"{node.c} = {_call(node.intrinsic, node.a, node.b)}"
             return call + _sum(node.accumulate, node.finish) + _epilogue(node.epilogue)

@@ -13,7 +13,7 @@ from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_f
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.pooling import pool_window
 from tracea.emitters.cpu.printer import Printer
-from tracea.emitters.cpu.windows import amx_conv, conv_tile, copy_halo, depthwise_tile, split_halo
+from tracea.emitters.cpu.windows import amx_conv, conv_tile, copy_halo, depthwise_tile, pack_windows, split_halo
 from tracea.errors import EmitError
 from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import FALSE, TRUE, Const, Index
@@ -47,6 +47,9 @@ def _pack(printer: Printer, node: Pack) -> None:
         printer.declare_check(
             f"{node.panel} == kGranule && {node.granule} == kGranule", "the kernel was built for these granules"
         )
+    if node.merged > 1:
+        pack_windows(printer, node)
+        return
     row_step, column_step = printer.strides(node.source)
     printer.body.comment(f"Pack {node.source} -> {node.target.buffer}")
     printer.body.line(

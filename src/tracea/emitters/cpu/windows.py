@@ -11,9 +11,9 @@ from tracea.errors import EmitError
 from tracea.semantic.access import Region
 from tracea.semantic.index import TRUE, Const
 from tracea.semantic.linear import normalize
-from tracea.semantic.nodes import CopyTile, EpilogueCall, Halo, MicroKernel, Scalar
+from tracea.semantic.nodes import CopyTile, EpilogueCall, Halo, MicroKernel, Pack, Scalar
 
-__all__ = ["amx_conv", "conv_tile", "copy_halo", "depthwise_tile", "split_halo"]
+__all__ = ["amx_conv", "conv_tile", "copy_halo", "depthwise_tile", "pack_windows", "split_halo"]
 
 _ZERO, _UNIT = Const(0), Const(1)
 
@@ -43,10 +43,41 @@ def split_halo(printer: Printer, node: Halo) -> None:
         raise EmitError(node=f"Halo {node.source}", detail=f"terms of f32, not of {source.dtype.value}")
     printer.declare_check(f"{node.lanes} == kGranule", "the kernel was built for these granules")
     printer.body.comment(f"Halo {node.source} -> {node.target.buffer}")
+    target = (
+        f"{printer.address(node.target)}, {_shape(printer, node.target, node.phases)}, "
+        f"HaloTaps{{{text(node.taps[0])}, {text(node.taps[1])}, {node.gaps[0]}, {node.gaps[1]}}}"
+    )
+    if node.merged is None:
+        printer.body.line(f"split_halo<{node.terms}>({_image(printer, node.source)}, {target});")
+        return
+    printer.use("halo_windows.h")
+    high, wide = node.merged
+    row, pixel, channel = source.element_strides[-3:]
+    channels = node.source.extent[-1]
+    if channel != _UNIT or normalize(pixel) != normalize(channels):
+        raise EmitError(node=f"Halo {node.source}", detail="merged taps of a row are not next to each other")
+    run = text(channels * wide)
+    printer.declare_check(f"{high} * {run} <= kGranule", "merged taps fit a granule")
+    rows, columns = (text(extent) for extent in node.target.extent[-3:-1])
     printer.body.line(
-        f"split_halo<{node.terms}>({_image(printer, node.source)}, {printer.address(node.target)}, "
-        f"{_shape(printer, node.target, node.steps)}, HaloTaps{{{text(node.taps[0])}, {text(node.taps[1])}, "
-        f"{node.gaps[0]}, {node.gaps[1]}}});"
+        f"split_windows<{node.terms}>({printer.address(node.source)}, {text(row)}, {text(channels * node.steps[1])}, "
+        f"{run}, {high}, {rows}, {columns}, {target});"
+    )
+
+
+def pack_windows(printer: Printer, node: Pack) -> None:
+    """Print the packing of filters whose taps and channels are the steps of one granule."""
+    if node.merged != 3 or node.granule == 1:
+        raise EmitError(node=f"Pack {node.source}", detail="rows, columns and channels of terms are merged, or none")
+    printer.use("pack_windows.h")
+    text, source = printer.text, printer.buffer(node.source)
+    sizes = ", ".join(text(extent) for extent in node.source.extent[-4:-1])
+    *strides, across = (text(step) for step in source.element_strides[-4:])
+    printer.declare_check(f"{sizes.replace(', ', ' * ')} <= kGranule", "merged taps fit a granule")
+    printer.body.comment(f"Pack {node.source} -> {node.target.buffer}")
+    printer.body.line(
+        f"pack_windows<{node.terms}>({printer.address(node.source)}, MergedSteps{{{{{sizes}}}, "
+        f"{{{', '.join(strides)}}}}}, {across}, {text(node.source.extent[-1])}, {printer.address(node.target)});"
     )
 
 

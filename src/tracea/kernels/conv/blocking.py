@@ -21,6 +21,7 @@ _MOST: Final = 2**24
 _SHORT_RUN: Final = 32  # channels: up to here the taps of a row are one run, so pixels lie without a gap
 _GAP: Final = 16  # elements between pixels: a pitch that is a power of two would fall on few sets of the cache
 _DEEP: Final = 512  # channels of a block where a group has more than twice as many
+_SHORT_SUM: Final = 64  # products
 _TASKS_PER_CORE: Final = 3
 
 # Tiles of mr pixels by nv vectors of filters that fill the registers, by instruction set.
@@ -89,7 +90,10 @@ def conv_default(op: Conv2dOp, target: Target) -> Schedule:
     width, filters, channels = _extents(op)
     lanes = vector_lanes(target, op.accumulator)
     tiles = [tile for tile in TILES[target.isa] if fits_registers(*tile, target)]
-    mr, nv = min(tiles, key=lambda tile: _cost(tile, width, filters, lanes, target))
+    # Where sums are short results are most of the work: of equal tiles the one that stores the longest runs of filters,
+    # if filters lie next to each other.
+    short = op.taps <= _SHORT_SUM and op.infer().strides[1] == 1
+    mr, nv = min(tiles, key=lambda tile: (_cost(tile, width, filters, lanes, target), -tile[1] if short else 0))
     return _schedule(op, target, mr, nv, cb=_depth(channels))
 
 

@@ -56,6 +56,8 @@ def origin(kernel: TileKernel, sites: Sequence[Site], reader: Site, box: Box) ->
     if isinstance(node, Halo):
         return None  # sums of terms, in blocks: proofs/windows.py traces them
     assert isinstance(node, Pack | CopyTile | AsyncCopy | TmaCopy)
+    if isinstance(node, Pack) and node.merged > 1:
+        return None  # proofs/windows.py traces merged taps
     source, target = writer.box(node.source), writer.box(node.target)
     inner = [loop for loop in writer.loops if loop not in reader.loops]
     solved: dict[Loop, Polynomial] = {}

@@ -65,20 +65,30 @@ def prove_shapes(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
 def _packed(site: Site, node: Pack) -> None:
     source, target = site.box(node.source).extent, site.box(node.target).extent
     lines, depth = (source[-2], source[-1]) if node.axis == 0 else (source[-1], source[-2])
+    outer = -1 - node.merged if node.axis == 1 else -2
+    for extent in source[outer:-2]:
+        depth = depth * extent
     panels = normalize(ceil_div(lines.to_index(), node.panel))
     width = Polynomial.of(node.terms * node.panel)
     whole = normalize(ceil_div(depth.to_index(), node.granule) * node.granule)
     if node.granule > 1 and target[-2] != depth and site.facts.proves_equal(target[-2], whole):
         depth = whole  # the target says the last granule's zeros too
     _agree(site, "panels and packed lines", [panels, depth, width], list(target[-3:]))
-    _agree(site, "leading axes", [extent for extent in (*source[:-2], *target[:-3]) if extent != _ONE], [])
+    _agree(site, "leading axes", [extent for extent in (*source[:outer], *target[:-3]) if extent != _ONE], [])
 
 
 def _halo(site: Site, node: Halo) -> None:
     source, target = site.box(node.source).extent, site.box(node.target).extent
-    blocks = normalize(ceil_div(source[-1].to_index(), node.lanes))
     width = Polynomial.of(node.terms * node.lanes + 1)
-    _agree(site, "image and halo", [blocks, *source[-3:-1], width], list(target[-4:]))
+    rows, columns, channels = source[-3:]
+    if node.merged is not None:
+        (high, wide), right = node.merged, node.steps[1]
+        channels = channels * (high * wide)
+        whole = (target[-2] - 1) * right + wide  # the columns that the target's windows cover
+        _agree(site, "image and windows", [rows, columns], [target[-3] + (high - 1), whole])
+        rows, columns = target[-3:-1]
+    blocks = normalize(ceil_div(channels.to_index(), node.lanes))
+    _agree(site, "image and halo", [blocks, rows, columns, width], list(target[-4:]))
     _agree(site, "leading axes", [extent for extent in (*source[:-3], *target[:-4]) if extent != _ONE], [])
 
 

@@ -53,7 +53,7 @@ def window_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, node: Micr
         raise refuse("reduction", site.label, f"what {node.a.buffer} holds was not traced to an image")
     summed = _summed(site, filters, b, shape, result)
     _aligned(kernel, site, node, filters, a=a, b=b, result=result)
-    _packed(kernel, sites, site, filters, b, _merged(node))
+    _packed(kernel, sites, site, filters, b)
     first, last = first_and_last(summed)
     if not exactly_at(site.unguarded, site.condition(node.accumulate), first, holds=False):
         raise refuse("reduction", site.label, f"the sum does not start exactly at its first block: {node.accumulate}")
@@ -169,26 +169,28 @@ def _aligned(
     _equal(site, pairs)
 
 
-def _packed(
-    kernel: TileKernel, sites: Sequence[Site], site: Site, filters: _Filters, b: Box, merged: tuple[int, int] | None
-) -> None:
-    """Show that panels which this kernel fills hold, tap by tap, the filters of the same taps, or of the turned ones."""
+def _packed(kernel: TileKernel, sites: Sequence[Site], site: Site, filters: _Filters, b: Box) -> None:
+    """Show that panels which this kernel fills hold, tap by tap, the filters of the same taps, or turned."""
     writer = reaching(kernel, sites, site, b.buffer)
     if writer is None:
         return
     if not isinstance(writer.node, Pack):
         raise refuse("reduction", site.label, f"{b.buffer} was not packed")
+    assert isinstance(site.node, MicroKernel)
+    merged = _merged(site.node)
     source, target = writer.box(writer.node.source), writer.box(writer.node.target)
     turned = bool(getattr(kernel.op, "turned", False))
-    steps = merged or (1, 1)
 
-    def tap(axis: int) -> Polynomial:
+    def tap(axis: int, step: int) -> Polynomial:
         size = writer.canonical(kernel.buffer(b.buffer).shape[axis])
-        return (size - 1 - target.offset[axis] if turned else target.offset[axis]) * steps[axis + 4]
+        return (size - 1 - target.offset[axis] if turned else target.offset[axis]) * step
 
     pairs = [
         ("packed filters", source.offset[-1], target.offset[filters.panel] * filters.width),
-        *(("packed taps", source.offset[axis], tap(axis)) for axis in filters.taps),
+        *(
+            ("packed taps", source.offset[axis], tap(axis, step))
+            for axis, step in zip(filters.taps, merged or (1, 1), strict=True)
+        ),
     ]
     if filters.channels is not None:
         first = target.offset[filters.channels] * filters.lanes

@@ -41,6 +41,10 @@ struct TilePixels {
 };
 
 TRACEA_INLINE TilePixels tile_pixels(int64_t begin, int64_t pitch, const ConvWindow& window) {
+    if (pitch == window.columns) {  // every pixel of the axis is a result
+        const int64_t count = window.rows * window.columns - begin;
+        return {count >= kAmxTile ? ~uint32_t{0} : (uint32_t{1} << count) - 1, begin};
+    }
     int64_t y = begin / pitch, x = begin % pitch;
     const int64_t columns = window.columns;
     TilePixels pixels{0, y * columns + (x < columns ? x : columns)};
@@ -117,6 +121,18 @@ struct PixelSink {
 
     TRACEA_NOINLINE void leave(const float* sums, const TilePixels& pixels, int64_t first, int64_t filters, int begin,
                                int end) const {
+        if constexpr (!Planar) {
+            if (TRACEA_LIKELY(pixels.valid == ~uint32_t{0} && filters >= kAmxTile)) {
+                Storage* target = out + (pixels.first + begin) * step + first;
+                for (int part = begin; part < end; ++part, target += step) {
+                    for (int column = 0; column < kAmxTile; column += VecF::lanes) {
+                        const VecF x = load<VecF>(sums + part * kAmxTile + column);
+                        store(target + column, epilogue(x, pixels.first + part, first + column, VecF::lanes));
+                    }
+                }
+                return;
+            }
+        }
         for (int part = begin; part < end; ++part) leave(sums, pixels, first, filters, part);
     }
 };
