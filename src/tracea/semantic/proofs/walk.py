@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from tracea.semantic.fields import expressions, subexpressions
-from tracea.semantic.index import Const, FloorDiv, Index, Lookup, Mod, Param, Var, ceil_div, minimum
+from tracea.semantic.fields import expressions
+from tracea.semantic.index import Const, Index, Lookup, Var, ceil_div, minimum
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import Access, Block, For, If, Let, Node, Parallel, Region
-from tracea.semantic.nodes_async import MOST_USES, Gather, Role, Roles, SegmentLoop, TileLoop
+from tracea.semantic.nodes_async import MOST_USES, Role, Roles, SegmentLoop, TileLoop
 from tracea.semantic.predicate import And, Not, Predicate
+from tracea.semantic.proofs.digits import divisors, radix, settled
 from tracea.semantic.proofs.prover import Facts, alternatives, conjuncts
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 
@@ -138,7 +139,7 @@ class Site:
 
     def canonical(self, index: Index) -> Polynomial:
         """Return an expression of the kernel over canonical loop variables."""
-        return _settled(normalize(index.substitute(self.names)), self.digits)
+        return settled(normalize(index.substitute(self.names)), self.digits)
 
     def box(self, region: Region) -> Box:
         """Return a region over canonical loop variables."""
@@ -208,7 +209,7 @@ class _Walker:
         self.sites: list[Site] = []
         self.orders = {table.name: table.length for table in kernel.tables if table.permutation}
         on_chip = (MemorySpace.TEAM, MemorySpace.REGISTER)
-        self.divisors = _divisors(kernel.body, frozenset(b.name for b in kernel.buffers if b.space in on_chip))
+        self.divisors = divisors(kernel.body, frozenset(b.name for b in kernel.buffers if b.space in on_chip))
 
     def block(self, body: Block, scope: _Scope, place: tuple[int, ...]) -> None:
         names = dict(scope.names)
@@ -252,7 +253,7 @@ class _Walker:
         kind = LoopKind.SEQUENTIAL if isinstance(node, For) else LoopKind(node.level.value)
         extent, step = site.canonical(node.extent), site.canonical(node.step)
         unit = step.constant == 1
-        parts = _radix(node.var, extent, self._divisors(node.var, site)) if unit else []
+        parts = radix(node.var, extent, self._divisors(node.var, site)) if unit else []
         names = dict(site.names)
         known: list[Polynomial] = []
         if parts:
@@ -305,7 +306,7 @@ class _Walker:
 
     def _role(self, role: Role, number: int, site: Site, scope: _Scope) -> None:
         place, executors = (*site.place, number), Polynomial.of(role.executors)
-        parts = _radix(role.index, executors, self._divisors(role.index, site)) or [(role.index, executors, _ONE)]
+        parts = radix(role.index, executors, self._divisors(role.index, site)) or [(role.index, executors, _ONE)]
         loops: list[Loop] = []
         outside, value = site.facts, Polynomial({})
         for var, count, weight in parts:
@@ -320,7 +321,7 @@ class _Walker:
         workers = site.canonical(node.workers)
         over = next((loop.var for loop in site.loops if loop.atom == worker and loop.count == workers), None)
         tile, body, _ = self._through_table(node.tile, node.tiles, node.body, site)  # a permutation of whole tiles
-        parts = _radix(tile, tiles, self._divisors(tile, site)) or [(tile, tiles, _ONE)]
+        parts = radix(tile, tiles, self._divisors(tile, site)) or [(tile, tiles, _ONE)]
         segment = Segment(node.first, node.count, node.last, over, steps, workers)
         loops = [
             Loop(var, size, LoopKind.SEGMENT, site.place, size, _ONE, site.facts, segment=segment)
@@ -342,7 +343,7 @@ class _Walker:
         workers, share, shares = (site.canonical(each) for each in (node.workers, node.share, node.shares))
         over = next((loop.var for loop in site.loops if loop.atom == worker and loop.count == workers), None)
         tile, body, order = self._through_table(node.tile, node.tiles, node.body, site)
-        parts = _radix(tile, tiles, self._divisors(tile, site)) or [(tile, tiles, _ONE)]
+        parts = radix(tile, tiles, self._divisors(tile, site)) or [(tile, tiles, _ONE)]
         turns = Turns(node.turn, node.first, over, workers, tiles, steps, share, shares, order)
         loops = [
             Loop(var, size, LoopKind.TURN, site.place, size, _ONE, site.facts, turns=turns) for var, size, _ in parts
@@ -362,99 +363,3 @@ class _Walker:
     def _divisors(self, var: Var, site: Site) -> list[Polynomial]:
         found = {site.canonical(divisor) for divisor in self.divisors.get(var.name, ())}
         return sorted(found, key=lambda p: (sum(map(len, p.monomials())), p.offset, str(p.to_index())))
-
-
-def _divisors(body: Block, rings: frozenset[str]) -> dict[str, list[Index]]:
-    """Return by name what each variable is divided by, nested divisions multiplied, ``Let`` names looked through.
-
-    ``rings`` are buffers whose first offsets are slots.
-    """
-    lets: dict[str, Index] = {}
-    found: dict[str, list[Index]] = {}
-
-    def base(index: Index) -> tuple[str, Index] | None:
-        match index:
-            case Var(name=name):
-                return (name, Const(1))
-            case FloorDiv(left=left, right=right):
-                inner = base(left)
-                return None if inner is None else (inner[0], inner[1] * right)
-            case Mod(left=left):
-                return base(left)
-            case _:
-                return None
-
-    for node in body.walk():
-        if isinstance(node, Let) and not isinstance(node.value, Lookup):  # an entry of a table has digits of its own
-            lets[node.var.name] = node.value.substitute(lets)
-        points = {point.name for point in node.points} if isinstance(node, Gather) else frozenset[str]()
-        slots = {access.region.offset[0] for access in node.accesses() if access.region.buffer in rings}
-        for expression in expressions(node):
-            if isinstance(expression, Mod) and expression in slots:
-                continue  # a slot is the remainder of a use number, which stays whole
-            for part in subexpressions(expression.substitute(lets)):
-                if isinstance(part, FloorDiv | Mod):
-                    below = base(part.left)
-                    if below is not None and below[0] not in points:
-                        found.setdefault(below[0], []).append(below[1] * part.right)
-    return found
-
-
-def _radix(var: Var, extent: Polynomial, divisors: list[Polynomial]) -> list[tuple[Var, Polynomial, Polynomial]]:
-    """Return digits (variable, count, weight) of a mixed-radix split of ``[0, extent)``, slowest first, or none."""
-    weights = [Polynomial.of(1)]
-    for divisor in divisors:
-        if divisor.constant == 1:
-            continue
-        quotient, rest = divisor.split(weights[-1])
-        if not rest.terms and quotient.terms and extent.split(divisor)[1] == Polynomial({}):
-            weights.append(divisor)
-    if len(weights) == 1:
-        return []
-    bounds = [*weights[1:], extent]
-    digits = [
-        (Var(f"{var.name}.{number}"), bound.split(weight)[0], weight)
-        for number, (weight, bound) in enumerate(zip(weights, bounds, strict=True))
-    ]
-    return digits[::-1]
-
-
-def _settled(polynomial: Polynomial, digits: Mapping[str, Polynomial]) -> Polynomial:
-    """Replace quotients and remainders of a digit that is below the divisor: ``j div Y`` is 0 and ``j mod Y`` is j."""
-    result = polynomial
-    for atom in polynomial.atoms():
-        if not isinstance(atom, FloorDiv | Mod):
-            continue
-        numerator, divisor = _settled(normalize(atom.left), digits), normalize(atom.right)
-        if _below(numerator, divisor, digits):
-            result = result.substitute(atom, Polynomial({}) if isinstance(atom, FloorDiv) else numerator)
-        elif numerator != normalize(atom.left):
-            again = type(atom)(numerator.to_index(), atom.right)
-            result = result.substitute(atom, _settled(normalize(again), digits))
-    return result
-
-
-def _below(numerator: Polynomial, divisor: Polynomial, digits: Mapping[str, Polynomial]) -> bool:
-    if any(value < 0 for value in numerator.terms.values()):
-        return False
-    largest = numerator
-    for atom in numerator.atoms():
-        if _is_size(atom):
-            continue
-        count = digits.get(atom.name) if isinstance(atom, Var) else None
-        if count is None:
-            return False
-        largest = largest.substitute(atom, count - 1)
-    gap = (divisor - 1 - largest).terms
-    return all(value >= 0 and all(_is_size(a) for a in monomial) for monomial, value in gap.items())
-
-
-def _is_size(atom: Index) -> bool:
-    """Return whether an atom is an argument or a quotient of arguments: the same in all iterations, never negative."""
-    match atom:
-        case Param():
-            return True
-        case FloorDiv(left=left, right=right):  # the division proof shows both signs
-            return all(_is_size(part) for side in (left, right) for part in normalize(side).atoms())
-        case _:
-            return False
