@@ -141,8 +141,8 @@ def test_an_impossible_tile_names_the_nearest_legal_one(name: str, change: dict[
             "gemm.wgmma",
             "sm_90a",
             {"transpose_b": True},
-            {"bm": 128, "bn": 256, "bk": 512, "groups": 2},
-            "stages=2, bk=128",
+            {"bm": 1408, "bn": 32, "bk": 64, "groups": 2},
+            "stages=2, bk=32",
         ),
     ],
 )

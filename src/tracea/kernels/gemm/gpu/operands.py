@@ -64,7 +64,7 @@ class GpuOperands:
         """Return the buffers of an op whose pieces are so many bytes.
 
         Raises:
-            InvalidSchedule: a piece is wider than the op's strides allow.
+            InvalidSchedule: a piece is wider than the op's strides allow, or no element nor 4, 8 or 16 bytes of them.
         """
         types, dims = gemm_types(op), merged_batch(op)
         axes = tuple(Param(f"batch{axis}", 1) for axis in range(len(dims)))
@@ -84,6 +84,15 @@ class GpuOperands:
                     got=chunk,
                     expected=f"at most {widest} for strides {type_.strides}",
                     remedy=f"use {widest}",
+                )
+            legal = [piece for piece in (*_CHUNKS, type_.dtype.nbytes) if type_.dtype.nbytes <= piece <= widest]
+            if chunk not in legal:
+                raise InvalidSchedule(
+                    field=f"chunk_{name}",
+                    got=chunk,
+                    expected=f"one of {sorted(set(legal))}: an element of {type_.dtype.value} is "
+                    f"{type_.dtype.nbytes} bytes",
+                    remedy=f"use chunk_{name}={min(legal, key=lambda piece: abs(piece - chunk))}",
                 )
             unit = -1 if chunk > type_.dtype.nbytes else None
             buffer = tensor_buffer(

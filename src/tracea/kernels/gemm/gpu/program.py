@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import gcd
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
@@ -144,6 +145,13 @@ class GpuProgram:
 
     def _share(self, tiles: Buffer) -> tuple[int, int]:
         rows, columns = (int(size.constant or 0) for size in tiles.shape[1:])
+        if rows % self.tiling.warps:
+            raise InvalidSchedule(
+                field="warps_m * warps_n",
+                got=self.tiling.warps,
+                expected=f"a divisor of {rows}, since warps copy whole rows of {tiles.name}, {rows} of {columns}",
+                remedy=f"use {gcd(rows, self.tiling.warps)} or another divisor of {rows} warps",
+            )
         return rows // self.tiling.warps, columns
 
     @property

@@ -44,9 +44,10 @@ from tracea.semantic.swizzle import TMA_MODES
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.gpu import GpuTarget
 
-__all__ = ["TmaRing", "build_with_warps"]
+__all__ = ["TmaRing", "build_with_warps", "check_rows"]
 
 _NO_USES: Final = Const(0)
+_PIECE: Final = 16  # bytes, of which the strides of a tensor map are multiples
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +65,16 @@ class TmaRing:
     @classmethod
     def of(cls, operands: GpuOperands, *, bm: int, bn: int, bk: int, stages: int, swizzled: bool) -> TmaRing:
         """Return the buffers of a ring; rows are as long as the copy engine's swizzle."""
+        check_rows(bk, operands.a.dtype.nbytes)
+        for name, chunk in (("chunk_a", operands.a_chunk_bytes), ("chunk_b", operands.b_chunk_bytes)):
+            if chunk != _PIECE:
+                raise InvalidSchedule(
+                    field=name,
+                    got=chunk,
+                    expected=f"{_PIECE}: the copy engine wants rows at multiples of {_PIECE} bytes",
+                    remedy=f"use {name}={_PIECE}; gemm.mma_cp_async copies smaller pieces",
+                )
         row_bytes = bk * operands.a.dtype.nbytes
-        if row_bytes not in TMA_MODES:
-            legal = [mode // operands.a.dtype.nbytes for mode in TMA_MODES]
-            raise InvalidSchedule(
-                field="bk",
-                got=bk,
-                expected=f"one of {legal}: rows of 32, 64 or 128 bytes",
-                remedy=f"use {min(legal, key=lambda value: abs(value - bk))}",
-            )
 
         def tiles(name: str, rows: int, dtype: DType) -> Buffer:
             return Buffer(
@@ -183,6 +185,22 @@ class TmaRing:
             body=block(body),
             tables=self.operands.tables(bm, bn),
             assumptions=self.operands.assumptions(blocks) & (present if more is None else present & more),
+        )
+
+
+def check_rows(bk: int, nbytes: int) -> None:
+    """Check that rows of ``bk`` elements of ``nbytes`` each are as long as one of the copy engine's swizzles.
+
+    Raises:
+        InvalidSchedule: they are not; the remedy is the nearest that is.
+    """
+    if bk * nbytes not in TMA_MODES:
+        legal = [mode // nbytes for mode in TMA_MODES]
+        raise InvalidSchedule(
+            field="bk",
+            got=bk,
+            expected=f"one of {legal}: rows of 32, 64 or 128 bytes",
+            remedy=f"use {min(legal, key=lambda value: abs(value - bk))}",
         )
 
 

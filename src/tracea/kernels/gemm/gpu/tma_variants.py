@@ -14,7 +14,7 @@ from tracea.kernels.gemm.gpu.program import flag
 from tracea.kernels.gemm.gpu.requirements import CUDA, GPU_GEMM_REQUIREMENTS, features, warp_product
 from tracea.kernels.gemm.gpu.spaces import chunks, default_tiling, in_orders, k_major, operands_of, tile_space, worth
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
-from tracea.kernels.gemm.gpu.tma import build_with_warps
+from tracea.kernels.gemm.gpu.tma import build_with_warps, check_rows
 from tracea.kernels.gemm.gpu.warpgroups import build_with_groups
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
@@ -50,6 +50,7 @@ _WAYS: Final = (
 def build_mma_tma(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKernel:
     """Return the GEMM of ``op`` by mma.sync on tiles that the copy engine brings."""
     product = warp_product(op, target)
+    check_rows(schedule.integer("bk"), product.storage.nbytes)  # before what depends on it is found to be too large
     tiling = GpuTiling.of(schedule, product, target, producers=1)
     operands = operands_of(op, product, schedule)
     return build_with_warps(_TMA_ID, operands, schedule, tiling, target, swizzled=flag(schedule, "swizzle"))
@@ -69,6 +70,7 @@ def build_wgmma(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKernel
             remedy="use swizzle=1; gemm.mma_tma reads tiles without a swizzle",
         )
     product = _group_product(op, target, schedule.integer("bn"))
+    check_rows(schedule.integer("bk"), product.storage.nbytes)  # before what depends on it is found to be too large
     tiling = GroupTiling.of(schedule, product, target)
     operands = operands_of(op, warp_product(op, target), schedule)
     return build_with_groups(_WGMMA_ID, operands, schedule, tiling, target, swizzled=True)
