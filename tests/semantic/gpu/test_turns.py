@@ -144,6 +144,24 @@ def test_one_baton_for_both_groups_is_refused_since_a_warp_may_be_two_turns_ahea
         prove(single(kernel))
 
 
+def test_one_baton_for_both_groups_is_noticed_by_the_emulator_whose_waits_hold_a_warp_and_not_its_group() -> None:
+    kernel = kernel_of()
+    source = emit(kernel, "sm_90a")
+    text = source.text
+    for ours, theirs in (
+        ("mbarrier_wait(baton + turn % 2 * 8, ((turn + 1) / 2 + 1) % 2);", "mbarrier_wait(baton, (turn + 1) % 2);"),
+        ("release_slot(baton + (turn + 1) % 2 * 8);", "release_slot(baton);"),
+        ("s_baton < 2;", "s_baton < 1;"),
+    ):
+        assert ours in text
+        text = text.replace(ours, theirs)
+    call = gemm_arguments(kernel, m=128, n=96, k=224)
+    params = {**call.params, "multiprocessors": 1}
+    assert emulate(source, call.fresh(), params, schedules=range(16)).clean
+    report = emulate(replace(source, text=text), call.fresh(), params, schedules=range(16))
+    assert not report.clean
+
+
 def test_turns_need_two_groups_of_a_persistent_block_in_rows() -> None:
     for changes in ({"groups": 1}, {"persistent": 0}, {"pingpong": 2}):
         with pytest.raises(InvalidSchedule):

@@ -12,14 +12,14 @@ void Machine::admit() {
     const uint32_t threads = options.threads;
     block->index = pending_blocks_.back();
     pending_blocks_.pop_back();
-    block->agents = threads + MBARRIERS + WARPGROUPS;
+    block->agents = threads + MBARRIERS + TENSOR_CORES;
     block->live = threads;
     block->lanes.resize(threads);
     block->warps.resize(threads / WARP);
     block->warpgroups.resize(threads / WARPGROUP);
     block->shared.assign(options.shared_bytes, 0xff);
     block->shadow.reset(options.shared_bytes, options.shared_granule, false, "shared");
-    block->agents_synced.assign(MBARRIERS + WARPGROUPS, 0);
+    block->agents_synced.assign(MBARRIERS + TENSOR_CORES, 0);
     const uint32_t each = std::min(255u, 65536u / threads) & ~7u;
     for (Warpgroup& group : block->warpgroups) group.registers = each;
     block->free_registers = 65536 - each * threads;

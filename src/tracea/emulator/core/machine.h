@@ -20,8 +20,8 @@ namespace tracea::emulator {
 
 constexpr uint32_t WARP = 32;
 constexpr uint32_t WARPGROUP = 128;
-constexpr uint32_t MBARRIERS = 64;  // agents kept for a block's mbarriers
-constexpr uint32_t WARPGROUPS = 8;
+constexpr uint32_t MBARRIERS = 64;     // agents kept for a block's mbarriers
+constexpr uint32_t TENSOR_CORES = 32;  // agents kept for what reads for a warp's matrix operations
 constexpr uint32_t NAMED_BARRIERS = 16;
 
 struct Warp;
@@ -119,7 +119,15 @@ struct MatrixOperation {
     bool accumulate;
     Site site;
     std::vector<void*> accumulators;  // one for each thread
-    std::vector<uint32_t> pieces;     // of 16 bytes of shared memory, that are being read
+    std::vector<uint32_t> pieces[4];  // of 16 bytes of shared memory, that are being read, by warp
+};
+
+// How far one warp of a warpgroup is: matrix operations are counted from the block's first.
+struct MatrixStream {
+    bool fenced = false;
+    Clock completed = 0;          // groups
+    uint64_t performed = 0;       // operations
+    std::deque<uint64_t> groups;  // committed and not waited for: where each ends
 };
 
 // A thread's registers while the tensor cores own them.
@@ -132,10 +140,9 @@ struct Warpgroup {
     uint32_t arrived = 0;
     Site meeting = 0;
     void* operands[WARPGROUP] = {};
-    bool fenced = false;
-    Clock completed = 0;
-    std::vector<MatrixOperation> open;
-    std::deque<std::vector<MatrixOperation>> groups;
+    MatrixStream streams[4];  // of its warps
+    uint64_t first = 0;       // the number of the first of `operations`
+    std::deque<MatrixOperation> operations;
     std::map<void*, Accumulator> accumulators;  // what the tensor cores own
     uint32_t registers = 0;                     // for each thread
     std::vector<Lane*> waiting_for_registers;

@@ -141,9 +141,7 @@ void check_end(Block& block) {
     for (size_t i = 0; i < block.warpgroups.size(); ++i) {
         const Warpgroup& group = block.warpgroups[i];
         if (group.accumulators.empty()) continue;
-        const Site site = !group.open.empty()    ? group.open.front().site
-                          : group.groups.empty() ? Site{0}
-                                                 : group.groups.front().front().site;
+        const Site site = group.operations.empty() ? Site{0} : group.operations.front().site;
         machine.findings.add("thread ends with a matrix operation under way", site, 0, &block.lanes[i * WARPGROUP])
             .say("warpgroup %zu of block %u", i, block.index);
     }

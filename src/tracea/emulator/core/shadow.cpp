@@ -46,7 +46,7 @@ void Shadow::unordered(const char* kind, uint64_t offset, Lane& lane, Site site,
     } else if (agent < threads + MBARRIERS) {
         snprintf(who, sizeof who, "the copy engine (mbarrier %u)", agent - threads);
     } else {
-        snprintf(who, sizeof who, "warpgroup %u's tensor cores", agent - threads - MBARRIERS);
+        snprintf(who, sizeof who, "the tensor cores for warp %u", agent - threads - MBARRIERS);
     }
     if (global_) {
         finding.say("%s byte %llu: thread %u of block %u; earlier %s of block %u", space_,

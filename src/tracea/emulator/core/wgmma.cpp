@@ -1,5 +1,7 @@
-// wgmma: a warpgroup's products of tiles in shared memory. Operands are read, and accumulators written, in the wait that
-// forces them; until then the accumulators hold poison and the operands must not change.
+// wgmma: a warpgroup's products of tiles in shared memory. The four warps meet to issue a product, and nowhere else: a
+// fence, a commit and a wait are each warp's own. A warp's quarter of a product reads its operands, and writes its
+// accumulators, in the wait of that warp that forces it; until then the accumulators hold poison and the operands must
+// not change.
 #include <string.h>
 
 #include <algorithm>
@@ -13,6 +15,7 @@ namespace tracea::emulator {
 namespace {
 
 constexpr uint32_t ROWS = 64;
+constexpr uint32_t WARP_ROWS = 16;
 constexpr uint32_t MOST_COLUMNS = 256;
 constexpr uint32_t STEP_BYTES = 32;      // of the depth of one instruction
 constexpr uint32_t POISON = 0xffbfffff;  // a signalling NaN: arithmetic on it changes its bits
@@ -114,17 +117,28 @@ struct Call {
     bool accumulate;
 };
 
+// What one warp of a warpgroup does by itself.
+template <class F>
+void alone(Primitive primitive, int at, F perform) {
+    machine.collective(primitive, at, nullptr, [&](Warp& warp, Site site) {
+        if (warp.index / 4 >= warp.block->warpgroups.size()) {
+            machine.report("invalid operand", site).say("warp %u belongs to no whole warpgroup", warp.index);
+            machine.abort_run();
+        }
+        Warpgroup& group = warp.block->warpgroups[warp.index / 4];
+        perform(warp, group, group.streams[warp.index % 4], site);
+    });
+}
+
 void wgmma_fence(int at) {
-    together(Primitive::WGMMA_FENCE, at, nullptr, [](Block& block, uint32_t index, Site site) {
-        if (!machine.elided(site)) block.warpgroups[index].fenced = true;
+    alone(Primitive::WGMMA_FENCE, at, [](Warp&, Warpgroup&, MatrixStream& stream, Site site) {
+        if (!machine.elided(site)) stream.fenced = true;
     });
 }
 
 void wgmma_commit(int at) {
-    together(Primitive::WGMMA_COMMIT, at, nullptr, [](Block& block, uint32_t index, Site) {
-        Warpgroup& group = block.warpgroups[index];
-        group.groups.push_back(std::move(group.open));
-        group.open.clear();
+    alone(Primitive::WGMMA_COMMIT, at, [](Warp&, Warpgroup& group, MatrixStream& stream, Site) {
+        stream.groups.push_back(group.first + group.operations.size());
     });
 }
 
@@ -154,7 +168,6 @@ void begin(Block& block, uint32_t index, Site site, WgmmaForm form) {
     Lane* lanes = &block.lanes[index * WARPGROUP];
     const Call& first = *static_cast<const Call*>(group.operands[0]);
     MatrixOperation operation{form, first.a, first.b, first.accumulate, site, {}, {}};
-    bool owned = true;
     for (uint32_t i = 0; i < WARPGROUP; ++i) {
         const Call& call = *static_cast<const Call*>(group.operands[i]);
         if (call.a != first.a || call.b != first.b || call.accumulate != first.accumulate) {
@@ -162,11 +175,11 @@ void begin(Block& block, uint32_t index, Site site, WgmmaForm form) {
                 .say("threads 0 and %u give different operands", lanes[i].thread);
         }
         operation.accumulators.push_back(call.d);
-        if (take(group, lanes[i], call.d, static_cast<uint32_t>(form.n) / 2)) owned = false;
-    }
-    if (!owned && !group.fenced) {
-        machine.report("missing wgmma_fence", site)
-            .say("warpgroup %u: its accumulators were the threads' own since the last fence", index);
+        const bool own = take(group, lanes[i], call.d, static_cast<uint32_t>(form.n) / 2);
+        if (own && !group.streams[i / WARP].fenced) {
+            machine.report("missing wgmma_fence", site)
+                .say("warp %u: its accumulators were the threads' own since the last fence", lanes[i].warp->index);
+        }
     }
     for (const uint64_t descriptor : {first.a, first.b}) {
         if ((descriptor >> 49 & 7) != 0 || (descriptor & 0x3f80c000c000c000ull) != 0) {
@@ -175,36 +188,42 @@ void begin(Block& block, uint32_t index, Site site, WgmmaForm form) {
                      static_cast<unsigned long long>(descriptor));
         }
     }
-    auto check = [&](const Tile& tile, uint32_t rows) {
+    size_t found = 0;
+    auto check = [&](const Tile& tile, uint32_t rows, bool of_all) {
         if (machine.options.statistics) tile.price(rows, site);
         tile.each_piece(rows, [&](uint32_t address, uint32_t row, uint32_t byte) {
-            // Rows of A are one warp's; all four read B, and each stands for some of its pieces.
-            Lane& reader = lanes[WARP * (rows == ROWS ? row / 16 : (row / 8 + byte / 16) % 4)];
-            if (!in_shared(reader, address, 16, 16, site)) return;
-            block.shadow.begin_reading(address, 16, reader, site);
-            operation.pieces.push_back(address);
+            // Rows of A are one warp's; all four read B.
+            const uint32_t owner = of_all ? (row / 8 + byte / 16) % 4 : row / WARP_ROWS;
+            if (!in_shared(lanes[WARP * owner], address, 16, 16, site)) return;
+            ++found;
+            for (uint32_t i = 0; i < 4; ++i) {
+                if (!of_all && i != owner) continue;
+                block.shadow.begin_reading(address, 16, lanes[WARP * i], site);
+                operation.pieces[i].push_back(address);
+            }
         });
     };
-    const size_t whole = form.transposed_a ? 2 * ROWS : 2 * ROWS;
-    check(Tile(first.a, form.transposed_a), ROWS);
-    check(Tile(first.b, form.transposed_b), static_cast<uint32_t>(form.n));
-    if (operation.pieces.size() == whole + 2 * static_cast<size_t>(form.n)) group.open.push_back(std::move(operation));
+    check(Tile(first.a, form.transposed_a), ROWS, false);
+    check(Tile(first.b, form.transposed_b), static_cast<uint32_t>(form.n), true);
+    if (found == 2 * ROWS + 2 * static_cast<size_t>(form.n)) group.operations.push_back(std::move(operation));
 }
 
-void perform(Block& block, Warpgroup& group, const MatrixOperation& operation) {
-    static float a[ROWS * DEPTH], b[MOST_COLUMNS * DEPTH], sums[ROWS * 256];
-    static int32_t whole[ROWS * 256];
+// One warp's quarter of a product.
+void perform(Block& block, Warpgroup& group, const MatrixOperation& operation, uint32_t quarter) {
+    static float a[WARP_ROWS * DEPTH], b[MOST_COLUMNS * DEPTH], sums[WARP_ROWS * 256];
+    static int32_t whole[WARP_ROWS * 256];
     static uint8_t a_bytes[ROWS * STEP_BYTES], b_bytes[MOST_COLUMNS * STEP_BYTES];
     const auto n = static_cast<uint32_t>(operation.form.n);
     const Element element = operation.form.element;
     const bool integers = element == Element::S8;
     Tile(operation.da, operation.form.transposed_a).gather(block, ROWS, a_bytes);
     Tile(operation.db, operation.form.transposed_b).gather(block, n, b_bytes);
+    const uint8_t* mine = a_bytes + quarter * WARP_ROWS * STEP_BYTES;
     auto accumulators = [&](auto move) {
-        for (uint32_t t = 0; t < WARPGROUP; ++t) {
-            std::vector<uint32_t>& held = group.accumulators[operation.accumulators[t]].content;
+        for (uint32_t t = 0; t < WARP; ++t) {
+            std::vector<uint32_t>& held = group.accumulators[operation.accumulators[quarter * WARP + t]].content;
             for (uint32_t i = 0; i < n / 2; ++i) {
-                const uint32_t row = t / 32 * 16 + t % 32 / 4 + 8 * (i / 2 % 2);
+                const uint32_t row = t / 4 + 8 * (i / 2 % 2);
                 const uint32_t column = 8 * (i / 4) + 2 * (t % 4) + i % 2;
                 move(&held[i], integers ? static_cast<void*>(&whole[row * 256 + column]) : &sums[row * 256 + column]);
             }
@@ -218,28 +237,24 @@ void perform(Block& block, Warpgroup& group, const MatrixOperation& operation) {
             memset(value, 0, 4);
     });
     if (integers) {
-        multiply_s8(whole, 256, a_bytes, b_bytes, ROWS, n, STEP_BYTES);
+        multiply_s8(whole, 256, mine, b_bytes, WARP_ROWS, n, STEP_BYTES);
     } else {
         const uint32_t depth = STEP_BYTES / bytes_of(element);
-        for (uint32_t r = 0; r < ROWS; ++r) widen(a + r * DEPTH, a_bytes + r * STEP_BYTES, depth, element);
+        for (uint32_t r = 0; r < WARP_ROWS; ++r) widen(a + r * DEPTH, mine + r * STEP_BYTES, depth, element);
         for (uint32_t c = 0; c < n; ++c) widen(b + c * DEPTH, b_bytes + c * STEP_BYTES, depth, element);
-        multiply(sums, 256, a, b, ROWS, n, depth);
+        multiply(sums, 256, a, b, WARP_ROWS, n, depth);
     }
     accumulators([](uint32_t* held, void* value) { memcpy(held, value, 4); });
 }
 
-// Give back accumulators that no operation still writes.
-void give_back(Warpgroup& group, Site site) {
+// Give back a warp's accumulators that no operation still writes.
+void give_back(const Warp& warp, Warpgroup& group, MatrixStream& stream, Site site) {
     std::map<void*, bool> busy;
-    auto mark = [&](const std::vector<MatrixOperation>& operations) {
-        for (const MatrixOperation& operation : operations) {
-            for (void* registers : operation.accumulators) busy[registers] = true;
-        }
-    };
-    for (const auto& operations : group.groups) mark(operations);
-    mark(group.open);
+    for (uint64_t i = stream.performed - group.first; i < group.operations.size(); ++i) {
+        for (void* registers : group.operations[i].accumulators) busy[registers] = true;
+    }
     for (auto entry = group.accumulators.begin(); entry != group.accumulators.end();) {
-        if (busy.count(entry->first) != 0) {
+        if (entry->second.owner->warp != &warp || busy.count(entry->first) != 0) {
             ++entry;
             continue;
         }
@@ -254,7 +269,7 @@ void give_back(Warpgroup& group, Site site) {
         memcpy(registers, content.data(), 4 * content.size());
         entry->second.owner->unsettled.push_back({registers, site});
         entry = group.accumulators.erase(entry);
-        group.fenced = false;  // the threads may use them: the next wgmma on them needs a fence
+        stream.fenced = false;  // the threads may use them: the next wgmma on them needs a fence
     }
 }
 
@@ -264,25 +279,27 @@ void wgmma(WgmmaForm form, void* d, uint64_t a, uint64_t b, bool accumulate, int
              [form](Block& block, uint32_t index, Site site) { begin(block, index, site, form); });
 }
 
+// Holds the warp that executes it, not its warpgroup: the issue of every product was met by all four already.
 void wgmma_wait(uint32_t pending, int at) {
-    together(Primitive::WGMMA_WAIT, at, nullptr, [pending](Block& block, uint32_t index, Site site) {
-        Warpgroup& group = block.warpgroups[index];
+    alone(Primitive::WGMMA_WAIT, at, [pending](Warp& warp, Warpgroup& group, MatrixStream& stream, Site site) {
         if (machine.elided(site)) return;
-        const uint32_t agent = machine.options.threads + MBARRIERS + index;
-        while (group.groups.size() > pending) {
-            const std::vector<MatrixOperation> operations = std::move(group.groups.front());
-            group.groups.pop_front();
-            ++group.completed;
-            for (const MatrixOperation& operation : operations) {
-                perform(block, group, operation);
-                for (const uint32_t piece : operation.pieces) {
-                    block.shadow.end_reading(piece, 16, block.index, agent, group.completed, operation.site);
+        Block& block = *warp.block;
+        const uint32_t agent = machine.options.threads + MBARRIERS + warp.index;
+        for (; stream.groups.size() > pending; stream.groups.pop_front()) {
+            ++stream.completed;
+            for (; stream.performed < stream.groups.front(); ++stream.performed) {
+                const MatrixOperation& operation = group.operations[stream.performed - group.first];
+                perform(block, group, operation, warp.index % 4);
+                for (const uint32_t piece : operation.pieces[warp.index % 4]) {
+                    block.shadow.end_reading(piece, 16, block.index, agent, stream.completed, operation.site);
                 }
             }
         }
-        give_back(group, site);
-        for (uint32_t i = 0; i < WARPGROUP; ++i)
-            machine.row(block.lanes[index * WARPGROUP + i])[agent] = group.completed;
+        give_back(warp, group, stream, site);
+        uint64_t first = stream.performed;
+        for (const MatrixStream& other : group.streams) first = std::min(first, other.performed);
+        for (; group.first < first; ++group.first) group.operations.pop_front();
+        for (uint32_t i = 0; i < WARP; ++i) machine.row(warp.lanes[i])[agent] = stream.completed;
     });
 }
 
