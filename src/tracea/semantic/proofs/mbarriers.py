@@ -8,7 +8,7 @@ every use that the producer waits for is released. That barriers are set up firs
 
 In a persistent block both sides walk the same turns, and use ``first + k`` is step k of the turn that begins with use
 ``first``: numbers run on, so the argument is the same. Every step of a turn is released, the last one after the loop.
-Where consumers take turns, a baton (``batons``) keeps their waits in the order of the uses.
+Where consumers take turns, a baton each (``batons``) keeps their waits in the order of the uses.
 """
 
 from __future__ import annotations
