@@ -143,3 +143,21 @@ def test_a_plan_explains_what_was_chosen_what_lost_and_what_would_flip_it() -> N
     assert json.loads(json.dumps(plan.to_dict()))["decisions"]["mm2"]["schedule"] == {"kc": 512}
     with pytest.raises(InvalidOption, match=r"mm1.*mm2"):
         plan["mm3"]
+
+
+def test_a_tie_is_decided_by_the_race_and_told_by_what_was_measured() -> None:
+    # The race gave the tie to the library: the other one's median is lower, and not beyond the noise.
+    known = {
+        "library": Known(schedule=None, latency_us=10.0, ranked_us=10.0),
+        "packed": Known(schedule=Schedule(kc=64), latency_us=9.9, ranked_us=10.0 + 1e-12),
+    }
+    decision = decide(GEMM, AVX512, variants=ALL, known=known)
+    assert decision.variant == "library"
+    assert {each.variant: each.latency_us for each in decision.candidates if each.latency_us} == {
+        "library": 10.0,
+        "packed": 9.9,
+    }
+    assert decision.reason == "10 µs, a tie with packed: the race could not tell them apart"
+    said = "being faster beyond the noise: it is a tie with library, 9.9 against 10 µs"
+    assert decision.flip == f"packed: {said}"
+    assert next(flip.what for flip in decision.flips if flip.variant == "packed") == said

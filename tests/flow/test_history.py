@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -59,6 +60,15 @@ def test_the_best_of_each_variant_is_known():
     }
     assert known_variants(OP, 2) == {}  # another number of threads
     assert known_variants(GemmOp.of(m=24, n=24, k=25), 1) == {}
+
+
+def test_a_tie_ranks_as_the_race_decided_and_shows_what_was_measured():
+    ahead, behind = record("library.gemm", {}, 2.0), record("gemm.packed", {"mr": 8}, 1.0)
+    store().retime(ahead, 1.5, median_ms=1.5)
+    store().retime(behind, math.nextafter(1.5, 2.0), median_ms=1.49)
+    found = known_variants(OP, 1)
+    assert (found["library.gemm"].latency_us, found["gemm.packed"].latency_us) == (1500.0, 1490.0)
+    assert found["library.gemm"].rank_us < found["gemm.packed"].rank_us
 
 
 def test_a_comparison_outranks_single_times():

@@ -91,7 +91,13 @@ def test_a_retiming_is_kept_beside_the_measurement(tmp_path: Path) -> None:
         trial_id = store.add(a_record())
         store.retime(trial_id, 1.25)
         (stored,) = store.find()
-        assert (stored.retimed_ms, stored.record.outcome.latency_ms) == (1.25, 1.5)
+        assert (stored.retimed_ms, stored.median_ms, stored.record.outcome.latency_ms) == (1.25, None, 1.5)
+        store.retime(trial_id, 1.25, median_ms=1.2)  # a tie that another won: ranked behind it
+        (stored,) = store.find()
+        assert (stored.retimed_ms, stored.median_ms) == (1.25, 1.2)
+        store.retime(trial_id, None)
+        (stored,) = store.find()
+        assert (stored.retimed_ms, stored.median_ms) == (None, None)
         with pytest.raises(InvalidOption):
             store.retime(trial_id + 1, 1.0)
 
@@ -351,6 +357,7 @@ def test_every_cell_of_a_row_is_covered_by_its_digest(tmp_path: Path) -> None:
             "kind": "'wrong'",
             "latency_ms": "0.5",
             "retimed_ms": "0.5",
+            "median_ms": "0.5",
             "imported": "1",
             "record": "replace(record, '0.25', '0.26')",
             "digest": "''",

@@ -35,13 +35,27 @@ class Rejection:
         return f"{self.variant}: {self.requirement}: needs {self.needed}, found {self.found} ({self.remedy})"
 
 
+_SAME: Final = 1e-9
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A variant that can be used, with its score and, where it was measured, its time. Units: ``latency_us`` is µs."""
+    """A variant that can be used, with its score and, where it was measured, its time. Units: ``latency_us`` is µs.
+
+    ``ranked_us`` is the time by which it ranks where a race decided a tie for another; None: as measured.
+    """
 
     variant: str
     score: float
     latency_us: float | None = None
+    ranked_us: float | None = None
+
+    def ties_with(self, winner: Candidate) -> bool:
+        """Whether both were measured and this one is no slower, so that only the race's tie put it behind."""
+        if self.latency_us is None or winner.latency_us is None:
+            return False
+        # Records from before medians were kept have the winner's time and a last digit more.
+        return self.latency_us <= winner.latency_us * (1 + _SAME)
 
     def __str__(self) -> str:
         return f"{self.variant}: " + (
@@ -97,6 +111,8 @@ class Decision:
                 return "nothing: there is no other variant"
             return f"meeting '{self.rejections[0].requirement}' for {self.rejections[0].variant}"
         best, won = others[0], self.chosen
+        if best.ties_with(won):
+            return f"{best.variant}: {_flip(won, best)}"
         if best.latency_us is not None and won.latency_us is not None:
             return f"{best.variant} {best.latency_us / won.latency_us - 1:.1%} faster than measured"
         return f"a measurement of {best.variant} below one of {won.variant}"
@@ -169,9 +185,10 @@ def _flip(won: Candidate, other: Candidate) -> str:
         return f"a measurement: none was made, and the scores decided, {won.score:g} against {other.score:g}"
     if other.latency_us is None:
         return f"a measurement below {won.latency_us:.4g} µs: it was not measured here"
+    if other.ties_with(won):
+        times = f"{other.latency_us:.4g} against {won.latency_us:.4g} µs"
+        return f"being faster beyond the noise: it is a tie with {won.variant}, {times}"
     times = other.latency_us / won.latency_us
-    if times <= 1.0:
-        return f"a tie: {other.latency_us:.4g} µs as well, and the name decides"
     return f"{times - 1:.1%} faster than it was measured: {other.latency_us:.4g} against {won.latency_us:.4g} µs"
 
 

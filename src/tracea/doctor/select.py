@@ -27,10 +27,19 @@ __all__ = ["History", "Known", "decide", "plan_ops"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known of a variant for one op on this machine: its best schedule and the time of that, in µs."""
+    """What is known of a variant for one op on this machine: its best schedule and the time of that, in µs.
+
+    ``ranked_us`` is the time by which it ranks where a race decided a tie for another; None: as measured.
+    """
 
     schedule: Schedule | None
     latency_us: float
+    ranked_us: float | None = None
+
+    @property
+    def rank_us(self) -> float:
+        """The time that it is compared by."""
+        return self.latency_us if self.ranked_us is None else self.ranked_us
 
 
 # By op key, then by variant id.
@@ -77,8 +86,13 @@ def decide(
             rejections += found
             continue
         past = measured.get(variant.id)
-        latency_us = past.latency_us if past else None
-        fitting.append((variant, Candidate(variant=variant.id, score=variant.score(op, target), latency_us=latency_us)))
+        candidate = Candidate(
+            variant=variant.id,
+            score=variant.score(op, target),
+            latency_us=past.latency_us if past else None,
+            ranked_us=past.ranked_us if past else None,
+        )
+        fitting.append((variant, candidate))
     if not fitting:
         raise InvalidOption(
             field=f"variants of {op.key} on {target.name}",
@@ -94,7 +108,7 @@ def decide(
         constants=tuple(constants),
         variant=variant.id,
         schedule=None if variant.is_library else past.schedule if past else _default_schedule(variant, op, target),
-        reason=_reason(winner, len(fitting)),
+        reason=_reason(winner, [candidate for _, candidate in fitting]),
         candidates=tuple(candidate for _, candidate in fitting),
         rejections=tuple(rejections),
         precision=precision,
@@ -168,11 +182,14 @@ def _rejections(variant: Variant, op: Op, target: Target | GpuTarget, refused: M
 
 
 def _rank(candidate: Candidate) -> tuple[bool, float, float, str]:
-    """Measured before unmeasured, by time; the others by score; equals by name, so that no order is left to chance."""
-    unmeasured = candidate.latency_us is None
+    """Measured before unmeasured, by time; the others by score; equals by name, so that no order is left to chance.
+
+    Where a race could not tell two apart, the time is the rank's: the one that kept the tie stays ahead.
+    """
+    ranked_us = candidate.latency_us if candidate.ranked_us is None else candidate.ranked_us
     return (
-        unmeasured,
-        0.0 if candidate.latency_us is None else candidate.latency_us,
+        ranked_us is None,
+        0.0 if ranked_us is None else ranked_us,
         -candidate.score,
         candidate.variant,
     )
@@ -182,9 +199,12 @@ def _default_schedule(variant: Variant, op: Op, target: Target | GpuTarget) -> S
     return None if variant.default_schedule is None else variant.default_schedule(op, target)
 
 
-def _reason(winner: Candidate, fitting: int) -> str:
+def _reason(winner: Candidate, fitting: Sequence[Candidate]) -> str:
     if winner.latency_us is not None:
+        tied = [each.variant for each in fitting if each is not winner and each.ties_with(winner)]
+        if tied:
+            return f"{winner.latency_us:.4g} µs, a tie with {' and '.join(tied)}: the race could not tell them apart"
         return f"the fastest measured: {winner.latency_us:.4g} µs"
-    if fitting == 1:
+    if len(fitting) == 1:
         return "the only one that fits"
-    return f"nothing was measured, and of the {fitting} that can run it has the highest score, {winner.score:g}"
+    return f"nothing was measured, and of the {len(fitting)} that can run it has the highest score, {winner.score:g}"

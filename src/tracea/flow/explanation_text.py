@@ -113,6 +113,8 @@ def _others(found: Explanation) -> Iterator[str]:
             yield f"  {each.variant}: not measured, its score is {each.score:g} against {won.score:g}"
         elif won.latency_us is None:
             yield f"  {each.variant}: measured, {_us(each.latency_us)}"
+        elif each.ties_with(won):
+            yield f"  {each.variant}: {_us(each.latency_us)}, a tie with {won.variant} at {_us(won.latency_us)}"
         else:
             yield f"  {each.variant}: {_us(each.latency_us)}, {each.latency_us / won.latency_us:.2f} times as long"
     refused: dict[str, list[Rejection]] = {}
@@ -153,9 +155,6 @@ def _policy(found: Explanation) -> Iterator[str]:
     )
     for reason in found.guidance.reasons:
         yield f"  {reason}"
-    order = None if found.decision.schedule is None else found.decision.schedule.get("order")
-    if order is not None and order != found.guidance.tiling.order.value:
-        yield f"  The schedule above takes its tiles in {order} order all the same, until a search measures another."
     order = None if found.decision.schedule is None else found.decision.schedule.get("order")
     if order is not None and order != found.guidance.tiling.order.value:
         yield f"  The schedule above takes its tiles in {order} order all the same, until a search measures another."

@@ -80,7 +80,7 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
             store().retime(trial.id, None)
     for trial, outcome in zip(finalists, outcomes, strict=False):
         if outcome.is_ok:
-            store().retime(trial.id, outcome.latency_ms)
+            _retime(trial.id, outcome)
         else:
             _record(trial.record.key, trial.record.schedule, seed, outcome)
     for name, outcome in zip(libraries, outcomes[len(finalists) :], strict=True):
@@ -146,7 +146,12 @@ def _record(key: StudyKey, schedule: dict[str, Value], seed: int, outcome: Outco
     )
     number = store().add(record)
     if outcome.is_ok:
-        store().retime(number, outcome.latency_ms)
+        _retime(number, outcome)
+
+
+def _retime(number: int, outcome: Outcome) -> None:
+    """Note by which latency a candidate ranks, as the race decided, and which was measured."""
+    store().retime(number, outcome.metrics.get("rank_ms", outcome.latency_ms), median_ms=outcome.latency_ms)
 
 
 def _candidate(trial: StoredTrial) -> Candidate:

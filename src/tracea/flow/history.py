@@ -221,7 +221,7 @@ def known_variants(op: Op, threads: int, constants: Iterable[int] = ()) -> dict[
     for trial in compared or found:
         latency_ms = trial.retimed_ms if trial.retimed_ms is not None else trial.record.outcome.latency_ms
         assert latency_ms is not None  # a verified outcome has one
-        _keep(best, trial.record.key.variant, trial.record.schedule, latency_ms)
+        _keep(best, trial.record.key.variant, trial.record.schedule, latency_ms, trial.median_ms)
     if not found:
         for hero in _heroes():
             if (hero.op_key, hero.constants) != (key.op_key, key.constants):
@@ -236,7 +236,14 @@ def _heroes() -> tuple[Hero, ...]:
     return load_heroes()
 
 
-def _keep(best: dict[str, Known], variant: str, schedule: Mapping[str, Value], latency_ms: float) -> None:
+def _keep(
+    best: dict[str, Known],
+    variant: str,
+    schedule: Mapping[str, Value],
+    rank_ms: float,
+    median_ms: float | None = None,
+) -> None:
     known = best.get(variant)
-    if known is None or 1e3 * latency_ms < known.latency_us:
-        best[variant] = Known(schedule=schedule_of(schedule), latency_us=1e3 * latency_ms)
+    if known is None or 1e3 * rank_ms < known.rank_us:
+        measured_us = 1e3 * (rank_ms if median_ms is None else median_ms)
+        best[variant] = Known(schedule=schedule_of(schedule), latency_us=measured_us, ranked_us=1e3 * rank_ms)

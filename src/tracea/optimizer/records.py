@@ -112,12 +112,14 @@ class TrialRecord:
 class StoredTrial:
     """A record with its place in the store, and its latency in a later interleaved comparison if it took part.
 
+    ``retimed_ms`` ranks, ``median_ms`` was measured there: below it where a tie was decided for one that is ahead.
     ``is_imported``: it was measured elsewhere, so that it says what to try here and never what is fast here.
     """
 
     id: int
     record: TrialRecord
     retimed_ms: float | None
+    median_ms: float | None = None
     is_imported: bool = False
 
 

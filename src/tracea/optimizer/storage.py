@@ -30,9 +30,10 @@ __all__ = ["MIGRATIONS", "StoredTrial", "StudyKey", "TrialRecord", "TrialStore",
 
 _BUSY_SECONDS: Final = 60.0
 
-_Row: TypeAlias = tuple[int, str, str, str, str, str, str, float | None, float | None, int, str, str]
+_Row: TypeAlias = tuple[int, str, str, str, str, str, str, float | None, float | None, int, str, str, float | None]
 _COLUMNS: Final = (
-    "id, op_key, variant, constants, hardware, toolchain, kind, latency_ms, retimed_ms, imported, record, digest"
+    "id, op_key, variant, constants, hardware, toolchain, kind, latency_ms, retimed_ms, imported, record, digest,"
+    " median_ms"
 )
 
 
@@ -67,13 +68,23 @@ def _add_digests(connection: sqlite3.Connection) -> None:
     # The database notices a damaged page, not a changed cell: from here on each row carries a digest of its cells.
     connection.execute("ALTER TABLE trial ADD COLUMN imported INTEGER NOT NULL DEFAULT 0")
     connection.execute("ALTER TABLE trial ADD COLUMN digest TEXT NOT NULL DEFAULT ''")
-    rows: list[_Row] = connection.execute(f"SELECT {_COLUMNS} FROM trial").fetchall()
+    rows = connection.execute(f"SELECT {_COLUMNS.removesuffix(', median_ms')} FROM trial").fetchall()
     connection.executemany("UPDATE trial SET digest = ? WHERE id = ?", [(_digest(row[1:-1]), row[0]) for row in rows])
+
+
+def _add_medians(connection: sqlite3.Connection) -> None:
+    # Of comparisons before, only the latency that ranks is known; a row without a median keeps its digest.
+    connection.execute("ALTER TABLE trial ADD COLUMN median_ms REAL")
 
 
 # Step i brings a file from version i to i + 1. A released step is never edited: a change of the schema is a new one
 # at the end.
-MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (_create_tables, _add_constants, _add_digests)
+MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (
+    _create_tables,
+    _add_constants,
+    _add_digests,
+    _add_medians,
+)
 
 
 class TrialStore:
@@ -124,8 +135,11 @@ class TrialStore:
                     added += 1
         return added
 
-    def retime(self, trial_id: int, latency_ms: float | None) -> None:
-        """Note a trial's latency in the latest interleaved comparison; None: it took no part.
+    def retime(self, trial_id: int, latency_ms: float | None, *, median_ms: float | None = None) -> None:
+        """Note the latency by which a trial ranks in the latest interleaved comparison; None: it took no part.
+
+        ``median_ms`` is what was measured, which may be below the rank's where the comparison could not tell it from
+        one that is ahead.
 
         Raises: InvalidOption for an id that is not stored.
         """
@@ -134,9 +148,10 @@ class TrialStore:
                 f"SELECT {_COLUMNS} FROM trial WHERE id = ?", (trial_id,)
             ).fetchone()
             if found is not None:
-                cells = (*found[1:8], latency_ms, *found[9:11])
+                digest = _digest((*found[1:8], latency_ms, *found[9:11]), median_ms)
                 connection.execute(
-                    "UPDATE trial SET retimed_ms = ?, digest = ? WHERE id = ?", (latency_ms, _digest(cells), trial_id)
+                    "UPDATE trial SET retimed_ms = ?, median_ms = ?, digest = ? WHERE id = ?",
+                    (latency_ms, median_ms, digest, trial_id),
                 )
         if found is None:
             raise InvalidOption(
@@ -203,15 +218,17 @@ class TrialStore:
     def _decoded(self, rows: list[_Row]) -> Iterator[StoredTrial]:
         bad = 0
         for row in rows:
-            trial_id, retimed_ms, imported, text, digest = row[0], *row[8:]
+            trial_id, retimed_ms, imported, text, digest, median_ms = row[0], *row[8:]
             try:
-                if digest != _digest(row[1:-1]):
+                if digest != _digest(row[1:-2], median_ms):
                     raise InvalidOption(field="trial", got=digest, expected="the digest of its row", remedy="")
                 record = decode_record(text)
             except InvalidOption:
                 bad += 1
                 continue
-            yield StoredTrial(id=trial_id, record=record, retimed_ms=retimed_ms, is_imported=bool(imported))
+            yield StoredTrial(
+                id=trial_id, record=record, retimed_ms=retimed_ms, median_ms=median_ms, is_imported=bool(imported)
+            )
         if bad:
             warnings.warn(
                 CacheCorrupt(
@@ -356,8 +373,9 @@ def _decoded_text(text: bytes) -> str:
     return text.decode(errors="replace")
 
 
-def _digest(cells: tuple[Any, ...]) -> str:
-    return hashlib.blake2b(msgspec.json.encode(cells), digest_size=16).hexdigest()
+def _digest(cells: tuple[Any, ...], median_ms: float | None = None) -> str:
+    covered = cells if median_ms is None else (*cells, median_ms)
+    return hashlib.blake2b(msgspec.json.encode(covered), digest_size=16).hexdigest()
 
 
 def _text(constants: tuple[int, ...]) -> str:
