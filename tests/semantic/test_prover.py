@@ -147,3 +147,19 @@ def test_what_is_proved_holds_for_every_value(
     env = {"M": m, "N": n, "S": 1, "i": data.draw(st.integers(0, 12)), "j": data.draw(st.integers(0, 12))}
     if all(fact.to_index().evaluate(env) >= 0 for fact in facts):
         assert goal.to_index().evaluate(env) >= 0
+
+
+def test_a_product_is_no_less_than_the_products_inside_it() -> None:
+    batch, heads = Param("B", 1), Param("H", 1)
+    rows, columns = ceil_div(Param("R", 1), 16), ceil_div(Param("C", 1), 64)
+    limit = 2**31 - 1
+    whole = normalize(batch * heads * rows * columns)
+    assert Facts().proves(whole * 6)
+    i, j = Var("i"), Var("j")
+    tile = normalize((i * heads + j) * rows * columns)
+    place = Facts([-whole + limit, whole - tile - 1, *loop(i, batch), *loop(j, heads)])
+    assert place.proves(-normalize(i * heads + j) + limit - 1)
+    assert not place.proves(-normalize(i * heads + j) + limit - 2)
+    free = Polynomial.atom(Var("x"))  # may be negative: then its product is less than the rest
+    assert not Facts().proves(whole * free - normalize(batch * heads))
+    assert not Facts().proves(normalize(Param("Z", 0) * heads * rows) - normalize(heads))

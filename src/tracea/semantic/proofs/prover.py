@@ -9,8 +9,10 @@ is split into its two cases.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from math import prod
 
 from tracea.semantic.index import Compare, Const, FloorDiv, Index, Lookup, Max, Min, Mod, Not, Param, Relation, as_index
 from tracea.semantic.linear import Polynomial, normalize
@@ -20,6 +22,7 @@ from tracea.semantic.proofs.elimination import eliminates
 __all__ = ["Facts", "alternatives", "conjuncts"]
 
 _MAX_SPLITS = 6
+_FACTORS = 3  # of fewer, the bounds of products say it
 
 
 class Facts:
@@ -100,7 +103,11 @@ class Facts:
         if eliminates(near):
             return True
         relevant, seen = self._relevant(constraints, atoms)
-        if eliminates([*relevant, *self._products(relevant)]):
+        products = self._products(relevant)
+        if eliminates([*relevant, *products]):
+            return True
+        wholes = self._wholes(relevant, products)
+        if wholes and eliminates([*relevant, *products, *wholes]):
             return True
         extreme = (
             next((a for a in sorted(seen - done, key=_text) if isinstance(a, Min | Max)), None) if splits else None
@@ -182,6 +189,25 @@ class Facts:
                         result += [bound * least for bound in bounds]
                 elif all(low[other] is not None for other in others):
                     result.append(Polynomial({others: 1}) * weight)
+        return list(dict.fromkeys(result))
+
+    def _wholes(self, constraints: Sequence[Polynomial], products: Sequence[Polynomial]) -> list[Polynomial]:
+        """Return that a product of three factors and more is at least the product of some, times the others' minima.
+
+        Of the products of some, those that occur: all batches' tiles are no fewer than the tiles of two axes of them.
+        """
+        monomials = {m for p in (*constraints, *products) for m in p.monomials()}
+        low = {atom: self._least(atom, constraints) for m in monomials for atom in m}
+        result: list[Polynomial] = []
+        for whole in sorted((m for m in monomials if len(m) >= _FACTORS), key=_texts):
+            if any(low[atom] is None for atom in whole):
+                continue
+            for part in sorted((m for m in {*monomials, ()} if len(m) <= len(whole) - 2), key=_texts):
+                rest = Counter(whole)
+                rest.subtract(part)
+                if min(rest.values()) >= 0:
+                    least = prod((low[atom] or 0) ** count for atom, count in rest.items())
+                    result.append(Polynomial({whole: 1}) - Polynomial({part: least}))
         return list(dict.fromkeys(result))
 
     @staticmethod
@@ -282,3 +308,7 @@ def _least_on_sight(polynomial: Polynomial) -> int | None:
 
 def _text(atom: Index) -> str:
     return atom.text
+
+
+def _texts(monomial: Sequence[Index]) -> list[str]:
+    return [atom.text for atom in monomial]
