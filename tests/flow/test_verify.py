@@ -18,19 +18,21 @@ import pytest
 from tracea.cli import main as cli
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind, RowOp
-from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.core.tensor_type import StridedLayout, TensorType, static
 from tracea.doctor import host
-from tracea.errors import InvalidOption, ToolchainMissing
+from tracea.errors import InvalidOption, InvalidShape, ToolchainMissing
 from tracea.flow import evaluate as evaluating
 from tracea.flow import final
 from tracea.flow import verify as verifying
 from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.kernel import build, choose_for_gpu
+from tracea.flow.text import emit_text
 from tracea.flow.tuning import tune
 from tracea.flow.verify import EmulatedRun, Verification, reduced, verify_op
 from tracea.gates import Check
 from tracea.gates.resources import NotChecked
+from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import find
 from tracea.optimizer import Budget
 from tracea.semantic.schedule import Schedule
@@ -108,6 +110,60 @@ def test_reduced_keeps_gaps_and_their_remainder() -> None:
     assert small.a.strides[0] > small.k
     assert small.b.strides[0] % 16 == (1028 + 64) % 16
     assert small.b.strides[0] > small.n
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch", "sharing"),
+    [
+        ((64, 64, 4096), (), {"split_k": 16}),
+        ((64, 64, 4100), (3,), {"split_k": 7}),
+        ((512, 512, 2048), (), {"stream_k": 108}),
+    ],
+)
+def test_reduced_keeps_what_the_schedules_workers_need(
+    sizes: tuple[int, int, int], batch: tuple[int, ...], sharing: dict[str, int | str]
+) -> None:
+    m, n, k = sizes
+    op, target = GemmOp.of(m=m, n=n, k=k, batch=batch, dtype=DType.F16), load_gpu("sm_80")
+    values: dict[str, int | str] = {**SMALL, "split_k": 1, "stream_k": 0, **sharing}
+    variant, schedule = choose_for_gpu(op, target, variant="gemm.mma_cp_async", schedule=values)
+    small = reduced(op, schedule)
+    assert static(small.k) < k
+    arguments(build(op, variant, schedule, target).kernel, small)
+
+
+def test_a_default_schedule_that_splits_k_is_verified() -> None:
+    op = GemmOp.of(m=64, n=64, k=4096, dtype=DType.F16)
+    assert choose_for_gpu(op, load_gpu("sm_80"))[1].integer("split_k") > 1
+    found = verify_op(op, target="sm_80", seed=3)
+    assert found.passed, str(found)
+    assert "emulated: correct on wide" in [check.name for check in found.verdict.checks]
+
+
+def test_what_cannot_be_cut_down_is_not_checked() -> None:
+    op = GemmOp.of(m=4096, n=4096, k=64, dtype=DType.F16)  # 2 steps a tile: 108 workers need 54 tiles
+    schedule: dict[str, int | str] = {**SMALL, "split_k": 1, "stream_k": 108}
+    found = verify_op(op, target="sm_80", variant="gemm.mma_cp_async", schedule=schedule, seed=3)
+    assert found.passed, str(found)
+    assert [text.partition(":")[0] for text in found.not_checked][:2] == ["emulator", "float64"]
+    assert "is too small for the schedule" in found.not_checked[0]
+
+
+def test_a_sum_whose_length_is_no_multiple_is_cut_once() -> None:
+    op = GemmOp.of(m=1000, n=1000, k=4093, dtype=DType.F16)  # tiles of which two steps are more than a second's work
+    large = {**SMALL, "bm": 256, "bn": 128, "bk": 64}
+    assert static(reduced(op, Schedule(large)).k) % 16 == 4093 % 16
+
+
+def test_an_op_that_its_kernel_refuses_is_neither_verified_nor_printed() -> None:
+    op = GemmOp.of(m=2**31, n=16, k=16, dtype=DType.F16)
+    for ask in (verify_op, emit_text):
+        with pytest.raises(InvalidShape, match="2147483648, expected 1 <= m <= 2147479552"):
+            ask(op, target="sm_80")
+    few = GemmOp.of(m=64, n=64, k=64, dtype=DType.F16)
+    schedule: dict[str, int | str] = {**SMALL, "split_k": 16, "stream_k": 0}
+    with pytest.raises(InvalidShape, match="another"):
+        emit_text(few, target="sm_80", variant="gemm.mma_cp_async", schedule=schedule)
 
 
 def test_an_emulated_run_computes() -> None:

@@ -15,6 +15,7 @@ from tracea.doctor import host
 from tracea.errors import InvalidOption, ToolchainMissing
 from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.kernel import Built, build, choose_for_gpu, passed_over
+from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import find
 from tracea.runtime.compiler import include_directory, run_compiler, unit_text
 from tracea.runtime.nvrtc import compile_cuda
@@ -82,6 +83,7 @@ def emit_text(
     Raises:
         InvalidOption: an unknown form, target or variant, or a form that needs a compiler for another processor.
         InvalidSchedule, ProofFailed: the schedule is refused.
+        InvalidShape: a GPU's kernel would refuse to be launched for the op.
     """
     if form not in FORMS:
         raise InvalidOption(field="form", got=form, expected=FORMS, remedy="name a form")
@@ -146,6 +148,7 @@ def _gpu_text(
     """Return one form of a GPU kernel: the most promising variant whose requirements hold, unless one is named."""
     chosen, values = choose_for_gpu(op, target, variant=variant, schedule=schedule)
     built = build(op, chosen, values, target)
+    arguments(built.kernel, op)  # a kernel whose launch refuses the op is none for it
     match form:
         case "ir":
             return print_kernel(built.kernel)

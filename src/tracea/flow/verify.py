@@ -12,6 +12,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -22,7 +23,7 @@ from tracea.core.op import GemmOp, Op
 from tracea.core.tensor_type import StridedLayout, TensorType, static
 from tracea.emulator import emulate
 from tracea.emulator.report import Report
-from tracea.errors import InvalidOp, InvalidOption, RunError, ToolchainMissing
+from tracea.errors import InvalidOp, InvalidOption, InvalidShape, RunError, ToolchainMissing
 from tracea.flow.kernel import Built, build, choose_for_gpu
 from tracea.gates.budgets import budget_of
 from tracea.gates.case import QUICK
@@ -45,6 +46,7 @@ __all__ = ["SCHEDULES", "EmulatedRun", "Verification", "laid_out", "reduced", "v
 SCHEDULES: Final = (0, 1, 2, 3)  # seeds: in order, in reverse, two at random
 _RESIDUE: Final = 16  # extents keep their remainder, and with it what their strides are multiples of
 _EMULATED: Final = 2**21  # multiply-adds of an emulated problem: about a second with all detectors
+_LARGEST: Final = 2**25  # of one that cannot be smaller: above it nothing is emulated
 _AGAINST_LIBRARIES: Final = "tracea.flow.evaluate:against_libraries"  # what the child runs
 _LATENCY_S: Final = 300.0
 _LONGEST_STEP: Final = 64  # an innermost stride up to this is kept as it is
@@ -218,14 +220,19 @@ def verify_for_gpu(
 
     Raises:
         ProofFailed, InvalidSchedule: the kernel is refused before it is printed.
+        InvalidShape: a launch for the op would be refused: it breaks what the kernel was proved under.
         CompileError: its text does not compile.
     """
     number = secrets.randbits(32) if seed is None else seed
     built = build(op, variant, schedule, target)
+    arguments(built.kernel, op)
     checks = [_proofs(built.certificate)]
     missing: list[str] = []
     try:
-        checks += _emulated(op, built, schedules, number)
+        if (refused := _cut_too_far(op, built)) is not None:
+            missing += [f"emulator: {refused}", f"float64: {refused}"]
+        else:
+            checks += _emulated(op, built, schedules, number)
     except ToolchainMissing as error:
         missing += [f"emulator: {error}", f"float64: {error}"]
     budget = budget_of(variant, op, target.name, aligned=_aligned(op))
@@ -274,6 +281,19 @@ def _proofs(certificate: Certificate) -> Check:
     return Check(name="proofs", passed=facts > 0, figure=facts, limit=1, detail="facts in the certificate, at least")
 
 
+def _cut_too_far(op: GemmOp, built: Built) -> str | None:
+    """Return why the kernel refuses the problem that the emulator has time for; None where it takes it."""
+    small = reduced(op, built.kernel.schedule)
+    work = prod(static(extent) for extent in small.batch) * static(small.m) * static(small.n) * static(small.k)
+    if work > _LARGEST:
+        return f"{small.key}, the least that the schedule allows, has {work} multiply-adds, above {_LARGEST}"
+    try:
+        arguments(built.kernel, small)
+    except InvalidShape as error:
+        return f"{small.key} is too small for the schedule: {error}"
+    return None
+
+
 def _emulated(op: GemmOp, built: Built, schedules: Sequence[int], seed: int) -> list[Check]:
     small = reduced(op, built.kernel.schedule)
     run = EmulatedRun(small, built, schedules)
@@ -309,6 +329,8 @@ def _aligned(op: GemmOp) -> bool:
 def reduced(op: GemmOp, schedule: Schedule) -> GemmOp:
     """Return the op with extents of a few tiles at most, each with its remainder modulo 16: less work, the same text.
 
+    It keeps as many steps of k as the schedule's workers need, where the op has them: else its kernel refuses it.
+
     Raises:
         InvalidOp: an operand's layout is not strided.
     """
@@ -316,9 +338,13 @@ def reduced(op: GemmOp, schedule: Schedule) -> GemmOp:
     bm, bn, bk = (tile.get(name, 64) for name in ("bm", "bn", "bk"))
     batch = tuple(min(static(extent), 2) for extent in op.batch)
     m, n = _cut(static(op.m), bm + _RESIDUE), _cut(static(op.n), bn + _RESIDUE)
-    k = _cut(static(op.k), bk * (tile.get("stages", 2) + 1))
-    while m * n * k > _EMULATED and k > 2 * bk:
-        k = _cut(k, max(2 * bk, k // 2))
+    # Workers that share steps of k need one each: so many for every tile, or so many for all tiles together.
+    tiles = prod(batch) * -(-m // bm) * -(-n // bn)
+    shares = max(tile.get("split_k", 1), -(-tile.get("stream_k", 0) // max(1, tiles)))
+    least = -(-bk * max(2, shares) // _RESIDUE) * _RESIDUE
+    k = _cut(static(op.k), max(bk * (tile.get("stages", 2) + 1), least))
+    while m * n * k > _EMULATED and k - k % _RESIDUE > least:
+        k = _cut(k, max(least, k // 2))
     result = (*batch, m, n)
     epilogue = replace(op.epilogue, operands=tuple(_resized(each, result) for each in op.epilogue.operands))
     a, b = _resized(op.a, (*batch, m, k)), _resized(op.b, (*batch, k, n))
