@@ -23,6 +23,7 @@ from tracea.flow.compile import decision_for, excluded, for_threads
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.final import has_final, run_final
 from tracea.flow.history import packable, recalled, schedule_of, store, study_key, tried, winners
+from tracea.flow.load_note import note_load
 from tracea.flow.progress import Listener, shown_unless_heard
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
@@ -97,6 +98,7 @@ def tune(
         load the evaluation.
     """
     check_timed_threads(threads)
+    note_load()
     with shown_unless_heard(listener) as heard:
         search = _Search(
             op=op,
