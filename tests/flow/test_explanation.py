@@ -206,16 +206,6 @@ def test_the_order_of_what_would_run_is_said_where_the_policys_is_another() -> N
     assert "all the same" not in str(explain(near, target="h100"))
 
 
-def test_the_order_of_what_would_run_is_said_where_the_policys_is_another() -> None:
-    op = GemmOp.of(m=4096, n=4096, k=4096, dtype=DType.F16)
-    lines = str(explain(op, target="h100")).splitlines()
-    assert any(line.startswith("Schedule") and "order=row" in line for line in lines)
-    assert "The schedule above takes its tiles in row order all the same" in lines[-1]
-    assert "is wavefront: panels" in lines[-2]
-    near = GemmOp.of(m=1024, n=1024, k=1024, dtype=DType.F16)
-    assert "all the same" not in str(explain(near, target="h100"))
-
-
 def test_the_verb_prints_text_json_and_takes_bounds(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["explain", "gemm", "-m", "256", "-n", "256", "-k", "256", "--dtype", "bf16", "--target", "t4"]
     assert cli.main(words) == 0

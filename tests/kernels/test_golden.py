@@ -11,7 +11,18 @@ from tests.kernels.native import ISA_FLAGS, Unit, host_isas
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
-from tracea.core.op import Conv2dOp, Epilogue, GemmOp, PointwiseOp, Pool2dOp, PoolKind, ReduceKind, ReduceOp, RowKind, RowOp
+from tracea.core.op import (
+    Conv2dOp,
+    Epilogue,
+    GemmOp,
+    PointwiseOp,
+    Pool2dOp,
+    PoolKind,
+    ReduceKind,
+    ReduceOp,
+    RowKind,
+    RowOp,
+)
 from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import TensorType
 from tracea.kernels.registry import VARIANTS

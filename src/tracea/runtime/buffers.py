@@ -135,7 +135,7 @@ def aligned_empty(shape: Sequence[int], dtype: DType) -> np.ndarray[Any, Any]:
         memory = np.empty(nbytes + 64, np.uint8)
         start = -int(memory.__array_interface__["data"][0]) % 64
     else:
-        # Python's default is memory shared with forked children, which Linux backs by small pages whatever it is advised.
+        # Python's default is memory shared with forked children, which Linux backs by small pages whatever is advised.
         pages = mmap.mmap(-1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             pages.madvise(mmap.MADV_HUGEPAGE)

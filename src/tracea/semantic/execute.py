@@ -219,7 +219,7 @@ def _halo(node: Halo, executor: Executor) -> None:
 def _merged(image: Array, taps: tuple[int, int], step: int) -> Array:
     """Return each window of ``taps`` as one pixel, columns ``step`` apart."""
     high, wide = image.shape[0] - taps[0] + 1, (image.shape[1] - taps[1]) // step + 1
-    pixels = [image[r : r + high, s :: step][:, :wide] for r in range(taps[0]) for s in range(taps[1])]
+    pixels = [image[r : r + high, s::step][:, :wide] for r in range(taps[0]) for s in range(taps[1])]
     return np.concatenate(pixels, axis=-1)
 
 

@@ -38,7 +38,6 @@ _WIDE_ENOUGH = (
 )
 _LATER_SLOT = "hands slots back a step later: they are filled in order, so that the producer waits longer, and is right"
 _LATER_ARRIVAL = "hands on later what others wait for: they wait longer, and are right"
-_ONE_BATON = "there is one baton: the loop has one iteration, at 0"
 _FIRST_ROW = "the first row of a tile is a row of the result: the guard always holds"
 _NO_SECOND_TILE = "so many workers only where there are fewer tiles than multiprocessors: no worker takes a second one"
 _ONE_WARP = "the role has one warp"
@@ -111,14 +110,6 @@ ARGUMENTS: tuple[Argument, ...] = (
         kernel=_WGMMA,
         pattern=r"call: release_slot\(empty \+ \(k_step \+ 2\) % 3 \* 8\);: argument 2 at \d+ becomes 1",
         reason=_LATER_SLOT,
-    ),
-    Argument(kernel=_TURNS, pattern=r"split: For at 0\.0\.0: #1 1 becomes 2", reason=_ONE_BATON),
-    Argument(
-        kernel=_TURNS,
-        pattern=r"sync: mbarrier_init\(baton \+ s_baton \* 8, 4\);: "
-        r"(argument 8 at \d+ becomes [79]|\+ at \d+ becomes -)",
-        reason=_ONE_BATON,
-        count=3,
     ),
     Argument(
         kernel=_TURNS,

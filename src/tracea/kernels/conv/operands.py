@@ -66,9 +66,7 @@ class ConvOperands:
     groups: Index
 
     @classmethod
-    def of(
-        cls, op: Conv2dOp, *, w: Buffer | None = None, flat: bool = False, fixed_taps: bool = False
-    ) -> ConvOperands:
+    def of(cls, op: Conv2dOp, *, w: Buffer | None = None, flat: bool = False, fixed_taps: bool = False) -> ConvOperands:
         """Return the buffers of an op; ``w`` replaces the filters, for a layout of the kernel's own.
 
         ``flat``: the pixels of the result and of what broadcasts to it are one axis; the launcher checks that.

@@ -44,7 +44,8 @@ bool read_operand(PyObject* object, Operand* operand);
 bool count_write(PyObject* object, const Operand& operand);
 
 // A new array of a kind without gaps, row-major without strides, or nullptr with a Python error set; *data is its first element.
-PyObject* allocate(int32_t kind, int32_t dtype, int32_t rank, const int64_t* shape, const int64_t* strides, char** data);
+PyObject* allocate(int32_t kind, int32_t dtype, int32_t rank, const int64_t* shape, const int64_t* strides,
+                   char** data);
 
 // Whether arrays of a kind can be made with strides of another order than row-major.
 bool allocates_any_order(int32_t kind);

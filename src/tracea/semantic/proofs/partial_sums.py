@@ -22,9 +22,7 @@ from tracea.semantic.tile_kernel import BufferRole, TileKernel
 __all__ = ["prove_partial_sum"]
 
 
-def prove_partial_sum(
-    kernel: TileKernel, sites: Sequence[Site], site: Site, *, a: Origin, b: Origin
-) -> Fact:
+def prove_partial_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, *, a: Origin, b: Origin) -> Fact:
     """Prove of a product that the parts it is summed in cover K once, and that their sums are added, all of them.
 
     Raises:
