@@ -15,6 +15,7 @@ def doctor(
     *,
     measure: bool = True,
     again: Annotated[bool, Parameter(negative=())] = False,
+    variants: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Name this machine's instruction sets, caches, cores, compilers and PyTorch, and measure its ceilings.
@@ -27,6 +28,8 @@ def doctor(
         Measure peak arithmetic and bandwidth (seconds, once; then they are remembered).
     again
         Measure again.
+    variants
+        List every variant and what it requires.
     json
         Print the report as JSON.
     """
@@ -36,5 +39,5 @@ def doctor(
     if json:
         print_json(report.to_json())
     else:
-        print(report)
+        print(report.text(variants=True) if variants else report)
     return 0

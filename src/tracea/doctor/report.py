@@ -110,10 +110,14 @@ class Report:
         """Return the report as JSON text."""
         return msgspec.json.encode(self.to_dict()).decode()
 
-    def __str__(self) -> str:
+    def text(self, *, variants: bool = False) -> str:
+        """Return the report to read; with ``variants`` it lists every variant and what it requires."""
         from tracea.doctor.text import render
 
-        return render(self)
+        return render(self, variants=variants)
+
+    def __str__(self) -> str:
+        return self.text()
 
 
 def examine(*, again: bool = False, measure: bool = True) -> Report:

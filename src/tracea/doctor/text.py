@@ -22,15 +22,15 @@ _WIDTH: Final = 100  # columns of a line that lists names
 _DEEPEST: Final = 25  # columns that such a line hangs in
 
 
-def render(report: Report) -> str:
-    """Return the report's lines."""
+def render(report: Report, *, variants: bool = False) -> str:
+    """Return the report's lines; with ``variants`` a line each with what it requires, else only how many there are."""
     lines = [
         *_machine(report),
         *_toolchain(report),
         *_place(report),
         *_gpus(report.gpus),
         *_ceilings(report.ceilings),
-        *_variants(report),
+        *(_variants(report) if variants else _variant_count(report)),
         *_problems(report),
     ]
     return "\n".join(lines)
@@ -146,10 +146,18 @@ def _ceilings(ceilings: Ceilings | None) -> Iterator[str]:
         yield f"  fork-join     {_us(ceilings.fork_join_us)} to start all threads and to wait for them{why}"
 
 
-def _variants(report: Report) -> Iterator[str]:
+def _variant_count(report: Report) -> Iterator[str]:
     count = Counter(line.op for line in report.variants)
     by_op = ", ".join(f"{number} for {op}" for op, number in sorted(count.items()))
-    listed = f"{len(report.variants)}: {by_op or 'none'}; a group's needs, then what each needs beyond them"
+    listed = (
+        f"{len(report.variants)} ways to run an op: {by_op or 'none'} (tracea doctor --variants says what each needs)"
+    )
+    yield from _wrapped("Variants      ", listed)
+
+
+def _variants(report: Report) -> Iterator[str]:
+    count = len(report.variants)
+    listed = f"{count} ways to run an op: what all of a group require, then what each requires beyond that"
     yield from _wrapped("Variants      ", listed)
     groups: dict[tuple[str, str, bool], list[VariantLine]] = {}
     for line in report.variants:
