@@ -108,7 +108,7 @@ def contest(suite: str, problem: Problem, rules: Rules) -> Row:
     last = heats[-1]
     return Row(
         problem=problem.name,
-        measurements=tuple(last.measurements.values()),
+        measurements=tuple(each for key, each in last.measurements.items() if key != COPY),
         ratios={
             last.measurements[name].name: Ratio.merge(
                 [(each.measurements[name], each.measurements["ours"]) for each in heats]
