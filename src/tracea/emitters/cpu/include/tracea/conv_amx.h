@@ -20,6 +20,9 @@
 #include "tracea/transpose.h"
 #include "tracea/vec.h"
 
+// A pixel's granule is two vectors of sixteen: with shorter ones the header is empty, and no variant asks for it.
+#if !defined(TRACEA_ISA_AVX2) && !defined(TRACEA_ISA_NEON)
+
 TRACEA_BEGIN_NAMESPACE
 
 struct ConvWindow {
@@ -276,5 +279,7 @@ TRACEA_NOINLINE void amx_conv(const ConvWindow& window, const bf16* halo, const 
 }
 
 TRACEA_END_NAMESPACE
+
+#endif
 
 #endif

@@ -19,6 +19,9 @@
 #include "tracea/transpose.h"
 #include "tracea/vec.h"
 
+// A pixel's granule is two vectors of sixteen: with shorter ones the header is empty, and no variant asks for it.
+#if !defined(TRACEA_ISA_AVX2) && !defined(TRACEA_ISA_NEON)
+
 TRACEA_BEGIN_NAMESPACE
 
 struct HaloShape {
@@ -242,5 +245,7 @@ TRACEA_NOINLINE void split_halo(const float* x, ImageStrides strides, int64_t he
 }
 
 TRACEA_END_NAMESPACE
+
+#endif
 
 #endif

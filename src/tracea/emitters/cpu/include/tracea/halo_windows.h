@@ -13,6 +13,9 @@
 #include "tracea/halo_terms.h"
 #include "tracea/vec.h"
 
+// A pixel's granule is two vectors of sixteen: with shorter ones the header is empty, and no variant asks for it.
+#if !defined(TRACEA_ISA_AVX2) && !defined(TRACEA_ISA_NEON)
+
 TRACEA_BEGIN_NAMESPACE
 
 namespace detail {
@@ -84,5 +87,7 @@ TRACEA_NOINLINE void split_windows(const float* x, int64_t row_pitch, int64_t st
 }
 
 TRACEA_END_NAMESPACE
+
+#endif
 
 #endif
