@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from tracea.core.expr import Expr, Input
 from tracea.core.op import Epilogue, GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType, broadcast_shapes
-from tracea.errors import InvalidDType, InvalidShape
+from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.fusion import fuse
 from tracea.interface.images import conv2d
-from tracea.interface.operands import Given, number
+from tracea.interface.operands import Given, check_same_dtype, number
 from tracea.interface.policy import library, library_allowed
 from tracea.interface.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from tracea.interface.prepacked import PrepackedWeight, prepack
@@ -122,7 +122,7 @@ def _missed_gemm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
             if min(a.rank, b.rank) < 2
             else "make the inner extents agree",
         )
-    _same_dtype("gemm", a, b)
+    check_same_dtype("gemm", a, b)
     batch = broadcast_shapes((a.shape[:-2], b.shape[:-2]), field="gemm.batch")
     given.check_broadcasts((*batch, a.shape[-2], b.shape[-1]), 2, 3)
     op = GemmOp(
@@ -182,16 +182,6 @@ def _dispatch_norm(kind: RowKind) -> Any:
         return compile_op(op, threads=threads)
 
     return dispatcher(3, missed)
-
-
-def _same_dtype(name: str, first: TensorType, second: TensorType) -> None:
-    if first.dtype is not second.dtype:
-        raise InvalidDType(
-            field=name,
-            got=f"{first.dtype.value} and {second.dtype.value}",
-            expected="operands of one element type",
-            remedy="cast one of them; only the bias and the residual may differ",
-        )
 
 
 def _axis(dim: Any, rank: int) -> int:

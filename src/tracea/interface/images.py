@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 from tracea.core.graph import Graph
 from tracea.core.op import Conv2dOp, Epilogue, ViewKind
 from tracea.core.ops.images import like_image
-from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
 from tracea.runtime.extension import dispatcher
 
@@ -109,13 +109,7 @@ def _missed_conv2d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
             expected="x (n, c, h, w) and weight (k, c/groups, r, s)",
             remedy="add the axes that are missing: x[None] is a batch of one image",
         )
-    if x.dtype is not weight.dtype:
-        raise InvalidDType(
-            field="conv2d",
-            got=f"{x.dtype.value} and {weight.dtype.value}",
-            expected="operands of one element type",
-            remedy="cast one of them; only the bias and the residual may differ",
-        )
+    check_same_dtype("conv2d", x, weight)
     plain = Conv2dOp(
         x=x,
         w=weight,
@@ -125,10 +119,7 @@ def _missed_conv2d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
         groups=groups,
     )
     given.check_broadcasts(plain.shape, 3)
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise InvalidShape(
-            field="bias", got=bias.shape, expected=weight.shape[:1], remedy="give one value for each filter"
-        )
+    check_filter_bias(bias, weight)
     graph = Graph()
     operands = {
         name: graph.add_input(type_, name=name)

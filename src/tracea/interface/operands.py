@@ -15,7 +15,7 @@ from tracea.doctor import probe_machine
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape, InvalidStride, ResourceExceeded
 from tracea.runtime.buffers import ArrayView, view
 
-__all__ = ["Given", "number"]
+__all__ = ["Given", "check_filter_bias", "check_same_dtype", "number"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,31 @@ def number(name: str, value: Any, *, example: float = 1.0) -> float:
         raise InvalidOp(
             field=name, got=f"{value!r:.20}…", expected="at most 1.8e308", remedy="use float('inf') if you mean it"
         ) from error
+
+
+def check_same_dtype(field: str, first: TensorType, second: TensorType) -> None:
+    """Check that two factors have one element type.
+
+    Raises: InvalidDType.
+    """
+    if first.dtype is not second.dtype:
+        raise InvalidDType(
+            field=field,
+            got=f"{first.dtype.value} and {second.dtype.value}",
+            expected="operands of one element type",
+            remedy="cast one of them; only the bias and the residual may differ",
+        )
+
+
+def check_filter_bias(bias: TensorType | None, weight: TensorType) -> None:
+    """Check that a bias, where it was given, has one value for each filter.
+
+    Raises: InvalidShape.
+    """
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise InvalidShape(
+            field="bias", got=bias.shape, expected=weight.shape[:1], remedy="give one value for each filter"
+        )
 
 
 def _check_strides(name: str, found: ArrayView | None) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 from tracea.core.op import Epilogue, GemmOp
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.doctor import probe_machine
-from tracea.errors import InvalidDType, InvalidOption, InvalidShape, ResourceExceeded
+from tracea.errors import InvalidOption, InvalidShape, ResourceExceeded
 from tracea.flow.compile import compile_node
-from tracea.interface.operands import Given, number
+from tracea.interface.operands import Given, check_same_dtype, number
 from tracea.runtime.buffers import ArrayKind, ArrayView
 from tracea.runtime.extension import dispatcher
 
@@ -71,13 +71,7 @@ class PrepackedWeight:
                 expected="(…, m, k) @ (k, n)",
                 remedy="make the inner extents agree",
             )
-        if a.dtype is not self.type.dtype:
-            raise InvalidDType(
-                field="gemm",
-                got=f"{a.dtype.value} and {self.type.dtype.value}",
-                expected="operands of one element type",
-                remedy="cast one of them; only the bias and the residual may differ",
-            )
+        check_same_dtype("gemm", a, self.type)
         given.check_broadcasts((*a.shape[:-1], self.shape[1]), 1, 2)
         op = GemmOp(
             m=a.shape[-2],

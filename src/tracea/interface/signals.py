@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 from tracea.core.op import Conv2dOp, Epilogue
 from tracea.core.ops.images import like_image
 from tracea.core.tensor_type import StridedLayout, TensorType
-from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.sections import Part, Section, compile_sections
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
 from tracea.runtime.extension import dispatcher
 
@@ -82,13 +82,7 @@ def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
             expected="x (n, c, l) and weight (k, c/groups, s)",
             remedy="add the axes that are missing: x[None] is a batch of one signal",
         )
-    if x.dtype is not weight.dtype:
-        raise InvalidDType(
-            field="conv1d",
-            got=f"{x.dtype.value} and {weight.dtype.value}",
-            expected="operands of one element type",
-            remedy="cast one of them; only the bias and the residual may differ",
-        )
+    check_same_dtype("conv1d", x, weight)
     around = gap * (weight.static_shape[2] - 1)
     plain = Conv2dOp(
         x=_one_row(x),
@@ -102,10 +96,7 @@ def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     )
     shape = (*plain.shape[:2], plain.shape[3])
     given.check_broadcasts(shape, 3)
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise InvalidShape(
-            field="bias", got=bias.shape, expected=weight.shape[:1], remedy="give one value for each filter"
-        )
+    check_filter_bias(bias, weight)
     y = like_image(plain.x, plain.shape, x.dtype)
     given.check_result_type(_no_rows(y))
     whole = given.result or _no_rows(y)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from tracea.core.op import Conv2dOp
 from tracea.core.ops.images import like_image
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.sections import compile_sections
 from tracea.flow.transposed import Transposed
 from tracea.interface.images import pair
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, check_same_dtype
 from tracea.interface.policy import library_allowed
 from tracea.runtime.extension import dispatcher
 
@@ -254,13 +254,7 @@ def _images(given: Given, op: str) -> tuple[TensorType, TensorType]:
             expected="four axes each",
             remedy="add the axes that are missing: x[None] is a batch of one image",
         )
-    if first.dtype is not second.dtype:
-        raise InvalidDType(
-            field=op,
-            got=f"{first.dtype.value} and {second.dtype.value}",
-            expected="operands of one element type",
-            remedy="cast one of them",
-        )
+    check_same_dtype(op, first, second)
     return first, second
 
 
