@@ -24,18 +24,17 @@ from tracea.semantic.nodes_async import (
     MbarrierWait,
     TmaCopy,
     Wgmma,
-    WgmmaCommit,
-    WgmmaWait,
 )
 from tracea.semantic.proofs.batons import batons, prove_baton
 from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.matrix_groups import prove_complete
 from tracea.semantic.proofs.rules import arrivals
 from tracea.semantic.proofs.tiling import stride_of
-from tracea.semantic.proofs.timeline import Timeline, excluded, executor_loops, guard_cases, turn_scope, use_number
+from tracea.semantic.proofs.timeline import excluded, executor_loops, first_use, guard_cases, last_before, use_number
 from tracea.semantic.proofs.walk import Loop, LoopKind, Site, turns_of
 from tracea.semantic.tile_kernel import TileKernel
 
-__all__ = ["prove_mbarriers", "prove_products", "tma_rings"]
+__all__ = ["prove_mbarriers", "tma_rings"]
 
 
 def tma_rings(kernel: TileKernel) -> frozenset[str]:
@@ -62,7 +61,7 @@ def prove_mbarriers(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
         for empty in empties:
             _copy_in_turn(sites, copy, empty, stages)
             expect = next(s for s in sites if isinstance(s.node, MbarrierExpect) and s.node.barrier == full)
-            if _last(sites, MbarrierWait, expect, empty) is None:
+            if last_before(sites, MbarrierWait, expect, empty) is None:
                 raise refuse(
                     "slots",
                     expect.label,
@@ -73,42 +72,6 @@ def prove_mbarriers(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
             name,
             f"one copy and {len(reads)} reads are in order for {stages.to_index()} stages and any trip count",
         )
-
-
-def prove_products(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
-    """Prove that accumulators of asynchronous products are touched by other nodes only when all products are complete.
-
-    Raises:
-        ProofFailed: a product may be unfinished, or was not committed, where its accumulator is used.
-    """
-    for name in sorted({node.c.buffer for node in kernel.body.walk() if isinstance(node, Wgmma)}):
-        touching = [
-            s
-            for s in sites
-            if not isinstance(s.node, Wgmma) and any(a.region.buffer == name for a in s.node.accesses())
-        ]
-        for wait in (site for site in sites if isinstance(site.node, WgmmaWait)):
-            pending = wait.canonical(_wait_node(wait).pending)
-            if pending.constant is None or pending.constant < 0:
-                raise refuse("slots", wait.label, f"pending {pending.to_index()} is no constant of at least 0")
-        _ends_each_turn(sites, name)
-        for site in touching:
-            scope = turn_scope(site)
-            products, commits = (Timeline(tuple(sites), kind, scope) for kind in (Wgmma, WgmmaCommit))
-            if not site.facts.proves(products.before(site) - 1) and products.before(site) == Polynomial({}):
-                continue
-            wait = _last(sites, WgmmaWait, site)
-            if wait is None:
-                raise refuse("slots", site.label, f"uses {name} and waits for no matrix operation before it")
-            done = commits.before(wait) - wait.canonical(_wait_node(wait).pending)
-            if not site.facts.proves(done - commits.before(site)) or products.before(site) != products.before(wait):
-                raise refuse(
-                    "slots", site.label, f"uses {name}, when only groups below {done.to_index()} were waited for"
-                )
-            uncommitted = [s for s in sites if isinstance(s.node, Wgmma) and not _committed(sites, s)]
-            if uncommitted:
-                raise refuse("slots", uncommitted[0].label, "is in no group")
-        yield Fact("slots", name, f"{len(touching)} uses of the accumulator follow the products")
 
 
 def _announced(kernel: TileKernel, sites: Sequence[Site], copy: Site, stages: Polynomial) -> str:
@@ -162,11 +125,11 @@ def _read_in_turn(
     loop = _numbering(read, number)
     produced = _numbering(copy, _use(copy, _copy_node(copy).target.offset[0]))
     _same_turns(copy, read, produced, loop)
-    if number != _first(read) + loop.atom or not loop.outside.proves_equal(loop.count, produced.count):
+    if number != first_use(read) + loop.atom or not loop.outside.proves_equal(loop.count, produced.count):
         raise refuse(
             "slots", read.label, f"reads {loop.count.to_index()} uses, of {produced.count.to_index()} that are copied"
         )
-    wait = _last(sites, MbarrierWait, read, full)
+    wait = last_before(sites, MbarrierWait, read, full)
     if wait is None:
         raise refuse("slots", read.label, f"reads {access.region} and does not wait for {full} before it")
     _phase(wait, number, stages, 0)
@@ -222,39 +185,16 @@ def _last_released(sites: Sequence[Site], read: Site, release: Site, inside: Sit
     around = read.loops[: read.loops.index(loop)]
     if release.loops != around or release.place < loop.place or any(g not in read.guards for g in release.guards):
         raise refuse("slots", release.label, f"is not executed once after each loop over {loop.var}")
-    freed, end = _use(release, node.slot), _first(read) + loop.count
+    freed, end = _use(release, node.slot), first_use(read) + loop.count
     if freed != end - 1:
         raise refuse("slots", release.label, f"releases use {freed.to_index()}, the last one is {(end - 1).to_index()}")
     if isinstance(read.node, Wgmma):
-        _complete(sites, read, release, freed, loop)
+        prove_complete(sites, read, release, freed=freed, loop=loop)
     assert isinstance(inside.node, MbarrierArrive)
     early = _use(inside, inside.node.slot)
-    if not inside.facts.proves(early - _first(read)) or not inside.facts.proves(end - 2 - early):
+    if not inside.facts.proves(early - first_use(read)) or not inside.facts.proves(end - 2 - early):
         detail = f"releases use {early.to_index()}, which {release.label} or another turn releases"
         raise refuse("slots", inside.label, detail)
-
-
-def _first(site: Site) -> Polynomial:
-    """Return the number of the first use of the turn that a node stands in."""
-    turns = turns_of(site)
-    return Polynomial({}) if turns is None else Polynomial.atom(turns.first)
-
-
-def _complete(sites: Sequence[Site], read: Site, release: Site, freed: Polynomial, loop: Loop) -> None:
-    """Show that the matrix operations that read a use are complete where it is released."""
-    commits = Timeline(tuple(sites), WgmmaCommit, read.loops.index(loop))
-    wait = _last(sites, WgmmaWait, release)
-    if wait is None:
-        raise refuse("slots", release.label, "releases operands of matrix operations that were not waited for")
-    done = commits.before(wait) - wait.canonical(_wait_node(wait).pending)
-    group = commits.before(read).substitute(loop.var, freed - _first(read))
-    if not release.facts.proves(done - 1 - group):
-        raise refuse(
-            "slots",
-            release.label,
-            f"releases use {freed.to_index()}, read by group {group.to_index()}, when only groups below "
-            f"{done.to_index()} were waited for",
-        )
 
 
 def _released(
@@ -268,7 +208,7 @@ def _released(
     if shift.constant is None or shift.constant > 0:
         raise refuse("slots", release.label, f"releases use {freed.to_index()} in iteration {number.to_index()}")
     if isinstance(read.node, Wgmma):
-        _complete(sites, read, release, freed, loop)
+        prove_complete(sites, read, release, freed=freed, loop=loop)
     elif shift.constant == 0 and release.place < read.place:
         raise refuse("slots", release.label, f"releases use {freed.to_index()} before {read.label} reads it")
     # The producer waits for the release of each use k − N with N <= k < T: an iteration of the consumer must do it.
@@ -298,14 +238,14 @@ def _released(
 def _copy_in_turn(sites: Sequence[Site], copy: Site, empty: str, stages: Polynomial) -> None:
     """Show that the copy of use k waits for the phase that the release of use k − N completes."""
     number = _use(copy, _copy_node(copy).target.offset[0])
-    wait = _last(sites, MbarrierWait, copy, empty)
+    wait = last_before(sites, MbarrierWait, copy, empty)
     if wait is None:
         raise refuse(
             "slots", copy.label, f"overwrites {_copy_node(copy).target} and does not wait for {empty} before it"
         )
     _phase(wait, number, stages, 1)
     loop = _numbering(copy, number)
-    if number != _first(copy) + loop.atom:
+    if number != first_use(copy) + loop.atom:
         raise refuse("slots", copy.label, f"uses are numbered {number.to_index()}, not from 0 by {loop.var}")
 
 
@@ -351,52 +291,6 @@ def _same_slot(site: Site, slot: Index, offset: Index) -> None:
         raise refuse("slots", site.label, f"announces slot {slot}, the data is in slot {offset}")
 
 
-def _last(sites: Sequence[Site], kind: type, read: Site, barrier: str | None = None) -> Site | None:
-    """Return the last such node before another that every way to it passes, in the same iteration."""
-    found = [
-        site
-        for site in sites
-        if isinstance(site.node, kind)
-        and (barrier is None or getattr(site.node, "barrier", None) == barrier)
-        and site.place < read.place
-        and read.place[: len(site.place) - 1] == site.place[:-1]
-    ]
-    return found[-1] if found else None
-
-
-def _committed(sites: Sequence[Site], product: Site) -> bool:
-    return any(
-        isinstance(s.node, WgmmaCommit)
-        and s.place > product.place
-        and s.place[:-1] == product.place[: len(s.place) - 1]
-        for s in sites
-    )
-
-
-def _ends_each_turn(sites: Sequence[Site], name: str) -> None:
-    """Show that no product of one turn is unfinished when the next one begins: counting starts anew in each."""
-    for product in sites:
-        if not isinstance(product.node, Wgmma) or product.node.c.buffer != name or turns_of(product) is None:
-            continue
-        around = product.loops[: turn_scope(product)]
-        waits = (
-            s
-            for s in sites
-            if isinstance(s.node, WgmmaWait)
-            and s.loops == around
-            and s.place > product.place
-            and all(guard in product.guards for guard in s.guards)
-            and s.canonical(s.node.pending) == Polynomial({})
-        )
-        if next(waits, None) is None:
-            raise refuse("slots", product.label, f"{name} may be unfinished when the next turn begins")
-
-
 def _copy_node(site: Site) -> TmaCopy:
     assert isinstance(site.node, TmaCopy)
-    return site.node
-
-
-def _wait_node(site: Site) -> WgmmaWait:
-    assert isinstance(site.node, WgmmaWait)
     return site.node

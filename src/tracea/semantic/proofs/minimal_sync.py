@@ -14,7 +14,8 @@ from tracea.semantic.nodes import Barrier, Level, Node
 from tracea.semantic.nodes_async import AwaitFlag, MbarrierWait, WaitGroup, WgmmaWait
 from tracea.semantic.proofs.flags import flag_buffers, prove_flags, workspaces
 from tracea.semantic.proofs.initialized import prove_initialized
-from tracea.semantic.proofs.mbarriers import prove_mbarriers, prove_products, tma_rings
+from tracea.semantic.proofs.matrix_groups import prove_products
+from tracea.semantic.proofs.mbarriers import prove_mbarriers, tma_rings
 from tracea.semantic.proofs.placed_rings import placed_rings, prove_placed_rings
 from tracea.semantic.proofs.races import prove_races
 from tracea.semantic.proofs.rules import barrier_buffers, prove_rules

@@ -12,7 +12,8 @@ from tracea.semantic.proofs.extent import prove_scratch, prove_widths, span_guar
 from tracea.semantic.proofs.flags import flag_buffers, prove_flags, workspaces
 from tracea.semantic.proofs.index_range import prove_index_range
 from tracea.semantic.proofs.initialized import prove_initialized
-from tracea.semantic.proofs.mbarriers import prove_mbarriers, prove_products, tma_rings
+from tracea.semantic.proofs.matrix_groups import prove_products
+from tracea.semantic.proofs.mbarriers import prove_mbarriers, tma_rings
 from tracea.semantic.proofs.placed_rings import placed_rings, prove_placed_rings
 from tracea.semantic.proofs.products import prove_fragment_products
 from tracea.semantic.proofs.races import prove_races

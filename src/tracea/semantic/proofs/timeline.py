@@ -10,9 +10,19 @@ from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import Barrier, Level, Node, Region
 from tracea.semantic.proofs.certificate import refuse
 from tracea.semantic.proofs.prover import Facts, alternatives
-from tracea.semantic.proofs.walk import Loop, LoopKind, Site
+from tracea.semantic.proofs.walk import Loop, LoopKind, Site, turns_of
 
-__all__ = ["Timeline", "barrier_between", "executor_loops", "priming", "rename", "turn_scope", "use_number"]
+__all__ = [
+    "Timeline",
+    "barrier_between",
+    "executor_loops",
+    "first_use",
+    "last_before",
+    "priming",
+    "rename",
+    "turn_scope",
+    "use_number",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +63,25 @@ class Timeline:
             result = result + once * loop.atom
             once = once * loop.count
         return result
+
+
+def first_use(site: Site) -> Polynomial:
+    """Return the number of the first use of the turn that a node stands in."""
+    turns = turns_of(site)
+    return Polynomial({}) if turns is None else Polynomial.atom(turns.first)
+
+
+def last_before(sites: Sequence[Site], kind: type[Node], site: Site, barrier: str | None = None) -> Site | None:
+    """Return the last node of a kind before another that every way to it passes, in the same iteration."""
+    found = [
+        s
+        for s in sites
+        if isinstance(s.node, kind)
+        and (barrier is None or getattr(s.node, "barrier", None) == barrier)
+        and s.place < site.place
+        and site.place[: len(s.place) - 1] == s.place[:-1]
+    ]
+    return found[-1] if found else None
 
 
 def executor_loops(site: Site) -> int:
