@@ -177,10 +177,11 @@ WGMMA = Variant(
 
 def _check_tcgen05(op: object, target: Any) -> Unmet | None:
     del op
-    found = f"{target.name}, which has it" if target.has("tcgen05") else f"{target.name}, which does not have it"
+    if not target.has("tcgen05"):
+        return None  # said by the requirement of the feature
     return Unmet(
         needed="a builder for tcgen05",
-        found=f"none in this version, on {found}",
+        found=f"none in this version, on {target.name}, which has it",
         remedy="gemm.mma_tma and gemm.mma_cp_async run there by mma.sync",
     )
 
@@ -189,7 +190,7 @@ TCGEN05 = Variant(
     id="gemm.tcgen05",
     op_type=GemmOp,
     backend="cuda",
-    requirements=(CUDA, Requirement(name="tcgen05", check=_check_tcgen05)),
+    requirements=(CUDA, features("tcgen05"), Requirement(name="builder of tcgen05", check=_check_tcgen05)),
     preferences=(),
     priority=95,
     build=None,
