@@ -163,7 +163,9 @@ def features(*names: str) -> Requirement:
         if not missing:
             return None
         return Unmet(
-            needed=", ".join(names), found=f"{target.name} without {', '.join(missing)}", remedy="choose a target that has it"
+            needed=", ".join(names),
+            found=f"{target.name} without {', '.join(missing)}",
+            remedy="choose a target that has it",
         )
 
     return Requirement(name=" and ".join(names), check=check)
