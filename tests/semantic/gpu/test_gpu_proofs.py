@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tracea.errors import InvalidSchedule, ProofFailed, ResourceExceeded, TraceaError
+from tracea.errors import ProofFailed, TraceaError
 from tracea.semantic.index import Const, Mod
 from tracea.semantic.nodes import Barrier, CopyTile, Let, Level, Node, block
 from tracea.semantic.nodes_async import (
@@ -30,14 +30,12 @@ from tracea.semantic.proofs.banks import prove_banks
 from tracea.semantic.proofs.index_range import prove_index_range
 from tracea.semantic.proofs.minimal_sync import superfluous_waits
 from tracea.semantic.proofs.placed_rings import prove_placed_rings
-from tracea.semantic.proofs.resources import block_resources, prove_resources
 from tracea.semantic.proofs.swizzles import prove_swizzles
 from tracea.semantic.proofs.tma import prove_tma
 from tracea.semantic.proofs.walk import walk
 from tracea.semantic.rewrite import edited, places
 from tracea.semantic.swizzle import TMA_MODES
 from tracea.semantic.tile_kernel import Buffer, TileKernel
-from tracea.targets.gpu import load_gpu
 from tracea.testing.gpu_cases import GpuCase, gpu_cases
 
 CASES = {case.variant.id: case for case in reversed(gpu_cases())}  # the first of each variant
@@ -237,52 +235,6 @@ def test_an_announcement_before_the_slot_is_empty_is_refused() -> None:
     nodes = dict(places(kernel.body))
     early = edited(edited(kernel, place, None), wait, block(nodes[place], nodes[wait]))
     refused(early, "slots", "the phase before may still be open")
-
-
-def test_too_much_shared_memory_names_the_stages_that_fit() -> None:
-    kernel = kernel_of("gemm.mma_cp_async")
-    tiles = {name: (Const(40), *kernel.buffer(name).shape[1:]) for name in ("a_tiles", "b_tiles")}
-    large = with_buffer(with_buffer(kernel, "a_tiles", shape=tiles["a_tiles"]), "b_tiles", shape=tiles["b_tiles"])
-    target = load_gpu("sm_80")
-    with pytest.raises(ResourceExceeded, match=r"stages=\d+") as caught:
-        list(prove_resources(large, target))
-    assert caught.value.needed_bytes > caught.value.limit_bytes == target.shared_bytes_per_block
-
-
-def test_roles_cannot_take_more_registers_than_the_block_has() -> None:
-    kernel = kernel_of("gemm.wgmma")
-
-    def greedy(node: Roles) -> Roles:
-        return replace(
-            node, roles=tuple(replace(r, registers=240 if r.lanes > 32 else r.registers) for r in node.roles)
-        )
-
-    with pytest.raises(InvalidSchedule, match="setmaxnreg waits for ever"):
-        list(prove_resources(change(kernel, Roles, greedy), load_gpu("sm_90a")))
-
-
-def test_too_many_threads_are_refused() -> None:
-    kernel = kernel_of("gemm.mma_tma")
-
-    def many(node: Roles) -> Roles:
-        return replace(node, roles=tuple(replace(role, executors=17) for role in node.roles))
-
-    with pytest.raises(InvalidSchedule, match="at most 32 warps"):
-        list(prove_resources(change(kernel, Roles, many), load_gpu("sm_120a")))
-
-
-def test_resources_count_roles_and_fragments() -> None:
-    need = block_resources(kernel_of("gemm.wgmma"))
-    assert need.threads == 3 * 128
-    assert need.shared_bytes == kernel_of("gemm.wgmma").team_scratch_bytes.constant
-    assert need.blocks_per_sm(load_gpu("sm_90a")) >= 1
-
-
-def test_a_tile_of_128_columns_in_registers_has_the_lanes_of_a_warp() -> None:
-    tile = {"bm": 128, "bn": 128, "bk": 8, "warps_m": 4, "warps_n": 2, "lane_rows": 8, "lane_columns": 8}
-    need = block_resources(kernel_of("gemm.simt", **tile))
-    assert need.threads == 8 * 32
-    assert need.fragment_registers >= 64 + 8 + 8
 
 
 def test_an_index_beyond_32_bits_is_refused() -> None:
