@@ -28,6 +28,7 @@ from tracea.core.op import (
     AttentionOp,
     Conv2dOp,
     GemmOp,
+    JoinOp,
     Op,
     PointwiseOp,
     Pool2dOp,
@@ -76,7 +77,7 @@ def error_bound(op: Op, inputs: Sequence[Any], *, worst_case: bool = False) -> A
         expected = np.broadcast_to(epilogue.expr.evaluate([value, *extras]), value.shape)
         if isinstance(op, PointwiseOp):
             low, high = enclose(op.expr, [(x, x) for x in arrays], compute)
-        elif isinstance(op, ViewOp):
+        elif isinstance(op, ViewOp | JoinOp):
             return np.zeros(value.shape)
         else:
             main = _main_enclosure(op, arrays, value, compute, worst_case)

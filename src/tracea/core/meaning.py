@@ -17,6 +17,7 @@ from tracea.core.op import (
     AttentionOp,
     Conv2dOp,
     GemmOp,
+    JoinOp,
     Op,
     PointwiseOp,
     Pool2dOp,
@@ -111,6 +112,8 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:
                 return _reduce(op, row_source(op, arrays))
             case ViewOp():
                 return _view(op, arrays[0])
+            case JoinOp():
+                return _join(op, arrays)
             case Conv2dOp():
                 return _conv2d(op, arrays[0], arrays[1])
             case Pool2dOp():
@@ -177,6 +180,14 @@ def _view(op: ViewOp, x: Array) -> Array:
             for axis, (start, step, size) in enumerate(zip(op.starts, op.steps, shape, strict=True)):
                 x = np.take(x, start + step * np.arange(size), axis=axis)
             return x
+
+
+def _join(op: JoinOp, parts: Sequence[Array]) -> Array:
+    whole = np.full(op.shape, np.nan)
+    for part, starts, steps in zip(parts, op.starts, op.steps, strict=True):
+        axes = zip(part.shape, starts, steps, strict=True)
+        whole[tuple(slice(start, start + size * step, step) for size, start, step in axes)] = part
+    return whole
 
 
 def _conv2d(op: Conv2dOp, x: Array, w: Array) -> Array:

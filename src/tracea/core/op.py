@@ -9,16 +9,19 @@ from tracea.core.ops.attention import AttentionOp
 from tracea.core.ops.base import BASE_CLASSES, Epilogue, Op
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp, MatrixMath
+from tracea.core.ops.join import JoinOp
 from tracea.core.ops.pointwise import PointwiseOp, SourceKind, SourceOp, ViewKind, ViewOp
 from tracea.core.ops.pool2d import Pool2dOp, PoolKind
 from tracea.core.ops.rows import ReduceKind, ReduceOp, RowKind, RowOp
 
 __all__ = [
     "OP_CLASSES",
+    "WITHOUT_KERNEL",
     "AttentionOp",
     "Conv2dOp",
     "Epilogue",
     "GemmOp",
+    "JoinOp",
     "MatrixMath",
     "Op",
     "PointwiseOp",
@@ -41,11 +44,14 @@ OP_CLASSES: tuple[type[Op], ...] = (
     ReduceOp,
     PointwiseOp,
     ViewOp,
+    JoinOp,
     Conv2dOp,
     Pool2dOp,
     AttentionOp,
     SourceOp,
 )
+# What is there already, is another way to read it, or is written by others: nothing runs for these.
+WITHOUT_KERNEL: tuple[type[Op], ...] = (SourceOp, ViewOp, JoinOp)
 OP_CODEC = Codec((*OP_CLASSES, *BASE_CLASSES))
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from tracea.core.graph import Graph, Node
-from tracea.core.op import Epilogue, GemmOp, Op, PointwiseOp, SourceKind, SourceOp, ViewOp
+from tracea.core.op import WITHOUT_KERNEL, Epilogue, GemmOp, Op, PointwiseOp, SourceKind, SourceOp, ViewOp
 from tracea.core.passes.draft import Draft
 from tracea.core.passes.memory import BufferKind, MemoryPlan, plan_memory
 from tracea.core.tensor_type import TensorType
@@ -45,8 +45,8 @@ class Assembled:
 
 
 def compute_nodes(graph: Graph) -> tuple[Node, ...]:
-    """Return the nodes that do work: neither sources nor views."""
-    return tuple(node for node in graph if not isinstance(node.op, SourceOp | ViewOp))
+    """Return the nodes that do work: neither sources, views nor joins."""
+    return tuple(node for node in graph if not isinstance(node.op, WITHOUT_KERNEL))
 
 
 def constant_operands(graph: Graph, node: Node) -> frozenset[int]:

@@ -9,27 +9,39 @@ from typing import ClassVar
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Expr
-from tracea.core.ops.base import Op
+from tracea.core.ops.base import Op, result_type
 from tracea.core.ops.rows import check_prologue
 from tracea.core.tensor_type import Dim, StridedLayout, SymbolicDim, TensorType, broadcast_shapes, static
-from tracea.errors import InvalidShape, InvalidStride
+from tracea.errors import InvalidDType, InvalidShape, InvalidStride
 
 __all__ = ["PointwiseOp", "SourceKind", "SourceOp", "ViewKind", "ViewOp"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointwiseOp(Op):
-    """``out = expr(inputs...)`` element by element; inputs broadcast by NumPy's rules, the result is row-major."""
+    """``out = expr(inputs...)`` element by element; inputs broadcast by NumPy's rules.
+
+    The result is row-major unless ``out`` says other strides; an ``out`` that says the default becomes None.
+    """
 
     name: ClassVar[str] = "pointwise"
 
     expr: Expr
     inputs: tuple[TensorType, ...]
     out_dtype: DType
+    out: TensorType | None = None
 
     def __post_init__(self) -> None:
         check_prologue("pointwise", self.inputs, self.expr)
-        _ = self.shape  # raises where the inputs do not broadcast
+        shape = self.shape  # raises where the inputs do not broadcast
+        if self.out is None:
+            return
+        if self.out.dtype is not self.out_dtype:
+            raise InvalidDType(
+                field="pointwise.out", got=self.out.dtype, expected=self.out_dtype, remedy="state one element type"
+            )
+        if result_type("pointwise", shape, self.out_dtype, self.out) == TensorType(shape, self.out_dtype):
+            object.__setattr__(self, "out", None)
 
     @property
     def shape(self) -> tuple[Dim, ...]:
@@ -43,7 +55,7 @@ class PointwiseOp(Op):
 
     def infer(self) -> TensorType:
         """Return the result's type."""
-        return TensorType(self.shape, self.out_dtype)
+        return result_type("pointwise", self.shape, self.out_dtype, self.out)
 
     @property
     def flops(self) -> int:

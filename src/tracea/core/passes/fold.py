@@ -67,7 +67,7 @@ class FoldConstants:
         match op:
             case PointwiseOp():
                 expr, inputs, types = self._folded(op.expr, node.inputs, op.inputs, op.shape)
-                return replace(node, op=PointwiseOp(expr=expr, inputs=types, out_dtype=op.out_dtype), inputs=inputs)
+                return replace(node, op=replace(op, expr=expr, inputs=types), inputs=inputs)
             case GemmOp() | Conv2dOp():
                 epilogue, extras = self._folded_epilogue(op.epilogue, node.inputs[2:])
                 return replace(node, op=replace(op, epilogue=epilogue), inputs=(*node.inputs[:2], *extras))

@@ -117,8 +117,7 @@ def with_epilogue(producer: Node, node: Node, pointwise: PointwiseOp, limits: _L
     expr = _substituted(pointwise.expr, inputs, limits)
     if expr is None or len(operands.names) > limits.max_operands:
         return None
-    out = TensorType(op.shape, pointwise.out_dtype)
-    fused_op = replace(op, epilogue=Epilogue(expr, tuple(operands.types)), out=out)
+    fused_op = replace(op, epilogue=Epilogue(expr, tuple(operands.types)), out=pointwise.infer())
     return _merged(node, producer, fused_op, (*producer.inputs[:main], *operands.names))
 
 
@@ -157,7 +156,7 @@ def _fuse_chain(draft: Draft, node: Node, limits: _Limits) -> bool:
         if merged is None:
             continue
         expr, operands = merged
-        fused = PointwiseOp(expr=expr, inputs=tuple(operands.types), out_dtype=op.out_dtype)
+        fused = replace(op, expr=expr, inputs=tuple(operands.types))
         draft.put(_merged(node, producer, fused, tuple(operands.names)))
         draft.remove(name)
         return True

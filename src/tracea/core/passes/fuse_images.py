@@ -38,7 +38,7 @@ class FuseImages:
 
 def _fuse(draft: Draft, name: str, limits: FuseEpilogue) -> None:
     node = draft.nodes.get(name)
-    if node is None or not isinstance(node.op, PointwiseOp) or len(node.op.shape) != 4:
+    if node is None or not isinstance(node.op, PointwiseOp) or len(node.op.shape) != 4 or node.op.out:
         return
     for pixels in sorted(set(node.inputs), key=draft.place.__getitem__, reverse=True):
         producer = _convolution(draft, pixels)

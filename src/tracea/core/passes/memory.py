@@ -2,7 +2,7 @@
 
 A value made by step ``i`` and last read by step ``j`` owns its bytes from ``i`` to ``j``, both included: an op's result
 never shares bytes with its inputs, except for a pointwise op that reads each element just before it writes the same
-one.
+one. What joins parts has its memory from the first part that is written on, and the parts lie in it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from tracea.core.graph import Graph, Node
-from tracea.core.op import PointwiseOp, SourceKind, SourceOp, ViewOp
+from tracea.core.op import JoinOp, PointwiseOp, SourceKind, SourceOp, ViewKind, ViewOp
 from tracea.core.tensor_type import BlockedLayout, TensorType
 from tracea.errors import InvalidGraph
 
-__all__ = ["BufferKind", "MemoryPlan", "Placement", "is_whole", "plan_memory", "root_of"]
+__all__ = ["BufferKind", "MemoryPlan", "Placement", "is_whole", "joins_of", "plan_memory", "root_of"]
 
 ALIGNMENT = 64  # bytes of a cache line and of an AVX-512 register
 
@@ -72,13 +72,16 @@ def plan_memory(graph: Graph, alignment: int = ALIGNMENT, *, in_place: bool = Tr
     Sources lie with whoever gives them, outputs in the caller's buffers, views where they look, the rest in the arena.
 
     Raises:
-        InvalidGraph: an output is no buffer of its own; ``MaterializeOutputs`` makes it one.
+        InvalidGraph: an output is no buffer of its own, which ``MaterializeOutputs`` gives it; a part of a join is no
+        value of its own in the strides of its place, which ``PlaceParts`` makes it.
         InvalidShape: an extent is symbolic.
     """
     graph.verify()
     if alignment < 1 or alignment & (alignment - 1):
         raise InvalidGraph(field="alignment", got=alignment, expected="a power of two", remedy="use 64")
-    roots = {node.id: root_of(graph, node) for node in graph}
+    joins = joins_of(graph)
+    bases = {node.id: _base(graph, node, joins) for node in graph}
+    roots = {name: root for name, (root, _) in bases.items()}
     homes = _outputs(graph, roots)
     last = _last_uses(graph, roots)
     slots: list[_Slot] = []
@@ -86,16 +89,23 @@ def plan_memory(graph: Graph, alignment: int = ALIGNMENT, *, in_place: bool = Tr
     for step, node in enumerate(graph):
         if isinstance(node.op, SourceOp | ViewOp) or node.id in homes:
             continue
-        nbytes = node.type.storage_bytes
-        reused = _overwritten(graph, node, step, roots=roots, last=last, holder=holder) if in_place else None
+        root = roots[node.id]
+        if root in homes or root in holder:
+            continue  # a part of a join that has its memory already
+        nbytes = graph[root].type.storage_bytes
+        reused = (
+            _overwritten(graph, node, step, roots=roots, last=last, holder=holder)
+            if in_place and root == node.id
+            else None
+        )
         if reused is None:
-            slot = _Slot(members=[node.id], first=step, last=last[node.id], nbytes=nbytes)
+            slot = _Slot(members=[root], first=step, last=last[root], nbytes=nbytes)
             slots.append(slot)
         else:
             slot = reused
-            slot.members.append(node.id)
-            slot.last = last[node.id]
-        holder[node.id] = slot
+            slot.members.append(root)
+            slot.last = last[root]
+        holder[root] = slot
     arena_bytes = _assign(slots, alignment)
     placements: dict[str, Placement] = {}
     for node in graph:
@@ -106,10 +116,13 @@ def plan_memory(graph: Graph, alignment: int = ALIGNMENT, *, in_place: bool = Tr
         elif isinstance(node.op, SourceOp):
             kind = BufferKind.INPUT if node.op.kind is SourceKind.INPUT else BufferKind.CONSTANT
             placements[node.id] = _placed(kind, node.id, 0, node.type)
-        elif node.id in homes:
-            placements[node.id] = _placed(BufferKind.OUTPUT, homes[node.id], 0, node.type)
         else:
-            placements[node.id] = _placed(BufferKind.ARENA, "", holder[node.id].offset, node.type)
+            root, elements = bases[node.id]
+            inside = elements * node.type.dtype.nbytes
+            if root in homes:
+                placements[node.id] = _placed(BufferKind.OUTPUT, homes[root], inside, node.type)
+            else:
+                placements[node.id] = _placed(BufferKind.ARENA, "", holder[root].offset + inside, node.type)
     return MemoryPlan(placements=placements, arena_bytes=arena_bytes, alignment=alignment)
 
 
@@ -122,6 +135,43 @@ def root_of(graph: Graph, node: Node) -> str:
     while isinstance(node.op, ViewOp):
         node = graph[node.inputs[0]]
     return node.id
+
+
+def joins_of(graph: Graph) -> dict[str, tuple[str, int]]:
+    """Return, for each value that is a part of a join, the join and the element of it that the part begins with.
+
+    Parts that are no values of their own, or have other strides than their places, are left out.
+    """
+    found: dict[str, tuple[str, int]] = {}
+    for node in graph:
+        if not isinstance(node.op, JoinOp) or isinstance(node.type.layout, BlockedLayout):
+            continue
+        for number, name in enumerate(node.inputs):
+            wanted, first = node.op.place(number)
+            maker = graph[name]
+            while isinstance(maker.op, ViewOp) and maker.op.kind is ViewKind.PERMUTE:
+                maker = graph[maker.inputs[0]]
+            if not isinstance(maker.op, SourceOp | ViewOp) and graph[name].type == wanted and maker.id not in found:
+                found[maker.id] = (node.id, first)
+    return found
+
+
+def _base(graph: Graph, node: Node, joins: Mapping[str, tuple[str, int]]) -> tuple[str, int]:
+    """Return the value whose memory holds another, and where in it that one's own memory begins."""
+    name, elements = root_of(graph, node), 0
+    if isinstance(graph[name].op, JoinOp):
+        parts = [root_of(graph, graph[part]) for part in graph[name].inputs]
+        if any(joins.get(part, ("", 0))[0] != name for part in parts) or len(set(parts)) != len(parts):
+            raise InvalidGraph(
+                field=f"join {name}",
+                got=[part for part in parts if joins.get(part, ("", 0))[0] != name],
+                expected="parts that are values of their own, in the strides of their places",
+                remedy="apply PlaceParts() first",
+            )
+    while name in joins:
+        name, first = joins[name]
+        elements += first
+    return name, elements
 
 
 def is_whole(graph: Graph, node: Node, root: str) -> bool:
@@ -180,7 +230,8 @@ def _overwritten(
         if slot is None or slot.members[-1] != root or last[root] != step:
             continue
         uses = [graph[other] for other in node.inputs if roots[other] == root]
-        same = all(use.type == node.type and is_whole(graph, use, root) for use in uses)
+        own = all(root_of(graph, use) == root for use in uses)  # not a part of a join, whose other parts would go
+        same = own and all(use.type == node.type and is_whole(graph, use, root) for use in uses)
         if same and node.type.storage_bytes == slot.nbytes:
             return slot
     return None

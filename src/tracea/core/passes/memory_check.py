@@ -5,38 +5,47 @@ It knows nothing of lifetimes, so a mistake in them shows as a value that was ov
 
 from __future__ import annotations
 
+from collections.abc import Container
+
+import numpy as np
+from numpy.typing import NDArray
+
 from tracea.core.graph import Graph, Node
-from tracea.core.op import PointwiseOp, SourceOp, ViewOp
-from tracea.core.passes.memory import BufferKind, MemoryPlan, Placement
+from tracea.core.op import JoinOp, PointwiseOp, SourceOp, ViewOp
+from tracea.core.passes.memory import BufferKind, MemoryPlan, Placement, joins_of
+from tracea.core.tensor_type import StridedLayout
 from tracea.errors import InvalidGraph
 
 __all__ = ["check_memory"]
 
+_NOBODY = "nobody"
+
 
 class _Bytes:
-    """Who wrote each byte last, as spans that do not overlap."""
+    """Who wrote each byte last, as numbers: elements of two values may lie between each other."""
 
     def __init__(self) -> None:
-        self.spans: list[tuple[int, int, str]] = []
+        self._first = 0
+        self._writers = np.zeros(0, np.int32)
+        self._names = [_NOBODY]
 
-    def write(self, start: int, end: int, owner: str) -> None:
-        kept: list[tuple[int, int, str]] = []
-        for low, high, name in self.spans:
-            if low < start:
-                kept.append((low, min(high, start), name))
-            if high > end:
-                kept.append((max(low, end), high, name))
-        self.spans = [span for span in kept if span[0] < span[1]]
-        if start < end:
-            self.spans.append((start, end, owner))
+    def write(self, places: NDArray[np.int64], owner: str) -> None:
+        if places.size:
+            self._reach(int(places[0]), int(places[-1]) + 1)
+            self._names.append(owner)
+            self._writers[places - self._first] = len(self._names) - 1
 
-    def owners(self, start: int, end: int) -> set[str]:
-        """Return who owns bytes of the range; "nobody" for those that were never written."""
-        inside = [
-            (max(low, start), min(high, end), name) for low, high, name in self.spans if low < end and start < high
-        ]
-        covered = sum(high - low for low, high, _ in inside)
-        return {name for _, _, name in inside} | ({"nobody"} if covered < end - start else set())
+    def owners(self, places: NDArray[np.int64]) -> set[str]:
+        """Return who owns these bytes; "nobody" for those that were never written."""
+        if not places.size:
+            return set()
+        self._reach(int(places[0]), int(places[-1]) + 1)
+        return {self._names[number] for number in np.unique(self._writers[places - self._first])}
+
+    def _reach(self, low: int, high: int) -> None:
+        before, behind = max(0, self._first - low), max(0, high - self._first - self._writers.size)
+        self._writers = np.pad(self._writers, (before, behind))
+        self._first -= before
 
 
 def check_memory(graph: Graph, plan: MemoryPlan) -> None:
@@ -47,7 +56,8 @@ def check_memory(graph: Graph, plan: MemoryPlan) -> None:
         use.
     """
     buffers: dict[tuple[BufferKind, str], _Bytes] = {}
-    owner: dict[str, str] = {}
+    owner: dict[str, frozenset[str]] = {}
+    parts = joins_of(graph)
     for node in graph:
         place = plan.placements.get(node.id)
         if place is None:
@@ -60,18 +70,22 @@ def check_memory(graph: Graph, plan: MemoryPlan) -> None:
             owner[node.id] = owner[node.inputs[0]]
             _check_view(plan, node, node.op)
             continue
-        owner[node.id] = node.id
+        if isinstance(node.op, JoinOp):
+            owner[node.id] = frozenset(each for name in node.inputs for each in owner[name])
+            _check_join(plan, node, node.op)
+            continue
+        owner[node.id] = frozenset({node.id})
         if place.buffer is BufferKind.ARENA:
-            _check_bounds(plan, node, place)
+            _check_bounds(plan, node, place, parts)
         if place.nbytes < node.type.storage_bytes:
             raise _refused(node, f"{place.nbytes} bytes", f"{node.type.storage_bytes} bytes")
         if not isinstance(node.op, SourceOp):
             _check_overwrite(graph, plan, node, place)
-        memory.write(*_range(node, place), node.id)
+        memory.write(_places(node, place), node.id)
     for node in graph.outputs:
         place = plan.placements[node.id]
-        found = buffers[place.buffer, place.name].owners(*_range(node, place))
-        if place.buffer is not BufferKind.OUTPUT or found - {owner[node.id]}:
+        found = buffers[place.buffer, place.name].owners(_places(node, place))
+        if place.buffer is not BufferKind.OUTPUT or found - owner[node.id]:
             raise _refused(
                 node, f"{place.buffer.value} bytes of {sorted(found)} at the end", "an output buffer of its own"
             )
@@ -83,10 +97,37 @@ def _range(node: Node, place: Placement) -> tuple[int, int]:
     return place.offset_bytes + low * size, place.offset_bytes + high * size
 
 
-def _check_read(node: Node, source: Node, place: Placement, memory: _Bytes, owner: str) -> None:
-    strangers = memory.owners(*_range(source, place)) - {owner}
+def _places(node: Node, place: Placement) -> NDArray[np.int64]:
+    """Return the bytes of a value's elements, in order."""
+    type_ = node.type
+    if not isinstance(type_.layout, StridedLayout):
+        return np.arange(*_range(node, place))
+    found = np.arange(place.offset_bytes, place.offset_bytes + type_.dtype.nbytes)
+    for size, stride in zip(type_.static_shape, type_.strides, strict=True):
+        found = np.unique(np.add.outer(np.arange(size) * stride * type_.dtype.nbytes, found))
+    return found
+
+
+def _check_read(node: Node, source: Node, place: Placement, memory: _Bytes, owners: frozenset[str]) -> None:
+    strangers = memory.owners(_places(source, place)) - owners
     if strangers:
-        raise _refused(node, f"reads {source.id} where {sorted(strangers)} was written", f"bytes of {owner}")
+        raise _refused(node, f"reads {source.id} where {sorted(strangers)} was written", f"bytes of {sorted(owners)}")
+
+
+def _check_join(plan: MemoryPlan, node: Node, op: JoinOp) -> None:
+    base = plan.placements[node.id]
+    for number, name in enumerate(node.inputs):
+        wanted, first = op.place(number)
+        place = plan.placements[name]
+        expected = base.offset_bytes + first * wanted.dtype.nbytes
+        if op.parts[number] != wanted or (place.buffer, place.name, place.offset_bytes) != (
+            base.buffer,
+            base.name,
+            expected,
+        ):
+            raise _refused(
+                node, f"{name} at {place.offset_bytes}, {op.parts[number]}", f"at {expected} in its buffer, {wanted}"
+            )
 
 
 def _check_view(plan: MemoryPlan, node: Node, op: ViewOp) -> None:
@@ -96,9 +137,9 @@ def _check_view(plan: MemoryPlan, node: Node, op: ViewOp) -> None:
         raise _refused(node, f"offset {place.offset_bytes}", f"offset {expected} in the buffer of {node.inputs[0]}")
 
 
-def _check_bounds(plan: MemoryPlan, node: Node, place: Placement) -> None:
+def _check_bounds(plan: MemoryPlan, node: Node, place: Placement, parts: Container[str]) -> None:
     start, end = _range(node, place)
-    if start < 0 or end > plan.arena_bytes or place.offset_bytes % plan.alignment:
+    if start < 0 or end > plan.arena_bytes or (node.id not in parts and place.offset_bytes % plan.alignment):
         raise _refused(
             node, f"bytes {start} to {end}", f"a multiple of {plan.alignment} within {plan.arena_bytes} bytes"
         )
@@ -106,13 +147,13 @@ def _check_bounds(plan: MemoryPlan, node: Node, place: Placement) -> None:
 
 def _check_overwrite(graph: Graph, plan: MemoryPlan, node: Node, place: Placement) -> None:
     """Refuse a result that lies on an input of its own op, unless each element is read just before it is written."""
-    start, end = _range(node, place)
+    written = _places(node, place)
     for name in node.inputs:
         other = plan.placements[name]
-        low, high = _range(graph[name], other)
-        if (other.buffer, other.name) != (place.buffer, place.name) or end <= low or high <= start:
+        read = _places(graph[name], other)
+        if (other.buffer, other.name) != (place.buffer, place.name) or not np.intersect1d(written, read).size:
             continue
-        same = isinstance(node.op, PointwiseOp) and graph[name].type == node.type and low == start
+        same = isinstance(node.op, PointwiseOp) and graph[name].type == node.type and read[0] == written[0]
         if not same:
             raise _refused(node, f"written over its input {name}", "other bytes, or the same element of a pointwise op")
 

@@ -8,7 +8,7 @@ from tracea.core.expr import Input
 from tracea.core.graph import Graph, Node
 from tracea.core.op import PointwiseOp, SourceOp, ViewOp
 from tracea.core.passes.draft import Draft
-from tracea.core.passes.memory import is_whole, root_of
+from tracea.core.passes.memory import is_whole, joins_of, root_of
 
 __all__ = ["MaterializeOutputs"]
 
@@ -16,6 +16,8 @@ __all__ = ["MaterializeOutputs"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaterializeOutputs:
     """Make an output a copy where it is a source, or a view that is not the whole of a value that is no output itself.
+
+    A view of a part of a join is copied too: the part lies in the joined tensor.
 
     A copied view keeps its id, and what it was becomes ``<id>.view``; a source keeps its id, since it is bound by it,
     and the output becomes ``<id>.copy``.
@@ -26,6 +28,7 @@ class MaterializeOutputs:
     def apply(self, graph: Graph) -> Graph:
         """Return the graph with an own buffer for every output, in the same order."""
         draft = Draft(graph)
+        joined = joins_of(graph)
         taken = {node.id for node in graph.outputs if not isinstance(node.op, SourceOp | ViewOp)}
         for node in graph.outputs:
             root = root_of(graph, node)
@@ -33,7 +36,7 @@ class MaterializeOutputs:
                 continue
             if isinstance(node.op, SourceOp):
                 _copy_source(draft, node)
-            elif isinstance(graph[root].op, SourceOp) or root in taken or not is_whole(graph, node, root):
+            elif isinstance(graph[root].op, SourceOp) or root in {*taken, *joined} or not is_whole(graph, node, root):
                 _copy_view(draft, node)
             else:
                 taken.add(root)

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from tracea.core.graph import Graph
-from tracea.core.op import SourceOp, ViewOp
+from tracea.core.op import WITHOUT_KERNEL
 from tracea.core.passes.draft import Pass
 from tracea.core.passes.eliminate import EliminateCommon, EliminateDead
 from tracea.core.passes.fold import FoldConstants
 from tracea.core.passes.fuse import FuseEpilogue, FusePointwise, FuseRows
 from tracea.core.passes.fuse_images import FuseImages
 from tracea.core.passes.outputs import MaterializeOutputs
+from tracea.core.passes.place import PlaceParts
 from tracea.core.passes.prioritize import Prioritize
 from tracea.core.passes.views import EliminateViews, SinkReshapes
 
@@ -37,7 +38,7 @@ class Fusion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one pass did: kernels are the nodes that do work, so neither sources nor views."""
+    """What one pass did: kernels are the nodes that do work, so neither sources, views nor joins."""
 
     name: str
     kernels_before: int
@@ -82,6 +83,7 @@ def default_pipeline() -> tuple[Pass, ...]:
         FusePointwise(),
         FoldConstants(),
         EliminateCommon(),
+        PlaceParts(),
         MaterializeOutputs(),
         EliminateDead(),
         Prioritize(),
@@ -117,9 +119,9 @@ def fusions(graph: Graph) -> tuple[Fusion, ...]:
     return tuple(
         Fusion(node=node.id, op=node.op.name, parts=(*node.fused, node.id))
         for node in graph
-        if node.fused and not isinstance(node.op, SourceOp | ViewOp)
+        if node.fused and not isinstance(node.op, WITHOUT_KERNEL)
     )
 
 
 def _kernels(graph: Graph) -> int:
-    return sum(not isinstance(node.op, SourceOp | ViewOp) for node in graph)
+    return sum(not isinstance(node.op, WITHOUT_KERNEL) for node in graph)

@@ -100,7 +100,7 @@ class SinkReshapes:
 
 def _sink(draft: Draft, node: Node) -> None:
     op = node.op
-    if not isinstance(op, PointwiseOp | RowOp):
+    if not isinstance(op, PointwiseOp | RowOp) or not op.infer().is_contiguous:
         return
     shape = op.shape
     flat = next((found for name in node.inputs if (found := _flat_source(draft, name, shape)) is not None), None)
