@@ -19,7 +19,7 @@ from tracea.core.op import AttentionOp, GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import SymbolicDim, TensorType
 from tracea.doctor.policy import Winner, guide, similarity
 from tracea.doctor.pruning import RULES
-from tracea.doctor.tiling import Structure, TilingKind, choose_tiling
+from tracea.doctor.tiling import Structure, TilingKind, choose_tiling, tiles_of
 from tracea.errors import InvalidOption
 from tracea.kernels.registry import VARIANTS, find
 from tracea.kernels.space import ScheduleSpace
@@ -200,9 +200,9 @@ def test_a_library_has_no_schedules_to_guide() -> None:
         guide(GEMM, TARGET, find("library.gemm"))
 
 
-def attention(*, window: int | None = None, length: int = 4096) -> AttentionOp:
+def attention(*, window: int | None = None, length: int = 4096, causal: bool = False) -> AttentionOp:
     kind = TensorType((1, 8, length, 64), DType.F16)
-    return AttentionOp(q=kind, k=kind, v=kind, window=window)
+    return AttentionOp(q=kind, k=kind, v=kind, window=window, causal=causal)
 
 
 def test_the_kind_is_the_one_with_the_least_work() -> None:
@@ -225,6 +225,34 @@ def test_the_kind_is_the_one_with_the_least_work() -> None:
     assert "less than a tenth" in whole.because
     with pytest.raises(InvalidOption, match="density"):
         Structure(density=1.5)
+
+
+def test_the_tiles_are_those_of_the_kind_that_was_picked() -> None:
+    cpu = targets.load("avx512")
+    sizes = {"tile_rows": 128, "tile_columns": 64}
+    cases = (
+        (attention(length=512), None, TilingKind.DENSE, 4 * 8),
+        (attention(length=512, causal=True), None, TilingKind.CAUSAL, 2 + 4 + 6 + 8),
+        (attention(length=512, window=64), None, TilingKind.WINDOWED, 3 + 4 + 4 + 3),
+        (attention(length=512, window=64), Structure(global_tokens=1), TilingKind.LOCAL_GLOBAL, 8 + 5 + 5 + 4),
+        # Nothing is saved by the table of a wide window, but it is still the mask's.
+        (attention(length=512, window=512, causal=True), None, TilingKind.WINDOWED, 2 + 4 + 6 + 8),
+    )
+    for op, structure, kind, active in cases:
+        tiling = choose_tiling(op, cpu, structure)
+        table = tiles_of(op, tiling, structure=structure, **sizes)
+        assert (tiling.kind, len(table)) == (kind, active)
+    product, some = GemmOp.of(m=256, n=256, k=64), Structure(density=0.5)
+    tiling = choose_tiling(product, cpu, some)
+    mask = np.array([[True, False, True, False], [False, False, False, True]])
+    table = tiles_of(product, tiling, structure=some, mask=mask, **sizes)
+    assert (table.kind, len(table), table.order) == (TilingKind.BLOCK_SPARSE, 3, tiling.order)
+    assert len(tiles_of(product, choose_tiling(product, cpu), **sizes)) == 8
+    with pytest.raises(InvalidOption, match="mask"):
+        tiles_of(product, tiling, structure=some, **sizes)
+    low = choose_tiling(GemmOp.of(m=256, n=4096, k=4096), cpu, Structure(rank=64))
+    with pytest.raises(InvalidOption, match="low-rank"):
+        tiles_of(GemmOp.of(m=256, n=4096, k=4096), low, **sizes)
 
 
 def test_the_order_is_the_one_whose_waves_touch_the_fewest_panels() -> None:

@@ -7,7 +7,6 @@ the diagonal are active, so the tiling is windowed and its work grows with the w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from math import isqrt
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,29 +14,28 @@ from tracea.core.ops.attention import AttentionOp
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import SymbolicDim
 from tracea.errors import InvalidOption
+from tracea.semantic.tile_builders import (
+    TileGrid,
+    block_sparse_tiles,
+    causal_tiles,
+    dense_tiles,
+    local_global_tiles,
+    windowed_tiles,
+)
 from tracea.semantic.tile_order import TileOrder, order_table, panels_touched
+from tracea.semantic.tile_table import TileTable, TilingKind
 from tracea.targets.gpu import GpuTarget
 
 if TYPE_CHECKING:
     from tracea.core.op import Op
     from tracea.core.tensor_type import Dim
 
-__all__ = ["Structure", "Tiling", "TilingKind", "choose_tiling"]
+__all__ = ["Structure", "Tiling", "TilingKind", "choose_tiling", "tiles_of"]
 
 _TILE: Final = 128  # rows and columns of the tile that orders are compared with: what large products use
 _WORTH: Final = 0.9  # skipping less than a tenth of the work does not repay a table of active tiles
 _BETTER: Final = 0.95  # an order that needs a table must touch this much less than one that the device computes
 _MOST_TILES: Final = 1 << 16  # orders of larger grids are compared on a part of this many tiles: the waves repeat
-
-
-class TilingKind(Enum):
-    """Which part of the tiles is active."""
-
-    DENSE = "dense"
-    WINDOWED = "windowed"
-    BLOCK_SPARSE = "block-sparse"
-    LOCAL_GLOBAL = "local-global"
-    LOW_RANK = "low-rank"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +87,55 @@ def choose_tiling(op: Op, target: Any, structure: Structure | None = None) -> Ti
     return Tiling(kind=kind, share=share, because=because, order=order, order_because=order_because)
 
 
+def tiles_of(
+    op: Op, tiling: Tiling, *, tile_rows: int, tile_columns: int, structure: Structure | None = None, mask: Any = None
+) -> TileTable:
+    """Return the tile table of an op under a tiling: scores of an attention, or a product's result.
+
+    Shapes: mask is (rows of tiles, columns of tiles), for a block-sparse tiling.
+
+    Raises:
+        InvalidOption: the tiling has no table of the op: a low-rank one has two products, each dense, and a
+        block-sparse one needs the mask.
+    """
+    global_tokens = (structure or Structure()).global_tokens or 0
+    match op:
+        case AttentionOp():
+            extents, window, causal = (
+                (op.q.static_shape[2], op.k.static_shape[2], op.q.static_shape[3]),
+                op.window,
+                op.causal,
+            )
+        case GemmOp():
+            extents, window, causal = (_number(op.m), _number(op.n), _number(op.k)), None, False
+        case _:
+            raise _no_table(op, tiling)
+    rows, columns, depth = extents
+    grid = TileGrid(rows=rows, columns=columns, depth=depth, tile_rows=tile_rows, tile_columns=tile_columns)
+    match tiling.kind:
+        case TilingKind.DENSE if not causal and window is None:
+            return dense_tiles(grid, order=tiling.order)
+        case TilingKind.DENSE | TilingKind.CAUSAL if window is None and causal:
+            return causal_tiles(grid, order=tiling.order)
+        case TilingKind.DENSE | TilingKind.WINDOWED if window is not None and not global_tokens:
+            return windowed_tiles(grid, window, causal=causal, order=tiling.order)
+        case TilingKind.DENSE | TilingKind.LOCAL_GLOBAL if window is not None:
+            return local_global_tiles(grid, window, global_tokens, causal=causal, order=tiling.order)
+        case TilingKind.BLOCK_SPARSE if mask is not None and not causal and window is None:
+            return block_sparse_tiles(grid, mask, order=tiling.order)
+        case _:
+            raise _no_table(op, tiling)
+
+
+def _no_table(op: Op, tiling: Tiling) -> InvalidOption:
+    return InvalidOption(
+        field="tiling",
+        got=f"{tiling.kind.value} of {op.key}",
+        expected="a tiling of the op's own structure, with a mask where it is block-sparse",
+        remedy="take the tiling that choose_tiling returns",
+    )
+
+
 def _options(op: Op, structure: Structure) -> dict[TilingKind, tuple[float, str]]:
     options = {TilingKind.DENSE: (1.0, "no operand is known to have structure: every tile is computed")}
     match op:
@@ -106,6 +153,8 @@ def _attention(op: AttentionOp, structure: Structure, options: dict[TilingKind, 
     pairs = max(1, queries * keys)
     window = "" if op.window is None else f"a window of {op.window}"
     seen = op.visible_pairs / pairs
+    if op.causal and op.window is None:
+        options[TilingKind.CAUSAL] = (seen, f"no query sees a later key: {seen:.1%} of {queries}x{keys} pairs are left")
     if op.window is not None:
         options[TilingKind.WINDOWED] = (seen, f"{window} leaves {seen:.1%} of {queries}x{keys} pairs")
     if structure.global_tokens and op.window is not None:
