@@ -51,7 +51,7 @@ def test_a_product_is_shown_with_its_sources(capsys: pytest.CaptureFixture[str])
 
 def test_an_architecture_and_a_generic_core_are_shown_with_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["targets", "show", "sm_90a", "--json"]) == 0
-    assert "132 SMs" in json.loads(capsys.readouterr().out)["facts"]["sm_count"]["source"]
+    assert "132 SMs" in json.loads(capsys.readouterr().out)["facts"]["sm_count"]["figure"]
     assert cli.main(["targets", "show", "avx2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["facts"]["cores"]["assumption"]
     assert cli.main(["targets", "show", "avx2"]) == 0

@@ -207,7 +207,7 @@ def test_a_product_is_a_target_of_its_architecture() -> None:
 def test_a_processor_is_a_target_of_its_instruction_set() -> None:
     zen4 = targets.load("zen4")
     assert (zen4.isa, zen4.fma_per_cycle, zen4.cores, zen4.l2_bytes) == ("avx512", 1, 96, 1 << 20)
-    assert "1.0" in str(targets.read("zen4").facts["fma_per_cycle"].source)
+    assert "1.0" in targets.read("zen4").facts["fma_per_cycle"].figure
     m1 = targets.load("m1")
     assert m1.l2_bytes == 3 << 20  # a fourth of the cache that four cores share
     assert (m1.cores, m1.page_bytes) == (4, 16_384)

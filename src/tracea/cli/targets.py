@@ -172,11 +172,15 @@ def _show_facts(name: str, facts: Mapping[str, Fact], *, json: bool) -> int:
         return 0
     print_title(name)
     print_table(
-        ("number", "value", "source"),
+        ("number", "value", "figure", "source"),
         (
-            (field, str(fact.value), fact.source if fact.source is not None else f"assumed: {fact.assumption}")
+            (field, str(fact.value), "", f"assumed: {fact.assumption}")
+            if fact.source is None
+            else (field, str(fact.value), _figure(fact.figure, fact.note), fact.source.title)
             for field, fact in facts.items()
         ),
         numbers=(1,),
     )
+    sources = dict.fromkeys(fact.source for fact in facts.values() if fact.source is not None)
+    print_table(("source", "address"), ((_figure(source.title, source.via), source.url) for source in sources))
     return 0

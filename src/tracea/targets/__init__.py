@@ -1,6 +1,7 @@
 """Static facts of hardware: the typed Target and a catalogue in which every number states its source."""
 
-from tracea.targets.entry import Entry, Fact, cpu_product_names, load, names, of_core, read
+from tracea.targets.entry import Entry, cpu_product_names, load, names, of_core, read
+from tracea.targets.fact import Fact
 from tracea.targets.gpu import (
     FEATURES,
     GpuEntry,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from tracea.errors import InvalidOption
-from tracea.targets.product import product_names, product_of_core, read_product
+from tracea.targets.fact import Fact, Number, fact_of, facts_of
+from tracea.targets.product import Source, product_names, product_of_core, read_product
 from tracea.targets.target import Target
 
 if TYPE_CHECKING:
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SCHEMA_VERSION",
     "Entry",
-    "Fact",
     "cpu_product_names",
-    "fact_of",
     "load",
     "names",
     "of_core",
@@ -34,7 +33,7 @@ __all__ = [
     "read",
 ]
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2  # 2: sources with addresses, and the figure of each number
 
 # Fields of a Target by the number of a product that gives it; what a product does not state is the instruction set's.
 _OF_PRODUCT: Final = MappingProxyType(
@@ -52,26 +51,14 @@ _OF_PRODUCT: Final = MappingProxyType(
 )
 
 
-class Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One number of the catalogue: where it was read, or ``assumption``: why a generic target takes it."""
-
-    value: int
-    source: str | None = None
-    assumption: str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.source is None) == (self.assumption is None):
-            # A ValueError here becomes a msgspec.ValidationError that names the field's path.
-            raise ValueError("give exactly one of source and assumption")
-
-
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The layout of a catalogue file."""
 
     schema_version: int
     name: str
     isa: str
-    facts: dict[str, Fact]
+    facts: dict[str, Number]
+    sources: dict[str, Source] = {}  # msgspec copies an empty default
     backend: str = "cpu"
     microarchitecture: str = "generic"
     features: tuple[str, ...] = ()
@@ -150,15 +137,17 @@ def parse(text: str, *, origin: str) -> Entry:
     """Parse one catalogue file; ``origin`` names it in errors.
 
     Raises:
-        InvalidOption: not TOML, an unknown or missing field, a number without a source, or a target that cannot be.
+        InvalidOption: not TOML, an unknown or missing field, a number without a figure or its source's address, or a
+            target that cannot be.
     """
     try:
         file = msgspec.convert(tomllib.loads(text), _File, strict=True)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        facts = facts_of(file.facts, file.sources)
+    except (tomllib.TOMLDecodeError, ValueError) as error:  # msgspec.ValidationError is a ValueError
         raise InvalidOption(
             field=f"catalogue file {origin}",
             got=str(error),
-            expected=f"schema version {SCHEMA_VERSION}",
+            expected=f"schema version {SCHEMA_VERSION}: numbers with value, source and figure, or an assumption",
             remedy="mend the file",
         ) from error
     if file.schema_version != SCHEMA_VERSION:
@@ -168,7 +157,7 @@ def parse(text: str, *, origin: str) -> Entry:
             expected=SCHEMA_VERSION,
             remedy="use the version of Tracea that wrote the file",
         )
-    numbers: dict[str, Any] = {field: fact.value for field, fact in file.facts.items()}
+    numbers: dict[str, Any] = {field: fact.value for field, fact in facts.items()}
     try:
         target = Target(
             name=file.name,
@@ -185,19 +174,7 @@ def parse(text: str, *, origin: str) -> Entry:
             expected=str(error),
             remedy="name each number of a Target once",
         ) from error
-    return Entry(target=target, facts=MappingProxyType(file.facts))
-
-
-def fact_of(product: Product, path: str, value: int | None = None) -> Fact:
-    """Return a product's number as a fact; ``value`` is the number in the unit of the field that takes it.
-
-    Raises:
-        InvalidOption: the product does not state it.
-    """
-    stated = product.value(path)
-    reading = product.readings[path]
-    source = product.sources[reading.source]
-    return Fact(value=stated if value is None else value, source=f"{source.title}, {source.url}: «{reading.figure}»")
+    return Entry(target=target, facts=MappingProxyType(facts))
 
 
 def _of_product(product: Product) -> Entry:

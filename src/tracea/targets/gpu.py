@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import msgspec
 
 from tracea.errors import InvalidOption
-from tracea.targets.entry import SCHEMA_VERSION, Fact, fact_of
-from tracea.targets.product import Product, product_names, read_product
+from tracea.targets.entry import SCHEMA_VERSION
+from tracea.targets.fact import Fact, Number, fact_of, facts_of
+from tracea.targets.product import Product, Source, product_names, read_product
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,7 @@ __all__ = [
     "gpu_product_names",
     "load_gpu",
     "names_gpu",
+    "parse_architecture",
     "read_gpu",
 ]
 
@@ -147,7 +149,18 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     product: str
     features: tuple[str, ...]
-    facts: dict[str, Fact]
+    facts: dict[str, Number]
+    sources: dict[str, Source] = {}  # msgspec copies an empty default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """A GPU architecture: its features and limits, and the name of the product that stands for it."""
+
+    name: str
+    product: str
+    features: frozenset[str]
+    facts: Mapping[str, Fact]
 
 
 def _folder() -> Any:
@@ -190,40 +203,56 @@ def read_gpu(name: str) -> GpuEntry:
     """
     if _is_cuda_product(name):
         product = read_product(name)
-        return _entry(_file(_architecture(product)), product)
+        return _entry(_architecture(_architecture_of(product)), product)
     if name not in gpu_names():
         raise InvalidOption(field="target", got=name, expected=gpu_names(), remedy=f"use {_nearest(name)}, the nearest")
-    file = _file(name)
-    return _entry(file, read_product(file.product))
+    architecture = _architecture(name)
+    return _entry(architecture, read_product(architecture.product))
 
 
-def _file(architecture: str) -> _File:
-    origin = f"catalogue file {architecture}.toml"
+def parse_architecture(text: str, *, name: str) -> Architecture:
+    """Parse the file of one architecture.
+
+    Raises:
+        InvalidOption: not TOML, an unknown field, a number without a figure or its source's address, or the file of
+            another architecture or schema.
+    """
+    origin = f"catalogue file {name}.toml"
     try:
-        file = msgspec.convert(tomllib.loads((_folder() / f"{architecture}.toml").read_text(encoding="utf-8")), _File)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        file = msgspec.convert(tomllib.loads(text), _File, strict=True)
+        facts = facts_of(file.facts, file.sources)
+    except (tomllib.TOMLDecodeError, ValueError) as error:  # msgspec.ValidationError is a ValueError
         raise InvalidOption(
-            field=origin, got=str(error), expected=f"schema version {SCHEMA_VERSION}", remedy="mend the file"
+            field=origin,
+            got=str(error),
+            expected=f"schema version {SCHEMA_VERSION}: numbers with value, source and figure",
+            remedy="mend the file",
         ) from error
-    if file.schema_version != SCHEMA_VERSION or file.name != architecture:
+    if file.schema_version != SCHEMA_VERSION or file.name != name:
         raise InvalidOption(
             field=origin,
             got=(file.schema_version, file.name),
-            expected=(SCHEMA_VERSION, architecture),
+            expected=(SCHEMA_VERSION, name),
             remedy="use the version of Tracea that wrote the file",
         )
-    return file
+    return Architecture(
+        name=file.name, product=file.product, features=frozenset(file.features), facts=MappingProxyType(facts)
+    )
 
 
-def _entry(file: _File, product: Product) -> GpuEntry:
+def _architecture(name: str) -> Architecture:
+    return parse_architecture((_folder() / f"{name}.toml").read_text(encoding="utf-8"), name=name)
+
+
+def _entry(architecture: Architecture, product: Product) -> GpuEntry:
     """Join an architecture's limits with a product's counts."""
-    facts = {**file.facts, **_product_facts(product)}
+    facts = {**architecture.facts, **_product_facts(product)}
     numbers: dict[str, Any] = {field: fact.value for field, fact in facts.items()}
     try:
-        target = GpuTarget(name=file.name, product=product.title, features=frozenset(file.features), **numbers)
+        target = GpuTarget(name=architecture.name, product=product.title, features=architecture.features, **numbers)
     except TypeError as error:
         raise InvalidOption(
-            field=f"catalogue file {file.name}.toml: facts",
+            field=f"catalogue file {architecture.name}.toml: facts",
             got=tuple(numbers),
             expected=str(error),
             remedy="name each number of a GpuTarget once",
@@ -244,10 +273,10 @@ def _product_facts(product: Product) -> dict[str, Fact]:
 
 
 def _is_cuda_product(name: str) -> bool:
-    return name in product_names() and _architecture(read_product(name)) in gpu_names()
+    return name in product_names() and _architecture_of(read_product(name)) in gpu_names()
 
 
-def _architecture(product: Product) -> str:
+def _architecture_of(product: Product) -> str:
     return "" if product.gpu is None else product.gpu.architecture
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "Product",
     "Reading",
     "Source",
+    "check_sources",
     "parse_product",
     "product_names",
     "product_of_core",
@@ -178,7 +179,7 @@ def parse_product(text: str, *, origin: str) -> Product:
         if file.schema_version != _SCHEMA_VERSION:
             raise ValueError(f"schema version {file.schema_version}")
         readings = dict(_readings(file))
-        _check_sources(file, readings)
+        check_sources({reading.source for reading in readings.values()}, file.sources)
         return Product(
             name=file.name,
             title=file.title,
@@ -198,6 +199,17 @@ def parse_product(text: str, *, origin: str) -> Product:
             expected=f"schema version {_SCHEMA_VERSION}: numbers with value, source and figure",
             remedy="mend the file",
         ) from error
+
+
+def check_sources(used: set[str], described: Mapping[str, Source]) -> None:
+    """Check that the sources of a file's numbers are those that it describes.
+
+    Raises:
+        ValueError: a source is not described, or has no number.
+    """
+    missing, idle = sorted(used - set(described)), sorted(set(described) - used)
+    if missing or idle:
+        raise ValueError(f"sources not described: {missing}; sources without a number: {idle}")
 
 
 def _folder() -> Any:
@@ -224,13 +236,6 @@ def _readings(file: _File) -> Iterator[tuple[str, Reading]]:
     if file.gpu is not None:
         for rate, figures in file.gpu.rates.items():
             yield from ((f"gpu.{rate}.{name}", reading) for name, reading in figures.items())
-
-
-def _check_sources(file: _File, readings: Mapping[str, Reading]) -> None:
-    used = {reading.source for reading in readings.values()}
-    missing, idle = sorted(used - set(file.sources)), sorted(set(file.sources) - used)
-    if missing or idle:
-        raise ValueError(f"sources not described: {missing}; sources without a number: {idle}")
 
 
 def _part(kind: type[_Part], facts: Mapping[str, Reading], **more: Any) -> _Part:
