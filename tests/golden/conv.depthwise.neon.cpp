@@ -76,7 +76,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_958
         for (int64_t pixel = 0; pixel < q; pixel += 14) {
           const int64_t pixels = min_index(q - pixel, 14);
           // MicroKernel sums[0 : +pixels, 0 : +wide]
-          Tile0::run<14>(pixels, wide, ConvTaps{r, s, 1, q * 144 + s * 144 - 144, 144, 8}, halo + channel + line * q * 144 + line * s * 144 + pixel * 144 - line * 144, 144, panels + (channel + first) / 8 * r * s * 8, sums, 8);
+          Tile0::run<14>(pixels, wide, ConvTaps{r, s, 1, q * 144 + s * 144 - 144, 144, 8}, halo + channel + line * q * 144 + line * s * 144 + pixel * 144 - line * 144, 144, panels + (channel + first) / 8 * r * s * 8, sums, 8, ConvBorder::none(r));
           store_tile_transposed(sums, 8, pixels, wide, y_last + channel * y_last_stride3 + first * y_last_stride3 + image * y_last_stride0 + line * y_last_stride1 + pixel + top * y_last_stride1, y_last_stride3, Epilogue0{x1_last + channel + first});
         }
       }

@@ -61,7 +61,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pre
         for (int64_t pixel = 0; pixel < q; pixel += 7) {
           const int64_t pixels = min_index(q - pixel, 7);
           // MicroKernel sums[0 : +pixels, 0 : +wide]
-          Tile0::run<7>(pixels, wide, ConvTaps{r, s, 1, q * 80 + s * 80 - 80, 80, 16}, halo + channel + line * q * 80 + line * s * 80 + pixel * 80 - line * 80, 80, w_last + (channel + first) / 16 * r * s * 16, sums, 16);
+          Tile0::run<7>(pixels, wide, ConvTaps{r, s, 1, q * 80 + s * 80 - 80, 80, 16}, halo + channel + line * q * 80 + line * s * 80 + pixel * 80 - line * 80, 80, w_last + (channel + first) / 16 * r * s * 16, sums, 16, ConvBorder::none(r));
           store_tile_transposed(sums, 16, pixels, wide, y_last + channel * y_last_stride3 + first * y_last_stride3 + image * y_last_stride0 + line * y_last_stride1 + pixel + top * y_last_stride1, y_last_stride3, Epilogue0{x1_last + channel + first});
         }
       }

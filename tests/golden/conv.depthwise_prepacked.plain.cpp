@@ -61,7 +61,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pre
         for (int64_t pixel = 0; pixel < q; pixel += 4) {
           const int64_t pixels = min_index(q - pixel, 4);
           // MicroKernel sums[0 : +pixels, 0 : +wide]
-          Tile0::run<4>(pixels, wide, ConvTaps{r, s, 1, q * 96 + s * 96 - 96, 96, 32}, halo + channel + line * q * 96 + line * s * 96 + pixel * 96 - line * 96, 96, w_last + (channel + first) / 32 * r * s * 32, sums, 32);
+          Tile0::run<4>(pixels, wide, ConvTaps{r, s, 1, q * 96 + s * 96 - 96, 96, 32}, halo + channel + line * q * 96 + line * s * 96 + pixel * 96 - line * 96, 96, w_last + (channel + first) / 32 * r * s * 32, sums, 32, ConvBorder::none(r));
           store_tile_transposed(sums, 32, pixels, wide, y_last + channel * y_last_stride3 + first * y_last_stride3 + image * y_last_stride0 + line * y_last_stride1 + pixel + top * y_last_stride1, y_last_stride3, Epilogue0{x1_last + channel + first});
         }
       }

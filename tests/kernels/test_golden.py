@@ -43,6 +43,17 @@ CONVOLUTION = Conv2dOp.of(
 DEPTHWISE = Conv2dOp.of(
     channels=144, size=(56, 56), filters=144, kernel=(3, 3), padding=(1, 1), groups=144, bias=True, activation="relu"
 )
+DEPTHWISE_IMAGE = Conv2dOp.of(
+    channels=144,
+    size=(56, 56),
+    filters=144,
+    kernel=(3, 3),
+    padding=(1, 1),
+    groups=144,
+    channels_last=True,
+    bias=True,
+    activation="relu",
+)
 STEM = Conv2dOp.of(
     channels=3, size=(224, 224), filters=64, kernel=(7, 7), padding=(3, 3), stride=(2, 2), bias=True, activation="relu"
 )
@@ -67,6 +78,7 @@ GOLDEN = (
     Case.of("conv.prepacked", "conv.prepacked", CONVOLUTION),
     Case.of("conv.depthwise", "conv.depthwise", DEPTHWISE),
     Case.of("conv.depthwise_prepacked", "conv.depthwise_prepacked", DEPTHWISE),
+    Case.of("conv.depthwise_prepacked.image", "conv.depthwise_prepacked", DEPTHWISE_IMAGE),
     Case.of(
         "conv.amx",
         "conv.amx",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tracea.core.dtype import DType
+from tracea.core.expr import Binary, Constant, Input
+from tracea.core.function import BinaryFunction
 from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor
 from tracea.emitters.cpu.index_text import predicate_text
@@ -16,6 +20,10 @@ from tracea.semantic.nodes import CopyTile, EpilogueCall, Halo, MicroKernel, Pac
 __all__ = ["amx_conv", "conv_tile", "copy_halo", "depthwise_tile", "pack_windows", "split_halo"]
 
 _ZERO, _UNIT = Const(0), Const(1)
+
+# Bias, residual, ReLU and clamps: longer chains would take registers that hold sums, and be repeated for each of them.
+_SHORT: Final = frozenset(BinaryFunction(name) for name in ("add", "sub", "mul", "max", "min"))
+_FEW_STEPS: Final = 6
 
 
 def copy_halo(printer: Printer, node: CopyTile) -> None:
@@ -168,9 +176,10 @@ def conv_tile(printer: Printer, node: MicroKernel) -> None:
     printer.body.line(
         f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({pixels}, {filters}, {{{taps}, {steps}}}, "
         f"{printer.address(node.a)}, {text(pixel_pitch * int(get('stride_columns')))}, {printer.address(node.b)}, "
-        f"{printer.address(node.c)}, {printer.strides(node.c)[0]}, {predicate_text(node.accumulate)});"
+        f"{printer.address(node.c)}, {printer.strides(node.c)[0]}, {predicate_text(node.accumulate)}"
+        f"{_in_registers(printer, node)});"
     )
-    if node.epilogue is not None:
+    if node.epilogue is not None and not _applies_in_registers(node):
         _store(printer, node, node.epilogue)
 
 
@@ -190,21 +199,39 @@ def depthwise_tile(printer: Printer, node: MicroKernel) -> None:
     printer.body.line(
         f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({pixels}, {channels}, ConvTaps{{{rows}, {columns}, 1, "
         f"{steps}, {get('nr')}}}, {printer.address(node.a)}, {text(pixel_pitch * int(get('stride_columns')))}, "
-        f"{printer.address(node.b)}, {printer.address(node.c)}, {printer.strides(node.c)[0]}{_border(printer, node)});"
+        f"{printer.address(node.b)}, {printer.address(node.c)}, {printer.strides(node.c)[0]}, "
+        f"{_border(printer, node)}{_in_registers(printer, node)});"
     )
-    if node.epilogue is not None:
+    if node.epilogue is not None and not _applies_in_registers(node):
         _store(printer, node, node.epilogue)
 
 
-def _border(printer: Printer, node: MicroKernel) -> str:
-    """Return where a window of the image itself begins, and the image's extents, as the routine's last argument."""
-    if not node.masked:
+def _applies_in_registers(node: MicroKernel) -> bool:
+    """Whether a tile applies its epilogue before it stores: sums lie where results go, and a few steps spill none."""
+    epilogue = node.epilogue
+    if epilogue is None or epilogue.target is not None or node.finish != TRUE:
+        return False
+    steps = [part for part in epilogue.expr.walk() if not isinstance(part, Input | Constant)]
+    return len(steps) <= _FEW_STEPS and all(isinstance(part, Binary) and part.function in _SHORT for part in steps)
+
+
+def _in_registers(printer: Printer, node: MicroKernel) -> str:
+    """Return the epilogue as the last argument of a routine that applies it, else nothing."""
+    if node.epilogue is None or not _applies_in_registers(node):
         return ""
+    compute = printer.buffer(node.c).dtype
+    return f", {epilogue_functor(printer, node.epilogue.expr, node.epilogue.operands, compute)}"
+
+
+def _border(printer: Printer, node: MicroKernel) -> str:
+    """Return where a window of the image itself begins, and the image's extents; a halo has no border."""
+    if not node.masked:
+        return f"ConvBorder::none({printer.text(node.b.extent[-3])})"
     get, text, image = node.intrinsic.attribute, printer.text, printer.buffer(node.a)
     row, column = (text(start) for start in node.a.offset[-3:-1])
     height, width = (text(size) for size in image.shape[-3:-1])
     gaps = ", ".join(str(get(f"dilation_{axis}")) for axis in ("rows", "columns"))
-    return f", ConvBorder{{{row}, {column}, {height}, {width}, {gaps}, {get('stride_columns')}}}"
+    return f"ConvBorder{{{row}, {column}, {height}, {width}, {gaps}, {get('stride_columns')}}}"
 
 
 def _store(printer: Printer, node: MicroKernel, epilogue: EpilogueCall) -> None:

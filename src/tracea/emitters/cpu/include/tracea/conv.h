@@ -107,6 +107,12 @@ struct ConvTaps {
     int64_t b_tap;
 };
 
+// How many lanes of a vector are valid where `left` elements are left from its first lane on.
+template <class V>
+TRACEA_INLINE int64_t valid_lanes(int64_t left) {
+    return left < 0 ? 0 : left < V::lanes ? left : int64_t{V::lanes};
+}
+
 // Prefetch: how many steps ahead a tile asks for the panel; 0 leaves it to the hardware.
 template <class T, int MR, int NV, int Unroll, int Prefetch>
 struct ConvTile {
@@ -121,14 +127,14 @@ struct ConvTile {
 
     // Runs the smallest instantiation of Pixels... (descending, the first is MR) that holds `pixels`; the others are counted down to 1 beneath the last.
     // Pixels that are not valid are those of the first one again: a tile reads nothing but its own.
-    template <int First, int... Rest>
+    template <int First, int... Rest, class Epilogue = IdentityEpilogue>
     static TRACEA_INLINE void run(int64_t pixels, int64_t filters, ConvTaps taps, const T* a, int64_t a_pixel,
-                                  const T* b, T* c, int64_t c_stride, bool accumulate) {
+                                  const T* b, T* c, int64_t c_stride, bool accumulate, const Epilogue& epilogue = {}) {
         if constexpr (sizeof...(Rest) > 0) {
             constexpr int next[] = {Rest...};
             static_assert(next[0] < First, "pixel counts in descending order");
             if (pixels <= next[0]) {
-                run<Rest...>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate);
+                run<Rest...>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
                 return;
             }
         }
@@ -140,15 +146,16 @@ struct ConvTile {
         }
         using Part = ConvTile<T, First, NV, Unroll, Prefetch>;
         if (TRACEA_LIKELY(filters >= columns && pixels == First)) {
-            Part::template compute<true>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate);
+            Part::template compute<true>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
         } else {
-            Part::template compute<false>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate);
+            Part::template compute<false>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
         }
     }
 
-    template <bool Full>
+    template <bool Full, class Epilogue>
     static TRACEA_NOINLINE void compute(int64_t pixels, int64_t filters, const ConvTaps& taps, const T* a,
-                                        int64_t a_pixel, const T* b, T* c, int64_t c_stride, bool accumulate) {
+                                        int64_t a_pixel, const T* b, T* c, int64_t c_stride, bool accumulate,
+                                        const Epilogue& epilogue) {
         V acc[MR][NV];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
         int64_t offset[MR];
@@ -183,10 +190,13 @@ struct ConvTile {
                 unroll<NV>([&](auto j) TRACEA_LAMBDA {
                     T* p = row + j * V::lanes;
                     if constexpr (Full) {
-                        store(p, accumulate ? add(acc[i][j], load<V>(p)) : acc[i][j]);
+                        const V sum = accumulate ? add(acc[i][j], load<V>(p)) : acc[i][j];
+                        store(p, epilogue(sum, i, j * V::lanes, V::lanes));
                     } else {
-                        const Mask<V> valid = lane_mask<V>(filters - j * V::lanes);
-                        store_masked(p, accumulate ? add(acc[i][j], load_masked<V>(p, valid)) : acc[i][j], valid);
+                        const int64_t lanes = filters - j * V::lanes;
+                        const Mask<V> valid = lane_mask<V>(lanes);
+                        const V sum = accumulate ? add(acc[i][j], load_masked<V>(p, valid)) : acc[i][j];
+                        store_masked(p, epilogue(sum, i, j * V::lanes, valid_lanes<V>(lanes)), valid);
                     }
                 });
             }

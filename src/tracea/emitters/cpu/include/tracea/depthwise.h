@@ -2,8 +2,8 @@
 // image with channels last, whose border the tile then knows.
 //
 //   using Tile = DepthwiseTile<float, 14, 1>;
-//   Tile::run<14, 7>(pixels, channels, taps, a, a_pixel, b, c, c_stride);
-//   Tile::run<14, 7>(pixels, channels, taps, a, a_pixel, b, c, c_stride, ConvBorder{row, column, height, width, 1, 1, 1});
+//   Tile::run<14, 7>(pixels, channels, taps, a, a_pixel, b, c, c_stride, ConvBorder::none(taps.rows));
+//   Tile::run<14, 7>(pixels, channels, taps, a, a_pixel, b, c, c_stride, ConvBorder{row, column, height, width, 1, 1, 1}, epilogue);
 //
 // Every product is one fused multiply-add with an operand from memory: two loads a cycle feed two of them.
 #ifndef TRACEA_DEPTHWISE_H
@@ -13,6 +13,7 @@
 
 #include "tracea/config.h"
 #include "tracea/conv.h"
+#include "tracea/gemm_store.h"
 #include "tracea/unroll.h"
 #include "tracea/vec.h"
 
@@ -28,6 +29,9 @@ struct ConvBorder {
     int64_t gap_rows;
     int64_t gap_columns;
     int64_t right;
+
+    // Of a halo, which has every tap.
+    static TRACEA_INLINE ConvBorder none(int64_t tap_rows) { return {0, 0, tap_rows, INT64_MAX, 1, 0, 0}; }
 };
 
 template <class T, int MR, int NV>
@@ -40,21 +44,17 @@ struct DepthwiseTile {
     static_assert((MR + 1) * NV <= 16, "sums and NV vectors of taps must fit in 16 registers");
 #endif
 
-    // Runs the smallest instantiation of Pixels... (descending, the first is MR) that holds `pixels`.
-    template <int First, int... Rest, class Storage>
+    // Runs the smallest instantiation of Pixels... (descending, the first is MR) that holds `pixels`. The epilogue (gemm_store.h) counts from the tile's
+    // first pixel and channel.
+    template <int First, int... Rest, class Storage, class Epilogue = IdentityEpilogue>
     static TRACEA_INLINE void run(int64_t pixels, int64_t channels, const ConvTaps& taps, const Storage* a,
-                                  int64_t a_pixel, const T* b, T* c, int64_t c_stride) {
-        run<First, Rest...>(pixels, channels, taps, a, a_pixel, b, c, c_stride,
-                            ConvBorder{0, 0, taps.rows, INT64_MAX, 1, 0, 0});
-    }
-    template <int First, int... Rest, class Storage>
-    static TRACEA_INLINE void run(int64_t pixels, int64_t channels, const ConvTaps& taps, const Storage* a,
-                                  int64_t a_pixel, const T* b, T* c, int64_t c_stride, const ConvBorder& border) {
+                                  int64_t a_pixel, const T* b, T* c, int64_t c_stride, const ConvBorder& border,
+                                  const Epilogue& epilogue = {}) {
         if constexpr (sizeof...(Rest) > 0) {
             constexpr int next[] = {Rest...};
             static_assert(next[0] < First, "pixel counts in descending order");
             if (pixels <= next[0]) {
-                run<Rest...>(pixels, channels, taps, a, a_pixel, b, c, c_stride, border);
+                run<Rest...>(pixels, channels, taps, a, a_pixel, b, c, c_stride, border, epilogue);
                 return;
             }
         }
@@ -63,19 +63,22 @@ struct DepthwiseTile {
         const bool inside = border.column >= 0 && last < border.width;
         if (TRACEA_LIKELY(channels >= columns && pixels == First)) {
             if (TRACEA_LIKELY(inside)) {
-                Part::template compute<true, true>(pixels, channels, taps, a, a_pixel, b, c, c_stride, border);
+                Part::template compute<true, true>(pixels, channels, taps, a, a_pixel, b, c, c_stride, border,
+                                                   epilogue);
             } else {
-                Part::template compute<true, false>(pixels, channels, taps, a, a_pixel, b, c, c_stride, border);
+                Part::template compute<true, false>(pixels, channels, taps, a, a_pixel, b, c, c_stride, border,
+                                                    epilogue);
             }
         } else {
-            Part::template compute<false, false>(pixels, channels, taps, a, a_pixel, b, c, c_stride, border);
+            Part::template compute<false, false>(pixels, channels, taps, a, a_pixel, b, c, c_stride, border, epilogue);
         }
     }
 
     // Full: all pixels and channels are valid. Inside: so are all columns of all windows.
-    template <bool Full, bool Inside, class Storage>
+    template <bool Full, bool Inside, class Storage, class Epilogue>
     static TRACEA_NOINLINE void compute(int64_t pixels, int64_t channels, const ConvTaps& taps, const Storage* a,
-                                        int64_t a_pixel, const T* b, T* c, int64_t c_stride, const ConvBorder& border) {
+                                        int64_t a_pixel, const T* b, T* c, int64_t c_stride, const ConvBorder& border,
+                                        const Epilogue& epilogue) {
         alignas(64) static constexpr Storage nothing[columns] = {};
         V acc[MR][NV];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
@@ -111,10 +114,12 @@ struct DepthwiseTile {
         unroll<MR>([&](auto i) TRACEA_LAMBDA {
             if (Full || i < pixels) {
                 unroll<NV>([&](auto j) TRACEA_LAMBDA {
+                    T* p = c + i * c_stride + j * V::lanes;
                     if constexpr (Full) {
-                        store(c + i * c_stride + j * V::lanes, acc[i][j]);
+                        store(p, epilogue(acc[i][j], i, j * V::lanes, V::lanes));
                     } else {
-                        store_masked(c + i * c_stride + j * V::lanes, acc[i][j], valid[j]);
+                        store_masked(p, epilogue(acc[i][j], i, j * V::lanes, valid_lanes<V>(channels - j * V::lanes)),
+                                     valid[j]);
                     }
                 });
             }

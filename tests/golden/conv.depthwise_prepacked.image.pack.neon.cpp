@@ -1,0 +1,30 @@
+// conv2d_1x144x56x56_by_144x1x3x3_f32_e5d64b3d07c1adf7 | conv.depthwise_pack_w | neon, neon | cb=144,mr=14,nv=2,rows=3,tail=0
+#include "tracea/abi.h"
+#include "tracea/config.h"
+#include "tracea/index.h"
+#include "tracea/pack.h"
+#include "tracea/team.h"
+
+namespace tracea_conv_depthwise_pack_w_85ffb166eb79cbcebe54_text {
+using namespace tracea;
+
+extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pack_w_85ffb166eb79cbcebe54(const tracea_call* call, int32_t rank) {
+  const float* const w_last = static_cast<const float*>(call->pointers[0]);
+  float* const panels = static_cast<float*>(call->pointers[1]);
+  const int64_t r = call->integers[0];
+  const int64_t s = call->integers[1];
+  const int64_t groups = call->integers[2];
+  const int64_t w_last_stride0 = call->integers[3];
+  const int64_t w_last_stride2 = call->integers[4];
+  for (TaskLoop tasks0(call, rank, 0, (groups + 7) / 8); tasks0.next();) {
+    const int64_t pack_first = tasks0.task() * 8;
+    const int64_t pack_wide = min_index(groups - pack_first, 8);
+    for (int64_t pack_r = 0; pack_r < r; ++pack_r) {
+      for (int64_t pack_s = 0; pack_s < s; ++pack_s) {
+        // Pack w_last[pack_r : +1, pack_s : +1, pack_first : +pack_wide] -> panels
+        pack_b<float, 8>(w_last + pack_first * w_last_stride2 + pack_r * w_last_stride0 + pack_s, 1, w_last_stride2, 1, pack_wide, s, panels + pack_first / 8 * r * s * 8 + pack_r * s * 8 + pack_s * 8);
+      }
+    }
+  }
+}
+}  // namespace tracea_conv_depthwise_pack_w_85ffb166eb79cbcebe54_text
