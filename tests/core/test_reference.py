@@ -55,6 +55,7 @@ REDUCTIONS = {
     ReduceKind.MEAN: lambda x: x.mean((0, 2)),
     ReduceKind.MAX: lambda x: x.amax((0, 2)),
     ReduceKind.MIN: lambda x: x.amin((0, 2)),
+    ReduceKind.PRODUCT: lambda x: x.prod(2).prod(0),
 }
 
 

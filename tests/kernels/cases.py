@@ -10,6 +10,7 @@ from dataclasses import replace
 from tests.kernels.conformance import Case
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.pool_cases import pool_cases
+from tests.kernels.slab_cases import slab_cases
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Cast, Input, activation, exp, maximum, select, sigmoid
@@ -319,4 +320,4 @@ def cases_for(isa: str) -> tuple[Case, ...]:
 
 def all_cases() -> tuple[Case, ...]:
     """Every kernel that is compiled for each instruction set."""
-    return (*gemm_cases(), *conv_cases(), *row_cases(), *chain_cases(), *reduce_cases(), *pool_cases())
+    return (*gemm_cases(), *conv_cases(), *row_cases(), *chain_cases(), *reduce_cases(), *pool_cases(), *slab_cases())

@@ -19,6 +19,7 @@ from tests.kernels.conformance import Case, build, random_inputs
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.native import Unit, has_tiles, round_up
 from tests.kernels.pool_cases import pool_cases
+from tests.kernels.slab_cases import slab_cases
 
 from tracea.core.accuracy import error_bound
 from tracea.core.op import GemmOp, Op
@@ -113,7 +114,7 @@ def main() -> None:
     if isa == "amx":
         assert has_tiles()
     vectors = (
-        () if isa == "amx" else (gemm_cases(), conv_cases(), row_cases(), chain_cases(), reduce_cases(), pool_cases())
+        () if isa == "amx" else (gemm_cases(), conv_cases(), row_cases(), chain_cases(), reduce_cases(), pool_cases(), slab_cases())
     )
     for group in (*vectors, *((amx_cases(), amx_conv_cases()) if isa in ("amx", "plain") else ())):
         sources = {source.name: source for case in group for source in build(case, isa).sources}

@@ -9,13 +9,14 @@ from tests.kernels.conformance import Case, build, check, random_inputs, run, un
 from tests.kernels.conv_cases import conv_cases
 from tests.kernels.native import Unit, host_isas
 from tests.kernels.pool_cases import pool_cases
+from tests.kernels.slab_cases import slab_cases
 
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind
 from tracea.errors import InvalidDType, InvalidShape, InvalidStride
 from tracea.kernels.arguments import arguments
 
-GROUPS = (gemm_cases(), conv_cases(), row_cases(), chain_cases(), reduce_cases(), pool_cases())
+GROUPS = (gemm_cases(), conv_cases(), row_cases(), chain_cases(), reduce_cases(), pool_cases(), slab_cases())
 NAMES = [case.name for case in all_cases()]
 GEMM_NAMES = [case.name for case in gemm_cases() if case.name not in ("empty", "packed_batch_columns")]
 

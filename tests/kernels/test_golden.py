@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.kernels.conformance import Case, build
 from tests.kernels.native import ISA_FLAGS, Unit, host_isas
+from tests.kernels.slab_cases import slab_golden
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
@@ -115,6 +116,7 @@ GOLDEN = (
             out_dtype=DType.F32,
         ),
     ),
+    *slab_golden(),
 )
 
 

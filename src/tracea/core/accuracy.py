@@ -40,8 +40,10 @@ from tracea.core.op import (
     ViewOp,
 )
 
+    StatisticsOp,
 __all__ = ["compute_type", "error_bound", "sum_constant"]
 
+from tracea.core.statistics_meaning import product_error, statistics_enclosure
 
 def sum_constant(count: int, dtype: DType, *, worst_case: bool = False) -> float:
     """Return ``c`` for a sum of ``count`` terms kept in ``dtype``, in units of its eps."""
@@ -110,6 +112,10 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
     return around(value, sum_constant(terms, dtype, worst_case=worst_case) * dtype.eps * error)
 
 
+        case StatisticsOp():
+            return statistics_enclosure(
+                op, arrays, compute, lambda count: sum_constant(count, compute, worst_case=worst_case)
+            )
 def _pool_enclosure(op: Pool2dOp, x: Array, value: Array, compute: DType, worst_case: bool) -> Enclosure:
     if op.kind is PoolKind.MAX:
         return value, value
@@ -164,6 +170,9 @@ def _reduce_enclosure(op: ReduceOp, arrays: list[Array], compute: DType, worst_c
         return around(total, slack)
     return around(total / count, slack / count + 2 * compute.eps * np.abs(total / count))
 
+    if op.kind is ReduceKind.PRODUCT:
+        value = np.asarray(v.prod(axis=op.axes, keepdims=op.keepdims))
+        return around(value, product_error(v, error, op.axes, compute, keepdims=op.keepdims))
 
 def _attention_error(op: AttentionOp, arrays: list[Array], y: Array, compute: DType, worst_case: bool) -> Array:
     q, k, v = arrays

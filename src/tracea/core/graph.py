@@ -13,15 +13,14 @@ from typing import Any, cast
 
 from tracea.core.builder import Builder, Node, check_name
 from tracea.core.codec import Codec, encode
-from tracea.core.op import OP_CLASSES, Op, SourceKind, SourceOp
-from tracea.core.ops.base import BASE_CLASSES
+from tracea.core.op import CODEC_CLASSES, Op, SourceKind, SourceOp
 from tracea.core.tensor_type import SymbolicDim, TensorType
 from tracea.errors import InvalidGraph
 
 __all__ = ["SCHEMA_VERSION", "Graph", "Node"]
 
 SCHEMA_VERSION = 1
-_CODEC = Codec((Node, *OP_CLASSES, *BASE_CLASSES))
+_CODEC = Codec((Node, *CODEC_CLASSES))
 
 
 class Graph(Builder):

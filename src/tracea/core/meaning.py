@@ -22,18 +22,19 @@ from tracea.core.op import (
     PointwiseOp,
     Pool2dOp,
     PoolKind,
-    ReduceKind,
     ReduceOp,
     RowKind,
     RowOp,
     SourceOp,
     ViewKind,
     ViewOp,
+    StatisticsOp,
 )
 from tracea.core.ops.base import Epilogue
 from tracea.core.ops.gemm import MatrixMath
 from tracea.core.tensor_type import SymbolicDim, static
 from tracea.errors import InvalidInput, InvalidOp, InvalidShape
+from tracea.core.statistics_meaning import reduced, statistics_value
 
 __all__ = ["attention_scores", "bind_op", "epilogue_of", "factors", "main_value", "row_source", "sources"]
 
@@ -109,7 +110,9 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:
             case RowOp():
                 return _row(op, row_source(op, arrays))
             case ReduceOp():
-                return _reduce(op, row_source(op, arrays))
+                return reduced(op.kind, row_source(op, arrays), op.axes, keepdims=op.keepdims)
+            case StatisticsOp():
+                return statistics_value(op, arrays)
             case ViewOp():
                 return _view(op, arrays[0])
             case JoinOp():
@@ -151,20 +154,6 @@ def _row(op: RowOp, v: Array) -> Array:
             return d / np.sqrt((d * d).mean(axis=-1, keepdims=True) + op.eps)
         case RowKind.RMS_NORM:
             return v / np.sqrt((v * v).mean(axis=-1, keepdims=True) + op.eps)
-
-
-def _reduce(op: ReduceOp, v: Array) -> Array:
-    axes, keep = op.axes, op.keepdims
-    match op.kind:
-        case ReduceKind.SUM:
-            return np.asarray(v.sum(axis=axes, keepdims=keep))
-        case ReduceKind.MAX:
-            return np.asarray(v.max(axis=axes, keepdims=keep))
-        case ReduceKind.MIN:
-            return np.asarray(v.min(axis=axes, keepdims=keep))
-        case ReduceKind.MEAN:
-            count = np.prod([v.shape[axis] for axis in axes], dtype=np.float64)
-            return np.asarray(v.sum(axis=axes, keepdims=keep) / count)
 
 
 def _view(op: ViewOp, x: Array) -> Array:

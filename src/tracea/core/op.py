@@ -10,11 +10,14 @@ from tracea.core.ops.base import BASE_CLASSES, Epilogue, Op
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp, MatrixMath
 from tracea.core.ops.join import JoinOp
+from tracea.core.ops.low_rank import LowRankOp
 from tracea.core.ops.pointwise import PointwiseOp, SourceKind, SourceOp, ViewKind, ViewOp
 from tracea.core.ops.pool2d import Pool2dOp, PoolKind
 from tracea.core.ops.rows import ReduceKind, ReduceOp, RowKind, RowOp
+from tracea.core.ops.statistics import Statistic, StatisticsOp
 
 __all__ = [
+    "CODEC_CLASSES",
     "OP_CLASSES",
     "WITHOUT_KERNEL",
     "AttentionOp",
@@ -22,6 +25,7 @@ __all__ = [
     "Epilogue",
     "GemmOp",
     "JoinOp",
+    "LowRankOp",
     "MatrixMath",
     "Op",
     "PointwiseOp",
@@ -33,6 +37,8 @@ __all__ = [
     "RowOp",
     "SourceKind",
     "SourceOp",
+    "Statistic",
+    "StatisticsOp",
     "ViewKind",
     "ViewOp",
     "from_dict",
@@ -40,8 +46,10 @@ __all__ = [
 
 OP_CLASSES: tuple[type[Op], ...] = (
     GemmOp,
+    LowRankOp,
     RowOp,
     ReduceOp,
+    StatisticsOp,
     PointwiseOp,
     ViewOp,
     JoinOp,
@@ -52,7 +60,8 @@ OP_CLASSES: tuple[type[Op], ...] = (
 )
 # What is there already, is another way to read it, or is written by others: nothing runs for these.
 WITHOUT_KERNEL: tuple[type[Op], ...] = (SourceOp, ViewOp, JoinOp)
-OP_CODEC = Codec((*OP_CLASSES, *BASE_CLASSES))
+CODEC_CLASSES: tuple[type, ...] = (*OP_CLASSES, *BASE_CLASSES, Statistic)
+OP_CODEC = Codec(CODEC_CLASSES)
 
 
 def from_dict(data: Any) -> Op:

@@ -15,6 +15,7 @@ from tracea.core.ops.pool2d import Pool2dOp
 from tracea.core.ops.rows import ReduceOp, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
+from tracea.core.ops.statistics import StatisticsOp
 from tracea.kernels.conv.operands import conv_types, sizes_of
 from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS, ORDER_TABLE
 from tracea.kernels.gemm.gpu.spaces import order_of
@@ -28,6 +29,7 @@ from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.semantic.tile_order import order_table
 from tracea.targets.gpu import load_gpu
 
+from tracea.kernels.rows.statistics import REDUCE_SLABS_ID, reduce_slab_types, statistics_types
 __all__ = ["arguments", "buffer_types", "operand_buffers", "result_buffer", "tables"]
 
 _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]] = {
@@ -42,12 +44,18 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
 
 def buffer_types(kernel: TileKernel, op: Op | None = None) -> Mapping[str, TensorType]:
     """Return the type of each operand and of the result by buffer name, in the kernel's merged axes.
+    AttentionOp: attention_types,
+    StatisticsOp: statistics_types,
+}
+# Of variants whose buffers are others than those of their op's other variants.
+_TYPES_BY_VARIANT: Final[Mapping[str, Callable[[Any, Any], Mapping[str, TensorType]]]] = {
+    REDUCE_SLABS_ID: reduce_slab_types
 
     ``op`` is an op of the same structure as the kernel's own with other extents or strides; None means the kernel's
     own.
     """
     described: Any = kernel.op if op is None else op
-    types = _TYPES.get(cast("type[Any]", type(described)))
+    types = _TYPES_BY_VARIANT.get(kernel.variant, _TYPES.get(cast("type[Any]", type(described))))
     if types is None or type(described) is not type(kernel.op):
         raise InvalidOp(
             field="op",

@@ -29,6 +29,7 @@ from tracea.kernels.rows.normalize import NORMALIZE
 from tracea.kernels.rows.reduce import REDUCE
 from tracea.kernels.variant import Variant
 from tracea.targets.gpu import GpuTarget
+from tracea.kernels.rows.statistics import REDUCE_SLABS, STATISTICS
 from tracea.targets.target import Target
 
 __all__ = ["CUDA_VARIANTS", "VARIANTS", "candidates", "check_unique", "find", "variants_of"]
@@ -57,6 +58,8 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     CHAIN,
     WINDOW,
 )
+    REDUCE_SLABS,
+    STATISTICS,
 
 CUDA_VARIANTS: Final[tuple[Variant, ...]] = (
     WGMMA,

@@ -9,6 +9,7 @@ import numpy as np
 
 from tracea.core.dtype import DType
 from tracea.core.ops.rows import ReduceKind, RowKind
+from tracea.core.statistics_meaning import reduced
 from tracea.errors import RunError
 from tracea.semantic.intrinsics import split_terms
 from tracea.semantic.machine import Array, Executor, Flight, Phase, poison, resolve, window
@@ -266,15 +267,15 @@ def _reduce_tile(node: ReduceTile, executor: Executor, scalars: Scalars) -> None
     shape = resolve(node.shape, executor.env)
     values = [_operand(operand, executor, node, scalars) for operand in node.inputs]
     x = np.broadcast_to(node.prologue.evaluate(values), shape)
-    if node.kind in (ReduceKind.SUM, ReduceKind.MEAN):
-        value = x.sum(axis=node.axes).reshape(target.shape)
-    else:
-        value = (x.max if node.kind is ReduceKind.MAX else x.min)(axis=node.axes).reshape(target.shape)
+    summed = ReduceKind.SUM if node.kind is ReduceKind.MEAN else node.kind
+    value = reduced(summed, x, node.axes, keepdims=False).reshape(target.shape)
     if node.accumulate.evaluate(executor.env):
         before = target.astype(np.float64)
         match node.kind:
             case ReduceKind.SUM | ReduceKind.MEAN:
                 value = before + value
+            case ReduceKind.PRODUCT:
+                value = before * value
             case ReduceKind.MAX:
                 value = np.maximum(before, value)
             case ReduceKind.MIN:

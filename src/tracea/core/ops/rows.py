@@ -28,9 +28,10 @@ _FLOPS_OF_ROW = {RowKind.SOFTMAX: 5, RowKind.LOG_SOFTMAX: 5, RowKind.LAYER_NORM:
 
 
 class ReduceKind(Enum):
-    """A reduction; the empty SUM is 0, the empty MEAN is NaN, MAX and MIN hand a NaN on."""
+    """A reduction; the empty SUM is 0, the empty PRODUCT 1, the empty MEAN NaN; MAX and MIN hand a NaN on."""
 
     SUM = "sum"
+    PRODUCT = "product"
     MAX = "max"
     MIN = "min"
     MEAN = "mean"

@@ -8,6 +8,7 @@ from typing import Any
 from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input
 from tracea.core.ops.rows import ReduceKind, RowKind
+from tracea.emitters.cpu.attention import attention_finish, attention_start, attention_step
 from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_functor
 from tracea.emitters.cpu.index_text import predicate_text
@@ -28,6 +29,7 @@ from tracea.semantic.nodes import (
     ReduceTile,
     RowTile,
 )
+from tracea.semantic.nodes_attention import AttentionFinish, AttentionStart, AttentionStep
 
 __all__ = ["TILE_LINES"]
 
@@ -268,6 +270,7 @@ _REDUCTIONS: Mapping[ReduceKind, str] = {
     ReduceKind.MEAN: "MeanOf",
     ReduceKind.MAX: "MaxOf",
     ReduceKind.MIN: "MinOf",
+    ReduceKind.PRODUCT: "ProductOf",
 }
 
 
@@ -281,11 +284,15 @@ def _reduce(printer: Printer, node: ReduceTile) -> None:
     compute = _compute(node.intrinsic)
     expr, operands = _epilogue(node.epilogue)
     target = node.target if node.epilogue is None or node.epilogue.target is None else node.epilogue.target
-    along_rows = node.axes == (len(node.shape) - 1,)
-    routine = "reduce_rows" if along_rows else "reduce_columns"
+    along_rows, whole = node.axes == (len(node.shape) - 1,), node.intrinsic.name == "reduce_slab"
+    routine = "reduce_slab" if whole else "reduce_rows" if along_rows else "reduce_columns"
     rows, columns = _last_two(printer, node.shape)
     row_axis = -2
-    if not along_rows:
+    if whole or node.kind is ReduceKind.PRODUCT:
+        printer.use("slabs.h")
+    if whole and node.axes != (len(node.shape) - 2, len(node.shape) - 1):
+        raise EmitError(node="ReduceTile", detail=f"a slab is the last two axes, not {node.axes} of {len(node.shape)}")
+    if not (along_rows or whole):
         # The routine's rows are the reduced axis, wherever it is; of what lies between it and the columns there is one.
         (reduced,) = node.axes
         row_axis = reduced - len(node.shape)
@@ -316,4 +323,7 @@ TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     PointwiseTile: _pointwise,
     RowTile: _row,
     ReduceTile: _reduce,
+    AttentionStart: attention_start,
+    AttentionStep: attention_step,
+    AttentionFinish: attention_finish,
 }

@@ -1,0 +1,320 @@
+"""Statistics of slabs and what is made with them: a task reads its slabs from memory once and from cache after that.
+
+A tile is a block of rows or of columns, or one slab of rows and columns. Each statistic is a reduction of the tile into
+a few numbers of the thread's scratch, and the result a map of the tile beside them. The same kernels are reductions
+over any axes, ``rows.reduce_slabs``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from tracea.core.dtype import DType
+from tracea.core.expr import Expr, Input
+from tracea.core.ops.rows import ReduceOp
+from tracea.core.ops.statistics import Statistic, StatisticsOp
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidSchedule
+from tracea.kernels.gemm.operands import kernel_name
+from tracea.kernels.operands import params_of, scratch, tensor_buffer
+from tracea.kernels.pointwise.tile import compute_type, map_tile
+from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.rows.blocks import streams
+from tracea.kernels.rows.operands import known
+from tracea.kernels.rows.reduce import reduce_plan
+from tracea.kernels.rows.slabs import SlabPlan, Slabs, as_source, slab_plan, slab_types
+from tracea.kernels.space import ScheduleSpace
+from tracea.kernels.variant import Preference, Variant
+from tracea.semantic.access import Intrinsic, Region
+from tracea.semantic.index import Const, Index, Param, Var, product
+from tracea.semantic.nodes import Block, For, Level, Node, Parallel, PointwiseTile, ReduceTile, block
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+from tracea.targets.target import Target
+
+__all__ = [
+    "REDUCE_SLABS",
+    "REDUCE_SLABS_ID",
+    "STATISTICS",
+    "as_statistics",
+    "build_statistics",
+    "reduce_slab_types",
+    "statistics_types",
+]
+
+_COLUMNS: Final = 64  # of a tile of columns: whole cache lines, and few enough that a long slab stays in cache
+_TILE_BYTES: Final = 128 << 10  # of a tile, over all sources: half of the smallest second cache that a core has
+_FEW_TILES: Final = 4  # a core, at least
+
+_Source: TypeAlias = StatisticsOp | ReduceOp
+
+
+def as_statistics(op: _Source) -> StatisticsOp:
+    """Return an op as statistics: a reduction is one statistic, and its epilogue what is made of it."""
+    if isinstance(op, StatisticsOp):
+        return op
+    rank, count = len(op.source_shape), len(op.x)
+    extras = op.epilogue.operands
+    if not op.keepdims:
+        extras = tuple(as_source(type_, rank, op.axes) for type_ in extras)
+    last = count + len(extras)
+    inputs: dict[int, Expr] = {0: Input(last)}
+    inputs |= {1 + i: Input(count + i) for i in range(len(extras))}
+    return StatisticsOp(
+        x=(*op.x, *extras),
+        axes=op.axes,
+        statistics=(Statistic(op.kind, op.prologue),),
+        expr=op.epilogue.expr.substitute(inputs),
+        reduced=True,
+        keepdims=op.keepdims,
+        out=op.infer(),
+    )
+
+
+def statistics_types(op: StatisticsOp, like: StatisticsOp | None = None) -> dict[str, TensorType]:
+    """Return the type of each buffer in merged axes, those of ``like``, the op that the kernel is built for."""
+    plan, dims = _plan(like or op), op.source_shape
+    names = (*(f"x{i}" for i in range(len(op.x))), "y")
+    return {name: plan.apply(type_, dims) for name, type_ in zip(names, slab_types(op), strict=True)}
+
+
+def reduce_slab_types(op: ReduceOp, like: ReduceOp | None = None) -> dict[str, TensorType]:
+    """Return the type of each buffer of a reduction that is built as statistics."""
+    return statistics_types(as_statistics(op), None if like is None else as_statistics(like))
+
+
+def _plan(op: StatisticsOp) -> SlabPlan:
+    plan = slab_plan(op)
+    if plan is None:
+        raise InvalidSchedule(
+            field="axes",
+            got=op.axes,
+            expected="reduced axes that merge into at most two",
+            remedy="reduce one axis after another, or choose another variant",
+        )
+    return plan
+
+
+def build_statistics(op: _Source, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the kernel of statistics, or of a reduction as one."""
+    meant = as_statistics(op)
+    schedule.check_range(1, "block")
+    plan = _plan(meant)
+    dims, types = plan.dims(meant.source_shape), statistics_types(meant)
+    rank, reduced = len(dims), plan.reduced
+    sizes: tuple[Index, ...] = tuple(Param(f"n{axis}", minimum=int(axis in reduced)) for axis in range(rank))
+    # The result has extent 1 on the reduced axes, also where those have one element.
+    gone = reduced if meant.reduced else ()
+    y_sizes = tuple(Const(1) if axis in gone else size for axis, size in enumerate(sizes))
+    y_dims = tuple(1 if axis in gone else dim for axis, dim in enumerate(dims))
+    y = tensor_buffer("y", types["y"], y_sizes, y_dims, BufferRole.OUTPUT)
+    xs = tuple(tensor_buffer(f"x{i}", types[f"x{i}"], sizes, dims, BufferRole.INPUT) for i in range(len(meant.x)))
+    compute = compute_type(*(type_.dtype for type_ in (*meant.x, meant.infer())))
+
+    blocked = {Slabs.ROWS: rank - 2, Slabs.WHOLE: None, Slabs.COLUMNS: rank - 1}[plan.slabs]
+    step = schedule.integer("block")
+    loops = [axis for axis in range(rank) if axis not in reduced]
+    start, length = Var("start"), Var("length")
+    offset: list[Index] = [Var(f"i{axis}") if axis in loops else Const(0) for axis in range(rank)]
+    extent: list[Index] = [Const(1) if axis in loops else size for axis, size in enumerate(sizes)]
+    held: list[Index | int] = [1] * rank
+    if blocked is not None:
+        offset[blocked], extent[blocked], held[blocked] = start, length, step
+    numbers = tuple(scratch(f"s{i}", compute, MemorySpace.THREAD, *held) for i in range(len(meant.statistics)))
+    one: list[Index] = [Const(1) if axis in reduced else size for axis, size in enumerate(extent)]
+    regions = [_window(buffer, offset, extent) for buffer in xs]
+    regions += [_window(buffer, [Const(0)] * rank, one) for buffer in numbers]
+
+    nodes: list[Node] = []
+    for index, statistic in enumerate(meant.statistics):
+        expr, inputs = _used(statistic.expr, regions)
+        nodes.append(
+            ReduceTile(
+                kind=statistic.kind,
+                intrinsic=_routine(plan.slabs, compute),
+                inputs=inputs,
+                prologue=expr,
+                shape=tuple(extent),
+                axes=reduced,
+                target=regions[len(xs) + index],
+                count=product(*(sizes[axis] for axis in reduced)),
+            )
+        )
+    expr, inputs = _used(meant.expr, regions)
+    streaming = not meant.reduced and bool(schedule.integer("streaming"))
+    into = one if meant.reduced else extent
+    nodes.append(
+        PointwiseTile(
+            intrinsic=map_tile(compute, streaming=streaming), expr=expr, inputs=inputs, target=_window(y, offset, into)
+        )
+    )
+    body = _loops(tuple(nodes), loops, sizes=sizes, blocked=blocked, step=Const(step), tasks=schedule.integer("tasks"))
+    buffers = (*xs, y, *numbers)
+    variant = STATISTICS_ID if meant is op else REDUCE_SLABS_ID
+    return TileKernel(
+        name=kernel_name(op.key, variant, schedule, target),
+        op=op,
+        variant=variant,
+        schedule=schedule,
+        target=target.name,
+        params=params_of((*xs, y)),
+        buffers=buffers,
+        body=body,
+    )
+
+
+def _window(buffer: Buffer, offset: Sequence[Index], extent: Sequence[Index]) -> Region:
+    single = [size == Const(1) for size in buffer.shape]
+    return buffer.region(
+        tuple(Const(0) if one else start for one, start in zip(single, offset, strict=True)),
+        tuple(Const(1) if one else size for one, size in zip(single, extent, strict=True)),
+    )
+
+
+def _used(expr: Expr, regions: Sequence[Region]) -> tuple[Expr, tuple[Region, ...]]:
+    """Return an expression over the regions that it uses, and those."""
+    used = expr.inputs()
+    return expr.substitute({index: Input(at) for at, index in enumerate(used)}), tuple(regions[i] for i in used)
+
+
+def _routine(slabs: Slabs, compute: DType) -> Intrinsic:
+    header = "slabs.h" if slabs is Slabs.WHOLE else "row_tiles.h"
+    return Intrinsic(
+        name=slabs.value,
+        meaning=_as_given,
+        source=f"emitters/cpu/include/tracea/{header}",
+        attributes=(("compute", compute.value),),
+    )
+
+
+def _loops(
+    nodes: tuple[Node, ...],
+    axes: Sequence[int],
+    *,
+    sizes: Sequence[Index],
+    blocked: int | None,
+    step: Index,
+    tasks: int,
+) -> Block:
+    """Return the nodes in a loop over each kept axis; the axis ``tasks`` is the outermost and makes the tasks."""
+    if tasks not in axes:
+        raise InvalidSchedule(field="tasks", got=tasks, expected=list(axes), remedy="name a kept axis")
+    body = Block(nodes=nodes)
+    for axis in (*(axis for axis in reversed(axes) if axis != tasks), tasks):
+        start, length = (Var("start"), Var("length")) if axis == blocked else (Var(f"i{axis}"), None)
+        by = step if axis == blocked else Const(1)
+        if axis == tasks:
+            loop: Node = Parallel(level=Level.TASK, var=start, extent=sizes[axis], step=by, length=length, body=body)
+        else:
+            loop = For(var=start, extent=sizes[axis], step=by, length=length, body=body)
+        body = block(loop)
+    return body
+
+
+def _as_given(value: Any) -> Any:
+    return value
+
+
+def _default(op: _Source, target: Target) -> Schedule:
+    meant = as_statistics(op)
+    plan = _plan(meant)
+    dims = [known(dim) for dim in plan.dims(meant.source_shape)]
+    result = meant.infer()
+    widest = sum(type_.dtype.nbytes for type_ in (*meant.x, result) if type_.elements > 1)
+    kept = [axis for axis in range(len(dims)) if axis not in plan.reduced]
+    blocks = {axis: dims[axis] for axis in kept}
+    block = 1
+    if plan.slabs is Slabs.COLUMNS:
+        block = _COLUMNS
+        blocks[len(dims) - 1] = -(-dims[-1] // block)
+    elif plan.slabs is Slabs.ROWS:
+        others = math.prod(dims[axis] for axis in kept if axis != len(dims) - 2)
+        enough = -(-dims[-2] * others // (_FEW_TILES * target.cores))
+        block = max(1, min(_TILE_BYTES // max(1, dims[-1] * widest), enough, dims[-2]))
+        blocks[len(dims) - 2] = -(-dims[-2] // block)
+    far = not meant.reduced and result.dtype.is_float and streams(result.nbytes, target)
+    return Schedule(block=block, tasks=max(kept, key=lambda axis: blocks[axis]), streaming=int(far))
+
+
+def _space(op: _Source, target: Target) -> ScheduleSpace:
+    default = _default(op, target)
+    block = default.integer("block")
+    floats = not as_statistics(op).reduced and op.infer().dtype.is_float
+    return ScheduleSpace.enumerated(
+        {
+            "block": tuple(dict.fromkeys((block, max(1, block // 4), 4 * block))),
+            "tasks": (default.integer("tasks"),),
+            "streaming": (0, 1) if floats else (0,),
+        }
+    )
+
+
+def _is_static(op: Any) -> bool:
+    return all(type_.is_static for type_ in op.operands)
+
+
+def _against_memory(op: ReduceOp, target: Target) -> float:
+    """Score a reduction whose rows the other variant would read across memory."""
+    del target
+    groups = reduce_plan(op)
+    last = groups.apply(op.x[0], op.source_shape)
+    return 20.0 if last.shape[-1] != 1 and last.strides[-1] != 1 else 0.0
+
+
+_STATIC = condition(
+    "known extents",
+    lambda op, _: _is_static(op),
+    needed="extents that are numbers, which say the order of the axes",
+    found=lambda op: " | ".join(map(str, op.operands)),
+    remedy="bind the symbolic extents",
+)
+_SLABS = condition(
+    "slabs of two axes",
+    lambda op, _: not _is_static(op) or slab_plan(as_statistics(op)) is not None,
+    needed="reduced axes that merge into at most two",
+    found=lambda op: f"axes {op.axes} of {' | '.join(map(str, op.operands))}",
+    remedy="reduce in two ops, or copy the tensor into row-major order",
+)
+_NON_EMPTY = condition(
+    "something to reduce",
+    lambda op, _: all(op.source_shape[axis] != 0 for axis in op.axes),
+    needed="at least one element along the reduced axes",
+    found=lambda op: f"axes {op.axes} of {op.source_shape}",
+    remedy="the result of an empty reduction is a constant: fold it",
+)
+_REQUIREMENTS: Final = (
+    CPU_VECTORS,
+    element_types(DType),
+    strided_layouts,
+    non_negative_strides,
+    _STATIC,
+    _NON_EMPTY,
+    _SLABS,
+)
+
+STATISTICS_ID = "rows.statistics"
+STATISTICS = Variant(
+    id=STATISTICS_ID,
+    op_type=StatisticsOp,
+    backend="cpu",
+    requirements=_REQUIREMENTS,
+    preferences=(),
+    priority=50,
+    build=build_statistics,
+    space=_space,
+    default_schedule=_default,
+)
+REDUCE_SLABS_ID = "rows.reduce_slabs"
+REDUCE_SLABS = Variant(
+    id=REDUCE_SLABS_ID,
+    op_type=ReduceOp,
+    backend="cpu",
+    requirements=_REQUIREMENTS,
+    preferences=(Preference(name="rows along memory", score=_against_memory),),
+    priority=40,
+    build=build_statistics,
+    space=_space,
+    default_schedule=_default,
+)
