@@ -37,13 +37,13 @@ from tracea.core.op import (
     ReduceOp,
     RowKind,
     RowOp,
+    StatisticsOp,
     ViewOp,
 )
+from tracea.core.statistics_meaning import product_error, statistics_enclosure
 
-    StatisticsOp,
 __all__ = ["compute_type", "error_bound", "sum_constant"]
 
-from tracea.core.statistics_meaning import product_error, statistics_enclosure
 
 def sum_constant(count: int, dtype: DType, *, worst_case: bool = False) -> float:
     """Return ``c`` for a sum of ``count`` terms kept in ``dtype``, in units of its eps."""
@@ -105,6 +105,10 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
             return around(value, _row_error(op, arrays, value, compute, worst_case))
         case ReduceOp():
             return _reduce_enclosure(op, arrays, compute, worst_case)
+        case StatisticsOp():
+            return statistics_enclosure(
+                op, arrays, compute, lambda count: sum_constant(count, compute, worst_case=worst_case)
+            )
         case AttentionOp():
             return around(value, _attention_error(op, arrays, value, compute, worst_case))
         case _:
@@ -112,10 +116,6 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
     return around(value, sum_constant(terms, dtype, worst_case=worst_case) * dtype.eps * error)
 
 
-        case StatisticsOp():
-            return statistics_enclosure(
-                op, arrays, compute, lambda count: sum_constant(count, compute, worst_case=worst_case)
-            )
 def _pool_enclosure(op: Pool2dOp, x: Array, value: Array, compute: DType, worst_case: bool) -> Enclosure:
     if op.kind is PoolKind.MAX:
         return value, value
@@ -162,6 +162,9 @@ def _reduce_enclosure(op: ReduceOp, arrays: list[Array], compute: DType, worst_c
         reduce = np.max if op.kind is ReduceKind.MAX else np.min
         low, high = (reduce(v + sign * error, axis=op.axes, keepdims=op.keepdims) for sign in (-1.0, 1.0))
         return np.asarray(low), np.asarray(high)
+    if op.kind is ReduceKind.PRODUCT:
+        value = np.asarray(v.prod(axis=op.axes, keepdims=op.keepdims))
+        return around(value, product_error(v, error, op.axes, compute, keepdims=op.keepdims))
     count = math.prod(v.shape[axis] for axis in op.axes)
     c = sum_constant(count, compute, worst_case=worst_case) * compute.eps
     slack = np.asarray((c * (np.abs(v) + error) + error).sum(axis=op.axes, keepdims=op.keepdims))
@@ -170,9 +173,6 @@ def _reduce_enclosure(op: ReduceOp, arrays: list[Array], compute: DType, worst_c
         return around(total, slack)
     return around(total / count, slack / count + 2 * compute.eps * np.abs(total / count))
 
-    if op.kind is ReduceKind.PRODUCT:
-        value = np.asarray(v.prod(axis=op.axes, keepdims=op.keepdims))
-        return around(value, product_error(v, error, op.axes, compute, keepdims=op.keepdims))
 
 def _attention_error(op: AttentionOp, arrays: list[Array], y: Array, compute: DType, worst_case: bool) -> Array:
     q, k, v = arrays

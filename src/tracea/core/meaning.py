@@ -26,15 +26,15 @@ from tracea.core.op import (
     RowKind,
     RowOp,
     SourceOp,
+    StatisticsOp,
     ViewKind,
     ViewOp,
-    StatisticsOp,
 )
 from tracea.core.ops.base import Epilogue
 from tracea.core.ops.gemm import MatrixMath
+from tracea.core.statistics_meaning import reduced, statistics_value
 from tracea.core.tensor_type import SymbolicDim, static
 from tracea.errors import InvalidInput, InvalidOp, InvalidShape
-from tracea.core.statistics_meaning import reduced, statistics_value
 
 __all__ = ["attention_scores", "bind_op", "epilogue_of", "factors", "main_value", "row_source", "sources"]
 

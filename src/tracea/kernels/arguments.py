@@ -13,9 +13,9 @@ from tracea.core.ops.gemm import GemmOp
 from tracea.core.ops.pointwise import PointwiseOp
 from tracea.core.ops.pool2d import Pool2dOp
 from tracea.core.ops.rows import ReduceOp, RowOp
+from tracea.core.ops.statistics import StatisticsOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
-from tracea.core.ops.statistics import StatisticsOp
 from tracea.kernels.conv.operands import conv_types, sizes_of
 from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS, ORDER_TABLE
 from tracea.kernels.gemm.gpu.spaces import order_of
@@ -25,11 +25,11 @@ from tracea.kernels.pointwise.chain import chain_types
 from tracea.kernels.pool.window import pool_types
 from tracea.kernels.rows.normalize import normalize_types
 from tracea.kernels.rows.reduce import reduce_types
+from tracea.kernels.rows.statistics import REDUCE_SLABS_ID, reduce_slab_types, statistics_types
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.semantic.tile_order import order_table
 from tracea.targets.gpu import load_gpu
 
-from tracea.kernels.rows.statistics import REDUCE_SLABS_ID, reduce_slab_types, statistics_types
 __all__ = ["arguments", "buffer_types", "operand_buffers", "result_buffer", "tables"]
 
 _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]] = {
@@ -39,17 +39,16 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
     RowOp: normalize_types,
     PointwiseOp: chain_types,
     ReduceOp: reduce_types,
-}
-
-
-def buffer_types(kernel: TileKernel, op: Op | None = None) -> Mapping[str, TensorType]:
-    """Return the type of each operand and of the result by buffer name, in the kernel's merged axes.
-    AttentionOp: attention_types,
     StatisticsOp: statistics_types,
 }
 # Of variants whose buffers are others than those of their op's other variants.
 _TYPES_BY_VARIANT: Final[Mapping[str, Callable[[Any, Any], Mapping[str, TensorType]]]] = {
     REDUCE_SLABS_ID: reduce_slab_types
+}
+
+
+def buffer_types(kernel: TileKernel, op: Op | None = None) -> Mapping[str, TensorType]:
+    """Return the type of each operand and of the result by buffer name, in the kernel's merged axes.
 
     ``op`` is an op of the same structure as the kernel's own with other extents or strides; None means the kernel's
     own.

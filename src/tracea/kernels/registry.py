@@ -27,9 +27,9 @@ from tracea.kernels.pointwise.chain import CHAIN
 from tracea.kernels.pool.window import WINDOW
 from tracea.kernels.rows.normalize import NORMALIZE
 from tracea.kernels.rows.reduce import REDUCE
+from tracea.kernels.rows.statistics import REDUCE_SLABS, STATISTICS
 from tracea.kernels.variant import Variant
 from tracea.targets.gpu import GpuTarget
-from tracea.kernels.rows.statistics import REDUCE_SLABS, STATISTICS
 from tracea.targets.target import Target
 
 __all__ = ["CUDA_VARIANTS", "VARIANTS", "candidates", "check_unique", "find", "variants_of"]
@@ -55,11 +55,11 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     LIBRARY_GEMM,
     NORMALIZE,
     REDUCE,
+    REDUCE_SLABS,
+    STATISTICS,
     CHAIN,
     WINDOW,
 )
-    REDUCE_SLABS,
-    STATISTICS,
 
 CUDA_VARIANTS: Final[tuple[Variant, ...]] = (
     WGMMA,
