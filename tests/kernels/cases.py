@@ -320,4 +320,4 @@ def cases_for(isa: str) -> tuple[Case, ...]:
 
 def all_cases() -> tuple[Case, ...]:
     """Every kernel that is compiled for each instruction set."""
-    return (*attention_cases(), *gemm_cases(), *conv_cases(), *row_cases(), *chain_cases(), *reduce_cases(), *pool_cases(), *slab_cases())
+    return (*gemm_cases(), *conv_cases(), *row_cases(), *chain_cases(), *reduce_cases(), *pool_cases(), *slab_cases())

@@ -16,7 +16,7 @@ from tracea.core.op import GemmOp, RowKind
 from tracea.errors import InvalidDType, InvalidShape, InvalidStride
 from tracea.kernels.arguments import arguments
 
-GROUPS = (attention_cases(), gemm_cases(), conv_cases(), row_cases(), chain_cases(), reduce_cases(), pool_cases(), slab_cases())
+GROUPS = (gemm_cases(), conv_cases(), row_cases(), chain_cases(), reduce_cases(), pool_cases(), slab_cases())
 NAMES = [case.name for case in all_cases()]
 GEMM_NAMES = [case.name for case in gemm_cases() if case.name not in ("empty", "packed_batch_columns")]
 
