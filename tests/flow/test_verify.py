@@ -22,7 +22,7 @@ from tracea.core.tensor_type import StridedLayout, TensorType, static
 from tracea.doctor import host
 from tracea.errors import InvalidOption, InvalidShape, ToolchainMissing
 from tracea.flow import evaluate as evaluating
-from tracea.flow import final
+from tracea.flow import final, library_time
 from tracea.flow import verify as verifying
 from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.evaluate import Candidate, Request
@@ -236,7 +236,7 @@ def test_latency_is_judged_where_it_was_measured_and_on_demand() -> None:
 
 
 def test_slower_than_the_library_for_certain_is_a_failed_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verifying, "_AGAINST_LIBRARIES", "tests.flow.planted:slow_against_libraries")
+    monkeypatch.setattr(library_time, "_AGAINST_LIBRARIES", "tests.flow.planted:slow_against_libraries")
     found = verify_op(GemmOp.of(m=40, n=48, k=56), variant="gemm.packed", seed=1, latency=True)
     assert [check.name for check in found.verdict.failures] == ["latency: library.gemm / ours"]
     assert latency_of(found).figure < 0.9
@@ -253,7 +253,7 @@ def test_without_a_library_latency_is_not_checked(monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_wrong_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluating._Bench, "_run", lambda self, compiled, inputs, out: out.fill(0))
-    monkeypatch.setattr(verifying, "_timed", lambda *_, **__: pytest.fail("a wrong kernel was about to be timed"))
+    monkeypatch.setattr(verifying, "time_against", lambda *_, **__: pytest.fail("a wrong kernel was about to be timed"))
     found = verify_op(GemmOp.of(m=16, n=16, k=16), variant="gemm.packed", seed=1, latency=True)
     assert not found.passed
     assert found.not_checked == ("latency: what is wrong is not timed",)
@@ -296,7 +296,7 @@ def test_the_verb_has_an_exit_code_json_and_junit(
     assert (root.get("failures"), root.get("tests")) == ("0", str(len(told["checks"]) + 1))
     (skipped,) = root.iter("skipped")
     assert "tracea tune, or --latency" in str(skipped.get("message"))
-    monkeypatch.setattr(verifying, "_AGAINST_LIBRARIES", "tests.flow.planted:slow_against_libraries")
+    monkeypatch.setattr(library_time, "_AGAINST_LIBRARIES", "tests.flow.planted:slow_against_libraries")
     assert cli.main([*words, "--latency", "--junit", str(out)]) == cli.FAILED
     assert "FAIL latency: library.gemm / ours" in capsys.readouterr().out
     assert ElementTree.parse(out).getroot().get("failures") == "1"

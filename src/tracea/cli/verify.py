@@ -31,16 +31,17 @@ def verify(
 ) -> int:
     """Judge an op's kernel: proofs, results against float64, memory beside its arrays, determinism, resources, latency.
 
-    A kernel for this machine runs here, and is timed against the best library where a search measured it. A GPU's text
-    runs in the emulator, under several hostile schedules; its machine code is judged where NVRTC is installed. What
-    cannot be looked at is said to be not checked. Exit code 1: a check failed.
+    A kernel for this machine runs here, and is timed where a search measured it: a product against the best library,
+    a convolution, softmax or norm against PyTorch's call of it. A GPU's text runs in the emulator, under several
+    hostile schedules; its machine code is judged where NVRTC is installed. What cannot be looked at is said to be not
+    checked. Exit code 1: a check failed.
 
     Example: tracea verify gemm -m 4096 -n 4096 -k 4096 --dtype f16 --target sm_80
 
     Parameters
     ----------
     kind
-        gemm, conv2d, softmax, log_softmax, layer_norm or rms_norm.
+        gemm, conv2d, softmax, log_softmax, layer_norm, rms_norm or pointwise; of a GPU gemm.
     target
         host, a GPU architecture such as sm_90a, or a product such as h200 (tracea targets ls).
     variant
@@ -52,7 +53,7 @@ def verify(
     seed
         Of the inputs; by default a fresh one, which is printed.
     latency
-        Time it against the best library's call in any case, or never.
+        Time it against the best library's call in any case, or never. PyTorch's is of float32.
     junit
         Write the verdict as JUnit XML here too; what is not checked is skipped.
     certificate
@@ -62,6 +63,7 @@ def verify(
     """
     op, values = parse_op(kind, problem), parse_schedule(schedule)
     require_writable(junit, option="--junit")
+    from tracea.bench.against import against_torch
     from tracea.flow.text import rejected_above
     from tracea.flow.verify import verify_op
 
@@ -74,6 +76,7 @@ def verify(
         constants=parse_constants(problem),
         seed=seed,
         latency=latency,
+        rival=against_torch,
     )
     rejected = rejected_above(op, target=target, variant=variant)
     facts = str(found.certificate) if certificate and found.certificate is not None else ""

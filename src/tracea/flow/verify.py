@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import numpy as np
 
 from tracea import targets
@@ -25,6 +24,7 @@ from tracea.emulator import emulate
 from tracea.emulator.report import Report
 from tracea.errors import InvalidOp, InvalidOption, InvalidShape, RunError, ToolchainMissing
 from tracea.flow.kernel import Built, build, choose_for_gpu
+from tracea.flow.library_time import time_against
 from tracea.gates.budgets import budget_of
 from tracea.gates.case import QUICK
 from tracea.gates.gate import judge
@@ -35,11 +35,10 @@ from tracea.gates.verdict import Check, Verdict
 from tracea.kernels.arguments import arguments, operand_buffers, result_buffer, tables
 
 if TYPE_CHECKING:
-    from tracea.flow.evaluate import Candidate
+    from tracea.flow.library_time import RivalCall
     from tracea.semantic.proofs import Certificate
     from tracea.semantic.schedule import Schedule
     from tracea.targets.gpu import GpuTarget
-    from tracea.targets.target import Target
 
 __all__ = ["SCHEDULES", "EmulatedRun", "Verification", "laid_out", "reduced", "verify_for_gpu", "verify_op"]
 
@@ -47,8 +46,6 @@ SCHEDULES: Final = (0, 1, 2, 3)  # seeds: in order, in reverse, two at random
 _RESIDUE: Final = 16  # extents keep their remainder, and with it what their strides are multiples of
 _EMULATED: Final = 2**21  # multiply-adds of an emulated problem: about a second with all detectors
 _LARGEST: Final = 2**25  # of one that cannot be smaller: above it nothing is emulated
-_AGAINST_LIBRARIES: Final = "tracea.flow.evaluate:against_libraries"  # what the child runs
-_LATENCY_S: Final = 300.0
 _LONGEST_STEP: Final = 64  # an innermost stride up to this is kept as it is
 
 Array = np.ndarray[Any, Any]
@@ -127,10 +124,12 @@ def verify_op(
     constants: Sequence[int] = (),
     seed: int | None = None,
     latency: bool | None = None,
+    rival: RivalCall | None = None,
 ) -> Verification:
     """Verify the kernel that would run ``op``, or the stated one, on this machine or for a GPU target.
 
     ``latency`` times it against the best library: always, never, or, by default, where its speed was measured here.
+    ``rival`` times an op that no library variant runs against another implementation of it.
 
     Raises:
         InvalidOption: the target is neither, no variant fits, or a GPU's kernel is to be timed. InvalidSchedule,
@@ -138,7 +137,9 @@ def verify_op(
     """
     if target == "host":
         known = tuple(constants)
-        return _verify_here(op, variant, schedule, threads=threads, constants=known, seed=seed, latency=latency)
+        return _verify_here(
+            op, variant, schedule, threads=threads, constants=known, seed=seed, latency=latency, rival=rival
+        )
     if latency:
         raise InvalidOption(
             field="latency",
@@ -169,6 +170,7 @@ def _verify_here(
     constants: tuple[int, ...],
     seed: int | None,
     latency: bool | None,
+    rival: RivalCall | None,
 ) -> Verification:
     from tracea.doctor import host
     from tracea.flow.compile import decision_for, for_threads
@@ -198,7 +200,7 @@ def _verify_here(
     elif latency is None and made.measurement is None:
         missing.append(f"latency: {made.variant} was not measured here. Remedy: tracea tune, or --latency")
     else:
-        timed = _timed(op, candidate, here, constants=constants, threads=threads, seed=number)
+        timed = time_against(op, candidate, here, constants=constants, threads=threads, seed=number, rival=rival)
         (missing if isinstance(timed, str) else checks).append(timed)  # type: ignore[arg-type]
     return Verification(
         verdict=Verdict(subject=f"{op.key} | {verdict.subject}", checks=tuple(checks), seed=number),
@@ -247,33 +249,6 @@ def verify_for_gpu(
     subject = f"{op.key} | {variant} | {target.name} | {schedule.key}"
     verdict = Verdict(subject=subject, checks=tuple(checks), seed=number)
     return Verification(verdict=verdict, certificate=built.certificate, not_checked=tuple(missing))
-
-
-def _timed(
-    op: Op, candidate: Candidate, target: Target, *, constants: tuple[int, ...], threads: int, seed: int
-) -> Check | str:
-    """Return the latency gate's check, or why there is none: in a child process, which loads the libraries."""
-    from tracea.flow.evaluate import Candidate, Request
-    from tracea.flow.final import LIBRARY_MODULES, rivals
-    from tracea.optimizer.isolation import IsolatedFunction, Limits
-    from tracea.optimizer.trial import OutcomeKind
-
-    libraries = rivals(op, target, constants)
-    if not libraries:
-        return f"latency: no library's call of {op.key} is here. Remedy: pip install 'tracea[torch]'; it has products"
-    request = Request(
-        op=op.to_dict(),
-        constants=constants,
-        threads=threads,
-        seed=seed,
-        candidates=(candidate, *(Candidate(variant=name) for name in libraries)),
-        modules=LIBRARY_MODULES,
-    )
-    with IsolatedFunction(_AGAINST_LIBRARIES, Limits(seconds=_LATENCY_S)) as function:
-        answer = function.call(msgspec.to_builtins(request))
-    if answer.kind is not OutcomeKind.OK:
-        return f"latency: {answer.kind}: {answer.detail}"
-    return msgspec.json.decode(answer.value, type=Check)
 
 
 def _proofs(certificate: Certificate) -> Check:
