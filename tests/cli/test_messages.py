@@ -53,6 +53,45 @@ def test_an_unknown_target_lists_those_of_gpus_too(capsys: pytest.CaptureFixture
     assert all(name in line for name in (*targets.names(), *targets.gpu_names()))
 
 
+@pytest.mark.parametrize("verb", ["emit", "explain", "verify"])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("zen", "use zen3 or zen4 or zen5, if that was meant"),
+        ("H10", "use h100, if that was meant"),
+        ("avx51", "use avx512, if that was meant"),
+        ("raspberry", "Remedy: tracea targets ls lists every name"),
+        ("mi300x", "AMD Instinct MI300X is described, but there is no emitter for gfx942 yet"),
+    ],
+)
+def test_an_unknown_target_is_told_what_is_near_and_the_list_is_not_cut(
+    verb: str, name: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = message((verb, *GEMM, "--target", name), capsys)
+    assert said in line
+    assert "characters)" not in line
+
+
+@pytest.mark.parametrize(("name", "said"), [("nope", "Remedy: tracea targets ls"), ("rtx", "use rtx_3070 or rtx_3090")])
+def test_an_unknown_name_of_the_catalogue_is_told_what_is_near(
+    name: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = message(("targets", "show", name), capsys)
+    assert (
+        f"expected one of the {len(targets.names()) + len(targets.gpu_names()) + len(targets.product_names())}" in line
+    )
+    assert said in line
+    assert "characters)" not in line
+
+
+@pytest.mark.parametrize("verb", ["emit", "explain", "tune", "verify"])
+def test_an_element_type_without_kernels_is_refused_before_anything_begins(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = message((verb, *GEMM, "--dtype", "i8"), capsys)
+    assert "--dtype: got i8, expected f32 f64 f16 bf16" in line
+
+
 def test_a_tile_too_large_is_told_the_largest_that_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     line = message((*HERE, "--schedule", "mr=999"), capsys)
     largest = line.partition("Remedy: ")[2].split()[0]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from tracea.bench.suites import chain_problems
 from tracea.cli.problem import KINDS, ProblemFlags, parse_constants, parse_op, parse_schedule
 from tracea.core.dtype import DType
-from tracea.core.expr import Input, activation
+from tracea.core.expr import Input, activation, activation_names
 from tracea.core.op import Conv2dOp, GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidInput, InvalidOption, InvalidShape, TraceaError
@@ -142,3 +143,8 @@ def test_a_convolution_refuses_what_it_cannot_mean(flags: dict[str, object]) -> 
     whole = {"channels": 6, "size": "9", "filters": 10, "kernel": "3"}
     with pytest.raises(InvalidOption, match="Remedy: "):
         parse_op("conv2d", ProblemFlags(**(whole | flags)))  # type: ignore[arg-type]
+
+
+def test_the_documented_activations_are_those_there_are() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert f"`{' '.join(activation_names())}`" in text

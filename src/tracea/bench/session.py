@@ -11,8 +11,10 @@ from typing import Any, Final, Protocol
 import msgspec
 
 import tracea
+from tracea import targets
 from tracea.bench.models import CONTENDERS, OURS, find_builder, load_builder, time_models
 from tracea.doctor import Decision, diagnose_load, examine
+from tracea.flow.graph_explanation import GraphExplanation, explain_graph
 from tracea.flow.history import study_key
 from tracea.flow.phases import phase, telling
 from tracea.flow.progress import silent
@@ -23,9 +25,10 @@ from tracea.optimizer.budget import Budget
 from tracea.profiler.load import measure_load
 from tracea.profiler.machine import cores_allowed
 from tracea.profiler.measurement import MINIMUM_PAIRS, Measurement, Ratio
+from tracea.runtime.buffers import view
 from tracea.runtime.cache import content_key, default_store
 
-__all__ = ["OptimizeReport", "TableRow", "optimize_file"]
+__all__ = ["OptimizeReport", "TableRow", "explain_file", "optimize_file"]
 
 PROCESSES: Final = 3
 
@@ -103,6 +106,33 @@ def optimize_file(
             peers=peers,
             pairs=pairs,
             processes=processes,
+        )
+
+
+def explain_file(
+    builder: str, *, target: str = "host", threads: int = 1, library: bool = True, measure: bool = True
+) -> GraphExplanation:
+    """Explain what would run the model of ``file.py:function``, kernel by kernel: captured and fused, nothing built.
+
+    Raises:
+        InvalidOption: there is no such file, function or target. UnsupportedNode: the model uses what no op expresses.
+    """
+    find_builder(builder)  # before torch, which takes seconds
+    if target != "host" and not targets.names_gpu(target) and target not in targets.target_names():
+        raise targets.unknown_target(target)
+    phase("import torch")
+    import torch
+
+    from tracea.interface.torch.capture import capture
+
+    phase(f"build {builder}")
+    module, inputs = load_builder(builder)()
+    with torch.inference_mode():
+        phase(f"export {type(module).__name__}")
+        captured = capture(module, inputs)
+        values = {name: view(tensor.detach(), name).numpy() for name, tensor in captured.constants.items()}
+        return explain_graph(
+            captured.graph, values, name=builder, target=target, threads=threads, library=library, measure=measure
         )
 
 

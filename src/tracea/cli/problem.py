@@ -10,12 +10,22 @@ from cyclopts import Parameter
 from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:
+    from tracea.core.dtype import DType
     from tracea.core.op import Epilogue, Op
     from tracea.core.tensor_type import TensorType
 
-__all__ = ["KINDS", "ProblemFlags", "parse_constants", "parse_op", "parse_schedule"]
+__all__ = [
+    "DTYPES",
+    "KINDS",
+    "ProblemFlags",
+    "parse_constants",
+    "parse_op",
+    "parse_schedule",
+    "refuse_problem_flags",
+]
 
 KINDS: Final = ("gemm", "conv2d", "softmax", "log_softmax", "layer_norm", "rms_norm", "pointwise")
+DTYPES: Final = ("f32", "f64", "f16", "bf16")
 _DEFAULT_EPILOGUES: Final = {"layer_norm": "weight,bias", "rms_norm": "weight"}
 _NORM_EPS: Final = 1e-5
 _ROW_FLAGS: Final = ("--rows", "--columns")
@@ -138,8 +148,35 @@ def _is_whole(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 18  # 64 bits; Python refuses to read thousands
 
 
+def refuse_problem_flags(what: str, flags: ProblemFlags) -> None:
+    """Refuse flags of an op where there is none.
+
+    Raises:
+        InvalidOption: a flag was given; ``what`` is what it was given for.
+    """
+    given = [name for name, is_given in _given(flags).items() if is_given]
+    given += ["--dtype"] if flags.dtype != ProblemFlags().dtype else []
+    given += ["--epilogue"] if flags.epilogue is not None else []
+    if given:
+        raise InvalidOption(
+            field=f"flags of {what}", got=" ".join(given), expected="none", remedy="they say one op; leave them out"
+        )
+
+
 def _refuse_foreign(kind: str, flags: ProblemFlags) -> None:
-    given = {
+    own = _FLAGS.get(kind, _ROW_FLAGS)
+    foreign = [name for name, is_given in _given(flags).items() if is_given and name not in own]
+    if foreign:
+        raise InvalidOption(
+            field=f"flags of {kind}",
+            got=" ".join(foreign),
+            expected=" ".join(own),
+            remedy=f"leave {' and '.join(foreign)} out, or name another op than {kind}",
+        )
+
+
+def _given(flags: ProblemFlags) -> dict[str, bool]:
+    return {
         "-m": flags.m is not None,
         "-n": flags.n is not None,
         "-k": flags.k is not None,
@@ -160,15 +197,6 @@ def _refuse_foreign(kind: str, flags: ProblemFlags) -> None:
         "--channels-last": flags.channels_last,
         "--constant-w": flags.constant_w,
     }
-    own = _FLAGS.get(kind, _ROW_FLAGS)
-    foreign = [name for name, is_given in given.items() if is_given and name not in own]
-    if foreign:
-        raise InvalidOption(
-            field=f"flags of {kind}",
-            got=" ".join(foreign),
-            expected=" ".join(own),
-            remedy=f"leave {' and '.join(foreign)} out, or name another op than {kind}",
-        )
 
 
 def _required(value: int | None, name: str, example: str) -> int:
@@ -178,7 +206,6 @@ def _required(value: int | None, name: str, example: str) -> int:
 
 
 def _gemm(flags: ProblemFlags) -> Op:
-    from tracea.core.dtype import DType
     from tracea.core.op import Epilogue, GemmOp
     from tracea.core.tensor_type import TensorType
 
@@ -186,7 +213,7 @@ def _gemm(flags: ProblemFlags) -> Op:
     m, n, k = (
         _required(value, f"-{name}", example) for value, name in ((flags.m, "m"), (flags.n, "n"), (flags.k, "k"))
     )
-    dtype, batch = DType.parse(flags.dtype), _batch(flags.batch)
+    dtype, batch = _dtype(flags), _batch(flags.batch)
     plain = GemmOp.of(
         m=m, n=n, k=k, dtype=dtype, batch=batch, transpose_a=flags.transpose_a, transpose_b=flags.transpose_b
     )
@@ -195,7 +222,6 @@ def _gemm(flags: ProblemFlags) -> Op:
 
 
 def _conv2d(flags: ProblemFlags) -> Op:
-    from tracea.core.dtype import DType
     from tracea.core.op import Conv2dOp, Epilogue
     from tracea.core.tensor_type import TensorType
 
@@ -213,7 +239,7 @@ def _conv2d(flags: ProblemFlags) -> Op:
         padding=_pair("--padding", flags.padding, 0),
         dilation=_pair("--dilation", flags.dilation, 1),
         groups=1 if flags.groups is None else flags.groups,
-        dtype=DType.parse(flags.dtype),
+        dtype=_dtype(flags),
         channels_last=flags.channels_last,
     )
     result = plain.infer()
@@ -232,20 +258,18 @@ def _pair(name: str, text: str | None, default: int | None = None, *, example: s
 
 
 def _row(kind: str, flags: ProblemFlags) -> Op:
-    from tracea.core.dtype import DType
     from tracea.core.op import Epilogue, RowKind, RowOp
     from tracea.core.tensor_type import TensorType
 
     example = f"{kind} --rows 4096 --columns 4096"
     rows, columns = _required(flags.rows, "--rows", example), _required(flags.columns, "--columns", example)
-    x = TensorType((rows, columns), DType.parse(flags.dtype))
+    x = TensorType((rows, columns), _dtype(flags))
     text = _DEFAULT_EPILOGUES.get(kind, "") if flags.epilogue is None else flags.epilogue
     epilogue = _epilogue(text, x, Epilogue.identity())
     return RowOp(kind=RowKind(kind), x=(x,), epilogue=epilogue, eps=_NORM_EPS if kind.endswith("norm") else 0.0)
 
 
 def _pointwise(flags: ProblemFlags) -> Op:
-    from tracea.core.dtype import DType
     from tracea.core.op import Epilogue, PointwiseOp
     from tracea.core.tensor_type import TensorType
 
@@ -253,9 +277,22 @@ def _pointwise(flags: ProblemFlags) -> Op:
     rows, columns = _required(flags.rows, "--rows", example), _required(flags.columns, "--columns", example)
     if not (flags.epilogue or "").strip():
         raise InvalidOption(field="--epilogue", got="nothing", expected="what is done to the elements", remedy=example)
-    x = TensorType((rows, columns), DType.parse(flags.dtype))
+    x = TensorType((rows, columns), _dtype(flags))
     chain = _epilogue(flags.epilogue or "", x, Epilogue.identity())
     return PointwiseOp(expr=chain.expr, inputs=(x, *chain.operands), out_dtype=x.dtype)
+
+
+def _dtype(flags: ProblemFlags) -> DType:
+    from tracea.core.dtype import DType
+
+    if flags.dtype not in DTYPES:
+        raise InvalidOption(
+            field="--dtype",
+            got=flags.dtype,
+            expected=" ".join(DTYPES),
+            remedy="name one of these: kernels compute in no other element type yet",
+        )
+    return DType.parse(flags.dtype)
 
 
 def _batch(text: str) -> tuple[int, ...]:

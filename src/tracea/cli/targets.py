@@ -68,11 +68,12 @@ def show_target(name: str, /, *, json: Annotated[bool, Parameter(negative=())] =
         return _show_facts(name, targets.read(name).facts, json=json)
     if name in targets.gpu_names():
         return _show_facts(name, targets.read_gpu(name).facts, json=json)
+    known = (*targets.names(), *targets.gpu_names(), *targets.product_names())
     raise InvalidOption(
         field="name",
         got=name,
-        expected=(*targets.names(), *targets.gpu_names(), *targets.product_names()),
-        remedy="tracea targets ls",
+        expected=f"one of the {len(known)} names of the catalogue",
+        remedy=f"{targets.meant(targets.near(name, known))}tracea targets ls lists every name",
     )
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from tracea import targets
-from tracea.core.graph import Node
+from tracea.core.graph import Graph, Node
 from tracea.core.op import GemmOp, Op
 from tracea.doctor import Decision, decide, measured_ceilings, probe_machine
 from tracea.doctor.installed import torch_install
@@ -24,6 +24,9 @@ from tracea.flow.history import winners
 from tracea.kernels.registry import find
 from tracea.runtime.native import check_threads
 from tracea.targets import GpuTarget, Target
+
+if TYPE_CHECKING:
+    from tracea.flow.graph_explanation import GraphExplanation
 
 __all__ = ["Explanation", "explain"]
 
@@ -79,6 +82,7 @@ class Explanation:
         return render(self)
 
 
+@overload
 def explain(
     problem: Op | Node,
     *,
@@ -88,16 +92,42 @@ def explain(
     library: bool = True,
     magnitudes: Sequence[Magnitudes | None] = (),
     measure: bool = True,
-) -> Explanation:
-    """Explain what would run an op, or a graph's node, on this machine or on a target of the catalogue.
+) -> Explanation: ...
+@overload
+def explain(
+    problem: Graph, *, target: str = "host", threads: int = 1, library: bool = True, measure: bool = True
+) -> GraphExplanation: ...
+def explain(
+    problem: Op | Node | Graph,
+    *,
+    target: str = "host",
+    threads: int = 1,
+    constants: Iterable[int] = (),
+    library: bool = True,
+    magnitudes: Sequence[Magnitudes | None] = (),
+    measure: bool = True,
+) -> Explanation | GraphExplanation:
+    """Explain what would run an op, a graph's node or a whole graph, on this machine or on a target of the catalogue.
 
-    ``constants`` are the operands that are known beforehand; ``magnitudes`` bounds the operands' values, which lets a
-    precision fallback use f16. ``library`` False leaves libraries out; where they compete, PyTorch is loaded to have
-    them. ``measure`` False leaves this machine's ceilings out: measuring them takes seconds, once.
+    A graph is fused as a run fuses it, and each different kernel explained. For an op, ``constants`` are the operands
+    that are known beforehand, and ``magnitudes`` bounds the operands' values, which lets a precision fallback use f16.
+    ``library`` False leaves libraries out; where they compete, PyTorch is loaded to have them. ``measure`` False leaves
+    this machine's ceilings out: measuring them takes seconds, once.
 
     Raises:
         InvalidOption: no variant fits, or there is no such target. InvalidShape: a symbolic extent: bind it first.
     """
+    if isinstance(problem, Graph):
+        from tracea.flow.graph_explanation import explain_graph
+
+        if tuple(constants) or tuple(magnitudes):
+            raise InvalidOption(
+                field="constants and magnitudes",
+                got="some",
+                expected="none for a graph",
+                remedy="explain one of its nodes",
+            )
+        return explain_graph(problem, target=target, threads=threads, library=library, measure=measure)
     op = problem.op if isinstance(problem, Node) else problem
     count, known = check_threads(threads) or 1, tuple(sorted(set(constants)))
     if target == "host":
@@ -195,12 +225,6 @@ def _named(name: str, threads: int) -> Target | GpuTarget:
     """
     if targets.names_gpu(name):
         return targets.load_gpu(name)
-    known = (*targets.names(), *targets.cpu_product_names())
-    if name not in known:
-        raise InvalidOption(
-            field="target",
-            got=name,
-            expected=" ".join(("host", *known, *targets.gpu_names(), *targets.gpu_product_names())),
-            remedy="name one of these",
-        )
+    if name not in (*targets.names(), *targets.cpu_product_names()):
+        raise targets.unknown_target(name)
     return for_threads(targets.load(name), threads)

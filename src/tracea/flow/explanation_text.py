@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from tracea.doctor.plan import Rejection
     from tracea.doctor.roof import Roof
     from tracea.flow.explanation import Explanation
+    from tracea.flow.graph_explanation import ExplainedKernel, GraphExplanation
 
-__all__ = ["render"]
+__all__ = ["render", "render_graph"]
 
 _WIDTH: Final = 17
 
@@ -25,6 +26,50 @@ def render(found: Explanation) -> str:
     return "\n".join(
         [*_problem(found), *_choice(found), *_roof(found), *_others(found), *_flips(found), *_policy(found)]
     )
+
+
+def render_graph(found: GraphExplanation) -> str:
+    """Return the lines of a whole graph's explanation: its sums, what is fused, then kernel by kernel."""
+    return "\n".join([*_sums(found), *(line for kernel in found.kernels for line in _kernel(kernel))])
+
+
+def _sums(found: GraphExplanation) -> Iterator[str]:
+    different = len(found.kernels)
+    yield _line(
+        "Model",
+        f"{found.name}: {_counted(found.captured, 'node')} captured, {_counted(found.nodes, 'kernel')} after fusion, "
+        f"{different} of them different",
+    )
+    for explained in found.kernels:
+        if explained.explanation is not None:
+            yield _machine(explained.explanation)
+            break
+    limit = found.least_us
+    least = "their limits are not all known" if limit is None else f"their limits together are {_us(limit)}"
+    if found.latency_us is not None:
+        share = "" if limit is None else f", {limit / found.latency_us:.0%} of that"
+        yield _line("Measured", f"{_us(found.latency_us)}, the kernels' times added up; {least}{share}")
+    else:
+        missing = sum(kernel.latency_us is None for kernel in found.kernels)
+        yield _line("Measured", f"not all: {missing} of the {different} were not; {least}")
+    for index, fusion in enumerate(found.pipeline.fusions):
+        yield _line("Fused" if index == 0 else "", str(fusion))
+
+
+def _kernel(found: ExplainedKernel) -> Iterator[str]:
+    yield ""
+    times = f" ({len(found.nodes)} times)" if len(found.nodes) > 1 else ""
+    yield _line("Kernel", f"{', '.join(found.nodes)}{times}")
+    if found.explanation is None:
+        yield _line("Operation", f"{found.op.name} {found.op.summary}")
+        yield _line("Not possible", found.refused)
+        return
+    machine = _machine(found.explanation)
+    yield from (line for line in render(found.explanation).splitlines() if line != machine)
+
+
+def _counted(count: int, one: str) -> str:
+    return f"{count} {one}{'' if count == 1 else 's'}"
 
 
 def _line(title: str, text: str) -> str:
@@ -39,10 +84,12 @@ def _problem(found: Explanation) -> Iterator[str]:
         f"{op.name} {op.summary}: {_count(op.flops)} operations, at least {_bytes(op.bytes)} to read and write, "
         f"{intensity:.3g} operations a byte",
     )
-    threads = (
-        "" if not found.is_here and find(found.decision.variant).backend != "cpu" else f", {_threads(found.threads)}"
-    )
-    yield _line("Machine", f"{found.machine}{threads}")
+    yield _machine(found)
+
+
+def _machine(found: Explanation) -> str:
+    is_gpu = not found.is_here and find(found.decision.variant).backend != "cpu"
+    return _line("Machine", found.machine if is_gpu else f"{found.machine}, {_threads(found.threads)}")
 
 
 def _choice(found: Explanation) -> Iterator[str]:

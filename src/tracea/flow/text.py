@@ -130,15 +130,7 @@ def _cpu(name: str) -> Target:
     if name == "host":
         return host()
     if name not in (*targets.names(), *targets.cpu_product_names()):
-        lists = (targets.names(), targets.gpu_names(), targets.cpu_product_names(), targets.gpu_product_names())
-        raise InvalidOption(
-            field="target",
-            got=name,
-            expected=" ".join(("host", *(known for names in lists for known in names))),
-            remedy=f"tracea targets show {name}; it is described, but there are no kernels for it yet"
-            if name in targets.product_names()
-            else "name one of these: tracea targets ls",
-        )
+        raise targets.unknown_target(name)
     return targets.load(name)
 
 

@@ -148,6 +148,8 @@ def verify_op(
             remedy="the emulator has no time; on a machine with the GPU: make gpu",
         )
     if not targets.names_gpu(target):
+        if target not in targets.target_names():
+            raise targets.unknown_target(target)
         raise InvalidOption(
             field="target",
             got=target,

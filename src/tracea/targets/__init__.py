@@ -23,6 +23,7 @@ from tracea.targets.product import (
     read_product,
 )
 from tracea.targets.target import ISAS, Isa, Target
+from tracea.targets.unknown import meant, near, target_names, unknown_target
 
 __all__ = [
     "FEATURES",
@@ -46,8 +47,10 @@ __all__ = [
     "gpu_product_names",
     "load",
     "load_gpu",
+    "meant",
     "names",
     "names_gpu",
+    "near",
     "of_core",
     "product_names",
     "product_of_core",
@@ -55,4 +58,6 @@ __all__ = [
     "read",
     "read_gpu",
     "read_product",
+    "target_names",
+    "unknown_target",
 ]
