@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.kernels.attention_cases import attention_cases
 from tests.kernels.conformance import Case
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.pool_cases import pool_cases
@@ -320,4 +321,4 @@ def cases_for(isa: str) -> tuple[Case, ...]:
 
 def all_cases() -> tuple[Case, ...]:
     """Every kernel that is compiled for each instruction set."""
-    return (*gemm_cases(), *conv_cases(), *row_cases(), *chain_cases(), *reduce_cases(), *pool_cases(), *slab_cases())
+    return (*attention_cases(), *gemm_cases(), *conv_cases(), *row_cases(), *chain_cases(), *reduce_cases(), *pool_cases(), *slab_cases())

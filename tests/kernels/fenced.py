@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tests.kernels.attention_cases import attention_cases
 from tests.kernels.cases import amx_cases, chain_cases, gemm_cases, reduce_cases, resized, row_cases
 from tests.kernels.conformance import Case, build, random_inputs
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
@@ -116,7 +117,8 @@ def main() -> None:
     vectors = (
         () if isa == "amx" else (gemm_cases(), conv_cases(), row_cases(), chain_cases(), reduce_cases(), pool_cases(), slab_cases())
     )
-    for group in (*vectors, *((amx_cases(), amx_conv_cases()) if isa in ("amx", "plain") else ())):
+    attended = () if isa == "amx" else (attention_cases(),)
+    for group in (*attended, *vectors, *((amx_cases(), amx_conv_cases()) if isa in ("amx", "plain") else ())):
         sources = {source.name: source for case in group for source in build(case, isa).sources}
         unit = Unit(tuple(sources.values()), isa, extra=(*flags, "-shared"))
         for case in group:

@@ -6,6 +6,7 @@ import platform
 from typing import Any
 
 import pytest
+from tests.kernels.attention_cases import attention
 from tests.kernels.conformance import Case, build
 from tests.kernels.native import ISA_FLAGS, Unit, host_isas
 from tests.kernels.slab_cases import slab_golden
@@ -60,6 +61,7 @@ STEM = Conv2dOp.of(
 )
 # One op a variant, with its default schedule: what a user's kernel looks like.
 GOLDEN = (
+    Case.of("attention.flash", "attention.flash", attention(1, 12, 12, 1024, 1024, 64, causal=True)),
     Case.of("gemm.packed", "gemm.packed", GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True)),
     Case.of("gemm.packed.columns", "gemm.packed", LINEAR),
     Case.of("gemm.prepacked", "gemm.prepacked", LINEAR),

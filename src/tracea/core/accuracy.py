@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from tracea.core.attention_meaning import attention_error
 from tracea.core.dtype import DType
 from tracea.core.function import Array
 from tracea.core.interval import Enclosure, around, enclose
-from tracea.core.meaning import attention_scores, bind_op, epilogue_of, factors, main_value, row_source, sources
+from tracea.core.meaning import bind_op, epilogue_of, factors, main_value, row_source, sources
 from tracea.core.op import (
     AttentionOp,
     Conv2dOp,
@@ -110,7 +112,8 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
                 op, arrays, compute, lambda count: sum_constant(count, compute, worst_case=worst_case)
             )
         case AttentionOp():
-            return around(value, _attention_error(op, arrays, value, compute, worst_case))
+            constant = partial(sum_constant, dtype=compute, worst_case=worst_case)
+            return around(value, attention_error(op, arrays, compute, constant))
         case _:
             return value, value
     return around(value, sum_constant(terms, dtype, worst_case=worst_case) * dtype.eps * error)
@@ -172,23 +175,3 @@ def _reduce_enclosure(op: ReduceOp, arrays: list[Array], compute: DType, worst_c
     if op.kind is ReduceKind.SUM:
         return around(total, slack)
     return around(total / count, slack / count + 2 * compute.eps * np.abs(total / count))
-
-
-def _attention_error(op: AttentionOp, arrays: list[Array], y: Array, compute: DType, worst_case: bool) -> Array:
-    q, k, v = arrays
-    if k.shape[2] == 0:
-        return np.zeros(y.shape)
-    eps, repeat = compute.eps, q.shape[1] // k.shape[1]
-    scores = attention_scores(op, q, k)
-    size = np.abs(op.softmax_scale) * (np.abs(q) @ np.repeat(np.abs(k), repeat, axis=1).swapaxes(-1, -2))
-    seen = np.isfinite(scores)
-    score_error = np.where(seen, (sum_constant(q.shape[3], compute, worst_case=worst_case) + 3) * eps * size, 0.0)
-    peak = np.where(seen, scores, -np.inf).max(axis=-1, keepdims=True)
-    distance = np.where(seen, np.abs(scores - peak), 0.0)
-    e = np.where(seen, np.exp(scores - peak), 0.0)
-    weights = e / e.sum(axis=-1, keepdims=True)
-    shift = score_error + score_error.max(axis=-1, keepdims=True) + 2 * eps * distance
-    relative = np.expm1(shift + np.max(shift, axis=-1, keepdims=True) + 16 * eps)
-    # A kernel may round the weights to the storage type before the second product, as matrix units ask for.
-    relative = relative + op.q.dtype.eps + 2 * sum_constant(k.shape[2], compute, worst_case=worst_case) * eps
-    return (weights * relative) @ np.repeat(np.abs(v), repeat, axis=1)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tracea.core.attention_meaning import attention_value
 from tracea.core.dtype import round_tf32
 from tracea.core.function import Array
 from tracea.core.op import (
@@ -36,7 +37,7 @@ from tracea.core.statistics_meaning import reduced, statistics_value
 from tracea.core.tensor_type import SymbolicDim, static
 from tracea.errors import InvalidInput, InvalidOp, InvalidShape
 
-__all__ = ["attention_scores", "bind_op", "epilogue_of", "factors", "main_value", "row_source", "sources"]
+__all__ = ["bind_op", "epilogue_of", "factors", "main_value", "row_source", "sources"]
 
 NO_EPILOGUE = Epilogue.identity()
 
@@ -122,7 +123,7 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:
             case Pool2dOp():
                 return _pool2d(op, arrays[0])
             case AttentionOp():
-                return _attention(op, *arrays)
+                return attention_value(op, arrays)
             case SourceOp():
                 raise InvalidInput(
                     field="op", got="source", expected="a value", remedy="bind the source by its node's id"
@@ -211,27 +212,3 @@ def _pool2d(op: Pool2dOp, x: Array) -> Array:
             else:
                 result[:, :, p, q] = window.sum(axis=(2, 3)) / (rows * columns)
     return result
-
-
-def attention_scores(op: AttentionOp, q: Array, k: Array) -> Array:
-    """Return the scaled scores (batch, heads, s, t), -inf where the mask hides the key."""
-    repeat = q.shape[1] // k.shape[1]
-    scores = op.softmax_scale * (q @ np.repeat(k, repeat, axis=1).swapaxes(-1, -2))
-    i: Array = np.arange(q.shape[2], dtype=np.float64)
-    j: Array = np.arange(k.shape[2], dtype=np.float64)
-    distance = i[:, None] - j[None, :]
-    hidden = np.zeros(distance.shape, dtype=np.bool_)
-    if op.causal:
-        hidden |= distance < 0
-    if op.window is not None:
-        hidden |= np.abs(distance) >= op.window
-    return np.where(hidden, -np.inf, scores)
-
-
-def _attention(op: AttentionOp, q: Array, k: Array, v: Array) -> Array:
-    if k.shape[2] == 0:
-        return np.full(op.infer().static_shape, np.nan)
-    scores = attention_scores(op, q, k)
-    e = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    weights = e / e.sum(axis=-1, keepdims=True)
-    return weights @ np.repeat(v, q.shape[1] // v.shape[1], axis=1)

@@ -16,6 +16,7 @@ from tracea.core.op import Epilogue, GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType, broadcast_shapes
 from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_op
+from tracea.interface.attention import attention
 from tracea.interface.fusion import fuse
 from tracea.interface.images import conv2d
 from tracea.interface.operands import Given, check_same_dtype, number
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "adaptive_avg_pool2d",
+    "attention",
     "avg_pool2d",
     "conv1d",
     "conv2d",

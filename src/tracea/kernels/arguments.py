@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from tracea.core.ops.attention import AttentionOp
 from tracea.core.ops.base import Op
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp
@@ -16,6 +17,7 @@ from tracea.core.ops.rows import ReduceOp, RowOp
 from tracea.core.ops.statistics import StatisticsOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
+from tracea.kernels.attention.operands import attention_types
 from tracea.kernels.conv.operands import conv_types, sizes_of
 from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS, ORDER_TABLE
 from tracea.kernels.gemm.gpu.spaces import order_of
@@ -39,6 +41,7 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
     RowOp: normalize_types,
     PointwiseOp: chain_types,
     ReduceOp: reduce_types,
+    AttentionOp: attention_types,
     StatisticsOp: statistics_types,
 }
 # Of variants whose buffers are others than those of their op's other variants.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tracea.errors import InvalidOption
+from tracea.kernels.attention.flash import FLASH
 from tracea.kernels.conv.amx import AMX as CONV_AMX
 from tracea.kernels.conv.amx import AMX_PREPACKED as CONV_AMX_PREPACKED
 from tracea.kernels.conv.depthwise import DEPTHWISE, DEPTHWISE_PREPACKED
@@ -59,6 +60,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     STATISTICS,
     CHAIN,
     WINDOW,
+    FLASH,
 )
 
 CUDA_VARIANTS: Final[tuple[Variant, ...]] = (

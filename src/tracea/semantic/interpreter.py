@@ -10,6 +10,7 @@ import numpy as np
 
 from tracea.errors import InvalidInput, RunError
 from tracea.semantic import execute
+from tracea.semantic.execute_attention import attend
 from tracea.semantic.machine import (
     Array,
     Domain,
@@ -38,6 +39,7 @@ from tracea.semantic.nodes_async import (
     WaitGroup,
     WgmmaWait,
 )
+from tracea.semantic.nodes_attention import AttentionFinish, AttentionStart, AttentionStep
 from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
 
 __all__ = ["interpret"]
@@ -217,6 +219,8 @@ class _Run:
             case AwaitFlag():
                 flag = execute.region(node.flag, executor, node)
                 yield Request(f"{executor.name} awaits {node.flag}", ready=lambda: bool(np.all(flag == 1)))
+            case AttentionStart() | AttentionStep() | AttentionFinish():
+                attend(node, executor)
             case _:
                 execute.leaf(node, executor, self.kernel, self.scalars)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from tracea.core.expr import Binary, Cast, Constant, Expr, Input, Select, Unary
 from tracea.semantic import nodes as n
 from tracea.semantic import nodes_async as g
+from tracea.semantic import nodes_attention as att
 from tracea.semantic.predicate import FALSE, TRUE, Predicate
 from tracea.semantic.tile_kernel import Buffer, TileKernel
 
@@ -155,6 +156,16 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
             return f"{into} = {node.intrinsic.name}({_all((*node.inputs, *node.updates, *node.indices))})"
         case g.StoreFragment():
             return f"{node.target} = {_call(node.intrinsic, node.source)}" + _epilogue(node.epilogue)
+        case att.AttentionStart():
+            return f"{_all(node.state.regions)} = no key seen by {node.rows} queries"
+        case att.AttentionStep():
+            hidden = (" causal" if node.causal else "") + ("" if node.window is None else f" window {node.window}")
+            where = f"queries from {node.first_query}, keys from {node.first_key}{hidden}, scale {node.scale:g}"
+            score = "" if node.score == Input(0) else f", score {_expr(node.score)} of ({_all(node.operands)})"
+            taken = _call(node.intrinsic, node.queries, node.keys, node.values)
+            return f"{_all(node.state.regions)} take {taken} of {where}{score} through {node.scores}"
+        case att.AttentionFinish():
+            return f"{node.target} = {node.state.sums} / {node.state.totals}"
         case g.SignalFlag():
             return f"signal {node.flag}"
         case g.AwaitFlag():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tracea.core.ops.base import Op, result_type
+from tracea.core.ops.base import Epilogue, Op, check_broadcasts, result_type
 from tracea.core.tensor_type import Dim, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
 
@@ -15,14 +15,16 @@ __all__ = ["AttentionOp"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionOp(Op):
-    """``out = softmax(scale · q kᵀ, masked) v`` per head; query head ``h`` reads key head ``h // (heads / kv_heads)``.
+    """``out = softmax(score(scale · q kᵀ), masked) v`` per head; head h reads key head ``h // (heads / kv_heads)``.
 
     Shapes:
-        q: (batch, heads, s, d); k: (batch, kv_heads, t, d); v: (batch, kv_heads, t, dv); result: (batch, heads, s, dv).
+        q: (batch, heads, s, d); k: (batch, kv_heads, t, d); v: (batch, kv_heads, t, dv); result: (batch, heads, s, dv);
+        operands of ``score`` broadcast to (batch, heads, s, t).
 
     ``causal`` lets query i see keys ``j <= i`` (both counted from the start, as torch's ``is_causal``); ``window``
-    only keys with ``|i - j| < window``. A query that sees no key gives NaN, as a softmax of -inf does. ``scale=None``
-    is ``1/sqrt(d)``.
+    only keys with ``|i - j| < window``. ``score`` is applied to the scaled product, its ``Input(0)``: an additive mask
+    is ``Input(0) + Input(1)``, a key that gets -inf is not seen. A query that sees no key gives zeros. What a hidden
+    key's value is does not matter as long as it is finite. ``scale=None`` is ``1/sqrt(d)``.
     """
 
     name: ClassVar[str] = "attention"
@@ -33,6 +35,7 @@ class AttentionOp(Op):
     causal: bool = False
     window: int | None = None
     scale: float | None = None
+    score: Epilogue = field(default_factory=Epilogue.identity)
     out: TensorType | None = None
 
     def __post_init__(self) -> None:
@@ -54,6 +57,8 @@ class AttentionOp(Op):
             )
         if self.scale is not None and not math.isfinite(self.scale):
             raise InvalidOp(field="attention.scale", got=self.scale, expected="a finite number", remedy="use 1/sqrt(d)")
+        for index, operand in enumerate(self.score.operands):
+            check_broadcasts(f"attention.score.operands[{index}]", operand.shape, (*q[:3], k[2]))
         if result_type("attention", self.shape, self.q.dtype, self.out) == TensorType(self.shape, self.q.dtype):
             object.__setattr__(self, "out", None)
 
@@ -65,12 +70,12 @@ class AttentionOp(Op):
     @property
     def softmax_scale(self) -> float:
         """The scale as a number."""
-        return 1.0 / math.sqrt(static(self.q.shape[3])) if self.scale is None else self.scale
+        return 1.0 / math.sqrt(max(1, static(self.q.shape[3]))) if self.scale is None else self.scale
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        """Queries, keys, values."""
-        return (self.q, self.k, self.v)
+        """Queries, keys, values, then the score's."""
+        return (self.q, self.k, self.v, *self.score.operands)
 
     def infer(self) -> TensorType:
         """Return the result's type."""
@@ -81,6 +86,8 @@ class AttentionOp(Op):
         """Pairs of query and key of one head that the mask lets through."""
         s, t = static(self.q.shape[2]), static(self.k.shape[2])
         reach = max(s, t) if self.window is None else self.window - 1
+        if not self.causal and self.window is None:
+            return s * t
         pairs = 0
         for i in range(s):
             last = min(t - 1, i if self.causal else i + reach)
@@ -89,6 +96,7 @@ class AttentionOp(Op):
 
     @property
     def flops(self) -> int:
-        """Two products and the softmax over the pairs that are visible."""
+        """Two products, the score and the softmax over the pairs that are visible."""
         batch, heads, _, d = self.q.static_shape
-        return batch * heads * self.visible_pairs * (2 * d + 2 * static(self.v.shape[3]) + 5)
+        pair = 2 * d + 2 * static(self.v.shape[3]) + 5 + self.score.expr.arithmetic
+        return batch * heads * self.visible_pairs * pair

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tracea.semantic.proofs.attention import prove_attention
 from tracea.semantic.proofs.banks import prove_banks
 from tracea.semantic.proofs.bounds import prove_bounds, prove_divisions
 from tracea.semantic.proofs.certificate import Certificate, Fact, refuse
@@ -51,6 +52,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_scratch(kernel, sites, limits_bytes),
         *prove_coverage(kernel, sites),
         *prove_reduction(kernel, sites),
+        *prove_attention(kernel, sites),
         *prove_fragment_products(kernel, sites),
         *prove_races(kernel, sites, rings),
         *prove_initialized(kernel, sites, rings),

@@ -90,6 +90,17 @@ TRACEA_INLINE VecD exp(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::exp(v); });
 }
 TRACEA_INLINE VecD exp_or_zero(VecD x) { return exp(x); }
+// 2^(x factor) for x <= 0 and NaN, factor > 0; zero where x < least, which keeps x factor at -126 or above: 1 unit in the last place, 1 for 0.
+TRACEA_INLINE VecF exp2_scaled_or_zero(VecF x, VecF factor, VecF least) {
+    const VecF shift = broadcast<VecF>(detail::round_shift);
+    const VecF n = sub(fma(x, factor, shift), shift);
+    const VecF power = detail::polynomial(fma(x, factor, neg(n)), 1.0F, 0x1.62e42ap-1F, 0x1.ebf9bcp-3F, 0x1.c6b752p-5F,
+                                          0x1.3cea88p-7F, 0x1.5bba14p-10F);
+    return scale_pow2_where(mask_not(less(x, least)), power, n);
+}
+TRACEA_INLINE VecD exp2_scaled_or_zero(VecD x, VecD factor, VecD) {
+    return detail::lane_by_lane(mul(x, factor), [](double v) { return ::exp2(v); });
+}
 
 TRACEA_INLINE VecF log(VecF x) {
     VecF m;

@@ -1,0 +1,76 @@
+"""What attention means in NumPy float64, and how far a correct kernel's result may lie from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracea.core.dtype import DType
+from tracea.core.function import Array
+from tracea.core.interval import around, enclose
+from tracea.core.ops.attention import AttentionOp
+
+__all__ = ["attention_error", "attention_scores", "attention_value", "hidden_pairs", "normalised_weights"]
+
+
+def hidden_pairs(first_query: int, queries: int, first_key: int, keys: int, *, causal: bool, window: int | None) -> Any:
+    """Return which keys (columns) each query (row) does not see, for positions from the first ones on."""
+    distance = (first_query + np.arange(queries))[:, None] - (first_key + np.arange(keys))[None, :]
+    hidden = np.zeros(distance.shape, dtype=np.bool_)
+    if causal:
+        hidden |= distance < 0
+    if window is not None:
+        hidden |= np.abs(distance) >= window
+    return hidden
+
+
+def attention_scores(op: AttentionOp, arrays: Sequence[Array]) -> Array:
+    """Return the scores (batch, heads, s, t) that the softmax takes, -inf where the mask hides the key."""
+    q, k, _, *operands = arrays
+    products = op.softmax_scale * (q @ np.repeat(k, q.shape[1] // k.shape[1], axis=1).swapaxes(-1, -2))
+    scores = np.broadcast_to(op.score.expr.evaluate([products, *operands]), products.shape)
+    hidden = hidden_pairs(0, q.shape[2], 0, k.shape[2], causal=op.causal, window=op.window)
+    return np.where(hidden, -np.inf, scores)
+
+
+def normalised_weights(scores: Array) -> tuple[Array, Array]:
+    """Return ``exp(scores - peak)`` over its sum, and the distances from the peak; zeros where no key is seen."""
+    peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    distance = scores - np.where(peak == -np.inf, 0.0, peak)
+    e = np.exp(distance)
+    total = e.sum(axis=-1, keepdims=True)
+    return e / np.where(total == 0.0, 1.0, total), distance
+
+
+def attention_value(op: AttentionOp, arrays: Sequence[Array]) -> Array:
+    """Return the weighted sums of values."""
+    q, _, v = arrays[:3]
+    weights, _ = normalised_weights(attention_scores(op, arrays))
+    return weights @ np.repeat(v, q.shape[1] // v.shape[1], axis=1)
+
+
+def attention_error(
+    op: AttentionOp, arrays: Sequence[Array], compute: DType, constant: Callable[[int], float]
+) -> Array:
+    """Return the largest error of the weighted sums; ``constant`` is that of a sum of so many terms, in eps."""
+    q, k, v, *operands = arrays
+    eps, repeat = compute.eps, q.shape[1] // k.shape[1]
+    keys, values = np.repeat(k, repeat, axis=1).swapaxes(-1, -2), np.abs(np.repeat(v, repeat, axis=1))
+    scores = attention_scores(op, arrays)
+    seen = np.isfinite(scores)
+    size = np.abs(op.softmax_scale) * (np.abs(q) @ np.abs(keys))
+    error = (constant(q.shape[3]) + 3) * eps * size
+    if not op.score.is_identity:
+        products = op.softmax_scale * (q @ keys)
+        low, high = enclose(op.score.expr, [around(products, error), *((x, x) for x in operands)], compute)
+        error = np.maximum(high - scores, scores - low)
+    error = np.where(seen, error, 0.0)
+    weights, distance = normalised_weights(np.where(seen, scores, -np.inf))
+    shift = error + 2 * eps * np.where(seen, np.abs(distance), 0.0)
+    relative = np.expm1(shift + np.max(shift, axis=-1, keepdims=True, initial=0.0) + 16 * eps)
+    # A kernel may round the weights to the storage type before the second product, as matrix units ask for.
+    relative = relative + op.q.dtype.eps + 2 * constant(k.shape[2]) * eps
+    # What would underflow may be flushed: each weight is a multiple of the smallest, of a sum that is at least 1.
+    return (weights * relative + np.where(seen, 2 * compute.smallest, 0.0)) @ values

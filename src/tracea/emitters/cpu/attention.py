@@ -1,0 +1,80 @@
+"""The lines of attention's nodes: calls of attention.h on a block of queries, its state and a block of keys."""
+
+from __future__ import annotations
+
+from tracea.core.expr import Input
+from tracea.emitters.cpu.expression import C_TYPES
+from tracea.emitters.cpu.functors import epilogue_functor
+from tracea.emitters.cpu.printer import Printer
+from tracea.errors import EmitError
+from tracea.semantic.access import Intrinsic
+from tracea.semantic.index import Const
+from tracea.semantic.nodes_attention import AttentionFinish, AttentionStart, AttentionState, AttentionStep
+
+__all__ = ["attention_finish", "attention_start", "attention_step"]
+
+_EVERY_KEY = "kEveryKey"  # attention.h: no query is that far from a key
+
+
+def attention_start(printer: Printer, node: AttentionStart) -> None:
+    """Print the beginning of a block of queries."""
+    tile = _tile(printer, node.intrinsic, node.state)
+    width = printer.text(node.state.sums.extent[-2])
+    printer.body.comment(f"AttentionStart {node.state.sums}")
+    printer.body.line(f"{tile}::start({printer.text(node.rows)}, {width}, {_state(printer, node.state)});")
+
+
+def attention_step(printer: Printer, node: AttentionStep) -> None:
+    """Print one block of keys."""
+    tile, text = _tile(printer, node.intrinsic, node.state), printer.text
+    compute = printer.buffer(node.scores).dtype
+    for rows in (node.keys, node.values):
+        if printer.step(rows, -1) not in (Const(0), Const(1)) or printer.buffer(rows).dtype is not compute:
+            detail = f"rows of {compute.value}, whose elements lie side by side, are read in place"
+            raise EmitError(node=f"AttentionStep {rows}", detail=detail, remedy="copy the rows first")
+    reach = [_EVERY_KEY if node.window is None else str(node.window - 1)] * 2
+    if node.causal:
+        reach[1] = "0"
+    depth, width = (text(rows.extent[-1]) for rows in (node.keys, node.values))
+    queries = ", ".join(
+        (printer.address(node.queries), text(node.rows), depth, text(node.first_query), reach[0], reach[1])
+    )
+    keys = f"{printer.address(node.keys)}, {printer.strides(node.keys)[0]}"
+    values = f"{printer.address(node.values)}, {printer.strides(node.values)[0]}"
+    score = "PlainScore{}"
+    # A negative scale would turn the order of scores around, and the routine looks for the largest before it scales.
+    if node.score != Input(0) or node.scale <= 0.0:
+        score = epilogue_functor(printer, node.score, node.operands, compute, transposed=True)
+    printer.body.comment(f"AttentionStep {node.keys} {node.values}")
+    printer.body.line(
+        f"{tile}::step<{node.intrinsic.attribute('tail')}>({{{queries}}}, {{{keys}, {values}, "
+        f"{text(node.keys.extent[-2])}, {width}, {text(node.first_key)}}}, {_state(printer, node.state)}, "
+        f"{printer.address(node.scores)}, {C_TYPES[compute]}({node.scale!r}), {score});"
+    )
+
+
+def attention_finish(printer: Printer, node: AttentionFinish) -> None:
+    """Print the store of a block of queries."""
+    tile = _tile(printer, node.intrinsic, node.state)
+    rows, width = (printer.text(extent) for extent in node.target.extent[-2:])
+    row, column = printer.strides(node.target)
+    printer.body.comment(f"AttentionFinish {node.target}")
+    printer.body.line(
+        f"{tile}::finish({rows}, {width}, {_state(printer, node.state)}, {printer.address(node.target)}, {row}, "
+        f"{column if column != '0' else '1'});"
+    )
+
+
+def _tile(printer: Printer, intrinsic: Intrinsic, state: AttentionState) -> str:
+    printer.use("attention.h", "pack.h")
+    get, buffer = intrinsic.attribute, printer.buffer(state.sums)
+    tile = printer.declare_type(
+        f"AttentionTile<{C_TYPES[buffer.dtype]}, {get('mr')}, {get('nv')}, {get('unroll')}>", "Tile"
+    )
+    panel = printer.text(buffer.shape[-1])
+    printer.declare_check(f"{tile}::columns == {panel}", "the kernel was built for this vector length")
+    return tile
+
+
+def _state(printer: Printer, state: AttentionState) -> str:
+    return f"{{{', '.join(map(printer.address, state.regions))}}}"

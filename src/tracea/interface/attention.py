@@ -1,0 +1,152 @@
+"""Attention as a function: zero copy, any strides, shared key heads, masks and scores; the result lies as q does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, lru_cache
+from operator import index
+from typing import TYPE_CHECKING, Any, Final
+
+from tracea.core.dtype import DType
+from tracea.core.expr import EXPR_CLASSES, Expr, Input, select
+from tracea.core.op import AttentionOp, Epilogue
+from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.flow.compile import compile_op
+from tracea.interface.operands import Given, check_same_dtype, number
+from tracea.runtime.extension import dispatcher
+
+if TYPE_CHECKING:
+    from tracea.runtime.program import Program
+
+__all__ = ["attention"]
+
+_MOST_OPERANDS: Final = 4
+_NAMES: Final = ("q", "k", "v", "mask", *(f"operands[{i}]" for i in range(_MOST_OPERANDS)))
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    window: int | None = None,
+    scale: float | None = None,
+    mask: Any = None,
+    score: Expr | None = None,
+    operands: Sequence[Any] = (),
+    out: Any = None,
+) -> Any:
+    """Return ``softmax(score(scale · q kᵀ) + mask) v`` per head, as torch's ``scaled_dot_product_attention``.
+
+    Shapes: q is (batch, heads, s, d); k (batch, kv_heads, t, d); v (batch, kv_heads, t, dv), heads a multiple of
+    kv_heads; mask and operands broadcast to (batch, heads, s, t).
+
+    ``causal``: query i sees keys j <= i; ``window``: keys with ``|i - j| < window``; a mask of booleans is true where a
+    key is seen, one of floats is added. ``score`` is an expression of the scaled product, ``Input(0)``, and of at most
+    four ``operands``, ``Input(1)`` and on. A query that sees no key gives zeros. ``scale`` None is ``1/sqrt(d)``.
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a window below 1,
+    a scale that is not finite, or a score that names more operands than there are.
+    """
+    if len(operands) > _MOST_OPERANDS:
+        raise InvalidOp(
+            field="operands",
+            got=len(operands),
+            expected=f"at most {_MOST_OPERANDS}",
+            remedy="compute what does not depend on the score beforehand",
+        )
+    if window is not None and (isinstance(window, bool) or not hasattr(window, "__index__") or index(window) < 1):
+        raise InvalidOp(
+            field="window", got=window, expected="a whole number >= 1", remedy="a window of 1 is the diagonal"
+        )
+    others = (*operands, *(None,) * (_MOST_OPERANDS - len(operands)))
+    return _dispatch()(
+        q,
+        k,
+        v,
+        mask,
+        *others,
+        out,
+        bool(causal),
+        None if window is None else index(window),
+        None if scale is None else number("scale", scale, example=0.125),
+        None if score is None else _written(score),
+    )
+
+
+@lru_cache(maxsize=256)
+def _written(score: Expr) -> str:
+    """Return an expression as text: what a signature is told apart by."""
+    if not isinstance(score, EXPR_CLASSES):
+        raise InvalidOp(
+            field="score",
+            got=type(score).__name__,
+            expected="an expression of tracea.core.expr",
+            remedy="write it over Input(0), the scaled product, and Input(1) ..., the operands",
+        )
+    return json.dumps(score.to_dict(), sort_keys=True)
+
+
+@cache
+def _dispatch() -> Any:
+    return dispatcher(len(_NAMES), _missed)
+
+
+def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    causal, window, scale, written = attributes
+    given = Given.of(_NAMES, arrays, out)
+    q, k, v, mask = given.type(0), given.type(1), given.type(2), given.optional(3)
+    for name, type_ in (("q", q), ("k", k), ("v", v)):
+        if type_.rank != 4 or not type_.dtype.is_float:
+            kind = InvalidShape if type_.rank != 4 else InvalidDType
+            raise kind(
+                field=name,
+                got=str(type_),
+                expected="floats of (batch, heads, tokens, size)",
+                remedy="add the axes that are missing, and convert integers to floats",
+            )
+    check_same_dtype("attention", q, k)
+    check_same_dtype("attention", q, v)
+    score: Expr = Input(0) if written is None else Expr.from_dict(json.loads(written))
+    others = [type_ for type_ in map(given.optional, range(4, len(_NAMES))) if type_ is not None]
+    if mask is not None:
+        # The arrays come in the order q, k, v, mask, operands: the mask is the first of the score's.
+        shifted = {position: Input(position + 1) for position in range(1, len(others) + 1)}
+        score = score.substitute({0: Input(0), **shifted})
+        seen = mask.dtype is DType.BOOL
+        score = select(Input(1), score, float("-inf")) if seen else score + Input(1)
+        others = [mask, *others]
+    heads = (*q.shape[:3], k.shape[2])
+    given.check_broadcasts(heads, *range(3, len(_NAMES)))
+    op = AttentionOp(
+        q=q,
+        k=k,
+        v=v,
+        causal=causal,
+        window=window,
+        scale=scale,
+        score=Epilogue(score, tuple(others)),
+        out=given.result,
+    )
+    if out is None:
+        op = replace(op, out=_like(q, op.infer()))
+    given.check_result(op)
+    return compile_op(op, threads=threads)
+
+
+def _like(q: TensorType, result: TensorType) -> TensorType:
+    """Return the result's type with its axes in the order of q's: a model's heads stay inside its tokens."""
+    shape = result.static_shape
+    spread = [axis for axis in range(3) if shape[axis] > 1]
+    order = sorted(spread, key=lambda axis: -q.strides[axis])
+    if order == spread or 0 in shape or any(q.strides[axis] == 0 for axis in spread):
+        return result
+    strides, step = [0, 0, 0, 1], shape[3]
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    return TensorType(shape, result.dtype, StridedLayout(tuple(strides)))

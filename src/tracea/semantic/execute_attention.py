@@ -1,0 +1,81 @@
+"""What the nodes of attention do to memory, in NumPy: scores, running peaks and totals, weighted sums."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import numpy as np
+
+from tracea.core.attention_meaning import hidden_pairs
+from tracea.errors import RunError
+from tracea.semantic.execute import region
+from tracea.semantic.machine import Array, Executor
+from tracea.semantic.nodes_attention import AttentionFinish, AttentionStart, AttentionState, AttentionStep
+
+__all__ = ["AttentionNode", "attend"]
+
+AttentionNode: TypeAlias = AttentionStart | AttentionStep | AttentionFinish
+
+
+def attend(node: AttentionNode, executor: Executor) -> None:
+    """Execute one node of attention.
+
+    Raises:
+        RunError: an access out of bounds, or regions that do not fit each other.
+    """
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        match node:
+            case AttentionStart():
+                for name, value in (("peaks", -np.inf), ("totals", 0.0), ("sums", 0.0)):
+                    region(getattr(node.state, name), executor, node)[...] = value
+            case AttentionStep():
+                _step(node, executor)
+            case AttentionFinish():
+                target = region(node.target, executor, node)
+                rows = math.prod(target.shape[:-1])
+                totals = region(node.state.totals, executor, node).reshape(-1)[:rows]
+                sums = _by_query(region(node.state.sums, executor, node))[:rows]
+                means = np.where(totals[:, None] == 0.0, 0.0, sums / np.where(totals == 0.0, 1.0, totals)[:, None])
+                target[...] = means.reshape(target.shape).astype(target.dtype)
+
+
+def _step(node: AttentionStep, executor: Executor) -> None:
+    env = executor.env
+    queries = _by_query(region(node.queries, executor, node)).astype(np.float64)
+    keys, values = (_matrix(region(part, executor, node)).astype(np.float64) for part in (node.keys, node.values))
+    rows, first_query, first_key = (int(index.evaluate(env)) for index in (node.rows, node.first_query, node.first_key))
+    if rows > queries.shape[0] or keys.shape[0] != values.shape[0]:
+        detail = f"{rows} rows of {queries.shape[0]} queries, {keys.shape[0]} keys with {values.shape[0]} values"
+        raise RunError(kernel="AttentionStep", detail=detail)
+    queries = queries[:rows]
+    operands = [_matrix(region(part, executor, node)).astype(np.float64) for part in node.operands]
+    scores = np.broadcast_to(node.score.evaluate([node.scale * (queries @ keys.T), *operands]), (rows, keys.shape[0]))
+    hidden = hidden_pairs(first_query, rows, first_key, keys.shape[0], causal=node.causal, window=node.window)
+    scores = np.where(hidden, -np.inf, scores)
+    region(node.scores, executor, node)[...] = np.nan  # whatever the routine leaves there
+    _update(node.state, executor, node, scores, values)
+
+
+def _update(state: AttentionState, executor: Executor, node: AttentionStep, scores: Array, values: Array) -> None:
+    rows = scores.shape[0]
+    peaks, totals, sums = (region(part, executor, node) for part in state.regions)
+    before, total, summed = peaks.reshape(-1).copy(), totals.reshape(-1).copy(), _by_query(sums).copy()
+    peak = np.maximum(before[:rows], scores.max(axis=1, initial=-np.inf))
+    top = np.where(peak == -np.inf, 0.0, peak)
+    weights, fade = np.exp(scores - top[:, None]), np.exp(before[:rows] - top)
+    total[:rows] = total[:rows] * fade + weights.sum(axis=1)
+    summed[:rows] = summed[:rows] * fade[:, None] + weights @ values
+    before[:rows] = peak
+    peaks[...], totals[...] = before.reshape(peaks.shape), total.reshape(totals.shape)
+    panels, width, panel = sums.shape
+    sums[...] = summed.reshape(panels, panel, width).transpose(0, 2, 1)
+
+
+def _by_query(panels: Array) -> Array:
+    """Return (panels, depth, panel) as (queries, depth)."""
+    return panels.transpose(0, 2, 1).reshape(-1, panels.shape[1])
+
+
+def _matrix(array: Array) -> Array:
+    return array.reshape(array.shape[-2:])

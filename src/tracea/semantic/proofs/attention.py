@@ -1,0 +1,185 @@
+"""Attention: each block of queries takes every key that its queries see, once, with its value and its position.
+
+The scores of a block are right where the node's positions are those of the rows that it reads, and its function, scale
+and mask those of the op. All keys are taken where the loop over keys sweeps an interval that no visible key lies
+outside of. The state is begun before the loop and finished after it, in the same place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tracea.core.expr import Input
+from tracea.core.ops.attention import AttentionOp
+from tracea.semantic.index import Index, Var
+from tracea.semantic.linear import Polynomial, normalize
+from tracea.semantic.nodes import Pack, PointwiseTile, Region
+from tracea.semantic.nodes_attention import AttentionFinish, AttentionStart, AttentionStep
+from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.tiling import chain, stride_of
+from tracea.semantic.proofs.walk import Box, Site
+from tracea.semantic.tile_kernel import BufferRole, TileKernel
+
+__all__ = ["prove_attention"]
+
+_ONE = Polynomial.of(1)
+
+
+def prove_attention(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
+    """Prove that every step of attention takes its share of the keys that its queries see.
+
+    Raises:
+        ProofFailed: positions, operands or numbers are not those of the op, a visible key may be left out or taken
+        twice, or the state is not begun before and finished after all keys.
+    """
+    for site in sites:
+        if isinstance(site.node, AttentionStep):
+            _numbers(kernel, site, site.node)
+            finish = _one_state(sites, site, site.node)
+            queries = _rows_of(kernel, sites, site, site.node.queries)
+            keys, values = (_rows_of(kernel, sites, site, part) for part in (site.node.keys, site.node.values))
+            _aligned(kernel, site, site.node, queries=queries, keys=keys, values=values, finish=finish)
+            yield _every_key(kernel, site, site.node, keys)
+        elif isinstance(site.node, AttentionStart | AttentionFinish) and not any(
+            isinstance(other.node, AttentionStep) and other.node.state == site.node.state for other in sites
+        ):
+            raise refuse("attention", site.label, "no step takes keys into this state")
+
+
+def _numbers(kernel: TileKernel, site: Site, node: AttentionStep) -> None:
+    op = kernel.op
+    if not isinstance(op, AttentionOp):
+        raise refuse("attention", site.label, f"the kernel's op is {type(op).__name__}, no attention")
+    for what, ours, theirs in (
+        ("scale", node.scale, op.softmax_scale),
+        ("causal", node.causal, op.causal),
+        ("window", node.window, op.window),
+        ("score", node.score, op.score.expr),
+        ("operands of the score", len(node.operands), len(op.score.operands)),
+    ):
+        if ours != theirs:
+            raise refuse("attention", site.label, f"{what} is {ours}, the op's is {theirs}")
+
+
+def _one_state(sites: Sequence[Site], step: Site, node: AttentionStep) -> Site:
+    """Show that the state is begun once before the loop over keys and finished once after it; return the finish."""
+    starts = [s for s in sites if isinstance(s.node, AttentionStart) and s.node.state.regions == node.state.regions]
+    ends = [s for s in sites if isinstance(s.node, AttentionFinish) and s.node.state.regions == node.state.regions]
+    names = {region.buffer for region in node.state.regions}
+    touching = [s for s in sites if any(a.region.buffer in names for a in s.node.accesses())]
+    if len(starts) != 1 or len(ends) != 1 or len(touching) != 3:
+        raise refuse("attention", step.label, f"{len(starts)} starts, {len(ends)} ends, {len(touching)} users of it")
+    (start,), (end,) = starts, ends
+    around = step.loops[:-1]
+    if start.loops != around or end.loops != around or start.guards or end.guards or step.guards:
+        raise refuse("attention", step.label, "the state is not begun and finished around one loop over keys")
+    if not start.place < step.place < end.place:
+        raise refuse("attention", step.label, "the state is begun after its first key or finished before its last")
+    assert isinstance(start.node, AttentionStart)
+    if step.canonical(start.node.rows) != step.canonical(node.rows):
+        raise refuse("attention", step.label, f"{node.rows} rows, of which {start.node.rows} were begun")
+    return end
+
+
+def _rows_of(kernel: TileKernel, sites: Sequence[Site], step: Site, region: Region) -> Box:
+    """Return the rows of an operand that a region holds: its own, or those that were copied there."""
+    if kernel.buffer(region.buffer).role is not BufferRole.SCRATCH:
+        return step.box(region)
+    writers = [s for s in sites if any(a.region.buffer == region.buffer and a.writes for a in s.node.accesses())]
+    if len(writers) != 1 or writers[0].place > step.place or writers[0].guards:
+        raise refuse("attention", step.label, f"what {region.buffer} holds was not traced to an operand")
+    writer, node = writers[0], writers[0].node
+    if writer.loops != step.loops[: len(writer.loops)]:
+        raise refuse("attention", step.label, f"{region.buffer} is written in a loop of its own")
+    if isinstance(node, Pack):
+        packed = node.axis == 0 and node.terms == 1 and node.granule == 1
+        whole = packed and step.box(region) == writer.box(node.target)
+        if whole and node.panel == normalize(kernel.buffer(region.buffer).shape[-1]).constant:
+            return writer.box(node.source)
+    elif isinstance(node, PointwiseTile) and node.expr == Input(0) and len(node.inputs) == 1:
+        source = node.inputs[0]
+        if isinstance(source, Region) and step.box(region) == writer.box(node.target):
+            return writer.box(source)
+    raise refuse("attention", step.label, f"{region.buffer} is not a copy of rows of an operand")
+
+
+def _aligned(
+    kernel: TileKernel, site: Site, node: AttentionStep, *, queries: Box, keys: Box, values: Box, finish: Site
+) -> None:
+    """Show that positions, heads and extents agree between the queries, the keys, their values and the result."""
+    assert isinstance(finish.node, AttentionFinish)
+    result, rows = site.box(finish.node.target), site.canonical(node.rows)
+    depth = site.canonical(kernel.buffer(queries.buffer).shape[-1])
+    width = site.canonical(kernel.buffer(result.buffer).shape[-1])
+    zero = Polynomial({})
+    pairs = [
+        ("position of the first query", site.canonical(node.first_query), queries.offset[-2]),
+        ("position of the first key", site.canonical(node.first_key), keys.offset[-2]),
+        ("first query and first result", queries.offset[-2], result.offset[-2]),
+        ("queries", rows, queries.extent[-2]),
+        ("results", rows, result.extent[-2]),
+        ("first key and first value", keys.offset[-2], values.offset[-2]),
+        ("keys and values", keys.extent[-2], values.extent[-2]),
+        ("keys and scores", keys.extent[-2], site.box(node.scores).extent[-2]),
+        ("depth of queries", queries.extent[-1], depth),
+        ("depth of keys", keys.extent[-1], depth),
+        ("width of values", values.extent[-1], width),
+        ("width of results", result.extent[-1], width),
+        ("width of sums", site.box(node.state.sums).extent[-2], width),
+        *(("first element of a row", box.offset[-1], zero) for box in (queries, keys, values, result)),
+    ]
+    heads = (("queries", queries), ("keys", keys), ("values", values))
+    for what, box in heads:  # (batch, key head, …): keys have no axis for the heads that share them
+        theirs = box.offset[:-2]
+        pairs += [
+            (f"head of {what}", ours, other) for ours, other in zip(result.offset[: len(theirs)], theirs, strict=True)
+        ]
+    panel = kernel.buffer(node.queries.buffer).shape[-1]
+    widths = {kernel.buffer(part.buffer).shape[-1] for part in (node.queries, node.scores, *node.state.regions)}
+    if widths != {panel}:
+        raise refuse("attention", site.label, f"panels of {sorted(map(str, widths))} queries")
+    for region in node.operands:
+        box = site.box(region)
+        wanted = (*result.offset[:-2], queries.offset[-2], keys.offset[-2])
+        extents = (*(_ONE for _ in result.offset[:-2]), rows, keys.extent[-2])
+        for axis, size in enumerate(kernel.buffer(region.buffer).shape):
+            if normalize(size) != _ONE:
+                pairs.append((f"axis {axis} of {region.buffer}", box.offset[axis], wanted[axis]))
+                pairs.append((f"extent {axis} of {region.buffer}", box.extent[axis], extents[axis]))
+    for what, left, right in pairs:
+        if not site.facts.proves_equal(left, right):
+            raise refuse("attention", site.label, f"{what}: {left.to_index()} and {right.to_index()}")
+
+
+def _every_key(kernel: TileKernel, site: Site, node: AttentionStep, keys: Box) -> Fact:
+    """Show that the loop over keys sweeps an interval once, outside of which no query of the block sees a key."""
+    loop = site.loops[-1]
+    offset, extent = keys.offset[-2], keys.extent[-2]
+    begin = offset - stride_of(offset, loop) * loop.atom
+    facts, size = loop.outside, loop.extent
+    if loop.kind.is_parallel or loop.var in begin.atoms():
+        raise refuse("attention", site.label, f"keys are not taken by one sequential loop: {offset.to_index()}")
+    if chain(offset - begin, extent, size, (loop,), site.unguarded) is None:
+        raise refuse(
+            "attention",
+            site.label,
+            f"[{offset.to_index()} : +{extent.to_index()}] was not shown to sweep {size.to_index()} keys once",
+        )
+    key, query = Polynomial.atom(Var("key")), Polynomial.atom(Var("query"))
+    first, rows = site.canonical(node.first_query), site.canonical(node.rows)
+    total = site.canonical(kernel.buffer(keys.buffer).shape[-2])
+    seen = [key, total - key - 1, query - first, first + rows - 1 - query]
+    if node.causal:
+        seen.append(query - key)
+    if node.window is not None:
+        seen += [key - query + (node.window - 1), query - key + (node.window - 1)]
+    visible = facts.plus(seen)
+    for what, goal in (("before the first", key - begin), ("after the last", begin + size - 1 - key)):
+        if not visible.proves(goal):
+            raise refuse("attention", site.label, f"a visible key may lie {what} of [{_shown(begin, size)})")
+    return Fact("attention", site.label, f"every visible key of {keys.buffer} is taken once over {loop.var}")
+
+
+def _shown(begin: Polynomial, size: Polynomial) -> str:
+    first: Index = begin.to_index()
+    return f"{first}, {(begin + size).to_index()}"
