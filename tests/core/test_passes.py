@@ -333,6 +333,17 @@ def test_no_pass_changes_the_order_of_inputs(each: Pass) -> None:
     assert [node.id for node in each.apply(graph).inputs] == [first.id, second.id, unused.id]
 
 
+@pytest.mark.parametrize("wide", [False, True], ids=["an operand", "the result"])
+def test_f64_stays_out_of_sums_of_f32(wide: bool) -> None:
+    graph = Graph()
+    product = graph.add_gemm(graph.add_input((4, 6)), graph.add_input((6, 5)))
+    if wide:
+        graph.add_pointwise(Input(0), product, out_dtype=DType.F64)
+    else:
+        graph.add_pointwise(Input(0) + Input(1), product, graph.add_input((5,), DType.F64), out_dtype=DType.F32)
+    assert FuseEpilogue().apply(graph) == graph
+
+
 def test_a_mask_stays_out_of_a_gemm_and_goes_into_the_rows_behind_it(rng) -> None:
     graph = Graph()
     scores = graph.add_gemm(graph.add_input((4, 6)), graph.add_input((6, 5)))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Expr, Input, activation_names, select
 from tracea.core.graph import Graph
-from tracea.core.op import GemmOp, ReduceKind, RowKind, SourceOp, ViewKind, ViewOp
+from tracea.core.op import GemmOp, JoinOp, ReduceKind, RowKind, SourceOp, ViewKind, ViewOp
 from tracea.core.passes.draft import Pass
 from tracea.core.passes.eliminate import EliminateCommon, EliminateDead
 from tracea.core.passes.fold import FoldConstants
@@ -19,7 +19,9 @@ from tracea.core.passes.memory import BufferKind, plan_memory
 from tracea.core.passes.memory_check import check_memory
 from tracea.core.passes.outputs import MaterializeOutputs
 from tracea.core.passes.pipeline import default_pipeline, run_pipeline
+from tracea.core.passes.place import PlaceParts
 from tracea.core.passes.prioritize import Prioritize
+from tracea.core.passes.sink_joins import SinkJoins
 from tracea.core.passes.views import EliminateViews, SinkReshapes
 from tracea.core.reference import run
 
@@ -32,6 +34,8 @@ PASSES: tuple[Pass, ...] = (
     FusePointwise(),
     FuseEpilogue(),
     FuseRows(),
+    SinkJoins(),
+    PlaceParts(),
     MaterializeOutputs(),
     Prioritize(),
 )
@@ -56,7 +60,11 @@ def graphs(draw: st.DrawFn) -> Graph:
         # The latest nodes more often than not: chains, which are what passes work on.
         x = draw(st.sampled_from([*nodes[-3:], *nodes]))
         y = draw(st.sampled_from(nodes))
-        match draw(st.sampled_from(["map", "map", "map", "zip", "zip", "gemm", "row", "reduce", "view", "view"])):
+        match draw(
+            st.sampled_from(
+                ["map", "map", "map", "zip", "zip", "gemm", "row", "reduce", "view", "view", "join", "join"]
+            )
+        ):
             case "map":
                 graph.add_pointwise(draw(st.sampled_from(activation_names())), x)
             case "zip" if fits(x.type.shape, y.type.shape):
@@ -67,6 +75,9 @@ def graphs(draw: st.DrawFn) -> Graph:
                 graph.add_row(draw(st.sampled_from(RowKind)), x, eps=1e-3)
             case "reduce" if x.type.rank:
                 graph.add_reduce(draw(st.sampled_from(ReduceKind)), x, (-1,), keepdims=draw(st.booleans()))
+            case "join" if x.type.rank:
+                parts = [x, *(node for node in nodes[-4:] if node.type.shape == x.type.shape)]
+                graph.add(JoinOp.along([node.type for node in parts], draw(st.integers(0, x.type.rank - 1))), parts)
             case "view":
                 add_view(draw, graph, x.id)
             case _:
@@ -175,7 +186,7 @@ def test_random_graphs_round_trip_through_json(graph: Graph) -> None:
 @settings(max_examples=50)
 @given(graph=graphs(), in_place=st.booleans(), alignment=st.sampled_from([1, 64, 4096]), fuse=st.booleans())
 def test_no_value_is_overwritten_while_it_is_needed(graph: Graph, in_place: bool, alignment: int, fuse: bool) -> None:
-    ready = run_pipeline(graph, passes=default_pipeline() if fuse else [MaterializeOutputs()]).graph
+    ready = run_pipeline(graph, passes=default_pipeline() if fuse else [PlaceParts(), MaterializeOutputs()]).graph
     plan = plan_memory(ready, alignment, in_place=in_place)
     check_memory(ready, plan)
     assert plan.arena_bytes <= plan.unshared_bytes
@@ -185,11 +196,12 @@ def test_no_value_is_overwritten_while_it_is_needed(graph: Graph, in_place: bool
 @given(graph=graphs(), seed=st.integers(0, 2**32 - 1))
 def test_a_plan_carries_the_right_values_through_real_bytes(graph: Graph, seed: int) -> None:
     """Run the graph in one arena of f32, each value written where the plan says and read back from there."""
-    ready = MaterializeOutputs().apply(graph)
+    ready = MaterializeOutputs().apply(PlaceParts().apply(graph))
     plan = plan_memory(ready)
     data = data_for(ready, seed)
     memory: dict[tuple[BufferKind, str], np.ndarray] = {
-        (BufferKind.ARENA, ""): np.full(plan.arena_bytes, 0xFF, np.uint8)
+        (BufferKind.ARENA, ""): np.full(plan.arena_bytes, 0xFF, np.uint8),
+        **{(BufferKind.OUTPUT, n.id): np.full(n.type.storage_bytes, 0xFF, np.uint8) for n in ready.outputs},
     }
 
     def window(name: str) -> np.ndarray:
@@ -204,7 +216,7 @@ def test_a_plan_carries_the_right_values_through_real_bytes(graph: Graph, seed: 
     for node in ready:
         if isinstance(node.op, SourceOp):
             window(node.id)[...] = data[node.id]
-        elif not isinstance(node.op, ViewOp):
+        elif not isinstance(node.op, ViewOp | JoinOp):
             value = evaluate(node.op, [window(name).copy() for name in node.inputs], rounded=True)
             window(node.id)[...] = DType.F32.round(value)
     for name, value in expected.items():

@@ -18,7 +18,7 @@ from tracea.core.op import Conv2dOp, Epilogue
 from tracea.core.tensor_type import TensorType
 from tracea.flow.sections import Part, Section, part_type
 
-__all__ = ["Transposed"]
+__all__ = ["Phase", "Transposed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -247,6 +247,42 @@ IMAGES: dict[str, tuple[Call, tuple[Any, ...]]] = {
         (rows(2, 4, 7, 8),),
     ),
     "aten.adaptive_avg_pool2d.default": (lambda x: aten.adaptive_avg_pool2d.default(x, [3, 1]), (rows(2, 4, 6, 8),)),
+    "aten.adaptive_max_pool2d.default": (
+        lambda x: aten.adaptive_max_pool2d.default(x, [4, 3])[0],
+        (rows(2, 4, 6, 8),),
+    ),
+    "aten.max_pool2d_with_indices.default": (
+        lambda x: aten.max_pool2d_with_indices.default(x, [3, 2], [2], [1, 0])[0],
+        (rows(2, 4, 7, 8),),
+    ),
+    "aten.conv1d.default": (
+        lambda x, w, b: aten.conv1d.default(x, w, b, [2], [1], [2], 2),
+        (rows(2, 4, 9), rows(6, 2, 3), rows(6)),
+    ),
+    "aten.conv1d.padding": (
+        lambda x, w: aten.conv1d.padding(x, w, None, [1], "same", [2], 1).relu(),
+        (rows(2, 4, 9), rows(6, 4, 3)),
+    ),
+    "aten.conv_transpose2d.input": (
+        lambda x, w, b: aten.conv_transpose2d.input(x, w, b, [2, 3], [1, 0], [1, 0], 2, [1, 2]),
+        (rows(2, 4, 5, 4), rows(4, 3, 3, 2), rows(6)),
+    ),
+    "aten.conv_transpose1d.default": (
+        lambda x, w, b: aten.conv_transpose1d.default(x, w, b, [3], [1], [1], 1, [1]).relu(),
+        (rows(2, 4, 5), rows(4, 3, 4), rows(3)),
+    ),
+    "aten.max_pool1d.default": (lambda x: aten.max_pool1d.default(x, [3], [2], [1], [1], True), (rows(2, 4, 8),)),
+    "aten.avg_pool1d.default": (lambda x: aten.avg_pool1d.default(x, [3], [], [1], True, False), (rows(2, 4, 8),)),
+    "aten.adaptive_avg_pool1d.default": (lambda x: aten.adaptive_avg_pool1d.default(x, [5]), (rows(2, 4, 8),)),
+    "aten.adaptive_max_pool1d.default": (lambda x: aten.adaptive_max_pool1d.default(x, [3])[0], (rows(2, 4, 8),)),
+    "aten.upsample_nearest2d.vec": (
+        lambda x: aten.upsample_nearest2d.vec(x, None, [2.0, 3.0]) + 1.0,
+        (rows(2, 4, 3, 5),),
+    ),
+    "aten.upsample_nearest1d.vec": (lambda x: aten.upsample_nearest1d.vec(x, [15], None), (rows(2, 4, 5),)),
+    "aten.cat.default": (lambda x, y: aten.cat.default([x, y, x], -1), (rows(2, 3, 4), rows(2, 3, 1))),
+    "aten.concat.default": (lambda x, y: aten.concat.default([x, y.relu()]) * 2.0, (rows(2, 3), rows(4, 3))),
+    "aten.stack.default": (lambda x, y: aten.stack.default([x, y], 1), (rows(2, 3), rows(2, 3))),
 }
 
 CASES = VIEWS | MATRICES | ROWS | POINTWISE | COMPARISONS | IMAGES

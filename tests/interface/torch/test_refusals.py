@@ -108,16 +108,16 @@ def test_an_autocast_region_is_refused_with_a_line_inside() -> None:
 
 
 def test_a_module_of_torch_itself_is_named() -> None:
-    with pytest.raises(UnsupportedNode, match=r"aten\.conv_transpose2d.* at the module \(ConvTranspose2d\)"):
-        capture(nn.ConvTranspose2d(3, 4, 3), torch.zeros(1, 3, 8, 8))
+    with pytest.raises(UnsupportedNode, match=r"aten\.conv_transpose3d.* at the module \(ConvTranspose3d\)"):
+        capture(nn.ConvTranspose3d(3, 4, 3), torch.zeros(1, 3, 8, 8, 8))
 
 
 def test_a_stock_module_is_named_by_its_path_and_the_line_that_asked() -> None:
     with pytest.raises(UnsupportedNode) as caught:
-        capture(nn.Sequential(nn.ReLU(), nn.ConvTranspose2d(3, 4, 3)), torch.zeros(1, 3, 8, 8))  # asked here
+        capture(nn.Sequential(nn.ReLU(), nn.ConvTranspose3d(3, 4, 3)), torch.zeros(1, 3, 8, 8, 8))  # asked here
     line = next(i for i, text in enumerate(HERE.read_text().splitlines(), 1) if "# asked here" in text)
     asked = f"{HERE}:{line} in test_a_stock_module_is_named_by_its_path_and_the_line_that_asked"
-    assert caught.value.location == f"module '1' (ConvTranspose2d), captured at {asked}"
+    assert caught.value.location == f"module '1' (ConvTranspose3d), captured at {asked}"
 
 
 def test_integer_arithmetic_is_refused() -> None:

@@ -27,7 +27,8 @@ class FuseEpilogue:
 
     Bias, residual and whatever else the pointwise op reads become epilogue operands. Where several inputs qualify, the
     one that comes last takes it: the others are then already in memory. A mask, or any other operand or result that is
-    not of floats, stays out: it keeps the pointwise op, which a row op behind it may take.
+    not of floats, or of f64 where sums are of f32, stays out: it keeps the pointwise op, which a row op behind it may
+    take.
     """
 
     max_operands: int = 6
@@ -104,7 +105,7 @@ def with_epilogue(producer: Node, node: Node, pointwise: PointwiseOp, limits: _L
     if not isinstance(op, GemmOp | Conv2dOp | RowOp | ReduceOp) or pointwise.shape != op.shape:
         return None
     types = (pointwise.out_dtype, *(tensor.dtype for tensor in pointwise.inputs))
-    if isinstance(op, GemmOp | Conv2dOp) and not all(dtype.is_float for dtype in types):
+    if isinstance(op, GemmOp | Conv2dOp) and not _is_one_arithmetic(op, types):
         return None
     main = len(producer.inputs) - len(op.epilogue.operands)
     operands = _Operands(producer.inputs[main:], op.epilogue.operands)
@@ -119,6 +120,13 @@ def with_epilogue(producer: Node, node: Node, pointwise: PointwiseOp, limits: _L
         return None
     fused_op = replace(op, epilogue=Epilogue(expr, tuple(operands.types)), out=pointwise.infer())
     return _merged(node, producer, fused_op, (*producer.inputs[:main], *operands.names))
+
+
+def _is_one_arithmetic(op: GemmOp | Conv2dOp, types: Sequence[DType]) -> bool:
+    """Whether an epilogue of floats computes as the sums do: kernels have f64 everywhere, or nowhere."""
+    if not all(dtype.is_float for dtype in types):
+        return False
+    return set(types) == {DType.F64} if op.accumulator is DType.F64 else DType.F64 not in types
 
 
 def _fuse_prologue(draft: Draft, node: Node, limits: _Limits) -> bool:

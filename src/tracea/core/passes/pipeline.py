@@ -18,6 +18,7 @@ from tracea.core.passes.fuse_images import FuseImages
 from tracea.core.passes.outputs import MaterializeOutputs
 from tracea.core.passes.place import PlaceParts
 from tracea.core.passes.prioritize import Prioritize
+from tracea.core.passes.sink_joins import SinkJoins
 from tracea.core.passes.views import EliminateViews, SinkReshapes
 
 __all__ = ["Fusion", "PipelineResult", "Step", "default_pipeline", "fusions", "run_pipeline"]
@@ -77,6 +78,7 @@ def default_pipeline() -> tuple[Pass, ...]:
         EliminateDead(),  # a dead reader would keep a value from being fused
         FusePointwise(),
         FuseEpilogue(),
+        SinkJoins(),
         FuseImages(),
         EliminateViews(),  # a permuted result of a permuted result
         FuseRows(),

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from tracea.core.expr import BinaryFunction, UnaryFunction
-from tracea.core.op import ReduceKind, RowKind
+from tracea.core.op import PoolKind, ReduceKind, RowKind
 from tracea.interface.torch import lower_images as images
 from tracea.interface.torch import lower_matrix as matrix
 from tracea.interface.torch import lower_pointwise as pointwise
+from tracea.interface.torch import lower_pools as pools
 from tracea.interface.torch import lower_rows as rows
 from tracea.interface.torch import lower_views as views
 
@@ -69,9 +70,24 @@ _MATRICES: Final[dict[str, Callable[..., Any]]] = {
 _IMAGES: Final[dict[str, Callable[..., Any]]] = {
     "aten.conv2d.default": images.conv2d,
     "aten.conv2d.padding": images.conv2d_padded,
-    "aten.max_pool2d.default": images.max_pool2d,
-    "aten.avg_pool2d.default": images.avg_pool2d,
-    "aten.adaptive_avg_pool2d.default": images.adaptive_avg_pool2d,
+    "aten.conv1d.default": images.conv1d,
+    "aten.conv1d.padding": images.conv1d_padded,
+    "aten.conv_transpose2d.input": images.conv_transpose2d,
+    "aten.conv_transpose1d.default": images.conv_transpose1d,
+    "aten.max_pool2d.default": pools.max_pool2d,
+    "aten.max_pool2d_with_indices.default": pools.value_alone(pools.max_pool2d),
+    "aten.max_pool1d.default": pools.max_pool1d,
+    "aten.avg_pool2d.default": pools.avg_pool2d,
+    "aten.avg_pool1d.default": pools.avg_pool1d,
+    "aten.adaptive_avg_pool2d.default": pools.adaptive_pool(PoolKind.AVERAGE),
+    "aten.adaptive_avg_pool1d.default": pools.adaptive_pool(PoolKind.AVERAGE),
+    "aten.adaptive_max_pool2d.default": pools.value_alone(pools.adaptive_pool(PoolKind.MAX)),
+    "aten.adaptive_max_pool1d.default": pools.value_alone(pools.adaptive_pool(PoolKind.MAX)),
+    "aten.upsample_nearest2d.vec": pools.upsample_nearest,
+    "aten.upsample_nearest1d.vec": pools.upsample_nearest,
+    "aten.cat.default": pools.concatenate,
+    "aten.concat.default": pools.concatenate,
+    "aten.stack.default": pools.stack,
 }
 
 _ROWS: Final[dict[str, Callable[..., Any]]] = {

@@ -1,7 +1,8 @@
 """Images while a module is captured: each is kept channels last, and worked on element by element as its pixels.
 
 A convolution or a pooling writes (n, c, h, w) channels last. The same memory is (n, h, w, c) row-major, its pixels: ops
-element by element are made over these, so that the kernels of a network hand images on as they are, without a copy.
+element by element are made over these, so that the kernels of a network hand images on as they are, without a copy. A
+sequence (n, c, l) is an image of one row.
 """
 
 from __future__ import annotations
@@ -15,41 +16,68 @@ from tracea.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tracea.core.graph import Graph, Node
+    from tracea.core.tensor_type import Dim
 
 __all__ = ["Images"]
 
 
 class Images:
-    """Knows the pixels of the images that were made so far."""
+    """Knows the pixels of the images that were made so far, and the images of the sequences."""
 
     def __init__(self, graph: Graph, label: Callable[[str], str]) -> None:
         self._graph = graph
         self._label = label
         self._pixels: dict[str, Node] = {}  # by the image's id
+        self._image_of: dict[str, Node] = {}  # by the sequence's id
 
     def made(self, image: Node) -> Node:
         """Return a new image channels last, and remember its pixels."""
         self._pixels[image.id] = self._view(image, TO_PIXELS, "pixels")
         return image
 
-    def of_pixels(self, pixels: Node) -> Node:
-        """Return the image of new pixels."""
-        image = self._view(pixels, TO_IMAGE, "")
+    def of_pixels(self, pixels: Node, rank: int = 4) -> Node:
+        """Return the image of new pixels, or the sequence."""
+        image = self._view(pixels, TO_IMAGE, "" if rank == 4 else "image")
         self._pixels[image.id] = pixels
-        return image
+        return image if rank == 4 else self.sequence(image)
 
     def pixels(self, image: Node) -> Node | None:
-        """Return the pixels of an image that is kept channels last; None of any other value."""
-        return self._pixels.get(image.id)
+        """Return the pixels of an image or a sequence that is kept channels last; None of any other value."""
+        return self._pixels.get(self._image_of.get(image.id, image).id)
 
-    def operands(self, tensors: Sequence[Node], shape: Sequence[object]) -> list[Node] | None:
+    def sequence(self, image: Node) -> Node:
+        """Return an image of one row as (n, c, l), and remember it."""
+        n, c, _, length = image.type.shape
+        made = self._reshaped(image, (n, c, length), "")
+        self._image_of[made.id] = image
+        return made
+
+    def image_of(self, x: Node) -> Node:
+        """Return a sequence (n, c, l) as an image of one row."""
+        if x.id not in self._image_of:
+            self._image_of[x.id] = self._reshaped(x, _lifted(x.type.shape), f"{x.id}.image")
+        return self._image_of[x.id]
+
+    def operands(self, tensors: Sequence[Node], shape: Sequence[Dim]) -> list[Node] | None:
         """Return the operands of an op element by element as pixels; None where no image has the result's shape."""
-        if len(shape) != 4 or not any(
-            tensor.id in self._pixels and tensor.type.shape == tuple(shape) for tensor in tensors
+        if len(shape) not in (3, 4) or not any(
+            self.pixels(tensor) is not None and tensor.type.shape == tuple(shape) for tensor in tensors
         ):
             return None
-        found = [self._pixels.get(tensor.id) or self._as_pixels(tensor) for tensor in tensors]
+        lifted = tensors if len(shape) == 4 else [self._as_image(tensor) for tensor in tensors]
+        found = [None if each is None else self._pixels.get(each.id) or self._as_pixels(each) for each in lifted]
         return None if any(each is None for each in found) else [each for each in found if each is not None]
+
+    def _as_image(self, x: Node) -> Node | None:
+        """Return an operand that broadcasts to a sequence as one that broadcasts to its image."""
+        if x.type.rank < 2:
+            return x
+        if x.type.rank > 3 or not x.type.is_static:
+            return None
+        try:
+            return self._image_of.get(x.id) or self._reshaped(x, _lifted(x.type.shape), f"{x.id}.image")
+        except InvalidInput:
+            return None
 
     def _as_pixels(self, x: Node) -> Node | None:
         rank = x.type.rank
@@ -60,15 +88,19 @@ class Images:
         shape = x.type.static_shape
         try:
             if rank >= 3 and shape[-2:] == (1, 1) and set(shape[:-3]) <= {1}:  # one number for each channel
-                return self._graph.add_view(
-                    ViewKind.RESHAPE, x, shape=(shape[-3],), name=self._label(f"{x.id}.channels")
-                )
+                return self._reshaped(x, (shape[-3],), f"{x.id}.channels")
             if rank < 4:
-                padded = (*(1,) * (4 - rank), *shape)
-                x = self._graph.add_view(ViewKind.RESHAPE, x, shape=padded, name=self._label(f"{x.id}.image"))
+                x = self._reshaped(x, (*(1,) * (4 - rank), *shape), f"{x.id}.image")
         except InvalidInput:
             return None
         return self._view(x, TO_PIXELS, f"{x.id}.pixels")
 
+    def _reshaped(self, x: Node, shape: tuple[Dim, ...], part: str) -> Node:
+        return self._graph.add_view(ViewKind.RESHAPE, x, shape=shape, name=self._label(part))
+
     def _view(self, x: Node, axes: tuple[int, ...], part: str) -> Node:
         return self._graph.add_view(ViewKind.PERMUTE, x, axes=axes, name=self._label(part))
+
+
+def _lifted(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    return (*shape[:-1], 1, shape[-1])
