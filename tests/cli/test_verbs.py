@@ -5,7 +5,7 @@ import json
 import platform
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,10 +13,17 @@ from typing import Any
 import pytest
 
 from tracea.cli import main as cli
+from tracea.cli import tune as tune_verb
+from tracea.core.op import GemmOp
+from tracea.doctor import Candidate, Decision, Rejection
+from tracea.doctor.plan import NOT_EXCLUDED
+from tracea.flow.final import FinalTime
+from tracea.flow.tuning import Tuned
 from tracea.optimizer.storage import StudyKey, TrialRecord, TrialStore
-from tracea.optimizer.trial import Outcome, OutcomeKind
+from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
 from tracea.profiler.measurement import Ratio
 from tracea.runtime.cache import CacheStore
+from tracea.semantic.schedule import Schedule
 
 
 @dataclass(frozen=True)
@@ -215,6 +222,8 @@ def test_tune_searches_and_resumes(empty_cache: Path, capsys: pytest.CaptureFixt
     assert first["fresh"] >= 1
     assert first["best"]["outcome"] == "ok"
     assert first["decision"]["variant"] in first["trials"]
+    assert first["decision"]["variant"] == first["final"][0]["variant"]
+    assert first["final"][0]["latency_ms"] > 0
     assert cli.main(words[:-1]) == 0
     captured = capsys.readouterr()
     assert "trials, 0 of them now" in captured.out
@@ -236,3 +245,54 @@ def test_assembly_for_another_processor_takes_a_compiler_for_it(
         pytest.skip("no ziglang wheel")
     assert cli.main(words) == 0
     assert re.search(r"\bv\d+\.4s\b", capsys.readouterr().out)
+
+
+def _tuned(first: str, second: str) -> Tuned:
+    packed = Schedule(kc=64, mr=6)
+    decision = Decision(
+        op="gemm_8x8x8_f32_0",
+        variant="gemm.packed",
+        schedule=packed,
+        reason="the fastest measured: 2 µs",
+        candidates=(Candidate(variant="gemm.packed", score=50, latency_us=2.0),),
+        rejections=tuple(
+            Rejection(variant=name, requirement=NOT_EXCLUDED, needed="n", found=found, remedy="r")
+            for name, found in (("gemm.prepacked", "not constant"), ("library.gemm", "PyTorch is not loaded"))
+        ),
+    )
+    times = {"gemm.packed": (dict(packed), 2e-3), "library.gemm": ({}, 3e-3)}
+    final = tuple(
+        FinalTime(variant=name, schedule=times[name][0], latency_ms=times[name][1], ranked_ms=ranked)
+        for name, ranked in ((first, times[first][1]), (second, 4e-3))
+    )
+    return Tuned(op=GemmOp.of(m=8, n=8, k=8), trials={}, decision=decision, fresh=0, seconds=1.0, final=final)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        ("gemm.packed", "library.gemm", "library.gemm was timed in a process of its own; it competes"),
+        ("library.gemm", "gemm.packed", "and runs there: it was the fastest"),
+    ],
+)
+def test_tune_says_which_times_decide_and_rejects_nobody_who_took_part(
+    first: str, second: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tune_verb._print(_tuned(first, second), 5)
+    text = capsys.readouterr().out
+    _, _, final = text.partition("the final, best first, judged by all gates and timed in turns; these times decide")
+    assert "0.002" in final
+    assert "0.003" in final
+    assert final.index(first) < final.index(second)
+    assert "a tie with the first" in final.partition(second)[2].splitlines()[0]
+    assert "rejected gemm.prepacked: not constant" in final
+    assert "rejected library.gemm" not in text
+    assert said in final
+
+
+def test_fewer_trials_than_variants_are_said_to_be_more(capsys: pytest.CaptureFixture[str]) -> None:
+    trials = {name: (Trial(number=0, row=(), schedule={}),) for name in ("gemm.packed", "gemm.direct")}
+    tune_verb._print(replace(_tuned("gemm.packed", "library.gemm"), trials=trials), 1)
+    assert "more than the 1 asked for: each of the 2 variants that fit" in capsys.readouterr().out
+    tune_verb._print(replace(_tuned("gemm.packed", "library.gemm"), trials=trials), 2)
+    assert "asked for" not in capsys.readouterr().out

@@ -89,6 +89,11 @@ def test_one_trial_of_one_variant_is_compared_with_the_library():
     tuned = tracea.tune(op, budget=Budget(trials=1), variant="gemm.packed")
     assert tuned.fresh == 1
     assert {"gemm.packed", "library.gemm"} <= set(known_variants(op, 1))
+    assert {each.variant for each in tuned.final} == {"gemm.packed", "library.gemm"}
+    ranked = [each.ranked_ms for each in tuned.final]
+    assert ranked == sorted(ranked)
+    known = {name: each.latency_us for name, each in known_variants(op, 1).items()}
+    assert {each.variant: pytest.approx(1e3 * each.latency_ms) for each in tuned.final} == known
 
 
 def test_candidates_that_crash_or_are_wrong_are_outcomes(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,8 @@ from tracea.cli.problem import ProblemFlags, parse_constants, parse_op
 from tracea.flow.progress import shown_progress
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tracea.doctor.policy import Guidance
     from tracea.flow.tuning import Tuned
     from tracea.optimizer.study import Progress as StudyProgress
@@ -47,7 +50,7 @@ def tune(
     kind
         gemm, conv2d, softmax, log_softmax, layer_norm, rms_norm or pointwise.
     trials
-        Trials at most; those of earlier runs count.
+        Trials at most; those of earlier runs count. Each variant that fits tries its first schedule in any case.
     seconds
         Seconds at most.
     sampler
@@ -108,7 +111,7 @@ def tune(
     if json:
         print_json(_as_dict(tuned))
     else:
-        _print(tuned)
+        _print(tuned, trials)
     return 0 if tuned.best is not None else 1
 
 
@@ -117,6 +120,15 @@ def _as_dict(tuned: Tuned) -> dict[str, Any]:
         "op": tuned.op.to_dict(),
         "trials": {name: [_trial_dict(trial) for trial in found] for name, found in tuned.trials.items()},
         "best": None if tuned.best is None else _trial_dict(tuned.best),
+        "final": [
+            {
+                "variant": each.variant,
+                "schedule": dict(each.schedule),
+                "latency_ms": each.latency_ms,
+                "ranked_ms": each.ranked_ms,
+            }
+            for each in tuned.final
+        ],
         "decision": tuned.decision.to_dict(),
         "policy": {name: guidance.to_dict() for name, guidance in tuned.guidance.items()},
         "fresh": tuned.fresh,
@@ -136,7 +148,7 @@ def _trial_dict(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _print(tuned: Tuned) -> None:
+def _print(tuned: Tuned, asked: int) -> None:
     found = [(name, trial) for name, trials in tuned.trials.items() for trial in trials]
     good = sorted((item for item in found if item[1].is_ok), key=lambda item: item[1].latency_ms or 0.0)
     print(
@@ -145,20 +157,54 @@ def _print(tuned: Tuned) -> None:
     )
     for name, trial in found:
         if trial.outcome is not None and not trial.is_ok:
-            print(printable(f"  refused {name} {_schedule_text(trial)}: {trial.outcome.kind}: {trial.outcome.detail}"))
+            print(
+                printable(
+                    f"  refused {name} {_schedule_text(trial.schedule)}: {trial.outcome.kind}: {trial.outcome.detail}"
+                )
+            )
+    variants = sum(bool(trials) for trials in tuned.trials.values())
+    if len(found) == variants > asked:
+        print(f"more than the {asked} asked for: each of the {variants} variants that fit tries its first schedule")
     rate = tuned.op.flops / 1e6
+    print("the search, fastest first, each timed by itself or as its last final timed it; it says what to compare:")
     print_table(
         ("variant", "schedule", "ms", "GFLOP/s"),
         [
-            (name, _schedule_text(trial), f"{latency_ms:.4g}", f"{rate / latency_ms:.1f}")
+            (name, _schedule_text(trial.schedule), f"{latency_ms:.4g}", f"{rate / latency_ms:.1f}")
             for name, trial in good[:_SHOWN_TRIALS]
             if (latency_ms := trial.latency_ms) is not None
         ],
-        title="fastest verified schedules, by the times of the search; the decision rests on the final comparison",
         numbers=(2, 3),
     )
-    print(tuned.decision.explain())
+    if tuned.final:
+        print("the final, best first, judged by all gates and timed in turns; these times decide:")
+        print_table(
+            ("variant", "schedule", "ms", "GFLOP/s", ""),
+            [
+                (
+                    each.variant,
+                    _schedule_text(each.schedule),
+                    f"{each.latency_ms:.4g}",
+                    f"{rate / each.latency_ms:.1f}",
+                    "a tie with the first" if each.is_tie else "",
+                )
+                for each in tuned.final
+            ],
+            numbers=(2, 3),
+        )
+    _print_decision(tuned)
 
 
-def _schedule_text(trial: Trial) -> str:
-    return ",".join(f"{key}={value}" for key, value in trial.schedule.items()) or "its own"
+def _print_decision(tuned: Tuned) -> None:
+    """Print what will run; a library that took part in the final without being loaded here is not rejected."""
+    timed = [each.variant for each in tuned.final]
+    absent = sorted({each.variant for each in tuned.decision.rejections} & set(timed))
+    left = tuple(each for each in tuned.decision.rejections if each.variant not in absent)
+    print(replace(tuned.decision, rejections=left).explain())
+    for name in absent:
+        ahead = "and runs there: it was the fastest" if name == timed[0] else "and loses there"
+        print(f"  {name} was timed in a process of its own; it competes where its library is loaded, {ahead}")
+
+
+def _schedule_text(schedule: Mapping[str, Any]) -> str:
+    return ",".join(f"{key}={value}" for key, value in schedule.items()) or "its own"

@@ -8,7 +8,8 @@ the library, which runs where nothing was measured.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
 
@@ -27,13 +28,46 @@ from tracea.optimizer.storage import StoredTrial, StudyKey, TrialRecord
 from tracea.optimizer.trial import Outcome, OutcomeKind
 from tracea.targets.target import Target
 
-__all__ = ["LIBRARY_MODULES", "has_final", "rivals", "run_final"]
+__all__ = ["LIBRARY_MODULES", "FinalTime", "final_times", "has_final", "rivals", "run_final"]
 
 RANK: Final = "tracea.flow.evaluate:rank"  # what the child runs
 
 _FINALISTS: Final = 3
 _LIMITS: Final = Limits(seconds=600.0)
 LIBRARY_MODULES: Final = ("torch",)  # what a child loads to have the library variants: see runtime/library.py
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinalTime:
+    """What the last final says of one candidate: the time that was measured, and the one by which it ranks.
+
+    The two differ where a tie was decided for another that is ahead.
+    """
+
+    variant: str
+    schedule: Mapping[str, Value]
+    latency_ms: float
+    ranked_ms: float
+
+    @property
+    def is_tie(self) -> bool:
+        """Whether it lost to one from which it does not differ beyond the noise."""
+        return self.latency_ms < self.ranked_ms
+
+
+def final_times(op: Op, threads: int, constants: Sequence[int] = ()) -> tuple[FinalTime, ...]:
+    """Return what the last final of ``op`` on this machine measured, best first; nothing where there was none."""
+    found = [
+        FinalTime(
+            variant=trial.record.key.variant,
+            schedule=trial.record.schedule,
+            latency_ms=trial.retimed_ms if trial.median_ms is None else trial.median_ms,
+            ranked_ms=trial.retimed_ms,
+        )
+        for trial in verified(op, threads, constants)
+        if trial.retimed_ms is not None
+    ]
+    return tuple(sorted(found, key=lambda each: each.ranked_ms))
 
 
 def has_final(op: Op, threads: int, constants: Sequence[int] = ()) -> bool:

@@ -21,7 +21,7 @@ from tracea.doctor.policy import Guidance, guide
 from tracea.errors import InvalidOption
 from tracea.flow.compile import decision_for, excluded, for_threads
 from tracea.flow.evaluate import Candidate, Request
-from tracea.flow.final import has_final, run_final
+from tracea.flow.final import FinalTime, final_times, has_final, run_final
 from tracea.flow.history import packable, recalled, schedule_of, store, study_key, tried, winners
 from tracea.flow.load_note import note_load
 from tracea.flow.progress import Listener, shown_unless_heard
@@ -54,6 +54,7 @@ GuidanceListener = Callable[[Guidance], None]
 class Tuned:
     """What a search found: trials by variant, and the decision that follows from all measurements.
 
+    ``final`` is the last comparison in turns, best first: its times decide, those of ``trials`` say what to compare.
     ``guidance`` says of each variant that was searched what the policy left out and put first, and why.
     """
 
@@ -63,6 +64,7 @@ class Tuned:
     fresh: int
     seconds: float
     guidance: Mapping[str, Guidance] = field(default_factory=dict[str, Guidance])
+    final: tuple[FinalTime, ...] = ()
 
     @property
     def best(self) -> Trial | None:
@@ -90,7 +92,8 @@ def tune(
     ``listener(variant, progress)`` hears of each trial: how many there were of how many, over all variants, and the
     fastest so far. Without one, progress is shown where standard error is a terminal. ``policy`` False searches every
     schedule of a variant, and begins with none that won for similar shapes; ``on_guidance`` hears, before a variant's
-    first trial, what the policy says of it.
+    first trial, what the policy says of it. Each variant that fits tries its first schedule, however few trials are
+    allowed: what was never timed could not be compared.
 
     Raises:
         InvalidOption: no variant fits, or the stated one does not; more threads than this process may use cores: a
@@ -140,6 +143,7 @@ def _searched(search: _Search, variants: Sequence[Variant], *, library: bool) ->
         fresh=search.fresh,
         seconds=time.monotonic() - search.started,
         guidance={name: found for name, found in search.guidance.items() if name in trials},
+        final=final_times(op, threads, constants),
     )
 
 
