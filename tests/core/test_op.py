@@ -272,6 +272,23 @@ def test_ops_refuse_what_has_no_meaning(make) -> None:
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("x", "w", "groups", "remedy"),
+    [
+        ((1, 4, 8, 8), (4, 4, 3, 3), 3, "groups=1 fits this x and w"),
+        ((1, 8, 8, 8), (16, 2, 3, 3), 1, "groups=4 fits this x and w"),
+        ((1, 8, 8, 8), (16, 3, 3, 3), 2, "groups=2 needs w of 4 channels"),
+        ((1, 9, 8, 8), (6, 4, 3, 3), 2, "groups must divide the 9 channels of x and the 6 filters: 1, 3"),
+        ((8, 8), (3, 3), 1, "give x and w four axes each"),
+    ],
+)
+def test_channels_that_disagree_are_told_which_would_agree(
+    x: tuple[int, ...], w: tuple[int, ...], groups: int, remedy: str
+) -> None:
+    with pytest.raises(InvalidShape, match=f"Remedy: {remedy}"):
+        Conv2dOp(x=TensorType(x, DType.F32), w=TensorType(w, DType.F32), groups=groups)
+
+
 def test_a_convolution_says_its_layouts_and_counts() -> None:
     op = Conv2dOp.of(
         batch=2, channels=8, size=(9, 7), filters=6, kernel=(3, 2), stride=(2, 1), padding=(1, 0), groups=2,

@@ -169,6 +169,15 @@ def test_a_program_is_saved_and_loaded(planned, tmp_path):
         tracea.load(tmp_path / "block.tracea")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("gone.tracea", "No such file or directory"), ("", "Is a directory"), ("null\0byte", "null byte")],
+)
+def test_a_program_that_cannot_be_read_is_refused_with_a_remedy(name, said, tmp_path):
+    with pytest.raises(InvalidOption, match=rf"path: got .*{said}.*Remedy: give the path"):
+        tracea.load(tmp_path / name)
+
+
 def test_a_librarys_product_and_our_epilogue_make_one_node():
     graph = tracea.Graph()
     graph.add_input((24, 16), name="y.product")  # the name that the product would like to have

@@ -117,9 +117,18 @@ class NodePlan:
 def load(path: str | os.PathLike[str]) -> RunnableProgram:
     """Return the program that ``save`` wrote, ready for this machine.
 
-    Raises: InvalidOption: the file is damaged or not a program. OSError: it cannot be read. CompileError.
+    Raises: InvalidOption: there is no such file, it cannot be read, is damaged or not a program. CompileError.
         ToolchainMissing: no compiler, and the libraries in the file are for another architecture.
     """
+    try:
+        Path(path).open("rb").close()
+    except (OSError, ValueError) as error:  # ValueError: a path with a null byte
+        raise InvalidOption(
+            field="path",
+            got=f"{os.fspath(path)}: {getattr(error, 'strerror', None) or error}",
+            expected="a file that program.save wrote",
+            remedy=f"give the path of one that this user can read; relative paths begin at {Path.cwd()}",
+        ) from error
     return RunnableProgram(load_program(path))
 
 

@@ -80,7 +80,7 @@ class Conv2dOp(Op):
                 field="conv2d",
                 got={"x": tuple(map(str, self.x.shape)), "w": tuple(map(str, self.w.shape)), "groups": self.groups},
                 expected="x (n, c, h, w), w (k, c/groups, r, s), k a multiple of groups",
-                remedy="make the channels of x and w agree",
+                remedy=self._channels_that_agree(),
             )
         if min(self._extents()) < 1:
             raise InvalidShape(
@@ -89,6 +89,22 @@ class Conv2dOp(Op):
                 expected="a result of at least 1×1",
                 remedy="pad more, or use a smaller filter or dilation",
             )
+
+    def _channels_that_agree(self) -> str:
+        """Say which groups, or which filters, would fit operands that do not."""
+        if self.x.rank != 4 or self.w.rank != 4:
+            return "give x and w four axes each"
+        channels, filters = static(self.x.shape[1]), static(self.w.shape[0])
+        each = static(self.w.shape[1])
+        groups = channels // each if each > 0 and channels % each == 0 else 0
+        if groups > 0 and filters % groups == 0:
+            return f"groups={groups} fits this x and w"
+        if channels % self.groups == 0 and filters % self.groups == 0:
+            return f"groups={self.groups} needs w of {channels // self.groups} channels"
+        shared = ", ".join(
+            str(n) for n in range(1, min(channels, filters, 64) + 1) if math.gcd(channels, filters) % n == 0
+        )
+        return f"groups must divide the {channels} channels of x and the {filters} filters: {shared or 'none does'}"
 
     def _extents(self) -> tuple[int, int]:
         return self._fitting() if self.size is None else self.size
