@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from tracea.bench.attention_suite import attention_problem
 from tracea.bench.conv_suite import conv_problem
 from tracea.bench.ours import contender as our_contender
 from tracea.bench.peers import FAMILIES, peers, surroundings
@@ -40,6 +41,10 @@ SMALL = (
     conv_problem(5, 7, 3, 2, 9),
     conv_problem(6, 6, 3, 1, 8, groups=6, activation=None, batch=2),
     conv_problem(6, 9, 3, 1, 8, groups=3, dilation=2),
+    attention_problem("dense", 3, 20, 33, size=24),
+    attention_problem("causal", 3, 20, 20, causal=True),
+    attention_problem("window", 2, 30, 30, window=5),
+    attention_problem("window", 2, 30, 30, window=5, causal=True),
 )
 MATCHES = [(problem, peer) for problem in SMALL for peer in peers(FAMILY_NAMES) if peer.supports(problem)]
 

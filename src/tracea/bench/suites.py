@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tracea.bench.attention_suite import attention_problems
 from tracea.bench.conv_suite import conv_problems
 from tracea.bench.problem import Problem
 from tracea.core.dtype import DType
@@ -99,6 +100,7 @@ def chain_problems(rows: int, columns: int) -> tuple[Problem, ...]:
 
 
 SUITES: Final[dict[str, tuple[Problem, ...]]] = {
+    "attention": attention_problems(),
     "conv": conv_problems(),
     "gemm": (
         *(gemm_problem(size, size, size, "squares") for size in _SQUARES),

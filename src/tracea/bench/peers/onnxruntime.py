@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tracea.bench.peers.conv import has_relu, image, is_conv
 from tracea.bench.peers.peer import Allocation, Contender, Family, Peer
 from tracea.core.dtype import DType
-from tracea.core.op import Conv2dOp, GemmOp, RowKind, RowOp
+from tracea.core.op import AttentionOp, Conv2dOp, GemmOp, RowKind, RowOp
 from tracea.runtime.buffers import aligned_empty
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["FAMILY"]
 
 _OPSET: Final = 17  # the first with LayerNormalization
+_ATTENTION_OPSET: Final = 23  # the first with Attention
 
 
 def _matmul(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
@@ -53,8 +54,20 @@ def _conv(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int)
     return _session(problem, nodes, (x, weight, *(each.reshape(-1) for each in bias)), threads)
 
 
+def _attention(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
+    op = problem.op
+    assert isinstance(op, AttentionOp)
+    node = ("Attention", {"is_causal": int(op.causal)})
+    return _session(problem, (node,), arrays, threads, opset=_ATTENTION_OPSET)
+
+
 def _session(
-    problem: Problem, nodes: Sequence[tuple[str, dict[str, Any]]], arrays: Sequence[NDArray[np.float32]], threads: int
+    problem: Problem,
+    nodes: Sequence[tuple[str, dict[str, Any]]],
+    arrays: Sequence[NDArray[np.float32]],
+    threads: int,
+    *,
+    opset: int = _OPSET,
 ) -> Contender:
     onnx: Any = import_module("onnx")
     onnxruntime: Any = import_module("onnxruntime")
@@ -78,7 +91,7 @@ def _session(
         [helper.make_tensor_value_info("y", f32, shape)],
         [onnx.numpy_helper.from_array(arrays[index], names[index]) for index in problem.constant],
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=9)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -110,11 +123,16 @@ def _has_node(problem: Problem) -> bool:
     return isinstance(problem.op, RowOp) and problem.op.kind in (RowKind.SOFTMAX, RowKind.LAYER_NORM)
 
 
+def _has_attention(problem: Problem) -> bool:
+    return isinstance(problem.op, AttentionOp) and problem.op.window is None
+
+
 FAMILY: Final = Family(
     surroundings=lambda threads: nullcontext(),  # the number of threads is each session's own
     peers=(
         Peer(name="onnxruntime.matmul", supports=_is_plain_gemm, build=_matmul),
         Peer(name="onnxruntime.rows", supports=_has_node, build=_rows),
+        Peer(name="onnxruntime.attention", supports=_has_attention, build=_attention),
         Peer(name="onnxruntime.conv", supports=is_conv, build=_conv),
     ),
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracea.bench.peers.conv import conv_numbers, has_relu, image, is_conv
 from tracea.bench.peers.peer import Allocation, Contender, Family, Peer
-from tracea.core.op import Conv2dOp, GemmOp, RowKind, RowOp
+from tracea.core.op import AttentionOp, Conv2dOp, GemmOp, RowKind, RowOp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -137,6 +137,20 @@ def _conv_tensors(torch: Any, arrays: Sequence[NDArray[np.float32]], order: Any)
     return x.to(memory_format=order), weight.to(memory_format=order), bias[0].reshape(-1) if bias else None
 
 
+def _attention(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
+    """Torch chooses its flash kernel where it can; it has no window, which is a mask of booleans there."""
+    torch, (q, k, v, _) = _setup(problem, arrays)
+    op = problem.op
+    assert isinstance(op, AttentionOp)
+    given: dict[str, Any] = {"is_causal": op.causal}
+    if op.window is not None:
+        distance = torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])
+        seen = distance.abs() < op.window
+        given = {"attn_mask": seen & (distance >= 0) if op.causal else seen}
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return _fresh(torch, "torch SDPA", partial(attend, q, k, v, **given))
+
+
 def _setup(problem: Problem, arrays: Sequence[NDArray[np.float32]]) -> tuple[Any, list[Any]]:
     """Return torch and, as tensors on the same memory, the operands and a place for the result."""
     torch: Any = import_module("torch")
@@ -183,6 +197,7 @@ FAMILY: Final = Family(
         ),
         Peer(name="torch.rows", supports=lambda problem: isinstance(problem.op, RowOp), build=_rows),
         Peer(name="torch.chain", supports=lambda problem: problem.is_chain, build=_chain),
+        Peer(name="torch.sdpa", supports=lambda problem: isinstance(problem.op, AttentionOp), build=_attention),
         Peer(name="torch.conv", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=False)),
         Peer(name="torch.conv_last", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=True)),
         Peer(name="torch.conv_onednn", supports=is_conv, build=_conv_onednn),
