@@ -1,4 +1,4 @@
-// gemm_70x40x104_f16_b29a91bd96c5c833 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_f16_b29a91bd96c5c833 | gemm.mma_cp_async | sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_27ae87affce71aacd869_text {
@@ -20,9 +20,9 @@ struct Epilogue {
     load_piece(v2, x2 + row * x2_row + column, 1, count);
     TRACEA_UNROLL
     for (int e = 0; e < width; ++e) {
-      const float t0 = add(x0[e], v1[e]);
-      const float t1 = gelu(t0);
-      const float t2 = add(t1, v2[e]);
+      const float t0 = tracea::add(x0[e], v1[e]);
+      const float t1 = tracea::gelu(t0);
+      const float t2 = tracea::add(t1, v2[e]);
       x0[e] = t2;
     }
   }

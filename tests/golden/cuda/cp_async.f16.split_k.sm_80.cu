@@ -1,4 +1,4 @@
-// gemm_70x40x300_f16_129cff6999aef11a | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=8,chunk_b=16,fragments=1,order=row,split_k=3,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x300_f16_129cff6999aef11a | gemm.mma_cp_async | sm_80 | bk=32,bm=32,bn=32,chunk_a=8,chunk_b=16,fragments=1,order=row,split_k=3,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_3294b909f8709b94664c_text {
@@ -16,7 +16,7 @@ struct Epilogue {
     load_piece(v1, x1 + column, 1, count);
     TRACEA_UNROLL
     for (int e = 0; e < width; ++e) {
-      const float t0 = add(x0[e], v1[e]);
+      const float t0 = tracea::add(x0[e], v1[e]);
       x0[e] = t0;
     }
   }

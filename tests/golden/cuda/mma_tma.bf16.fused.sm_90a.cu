@@ -1,4 +1,4 @@
-// gemm_70x40x104_bf16_15fb70a0c98f55f3 | gemm.mma_tma | sm_90a, sm_90a | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_bf16_15fb70a0c98f55f3 | gemm.mma_tma | sm_90a | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_tma_7ab715d7fe61ccdb6d27_text {
@@ -20,9 +20,9 @@ struct Epilogue {
     load_piece(v2, x2 + row * x2_row + column, 1, count);
     TRACEA_UNROLL
     for (int e = 0; e < width; ++e) {
-      const float t0 = add(x0[e], v1[e]);
-      const float t1 = gelu(t0);
-      const float t2 = add(t1, v2[e]);
+      const float t0 = tracea::add(x0[e], v1[e]);
+      const float t1 = tracea::gelu(t0);
+      const float t2 = tracea::add(t1, v2[e]);
       x0[e] = t2;
     }
   }

@@ -1,4 +1,4 @@
-// gemm_70x40x104_bf16_598d50e73415a5b8 | gemm.simt | sm_75, sm_75 | bk=16,bm=16,bn=64,chunk_a=4,chunk_b=16,lane_columns=4,lane_rows=4,stages=2,warps_m=1,warps_n=2
+// gemm_70x40x104_bf16_598d50e73415a5b8 | gemm.simt | sm_75 | bk=16,bm=16,bn=64,chunk_a=4,chunk_b=16,lane_columns=4,lane_rows=4,stages=2,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_simt_6db6093331a659dd17b6_text {
@@ -15,7 +15,7 @@ struct Epilogue {
     load_piece(v1, x1 + column, 1, count);
     TRACEA_UNROLL
     for (int e = 0; e < width; ++e) {
-      const float t0 = add(x0[e], v1[e]);
+      const float t0 = tracea::add(x0[e], v1[e]);
       x0[e] = t0;
     }
   }

@@ -1,4 +1,4 @@
-// gemm_150x70x104_bf16_75e950b2944a2bac | gemm.wgmma | sm_90a, sm_90a | bk=64,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
+// gemm_150x70x104_bf16_75e950b2944a2bac | gemm.wgmma | sm_90a | bk=64,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_wgmma_13f9ba25d2c02af0e6da_text {
@@ -20,9 +20,9 @@ struct Epilogue {
     load_piece(v2, x2 + row * x2_row + column, 1, count);
     TRACEA_UNROLL
     for (int e = 0; e < width; ++e) {
-      const float t0 = add(x0[e], v1[e]);
-      const float t1 = gelu(t0);
-      const float t2 = add(t1, v2[e]);
+      const float t0 = tracea::add(x0[e], v1[e]);
+      const float t1 = tracea::gelu(t0);
+      const float t2 = tracea::add(t1, v2[e]);
       x0[e] = t2;
     }
   }

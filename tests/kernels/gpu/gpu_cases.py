@@ -76,6 +76,9 @@ CASES: dict[str, GpuCase] = {
         variant="gemm.mma_cp_async", target="sm_80", options=_TF32 | _LINEAR, schedule=_ASYNC | _AHEAD | {"split_k": 2}
     ),
     "cp_async.f16.fused": GpuCase(variant="gemm.mma_cp_async", target="sm_80", options=_FUSED, schedule=_ASYNC),
+    "cp_async.f16.mish": GpuCase(
+        variant="gemm.mma_cp_async", target="sm_80", options={"activation": "mish"}, schedule=_ASYNC
+    ),
     "cp_async.f16.transposed": GpuCase(
         variant="gemm.mma_cp_async", target="sm_86", options={"transpose_a": True, **_LINEAR, "m": 72}, schedule=_ASYNC
     ),

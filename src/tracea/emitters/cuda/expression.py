@@ -24,6 +24,10 @@ def print_expression(writer: Writer, expr: Expr, inputs: Mapping[int, str]) -> s
 
 
 class _Printer(ExpressionPrinter):
+    def assign(self, text: str, kind: Kind = Kind.NUMBER) -> str:
+        # Qualified: the CUDA headers declare ::tanh(float) and its like, which a using directive leaves ambiguous.
+        return super().assign(f"tracea::{text}", kind)
+
     def constant(self, value: float) -> str:
         return _literal(value)
 
@@ -33,7 +37,7 @@ class _Printer(ExpressionPrinter):
 
 def _literal(value: float) -> str:
     if math.isnan(value):
-        return "bits_as<float>(0x7fc00000U)"
+        return "tracea::bits_as<float>(0x7fc00000U)"
     if math.isinf(value):
-        return f"bits_as<float>({'0x7f800000U' if value > 0 else '0xff800000U'})"
+        return f"tracea::bits_as<float>({'0x7f800000U' if value > 0 else '0xff800000U'})"
     return f"{value!r}F" if value >= 0 else f"({value!r}F)"

@@ -1,0 +1,127 @@
+// gemm_70x40x104_f16_86dafe141680b9cc | gemm.mma_cp_async | sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+#include "tracea/gpu.h"
+
+namespace tracea_gemm_mma_cp_async_5df77faae3d503840fff_text {
+using namespace tracea;
+
+using ATile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
+using BTile = SharedTile<f16, 32, Swizzle<2, 4, 3>>;
+using Staging = SharedTile<float, 16, Swizzle<1, 5, 2, Swizzle<1, 4, 3>>>;
+
+struct Epilogue {
+  template <int width>
+  TRACEA_DEVICE void operator()(float (&x0)[width], [[maybe_unused]] int32_t row, [[maybe_unused]] int32_t column, [[maybe_unused]] int32_t count) const {
+    TRACEA_UNROLL
+    for (int e = 0; e < width; ++e) {
+      const float t0 = tracea::relu(x0[e]);
+      const float t1 = tracea::abs(x0[e]);
+      const float t2 = tracea::neg(t1);
+      const float t3 = tracea::exp(t2);
+      const float t4 = tracea::add(1.0F, t3);
+      const float t5 = tracea::log(t4);
+      const float t6 = tracea::sub(t4, 1.0F);
+      const float t7 = tracea::sub(t3, t6);
+      const float t8 = tracea::div(t7, t4);
+      const float t9 = tracea::add(t5, t8);
+      const float t10 = tracea::add(t0, t9);
+      const float t11 = tracea::tanh(t10);
+      const float t12 = tracea::mul(x0[e], t11);
+      x0[e] = t12;
+    }
+  }
+};
+
+struct tracea_gemm_mma_cp_async_5df77faae3d503840fff_args {
+  const f16* a;
+  const f16* b;
+  f16* c;
+  int64_t m;
+  int64_t k;
+  int64_t a_stride0;
+  int64_t n;
+  int64_t b_stride0;
+  int64_t c_stride0;
+};
+
+TRACEA_KERNEL(64, 1) void tracea_gemm_mma_cp_async_5df77faae3d503840fff(const TRACEA_GRID_CONSTANT tracea_gemm_mma_cp_async_5df77faae3d503840fff_args args) {
+  const f16* const a = args.a;
+  const f16* const b = args.b;
+  f16* const c = args.c;
+  const int32_t m = static_cast<int32_t>(args.m);
+  const int32_t k = static_cast<int32_t>(args.k);
+  const int64_t a_stride0 = args.a_stride0;
+  const int32_t n = static_cast<int32_t>(args.n);
+  const int64_t b_stride0 = args.b_stride0;
+  const int64_t c_stride0 = args.c_stride0;
+  const uint32_t a_tiles = shared_base() + 0;
+  const uint32_t b_tiles = shared_base() + 6144;
+  const uint32_t staging = shared_base() + 12288;
+  const int32_t tile = static_cast<int32_t>(block_index());
+  const int32_t column = tile % ((n + 31) / 32) * 32;
+  const int32_t row = tile / ((n + 31) / 32) * 32;
+  const int32_t warp = static_cast<int32_t>(warp_index());
+  uint32_t a_fragment[2][4];
+  uint32_t b_fragment[2][2];
+  float sums[2][2][4];
+  const int32_t warp_row = warp / 2;
+  const int32_t warp_column = warp % 2;
+  clear(sums);
+  TRACEA_UNROLL
+  for (int32_t p = 0; p < 2; ++p) {
+    if (p < (k + 31) / 32) {
+      // AsyncCopy a[row + (warp * 16) : +16, p * 32 : +32] -> a_tiles
+      copy_async<ATile, 16, 32, 16>(a_tiles + p % 3 * 2048, warp * 16, a + (row + warp * 16) * a_stride0 + p * 32, a_stride0, 1, m - row - warp * 16, k - p * 32);
+      // AsyncCopy b[(p * 32) + (warp * 16) : +16, column : +32] -> b_tiles
+      copy_async<BTile, 16, 32, 16>(b_tiles + p % 3 * 2048, warp * 16, b + (p * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - p * 32 - warp * 16, n - column);
+    }
+    cp_async_commit();
+  }
+  TRACEA_NO_UNROLL
+  for (int32_t k_step = 0; k_step < (k + 31) / 32; ++k_step) {
+    cp_async_wait<1>();
+    sync_block();
+    const int32_t following = k_step + 2;
+    if (following < (k + 31) / 32) {
+      // AsyncCopy a[row + (warp * 16) : +16, following * 32 : +32] -> a_tiles
+      copy_async<ATile, 16, 32, 16>(a_tiles + following % 3 * 2048, warp * 16, a + (row + warp * 16) * a_stride0 + following * 32, a_stride0, 1, m - row - warp * 16, k - following * 32);
+      // AsyncCopy b[(following * 32) + (warp * 16) : +16, column : +32] -> b_tiles
+      copy_async<BTile, 16, 32, 16>(b_tiles + following % 3 * 2048, warp * 16, b + (following * 32 + warp * 16) * b_stride0 + column, b_stride0, 1, k - following * 32 - warp * 16, n - column);
+    }
+    cp_async_commit();
+    TRACEA_UNROLL
+    for (int32_t kk = 0; kk < 2; ++kk) {
+      TRACEA_UNROLL
+      for (int32_t i_load = 0; i_load < 2; ++i_load) {
+        load_a<ATile>(a_fragment[i_load], a_tiles + k_step % 3 * 2048, i_load * 16 + warp_row * 32, kk * 16);
+      }
+      TRACEA_UNROLL
+      for (int32_t j_load = 0; j_load < 1; ++j_load) {
+        load_b_transposed<BTile>(b_fragment[j_load * 2], b_fragment[j_load * 2 + 1], b_tiles + k_step % 3 * 2048, kk * 16, j_load * 16 + warp_column * 16);
+      }
+      TRACEA_UNROLL
+      for (int32_t i = 0; i < 2; ++i) {
+        TRACEA_UNROLL
+        for (int32_t j = 0; j < 2; ++j) {
+          mma_m16n8k16<f16>(sums[i][j], a_fragment[i], b_fragment[j]);
+        }
+      }
+    }
+  }
+  if (row + warp_row * 32 < m && column + warp_column * 16 < n) {
+    TRACEA_UNROLL
+    for (int32_t i_out = 0; i_out < 2; ++i_out) {
+      if (row + warp_row * 32 + i_out * 16 < m) {
+        TRACEA_UNROLL
+        for (int32_t j_out = 0; j_out < 2; ++j_out) {
+          stage_sums<Staging>(staging + warp * 1024, 0, j_out * 8, sums[i_out][j_out]);
+        }
+        sync_warp();
+        // PointwiseTile c[(row + (warp_row * 32)) + (i_out * 16) : +min(16, (m - ((row + (warp_row * 32)) + (i_out * 16)))), column + (warp_column * 16) : +min(16, (n - (column + (warp_column * 16))))]
+        store_rows<Staging, 16, 16>(staging + warp * 1024, c + (i_out * 16 + row + warp_row * 32) * c_stride0 + column + warp_column * 16, c_stride0, 1, min_index(m - i_out * 16 - row - warp_row * 32, 16), min_index(n - column - warp_column * 16, 16), Epilogue{});
+        sync_warp();
+      }
+    }
+  }
+}
+}  // namespace tracea_gemm_mma_cp_async_5df77faae3d503840fff_text
+using tracea_gemm_mma_cp_async_5df77faae3d503840fff_text::tracea_gemm_mma_cp_async_5df77faae3d503840fff, tracea_gemm_mma_cp_async_5df77faae3d503840fff_text::tracea_gemm_mma_cp_async_5df77faae3d503840fff_args;
