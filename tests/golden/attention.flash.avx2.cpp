@@ -1,4 +1,4 @@
-// attention_1x12x1024x64_f32_6504a99a00f8bcfb | attention.flash | avx2, avx2 | bk=256,bq=32,copy_keys=0,copy_values=0,mr=6,nv=2,tail=4,unroll=2
+// attention_1x12x1024x64_f32_6504a99a00f8bcfb | attention.flash | avx2 | bk=256,bq=32,copy_keys=0,copy_values=0,mr=6,nv=2,tail=4,unroll=2
 #include "tracea/abi.h"
 #include "tracea/attention.h"
 #include "tracea/config.h"

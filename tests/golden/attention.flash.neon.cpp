@@ -1,4 +1,4 @@
-// attention_1x12x1024x64_f32_6504a99a00f8bcfb | attention.flash | neon, neon | bk=256,bq=24,copy_keys=0,copy_values=0,mr=8,nv=3,tail=0,unroll=2
+// attention_1x12x1024x64_f32_6504a99a00f8bcfb | attention.flash | neon | bk=256,bq=24,copy_keys=0,copy_values=0,mr=8,nv=3,tail=0,unroll=2
 #include "tracea/abi.h"
 #include "tracea/attention.h"
 #include "tracea/config.h"

@@ -1,4 +1,4 @@
-// attention_1x12x1024x64_f32_6504a99a00f8bcfb | attention.flash | plain, plain | bk=256,bq=64,copy_keys=0,copy_values=0,mr=4,nv=2,tail=0,unroll=2
+// attention_1x12x1024x64_f32_6504a99a00f8bcfb | attention.flash | plain | bk=256,bq=64,copy_keys=0,copy_values=0,mr=4,nv=2,tail=0,unroll=2
 #include "tracea/abi.h"
 #include "tracea/attention.h"
 #include "tracea/config.h"

@@ -1,4 +1,4 @@
-// conv2d_1x256x28x28_by_512x256x1x1_f32_8e0a2e3442c33723 | conv.amx | plain, plain | kb=512,rows=2
+// conv2d_1x256x28x28_by_512x256x1x1_f32_8e0a2e3442c33723 | conv.amx | plain | kb=512,rows=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv_amx.h"

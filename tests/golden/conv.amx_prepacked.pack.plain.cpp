@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.amx_pack_w | plain, plain | kb=256,rows=3
+// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.amx_pack_w | plain | kb=256,rows=3
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"

@@ -1,4 +1,4 @@
-// conv2d_1x3x224x224_by_64x3x7x7_f32_cea2f0ccd8a911a0 | conv.amx_stem_prepacked | plain, plain | kb=64,rows=1
+// conv2d_1x3x224x224_by_64x3x7x7_f32_cea2f0ccd8a911a0 | conv.amx_stem_prepacked | plain | kb=64,rows=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"

@@ -1,4 +1,4 @@
-// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | neon, neon | cb=0,gap=16,kb=64,mr=12,nv=2,prefetch=8,rows=5,tail=8,unroll=2
+// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | neon | cb=0,gap=16,kb=64,mr=12,nv=2,prefetch=8,rows=5,tail=8,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"

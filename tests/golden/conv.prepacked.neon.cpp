@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.prepacked | neon, neon | cb=0,gap=16,kb=256,mr=14,nv=2,prefetch=8,rows=14,tail=0,unroll=2
+// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.prepacked | neon | cb=0,gap=16,kb=256,mr=14,nv=2,prefetch=8,rows=14,tail=0,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"

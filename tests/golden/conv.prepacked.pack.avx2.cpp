@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.pack_w | avx2, avx2 | cb=0,gap=16,kb=256,mr=5,nv=2,prefetch=8,rows=5,tail=4,unroll=2
+// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.pack_w | avx2 | cb=0,gap=16,kb=256,mr=5,nv=2,prefetch=8,rows=5,tail=4,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"

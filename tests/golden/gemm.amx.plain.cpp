@@ -1,4 +1,4 @@
-// gemm_1024x3072x768_f32_add32547f4ef895b | gemm.amx | plain, plain | kc=768,mc=32,nc=3072,split=rows,sweep=8
+// gemm_1024x3072x768_f32_add32547f4ef895b | gemm.amx | plain | kc=768,mc=32,nc=3072,split=rows,sweep=8
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

@@ -1,4 +1,4 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.amx_pack_b | plain, plain | kc=384,mc=128,nc=3072,split=columns,sweep=8
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.amx_pack_b | plain | kc=384,mc=128,nc=3072,split=columns,sweep=8
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"

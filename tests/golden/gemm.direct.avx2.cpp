@@ -1,4 +1,4 @@
-// gemm_16x4096x4096_f32_97f1c1eadad930e7 | gemm.direct | avx2, avx2 | kc=256,mc=16,mr=4,nc=4104,nv=3,prefetch_b=8,split=columns,tail=0,unroll=2
+// gemm_16x4096x4096_f32_97f1c1eadad930e7 | gemm.direct | avx2 | kc=256,mc=16,mr=4,nc=4104,nv=3,prefetch_b=8,split=columns,tail=0,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/gemm.h"

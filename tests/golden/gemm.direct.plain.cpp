@@ -1,4 +1,4 @@
-// gemm_16x4096x4096_f32_97f1c1eadad930e7 | gemm.direct | plain, plain | kc=256,mc=18,mr=6,nc=4096,nv=4,prefetch_b=8,split=columns,tail=4,unroll=2
+// gemm_16x4096x4096_f32_97f1c1eadad930e7 | gemm.direct | plain | kc=256,mc=18,mr=6,nc=4096,nv=4,prefetch_b=8,split=columns,tail=4,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/gemm.h"

@@ -1,4 +1,4 @@
-// gemm_1x4096x4096_bf16_d3de81232ac58ac3 | gemm.dot | neon, neon | columns=4,mc=1,nc=4096,prefetch=256,rows=1,split=columns
+// gemm_1x4096x4096_bf16_d3de81232ac58ac3 | gemm.dot | neon | columns=4,mc=1,nc=4096,prefetch=256,rows=1,split=columns
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

@@ -1,4 +1,4 @@
-// gemm_128x768x0_f32_b067e83ffb491ea3 | gemm.empty | avx512, avx512 | mc=64
+// gemm_128x768x0_f32_b067e83ffb491ea3 | gemm.empty | avx512 | mc=64
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

@@ -1,4 +1,4 @@
-// gemm_512x3072x768_f32_97e717988d5338d9 | gemm.packed | avx2, avx2 | kc=384,mc=52,mr=4,nc=1032,nv=3,prefetch_a=0,prefetch_b=0,split=rows,sweep=8,tail=0,unroll=2,upcoming=1
+// gemm_512x3072x768_f32_97e717988d5338d9 | gemm.packed | avx2 | kc=384,mc=52,mr=4,nc=1032,nv=3,prefetch_a=0,prefetch_b=0,split=rows,sweep=8,tail=0,unroll=2,upcoming=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

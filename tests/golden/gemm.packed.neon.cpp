@@ -1,4 +1,4 @@
-// gemm_512x3072x768_f32_97e717988d5338d9 | gemm.packed | neon, neon | kc=768,mc=108,mr=6,nc=1536,nv=4,prefetch_a=0,prefetch_b=0,split=rows,sweep=8,tail=2,unroll=2,upcoming=1
+// gemm_512x3072x768_f32_97e717988d5338d9 | gemm.packed | neon | kc=768,mc=108,mr=6,nc=1536,nv=4,prefetch_a=0,prefetch_b=0,split=rows,sweep=8,tail=2,unroll=2,upcoming=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

@@ -1,4 +1,4 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.prepacked | avx512, avx512 | kc=384,mc=128,mr=8,nc=3072,nv=3,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=0,unroll=2,upcoming=1
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.prepacked | avx512 | kc=384,mc=128,mr=8,nc=3072,nv=3,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=0,unroll=2,upcoming=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

@@ -1,4 +1,4 @@
-// gemm_1x4096x4096_f32_7a761ebee59dbd6e | gemm.stream | avx512, avx512 | nc=4096,prefetch=0,rows=1,steps=4
+// gemm_1x4096x4096_f32_7a761ebee59dbd6e | gemm.stream | avx512 | nc=4096,prefetch=0,rows=1,steps=4
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

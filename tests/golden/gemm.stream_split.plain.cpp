@@ -1,4 +1,4 @@
-// gemm_1x1000x2048_f32_55bc451a590deb14 | gemm.stream_split | plain, plain | fold=512,kc=1024,nc=1008,prefetch=0,rows=1,steps=8
+// gemm_1x1000x2048_f32_55bc451a590deb14 | gemm.stream_split | plain | fold=512,kc=1024,nc=1008,prefetch=0,rows=1,steps=8
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

@@ -1,4 +1,4 @@
-// pointwise_128x768_f32_866c023e0f202d12 | pointwise.chain | plain, plain | columns=16384,fixed=0,prefetch=0,rows=32,split=rows,streaming=0
+// pointwise_128x768_f32_866c023e0f202d12 | pointwise.chain | plain | columns=16384,fixed=0,prefetch=0,rows=32,split=rows,streaming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

@@ -1,4 +1,4 @@
-// pool2d_1x64x56x56_f32_3d7cfe109b327a31 | pool.window | avx2, avx2 | channels=64,rows=4
+// pool2d_1x64x56x56_f32_3d7cfe109b327a31 | pool.window | avx2 | channels=64,rows=4
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

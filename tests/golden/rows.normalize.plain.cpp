@@ -1,4 +1,4 @@
-// row_layer_norm_128x768_f32_e3a31feb70318b3a | rows.normalize | plain, plain | fixed=0,overlap=0,prefetch=0,rows=32,split=rows,streaming=0
+// row_layer_norm_128x768_f32_e3a31feb70318b3a | rows.normalize | plain | fixed=0,overlap=0,prefetch=0,rows=32,split=rows,streaming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

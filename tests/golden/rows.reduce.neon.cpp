@@ -1,4 +1,4 @@
-// reduce_mean0_128x768_f32_2ce99c74ee9c64f4 | rows.reduce | neon, neon | columns=256,rows=32
+// reduce_mean0_128x768_f32_2ce99c74ee9c64f4 | rows.reduce | neon | columns=256,rows=32
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

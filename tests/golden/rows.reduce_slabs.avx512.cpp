@@ -1,4 +1,4 @@
-// reduce_mean02_8x256x3136_f32_28ac7e94fe950015 | rows.reduce_slabs | avx512, avx512 | block=1,streaming=0,tasks=0
+// reduce_mean02_8x256x3136_f32_28ac7e94fe950015 | rows.reduce_slabs | avx512 | block=1,streaming=0,tasks=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

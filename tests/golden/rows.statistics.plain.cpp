@@ -1,4 +1,4 @@
-// statistics_mean_mean23_8x32x8x3136_f32_43857a4470cf453e | rows.statistics | plain, plain | block=1,streaming=1,tasks=1
+// statistics_mean_mean23_8x32x8x3136_f32_43857a4470cf453e | rows.statistics | plain | block=1,streaming=1,tasks=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"

@@ -61,7 +61,7 @@ def test_schedules_of_the_space_build_prove_and_emit(variant: str, op: Op, isa: 
     for schedule in map(space.schedule, rows):
         kernel = found.build(op, schedule, target)
         prove(kernel)
-        assert emit(kernel, isa).text.startswith(f"// {op.key} | {variant} | {isa}, {isa} | {schedule.key}\n")
+        assert emit(kernel, isa).text.startswith(f"// {op.key} | {variant} | {isa} | {schedule.key}\n")
 
 
 def test_packed_space_of_a_square_problem_has_five_hundred_schedules() -> None:

@@ -1,4 +1,4 @@
-// gemm_70x40x104_e4m3_97e683a60539ef0e | gemm.mma_cp_async | sm_89, sm_89 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_e4m3_97e683a60539ef0e | gemm.mma_cp_async | sm_89 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_eec8797d95ce2cbaf1ac_text {

@@ -1,4 +1,4 @@
-// gemm_70x40x104_e5m2_d7daa5358f53eda4 | gemm.mma_cp_async | sm_100a, sm_100a | bk=64,bm=32,bn=32,chunk_a=1,chunk_b=1,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_e5m2_d7daa5358f53eda4 | gemm.mma_cp_async | sm_100a | bk=64,bm=32,bn=32,chunk_a=1,chunk_b=1,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_0ea18d1770a51a88774a_text {

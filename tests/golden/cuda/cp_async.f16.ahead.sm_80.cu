@@ -1,4 +1,4 @@
-// gemm_70x40x104_f16_3cd4215a83f31cdd | gemm.mma_cp_async | sm_80, sm_80 | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=2,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_f16_3cd4215a83f31cdd | gemm.mma_cp_async | sm_80 | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=2,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_c36f17ec784647676e09_text {

@@ -1,4 +1,4 @@
-// gemm_2x130x100x104_f16_3696e2335a07b79f | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=8,fragments=1,order=morton,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_2x130x100x104_f16_3696e2335a07b79f | gemm.mma_cp_async | sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=8,fragments=1,order=morton,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_8b7845c8cf08bff4e3d3_text {

@@ -1,4 +1,4 @@
-// gemm_70x40x0_f16_5ad7b43b77191f34 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=2,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x0_f16_5ad7b43b77191f34 | gemm.mma_cp_async | sm_80 | bk=32,bm=32,bn=32,chunk_a=2,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_5b819deba7a23bc47623_text {

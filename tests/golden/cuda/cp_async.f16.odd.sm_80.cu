@@ -1,4 +1,4 @@
-// gemm_33x47x21_f16_bc3cdf736552a977 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=2,chunk_b=2,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_33x47x21_f16_bc3cdf736552a977 | gemm.mma_cp_async | sm_80 | bk=32,bm=32,bn=32,chunk_a=2,chunk_b=2,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_bb7db18787e1e11abf39_text {

@@ -1,4 +1,4 @@
-// gemm_70x70x150_f16_c107c16fb4accddd | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=4,chunk_b=4,fragments=1,order=hilbert,split_k=1,stages=3,stream_k=5,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x70x150_f16_c107c16fb4accddd | gemm.mma_cp_async | sm_80 | bk=32,bm=32,bn=32,chunk_a=4,chunk_b=4,fragments=1,order=hilbert,split_k=1,stages=3,stream_k=5,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_af5aa721486cda341f48_text {

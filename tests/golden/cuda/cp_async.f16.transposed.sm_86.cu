@@ -1,4 +1,4 @@
-// gemm_72x40x104_f16_50e57fea36a1757a | gemm.mma_cp_async | sm_86, sm_86 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_72x40x104_f16_50e57fea36a1757a | gemm.mma_cp_async | sm_86 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_21c5360040b8a94bdcc6_text {

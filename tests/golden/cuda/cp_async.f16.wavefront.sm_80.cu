@@ -1,4 +1,4 @@
-// gemm_200x200x104_f16_7e1a60cfa4515850 | gemm.mma_cp_async | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=wavefront,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_200x200x104_f16_7e1a60cfa4515850 | gemm.mma_cp_async | sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=wavefront,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_cdf676e41694104fd763_text {

@@ -1,4 +1,4 @@
-// gemm_70x40x104_i8_a3b6d988012bf61a | gemm.mma_cp_async | sm_80, sm_80 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_i8_a3b6d988012bf61a | gemm.mma_cp_async | sm_80 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,fragments=1,order=row,split_k=1,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_bfa6c7b1681159703b59_text {

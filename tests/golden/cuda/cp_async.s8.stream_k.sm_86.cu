@@ -1,4 +1,4 @@
-// gemm_2x70x40x272_i8_eafd4df5ca45e168 | gemm.mma_cp_async | sm_86, sm_86 | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=7,swizzle=1,warps_m=1,warps_n=2
+// gemm_2x70x40x272_i8_eafd4df5ca45e168 | gemm.mma_cp_async | sm_86 | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,split_k=1,stages=3,stream_k=7,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_61a767636f034aa429d0_text {

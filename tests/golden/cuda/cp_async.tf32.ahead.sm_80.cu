@@ -1,4 +1,4 @@
-// gemm_70x40x104_f32_a34f517ce29ee4fa | gemm.mma_cp_async | sm_80, sm_80 | bk=16,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=2,order=row,split_k=2,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_f32_a34f517ce29ee4fa | gemm.mma_cp_async | sm_80 | bk=16,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=2,order=row,split_k=2,stages=3,stream_k=0,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_cp_async_ad8390c71fba3c947a05_text {

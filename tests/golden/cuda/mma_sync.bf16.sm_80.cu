@@ -1,4 +1,4 @@
-// gemm_70x40x104_bf16_a4ca14cc4028251c | gemm.mma_sync | sm_80, sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=2,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_bf16_a4ca14cc4028251c | gemm.mma_sync | sm_80 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=2,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_sync_8483d0a3e548d2c96587_text {

@@ -1,4 +1,4 @@
-// gemm_70x40x104_f16_3cd4215a83f31cdd | gemm.mma_sync | sm_75, sm_75 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=2,order=row,stages=2,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_f16_3cd4215a83f31cdd | gemm.mma_sync | sm_75 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=2,order=row,stages=2,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_sync_5f79faa9c02ff85d88e6_text {

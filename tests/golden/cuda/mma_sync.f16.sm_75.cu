@@ -1,4 +1,4 @@
-// gemm_2x70x40x104_f16_46c5ef86f56b82fb | gemm.mma_sync | sm_75, sm_75 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=2,swizzle=1,warps_m=1,warps_n=2
+// gemm_2x70x40x104_f16_46c5ef86f56b82fb | gemm.mma_sync | sm_75 | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=2,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_sync_29e21ce7ab37f82ace85_text {

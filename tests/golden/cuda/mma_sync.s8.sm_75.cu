@@ -1,4 +1,4 @@
-// gemm_70x40x104_i8_a3b6d988012bf61a | gemm.mma_sync | sm_75, sm_75 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,fragments=1,order=row,stages=2,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_i8_a3b6d988012bf61a | gemm.mma_sync | sm_75 | bk=64,bm=32,bn=32,chunk_a=8,chunk_b=8,fragments=1,order=row,stages=2,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_sync_bb53f38a078c8e006c9e_text {

@@ -1,4 +1,4 @@
-// gemm_70x40x112_e4m3_2f45acc57075e962 | gemm.mma_tma | sm_120a, sm_120a | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x112_e4m3_2f45acc57075e962 | gemm.mma_tma | sm_120a | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_tma_0bf3ff92614bc5e6391d_text {

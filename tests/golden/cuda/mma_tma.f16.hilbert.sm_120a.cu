@@ -1,4 +1,4 @@
-// gemm_200x200x104_f16_6fa5687e9f5832e0 | gemm.mma_tma | sm_120a, sm_120a | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=hilbert,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_200x200x104_f16_6fa5687e9f5832e0 | gemm.mma_tma | sm_120a | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=hilbert,stages=3,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_tma_aa824b60f6454f6c2d65_text {

@@ -1,4 +1,4 @@
-// gemm_70x40x104_f16_2aea39195602b3f9 | gemm.mma_tma | sm_120a, sm_120a | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x104_f16_2aea39195602b3f9 | gemm.mma_tma | sm_120a | bk=32,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_tma_39b554de94b2fa15c5cd_text {

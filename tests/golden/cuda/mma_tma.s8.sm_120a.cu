@@ -1,4 +1,4 @@
-// gemm_70x40x112_i8_08dd458a72fb0256 | gemm.mma_tma | sm_120a, sm_120a | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_70x40x112_i8_08dd458a72fb0256 | gemm.mma_tma | sm_120a | bk=64,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_tma_91f39260f99d210d61ab_text {

@@ -1,4 +1,4 @@
-// gemm_2x70x40x104_f32_2824d9471332e20f | gemm.mma_tma | sm_100a, sm_100a | bk=16,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
+// gemm_2x70x40x104_f32_2824d9471332e20f | gemm.mma_tma | sm_100a | bk=16,bm=32,bn=32,chunk_a=16,chunk_b=16,fragments=1,order=row,stages=3,swizzle=1,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_mma_tma_4ee8acef50f75c1e6f9b_text {

@@ -1,4 +1,4 @@
-// gemm_70x40x104_e4m3_022f8c57ee95b9fc | gemm.simt | sm_75, sm_75 | bk=16,bm=16,bn=64,chunk_a=1,chunk_b=1,lane_columns=4,lane_rows=4,stages=2,warps_m=1,warps_n=2
+// gemm_70x40x104_e4m3_022f8c57ee95b9fc | gemm.simt | sm_75 | bk=16,bm=16,bn=64,chunk_a=1,chunk_b=1,lane_columns=4,lane_rows=4,stages=2,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_simt_aaba66a0ea198d2bedc3_text {

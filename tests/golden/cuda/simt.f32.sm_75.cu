@@ -1,4 +1,4 @@
-// gemm_70x40x30_f32_1e473e555c95ac04 | gemm.simt | sm_75, sm_75 | bk=16,bm=16,bn=64,chunk_a=4,chunk_b=16,lane_columns=4,lane_rows=4,stages=2,warps_m=1,warps_n=2
+// gemm_70x40x30_f32_1e473e555c95ac04 | gemm.simt | sm_75 | bk=16,bm=16,bn=64,chunk_a=4,chunk_b=16,lane_columns=4,lane_rows=4,stages=2,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_simt_acad6547dae0e9a0edb3_text {

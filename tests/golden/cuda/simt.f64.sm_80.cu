@@ -1,4 +1,4 @@
-// gemm_70x40x30_f64_bfa69d0665253a98 | gemm.simt | sm_80, sm_80 | bk=16,bm=16,bn=64,chunk_a=8,chunk_b=16,lane_columns=4,lane_rows=4,stages=2,warps_m=1,warps_n=2
+// gemm_70x40x30_f64_bfa69d0665253a98 | gemm.simt | sm_80 | bk=16,bm=16,bn=64,chunk_a=8,chunk_b=16,lane_columns=4,lane_rows=4,stages=2,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_simt_442dda0609bfa7e8a808_text {

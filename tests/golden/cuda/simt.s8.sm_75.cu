@@ -1,4 +1,4 @@
-// gemm_70x40x21_i8_132994613ecd0a7e | gemm.simt | sm_75, sm_75 | bk=16,bm=16,bn=64,chunk_a=1,chunk_b=8,lane_columns=4,lane_rows=4,stages=2,warps_m=1,warps_n=2
+// gemm_70x40x21_i8_132994613ecd0a7e | gemm.simt | sm_75 | bk=16,bm=16,bn=64,chunk_a=1,chunk_b=8,lane_columns=4,lane_rows=4,stages=2,warps_m=1,warps_n=2
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_simt_8c47ee91890aa67797bd_text {

@@ -1,4 +1,4 @@
-// gemm_70x40x112_e4m3_5d4f3be05abd38bc | gemm.wgmma | sm_90a, sm_90a | bk=128,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
+// gemm_70x40x112_e4m3_5d4f3be05abd38bc | gemm.wgmma | sm_90a | bk=128,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_wgmma_224cd1049839ef5a632d_text {

@@ -1,4 +1,4 @@
-// gemm_200x200x104_f16_6fa5687e9f5832e0 | gemm.wgmma | sm_90a, sm_90a | bk=64,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=morton,persistent=0,pingpong=0,stages=3,swizzle=1
+// gemm_200x200x104_f16_6fa5687e9f5832e0 | gemm.wgmma | sm_90a | bk=64,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=morton,persistent=0,pingpong=0,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_wgmma_afadd62f918f25bea652_text {

@@ -1,4 +1,4 @@
-// gemm_70x40x104_f16_2aea39195602b3f9 | gemm.wgmma | sm_90a, sm_90a | bk=64,bm=64,bn=64,chunk_a=16,chunk_b=16,groups=1,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
+// gemm_70x40x104_f16_2aea39195602b3f9 | gemm.wgmma | sm_90a | bk=64,bm=64,bn=64,chunk_a=16,chunk_b=16,groups=1,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_wgmma_6f1b62be962bf89fcadb_text {

@@ -1,4 +1,4 @@
-// gemm_200x200x104_f16_6fa5687e9f5832e0 | gemm.wgmma | sm_90a, sm_90a | bk=64,bm=64,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,persistent=1,pingpong=1,stages=3,swizzle=1
+// gemm_200x200x104_f16_6fa5687e9f5832e0 | gemm.wgmma | sm_90a | bk=64,bm=64,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,persistent=1,pingpong=1,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_wgmma_6f2cf1cb1dfc436f4393_text {

@@ -1,4 +1,4 @@
-// gemm_2x200x200x104_f16_a2136d8d3cdc7417 | gemm.wgmma | sm_90a, sm_90a | bk=64,bm=64,bn=64,chunk_a=16,chunk_b=16,groups=2,order=wavefront,persistent=1,pingpong=1,stages=3,swizzle=1
+// gemm_2x200x200x104_f16_a2136d8d3cdc7417 | gemm.wgmma | sm_90a | bk=64,bm=64,bn=64,chunk_a=16,chunk_b=16,groups=2,order=wavefront,persistent=1,pingpong=1,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_wgmma_da2ad3b8b7bc8ddd4b8d_text {

@@ -1,4 +1,4 @@
-// gemm_70x40x208_i8_cbac8e8c0e6b1267 | gemm.wgmma | sm_90a, sm_90a | bk=128,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
+// gemm_70x40x208_i8_cbac8e8c0e6b1267 | gemm.wgmma | sm_90a | bk=128,bm=128,bn=64,chunk_a=16,chunk_b=16,groups=2,order=row,persistent=0,pingpong=0,stages=3,swizzle=1
 #include "tracea/gpu.h"
 
 namespace tracea_gemm_wgmma_a821dcc465ee5c9960e6_text {

@@ -150,7 +150,8 @@ def _assemble(printer: Printer, isa: str) -> str:
     arguments = _arguments(kernel, frozenset(re.findall(r"[A-Za-z_]\w*", code)))
     writer = Writer()
     op = kernel.op.key if isinstance(kernel.op, Op) else str(kernel.op)
-    writer.comment(f"{op} | {kernel.variant} | {kernel.target}, {isa} | {kernel.schedule.key}")
+    place = isa if kernel.target == isa else f"{kernel.target}, {isa}"
+    writer.comment(f"{op} | {kernel.variant} | {place} | {kernel.schedule.key}")
     for header in sorted(printer.headers):
         writer.line(f'#include "tracea/{header}"')
     writer.line()

@@ -270,7 +270,8 @@ def _assemble(printer: Printer, structure: _Structure, isa: str, fields: tuple[A
     used = frozenset(re.findall(r"[A-Za-z_]\w*", code))
     writer = Writer()
     op = kernel.op.key if isinstance(kernel.op, Op) else str(kernel.op)
-    writer.comment(f"{op} | {kernel.variant} | {kernel.target}, {isa} | {kernel.schedule.key}")
+    place = isa if kernel.target == isa else f"{kernel.target}, {isa}"
+    writer.comment(f"{op} | {kernel.variant} | {place} | {kernel.schedule.key}")
     writer.line('#include "tracea/gpu.h"')
     writer.line()
     writer.line(f"namespace {kernel.name}_text {{")
