@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
+from typing import Any
 
 import pytest
 import torch
 
-from tracea.bench import models
+import tracea
+from tracea.bench import models, session
 from tracea.bench.models import CONTENDERS, load_builder, time_models
 from tracea.bench.session import OptimizeReport, optimize_file
 from tracea.errors import InvalidOption, VerdictFailed
+from tracea.profiler.timer import compare
 
 TEXT = """
 import torch
@@ -64,6 +68,41 @@ def reports(builder: str) -> tuple[OptimizeReport, OptimizeReport, float]:
     start = time.perf_counter()
     second = optimize_file(builder, trials=1, threads=1, peers=False)
     return first, second, time.perf_counter() - start
+
+
+class Heard:
+    """A listener that keeps the order of what it is told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def __call__(self, label: str, progress: Any) -> None:
+        """Hear of a trial."""
+
+    def note(self, line: str) -> None:
+        self.said.append(line)
+
+    def phase(self, text: str) -> None:
+        self.said.append(text)
+
+
+def test_what_came_of_a_step_is_told_before_the_next_one_begins(builder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    optimize = tracea.optimize
+    timed = compare({name: lambda: sum(range(200)) for name in (*CONTENDERS, session.OURS)}, pairs=30)
+    monkeypatch.setattr(session, "diagnose_load", lambda load: None)
+    monkeypatch.setattr(session, "_recorded_times", lambda *_, **__: [timed])
+    monkeypatch.setattr(
+        session.tracea,
+        "optimize",
+        lambda module, inputs, *, threads, **_: optimize(module, inputs, budget=None, threads=threads),
+    )
+    heard = Heard()
+    optimize_file(builder, threads=1, progress=heard)
+    made = next(index for index, line in enumerate(heard.said) if line.startswith("1 thread: 0 kernels verified; "))
+    timing = next(index for index, line in enumerate(heard.said) if "time beside eager and Inductor" in line)
+    assert made < timing < len(heard.said) - 1
+    assert "gemm" in heard.said[made]
+    assert re.fullmatch(r"(\S.* [\d.e-]+ ms \([\d.]+ times ours\); )+\S.* [\d.e-]+ ms", heard.said[-1])
 
 
 @pytest.mark.slow

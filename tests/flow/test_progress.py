@@ -9,8 +9,12 @@ from contextlib import suppress
 
 import pytest
 
+from tracea.core.op import GemmOp
+from tracea.doctor import host
+from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.phases import phase, telling
 from tracea.flow.progress import LineProgress, TerminalProgress, shown_progress, shown_unless_heard, silent
+from tracea.flow.verdicts import recorded_verdict
 from tracea.optimizer.study import Progress
 from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
 
@@ -122,3 +126,14 @@ def test_progress_ends_where_the_work_fails() -> None:
     except KeyError:
         pass
     assert stream.getvalue() == ""
+
+
+def test_judging_is_one_step_however_many_programs_its_inputs_take() -> None:
+    op = GemmOp.of(m=6, n=8, k=12)
+    decision = decision_for(op, for_threads(host(), 1), threads=1, constants=(1,), variant="gemm.prepacked")
+    said: list[str] = []
+    with telling(said.append):
+        phase("verify kernel 1/1")
+        assert recorded_verdict(op, decision, constants=(1,), threads=1).passed
+        phase("next")
+    assert said == ["verify kernel 1/1", "next"]

@@ -153,8 +153,9 @@ def _optimized(
     find_builder(builder)  # before torch, which takes seconds
     problem = diagnose_load(measure_load())
     problems = () if problem is None else (str(problem),)
-    if problem is not None and progress is not None:
-        progress.note(f"warning: {problem}")
+    note = _unheard if progress is None else progress.note
+    if problem is not None:
+        note(f"warning: {problem}")
     phase("import torch")
     import torch
 
@@ -171,12 +172,14 @@ def _optimized(
                 module, inputs, budget=budget, threads=count, listener=_labelled(progress, count)
             )
             optimized[count] = made.optimized
+            note(_made(made.optimized, count))
             if not peers:
                 continue
             phase(f"{count} thread{'s' if count > 1 else ''}: time beside eager and Inductor in {processes} processes")
             timed = _recorded_times(builder, made.optimized, threads=count, pairs=pairs, processes=processes)
             dates.append(timed[0][OURS].environment.date)
-            rows += _rows(timed, count)
+            rows += (found := _rows(timed, count))
+            note("; ".join(f"{row.name} {row.median_ms:.4g} ms{_over(row.ratio)}" for row in found))
     first = optimized[counts[0]]
     return OptimizeReport(
         machine=machine,
@@ -189,6 +192,20 @@ def _optimized(
         seconds=time.monotonic() - started,
         problems=problems,
     )
+
+
+def _unheard(line: str) -> None:
+    """Take a line that nobody waits for."""
+
+
+def _made(optimized: Optimized, threads: int) -> str:
+    """Say what came of a search, in a line: the tables come at the end."""
+    chosen = ", ".join(f"{node} by {optimized.plan[node].variant}" for node in optimized.plan)
+    return f"{threads} thread{'s' if threads > 1 else ''}: {len(optimized.verdicts)} kernels verified; {chosen}"
+
+
+def _over(ratio: Ratio | None) -> str:
+    return "" if ratio is None else f" ({ratio.median:.2f} times ours)"
 
 
 def _labelled(progress: Listener | None, threads: int) -> Any:

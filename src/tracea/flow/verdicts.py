@@ -12,6 +12,7 @@ from tracea.doctor import Decision
 from tracea.flow.evaluate import Candidate, judge_candidate
 from tracea.flow.history import study_key
 from tracea.flow.kernel import build
+from tracea.flow.phases import telling
 from tracea.gates import Verdict
 from tracea.kernels.registry import find
 from tracea.runtime.cache import content_key, default_store
@@ -42,12 +43,17 @@ def recorded_verdict(op: Op, decision: Decision, *, constants: Sequence[int], th
 
     def judge_now(place: Path) -> None:
         candidate = Candidate(variant=decision.variant, schedule=schedule.key)
-        verdict = judge_candidate(op, candidate, constants=constants, threads=threads).require()
+        with telling(_unheard):  # a packed weight is a program of its own: one line, not a compilation for each input
+            verdict = judge_candidate(op, candidate, constants=constants, threads=threads).require()
         judged.append(verdict)
         (place / "verdict.json").write_bytes(msgspec.json.encode(verdict))
 
     entry = default_store().entry(content_key(ingredients), judge_now, ingredients)
     return judged[0] if judged else msgspec.json.decode((entry / "verdict.json").read_bytes(), type=Verdict)
+
+
+def _unheard(step: str) -> None:
+    """Take the name of a step that is part of one that was told."""
 
 
 def _text(op: Op, decision: Decision, schedule: Schedule, threads: int) -> str:
@@ -56,4 +62,4 @@ def _text(op: Op, decision: Decision, schedule: Schedule, threads: int) -> str:
 
     if find(decision.variant).is_library:
         return ""
-    return build(op, decision.variant, schedule, for_threads(host(), threads)).source.text
+    return build(op, decision.variant, schedule, for_threads(host(), threads), kept=True).source.text
