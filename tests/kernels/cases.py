@@ -10,6 +10,7 @@ from dataclasses import replace
 from tests.kernels.attention_cases import attention_cases
 from tests.kernels.conformance import Case
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
+from tests.kernels.low_rank_cases import low_rank_cases
 from tests.kernels.pool_cases import pool_cases
 from tests.kernels.slab_cases import slab_cases
 
@@ -321,4 +322,14 @@ def cases_for(isa: str) -> tuple[Case, ...]:
 
 def all_cases() -> tuple[Case, ...]:
     """Every kernel that is compiled for each instruction set."""
-    return (*attention_cases(), *gemm_cases(), *conv_cases(), *row_cases(), *chain_cases(), *reduce_cases(), *pool_cases(), *slab_cases())
+    return (
+        *attention_cases(),
+        *gemm_cases(),
+        *low_rank_cases(),
+        *conv_cases(),
+        *row_cases(),
+        *chain_cases(),
+        *reduce_cases(),
+        *pool_cases(),
+        *slab_cases(),
+    )

@@ -19,6 +19,7 @@ from tests.kernels.cases import amx_cases, chain_cases, gemm_cases, reduce_cases
 from tests.kernels.conformance import Case, build, random_inputs
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.native import Unit, has_tiles, round_up
+from tests.kernels.low_rank_cases import low_rank_cases
 from tests.kernels.pool_cases import pool_cases
 from tests.kernels.slab_cases import slab_cases
 
@@ -115,7 +116,18 @@ def main() -> None:
     if isa == "amx":
         assert has_tiles()
     vectors = (
-        () if isa == "amx" else (gemm_cases(), conv_cases(), row_cases(), chain_cases(), reduce_cases(), pool_cases(), slab_cases())
+        ()
+        if isa == "amx"
+        else (
+            gemm_cases(),
+            low_rank_cases(),
+            conv_cases(),
+            row_cases(),
+            chain_cases(),
+            reduce_cases(),
+            pool_cases(),
+            slab_cases(),
+        )
     )
     attended = () if isa == "amx" else (attention_cases(),)
     for group in (*attended, *vectors, *((amx_cases(), amx_conv_cases()) if isa in ("amx", "plain") else ())):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.kernels.attention_cases import attention
 from tests.kernels.conformance import Case, build
+from tests.kernels.low_rank_cases import low_rank_golden
 from tests.kernels.native import ISA_FLAGS, Unit, host_isas
 from tests.kernels.slab_cases import slab_golden
 
@@ -118,6 +119,7 @@ GOLDEN = (
             out_dtype=DType.F32,
         ),
     ),
+    *low_rank_golden(),
     *slab_golden(),
 )
 

@@ -31,6 +31,7 @@ from tracea.core.op import (
     Conv2dOp,
     GemmOp,
     JoinOp,
+    LowRankOp,
     Op,
     PointwiseOp,
     Pool2dOp,
@@ -98,6 +99,10 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
             terms, dtype = arrays[0].shape[-1], op.accumulator
             a, b = factors(op, arrays)
             error = np.abs(a) @ np.abs(b)
+        case LowRankOp():
+            x, a, b = (np.abs(array) for array in arrays[:3])
+            both = sum(sum_constant(count, op.accumulator, worst_case=worst_case) for count in a.shape)
+            return around(value, both * (1 + op.accumulator.eps * sum(a.shape)) * op.accumulator.eps * (x @ a @ b))
         case Conv2dOp():
             terms, dtype = op.taps, op.accumulator
             error = main_value(op, [np.abs(arrays[0]), np.abs(arrays[1])])

@@ -19,6 +19,7 @@ from tracea.core.op import (
     Conv2dOp,
     GemmOp,
     JoinOp,
+    LowRankOp,
     Op,
     PointwiseOp,
     Pool2dOp,
@@ -106,6 +107,8 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:
             case GemmOp():
                 a, b = factors(op, arrays)
                 return np.broadcast_to(a @ b, op.infer().static_shape)
+            case LowRankOp():
+                return (arrays[0] @ arrays[1]) @ arrays[2]
             case PointwiseOp(expr=expr):
                 return np.broadcast_to(expr.evaluate(arrays), op.infer().static_shape)
             case RowOp():

@@ -10,6 +10,7 @@ from tracea.core.ops.base import BASE_CLASSES, Epilogue, Op
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp, MatrixMath
 from tracea.core.ops.join import JoinOp
+from tracea.core.ops.low_rank import LowRankOp
 from tracea.core.ops.pointwise import PointwiseOp, SourceKind, SourceOp, ViewKind, ViewOp
 from tracea.core.ops.pool2d import Pool2dOp, PoolKind
 from tracea.core.ops.rows import ReduceKind, ReduceOp, RowKind, RowOp
@@ -24,6 +25,7 @@ __all__ = [
     "Epilogue",
     "GemmOp",
     "JoinOp",
+    "LowRankOp",
     "MatrixMath",
     "Op",
     "PointwiseOp",
@@ -44,6 +46,7 @@ __all__ = [
 
 OP_CLASSES: tuple[type[Op], ...] = (
     GemmOp,
+    LowRankOp,
     RowOp,
     ReduceOp,
     StatisticsOp,

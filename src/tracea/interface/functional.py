@@ -19,6 +19,7 @@ from tracea.flow.compile import compile_op
 from tracea.interface.attention import attention
 from tracea.interface.fusion import fuse
 from tracea.interface.images import conv2d
+from tracea.interface.low_rank import low_rank_mlp
 from tracea.interface.operands import Given, check_same_dtype, number
 from tracea.interface.policy import library, library_allowed
 from tracea.interface.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
@@ -43,6 +44,7 @@ __all__ = [
     "gemm",
     "layer_norm",
     "library",
+    "low_rank_mlp",
     "max_pool2d",
     "prepack",
     "rms_norm",

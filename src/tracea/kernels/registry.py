@@ -21,6 +21,7 @@ from tracea.kernels.gemm.gemv_split import STREAM_SPLIT
 from tracea.kernels.gemm.gpu.cp_async import MMA_CP_ASYNC
 from tracea.kernels.gemm.gpu.register_stages import MMA_SYNC, SIMT
 from tracea.kernels.gemm.gpu.tma_variants import MMA_TMA, TCGEN05, WGMMA
+from tracea.kernels.gemm.low_rank import LOW_RANK
 from tracea.kernels.gemm.packed import PACKED
 from tracea.kernels.gemm.prepacked import PREPACKED
 from tracea.kernels.library import LIBRARY_CUBLAS, LIBRARY_GEMM
@@ -43,6 +44,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     STREAM_SPLIT,
     DOT,
     EMPTY,
+    LOW_RANK,
     AMX,
     AMX_PREPACKED,
     CONV_PACKED,

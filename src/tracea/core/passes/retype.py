@@ -12,6 +12,7 @@ from tracea.core.op import (
     Epilogue,
     GemmOp,
     JoinOp,
+    LowRankOp,
     Op,
     PointwiseOp,
     Pool2dOp,
@@ -57,7 +58,7 @@ def relaid(draft: Draft, name: str, type_: TensorType) -> dict[str, Node] | None
 
 
 def _with_result(op: Op, type_: TensorType) -> Op | None:
-    if not isinstance(op, GemmOp | Conv2dOp | Pool2dOp | RowOp | ReduceOp | PointwiseOp | JoinOp):
+    if not isinstance(op, GemmOp | LowRankOp | Conv2dOp | Pool2dOp | RowOp | ReduceOp | PointwiseOp | JoinOp):
         return None
     made = replace(op, out=type_)
     return made if made.infer() == type_ else None
@@ -67,6 +68,8 @@ def _with_operands(op: Op, types: Sequence[TensorType]) -> Op:
     match op:
         case GemmOp():
             return replace(op, a=types[0], b=types[1], epilogue=_epilogue(op.epilogue, types[2:]))
+        case LowRankOp():
+            return replace(op, x=types[0], a=types[1], b=types[2], epilogue=_epilogue(op.epilogue, types[3:]))
         case Conv2dOp():
             return replace(op, x=types[0], w=types[1], epilogue=_epilogue(op.epilogue, types[2:]))
         case Pool2dOp() | ViewOp():

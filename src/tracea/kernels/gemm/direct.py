@@ -27,7 +27,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["DIRECT", "build_direct"]
+__all__ = ["DIRECT", "build_direct", "row_tile"]
 
 _JC, _NC = Var("jc"), Var("nc")
 _IC, _MC = Var("ic"), Var("mc")
@@ -88,7 +88,7 @@ def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
 def _default(op: GemmOp, target: Target) -> Schedule:
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
     lanes = vector_lanes(target, op.accumulator)
-    mr, nv = _tile(m, n, lanes, target)
+    mr, nv = row_tile(m, n, lanes, target)
     nr = nv * lanes
     by_rows = m > n
     tasks = 1 if target.cores == 1 else 2 * target.cores
@@ -138,7 +138,8 @@ def _space(op: GemmOp, target: Target) -> ScheduleSpace:
     return ScheduleSpace.enumerated(axes, valid)
 
 
-def _tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
+def row_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
+    """Return rows and vectors of a register tile that reads rows of A where they lie."""
     # Equal row blocks, the fewest: 16 rows are tiles of 6, 6 and 4 rows by 4 vectors. Each row has an address of its
     # own, and
     # more than 6 do not fit the integer registers beside the rest.

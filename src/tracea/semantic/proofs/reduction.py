@@ -9,9 +9,10 @@ from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import MicroKernel, ReduceTile
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.coverage import exactly_at, first_and_last
+from tracea.semantic.proofs.intermediate import traced
 from tracea.semantic.proofs.partial_sums import prove_partial_sum
 from tracea.semantic.proofs.pooling import is_pool, prove_pool
-from tracea.semantic.proofs.provenance import Origin, origin
+from tracea.semantic.proofs.provenance import Origin
 from tracea.semantic.proofs.tiling import chain
 from tracea.semantic.proofs.walk import Box, Loop, Site
 from tracea.semantic.proofs.windows import is_window, window_sum
@@ -89,7 +90,7 @@ def _result_box(kernel: TileKernel, site: Site, node: MicroKernel) -> Box:
 
 
 def _origin(kernel: TileKernel, sites: Sequence[Site], site: Site, box: Box) -> Origin:
-    found = origin(kernel, sites, site, box)
+    found = traced(kernel, sites, site, box)
     if found is None:
         raise refuse("reduction", site.label, f"what {box.buffer} holds was not traced to an operand")
     return found

@@ -1,0 +1,71 @@
+"""Low-rank products as a function: two thin factors, one kernel, zero copy."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tracea.core.op import Epilogue, LowRankOp
+from tracea.errors import InvalidShape
+from tracea.flow.compile import compile_op
+from tracea.interface.operands import Given, check_same_dtype
+from tracea.runtime.extension import dispatcher
+
+if TYPE_CHECKING:
+    from tracea.runtime.program import Program
+
+__all__ = ["low_rank_mlp"]
+
+
+def low_rank_mlp(x: Any, a: Any, b: Any, *, bias: Any = None, activation: str | None = None, out: Any = None) -> Any:
+    """Return ``activation((x @ a) @ b + bias)``; ``x @ a`` never leaves the kernel and is kept in the sums' type.
+
+    Shapes: x is (m, k), a (k, r), b (r, n), r from 1 to 65536; bias broadcasts to (m, n) from the right.
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
+    activation.
+    """
+    return _dispatch()(x, a, b, bias, out, activation)
+
+
+@cache
+def _dispatch() -> Any:
+    return dispatcher(4, _missed)
+
+
+def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("x", "a", "b", "bias"), arrays, out)
+    (activation,) = attributes
+    given.check_floats(one_arithmetic=True)
+    x, a, b, bias = given.type(0), given.type(1), given.type(2), given.optional(3)
+    ranks = {"x": x.shape, "a": a.shape, "b": b.shape}
+    if any(len(shape) != 2 for shape in ranks.values()) or x.shape[1] != a.shape[0] or a.shape[1] != b.shape[0]:
+        raise InvalidShape(
+            field="low_rank_mlp",
+            got=ranks,
+            expected="(m, k) @ (k, r) @ (r, n)",
+            remedy="merge leading axes of x into its rows, and make the inner extents agree",
+        )
+    if x.shape[1] == 0 or a.shape[1] == 0:
+        raise InvalidShape(
+            field="low_rank_mlp",
+            got={"k": x.shape[1], "r": a.shape[1]},
+            expected="at least 1 of each",
+            remedy="a product over nothing is zero: leave it out",
+        )
+    check_same_dtype("low_rank_mlp", x, a)
+    check_same_dtype("low_rank_mlp", a, b)
+    given.check_broadcasts((x.shape[0], b.shape[1]), 3)
+    op = LowRankOp(
+        m=x.shape[0],
+        n=b.shape[1],
+        k=x.shape[1],
+        r=a.shape[1],
+        x=x,
+        a=a,
+        b=b,
+        epilogue=Epilogue.of(bias=bias, activation=activation),
+        out=given.result,
+    )
+    given.check_result(op)
+    return compile_op(op, threads=threads)

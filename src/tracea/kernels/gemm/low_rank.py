@@ -1,0 +1,312 @@
+"""Low-rank product in one kernel: a task multiplies its rows by the first thin factor, then that by the second.
+
+What lies between, ``x @ a`` of the task's rows, is as wide as the rank and stays in the thread's own scratch, in the
+type of the sums. Operands are read where they lie if their rows are contiguous and stored as they are summed; others
+are packed: ``x`` by the task that reads it, both factors once, by the team.
+
+The tile of the last rows has code for exactly ``tail`` rows: the schedule is for one value of m modulo mr, a guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+from tracea.core.dtype import DType
+from tracea.core.ops.gemm import GemmOp
+from tracea.core.ops.low_rank import LowRankOp
+from tracea.core.tensor_type import Dim, TensorType
+from tracea.kernels.gemm.blocking import check_tile, equal_blocks, round_up
+from tracea.kernels.gemm.direct import row_tile
+from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile, kernel_name
+from tracea.kernels.gemm.requirements import FLOATS
+from tracea.kernels.operands import params_of, scratch, tensor_buffer, vector_lanes
+from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.space import ScheduleSpace, Value
+from tracea.kernels.variant import Variant
+from tracea.semantic.access import Region
+from tracea.semantic.index import Const, Index, Param, Var, ceil_div, equal
+from tracea.semantic.nodes import Barrier, Block, For, Level, MicroKernel, Node, Pack, Parallel, block
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+from tracea.targets.target import Target
+
+__all__ = ["LOW_RANK", "build_low_rank", "low_rank_types"]
+
+R = Param("r", minimum=1, maximum=2**16)  # so that all of a factor in panels has a size
+_IC, _MC = Var("ic"), Var("mc")
+_IR, _ROWS = Var("ir"), Var("rows")
+_IS, _LINES = Var("is"), Var("lines")  # rows of the second product
+_PC, _KC = Var("pc"), Var("kc")
+_PR, _RC = Var("pr"), Var("rc")
+_JR, _WIDE = Var("jr"), Var("wide")  # columns of the rank
+_JN, _COLUMNS = Var("jn"), Var("columns")
+_JP, _PW = Var("jp"), Var("pw")  # columns of a factor that is packed
+_JQ, _QW = Var("jq"), Var("qw")
+
+_K_BLOCK: Final = 1024
+_TASK_ROWS: Final = 48  # with theirs of x and of the result, a fraction of a second-level cache
+_TASKS: Final = (12, 24, 48, 96, 192)
+_PACKS: Final = ("pack_x", "pack_a", "pack_b")
+_SWEEP: Final = 8  # panels that one task packs
+
+
+def low_rank_types(op: LowRankOp, like: LowRankOp | None = None) -> dict[str, TensorType]:
+    """Return the type of each buffer."""
+    del like
+    extras = {f"x{i}": type_ for i, type_ in enumerate(op.epilogue.operands, start=1)}
+    return {"x": op.x, "a": op.a, "b": op.b, **extras, "c": op.infer()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Factor:
+    """A factor of ``depth`` by ``width`` as tiles read it: in place, or in panels that the team packs first."""
+
+    buffer: Buffer
+    panels: Buffer | None
+    columns: int  # of a tile
+
+    @classmethod
+    def of(cls, buffer: Buffer, accumulator: DType, columns: int, *, packed: bool) -> _Factor:
+        depth, width = buffer.shape
+        panels = scratch(
+            f"{buffer.name}_panels", accumulator, MemorySpace.TEAM, ceil_div(width, columns), depth, columns
+        )
+        return cls(buffer, panels if packed else None, columns)
+
+    def region(self, step: Index, column: Index, steps: Index, wide: Index) -> Region:
+        if self.panels is None:
+            return self.buffer.region((step, column), (steps, wide))
+        return self.panels.region((column // self.columns, step, 0), (1, steps, self.columns))
+
+    def packing(self, column: Var, wide: Var) -> tuple[Node, ...]:
+        if self.panels is None:
+            return ()
+        depth, width = self.buffer.shape
+        pack = Pack(
+            source=self.buffer.region((0, column), (depth, wide)),
+            target=self.panels.region(
+                (column // self.columns, 0, 0), (ceil_div(wide, self.columns), depth, self.columns)
+            ),
+            panel=self.columns,
+            axis=1,
+        )
+        step = Const(_SWEEP * self.columns)
+        return (Parallel(level=Level.TASK, var=column, extent=width, step=step, length=wide, body=block(pack)),)
+
+
+def build_low_rank(op: LowRankOp, schedule: Schedule, target: Target) -> TileKernel:
+    """Return the kernel of ``op``."""
+    get = schedule.integer
+    schedule.check_range(1, "mr", "nv_rank", "nv", "kc", "rc", "mc", "unroll")
+    schedule.check_range(0, "pack_x", "pack_a", "pack_b", most=1)
+    for nv in ("nv", "nv_rank"):
+        check_tile(Schedule({"mr": get("mr"), "nv": get(nv), "tail": get("tail"), "split": "rows"}), target)
+    mr, kc, lanes = get("mr"), get("kc"), vector_lanes(target, op.accumulator)
+    mc, rows = round_up(get("mc"), mr), (mr, get("tail")) if get("tail") else (mr,)
+    second = GemmOperands.of(_second_product(op), depth=R)
+    x = tensor_buffer("x", op.x, (M, K), (op.m, op.k), BufferRole.INPUT)
+    first = _Factor.of(
+        tensor_buffer("a", op.a, (K, R), (op.k, op.r), BufferRole.INPUT),
+        op.accumulator,
+        get("nv_rank") * lanes,
+        packed=_must_pack(op.a, op) or bool(get("pack_a")),
+    )
+    last = _Factor.of(second.b, op.accumulator, get("nv") * lanes, packed=_must_pack(op.b, op) or bool(get("pack_b")))
+    packs_x = _must_pack(op.x, op) or bool(get("pack_x"))
+    inner = scratch("inner", op.accumulator, MemorySpace.THREAD, mc, R)
+    x_panels = scratch("x_panels", op.accumulator, MemorySpace.THREAD, mc // mr, kc, mr)
+    sums = () if second.sums_in_place else (scratch("sums", op.accumulator, MemorySpace.THREAD, mc, N),)
+
+    tile = MicroKernel(
+        intrinsic=gemm_tile(
+            panels=(packs_x, first.panels is not None),
+            mr=mr,
+            nv=get("nv_rank"),
+            unroll=get("unroll"),
+            prefetch=(0, 0),
+            rows=rows,
+        ),
+        a=x_panels.region((_IR // mr, 0, 0), (1, _KC, mr)) if packs_x else x.region((_IC + _IR, _PC), (_ROWS, _KC)),
+        b=first.region(_PC, _JR, _KC, _WIDE),
+        c=inner.region((_IR, _JR), (_ROWS, _WIDE)),
+        accumulate=_PC > 0,
+    )
+    pack_x = Pack(
+        source=x.region((_IC, _PC), (_MC, _KC)),
+        target=x_panels.region((0, 0, 0), (ceil_div(_MC, mr), _KC, mr)),
+        panel=mr,
+        axis=0,
+    )
+    into_rank = For(
+        var=_PC,
+        extent=K,
+        step=Const(kc),
+        length=_KC,
+        body=block(
+            *((pack_x,) if packs_x else ()),
+            _tiles((_JR, R, first.columns, _WIDE), (_IR, mr, _ROWS), tile),
+        ),
+    )
+    row = _IC + _IS
+    out = MicroKernel(
+        intrinsic=gemm_tile(
+            panels=(False, last.panels is not None),
+            mr=mr,
+            nv=get("nv"),
+            unroll=get("unroll"),
+            prefetch=(0, 0),
+            rows=rows,
+        ),
+        a=inner.region((_IS, _PR), (_LINES, _RC)),
+        b=last.region(_PR, _JN, _RC, _COLUMNS),
+        c=sums[0].region((_IS, _JN), (_LINES, _COLUMNS)) if sums else second.c.region((row, _JN), (_LINES, _COLUMNS)),
+        accumulate=_PR > 0,
+        finish=_PR + _RC >= R,
+        epilogue=second.epilogue(row, _JN, _LINES, _COLUMNS),
+    )
+    out_of_rank = For(
+        var=_PR,
+        extent=R,
+        step=Const(get("rc")),
+        length=_RC,
+        body=block(_tiles((_JN, N, last.columns, _COLUMNS), (_IS, mr, _LINES), out)),
+    )
+    task = Parallel(level=Level.TASK, var=_IC, extent=M, step=Const(mc), length=_MC, body=block(into_rank, out_of_rank))
+    packing = (*first.packing(_JP, _PW), *last.packing(_JQ, _QW))
+    panels = [factor.panels for factor in (first, last) if factor.panels is not None]
+    buffers = (
+        x,
+        first.buffer,
+        second.b,
+        *second.extras,
+        second.c,
+        *panels,
+        *((x_panels,) if packs_x else ()),
+        inner,
+        *sums,
+    )
+    return TileKernel(
+        name=kernel_name(op.key, LOW_RANK_ID, schedule, target),
+        op=op,
+        variant=LOW_RANK_ID,
+        schedule=schedule,
+        target=target.name,
+        params=params_of(buffers),
+        buffers=buffers,
+        body=Block(nodes=(*packing, *((Barrier(),) if packing else ()), task)),
+        assumptions=equal(M % mr, get("tail")),
+    )
+
+
+def _tiles(columns: tuple[Var, Index, int, Var], rows: tuple[Var, int, Var], tile: Node) -> Node:
+    """Return the loops over the tiles of a task's rows: ``columns`` are (variable, extent, step, length)."""
+    column, width, wide, length = columns
+    row, high, lines = rows
+    inside = For(var=row, extent=_MC, step=Const(high), length=lines, body=block(tile))
+    return For(var=column, extent=width, step=Const(wide), length=length, body=block(inside))
+
+
+def _second_product(op: LowRankOp) -> GemmOp:
+    return GemmOp(
+        m=op.m,
+        n=op.n,
+        k=op.r,
+        a=TensorType((op.m, op.r), op.accumulator),
+        b=op.b,
+        epilogue=op.epilogue,
+        accumulator=op.accumulator,
+        out=op.infer(),
+    )
+
+
+def _must_pack(type_: TensorType, op: LowRankOp) -> bool:
+    return type_.dtype is not op.accumulator or not (type_.shape[-1] == 1 or type_.strides[-1] == 1)
+
+
+def _default(op: LowRankOp, target: Target) -> Schedule:
+    m, n, k, r = (_known(dim) for dim in (op.m, op.n, op.k, op.r))
+    lanes = vector_lanes(target, op.accumulator)
+    mr, nv_rank = row_tile(m, r, lanes, target)
+    _, nv = row_tile(m, n, lanes, target)
+    return Schedule(
+        mr=mr,
+        nv_rank=nv_rank,
+        nv=nv,
+        kc=equal_blocks(k, _K_BLOCK),
+        rc=equal_blocks(r, _K_BLOCK),
+        mc=round_up(min(_TASK_ROWS, -(-m // target.cores)), mr),
+        tail=m % mr,
+        unroll=2,
+        pack_x=0,
+        pack_a=0,
+        pack_b=0,
+    )
+
+
+def _space(op: LowRankOp, target: Target) -> ScheduleSpace:
+    default = dict(_default(op, target).items())
+    m = _known(op.m)
+    lanes = vector_lanes(target, op.accumulator)
+    chosen: list[Mapping[str, Value]] = [default]
+    for high in _heights(int(default["mr"])):
+        _, nv_rank = row_tile(high, _known(op.r), lanes, target)
+        _, nv = row_tile(high, _known(op.n), lanes, target)
+        tile = {"mr": high, "nv_rank": nv_rank, "nv": nv, "tail": m % high}
+        for rows, packed in product(_TASKS, product((0, 1), repeat=3)):
+            mc = round_up(min(rows, -(-m // target.cores)), high)
+            chosen.append({**default, **tile, "mc": mc, **dict(zip(_PACKS, packed, strict=True))})
+    return ScheduleSpace.listed(chosen)
+
+
+def _heights(default: int) -> Sequence[int]:
+    return tuple(dict.fromkeys((default, max(1, default - 1), max(1, default - 2))))
+
+
+def _known(dim: Dim) -> int:
+    return dim if isinstance(dim, int) else dim.maximum or 1024
+
+
+_NOT_EMPTY = condition(
+    "k, r >= 1",
+    lambda op, _: op.k != 0 and op.r != 0,
+    needed="k >= 1 and r >= 1",
+    found=lambda op: f"k = {op.k}, r = {op.r}",
+    remedy="an empty sum is the epilogue of zero: use gemm with k = 0",
+)
+
+
+def _is_pure(op: LowRankOp) -> bool:
+    types = {type_.dtype for type_ in (*op.operands, op.infer())}
+    return (types == {DType.F64}) == (op.accumulator is DType.F64) and (DType.F64 not in types or len(types) == 1)
+
+
+_ONE_ARITHMETIC = condition(
+    "one arithmetic",
+    lambda op, _: _is_pure(op),
+    needed="f64 everywhere with f64 sums, or nowhere with f32 sums",
+    found=lambda op: f"{', '.join(type_.dtype.value for type_ in op.operands)}, sums {op.accumulator.value}",
+    remedy="cast the operands to one of the two",
+)
+
+LOW_RANK_ID = "gemm.low_rank"
+LOW_RANK = Variant(
+    id=LOW_RANK_ID,
+    op_type=LowRankOp,
+    backend="cpu",
+    requirements=(
+        CPU_VECTORS,
+        element_types(FLOATS),
+        strided_layouts,
+        non_negative_strides,
+        _NOT_EMPTY,
+        _ONE_ARITHMETIC,
+    ),
+    preferences=(),
+    priority=50,
+    build=build_low_rank,
+    space=_space,
+    default_schedule=_default,
+)

@@ -1,0 +1,56 @@
+"""The low-rank kernels that the tests compile: operands in place and packed, tails of rows, rank and steps, layouts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.kernels.conformance import Case
+
+from tracea.core.dtype import DType
+from tracea.core.op import LowRankOp
+from tracea.core.tensor_type import StridedLayout, TensorType
+
+PACKED = {"pack_x": 1, "pack_a": 1, "pack_b": 1}
+
+
+def strided(m: int, n: int, k: int, r: int, dtype: DType = DType.F32) -> LowRankOp:
+    """Every operand with both strides above 1."""
+
+    def matrix(rows: int, columns: int, row_step: int, column_step: int) -> TensorType:
+        return TensorType((rows, columns), dtype, StridedLayout((row_step, column_step)))
+
+    return replace(
+        LowRankOp.of(m=m, n=n, k=k, r=r, dtype=dtype),
+        x=matrix(m, k, 2 * k + 3, 2),
+        a=matrix(k, r, 3, 3 * k + 1),
+        b=matrix(r, n, 2, 2 * r + 1),
+        out=matrix(m, n, 2, 2 * m + 1),
+    )
+
+
+def low_rank_cases() -> tuple[Case, ...]:
+    """Kernels of every structure, for all instruction sets."""
+    tile = {"mr": 4, "nv": 2, "nv_rank": 1, "mc": 8, "tail": 1}
+    blocks = {**tile, "kc": 16, "rc": 8}
+    fused = {"bias": True, "activation": "gelu"}
+    sizes = {"m": 33, "n": 70, "k": 40, "r": 21}
+    name = "gemm.low_rank"
+    return (
+        Case.of("low_rank_default", name, LowRankOp.of(m=64, n=64, k=64, r=16)),
+        Case.of("low_rank", name, LowRankOp.of(**sizes, **fused), **blocks),
+        Case.of("low_rank_packed", name, LowRankOp.of(**sizes, **fused), **blocks, **PACKED),
+        Case.of("low_rank_f64", name, LowRankOp.of(**sizes, dtype=DType.F64, **fused), **blocks),
+        Case.of("low_rank_bf16", name, LowRankOp.of(**sizes, dtype=DType.BF16, **fused), **blocks),
+        Case.of("low_rank_f16_to_f32", name, LowRankOp.of(**sizes, dtype=DType.F16, out_dtype=DType.F32), **blocks),
+        Case.of("low_rank_strided", name, strided(**sizes), **blocks),
+    )
+
+
+def low_rank_golden() -> tuple[Case, ...]:
+    """One op with its default schedule, and one that packs what it can."""
+    op = LowRankOp.of(m=512, n=1024, k=1024, r=32, bias=True, activation="gelu")
+    narrow = replace(op, a=replace(op.a, layout=StridedLayout((1, 1024))))
+    return (
+        Case.of("gemm.low_rank", "gemm.low_rank", op),
+        Case.of("gemm.low_rank.packed", "gemm.low_rank", narrow, pack_x=1, pack_b=1),
+    )
