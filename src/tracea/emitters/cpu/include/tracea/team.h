@@ -86,33 +86,42 @@ TRACEA_INLINE void team_barrier(const tracea_call* call, int32_t rank) {
     if (call->team->size > 1) detail::team_barrier_shared(call->team);
 }
 
-// Hands out tasks 0 .. tasks-1, each once, to whichever thread asks first.
+// Hands out tasks 0 .. tasks-1, each once: the first half of the team draws from the front, the others from the back, until they meet. So but for the
+// middle a thread has the same tasks in every run, and in the next loop those that lie where its own did: it finds in its caches what it wrote.
 class TaskLoop {
 public:
     TRACEA_INLINE TaskLoop(const tracea_call* call, int32_t rank, int slot, int64_t tasks)
         : counter_(call->team->size > 1 ? &call->team->tasks[slot].value : nullptr),
           tasks_(tasks),
-          size_(call->team->size) {
-        (void)rank;
-    }
+          size_(call->team->size),
+          from_back_(2 * rank >= call->team->size && tasks <= most_from_both_ends) {}
     TaskLoop(const TaskLoop&) = delete;
     TaskLoop& operator=(const TaskLoop&) = delete;
 
     // Moves to the next task; false when none is left, after which it is not called again.
     TRACEA_INLINE bool next() {
         if (counter_ == nullptr) return ++task_ < tasks_;
-        task_ = __atomic_fetch_add(counter_, 1, __ATOMIC_ACQ_REL);
-        if (task_ < tasks_) return true;
+        // The low half of the counter counts draws from the front, the high half those from the back.
+        const int64_t before = __atomic_fetch_add(counter_, from_back_ ? one_from_back : 1, __ATOMIC_ACQ_REL);
+        const int64_t back = tasks_ <= most_from_both_ends ? before / one_from_back : 0;
+        const int64_t front = before - back * one_from_back;
+        if (front + back < tasks_) {
+            task_ = from_back_ ? tasks_ - 1 - back : front;
+            return true;
+        }
         // Each thread draws exactly one number past the end, so this one is the last draw of the loop.
-        if (task_ == tasks_ + size_ - 1) __atomic_store_n(counter_, 0, __ATOMIC_RELEASE);
+        if (front + back == tasks_ + size_ - 1) __atomic_store_n(counter_, 0, __ATOMIC_RELEASE);
         return false;
     }
     TRACEA_INLINE int64_t task() const { return task_; }
 
 private:
+    static constexpr int64_t one_from_back = int64_t{1} << 32;
+    static constexpr int64_t most_from_both_ends = one_from_back / 4;
     int64_t* counter_;
     int64_t tasks_;
     int64_t size_;
+    bool from_back_;
     int64_t task_ = -1;
 };
 
