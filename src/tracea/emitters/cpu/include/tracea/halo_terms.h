@@ -137,6 +137,21 @@ TRACEA_NOINLINE inline void pixel_values(const bf16* pixels, int64_t term, const
     }
 }
 
+// Pixels 0 .. columns of x, `step` elements apart, to pixels 0 .. columns of a plane; Whole: of 32 channels.
+template <int Terms, bool Whole>
+TRACEA_INLINE void split_run(const float* x, int64_t step, int64_t columns, int64_t channels, bf16* target, bf16* marks,
+                             int64_t term) {
+    const int64_t low = channels < kTileColumns ? channels : kTileColumns;
+    for (int64_t j = 0; j < columns; ++j, x += step, target += kGranule) {
+        if constexpr (Whole) {
+            split_pixel<Terms>(load<VecF>(x), load<VecF>(x + kTileColumns), target, term, marks + j);
+        } else {
+            const VecF high = channels > low ? load_partial<VecF>(x + kTileColumns, channels - low) : zero<VecF>();
+            split_pixel<Terms>(load_partial<VecF>(x, low), high, target, term, marks + j);
+        }
+    }
+}
+
 // Channels first .. first + 32 of one row of an image: pixels 0 .. columns of x to pixels column .. column + columns of the halo's row.
 template <int Terms>
 TRACEA_INLINE void split_row(const float* x, const ImageStrides& strides, int64_t columns, int64_t channels,
@@ -146,6 +161,16 @@ TRACEA_INLINE void split_row(const float* x, const ImageStrides& strides, int64_
     const int64_t right = shape.right;
     const int64_t low = channels < kTileColumns ? channels : kTileColumns;
     const int64_t high = channels - low;
+    if (strides.channel == 1 && right == 1) {
+        target += column * kGranule;
+        marks += column;
+        if (channels == kGranule) {
+            split_run<Terms, true>(x, strides.column, columns, channels, target, marks, term);
+        } else {
+            split_run<Terms, false>(x, strides.column, columns, channels, target, marks, term);
+        }
+        return;
+    }
     int64_t phase = column % right, position = column / right;
     // Takes the next pixel from `vectors`, unless no tap reads its phase.
     const auto put = [&](const auto& vectors) TRACEA_LAMBDA {
@@ -207,7 +232,15 @@ TRACEA_NOINLINE void split_halo(const float* x, ImageStrides strides, int64_t he
                                 const HaloShape& shape, const HaloTaps& taps) {
     const int64_t before = left < 0 ? (-left < columns ? -left : columns) : 0;
     const int64_t end = width - left < columns ? width - left : columns;
-    const int64_t inside = end > before ? end - before : 0;
+    int64_t inside = end > before ? end - before : 0;
+    if (inside == columns && shape.columns == columns && strides.row == columns * strides.column && shape.down == 1 &&
+        shape.right == 1 && top >= 0 && top + rows <= height) {
+        // Rows that follow each other here and there are one.
+        x += top * strides.row + left * strides.column;
+        inside = columns *= rows;
+        height = rows = 1;
+        top = left = 0;
+    }
     const int64_t term = shape.term() * kGranule;
     const uint64_t read_rows = phases_read(taps.rows, taps.gap_rows, shape.down);
     const uint64_t read_columns = phases_read(taps.columns, taps.gap_columns, shape.right);
