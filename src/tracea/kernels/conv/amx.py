@@ -13,7 +13,8 @@ from tracea.core.dtype import DType
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import TensorType, static
 from tracea.errors import InvalidSchedule
-from tracea.kernels.conv.blocking import band_of
+from tracea.kernels.conv.amx_bands import best_bands
+from tracea.kernels.conv.blocking import rows_that_fit
 from tracea.kernels.conv.operands import (
     BAND,
     FILTERS,
@@ -61,7 +62,6 @@ __all__ = [
 _TERMS: Final = 3  # of a float32
 _MOST: Final = 2**24
 _FILLED: Final = 0.45  # of granules: below, vectors are faster
-_SPLIT_FILTERS: Final = 256  # filters and taps whose products take ten times as long as splitting a pixel
 _SPLIT_PAYS: Final = 64  # products of an element of the image, from which on tiles save more than its splitting costs
 _PIXEL_BYTES: Final = 2 * (_TERMS * GRANULE + 1)  # of a block of channels
 
@@ -232,10 +232,9 @@ def amx_default(op: Conv2dOp, target: Target) -> Schedule:
     filters, channels = static(op.w.shape[0]) // op.groups, static(op.w.shape[1])
     columns = (static(op.shape[3]) - 1) * op.stride[1] + (static(op.w.shape[3]) - 1) * op.dilation[1] + 1
     row_bytes = columns * -(-channels // GRANULE) * _PIXEL_BYTES
-    least = _SPLIT_FILTERS // (op.taps // channels)
-    rows, kb = band_of(
-        op, target, row_bytes, filters=filters, step=TILE, filter_bytes=2 * _TERMS * op.taps, least=least
-    )
+    filter_bytes = 2 * _TERMS * op.taps
+    most = rows_that_fit(op, target, row_bytes, filters=filters, filter_bytes=filter_bytes)
+    rows, kb = best_bands(op, target, most=min(most, static(op.shape[2])), filter_bytes=filter_bytes * filters)
     return Schedule(rows=rows, kb=kb)
 
 

@@ -15,7 +15,7 @@ from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
 
-__all__ = ["TILES", "ConvBlocking", "band_of", "conv_default", "conv_space"]
+__all__ = ["TILES", "ConvBlocking", "band_of", "conv_default", "conv_space", "rows_that_fit"]
 
 _MOST: Final = 2**24
 _SHORT_RUN: Final = 32  # channels: up to here the taps of a row are one run, so pixels lie without a gap
@@ -118,26 +118,21 @@ def conv_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
 
 
 def band_of(
-    op: Conv2dOp, target: Target, row_bytes: int, *, filters: int, step: int, filter_bytes: int, least: int = 1
+    op: Conv2dOp, target: Target, row_bytes: int, *, filters: int, step: int, filter_bytes: int
 ) -> tuple[int, int]:
     """Return the rows of a band and the filters of a task: halos that stay in a cache, and work for every core.
 
     ``row_bytes`` are those of one row of the halo, ``filter_bytes`` those of one filter in its panel; ``step`` is a
-    panel's filters; a task has at least ``least`` of them, for fewer would not pay for its copy of the halo.
+    panel's filters.
     """
     height = static(op.shape[2])
     images = static(op.shape[0]) * op.groups
-    down, taps = op.stride[0], (static(op.w.shape[2]) - 1) * op.dilation[0] + 1
+    taps = (static(op.w.shape[2]) - 1) * op.dilation[0] + 1
     heavy = filter_bytes * filters > target.l2_bytes // 2
-    # Filters that fit a cache are walked once for each band, which keeps its results there from panel to panel; heavier
-    # ones are walked as seldom as the halo allows.
-    result_bytes = static(op.shape[3]) * filters * op.infer().dtype.nbytes
-    budget, each = (target.l2_bytes // 2, row_bytes) if heavy else (target.l2_bytes // 4, row_bytes + result_bytes)
-    most = max(1, (budget // max(1, each) - taps) // down + 1)
+    most = rows_that_fit(op, target, row_bytes, filters=filters, filter_bytes=filter_bytes)
     rows = equal_blocks(height, min(most, height))
     block = round_up(filters, step)
     wanted = target.cores * (1 if heavy or target.cores == 1 else _TASKS_PER_CORE)
-    step = round_up(least, step)
     while images * -(-height // rows) * -(-filters // block) < wanted:
         # Narrower bands read rows twice and all filters once more, fewer filters a task copy the halo once more:
         # filters that no cache holds are read once.
@@ -152,6 +147,17 @@ def band_of(
         else:
             break
     return rows, block
+
+
+def rows_that_fit(op: Conv2dOp, target: Target, row_bytes: int, *, filters: int, filter_bytes: int) -> int:
+    """Return the rows of the largest band that stays in a cache, 1 or more; sizes as in :func:`band_of`."""
+    down, taps = op.stride[0], (static(op.w.shape[2]) - 1) * op.dilation[0] + 1
+    # Filters that fit a cache are walked once for each band, which keeps its results there from panel to panel; heavier
+    # ones are walked as seldom as the halo allows.
+    result_bytes = static(op.shape[3]) * filters * op.infer().dtype.nbytes
+    heavy = filter_bytes * filters > target.l2_bytes // 2
+    budget, each = (target.l2_bytes // 2, row_bytes) if heavy else (target.l2_bytes // 4, row_bytes + result_bytes)
+    return max(1, (budget // max(1, each) - taps) // down + 1)
 
 
 def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Schedule:
