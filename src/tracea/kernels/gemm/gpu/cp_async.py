@@ -12,10 +12,12 @@ from typing import Final
 from tracea.core.ops.gemm import GemmOp
 from tracea.kernels.gemm.gpu.operands import K
 from tracea.kernels.gemm.gpu.program import GpuProgram, flag
+from tracea.kernels.gemm.gpu.remedies import with_remedies
 from tracea.kernels.gemm.gpu.requirements import CUDA, GPU_GEMM_REQUIREMENTS, features, warp_product
 from tracea.kernels.gemm.gpu.segments import build_segments, workers_of
-from tracea.kernels.gemm.gpu.spaces import default_shared, operands_of, shared_space
+from tracea.kernels.gemm.gpu.spaces import default_shared, holds_warps, operands_of, shared_space
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
+from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Variant
 from tracea.semantic.index import Const, Index, Var, ceil_div
 from tracea.semantic.nodes import Barrier, For, If, Let, Level, Node, block
@@ -73,6 +75,10 @@ def _pipeline(program: GpuProgram, stages: int, steps: Index, first: Index) -> t
     return (*((prologue,) if stages > 1 else ()), main)
 
 
+def _space(op: GemmOp, target: GpuTarget) -> ScheduleSpace:
+    return shared_space(op, target, stages=(2, 3, 4, 5))
+
+
 MMA_CP_ASYNC = Variant(
     id=_ID,
     op_type=GemmOp,
@@ -80,7 +86,7 @@ MMA_CP_ASYNC = Variant(
     requirements=(CUDA, *GPU_GEMM_REQUIREMENTS, features("cp_async")),
     preferences=(),
     priority=60,
-    build=build_cp_async,
-    space=lambda op, target: shared_space(op, target, stages=(2, 3, 4, 5)),
+    build=with_remedies(build_cp_async, _space, holds_warps()),
+    space=_space,
     default_schedule=lambda op, target: default_shared(op, target, most_stages=4),
 )

@@ -60,6 +60,13 @@ class GroupTiling:
             persistent=_flag(schedule, "persistent"),
             pingpong=_flag(schedule, "pingpong"),
         )
+        if not 1 <= found.groups <= _TWO:
+            raise InvalidSchedule(
+                field="groups",
+                got=found.groups,
+                expected=f"1 or {_TWO}",
+                remedy=f"use groups={_TWO if found.groups > _TWO else 1}",
+            )
         if found.pingpong and not (found.persistent and found.groups == _TWO):
             raise InvalidSchedule(
                 field="pingpong, persistent, groups",
@@ -68,11 +75,11 @@ class GroupTiling:
                 remedy="use persistent=1, groups=2, or pingpong=0",
             )
         step = GROUP_ROWS * (1 if found.pingpong else found.groups)
-        if not 1 <= found.groups <= _TWO or found.bm < step or found.bm % step:
+        if found.bm < step or found.bm % step:
             raise InvalidSchedule(
-                field="bm, groups",
-                got=(found.bm, found.groups),
-                expected="1 or 2 groups, bm a multiple of 64 for each",
+                field="bm",
+                got=found.bm,
+                expected=f"a multiple of {step}: 64 rows for each of {step // GROUP_ROWS} groups",
                 remedy=f"use bm={max(step, found.bm // step * step)}",
             )
         if found.bn % STRIP_COLUMNS or not STRIP_COLUMNS <= found.bn <= _MOST_COLUMNS:

@@ -80,9 +80,9 @@ class GpuOperands:
             widest = chunk_bytes_of(type_)
             if chunk > widest:
                 raise InvalidSchedule(
-                    field=f"{name}_chunk_bytes",
+                    field=f"chunk_{name}",
                     got=chunk,
-                    expected=f"at most {widest} for strides {type_.strides}",
+                    expected=f"at most {widest} bytes for strides {type_.strides}",
                     remedy=f"use {widest}",
                 )
             legal = [piece for piece in (*_CHUNKS, type_.dtype.nbytes) if type_.dtype.nbytes <= piece <= widest]

@@ -357,7 +357,7 @@ def flag(schedule: Schedule, name: str) -> bool:
     """Return a schedule's choice of yes (1) or no (0)."""
     value = schedule.integer(name)
     if value not in (0, 1):
-        raise InvalidSchedule(field=name, got=value, expected="0 or 1", remedy="1: free of bank conflicts")
+        raise InvalidSchedule(field=name, got=value, expected="0 or 1", remedy=f"use {name}=1: free of bank conflicts")
     return value == 1
 
 

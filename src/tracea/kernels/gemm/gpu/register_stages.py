@@ -14,6 +14,7 @@ from tracea.core.ops.gemm import GemmOp
 from tracea.kernels.gemm.gpu.operands import K
 from tracea.kernels.gemm.gpu.products import FmaProduct, WarpProduct
 from tracea.kernels.gemm.gpu.program import GpuProgram, flag
+from tracea.kernels.gemm.gpu.remedies import with_remedies
 from tracea.kernels.gemm.gpu.requirements import (
     CUDA,
     GPU_GEMM_REQUIREMENTS,
@@ -22,8 +23,18 @@ from tracea.kernels.gemm.gpu.requirements import (
     features,
     warp_product,
 )
-from tracea.kernels.gemm.gpu.spaces import default_simt, default_tiling, operands_of, simt_space, tile_space
+from tracea.kernels.gemm.gpu.spaces import (
+    default_simt,
+    default_tiling,
+    fma_product,
+    holds_lanes,
+    holds_warps,
+    operands_of,
+    simt_space,
+    tile_space,
+)
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
+from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Variant
 from tracea.semantic.index import Const, Var, ceil_div
 from tracea.semantic.nodes import Barrier, For, Level, block
@@ -45,13 +56,7 @@ def build_mma_sync(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKer
 
 def build_simt(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKernel:
     """Return the GEMM of ``op`` by multiply-adds of the lanes."""
-    product = FmaProduct(
-        storage=op.a.dtype,
-        accumulator=op.accumulator,
-        lane_rows=schedule.integer("lane_rows"),
-        lane_columns=schedule.integer("lane_columns"),
-    )
-    return _build(_SIMT_ID, op, schedule, target, product, swizzled=False)
+    return _build(_SIMT_ID, op, schedule, target, fma_product(op, schedule), swizzled=False)
 
 
 def _build(
@@ -82,6 +87,10 @@ def _build(
     return program.kernel(variant, op, schedule, target, (body,), more=program.held)
 
 
+def _space(op: GemmOp, target: GpuTarget) -> ScheduleSpace:
+    return tile_space(op, target, stages=(2,), held=True)
+
+
 MMA_SYNC = Variant(
     id=_MMA_ID,
     op_type=GemmOp,
@@ -89,8 +98,8 @@ MMA_SYNC = Variant(
     requirements=(CUDA, *GPU_GEMM_REQUIREMENTS, features("ldmatrix"), NO_FP8),
     preferences=(),
     priority=40,
-    build=build_mma_sync,
-    space=lambda op, target: tile_space(op, target, stages=(2,), held=True),
+    build=with_remedies(build_mma_sync, _space, holds_warps(held=True)),
+    space=_space,
     default_schedule=lambda op, target: default_tiling(op, target, most_stages=2, held=True),
 )
 SIMT = Variant(
@@ -100,7 +109,7 @@ SIMT = Variant(
     requirements=(CUDA, *SIMT_REQUIREMENTS),
     preferences=(),
     priority=20,
-    build=build_simt,
+    build=with_remedies(build_simt, simt_space, holds_lanes),
     space=simt_space,
     default_schedule=default_simt,
 )

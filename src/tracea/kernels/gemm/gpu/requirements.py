@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp, MatrixMath
+from tracea.core.tensor_type import BlockedLayout
 from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.gpu.products import WarpProduct
 from tracea.kernels.requirements import condition, non_negative_strides, strided_layouts
@@ -92,6 +93,23 @@ NON_EMPTY = condition(
     found=lambda op: f"m = {op.m}, n = {op.n}, batch {op.batch}",
     remedy="there is nothing to compute",
 )
+_REACH: Final = 2**31 - 1
+
+
+def _steps(op: Any) -> list[int]:
+    """Return the strides that are walked, of operands and result, as far as they are known."""
+    types = (*op.operands, op.infer())
+    known = [type_ for type_ in types if type_.is_static and not isinstance(type_.layout, BlockedLayout)]
+    return [step for type_ in known for dim, step in zip(type_.shape, type_.strides, strict=True) if dim != 1]
+
+
+_STRIDES = condition(
+    "strides within reach",
+    lambda op, _: max(_steps(op), default=0) <= _REACH,
+    needed=f"strides of {_REACH} elements at most",
+    found=lambda op: f"a stride of {max(_steps(op))} elements",
+    remedy="one call for each part of the batch, whose matrices lie so far apart",
+)
 _SUMS = condition(
     "sums of the op's kind",
     lambda op, _: op.accumulator in (DType.F32, DType.I32),
@@ -115,7 +133,16 @@ _EXACT = condition(
     remedy="let the result be a float type",
 )
 
-GPU_GEMM_REQUIREMENTS = (strided_layouts, non_negative_strides, NON_EMPTY, TENSOR_CORES, _SUMS, _RESULT, _EXACT)
+GPU_GEMM_REQUIREMENTS = (
+    strided_layouts,
+    non_negative_strides,
+    _STRIDES,
+    NON_EMPTY,
+    TENSOR_CORES,
+    _SUMS,
+    _RESULT,
+    _EXACT,
+)
 
 _ANY_SUMS = condition(
     "sums in the operands' kind",
@@ -142,7 +169,7 @@ _ANY_RESULT = condition(
     found=lambda op: ", ".join(t.dtype.value for t in (op.infer(), *op.epilogue.operands)),
     remedy="choose another out type",
 )
-SIMT_REQUIREMENTS = (strided_layouts, non_negative_strides, NON_EMPTY, _ANY_SUMS, _IEEE, _ANY_RESULT, _EXACT)
+SIMT_REQUIREMENTS = (strided_layouts, non_negative_strides, _STRIDES, NON_EMPTY, _ANY_SUMS, _IEEE, _ANY_RESULT, _EXACT)
 
 
 NO_FP8 = condition(

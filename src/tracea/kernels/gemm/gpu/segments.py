@@ -29,6 +29,7 @@ __all__ = ["build_segments", "workers_of"]
 
 _MOST_SHARES: Final = 2**31 - 1
 _MOST_SPLITS: Final = 64
+_MOST_WORKERS: Final = 2**16  # more than any machine runs at once
 
 Pipeline = Callable[[GpuProgram, int, Index, Index], tuple[Node, ...]]
 
@@ -40,7 +41,14 @@ def workers_of(schedule: Schedule, tiles: Index) -> Index | None:
         InvalidSchedule: both kinds of sharing, or a number out of range.
     """
     split, stream = schedule.integer("split_k"), schedule.integer("stream_k")
-    if not 1 <= split <= _MOST_SPLITS or stream < 0 or (split > 1 and stream > 0):
+    if not 0 <= stream <= _MOST_WORKERS:
+        raise InvalidSchedule(
+            field="stream_k",
+            got=stream,
+            expected=f"0 for a block of its own for each tile, or 1 to {_MOST_WORKERS} workers",
+            remedy=f"use stream_k={0 if stream < 0 else _MOST_WORKERS}",
+        )
+    if not 1 <= split <= _MOST_SPLITS or (split > 1 and stream > 0):
         raise InvalidSchedule(
             field="split_k, stream_k",
             got=(split, stream),

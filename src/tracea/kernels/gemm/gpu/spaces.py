@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product as product_of
 from math import prod
 from typing import Final
@@ -13,7 +13,7 @@ from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.gpu.operands import GpuOperands, chunk_bytes_of, is_contiguous
 from tracea.kernels.gemm.gpu.products import FmaProduct, WarpProduct
 from tracea.kernels.gemm.gpu.requirements import warp_product
-from tracea.kernels.gemm.gpu.tiling import fits
+from tracea.kernels.gemm.gpu.tiling import GpuTiling, fits
 from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
@@ -25,6 +25,9 @@ __all__ = [
     "default_shared",
     "default_simt",
     "default_tiling",
+    "fma_product",
+    "holds_lanes",
+    "holds_warps",
     "k_major",
     "operands_of",
     "shared_space",
@@ -51,6 +54,7 @@ _TILES: Final = (
 _STEPS_OF_A_SHARE: Final = 4  # fewer do not repay the sums that blocks hand to each other
 _MOST_SPLITS: Final = 16
 _ROW_BYTES: Final = (64, 128)
+_LANE_SUMS: Final = (1, 2, 4, 8, 16)  # rows or columns of a lane: its pieces are of up to four
 
 
 def k_major(op: GemmOp, product: WarpProduct | FmaProduct) -> tuple[bool, bool]:
@@ -106,6 +110,39 @@ def order_of(schedule: Schedule) -> TileOrder:
     except ValueError:
         orders = [order.value for order in TileOrder]
         raise InvalidSchedule(field="order", got=name, expected=orders, remedy="name one of these") from None
+
+
+def fma_product(op: GemmOp, schedule: Schedule) -> FmaProduct:
+    """Return the product without tensor cores whose lanes have as many sums as the schedule says.
+
+    Raises:
+        InvalidSchedule: a number of rows or columns that lanes do not share evenly.
+    """
+    lanes = {name: schedule.integer(name) for name in ("lane_rows", "lane_columns")}
+    for name, count in lanes.items():
+        if count not in _LANE_SUMS:
+            raise InvalidSchedule(
+                field=name,
+                got=count,
+                expected=f"one of {list(_LANE_SUMS)}",
+                remedy=f"use {name}={min(_LANE_SUMS, key=lambda legal: abs(legal - count))}",
+            )
+    return FmaProduct(storage=op.a.dtype, accumulator=op.accumulator, **lanes)
+
+
+def holds_warps(*, held: bool = False, producers: int = 0) -> Callable[[GemmOp, Schedule, GpuTarget], bool]:
+    """Return what says of a schedule whether a target can hold the tiling of its warps, without a remedy."""
+
+    def holds(op: GemmOp, schedule: Schedule, target: GpuTarget) -> bool:
+        tiling = GpuTiling.read(schedule, warp_product(op, target), held=held, producers=producers)
+        return tiling.is_held_by(target)
+
+    return holds
+
+
+def holds_lanes(op: GemmOp, schedule: Schedule, target: GpuTarget) -> bool:
+    """Return whether a target can hold the tiling of a schedule without tensor cores."""
+    return GpuTiling.read(schedule, fma_product(op, schedule), held=True, producers=0).is_held_by(target)
 
 
 def default_tiling(

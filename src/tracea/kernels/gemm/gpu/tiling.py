@@ -185,9 +185,12 @@ class GpuTiling:
                 expected=f"{_HELD_STAGES}: one is multiplied while registers fill the other",
                 remedy=f"use stages={_HELD_STAGES}",
             )
-        if self.stages > _MOST_STAGES:
+        if not self._least_stages <= self.stages <= _MOST_STAGES:
             raise InvalidSchedule(
-                field="stages", got=self.stages, expected=f"1 to {_MOST_STAGES}", remedy=f"use {_MOST_STAGES}"
+                field="stages",
+                got=self.stages,
+                expected=f"{self._least_stages} to {_MOST_STAGES}",
+                remedy=f"use {min(max(self.stages, self._least_stages), _MOST_STAGES)}",
             )
         if self.threads > target.threads_per_block:
             raise InvalidSchedule(
@@ -211,6 +214,11 @@ class GpuTiling:
                 limit_bytes=target.shared_bytes_per_block,
                 remedy=self._smaller(target),
             )
+
+    @property
+    def _least_stages(self) -> int:
+        # One stage that another warp fills is never ahead: its consumers would wait for every copy from its start.
+        return 2 if self.producers else 1
 
     def _most_registers(self, target: GpuTarget) -> int:
         together = -(-(self.warps + self.producers) // _PARTITIONS)

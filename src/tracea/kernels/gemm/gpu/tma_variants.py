@@ -11,8 +11,18 @@ from tracea.errors import InvalidSchedule, ResourceExceeded
 from tracea.kernels.gemm.gpu.group_tiling import GroupTiling
 from tracea.kernels.gemm.gpu.products import GroupProduct
 from tracea.kernels.gemm.gpu.program import flag
+from tracea.kernels.gemm.gpu.remedies import with_remedies
 from tracea.kernels.gemm.gpu.requirements import CUDA, GPU_GEMM_REQUIREMENTS, features, warp_product
-from tracea.kernels.gemm.gpu.spaces import chunks, default_tiling, in_orders, k_major, operands_of, tile_space, worth
+from tracea.kernels.gemm.gpu.spaces import (
+    chunks,
+    default_tiling,
+    holds_warps,
+    in_orders,
+    k_major,
+    operands_of,
+    tile_space,
+    worth,
+)
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
 from tracea.kernels.gemm.gpu.tma import build_with_warps, check_rows
 from tracea.kernels.gemm.gpu.warpgroups import build_with_groups
@@ -151,6 +161,14 @@ def _wgmma_default(op: GemmOp, target: GpuTarget) -> Schedule:
     return Schedule(min(found, key=lambda values: worth(op, target, values)))
 
 
+def _holds_groups(op: GemmOp, schedule: Schedule, target: GpuTarget) -> bool:
+    return GroupTiling.of(schedule, _group_product(op, target, schedule.integer("bn")), target).stages > 1
+
+
+def _tma_space(op: GemmOp, target: GpuTarget) -> ScheduleSpace:
+    return tile_space(op, target, stages=(2, 3, 4, 5), producers=1)
+
+
 MMA_TMA = Variant(
     id=_TMA_ID,
     op_type=GemmOp,
@@ -158,8 +176,8 @@ MMA_TMA = Variant(
     requirements=_NATIVE_TMA,
     preferences=(),
     priority=70,
-    build=build_mma_tma,
-    space=lambda op, target: tile_space(op, target, stages=(2, 3, 4, 5), producers=1),
+    build=with_remedies(build_mma_tma, _tma_space, holds_warps(producers=1)),
+    space=_tma_space,
     default_schedule=lambda op, target: default_tiling(op, target, most_stages=4, producers=1),
 )
 WGMMA = Variant(
@@ -169,7 +187,7 @@ WGMMA = Variant(
     requirements=(*_NATIVE_TMA, features("wgmma", "setmaxnreg"), _AS_STORED),
     preferences=(),
     priority=90,
-    build=build_wgmma,
+    build=with_remedies(build_wgmma, _wgmma_space, _holds_groups),
     space=_wgmma_space,
     default_schedule=_wgmma_default,
 )
