@@ -20,7 +20,7 @@ from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import StridedLayout, TensorType, static
 from tracea.doctor import host
-from tracea.errors import InvalidOption, InvalidShape, ToolchainMissing
+from tracea.errors import InvalidOption, InvalidSchedule, InvalidShape, ToolchainMissing
 from tracea.flow import evaluate as evaluating
 from tracea.flow import final, library_time
 from tracea.flow import verify as verifying
@@ -162,8 +162,11 @@ def test_an_op_that_its_kernel_refuses_is_neither_verified_nor_printed() -> None
             ask(op, target="sm_80")
     few = GemmOp.of(m=64, n=64, k=64, dtype=DType.F16)
     schedule: dict[str, int | str] = {**SMALL, "split_k": 16, "stream_k": 0}
-    with pytest.raises(InvalidShape, match="another"):
+    with pytest.raises(InvalidSchedule, match=r"sizes of the op under this schedule.*Remedy: use split_k=2"):
         emit_text(few, target="sm_80", variant="gemm.mma_cp_async", schedule=schedule)
+    assert "split_k=2" in emit_text(
+        few, target="sm_80", variant="gemm.mma_cp_async", schedule={**schedule, "split_k": 2}
+    )
 
 
 def test_an_emulated_run_computes() -> None:
