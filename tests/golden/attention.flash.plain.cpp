@@ -58,7 +58,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_flash_7f
     for (int64_t offset = 0; offset < max_index(key_end - key_begin, 0); offset += 256) {
       const int64_t count = min_index(max_index(key_end - key_begin, 0) - offset, 256);
       // AttentionStep k[i_batch : +1, i_kv : +1, key_begin + offset : +count, 0 : +d] v[i_batch : +1, i_kv : +1, key_begin + offset : +count, 0 : +dv]
-      Tile0::step<0>({queries, rows, d, first, kEveryKey, 0}, {k + i_batch * k_stride0 + i_kv * k_stride1 + k_stride2 * key_begin + k_stride2 * offset, k_stride2, v + i_batch * v_stride0 + i_kv * v_stride1 + key_begin * v_stride2 + offset * v_stride2, v_stride2, count, dv, key_begin + offset}, {peaks, totals, sums}, scores, float(0.125), PlainScore{});
+      Tile0::step<0>({queries, rows, d, first, kEveryKey, 0}, AttentionKeys<float>{k + i_batch * k_stride0 + i_kv * k_stride1 + k_stride2 * key_begin + k_stride2 * offset, k_stride2, v + i_batch * v_stride0 + i_kv * v_stride1 + key_begin * v_stride2 + offset * v_stride2, v_stride2, count, dv, key_begin + offset}, {peaks, totals, sums}, scores, float(0.125), PlainScore{});
     }
     // AttentionFinish y[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv]
     Tile0::finish(rows, dv, {peaks, totals, sums}, y + first * y_stride3 + i_batch * y_stride0 + i_kv * y_stride1 + i_sharing * y_stride2, y_stride3, 1);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.kernels.conformance import Case
@@ -39,12 +40,12 @@ def tokens_first(batch: int, tokens: int, heads: int, size: int, dtype: DType = 
     return TensorType((batch, heads, tokens, size), dtype, StridedLayout((tokens * row, size, row, 1)))
 
 
-def strided_attention() -> AttentionOp:
+def strided_attention(s: int = 19) -> AttentionOp:
     """Every tensor with elements apart."""
-    q = TensorType((2, 2, 19, 10), F32, StridedLayout((2000, 7, 60, 14)))
+    q = TensorType((2, 2, s, 10), F32, StridedLayout((2000, 7, 60, 14)))
     k = TensorType((2, 2, 23, 10), F32, StridedLayout((1, 2, 4, 100)))
     v = TensorType((2, 2, 23, 7), F32, StridedLayout((900, 3, 40, 6)))
-    out = TensorType((2, 2, 19, 7), F32, StridedLayout((600, 300, 1, 21)))
+    out = TensorType((2, 2, s, 7), F32, StridedLayout((600, 300, 1, 21)))
     return AttentionOp(q=q, k=k, v=v, causal=True, out=out)
 
 
@@ -64,8 +65,41 @@ def alibi(heads: int, s: int, t: int) -> Epilogue:
     return Epilogue(Input(0) + Input(1) * (Input(3) - Input(2)), operands)
 
 
+def decode_cases() -> tuple[Case, ...]:
+    """Kernels for few queries: keys in parts, those of a part in blocks, heads that share keys."""
+    parts = {"part": 512, "bk": 64}
+    short = {"heads": 2, "kv_heads": 1, "s": 3}
+    cached = AttentionOp(q=tokens_first(1, 2, 4, 16), k=tokens_first(1, 700, 2, 16), v=tokens_first(1, 700, 2, 16))
+    return tuple(
+        Case.of(f"decode_{name}", "attention.decode", op, **schedule)
+        for name, op, schedule in (
+            ("default", attention(1, 2, 2, 1, 1100, 64), {}),
+            ("parts", attention(2, 4, 2, 3, 1100, 24, 20), parts),
+            ("one_part", attention(1, 2, 2, 5, 70, 16, 80), parts),
+            ("no_keys", attention(1, 2, 2, 5, 0, 16), parts),
+            ("causal", attention(**{**short, "s": 15}, t=530, causal=True), parts),
+            ("window", attention(**short, t=1100, window=600), parts),
+            ("causal_window", attention(**{**short, "s": 15}, t=530, causal=True, window=4), parts),
+            ("f64", attention(**short, t=600, dtype=DType.F64), parts),
+            ("f16", attention(**short, t=600, dtype=DType.F16), parts),
+            ("bf16", attention(**short, t=600, d=17, dv=7, dtype=DType.BF16), parts),
+            ("interleaved", cached, parts),
+            ("copied", cached, {**parts, "copy_keys": 1, "copy_values": 1}),
+            ("strided", replace(strided_attention(5), causal=False), parts),
+            ("allowed", attention(**short, t=1100, score=allowed(1, 1, 1, 1100)), parts),
+            ("alibi", attention(1, 4, 2, 2, 600, score=alibi(4, 2, 600)), parts),
+            ("negative_scale", attention(**short, t=600, scale=-0.3), parts),
+        )
+    )
+
+
 def attention_cases() -> tuple[Case, ...]:
     """Kernels of every structure, for all instruction sets; blocks are small, so that there are several with tails."""
+    return (*flash_cases(), *decode_cases())
+
+
+def flash_cases() -> tuple[Case, ...]:
+    """Kernels for blocks of queries."""
     small = {"bk": 16}
     one = {"heads": 2, "kv_heads": 2}
     interleaved = AttentionOp(

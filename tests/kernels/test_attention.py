@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,8 +19,14 @@ from tracea.errors import InvalidOp, InvalidSchedule, InvalidShape, ProofFailed
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import find
 from tracea.semantic.index import Const, Var, maximum
-from tracea.semantic.nodes import Block, For, Node, Pack, Parallel, PointwiseTile
-from tracea.semantic.nodes_attention import AttentionFinish, AttentionStart, AttentionStep
+from tracea.semantic.nodes import Barrier, Block, For, Node, Pack, Parallel, PointwiseTile
+from tracea.semantic.nodes_attention import (
+    AttentionCombine,
+    AttentionFinish,
+    AttentionStart,
+    AttentionState,
+    AttentionStep,
+)
 from tracea.semantic.proofs import prove
 from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets import load
@@ -78,9 +85,9 @@ def test_random_problems_and_schedules_of_the_space(rng: np.random.Generator) ->
 @pytest.mark.parametrize("isa", host_isas())
 def test_a_row_without_a_key_is_zero(isa: str, rng: np.random.Generator) -> None:
     unit = unit_of(attention_cases(), isa)
-    for name in ("attention_no_keys", "attention_far_window"):
+    for name in ("attention_no_keys", "attention_far_window", "decode_no_keys"):
         got = run(unit, build(CASES[name], isa), CASES[name].op, random_inputs(CASES[name].op, rng))
-        assert (got[:, :, 50:] == 0).all()
+        assert (got[:, :, 50 if "far" in name else 0 :] == 0).all()
     inputs = random_inputs(CASES["attention_allowed"].op, rng)
     inputs[3][5] = False
     inputs[3][7] = np.arange(45) == 44
@@ -110,7 +117,7 @@ def test_nan_and_infinity_stay_in_their_rows(isa: str, rng: np.random.Generator)
 
 def test_the_order_of_tasks_and_the_team_change_no_bit(rng: np.random.Generator) -> None:
     unit = unit_of(attention_cases(), HOST)
-    for name in ("attention_causal", "attention_default"):
+    for name in ("attention_causal", "attention_default", "decode_parts"):
         inputs = random_inputs(CASES[name].op, rng)
         first = run(unit, build(CASES[name], HOST), CASES[name].op, inputs)
         for threads in (1, 2, 3, 5):
@@ -169,6 +176,42 @@ def test_a_planted_mistake_is_refused(mistake: str) -> None:
     kind, change = MISTAKES[mistake]
     with pytest.raises(ProofFailed):
         prove(changed(kernel, kind, change))
+
+
+PARTS = {
+    "a part too long": (AttentionCombine, lambda node: replace(node, part=node.part + 1)),
+    "no sum of parts": (AttentionCombine, lambda node: None),
+    "parts of another head": (AttentionCombine, lambda node: replace(node, state=moved_state(node.state, 0))),
+    "a state of another part": (AttentionStep, lambda node: replace(node, state=moved_state(node.state, 3))),
+    "no barrier": (Barrier, lambda node: None),
+    "a key too few": (For, lambda node: replace(node, extent=maximum(0, node.extent - 1))),
+    "keys of the next part": (For, lambda node: replace(node, extent=node.extent + 1)),
+    "values of other keys": (AttentionStep, lambda node: replace(node, values=later(node.values, -2, -1))),
+}
+
+
+def moved_state(state: AttentionState, axis: int) -> AttentionState:
+    peaks, totals, sums = (later(region, axis, -1) for region in state.regions)
+    return AttentionState(peaks=peaks, totals=totals, sums=sums)
+
+
+@pytest.mark.parametrize("mistake", PARTS)
+def test_a_mistake_with_parts_is_refused(mistake: str) -> None:
+    kernel = build(CASES["decode_parts"], "avx512").kernel
+    assert prove(kernel).about("attention")
+    kind, change = PARTS[mistake]
+    with pytest.raises(ProofFailed):
+        prove(changed(kernel, kind, change))
+
+
+@pytest.mark.parametrize("isa", host_isas()[:2])
+def test_decoding_built_once_serves_other_extents(isa: str, rng: np.random.Generator) -> None:
+    unit, built = unit_of(attention_cases(), isa), build(CASES["decode_parts"], isa)
+    for _ in range(8):
+        batch, kv_heads, sharing, s = (int(value) for value in rng.integers(1, (3, 4, 4, 17)))
+        t, d, dv = int(rng.integers(0, 1600)), int(rng.integers(1, 90)), int(rng.integers(1, 90))
+        other = attention(batch, kv_heads * sharing, kv_heads, s, t, d, dv, scale=1 / math.sqrt(24))
+        check(unit, built, other, random_inputs(other, rng), threads=int(rng.integers(1, 4)))
 
 
 def test_a_copy_of_other_rows_is_refused() -> None:

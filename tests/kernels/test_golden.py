@@ -63,6 +63,7 @@ STEM = Conv2dOp.of(
 # One op a variant, with its default schedule: what a user's kernel looks like.
 GOLDEN = (
     Case.of("attention.flash", "attention.flash", attention(1, 12, 12, 1024, 1024, 64, causal=True)),
+    Case.of("attention.decode", "attention.decode", attention(1, 12, 2, 1, 32_768, 64)),
     Case.of("gemm.packed", "gemm.packed", GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True)),
     Case.of("gemm.packed.columns", "gemm.packed", LINEAR),
     Case.of("gemm.prepacked", "gemm.prepacked", LINEAR),

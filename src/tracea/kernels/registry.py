@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tracea.errors import InvalidOption
+from tracea.kernels.attention.decode import DECODE
 from tracea.kernels.attention.flash import FLASH
 from tracea.kernels.conv.amx import AMX as CONV_AMX
 from tracea.kernels.conv.amx import AMX_PREPACKED as CONV_AMX_PREPACKED
@@ -63,6 +64,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     CHAIN,
     WINDOW,
     FLASH,
+    DECODE,
 )
 
 CUDA_VARIANTS: Final[tuple[Variant, ...]] = (

@@ -11,11 +11,17 @@ from tracea.core.attention_meaning import hidden_pairs
 from tracea.errors import RunError
 from tracea.semantic.execute import region
 from tracea.semantic.machine import Array, Executor
-from tracea.semantic.nodes_attention import AttentionFinish, AttentionStart, AttentionState, AttentionStep
+from tracea.semantic.nodes_attention import (
+    AttentionCombine,
+    AttentionFinish,
+    AttentionStart,
+    AttentionState,
+    AttentionStep,
+)
 
 __all__ = ["AttentionNode", "attend"]
 
-AttentionNode: TypeAlias = AttentionStart | AttentionStep | AttentionFinish
+AttentionNode: TypeAlias = AttentionStart | AttentionStep | AttentionFinish | AttentionCombine
 
 
 def attend(node: AttentionNode, executor: Executor) -> None:
@@ -38,6 +44,8 @@ def attend(node: AttentionNode, executor: Executor) -> None:
                 sums = _by_query(region(node.state.sums, executor, node))[:rows]
                 means = np.where(totals[:, None] == 0.0, 0.0, sums / np.where(totals == 0.0, 1.0, totals)[:, None])
                 target[...] = means.reshape(target.shape).astype(target.dtype)
+            case AttentionCombine():
+                _combine(node, executor)
 
 
 def _step(node: AttentionStep, executor: Executor) -> None:
@@ -57,6 +65,21 @@ def _step(node: AttentionStep, executor: Executor) -> None:
     _update(node.state, executor, node, scores, values)
 
 
+def _combine(node: AttentionCombine, executor: Executor) -> None:
+    target = region(node.target, executor, node)
+    peaks, totals, sums = (region(part, executor, node) for part in node.state.regions)
+    parts, rows = peaks.shape[-3], math.prod(target.shape[:-1])
+    width, panel = sums.shape[-2:]
+    peak, total = (part.reshape(parts, peaks.shape[-2] * panel)[:, :rows] for part in (peaks, totals))
+    top = peak.max(axis=0, initial=-np.inf)
+    share = np.exp(peak - np.where(top == -np.inf, 0.0, top))
+    summed = sums.reshape(parts, peaks.shape[-2], width, panel).transpose(0, 1, 3, 2)
+    summed = summed.reshape(parts, peaks.shape[-2] * panel, width)[:, :rows]
+    whole = (share * total).sum(axis=0)[:, None]
+    means = np.where(whole == 0.0, 0.0, (share[:, :, None] * summed).sum(axis=0) / np.where(whole == 0.0, 1.0, whole))
+    target[...] = means.reshape(target.shape).astype(target.dtype)
+
+
 def _update(state: AttentionState, executor: Executor, node: AttentionStep, scores: Array, values: Array) -> None:
     rows = scores.shape[0]
     peaks, totals, sums = (region(part, executor, node) for part in state.regions)
@@ -68,13 +91,14 @@ def _update(state: AttentionState, executor: Executor, node: AttentionStep, scor
     summed[:rows] = summed[:rows] * fade[:, None] + weights @ values
     before[:rows] = peak
     peaks[...], totals[...] = before.reshape(peaks.shape), total.reshape(totals.shape)
-    panels, width, panel = sums.shape
-    sums[...] = summed.reshape(panels, panel, width).transpose(0, 2, 1)
+    panels, width, panel = sums.shape[-3:]
+    sums[...] = summed.reshape(panels, panel, width).transpose(0, 2, 1).reshape(sums.shape)
 
 
 def _by_query(panels: Array) -> Array:
-    """Return (panels, depth, panel) as (queries, depth)."""
-    return panels.transpose(0, 2, 1).reshape(-1, panels.shape[1])
+    """Return (panels, depth, panel), after axes of extent 1, as (queries, depth)."""
+    last = panels.reshape(panels.shape[-3:])
+    return last.transpose(0, 2, 1).reshape(-1, last.shape[1])
 
 
 def _matrix(array: Array) -> Array:

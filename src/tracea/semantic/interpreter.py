@@ -39,7 +39,7 @@ from tracea.semantic.nodes_async import (
     WaitGroup,
     WgmmaWait,
 )
-from tracea.semantic.nodes_attention import AttentionFinish, AttentionStart, AttentionStep
+from tracea.semantic.nodes_attention import AttentionCombine, AttentionFinish, AttentionStart, AttentionStep
 from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
 
 __all__ = ["interpret"]
@@ -219,7 +219,7 @@ class _Run:
             case AwaitFlag():
                 flag = execute.region(node.flag, executor, node)
                 yield Request(f"{executor.name} awaits {node.flag}", ready=lambda: bool(np.all(flag == 1)))
-            case AttentionStart() | AttentionStep() | AttentionFinish():
+            case AttentionStart() | AttentionStep() | AttentionFinish() | AttentionCombine():
                 attend(node, executor)
             case _:
                 execute.leaf(node, executor, self.kernel, self.scalars)

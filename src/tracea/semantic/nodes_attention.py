@@ -2,7 +2,7 @@
 
 A block's state are three buffers in panels of queries, as :class:`tracea.semantic.nodes.Pack` makes them: ``peaks`` and
 ``totals`` (panels, panel), the largest score and the sum of weights of each query; ``sums`` (panels, dv, panel), the
-weighted sums of values. Weights are relative to the peak.
+weighted sums of values. Weights are relative to the peak. Leading axes, of extent 1 in a region, say whose state it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tracea.core.expr import Expr, Input
 from tracea.semantic.index import Index, as_index
 from tracea.semantic.nodes import Access, AccessMode, Intrinsic, Node, Region, reads, writes
 
-__all__ = ["AttentionFinish", "AttentionStart", "AttentionState", "AttentionStep"]
+__all__ = ["AttentionCombine", "AttentionFinish", "AttentionStart", "AttentionState", "AttentionStep"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,3 +96,24 @@ class AttentionFinish(Node):
     def accesses(self) -> tuple[Access, ...]:
         """Return the reads of totals and sums and the write of the target."""
         return reads(self.state.totals, self.state.sums) + writes(self.target)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionCombine(Node):
+    """target = sums of all parts over their totals, each relative to the largest peak; zeros where no part has a key.
+
+    A part has taken its own ``part`` keys: the p-th those from p · part on. The state's axis of parts is the one before
+    its panels.
+
+    Shapes:
+        state: (1, …, parts, panels, …); target: (1, …, rows, dv).
+    """
+
+    intrinsic: Intrinsic
+    state: AttentionState
+    part: int
+    target: Region
+
+    def accesses(self) -> tuple[Access, ...]:
+        """Return the reads of the state and the write of the target."""
+        return reads(*self.state.regions) + writes(self.target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor
@@ -9,10 +10,17 @@ from tracea.emitters.cpu.printer import Printer
 from tracea.errors import EmitError
 from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import Const
-from tracea.semantic.nodes_attention import AttentionFinish, AttentionStart, AttentionState, AttentionStep
+from tracea.semantic.nodes_attention import (
+    AttentionCombine,
+    AttentionFinish,
+    AttentionStart,
+    AttentionState,
+    AttentionStep,
+)
 
-__all__ = ["attention_finish", "attention_start", "attention_step"]
+__all__ = ["attention_combine", "attention_finish", "attention_start", "attention_step"]
 
+ROWS = "attention_rows"  # the routine for few queries; others are tiles of queries
 _EVERY_KEY = "kEveryKey"  # attention.h: no query is that far from a key
 
 
@@ -28,8 +36,11 @@ def attention_step(printer: Printer, node: AttentionStep) -> None:
     """Print one block of keys."""
     tile, text = _tile(printer, node.intrinsic, node.state), printer.text
     compute = printer.buffer(node.scores).dtype
+    by_rows = node.intrinsic.name == ROWS
     for rows in (node.keys, node.values):
-        if printer.step(rows, -1) not in (Const(0), Const(1)) or printer.buffer(rows).dtype is not compute:
+        dtype = printer.buffer(rows).dtype
+        widened = by_rows and compute is DType.F32 and dtype in (DType.F16, DType.BF16)
+        if printer.step(rows, -1) not in (Const(0), Const(1)) or not (dtype is compute or widened):
             detail = f"rows of {compute.value}, whose elements lie side by side, are read in place"
             raise EmitError(node=f"AttentionStep {rows}", detail=detail, remedy="copy the rows first")
     reach = [_EVERY_KEY if node.window is None else str(node.window - 1)] * 2
@@ -41,15 +52,31 @@ def attention_step(printer: Printer, node: AttentionStep) -> None:
     )
     keys = f"{printer.address(node.keys)}, {printer.strides(node.keys)[0]}"
     values = f"{printer.address(node.values)}, {printer.strides(node.values)[0]}"
+    types = [C_TYPES[printer.buffer(part).dtype] for part in (node.scores, node.keys, node.values)]
+    kind = f"AttentionKeys<{', '.join(types if len(set(types)) > 1 else types[:1])}>"
+    block = f"{kind}{{{keys}, {values}, {text(node.keys.extent[-2])}, {width}, {text(node.first_key)}}}"
     score = "PlainScore{}"
-    # A negative scale would turn the order of scores around, and the routine looks for the largest before it scales.
-    if node.score != Input(0) or node.scale <= 0.0:
-        score = epilogue_functor(printer, node.score, node.operands, compute, transposed=True)
+    # A negative scale would turn the order of scores around, and the tile looks for the largest before it scales.
+    if node.score != Input(0) or (node.scale <= 0.0 and not by_rows):
+        score = epilogue_functor(printer, node.score, node.operands, compute, transposed=not by_rows)
+    tail = "" if by_rows else f"<{node.intrinsic.attribute('tail')}>"
     printer.body.comment(f"AttentionStep {node.keys} {node.values}")
     printer.body.line(
-        f"{tile}::step<{node.intrinsic.attribute('tail')}>({{{queries}}}, {{{keys}, {values}, "
-        f"{text(node.keys.extent[-2])}, {width}, {text(node.first_key)}}}, {_state(printer, node.state)}, "
+        f"{tile}::step{tail}({{{queries}}}, {block}, {_state(printer, node.state)}, "
         f"{printer.address(node.scores)}, {C_TYPES[compute]}({node.scale!r}), {score});"
+    )
+
+
+def attention_combine(printer: Printer, node: AttentionCombine) -> None:
+    """Print the store of a block of queries whose keys were taken in parts."""
+    tile = _tile(printer, node.intrinsic, node.state)
+    rows, width = (printer.text(extent) for extent in node.target.extent[-2:])
+    row, column = printer.strides(node.target)
+    parts = printer.text(node.state.peaks.extent[-3])
+    printer.body.comment(f"AttentionCombine {node.target}")
+    printer.body.line(
+        f"{tile}::combine({parts}, {rows}, {width}, {_state(printer, node.state)}, {printer.address(node.target)}, "
+        f"{row}, {column if column != '0' else '1'});"
     )
 
 
@@ -68,9 +95,13 @@ def attention_finish(printer: Printer, node: AttentionFinish) -> None:
 def _tile(printer: Printer, intrinsic: Intrinsic, state: AttentionState) -> str:
     printer.use("attention.h", "pack.h")
     get, buffer = intrinsic.attribute, printer.buffer(state.sums)
-    tile = printer.declare_type(
-        f"AttentionTile<{C_TYPES[buffer.dtype]}, {get('mr')}, {get('nv')}, {get('unroll')}>", "Tile"
-    )
+    if intrinsic.name == ROWS:
+        printer.use("attention_rows.h")
+        tile = printer.declare_type(f"AttentionRows<{C_TYPES[buffer.dtype]}>", "Rows")
+    else:
+        tile = printer.declare_type(
+            f"AttentionTile<{C_TYPES[buffer.dtype]}, {get('mr')}, {get('nv')}, {get('unroll')}>", "Tile"
+        )
     panel = printer.text(buffer.shape[-1])
     printer.declare_check(f"{tile}::columns == {panel}", "the kernel was built for this vector length")
     return tile

@@ -8,7 +8,7 @@ from typing import Any
 from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input
 from tracea.core.ops.rows import ReduceKind, RowKind
-from tracea.emitters.cpu.attention import attention_finish, attention_start, attention_step
+from tracea.emitters.cpu.attention import attention_combine, attention_finish, attention_start, attention_step
 from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_functor
 from tracea.emitters.cpu.index_text import predicate_text
@@ -29,7 +29,7 @@ from tracea.semantic.nodes import (
     ReduceTile,
     RowTile,
 )
-from tracea.semantic.nodes_attention import AttentionFinish, AttentionStart, AttentionStep
+from tracea.semantic.nodes_attention import AttentionCombine, AttentionFinish, AttentionStart, AttentionStep
 
 __all__ = ["TILE_LINES"]
 
@@ -326,4 +326,5 @@ TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     AttentionStart: attention_start,
     AttentionStep: attention_step,
     AttentionFinish: attention_finish,
+    AttentionCombine: attention_combine,
 }

@@ -3,24 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from tracea.core.dtype import DType
+from tracea.core.expr import Input
 from tracea.core.op import AttentionOp
 from tracea.core.tensor_type import StridedLayout, TensorType
-from tracea.errors import InvalidOp
-from tracea.kernels.operands import tensor_buffer
-from tracea.kernels.pointwise.tile import compute_type
+from tracea.errors import InvalidOp, InvalidSchedule
+from tracea.kernels.operands import scratch, tensor_buffer
+from tracea.kernels.pointwise.tile import compute_type, map_tile
+from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.variant import Requirement
 from tracea.semantic.access import Region
 from tracea.semantic.index import Const, Index, Param, Var
-from tracea.semantic.tile_kernel import Buffer, BufferRole
+from tracea.semantic.nodes import Node, PointwiseTile
+from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace
 
-__all__ = ["BATCH", "DEPTH", "KEYS", "KV_HEADS", "QUERIES", "SHARING", "WIDTH", "AttentionOperands", "attention_types"]
+__all__ = [
+    "HEAD",
+    "SIZES",
+    "AttentionOperands",
+    "CopiedRows",
+    "Sizes",
+    "attention_requirements",
+    "attention_types",
+    "copied_rows",
+    "is_apart",
+]
 
-# The largest values keep every product of them within 64 bits.
-BATCH, KV_HEADS = Param("batch", maximum=2**16), Param("kv_heads", minimum=1, maximum=2**12)
-SHARING = Param("sharing", minimum=1, maximum=2**10)  # query heads of a key head
-QUERIES, KEYS = Param("s", minimum=1, maximum=2**24), Param("t", maximum=2**24)
-DEPTH, WIDTH = Param("d", maximum=2**16), Param("dv", maximum=2**16)
+Sizes: TypeAlias = tuple[Param, Param, Param, Param, Param, Param, Param]
+
+# batch, key heads, query heads of a key head, queries, keys, d, dv. The largest keep every product of them in 64 bits.
+SIZES: Final[Sizes] = (
+    Param("batch", maximum=2**16),
+    Param("kv_heads", minimum=1, maximum=2**12),
+    Param("sharing", minimum=1, maximum=2**10),
+    Param("s", minimum=1, maximum=2**24),
+    Param("t", maximum=2**24),
+    Param("d", maximum=2**16),
+    Param("dv", maximum=2**16),
+)
+HEAD: Final = (Var("i_batch"), Var("i_kv"), Var("i_sharing"))  # of a task
 _EXTRA = 3  # the operands before the score's own
 
 
@@ -76,13 +99,14 @@ class AttentionOperands:
     y: Buffer
 
     @classmethod
-    def of(cls, op: AttentionOp, *, copy_keys: bool, copy_values: bool) -> AttentionOperands:
+    def of(cls, op: AttentionOp, sizes: Sizes, *, copy_keys: bool, copy_values: bool) -> AttentionOperands:
         """Return the buffers; rows of keys and values that are not copied have elements side by side."""
         types = attention_types(op)
+        *lead, queries, keys, depth, width = sizes
         batch, heads, s, d = op.q.static_shape
         kv_heads, t, dv = op.k.static_shape[1], op.k.static_shape[2], op.v.static_shape[3]
-        lead, lead_dims = (BATCH, KV_HEADS, SHARING), (batch, kv_heads, heads // kv_heads)
-        key_lead, key_dims = (BATCH, KV_HEADS), (batch, kv_heads)
+        lead_dims = (batch, kv_heads, heads // kv_heads)
+        key_lead, key_dims = lead[:2], (batch, kv_heads)
 
         def input_(name: str, shape: tuple[Index, ...], dims: tuple[int, ...], unit: int | None = None) -> Buffer:
             return tensor_buffer(name, types[name], shape, dims, BufferRole.INPUT, unit_axis=unit)
@@ -90,17 +114,31 @@ class AttentionOperands:
         names = tuple(f"x{position}" for position in range(_EXTRA, len(op.operands)))
         return cls(
             op,
-            input_("q", (*lead, QUERIES, DEPTH), (*lead_dims, s, d)),
-            input_("k", (*key_lead, KEYS, DEPTH), (*key_dims, t, d), None if copy_keys else -1),
-            input_("v", (*key_lead, KEYS, WIDTH), (*key_dims, t, dv), None if copy_values else -1),
-            tuple(input_(name, (*lead, QUERIES, KEYS), (*lead_dims, s, t)) for name in names),
-            tensor_buffer("y", types["y"], (*lead, QUERIES, WIDTH), (*lead_dims, s, dv), BufferRole.OUTPUT),
+            input_("q", (*lead, queries, depth), (*lead_dims, s, d)),
+            input_("k", (*key_lead, keys, depth), (*key_dims, t, d), None if copy_keys else -1),
+            input_("v", (*key_lead, keys, width), (*key_dims, t, dv), None if copy_values else -1),
+            tuple(input_(name, (*lead, queries, keys), (*lead_dims, s, t)) for name in names),
+            tensor_buffer("y", types["y"], (*lead, queries, width), (*lead_dims, s, dv), BufferRole.OUTPUT),
         )
 
     @property
     def compute(self) -> DType:
         """The type that scores and sums are computed in."""
-        return compute_type(*(type_.dtype for type_ in (*self.op.operands, self.op.infer())))
+        return _computed(self.op)
+
+    def check_copy(self, name: str, *, copied: bool, widened: bool = False) -> None:
+        """Check that rows of "keys" or "values" are copied where they cannot be read in place.
+
+        Raises:
+            InvalidSchedule: they are not.
+        """
+        if not copied and is_apart(self.op, name, widened=widened):
+            raise InvalidSchedule(
+                field=f"copy_{name}",
+                got=0,
+                expected=f"1: {name} are not {self.compute.value} with elements side by side",
+                remedy=f"copy_{name}=1",
+            )
 
     def window(
         self, buffer: Buffer, head: tuple[Var, ...], offset: tuple[Index, Index], extent: tuple[Index, Index]
@@ -113,3 +151,58 @@ class AttentionOperands:
             tuple(Const(0) if one else start for one, start in zip(single, offsets, strict=True)),
             tuple(Const(1) if one else size for one, size in zip(single, extents, strict=True)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRows:
+    """Rows of keys or values as a step reads them: the operand's own, or a copy with what makes it and its scratch."""
+
+    rows: Region
+    copies: tuple[Node, ...] = ()
+    buffers: tuple[Buffer, ...] = ()
+
+
+def copied_rows(name: str, rows: Region, compute: DType, block: int, *, copied: bool) -> CopiedRows:
+    """Return the last two axes of a region, at most ``block`` rows, in the type of the sums and side by side."""
+    if not copied:
+        return CopiedRows(rows)
+    count, width = rows.extent[-2:]
+    buffer = scratch(f"{name}_rows", compute, MemorySpace.THREAD, block, width)
+    target = buffer.region((0, 0), (count, width))
+    copy = PointwiseTile(intrinsic=map_tile(compute, streaming=False), expr=Input(0), inputs=(rows,), target=target)
+    return CopiedRows(target, (copy,), (buffer,))
+
+
+def is_apart(op: AttentionOp, name: str, *, widened: bool = False) -> bool:
+    """Whether rows of "keys" or "values" cannot be read in place: of another type than the sums', or elements apart.
+
+    ``widened``: the routine reads 16-bit floats too, where the sums are of f32.
+    """
+    type_, compute = attention_types(op)["k" if name == "keys" else "v"], _computed(op)
+    natural = type_.dtype is compute or (widened and compute is DType.F32 and type_.dtype in (DType.F16, DType.BF16))
+    return not natural or (type_.shape[-1] != 1 and type_.strides[-1] != 1)
+
+
+def _computed(op: AttentionOp) -> DType:
+    return compute_type(*(type_.dtype for type_ in (*op.operands, op.infer())))
+
+
+def attention_requirements(sizes: Sizes) -> tuple[Requirement, ...]:
+    """Return what a kernel whose extents are these parameters requires of an op."""
+
+    def of(op: AttentionOp) -> dict[Param, int]:
+        batch, heads, s, d = op.q.static_shape
+        _, kv_heads, t, dv = op.v.static_shape
+        return dict(zip(sizes, (batch, kv_heads, heads // kv_heads, s, t, d, dv), strict=True))
+
+    fits = condition(
+        "sizes within the kernel's range",
+        lambda op, _: all(value <= size.maximum for size, value in of(op).items()),  # an empty result needs no kernel
+        needed=", ".join(f"{size.name} <= {size.maximum}" for size in sizes),
+        found=lambda op: ", ".join(f"{size} = {value}" for size, value in of(op).items()),
+        remedy="cut the op into several",
+    )
+    return (CPU_VECTORS, element_types(_TYPES), strided_layouts, non_negative_strides, fits)
+
+
+_TYPES: Final = (DType.F32, DType.F64, DType.F16, DType.BF16, DType.BOOL)

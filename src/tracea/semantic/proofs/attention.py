@@ -11,10 +11,16 @@ from collections.abc import Iterator, Sequence
 
 from tracea.core.expr import Input
 from tracea.core.ops.attention import AttentionOp
-from tracea.semantic.index import Index, Var
+from tracea.semantic.index import Index, Var, ceil_div
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import Pack, PointwiseTile, Region
-from tracea.semantic.nodes_attention import AttentionFinish, AttentionStart, AttentionStep
+from tracea.semantic.nodes_attention import (
+    AttentionCombine,
+    AttentionFinish,
+    AttentionStart,
+    AttentionState,
+    AttentionStep,
+)
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.tiling import chain, stride_of
 from tracea.semantic.proofs.walk import Box, Site
@@ -35,13 +41,14 @@ def prove_attention(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
     for site in sites:
         if isinstance(site.node, AttentionStep):
             _numbers(kernel, site, site.node)
-            finish = _one_state(sites, site, site.node)
+            end = _one_state(sites, site, site.node)
+            result = _result_of(kernel, site, site.node, end)
             queries = _rows_of(kernel, sites, site, site.node.queries)
             keys, values = (_rows_of(kernel, sites, site, part) for part in (site.node.keys, site.node.values))
-            _aligned(kernel, site, site.node, queries=queries, keys=keys, values=values, finish=finish)
-            yield _every_key(kernel, site, site.node, keys)
-        elif isinstance(site.node, AttentionStart | AttentionFinish) and not any(
-            isinstance(other.node, AttentionStep) and other.node.state == site.node.state for other in sites
+            _aligned(kernel, site, site.node, queries=queries, keys=keys, values=values, result=result)
+            yield _every_key(kernel, site, site.node, keys, end)
+        elif isinstance(site.node, AttentionStart | AttentionFinish | AttentionCombine) and not any(
+            isinstance(other.node, AttentionStep) and _same_place(other.node.state, site.node.state) for other in sites
         ):
             raise refuse("attention", site.label, "no step takes keys into this state")
 
@@ -61,24 +68,51 @@ def _numbers(kernel: TileKernel, site: Site, node: AttentionStep) -> None:
             raise refuse("attention", site.label, f"{what} is {ours}, the op's is {theirs}")
 
 
+def _same_place(state: AttentionState, other: AttentionState) -> bool:
+    return [region.buffer for region in state.regions] == [region.buffer for region in other.regions]
+
+
 def _one_state(sites: Sequence[Site], step: Site, node: AttentionStep) -> Site:
-    """Show that the state is begun once before the loop over keys and finished once after it; return the finish."""
-    starts = [s for s in sites if isinstance(s.node, AttentionStart) and s.node.state.regions == node.state.regions]
-    ends = [s for s in sites if isinstance(s.node, AttentionFinish) and s.node.state.regions == node.state.regions]
+    """Show that the state is begun once before the loop over keys and finished once after it; return what does."""
     names = {region.buffer for region in node.state.regions}
-    touching = [s for s in sites if any(a.region.buffer in names for a in s.node.accesses())]
-    if len(starts) != 1 or len(ends) != 1 or len(touching) != 3:
-        raise refuse("attention", step.label, f"{len(starts)} starts, {len(ends)} ends, {len(touching)} users of it")
+    users = [s for s in sites if any(a.region.buffer in names for a in s.node.accesses())]
+    starts = [s for s in users if isinstance(s.node, AttentionStart) and s.node.state == node.state]
+    ends = [s for s in users if isinstance(s.node, AttentionFinish | AttentionCombine)]
+    if len(starts) != 1 or len(ends) != 1 or len(users) != 3 or len(names) != 3:
+        raise refuse("attention", step.label, f"{len(starts)} starts, {len(ends)} ends, {len(users)} users of a state")
     (start,), (end,) = starts, ends
-    around = step.loops[:-1]
-    if start.loops != around or end.loops != around or start.guards or end.guards or step.guards:
-        raise refuse("attention", step.label, "the state is not begun and finished around one loop over keys")
+    if start.loops != step.loops[:-1] or start.guards or end.guards or step.guards:
+        raise refuse("attention", step.label, "the state is not begun around one loop over keys")
     if not start.place < step.place < end.place:
         raise refuse("attention", step.label, "the state is begun after its first key or finished before its last")
     assert isinstance(start.node, AttentionStart)
     if step.canonical(start.node.rows) != step.canonical(node.rows):
         raise refuse("attention", step.label, f"{node.rows} rows, of which {start.node.rows} were begun")
     return end
+
+
+def _result_of(kernel: TileKernel, step: Site, node: AttentionStep, end: Site) -> Box:
+    """Return where the result of a step's queries goes, over the step's own loops."""
+    if isinstance(end.node, AttentionFinish):
+        if end.loops != step.loops[:-1] or end.node.state != node.state:
+            raise refuse("attention", step.label, "the state is not finished around one loop over keys")
+        return end.box(end.node.target)
+    assert isinstance(end.node, AttentionCombine)
+    ours, theirs, target = step.box(node.state.peaks), end.box(end.node.state.peaks), end.box(end.node.target)
+    heads, zero = len(target.offset) - 2, Polynomial({})
+    agreed = [
+        *zip(theirs.offset[:heads], target.offset[:heads], strict=True),
+        *((offset, zero) for offset in (*theirs.offset[heads:], *ours.offset[heads + 1 :], *target.offset[heads:])),
+        *zip(theirs.extent[heads:], map(end.canonical, kernel.buffer(theirs.buffer).shape[heads:]), strict=True),
+    ]
+    for region in (end.node.state.totals, end.node.state.sums):
+        agreed += zip(end.box(region).offset[: heads + 1], theirs.offset[: heads + 1], strict=True)
+        agreed += zip(end.box(region).extent[: heads + 1], theirs.extent[: heads + 1], strict=True)
+    for region in (node.state.totals, node.state.sums):
+        agreed += zip(step.box(region).offset[: heads + 1], ours.offset[: heads + 1], strict=True)
+    if any(left != right for left, right in agreed):
+        raise refuse("attention", end.label, f"{end.node.state.peaks} are not the parts of the head {end.node.target}")
+    return Box(target.buffer, (*ours.offset[:heads], *target.offset[heads:]), target.extent)
 
 
 def _rows_of(kernel: TileKernel, sites: Sequence[Site], step: Site, region: Region) -> Box:
@@ -104,11 +138,10 @@ def _rows_of(kernel: TileKernel, sites: Sequence[Site], step: Site, region: Regi
 
 
 def _aligned(
-    kernel: TileKernel, site: Site, node: AttentionStep, *, queries: Box, keys: Box, values: Box, finish: Site
+    kernel: TileKernel, site: Site, node: AttentionStep, *, queries: Box, keys: Box, values: Box, result: Box
 ) -> None:
     """Show that positions, heads and extents agree between the queries, the keys, their values and the result."""
-    assert isinstance(finish.node, AttentionFinish)
-    result, rows = site.box(finish.node.target), site.canonical(node.rows)
+    rows = site.canonical(node.rows)
     depth = site.canonical(kernel.buffer(queries.buffer).shape[-1])
     width = site.canonical(kernel.buffer(result.buffer).shape[-1])
     zero = Polynomial({})
@@ -151,8 +184,11 @@ def _aligned(
             raise refuse("attention", site.label, f"{what}: {left.to_index()} and {right.to_index()}")
 
 
-def _every_key(kernel: TileKernel, site: Site, node: AttentionStep, keys: Box) -> Fact:
-    """Show that the loop over keys sweeps an interval once, outside of which no query of the block sees a key."""
+def _every_key(kernel: TileKernel, site: Site, node: AttentionStep, keys: Box, end: Site) -> Fact:
+    """Show that the loop over keys sweeps an interval once, outside of which no query of the block sees a key.
+
+    Of keys in parts those of a part, and that the parts are all there.
+    """
     loop = site.loops[-1]
     offset, extent = keys.offset[-2], keys.extent[-2]
     begin = offset - stride_of(offset, loop) * loop.atom
@@ -173,11 +209,44 @@ def _every_key(kernel: TileKernel, site: Site, node: AttentionStep, keys: Box) -
         seen.append(query - key)
     if node.window is not None:
         seen += [key - query + (node.window - 1), query - key + (node.window - 1)]
+    if isinstance(end.node, AttentionCombine):
+        seen += _own_part(kernel, site, node, end.node, total, begin, begin + size)
     visible = facts.plus(seen)
     for what, goal in (("before the first", key - begin), ("after the last", begin + size - 1 - key)):
         if not visible.proves(goal):
             raise refuse("attention", site.label, f"a visible key may lie {what} of [{_shown(begin, size)})")
     return Fact("attention", site.label, f"every visible key of {keys.buffer} is taken once over {loop.var}")
+
+
+def _own_part(
+    kernel: TileKernel,
+    site: Site,
+    node: AttentionStep,
+    end: AttentionCombine,
+    total: Polynomial,
+    *interval: Polynomial,
+) -> list[Polynomial]:
+    """Return that a key is of the step's part, having shown that the interval is and that each part has its loop."""
+    axis = kernel.buffer(node.state.peaks.buffer).rank - 3
+    which = site.box(node.state.peaks).offset[axis]
+    loop = next((loop for loop in site.loops if loop.atom == which), None)
+    parts = normalize(ceil_div(total.to_index(), end.part))
+    if (
+        loop is None
+        or loop.count != parts
+        or site.canonical(kernel.buffer(node.state.peaks.buffer).shape[axis]) != parts
+    ):
+        raise refuse(
+            "attention", site.label, f"part {which.to_index()} is not one of {parts.to_index()} in a loop of its own"
+        )
+    first, key = which * end.part, Polynomial.atom(Var("key"))
+    outside = site.loops[-1].outside
+    begin, after = interval
+    # An empty interval may lie anywhere.
+    within = outside.plus([after - begin - 1])
+    if not (within.proves(begin - first) and within.proves(first + end.part - after)):
+        raise refuse("attention", site.label, f"[{_shown(begin, after - begin)}) is not within part {which.to_index()}")
+    return [key - first, first + (end.part - 1) - key]
 
 
 def _shown(begin: Polynomial, size: Polynomial) -> str:

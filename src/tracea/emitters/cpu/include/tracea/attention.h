@@ -42,11 +42,11 @@ struct AttentionQueries {
 };
 
 // A block of keys with their values; `first` is the position of the first one. Rows lie key_row and value_row apart, elements of a row side by side.
-template <class T>
+template <class T, class Key = T, class Value = T>
 struct AttentionKeys {
-    const T* keys;
+    const Key* keys;
     int64_t key_row;
-    const T* values;
+    const Value* values;
     int64_t value_row;
     int64_t count;
     int64_t width;
