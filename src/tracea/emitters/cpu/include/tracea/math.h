@@ -2,9 +2,9 @@
 // AVX-512, AVX2, NEON and plain agree bit for bit except where an estimate instruction is named.
 //
 // Largest error over all float32 inputs (every 101st bit pattern: tests/headers/ulp_sweep.cpp), in units in the last place, against double:
-//   sin 1.5   cos 1.5   exp 0.89   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 7.6 (-0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
+//   exp 0.89   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 8.6 (-0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
 // (silu's deep tail multiplies a subnormal sigmoid, gelu_tanh's rounds its cubic: up to 190 units on results below that).
-// Double versions of exp, log, sin, cos, tanh, erf, sigmoid, gelu and silu call the C library lane by lane; they are correct, not fast.
+// Double versions of exp, log, tanh, erf, sigmoid, gelu and silu call the C library lane by lane; they are correct, not fast.
 #ifndef TRACEA_MATH_H
 #define TRACEA_MATH_H
 
@@ -69,26 +69,22 @@ TRACEA_INLINE VecF exp_reduced(VecF r) {
 }  // namespace detail
 
 // ---- exp, log ------------------------------------------------------------------------------------------------------------------------------------
-namespace detail {
-// exp(min(x, most)). Beyond the bounds of its callers the result is what it is at them; NaN passes as the second operand. What underflows entirely is set to
-// zero instead of computed: rounding to a subnormal costs a microcode assist, 20 times the rest, and masked or distant logits are all of that kind.
-TRACEA_INLINE VecF exp_up_to(VecF x, float most) {
-    const Mask<VecF> remains = not_less(x, broadcast<VecF>(-104.0F));
+TRACEA_INLINE VecF exp(VecF x) {
+    // Beyond these bounds the result is zero or infinite anyway; NaN passes as the second operand. What underflows entirely is set to zero instead of
+    // computed: rounding to a subnormal costs a microcode assist, 20 times the rest, and masked or distant logits are all of that kind.
+    const Mask<VecF> vanishes = less(x, broadcast<VecF>(-104.0F));
+    x = select(vanishes, zero<VecF>(), min_second(broadcast<VecF>(89.0F), x));
     VecF n;
     VecF r;
-    reduce_ln2(min_second(broadcast<VecF>(most), x), n, r);
-    return scale_pow2_or_zero(remains, exp_reduced(r), n);
+    detail::reduce_ln2(x, n, r);
+    return select(vanishes, zero<VecF>(), scale_pow2(detail::exp_reduced(r), n));
 }
-}  // namespace detail
-
-TRACEA_INLINE VecF exp(VecF x) { return detail::exp_up_to(x, 89.0F); }
-// exp(x) for x <= 0 and NaN, zero where the result would be subnormal (x < -126 ln 2): what is left of a sum whose largest term is 1. The argument in base 2
-// is rounded once: 3.1 units in the last place and 1.2 |x| more, about as much as the rounding of a difference x has cost already.
+// exp(x) for x <= 0 and NaN, zero where the result would be subnormal (x < -126 ln 2): what is left of a sum whose largest term is 1.
 TRACEA_INLINE VecF exp_or_zero(VecF x) {
-    const VecF power = mul(x, broadcast<VecF>(0x1.715476p+0F));
-    const VecF e = detail::polynomial(fraction(power), 1.0F, 0x1.62e4bap-1F, 0x1.ebdb56p-3F, 0x1.c91ce6p-5F,
-                                      0x1.277854p-7F, 0x1.e974fcp-10F);
-    return scale_floor_pow2_where(not_less(x, broadcast<VecF>(-87.33654F)), e, power);
+    VecF n;
+    VecF r;
+    detail::reduce_ln2(x, n, r);
+    return scale_pow2_where(mask_not(less(x, broadcast<VecF>(-87.33654F))), detail::exp_reduced(r), n);
 }
 TRACEA_INLINE VecD exp(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::exp(v); });
@@ -127,67 +123,6 @@ TRACEA_INLINE VecD log(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::log(v); });
 }
 
-// ---- sin, cos ------------------------------------------------------------------------------------------------------------------------------------
-namespace detail {
-
-// x = n pi/2 + r with |r| <= pi/4 (a little more where the product rounds), for |x| <= circle_limit: there n times the first part is exact in a fused step.
-constexpr float circle_limit = 0x1p+15F;
-TRACEA_INLINE VecF reduce_half_pi(VecF x, VecF& n) {
-    n = sub(fma(x, broadcast<VecF>(0x1.45f306p-1F), broadcast<VecF>(round_shift)), broadcast<VecF>(round_shift));
-    VecF r = fnma(n, broadcast<VecF>(0x1.921fb6p+0F), x);
-    r = fnma(n, broadcast<VecF>(-0x1.777a5cp-25F), r);
-    return fnma(n, broadcast<VecF>(-0x1.ee59dap-50F), r);
-}
-// sin(r + quarter pi/2): the quarter's parity chooses the series, its second bit the sign.
-TRACEA_INLINE VecF sine_of_quarter(VecF r, VecF quarter) {
-    const VecF s = mul(r, r);
-    const VecF sine =
-        fma(mul(r, s), polynomial(s, -0x1.555556p-3F, 0x1.111108p-7F, -0x1.a00ea2p-13F, 0x1.6c9dd2p-19F), r);
-    const VecF half = mul(s, broadcast<VecF>(-0.5F));
-    const VecF tail =
-        mul(mul(s, s), polynomial(s, 0x1.555556p-5F, -0x1.6c16b8p-10F, 0x1.a01066p-16F, -0x1.2404a2p-22F));
-    const VecF one = broadcast<VecF>(1.0F);
-    // 1 + half rounds: what it loses is added to the small terms.
-    const VecF near = add(one, half);
-    const VecF cosine = add(near, add(add(sub(one, near), half), tail));
-    const VecF pairs = floor(mul(quarter, broadcast<VecF>(0.5F)));
-    const VecF is_odd = fnma(pairs, broadcast<VecF>(2.0F), quarter);
-    const VecF is_turned = fnma(floor(mul(pairs, broadcast<VecF>(0.5F))), broadcast<VecF>(2.0F), pairs);
-    const VecF value = select(equal(is_odd, zero<VecF>()), sine, cosine);
-    return select(equal(is_turned, zero<VecF>()), value, neg(value));
-}
-template <class F>
-TRACEA_NOINLINE VecF circle_lane_by_lane(VecF x, F&& f) {
-    float lanes[VecF::lanes];
-    store(lanes, x);
-    for (int i = 0; i < VecF::lanes; ++i) lanes[i] = static_cast<float>(f(static_cast<double>(lanes[i])));
-    return load<VecF>(lanes);
-}
-
-}  // namespace detail
-
-// Beyond 32768 all lanes take the C library's double function: its reduction is exact for any argument.
-TRACEA_INLINE VecF sin(VecF x) {
-    if (TRACEA_UNLIKELY(any(less(broadcast<VecF>(detail::circle_limit), abs(x)))))
-        return detail::circle_lane_by_lane(x, [](double v) { return ::sin(v); });
-    VecF n;
-    const VecF r = detail::reduce_half_pi(x, n);
-    return select(equal(x, zero<VecF>()), x, detail::sine_of_quarter(r, n));
-}
-TRACEA_INLINE VecD sin(VecD x) {
-    return detail::lane_by_lane(x, [](double v) { return ::sin(v); });
-}
-TRACEA_INLINE VecF cos(VecF x) {
-    if (TRACEA_UNLIKELY(any(less(broadcast<VecF>(detail::circle_limit), abs(x)))))
-        return detail::circle_lane_by_lane(x, [](double v) { return ::cos(v); });
-    VecF n;
-    const VecF r = detail::reduce_half_pi(x, n);
-    return detail::sine_of_quarter(r, add(n, broadcast<VecF>(1.0F)));
-}
-TRACEA_INLINE VecD cos(VecD x) {
-    return detail::lane_by_lane(x, [](double v) { return ::cos(v); });
-}
-
 // ---- tanh, sigmoid, silu -------------------------------------------------------------------------------------------------------------------------
 TRACEA_INLINE VecF tanh(VecF x) {
     // tanh|x| = t / (t + 2) with t = exp(2|x|) - 1, accurate near zero because t is; 1 to the last bit from |x| = 9.1 on.
@@ -204,9 +139,10 @@ TRACEA_INLINE VecD tanh(VecD x) {
 }
 
 TRACEA_INLINE VecF sigmoid(VecF x) {
-    // The small tail is the exponential itself, with its relative accuracy; from 88 on, where it could overflow, the result is long 1.
-    const VecF e = detail::exp_up_to(x, 88.0F);
-    return div(e, add(e, broadcast<VecF>(1.0F)));
+    // exp of a negative argument only: no overflow, and the small tail keeps its relative accuracy.
+    const VecF one = broadcast<VecF>(1.0F);
+    const VecF e = exp(neg(abs(x)));
+    return div(select(less(x, zero<VecF>()), e, one), add(one, e));
 }
 TRACEA_INLINE VecD sigmoid(VecD x) {
     return detail::lane_by_lane(x, [](double v) {
@@ -249,24 +185,23 @@ TRACEA_INLINE VecD erf(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::erf(v); });
 }
 
-// x Phi(x), the exact form: x or 0, less |x| Phi(-|x|). That tail is exp(-x^2 / 2) times a quotient of polynomials, so it does not cancel, and all of them
-// have positive terms. Minus infinity gives NaN, as torch. Below -12.8, where the result is smaller than 1.1e-36, it is -0: subnormal intermediates would cost
-// fifteen times the rest; above 12.8, infinity among it, the tail is that of 0, times 0.
+// x Phi(x), the exact form. Phi comes from erfc, so the negative tail does not cancel; minus infinity gives NaN, as torch. Below -12.8, where the result is
+// smaller than 1.1e-36, it is -0: subnormal intermediates would cost fifteen times the rest.
 TRACEA_INLINE VecF gelu(VecF x) {
-    const VecF most = broadcast<VecF>(12.8F);
-    const VecF m = select(not_greater(x, most), abs(x), zero<VecF>());
-    // -m^2 / 2 = n ln 2 - r / 2: the square is never rounded by itself, so the tail keeps its relative accuracy.
-    const VecF n = sub(fma(mul(m, m), broadcast<VecF>(-0x1.715476p-1F), broadcast<VecF>(detail::round_shift)),
+    const VecF one = broadcast<VecF>(1.0F);
+    const VecF magnitude = abs(x);
+    const VecF m = min_second(broadcast<VecF>(12.8F), magnitude);
+    const VecF half = mul(m, broadcast<VecF>(0.5F));
+    // -m^2 / 2 = n ln 2 + r: the product is never rounded by itself, so the tail keeps its relative accuracy.
+    const VecF n = sub(fma(mul(half, m), broadcast<VecF>(-0x1.715476p+0F), broadcast<VecF>(detail::round_shift)),
                        broadcast<VecF>(detail::round_shift));
-    const VecF r = fma(n, broadcast<VecF>(0x1.7f7d1cp-19F), fma(m, m, mul(n, broadcast<VecF>(0x1.62e4p+0F))));
-    // exp(-r / 2) for |r| <= ln 2.
-    const VecF e = detail::polynomial(r, 0x1.000002p+0F, -0x1.fffff6p-2F, 0x1.fffd1ap-4F, -0x1.555a1ap-6F,
-                                      0x1.575f3ep-9F, -0x1.0fe59ap-12F);
-    const VecF p =
-        detail::polynomial(m, 0x1.fffffcp-2F, 0x1.5acd1cp-2F, 0x1.b63422p-4F, 0x1.d228bep-7F, 0x1.14ca82p-22F);
-    const VecF q = detail::polynomial(m, 1.0F, 0x1.79a84ap+0F, 0x1.c83beap-1F, 0x1.1201bap-2F, 0x1.245d9ep-5F);
-    const VecF tail = scale_pow2_where(not_greater(m, most), div(mul(e, p), q), n);
-    return fnma(m, tail, max_second(zero<VecF>(), x));
+    const VecF r = fnma(n, broadcast<VecF>(0x1.7f7d1cp-20F), fnma(half, m, mul(n, broadcast<VecF>(-0x1.62e4p-1F))));
+    const VecF t = div(one, fma(m, broadcast<VecF>(0x1.333334p-2F), one));
+    const VecF p = detail::polynomial(t, 0x1.e9f8b6p-4F, 0x1.ef105ep-4F, 0x1.966ed4p-4F, 0x1.0be474p-3F,
+                                      -0x1.da4686p-5F, 0x1.afec44p-3F, -0x1.4753b4p-3F, 0x1.296286p-5F);
+    const VecF tail =
+        scale_pow2_where(mask_not(less(broadcast<VecF>(12.8F), magnitude)), mul(mul(t, p), detail::exp_reduced(r)), n);
+    return mul(x, select(less(x, zero<VecF>()), tail, sub(one, tail)));
 }
 TRACEA_INLINE VecD gelu(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return v * 0.5 * ::erfc(-v * 0.70710678118654752440); });
