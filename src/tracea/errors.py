@@ -9,6 +9,7 @@
     │   ├── InvalidDType (TypeError)
     │   ├── InvalidDevice
     │   ├── InvalidStride
+    │   ├── InvalidIndex (IndexError)    an index tensor names a row that there is not
     │   ├── OverlappingOutput
     │   ├── InvalidGraph
     │   ├── InvalidSchedule
@@ -51,6 +52,7 @@ __all__ = [
     "InvalidDType",
     "InvalidDevice",
     "InvalidGraph",
+    "InvalidIndex",
     "InvalidInput",
     "InvalidOp",
     "InvalidOption",
@@ -152,6 +154,10 @@ class InvalidDevice(InvalidInput):
 
 class InvalidStride(InvalidInput):
     """A stride cannot be addressed as asked."""
+
+
+class InvalidIndex(InvalidInput, IndexError):
+    """An element of an index tensor names a row, or a class, that there is not."""
 
 
 class OverlappingOutput(InvalidInput):

@@ -18,12 +18,22 @@ from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.attention import attention
 from tracea.interface.fusion import fuse
+from tracea.interface.gradients import (
+    layer_norm_backward,
+    log_softmax_backward,
+    rms_norm_backward,
+    softmax_backward,
+)
 from tracea.interface.images import conv2d
+from tracea.interface.indices import argmax, argmin
+from tracea.interface.losses import cross_entropy, cross_entropy_backward
 from tracea.interface.low_rank import low_rank_mlp
+from tracea.interface.normalizations import batch_norm, batch_norm_training, group_norm, log_softmax
 from tracea.interface.operands import Given, check_same_dtype, number
 from tracea.interface.policy import library, library_allowed
 from tracea.interface.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from tracea.interface.prepacked import PrepackedWeight, prepack
+from tracea.interface.reductions import amax, amin, mean, prod, std, sum, var
 from tracea.interface.signals import conv1d
 from tracea.interface.transposed import conv2d_grad_input, conv2d_grad_weight, conv_transpose2d
 from tracea.runtime.extension import dispatcher
@@ -33,22 +43,41 @@ if TYPE_CHECKING:
 
 __all__ = [
     "adaptive_avg_pool2d",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
     "attention",
     "avg_pool2d",
+    "batch_norm",
+    "batch_norm_training",
     "conv1d",
     "conv2d",
     "conv2d_grad_input",
     "conv2d_grad_weight",
     "conv_transpose2d",
+    "cross_entropy",
+    "cross_entropy_backward",
     "fuse",
     "gemm",
+    "group_norm",
     "layer_norm",
+    "layer_norm_backward",
     "library",
+    "log_softmax",
+    "log_softmax_backward",
     "low_rank_mlp",
     "max_pool2d",
+    "mean",
     "prepack",
+    "prod",
     "rms_norm",
+    "rms_norm_backward",
     "softmax",
+    "softmax_backward",
+    "std",
+    "sum",
+    "var",
 ]
 
 

@@ -91,6 +91,8 @@ def _fitting(op: StatisticsOp, order: tuple[int, ...], before: int, reduced: int
     types = [_ordered(type_, order) for type_ in slab_types(op)]
     axes = AxisPlan.of(dims, types, reduced=positions).with_row_axis()
     kinds = [any(axis in positions for axis in group) for group in axes.groups]
+    if all(kinds):  # of a slab that is everything there is one
+        axes, kinds = AxisPlan(axes.rank, ((), *axes.groups)), [False, *kinds]
     last_two = kinds[-2], kinds[-1]
     slabs = {(False, True): Slabs.ROWS, (True, True): Slabs.WHOLE, (True, False): Slabs.COLUMNS}.get(last_two)
     if slabs is None or any(kinds[:-2]):

@@ -1,0 +1,253 @@
+"""Cross-entropy and its gradient as functions: one pass over the logits each, without a tensor of probabilities."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from operator import index
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from tracea.core.dtype import DType
+from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, exp, select
+from tracea.core.graph import Graph, Node
+from tracea.core.op import PointwiseOp, ReduceKind, Statistic, StatisticsOp, ViewKind
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.flow.compile import compile_graph
+from tracea.flow.reduction import add_reduction, wide_type
+from tracea.interface.indices import check_indices
+from tracea.interface.operands import Given, number
+from tracea.runtime.extension import dispatcher
+
+if TYPE_CHECKING:
+    from tracea.runtime.program import Program
+
+__all__ = ["cross_entropy", "cross_entropy_backward"]
+
+_REDUCTIONS: Final = ("mean", "sum", "none")
+_NO_CLASS: Final = -1.0  # what an ignored target becomes
+
+
+def cross_entropy(
+    logits: Any,
+    target: Any,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+    out: Any = None,
+) -> Any:
+    """Return ``-log softmax(logits)[target]``, its sum, or its mean over the targets that are not ignored, as torch.
+
+    With ``label_smoothing`` s it is (1 - s) times that, plus s times the mean over all classes.
+
+    Shapes: logits are (n, classes, ...) or (classes,); target is (n, ...) or (), int64 or int32; the result is a
+    number, or, with ``reduction="none"``, has the target's shape.
+
+    Raises: InvalidIndex: a target is no class. InvalidShape, InvalidDType, InvalidDevice, InvalidStride,
+    OverlappingOutput; InvalidOp: an unknown reduction, a smoothing outside of 0 to 1.
+    """
+    numbers = _numbers(ignore_index, label_smoothing, reduction)
+    _check_classes(logits, target, numbers[0])
+    return _dispatch(1)(logits, target, None, out, *numbers)
+
+
+def cross_entropy_backward(
+    grad: Any,
+    logits: Any,
+    target: Any,
+    *,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+    out: Any = None,
+) -> Any:
+    """Return the gradient of :func:`cross_entropy` for the logits, given that of its result.
+
+    Shapes: grad is that of the result; the gradient that of logits.
+
+    Raises: as :func:`cross_entropy`.
+    """
+    numbers = _numbers(ignore_index, label_smoothing, reduction)
+    _check_classes(logits, target, numbers[0])
+    return _dispatch(2)(logits, target, grad, out, *numbers)
+
+
+def _numbers(ignore_index: Any, label_smoothing: Any, reduction: Any) -> tuple[int, float, str]:
+    if isinstance(ignore_index, bool) or not hasattr(ignore_index, "__index__"):
+        raise InvalidOp(field="ignore_index", got=ignore_index, expected="a whole number", remedy="ignore_index=-100")
+    smoothing = number("label_smoothing", label_smoothing, example=0.1)
+    if not 0.0 <= smoothing <= 1.0:
+        raise InvalidOp(field="label_smoothing", got=smoothing, expected="0 to 1", remedy="label_smoothing=0.1")
+    if reduction not in _REDUCTIONS:
+        raise InvalidOp(field="reduction", got=reduction, expected=_REDUCTIONS, remedy='reduction="mean"')
+    return index(ignore_index), smoothing, reduction
+
+
+def _check_classes(logits: Any, target: Any, ignore_index: int) -> None:
+    """Check the shapes and that each target that is not ignored is a class."""
+    given = Given.of(("logits", "target"), (logits, target), None)
+    x, t = given.type(0), given.type(1)
+    if t.dtype not in (DType.I64, DType.I32):
+        raise InvalidDType(field="target", got=t.dtype.value, expected="i64 | i32", remedy="give the classes' numbers")
+    if not x.dtype.is_float:
+        raise InvalidDType(
+            field="logits", got=x.dtype.value, expected="f64 | f32 | f16 | bf16", remedy="convert it to floats first"
+        )
+    if x.rank == 0 or t.shape != (*x.shape[: min(1, x.rank - 1)], *x.shape[2:]):
+        raise InvalidShape(
+            field="target",
+            got={"logits": x.shape, "target": t.shape},
+            expected="logits (n, classes, ...) and target (n, ...), or (classes,) and ()",
+            remedy="give one class for each row of logits",
+        )
+    check_indices("target", target, x.static_shape[min(1, x.rank - 1)], ignored=ignore_index)
+
+
+@cache
+def _dispatch(outputs: int) -> Any:
+    return dispatcher(3, _missed if outputs == 1 else _missed_backward)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """The nodes of a loss: logits as (n, classes, ...), the class of each row as a number, and the classes' numbers."""
+
+    graph: Graph
+    logits: Node
+    target: Node  # (n, 1, ...): -1 where it is ignored
+    classes: Node  # (classes, 1, ...)
+    values: dict[str, np.ndarray[Any, Any]]
+    compute: DType
+
+    @classmethod
+    def of(cls, x: TensorType, t: TensorType, ignore_index: int) -> _Rows:
+        graph, values = Graph(), dict[str, np.ndarray[Any, Any]]()
+        logits, given = graph.add_input(x, name="logits"), graph.add_input(t, name="target")
+        if x.rank == 1:
+            logits = graph.add_view(ViewKind.RESHAPE, logits, shape=(1, *x.shape))
+        count = logits.type.static_shape[1]
+        # Numbers of classes are exact in f32 up to 2^24.
+        compute = DType.F64 if x.dtype is DType.F64 or count > 1 << 24 else DType.F32
+        seen = select(Binary(BinaryFunction.EQ, Input(0), Constant(ignore_index)), _NO_CLASS, Input(0))
+        named = graph.add(PointwiseOp(expr=seen, inputs=(t,), out_dtype=compute), [given])
+        shape = (logits.type.shape[0], 1, *logits.type.shape[2:])
+        target = graph.add_view(ViewKind.RESHAPE, named, shape=shape)
+        places = TensorType((count, *(1,) * (logits.type.rank - 2)), compute)
+        values["classes"] = np.arange(count, dtype=compute.numpy).reshape(places.static_shape)
+        return cls(
+            graph=graph,
+            logits=logits,
+            target=target,
+            classes=graph.add_constant(places, name="classes"),
+            values=values,
+            compute=compute,
+        )
+
+    @property
+    def count(self) -> int:
+        return self.logits.type.static_shape[1]
+
+    @property
+    def sources(self) -> list[Node]:
+        return [self.logits, self.target, self.classes]
+
+    def total(self, kind: ReduceKind, node: Node, expr: Expr, threads: int) -> Node:
+        """Append a sum over all rows, as a number."""
+        out = TensorType((), self.compute)
+        axes = range(node.type.rank)
+        return add_reduction(self.graph, kind, [node], tuple(axes), prologue=expr, out=out, threads=threads)
+
+
+_IS_SEEN: Final = Binary(BinaryFunction.GE, Input(1), Constant(0.0))
+_IS_TARGET: Final = Binary(BinaryFunction.EQ, Input(1), Input(2))
+
+
+def _exponents(first: int) -> tuple[Statistic, Statistic]:
+    """Return the statistics of a softmax, the first of which is ``Input(first)``."""
+    return Statistic(ReduceKind.MAX, Input(0)), Statistic(ReduceKind.SUM, exp(Input(0) - Input(first)))
+
+
+def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("logits", "target", "grad"), arrays, out)
+    ignore_index, smoothing, reduction = attributes
+    x, t = given.type(0), given.type(1)
+    rows = _Rows.of(x, t, ignore_index)
+    at_target = Statistic(ReduceKind.SUM, select(_IS_TARGET, Input(0), 0.0))
+    statistics = [*_exponents(3), at_target]
+    logarithm = Input(3) + Unary(UnaryFunction.LOG, Input(4))
+    loss = logarithm - Input(5)
+    if smoothing:
+        statistics.append(Statistic(ReduceKind.MEAN, Input(0)))
+        loss = loss * (1.0 - smoothing) + (logarithm - Input(6)) * smoothing
+    is_whole = reduction == "none"
+    wanted = TensorType(t.shape if is_whole else (), x.dtype)
+    given.check_result_type(wanted)
+    kind = x.dtype if is_whole else wide_type(x.dtype)
+    shape = (rows.logits.type.shape[0], *rows.logits.type.shape[2:])
+    each = StatisticsOp(
+        x=tuple(node.type for node in rows.sources),
+        axes=(1,),
+        statistics=tuple(statistics),
+        expr=select(_IS_SEEN, loss, 0.0),
+        reduced=True,
+        out=TensorType(shape, kind),
+    )
+    losses = rows.graph.add(each, rows.sources)
+    if is_whole:
+        node = losses if losses.type.shape == t.shape else rows.graph.add_view(ViewKind.RESHAPE, losses, shape=t.shape)
+    else:
+        node = rows.total(ReduceKind.SUM, losses, Input(0), threads)
+        ratio: Expr = Input(0)
+        nodes = [node]
+        if reduction == "mean":
+            nodes.append(
+                rows.total(ReduceKind.SUM, rows.target, Binary(BinaryFunction.GE, Input(0), Constant(0.0)), threads)
+            )
+            ratio = Input(0) / Input(1)
+        node = rows.graph.add_pointwise(ratio, *nodes, out_dtype=x.dtype)
+    rows.graph.set_outputs(node)
+    return compile_graph(rows.graph, rows.values, threads=threads, name="cross_entropy").program
+
+
+def _missed_backward(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("logits", "target", "grad"), arrays, out)
+    ignore_index, smoothing, reduction = attributes
+    x, t, g = given.type(0), given.type(1), given.type(2)
+    wanted = t.shape if reduction == "none" else ()
+    if g.shape != wanted or not g.dtype.is_float:
+        raise InvalidShape(
+            field="grad", got=str(g), expected=f"floats of shape {wanted}", remedy="give the gradient of the result"
+        )
+    given.check_result_type(TensorType(x.shape, x.dtype))
+    rows = _Rows.of(x, t, ignore_index)
+    graph = rows.graph
+    scale = graph.add_input(g, name="grad")
+    rank = rows.logits.type.rank
+    if reduction == "none":
+        scale = graph.add_view(
+            ViewKind.RESHAPE, scale, shape=(rows.logits.type.shape[0], 1, *rows.logits.type.shape[2:])
+        )
+    elif reduction == "mean":
+        counted = Binary(BinaryFunction.GE, Input(0), Constant(0.0))
+        seen = rows.total(ReduceKind.SUM, rows.target, counted, threads)
+        scale = graph.add_pointwise(Input(0) / Input(1), scale, seen, out_dtype=rows.compute)
+    if scale.type.rank < rank:
+        scale = graph.add_view(ViewKind.RESHAPE, scale, shape=(1,) * rank)
+    share = exp(Input(0) - Input(4)) / Input(5)
+    meant = select(_IS_TARGET, 1.0 - smoothing, 0.0) + Constant(smoothing / rows.count)
+    is_given = given.result is not None and given.result.shape == rows.logits.type.shape
+    op = StatisticsOp(
+        x=(*(node.type for node in rows.sources), scale.type),
+        axes=(1,),
+        statistics=_exponents(4),
+        expr=select(_IS_SEEN, (share - meant) * Input(3), 0.0),
+        out=given.result if is_given else TensorType(rows.logits.type.shape, x.dtype),
+    )
+    node = graph.add(op, [*rows.sources, scale])
+    if node.type.shape != x.shape:
+        node = graph.add_view(ViewKind.RESHAPE, node, shape=x.shape)
+    graph.set_outputs(node)
+    return compile_graph(graph, rows.values, threads=threads, name="cross_entropy_backward").program

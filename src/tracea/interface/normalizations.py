@@ -1,0 +1,244 @@
+"""Normalisations as functions beside softmax, layer norm and RMS norm: over groups, batches and any axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from operator import index
+from typing import TYPE_CHECKING, Any, Final
+
+from tracea.core.expr import Expr, Input, Unary, UnaryFunction
+from tracea.core.op import PointwiseOp, ReduceKind, RowKind, RowOp, Statistic, StatisticsOp
+from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.errors import InvalidOp, InvalidShape
+from tracea.flow.compile import compile_op
+from tracea.flow.sections import Part, Section, compile_sections
+from tracea.interface.operands import Given, number
+from tracea.interface.reductions import axis_of, mean, var
+from tracea.runtime.extension import dispatcher
+
+if TYPE_CHECKING:
+    from tracea.runtime.program import Program
+
+__all__ = ["batch_norm", "batch_norm_training", "group_norm", "log_softmax", "permuted", "positive_eps"]
+
+_NAMES: Final = ("x", "weight", "bias")
+
+
+def log_softmax(x: Any, dim: int = -1, *, out: Any = None) -> Any:
+    """Return ``x - max x - log(sum of exp(x - max x))`` along ``dim``; NaN where a softmax has NaN.
+
+    Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
+    """
+    return _dispatch_log_softmax()(x, out, dim)
+
+
+def group_norm(
+    x: Any, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None
+) -> Any:
+    """Return ``(x - mean) / sqrt(variance + eps) · weight + bias`` over each group of channels, as torch.
+
+    Shapes: x is (n, c, ...), in any order of axes; weight and bias are (c,); ``num_groups`` divides c.
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: ``num_groups`` is no
+    whole number from 1 on, or eps is negative or not finite.
+    """
+    if isinstance(num_groups, bool) or not hasattr(num_groups, "__index__") or index(num_groups) < 1:
+        raise InvalidOp(field="num_groups", got=num_groups, expected="a whole number from 1 on", remedy="num_groups=32")
+    return _dispatch_group_norm()(x, weight, bias, out, index(num_groups), positive_eps(eps))
+
+
+def batch_norm(
+    x: Any, mean: Any, var: Any, weight: Any = None, bias: Any = None, *, eps: float = 1e-5, out: Any = None
+) -> Any:
+    """Return ``(x - mean) / sqrt(var + eps) · weight + bias`` by the channels' given statistics: inference.
+
+    Shapes: x is (n, c, ...); mean, var, weight and bias are (c,). The result has the order of axes of x.
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: eps is negative or
+    not finite.
+    """
+    return _dispatch_batch_norm()(x, mean, var, weight, bias, out, positive_eps(eps))
+
+
+def batch_norm_training(
+    x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None
+) -> tuple[Any, Any, Any]:
+    """Return the batch norm by the channels' own statistics, and these: mean and variance (by n, not n - 1), (c,) each.
+
+    Running statistics are the caller's to update, from what is returned.
+
+    Shapes: as :func:`batch_norm`; the statistics have the type of x.
+
+    Raises: as :func:`batch_norm`; InvalidShape: a channel has no element.
+    """
+    axes = _all_but_channels(x)
+    center, spread = mean(x, axes), var(x, axes, correction=0.0)
+    return batch_norm(x, center, spread, weight, bias, eps=eps, out=out), center, spread
+
+
+def _all_but_channels(x: Any) -> tuple[int, ...]:
+    shape = Given.of(("x",), (x,), None).type(0).static_shape
+    if len(shape) < 2 or 0 in (shape[0], *shape[2:]):
+        raise InvalidShape(
+            field="x", got=shape, expected="(n, c, ...) with an element a channel", remedy="give the batch and channels"
+        )
+    return (0, *range(2, len(shape)))
+
+
+def positive_eps(eps: Any) -> float:
+    """Return what is added inside a root.
+
+    Raises: InvalidOp: it is no number, negative or not finite.
+    """
+    found = number("eps", eps, example=1e-5)
+    if not 0.0 <= found < float("inf"):
+        raise InvalidOp(field="eps", got=eps, expected="a finite number >= 0", remedy="use 1e-5 or so")
+    return found
+
+
+@cache
+def _dispatch_log_softmax() -> Any:
+    return dispatcher(1, _missed_log_softmax)
+
+
+def _missed_log_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    given = Given.of(("x",), arrays, out)
+    given.check_floats()
+    x, (dim,) = given.type(0), attributes
+    axis = axis_of(dim, x.rank)
+    if axis != x.rank - 1:
+        axes = [*(i for i in range(x.rank) if i != axis), axis]
+        back = sorted(range(x.rank), key=axes.__getitem__)
+        moved = log_softmax(permuted(arrays[0], axes), -1, out=None if out is None else permuted(out, axes))
+        return out if out is not None else permuted(moved, back)
+    op = RowOp(kind=RowKind.LOG_SOFTMAX, x=(x,), out=given.result)
+    given.check_result(op)
+    return compile_op(op, threads=threads)
+
+
+def permuted(array: Any, axes: Sequence[int]) -> Any:
+    """Return a view of an array with its axes in another order."""
+    return array.permute(*axes) if hasattr(array, "permute") else array.transpose(*axes)
+
+
+@cache
+def _dispatch_group_norm() -> Any:
+    return dispatcher(3, _missed_group_norm)
+
+
+def _missed_group_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(_NAMES, arrays, out)
+    given.check_floats()
+    groups, eps = attributes
+    x = given.type(0)
+    if x.rank < 2 or x.static_shape[1] % groups:
+        raise InvalidShape(
+            field="x",
+            got=x.shape,
+            expected=f"(n, c, ...), c a multiple of {groups} groups",
+            remedy="choose a number of groups that divides the channels",
+        )
+    parameters = _of_channels(given, 1, 2)
+    y = _result(given, x)
+    wide = [_in_groups(type_, groups, x.rank) for type_ in (x, *parameters, y)]
+    count = len(wide) - 1
+    center, away = Input(count), Input(0) - Input(count)
+    op = StatisticsOp(
+        x=tuple(wide[:-1]),
+        axes=tuple(range(2, wide[0].rank)),
+        statistics=(Statistic(ReduceKind.MEAN, Input(0)), Statistic(ReduceKind.MEAN, away * away)),
+        expr=_scaled(given, (Input(0) - center) * _inverse_root(Input(count + 1), eps), 1),
+        out=wide[-1],
+    )
+    return _one_section(op, given, y, threads)
+
+
+@cache
+def _dispatch_batch_norm() -> Any:
+    return dispatcher(5, _missed_batch_norm)
+
+
+def _missed_batch_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("x", "mean", "var", "weight", "bias"), arrays, out)
+    given.check_floats()
+    x = given.type(0)
+    if x.rank < 2:
+        raise InvalidShape(field="x", got=x.shape, expected="(n, c, ...)", remedy="give the batch and channels")
+    _ = given.type(1), given.type(2)
+    parameters = [_by_channel(type_, x.rank) for type_ in _of_channels(given, 1, 2, 3, 4)]
+    y = _result(given, x)
+    value = (Input(0) - Input(1)) * _inverse_root(Input(2), attributes[0])
+    expr = _scaled(given, value, 3)
+    # In the order in which the image lies: long rows for both orders.
+    order = sorted(range(x.rank), key=lambda axis: -y.strides[axis])
+    types = [type_.permuted(tuple(order)) for type_ in (x, *parameters, y)]
+    op = PointwiseOp(expr=expr, inputs=tuple(types[:-1]), out_dtype=y.dtype, out=types[-1])
+    return _one_section(op, given, y, threads)
+
+
+def _one_section(op: StatisticsOp | PointwiseOp, given: Given, y: TensorType, threads: int) -> Program:
+    """Return the program of an op on views of what was given, and of the result."""
+    inputs = [type_ for type_ in map(given.optional, range(len(given.names))) if type_ is not None]
+    parts = tuple(Part(position) for position in range(len(inputs)))
+    return compile_sections([Section(op=op, operands=parts)], inputs=inputs, output=y, threads=threads)
+
+
+def _result(given: Given, x: TensorType) -> TensorType:
+    """Return the type of the result: that of ``out``, or of x, in the order of its axes without gaps."""
+    if given.result is not None:
+        given.check_result_type(TensorType(x.shape, x.dtype))
+        return given.result
+    strides, step = [0] * x.rank, 1
+    for axis in sorted(range(x.rank), key=lambda axis: (x.strides[axis], -axis)):
+        strides[axis] = step
+        step *= max(1, x.static_shape[axis])
+    y = TensorType(x.shape, x.dtype, StridedLayout(tuple(strides)))
+    given.check_result_type(y)
+    return y
+
+
+def _of_channels(given: Given, *indices: int) -> list[TensorType]:
+    """Return the types of the parameters that were given, each of which has one value for each channel."""
+    channels = given.type(0).shape[1]
+    found: list[TensorType] = []
+    for at in indices:
+        type_ = given.optional(at)
+        if type_ is None:
+            continue
+        if type_.shape != (channels,):
+            raise InvalidShape(
+                field=given.names[at], got=type_.shape, expected=(channels,), remedy="give one value for each channel"
+            )
+        found.append(type_)
+    return found
+
+
+def _scaled(given: Given, value: Expr, weight: int) -> Expr:
+    """Return the value times the weight, operand ``weight``, plus the bias after it, where they were given."""
+    at = weight
+    if given.optional(weight) is not None:
+        value, at = value * Input(at), at + 1
+    return value + Input(at) if given.optional(weight + 1) is not None else value
+
+
+def _inverse_root(spread: Expr, eps: float) -> Expr:
+    return Unary(UnaryFunction.RSQRT, spread + eps)
+
+
+def _by_channel(type_: TensorType, rank: int) -> TensorType:
+    """Return (c,) as (1, c, 1, ...)."""
+    shape, strides = [1] * rank, [0] * rank
+    shape[1], strides[1] = type_.static_shape[0], type_.strides[0]
+    return TensorType(tuple(shape), type_.dtype, StridedLayout(tuple(strides)))
+
+
+def _in_groups(type_: TensorType, groups: int, rank: int) -> TensorType:
+    """Return (n, c, ...) as (n, groups, c / groups, ...), and (c,) as (groups, c / groups, 1, ...)."""
+    at = min(1, type_.rank - 1)
+    channels, step = type_.static_shape[at], type_.strides[at]
+    ends = (1,) * (rank - 2) if at == 0 else type_.static_shape[2:]
+    steps = (0,) * (rank - 2) if at == 0 else type_.strides[2:]
+    shape = (*type_.static_shape[:at], groups, channels // groups, *ends)
+    strides = (*type_.strides[:at], step * (channels // groups), step, *steps)
+    return TensorType(shape, type_.dtype, StridedLayout(strides))

@@ -1,0 +1,244 @@
+"""Reductions as functions: over any axes, in any strides, without a copy; the sums of 16-bit floats are kept in f32."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from operator import index
+from typing import Any, Final
+
+from tracea.core.expr import Constant, Expr, Input, Unary, UnaryFunction
+from tracea.core.graph import Graph, Node
+from tracea.core.op import ReduceKind, Statistic, StatisticsOp, ViewKind
+from tracea.core.tensor_type import Dim, TensorType
+from tracea.doctor import host
+from tracea.errors import InvalidShape
+from tracea.flow.compile import compile_graph, for_threads
+from tracea.flow.reduction import add_reduction, wide_type
+from tracea.interface.operands import Given, number
+from tracea.kernels.registry import candidates
+from tracea.runtime.buffers import count_write, empty, view
+from tracea.runtime.extension import dispatcher
+
+__all__ = ["amax", "amin", "axes_of", "axis_of", "mean", "prod", "std", "sum", "var"]
+
+_OF_NOTHING: Final = {"sum": 0.0, "product": 1.0, "mean": math.nan, "var": math.nan, "std": math.nan}
+
+
+def sum(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """Return the sum over ``dim``, one or more axes or all; of nothing it is 0.
+
+    Raises: InvalidShape: there is no such axis, or it is named twice. InvalidDType, InvalidDevice, InvalidStride,
+    OverlappingOutput.
+    """
+    return _dispatch()(x, out, "sum", 0.0, bool(keepdim), *_numbers(dim))
+
+
+def mean(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """Return the mean over ``dim``; of nothing it is NaN.
+
+    Raises: as :func:`sum`.
+    """
+    return _dispatch()(x, out, "mean", 0.0, bool(keepdim), *_numbers(dim))
+
+
+def prod(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """Return the product over ``dim``; of nothing it is 1.
+
+    Raises: as :func:`sum`.
+    """
+    return _dispatch()(x, out, "product", 0.0, bool(keepdim), *_numbers(dim))
+
+
+def amax(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """Return the largest over ``dim``, NaN where there is one.
+
+    Raises: as :func:`sum`; InvalidShape: the largest of nothing.
+    """
+    return _dispatch()(x, out, "max", 0.0, bool(keepdim), *_numbers(dim))
+
+
+def amin(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """Return the smallest over ``dim``, NaN where there is one.
+
+    Raises: as :func:`sum`; InvalidShape: the smallest of nothing.
+    """
+    return _dispatch()(x, out, "min", 0.0, bool(keepdim), *_numbers(dim))
+
+
+def var(
+    x: Any,
+    dim: int | Sequence[int] | None = None,
+    *,
+    correction: float = 1.0,
+    keepdim: bool = False,
+    out: Any = None,
+) -> Any:
+    """Return the variance over ``dim``: squares about the mean by ``n - correction``; NaN where that is 0 of nothing.
+
+    Raises: as :func:`sum`; InvalidOp: ``correction`` is no number.
+    """
+    return _dispatch()(x, out, "var", number("correction", correction), bool(keepdim), *_numbers(dim))
+
+
+def std(
+    x: Any,
+    dim: int | Sequence[int] | None = None,
+    *,
+    correction: float = 1.0,
+    keepdim: bool = False,
+    out: Any = None,
+) -> Any:
+    """Return the root of :func:`var`.
+
+    Raises: as :func:`var`.
+    """
+    return _dispatch()(x, out, "std", number("correction", correction), bool(keepdim), *_numbers(dim))
+
+
+def _numbers(dim: Any) -> tuple[int, ...]:
+    if dim is None:
+        return ()
+    try:
+        found = (index(dim),) if hasattr(dim, "__index__") else tuple(index(axis) for axis in dim)
+    except TypeError as error:
+        raise InvalidShape(
+            field="dim", got=dim, expected="an axis, several or None", remedy="dim=-1, dim=(0, 2)"
+        ) from error
+    if not found or isinstance(dim, bool):
+        raise InvalidShape(field="dim", got=dim, expected="an axis, several or None", remedy="dim=None reduces all")
+    return found
+
+
+def axis_of(dim: Any, rank: int) -> int:
+    """Return an axis counted from the first.
+
+    Raises: InvalidShape: there is none.
+    """
+    if isinstance(dim, bool) or not hasattr(dim, "__index__") or not -rank <= index(dim) < rank:
+        raise InvalidShape(field="dim", got=dim, expected=f"an axis of rank {rank}", remedy="name an axis that exists")
+    return index(dim) % rank
+
+
+def axes_of(dims: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Return axes counted from the first, ascending; all where none is named.
+
+    Raises: InvalidShape: there is none, or one is named twice.
+    """
+    found = sorted(axis_of(dim, rank) for dim in dims) or list(range(rank))
+    if len(set(found)) != len(found):
+        raise InvalidShape(field="dim", got=dims, expected="each axis once", remedy="name each axis once")
+    return tuple(found)
+
+
+@cache
+def _dispatch() -> Any:
+    return dispatcher(1, _missed)
+
+
+def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    given = Given.of(("x",), arrays, out)
+    given.check_floats()
+    (name, correction, keepdims), dims = attributes[:3], attributes[3:]
+    x = given.type(0)
+    if x.rank == 0 and dims:
+        axes_of([dim for dim in dims if dim not in (0, -1)], 1)
+    axes = axes_of(dims, x.rank) if x.rank else ()
+    shape: tuple[Dim, ...] = tuple(1 if axis in axes else dim for axis, dim in enumerate(x.shape))
+    if not keepdims:
+        shape = tuple(dim for axis, dim in enumerate(x.shape) if axis not in axes)
+    wanted = TensorType(shape, x.dtype)
+    given.check_result_type(wanted)
+    if math.prod(x.static_shape[axis] for axis in axes) == 0 and name in _OF_NOTHING:
+        return _filled(arrays[0], wanted, out, _OF_NOTHING[name])
+    graph = Graph()
+    source = graph.add_input(x)
+    if x.rank == 0:
+        source, axes, keepdims = graph.add_view(ViewKind.RESHAPE, source, shape=(1,)), (0,), False
+    reduction = _Reduction(graph=graph, source=source, axes=axes, keepdims=keepdims, out=given.result, threads=threads)
+    if name in ("var", "std"):
+        node = reduction.variance(correction, root=name == "std")
+    else:
+        node = reduction.of(ReduceKind(name))
+    if node.type.shape != shape:
+        graph.add_view(ViewKind.RESHAPE, node, shape=shape)
+    return compile_graph(graph, threads=threads, name=name).program
+
+
+def _filled(x: Any, wanted: TensorType, out: Any, value: float) -> Any:
+    """Return the result of nothing: a number for each slab."""
+    result = empty(wanted.static_shape, wanted.dtype, view(x).kind) if out is None else out
+    target = view(result)
+    target.numpy()[...] = value
+    if out is not None:
+        count_write(target)
+    return result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reduction:
+    """Appends one reduction of a source to a graph."""
+
+    graph: Graph
+    source: Node
+    axes: tuple[int, ...]
+    keepdims: bool
+    out: TensorType | None
+    threads: int
+
+    def of(self, kind: ReduceKind) -> Node:
+        return add_reduction(
+            self.graph,
+            kind,
+            [self.source],
+            self.axes,
+            keepdims=self.keepdims,
+            out=self.out,
+            threads=self.threads,
+        )
+
+    def variance(self, correction: float, *, root: bool) -> Node:
+        count = math.prod(self.source.type.static_shape[axis] for axis in self.axes)
+        divisor = max(0.0, count - correction)
+
+        def result(total: Expr) -> Expr:
+            value = total / Constant(divisor)
+            return Unary(UnaryFunction.SQRT, value) if root else value
+
+        away = Input(0) - Input(1)
+        op = StatisticsOp(
+            x=(self.source.type,),
+            axes=self.axes,
+            statistics=(Statistic(ReduceKind.MEAN, Input(0)), Statistic(ReduceKind.SUM, away * away)),
+            expr=result(Input(2)),
+            reduced=True,
+            keepdims=self.keepdims,
+            out=self.out,
+        )
+        enough = op.infer().elements >= 2 * self.threads or self.source.type.elements < 1 << 16
+        if (enough or self.threads == 1) and candidates(op, for_threads(host(), self.threads)):
+            return self.graph.add(op, [self.source])
+        shape = tuple(1 if axis in self.axes else dim for axis, dim in enumerate(self.source.type.shape))
+        center = TensorType(shape, wide_type(self.source.type.dtype))
+        mean_ = add_reduction(
+            self.graph,
+            ReduceKind.MEAN,
+            [self.source],
+            self.axes,
+            keepdims=True,
+            out=center,
+            threads=self.threads,
+        )
+        return add_reduction(
+            self.graph,
+            ReduceKind.SUM,
+            [self.source, mean_],
+            self.axes,
+            prologue=away * away,
+            epilogue=result(Input(0)),
+            keepdims=self.keepdims,
+            out=self.out,
+            threads=self.threads,
+        )

@@ -1,0 +1,140 @@
+"""Gradients of softmax, norms and losses: gradcheck in float64, torch in float32, extreme and ignored rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import tracea
+from tracea.errors import InvalidDType, InvalidIndex, InvalidOp, InvalidShape
+
+functional = torch.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def joined(forward: Any, backward: Any) -> Any:
+    """Return a function of torch tensors with the gradient that we compute."""
+
+    class Joined(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *tensors: torch.Tensor) -> torch.Tensor:
+            given = [tensor.detach() for tensor in tensors]
+            result = forward(*given)
+            ctx.save_for_backward(result, *given)
+            return result
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            result, *given = ctx.saved_tensors
+            return backward(grad, result, *given)
+
+    return Joined.apply
+
+
+def doubles(rng, *shape: int) -> torch.Tensor:
+    return torch.from_numpy(rng.standard_normal(shape)).requires_grad_()
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_softmax_and_log_softmax(rng, dim):
+    for forward, backward in (
+        (tracea.ops.softmax, tracea.ops.softmax_backward),
+        (tracea.ops.log_softmax, tracea.ops.log_softmax_backward),
+    ):
+        call = joined(lambda x, f=forward: f(x, dim), lambda g, y, x, b=backward: b(g.contiguous(), y, dim))
+        assert torch.autograd.gradcheck(call, (doubles(rng, 3, 4, 5),))
+
+
+def test_layer_norm_and_rms_norm(rng):
+    layer = joined(tracea.ops.layer_norm, lambda g, y, x, w, b: tracea.ops.layer_norm_backward(g, x, w))
+    assert torch.autograd.gradcheck(layer, (doubles(rng, 4, 6), doubles(rng, 6), doubles(rng, 6)))
+    rms = joined(tracea.ops.rms_norm, lambda g, y, x, w: tracea.ops.rms_norm_backward(g, x, w))
+    assert torch.autograd.gradcheck(rms, (doubles(rng, 2, 3, 6), doubles(rng, 6)))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_cross_entropy(rng, reduction, smoothing):
+    options = {"reduction": reduction, "label_smoothing": smoothing, "ignore_index": 2}
+    for shape in ((5, 7), (2, 6, 3), (7,)):
+        target = torch.from_numpy(rng.integers(0, min(shape[-2:]), (*shape[:1], *shape[2:]) if len(shape) > 1 else ()))
+        if target.ndim:
+            target.view(-1)[1] = 2
+        elif int(target) == 2:
+            target = target + 1
+        call = joined(
+            lambda x, t=target: tracea.ops.cross_entropy(x, t, **options),
+            lambda g, y, x, t=target: tracea.ops.cross_entropy_backward(g.contiguous(), x, t, **options),
+        )
+        logits = doubles(rng, *shape)
+        assert torch.autograd.gradcheck(call, (logits,))
+        expected = functional.cross_entropy(logits.detach(), target, **options)
+        assert torch.allclose(tracea.ops.cross_entropy(logits.detach(), target, **options), expected)
+
+
+def test_in_float32_and_bfloat16_beside_torch(rng):
+    for dtype, close in ((torch.float32, 1e-4), (torch.bfloat16, 5e-2)):
+        x, g = (torch.from_numpy(rng.standard_normal((37, 130))).to(dtype) for _ in range(2))
+        w = torch.from_numpy(rng.standard_normal(130)).to(dtype)
+        wide = [tensor.double().requires_grad_() for tensor in (x, w, w)]
+        expected = torch.autograd.grad(functional.layer_norm(wide[0], (130,), wide[1], wide[2]), wide, g.double())
+        for found, meant in zip(tracea.ops.layer_norm_backward(g, x, w), expected, strict=True):
+            assert float(((found - meant).abs() / (1 + meant.abs())).max()) < close
+        y = x.double().softmax(-1)
+        meant = y * (g.double() - (g.double() * y).sum(-1, keepdim=True))
+        assert float((tracea.ops.softmax_backward(g, y.to(dtype)) - meant).abs().max()) < close
+
+
+def test_extreme_scores_and_ignored_rows(rng):
+    logits = torch.from_numpy(rng.standard_normal((6, 9))).float() * 1e4
+    logits[1, 3], logits[2, 4] = -math.inf, math.nan
+    target = torch.tensor([1, 3, 4, -100, 8, 0])
+    for reduction in ("none", "sum"):
+        expected = functional.cross_entropy(logits, target, reduction=reduction)
+        found = tracea.ops.cross_entropy(logits, target, reduction=reduction)
+        assert torch.allclose(found, expected, equal_nan=True)
+    everything = torch.full((6,), -100)
+    assert math.isnan(tracea.ops.cross_entropy(logits[3:4], everything[:1]))
+    grad = tracea.ops.cross_entropy_backward(torch.ones(6), logits, target, reduction="none")
+    assert float(grad[3].abs().max()) == 0.0
+    assert torch.isnan(grad[2]).all()
+    assert torch.isfinite(grad[[0, 3, 4, 5]]).all()
+
+
+def test_a_target_that_is_no_class_is_said_with_the_number_of_classes(rng):
+    logits = torch.zeros(3, 5)
+    for wrong in (5, -1, 2**40):
+        with pytest.raises(InvalidIndex, match=rf"got {wrong}, expected 0 to 4, of 5"):
+            tracea.ops.cross_entropy(logits, torch.tensor([0, wrong, 1]))
+    with pytest.raises(IndexError):
+        tracea.ops.cross_entropy_backward(torch.ones(()), logits, torch.tensor([0, 9, 1]))
+
+
+X, T = torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64)
+REFUSED = {
+    "targets of floats": (InvalidDType, lambda: tracea.ops.cross_entropy(X, X[:, 0])),
+    "logits of integers": (InvalidDType, lambda: tracea.ops.cross_entropy(X.int(), T)),
+    "targets of another shape": (InvalidShape, lambda: tracea.ops.cross_entropy(X, T[:1])),
+    "an unknown reduction": (InvalidOp, lambda: tracea.ops.cross_entropy(X, T, reduction="median")),
+    "a smoothing above 1": (InvalidOp, lambda: tracea.ops.cross_entropy(X, T, label_smoothing=1.5)),
+    "a gradient of another shape": (InvalidShape, lambda: tracea.ops.cross_entropy_backward(X, X, T)),
+    "gradients that are not alike": (InvalidShape, lambda: tracea.ops.softmax_backward(X, X[:1])),
+    "a weight of another length": (InvalidShape, lambda: tracea.ops.layer_norm_backward(X, X, torch.zeros(2))),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused_with_a_remedy(name):
+    error, call = REFUSED[name]
+    with pytest.raises(error, match="Remedy: "):
+        call()

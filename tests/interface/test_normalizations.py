@@ -1,0 +1,119 @@
+"""Group and batch norm and log-softmax against torch in float64: orders of axes, statistics, extremes, refusals."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import tracea
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape, OverlappingOutput
+
+functional = torch.nn.functional
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def images(rng, *shape: int, last: bool, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    x = torch.from_numpy(rng.standard_normal(shape)).to(dtype) + 3
+    return x.to(memory_format=torch.channels_last) if last else x
+
+
+def parameters(rng, channels: int, which: int) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    made = [torch.from_numpy(rng.standard_normal(channels)).float() for _ in range(2)]
+    return made[0] if which & 1 else None, made[1] if which & 2 else None
+
+
+def wide(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
+    return [None if tensor is None else tensor.double() for tensor in tensors]
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("which", [0, 2, 3])
+def test_group_norm(rng, last, which):
+    x, (w, b) = images(rng, 2, 12, 5, 7, last=last), parameters(rng, 12, which)
+    for groups in (1, 3):
+        expected = functional.group_norm(x.double(), groups, *wide(w, b))
+        found = tracea.ops.group_norm(x, groups, w, b)
+        assert found.stride() == x.stride()
+        assert float((found - expected).abs().max()) < 1e-5
+    out = torch.full(x.shape, math.nan)
+    assert tracea.ops.group_norm(x, 3, w, b, out=out) is out
+    assert float((out - functional.group_norm(x.double(), 3, *wide(w, b))).abs().max()) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_group_norm_of_other_elements(rng, dtype):
+    x = images(rng, 3, 8, 6, 6, last=False, dtype=dtype)
+    expected = functional.group_norm(x.double(), 4)
+    close = {torch.float64: 1e-12, torch.bfloat16: 2e-2, torch.float16: 2e-3}[dtype]
+    assert float((tracea.ops.group_norm(x, 4).double() - expected).abs().max()) < close
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_batch_norm_by_given_and_by_own_statistics(rng, last):
+    x, (w, b) = images(rng, 4, 10, 6, 5, last=last), parameters(rng, 10, 3)
+    found, mean, var = tracea.ops.batch_norm_training(x, w, b)
+    expected = functional.batch_norm(x.double(), None, None, *wide(w, b), True)
+    assert found.stride() == x.stride()
+    assert float((found - expected).abs().max()) < 1e-5
+    assert float((mean - x.double().mean((0, 2, 3))).abs().max()) < 5e-6
+    assert float((var - x.double().var((0, 2, 3), correction=0)).abs().max()) < 5e-6
+    for weight, bias in ((w, b), (None, b)):
+        expected = functional.batch_norm(x.double(), *wide(mean, var, weight, bias))
+        out = torch.full(x.shape, math.nan)
+        assert tracea.ops.batch_norm(x, mean, var, weight, bias, out=out) is out
+        assert float((out - expected).abs().max()) < 1e-5
+        assert float((tracea.ops.batch_norm(x, mean, var, weight, bias) - expected).abs().max()) < 1e-5
+
+
+def test_batch_norm_of_rows_and_of_sequences(rng):
+    for shape in ((33, 7), (5, 7, 11)):
+        x = torch.from_numpy(rng.standard_normal(shape)).float()
+        expected = functional.batch_norm(x.double(), None, None, training=True)
+        assert float((tracea.ops.batch_norm_training(x)[0] - expected).abs().max()) < 1e-5
+
+
+def test_log_softmax_along_any_axis_with_extreme_scores(rng):
+    x = torch.from_numpy(rng.standard_normal((4, 5, 6))).float() * 1e4
+    x[0, 0], x[1, 1, 1], x[2, 2, 2] = -math.inf, math.nan, -math.inf
+    for dim in (0, 1, -1):
+        expected = x.double().log_softmax(dim)
+        assert torch.allclose(tracea.ops.log_softmax(x, dim).double(), expected, rtol=1e-5, atol=1e-3, equal_nan=True)
+
+
+def test_nan_stays_in_its_group_and_empty_batches_are_empty(rng):
+    x = images(rng, 2, 8, 3, 3, last=False)
+    x[0, 1, 0, 0], x[1, 7, 2, 2] = math.nan, math.inf
+    found = tracea.ops.group_norm(x, 4)
+    assert torch.equal(found.isnan(), functional.group_norm(x, 4).isnan())
+    assert tuple(tracea.ops.group_norm(x[:0], 4).shape) == (0, 8, 3, 3)
+
+
+X, C = torch.zeros(2, 6, 3, 3), torch.zeros(6)
+REFUSED = {
+    "groups that do not divide the channels": (InvalidShape, lambda: tracea.ops.group_norm(X, 4)),
+    "no group": (InvalidOp, lambda: tracea.ops.group_norm(X, 0)),
+    "a weight of another length": (InvalidShape, lambda: tracea.ops.group_norm(X, 2, torch.zeros(5))),
+    "a negative eps": (InvalidOp, lambda: tracea.ops.group_norm(X, 2, eps=-1.0)),
+    "one axis": (InvalidShape, lambda: tracea.ops.batch_norm(C, C, C)),
+    "statistics that are missing": (InvalidDType, lambda: tracea.ops.batch_norm(X, C, None)),
+    "a channel without elements": (InvalidShape, lambda: tracea.ops.batch_norm_training(X[:0])),
+    "integers": (InvalidDType, lambda: tracea.ops.group_norm(X.int(), 2)),
+    "an out that is the input": (OverlappingOutput, lambda: tracea.ops.group_norm(X, 2, out=X)),
+    "an axis that does not exist": (InvalidShape, lambda: tracea.ops.log_softmax(X, 4)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused_with_a_remedy(name):
+    error, call = REFUSED[name]
+    with pytest.raises(error, match="Remedy: "):
+        call()
