@@ -128,6 +128,7 @@ def test_activations_agree_with_torch(name: str) -> None:
         "squared_relu": lambda t: torch.relu(t) ** 2,
         "tanh": torch.tanh,
         "sigmoid": torch.sigmoid,
+        **{function: getattr(torch, function) for function in ("exp", "sin", "cos")},
     }
     peer = peers.get(name) or getattr(functional, name)
     expected = peer(torch.from_numpy(x)).numpy()

@@ -95,6 +95,8 @@ void float_only() {
     });
     each<float>([](V a, V) { return exp(a); });
     each<float>([](V a, V) { return log(a); });
+    each<float>([](V a, V) { return sin(a); });
+    each<float>([](V a, V) { return cos(a); });
     each<float>([](V a, V) { return tanh(a); });
     each<float>([](V a, V) { return sigmoid(a); });
     each<float>([](V a, V) { return erf(a); });

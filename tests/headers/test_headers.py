@@ -27,6 +27,8 @@ SANITIZE = ("-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 ULP_LIMITS = {
     "exp": 0.9,
     "log": 0.8,
+    "sin": 1.6,
+    "cos": 1.6,
     "tanh": 2.5,
     "erf": 2.5,
     "sigmoid": 2.4,

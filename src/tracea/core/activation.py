@@ -9,11 +9,13 @@ from tracea.core.expr import (
     Input,
     Unary,
     UnaryFunction,
+    cos,
     exp,
     maximum,
     minimum,
     select,
     sigmoid,
+    sin,
     tanh,
 )
 
@@ -49,6 +51,9 @@ ACTIVATIONS: dict[str, Expr] = {
     "hardswish": _X * (minimum(maximum(_X + 3.0, 0.0), 6.0) / 6.0),
     "hardtanh": minimum(maximum(_X, -1.0), 1.0),
     "tanh": tanh(_X),
+    "exp": exp(_X),
+    "sin": sin(_X),
+    "cos": cos(_X),
     "softplus": _softplus(_X),
     "softsign": _X / (1.0 + abs(_X)),
     "mish": _X * tanh(_softplus(_X)),

@@ -31,11 +31,14 @@ __all__ = [
     "UnaryFunction",
     "activation",
     "activation_names",
+    "cos",
     "exp",
+    "log",
     "maximum",
     "minimum",
     "select",
     "sigmoid",
+    "sin",
     "tanh",
 ]
 
@@ -336,6 +339,21 @@ def _evaluate(expr: Expr, inputs: Sequence[Array], done: dict[int, Array]) -> Ar
 def exp(x: Expr) -> Expr:
     """Return e to the power of ``x``."""
     return Unary(UnaryFunction.EXP, x)
+
+
+def log(x: Expr) -> Expr:
+    """Return the natural logarithm: -inf of zeros, NaN below."""
+    return Unary(UnaryFunction.LOG, x)
+
+
+def sin(x: Expr) -> Expr:
+    """Return the sine of radians; NaN of infinities."""
+    return Unary(UnaryFunction.SIN, x)
+
+
+def cos(x: Expr) -> Expr:
+    """Return the cosine of radians; NaN of infinities."""
+    return Unary(UnaryFunction.COS, x)
 
 
 def tanh(x: Expr) -> Expr:

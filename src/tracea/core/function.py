@@ -25,6 +25,8 @@ class UnaryFunction(Enum):
     ABS = "abs"
     EXP = "exp"
     LOG = "log"
+    SIN = "sin"
+    COS = "cos"
     SQRT = "sqrt"
     RSQRT = "rsqrt"
     RECIPROCAL = "reciprocal"
@@ -96,6 +98,8 @@ _UNARY: dict[UnaryFunction, Callable[[Array], Array]] = {
     UnaryFunction.ABS: cast("Callable[[Array], Array]", np.abs),
     UnaryFunction.EXP: cast("Callable[[Array], Array]", np.exp),
     UnaryFunction.LOG: cast("Callable[[Array], Array]", np.log),
+    UnaryFunction.SIN: cast("Callable[[Array], Array]", np.sin),
+    UnaryFunction.COS: cast("Callable[[Array], Array]", np.cos),
     UnaryFunction.SQRT: cast("Callable[[Array], Array]", np.sqrt),
     UnaryFunction.RSQRT: _rsqrt,
     UnaryFunction.RECIPROCAL: _reciprocal,

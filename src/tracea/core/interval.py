@@ -31,6 +31,8 @@ FUNCTION_ERROR: dict[UnaryFunction, float] = {
     UnaryFunction.RSQRT: 2.0,
     UnaryFunction.EXP: 4.0,
     UnaryFunction.LOG: 4.0,
+    UnaryFunction.SIN: 4.0,
+    UnaryFunction.COS: 4.0,
     UnaryFunction.TANH: 8.0,
     UnaryFunction.SIGMOID: 8.0,
     UnaryFunction.ERF: 8.0,
@@ -44,6 +46,7 @@ BINARY_ERROR: dict[BinaryFunction, float] = {
     BinaryFunction.POW: 8.0,
 }
 _DECREASING = (UnaryFunction.NEG, UnaryFunction.RECIPROCAL, UnaryFunction.RSQRT)
+_CIRCLE = (UnaryFunction.SIN, UnaryFunction.COS)
 _NEEDS_POSITIVE = (UnaryFunction.LOG, UnaryFunction.SQRT, UnaryFunction.RSQRT)
 
 
@@ -106,6 +109,11 @@ def _unary(function: UnaryFunction, part: Enclosure, compute: DType) -> Enclosur
         straddles = (low < 0.0) & (high > 0.0)
         ends = np.abs(low), np.abs(high)
         return np.where(straddles, 0.0, np.minimum(*ends)), np.maximum(*ends)
+    if function in _CIRCLE:
+        middle, half = (low + high) / 2.0, np.where(low == high, 0.0, (high - low) / 2.0)
+        value = function.meaning(middle)  # of slope 1 at most
+        first, last = widen((value - half, value + half), FUNCTION_ERROR[function], compute)
+        return np.maximum(first, -1.0), np.minimum(last, 1.0)
     first, last = function.meaning(low), function.meaning(high)
     if function in _DECREASING:
         first, last = last, first

@@ -15,6 +15,8 @@ UNARY: Final[Mapping[UnaryFunction, str]] = {
     UnaryFunction.ABS: "abs",
     UnaryFunction.EXP: "exp",
     UnaryFunction.LOG: "log",
+    UnaryFunction.SIN: "sin",
+    UnaryFunction.COS: "cos",
     UnaryFunction.SQRT: "sqrt",
     UnaryFunction.RSQRT: "rsqrt",
     UnaryFunction.RECIPROCAL: "reciprocal",

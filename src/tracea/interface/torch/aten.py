@@ -137,6 +137,8 @@ _POINTWISE: Final[dict[str, Callable[..., Any]]] = {
     "aten.glu.default": pointwise.glu,
     "aten.exp.default": pointwise.unary(UnaryFunction.EXP),
     "aten.log.default": pointwise.unary(UnaryFunction.LOG),
+    "aten.sin.default": pointwise.unary(UnaryFunction.SIN),
+    "aten.cos.default": pointwise.unary(UnaryFunction.COS),
     "aten.sqrt.default": pointwise.unary(UnaryFunction.SQRT),
     "aten.rsqrt.default": pointwise.unary(UnaryFunction.RSQRT),
     "aten.abs.default": pointwise.unary(UnaryFunction.ABS),

@@ -1,7 +1,7 @@
 // Scalar functions of epilogues, in float: exact operations of IEEE 754, and functions of the CUDA math library without fast-math.
 //
 // Maximum errors in units of the last place, over the full range (CUDA C++ Programming Guide 13.0, Mathematical Functions, single precision):
-// expf 1, logf 1, tanhf 2, erff 2, erfcf 4, rsqrtf 2, powf 4; sqrtf and division are rounded correctly.
+// expf 1, logf 1, sinf 2, cosf 2, tanhf 2, erff 2, erfcf 4, rsqrtf 2, powf 4; sqrtf and division are rounded correctly.
 #ifndef TRACEA_MATH_H
 #define TRACEA_MATH_H
 
@@ -33,6 +33,8 @@ TRACEA_DEVICE float rsqrt(float x) { return 1.0F / ::sqrtf(x); }
 TRACEA_DEVICE float reciprocal(float x) { return 1.0F / x; }
 TRACEA_DEVICE float exp(float x) { return ::expf(x); }
 TRACEA_DEVICE float log(float x) { return ::logf(x); }
+TRACEA_DEVICE float sin(float x) { return ::sinf(x); }
+TRACEA_DEVICE float cos(float x) { return ::cosf(x); }
 TRACEA_DEVICE float tanh(float x) { return ::tanhf(x); }
 TRACEA_DEVICE float erf(float x) { return ::erff(x); }
 TRACEA_DEVICE float pow(float a, float b) { return ::powf(a, b); }

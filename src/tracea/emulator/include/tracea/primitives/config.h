@@ -13,6 +13,8 @@ extern "C" {
 float sqrtf(float) noexcept;
 float expf(float) noexcept;
 float logf(float) noexcept;
+float sinf(float) noexcept;
+float cosf(float) noexcept;
 float tanhf(float) noexcept;
 float erff(float) noexcept;
 float erfcf(float) noexcept;
