@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input, activation
@@ -25,7 +25,7 @@ from tracea.core.op import (
     ViewOp,
 )
 from tracea.core.ops.base import check_broadcasts
-from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes
+from tracea.core.tensor_type import Dim, SymbolicDim, TensorType, broadcast_shapes
 from tracea.errors import InvalidGraph, InvalidOp, InvalidShape
 
 __all__ = ["Builder", "Node", "check_name"]
@@ -33,17 +33,23 @@ __all__ = ["Builder", "Node", "check_name"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One op of a graph: its id, the ids of its inputs, and the ids of the nodes that it now stands for."""
+    """One op of a graph: its id, the ids of its inputs, and the ids of the nodes that it now stands for.
+
+    ``type`` is the result's, ``dims`` are the symbolic extents of the operands and the result.
+    """
 
     id: str
     op: Op
     inputs: tuple[str, ...] = ()
     fused: tuple[str, ...] = ()
+    # Derived once: passes and checks ask each node many times.
+    type: TensorType = field(init=False, compare=False, repr=False)
+    dims: tuple[SymbolicDim, ...] = field(init=False, compare=False, repr=False)
 
-    @property
-    def type(self) -> TensorType:
-        """Type of the result."""
-        return self.op.infer()
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type", self.op.infer())
+        tensors = (*self.op.operands, self.type)
+        object.__setattr__(self, "dims", tuple(dim for tensor in tensors for dim in tensor.dims))
 
 
 class Builder(ABC):

@@ -250,10 +250,6 @@ def _is_source(node: Node, kind: SourceKind) -> bool:
     return isinstance(node.op, SourceOp) and node.op.kind is kind
 
 
-def _dims_of(node: Node) -> tuple[SymbolicDim, ...]:
-    return tuple(dim for tensor in (*node.op.operands, node.type) for dim in tensor.dims)
-
-
 def _broken(node: str, got: Any, expected: Any, remedy: str) -> InvalidGraph:
     return InvalidGraph(field=f"node {node}", got=got, expected=expected, remedy=remedy)
 
@@ -289,7 +285,7 @@ def _verify_fused(nodes: Mapping[str, Node]) -> None:
 
 def _verify_dims(nodes: Iterable[Node], known: dict[str, SymbolicDim]) -> None:
     for node in nodes:
-        for dim in _dims_of(node):
+        for dim in node.dims:
             if known.setdefault(dim.name, dim) != dim:
                 raise _broken(
                     node.id, str(dim), str(known[dim.name]), "a name stands for one extent: use the same bounds"

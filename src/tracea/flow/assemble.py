@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from tracea.core.graph import Graph, Node
-from tracea.core.op import WITHOUT_KERNEL, Epilogue, GemmOp, Op, PointwiseOp, SourceKind, SourceOp, ViewOp
+from tracea.core.op import WITHOUT_KERNEL, Epilogue, GemmOp, PointwiseOp, SourceKind, SourceOp, ViewOp
 from tracea.core.passes.draft import Draft
 from tracea.core.passes.memory import BufferKind, MemoryPlan, plan_memory
 from tracea.core.tensor_type import TensorType
@@ -152,8 +152,8 @@ class _Assembly:
     def _schedule(self, node: Node) -> Schedule:
         return self.decisions[node.id].schedule or Schedule()
 
-    def _build(self, node: Node, how: Callable[[Op, str, Schedule, Target], Built]) -> Built:
-        return how(node.op, self.decisions[node.id].variant, self._schedule(node), self.target)
+    def _build(self, node: Node, how: Callable[..., Built]) -> Built:
+        return how(node.op, self.decisions[node.id].variant, self._schedule(node), self.target, kept=True)
 
     def _packed_operand(self, node: Node) -> int | None:
         return self._variant(node).constant_operand
@@ -211,7 +211,8 @@ class _Assembly:
                 return ConstantSlot(self.constant_index[place.name], place.offset_bytes + first)
 
     def _kernel_call(self, node: Node, kernel: LoadedKernel, built: Built, slots: Sequence[Slot]) -> Call:
-        pointers = {buffer.name: slot for buffer, slot in zip(operand_buffers(built.kernel), slots, strict=True)}
+        names = [part.name for part in (*operand_buffers(built.kernel), *built.kernel.tables)]
+        pointers = dict(zip(names, slots, strict=True))
         pointers[result_buffer(built.kernel).name] = self._slot(node.id)
         return Call.binding(
             kernel,

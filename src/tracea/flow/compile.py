@@ -145,7 +145,7 @@ def _is_buildable(op: Op, decision: Decision, target: Target) -> bool:
     if find(decision.variant).is_library:
         return True
     try:
-        build(op, decision.variant, decision.schedule or Schedule(), target)
+        build(op, decision.variant, decision.schedule or Schedule(), target, kept=True)
     except (InvalidSchedule, ProofFailed) as error:
         warnings.warn(TraceaWarning(f"a recorded schedule of {op.key} is passed over: {error}"), stacklevel=2)
         return False
@@ -204,9 +204,13 @@ def compile_graph(
     made = {**(values or {}), **pipeline.values}
     data = {name: made[name] for name in pipeline.graph.constants if name in made}
     chosen = dict(decisions or {})
+    alike: dict[tuple[Op, frozenset[int]], Decision] = {}  # layers of the same shapes are decided once
     for node in compute_nodes(pipeline.graph):
         if node.id not in chosen and node.type.elements > 0:
-            chosen[node.id] = decide_node(pipeline.graph, node, where, threads=count, library=library)
+            kind = (node.op, constant_operands(pipeline.graph, node))
+            if kind not in alike:
+                alike[kind] = decide_node(pipeline.graph, node, where, threads=count, library=library)
+            chosen[node.id] = alike[kind]
     return _compiled(pipeline, data, chosen, where, name)
 
 

@@ -9,7 +9,8 @@ from tracea.core.op import Op
 from tracea.emitters.cpu.emitter import emit as emit_cpu
 from tracea.emitters.cuda.emitter import emit as emit_cuda
 from tracea.emitters.kernel_source import KernelSource
-from tracea.errors import InvalidOption
+from tracea.errors import EmitError, InvalidOption
+from tracea.flow.certificates import kept_certificate
 from tracea.kernels.registry import candidates, find, variants_of
 from tracea.semantic.proofs import Certificate, prove
 from tracea.semantic.schedule import Schedule
@@ -30,8 +31,10 @@ class Built:
 
 
 @lru_cache(maxsize=4096)
-def build(op: Op, variant: str, schedule: Schedule, target: Target | GpuTarget) -> Built:
-    """Lower an op, prove the kernel and print it. No kernel is printed whose proofs did not pass.
+def build(op: Op, variant: str, schedule: Schedule, target: Target | GpuTarget, *, kept: bool = False) -> Built:
+    """Lower an op, prove the kernel and print it. No kernel is returned whose proofs did not pass.
+
+    ``kept``: a certificate that the cache has of this very kernel is taken, and a new one is left there.
 
     Raises:
         InvalidSchedule: the schedule is none of the variant's. ProofFailed. InvalidOption: the variant is a library's.
@@ -44,8 +47,7 @@ def build(op: Op, variant: str, schedule: Schedule, target: Target | GpuTarget) 
             expected="a variant with a kernel",
             remedy="a library's kernels are not built here",
         )
-    kernel = chosen.build(op, schedule, target)
-    return Built(kernel=kernel, certificate=prove(kernel), source=_emit(kernel, target))
+    return _built(chosen.build(op, schedule, target), op, (variant, schedule, target), kept=kept)
 
 
 def choose_for_gpu(
@@ -107,8 +109,10 @@ def passed_over(op: Op, target: GpuTarget, chosen: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1024)
-def build_pack(op: Op, variant: str, schedule: Schedule, target: Target) -> Built:
+def build_pack(op: Op, variant: str, schedule: Schedule, target: Target, *, kept: bool = False) -> Built:
     """Return the kernel that packs the constant operand of ``op`` into the layout that the variant reads.
+
+    ``kept`` is that of :func:`build`.
 
     Raises:
         InvalidOption: the variant packs nothing ahead.
@@ -118,8 +122,20 @@ def build_pack(op: Op, variant: str, schedule: Schedule, target: Target) -> Buil
         raise InvalidOption(
             field="variant", got=variant, expected="one that packs a constant", remedy="call build alone"
         )
-    kernel = chosen.build_pack(op, schedule, target)
-    return Built(kernel=kernel, certificate=prove(kernel), source=_emit(kernel, target))
+    return _built(chosen.build_pack(op, schedule, target), op, (f"{variant} pack", schedule, target), kept=kept)
+
+
+def _built(kernel: TileKernel, op: Op, chosen: tuple[str, Schedule, Target | GpuTarget], *, kept: bool) -> Built:
+    variant, schedule, target = chosen
+    if not kept or isinstance(target, GpuTarget):
+        return Built(kernel=kernel, certificate=prove(kernel), source=_emit(kernel, target))
+    try:
+        source = _emit(kernel, target)
+    except EmitError:
+        prove(kernel)  # whatever is wrong with a kernel, its proofs say it first
+        raise
+    certificate = kept_certificate(op, (variant, schedule, target), source.text, lambda: prove(kernel))
+    return Built(kernel=kernel, certificate=certificate, source=source)
 
 
 def _emit(kernel: TileKernel, target: Target | GpuTarget) -> KernelSource:

@@ -6,8 +6,10 @@ x is (images, groups, h, w, c), w is (groups, r, s, c, k), the result (images, g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import MappingProxyType
 
 from tracea.core.dtype import DType
 from tracea.core.ops.conv2d import Conv2dOp
@@ -203,7 +205,8 @@ def conv_kernel(
     )
 
 
-def conv_types(op: Conv2dOp, like: Conv2dOp | None = None) -> dict[str, TensorType]:
+@lru_cache(maxsize=1024)  # asked again by each variant's requirements, its default schedule and its call
+def conv_types(op: Conv2dOp, like: Conv2dOp | None = None) -> Mapping[str, TensorType]:
     """Return the type of each buffer of a convolution; ``like`` is the op that its kernel was built for.
 
     Names that end in ``_last`` are the operands of kernels whose groups have one channel: see :func:`_ungrouped`.
@@ -226,7 +229,7 @@ def conv_types(op: Conv2dOp, like: Conv2dOp | None = None) -> dict[str, TensorTy
     }
     for position, type_ in enumerate(op.epilogue.operands, start=1):
         types[f"x{position}"] = _spread(type_, op.groups)
-    return types | {f"{name}_last": _ungrouped(name, type_) for name, type_ in types.items()}
+    return MappingProxyType(types | {f"{name}_last": _ungrouped(name, type_) for name, type_ in types.items()})
 
 
 def _ungrouped(name: str, type_: TensorType) -> TensorType:
