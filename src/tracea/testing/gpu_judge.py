@@ -21,6 +21,7 @@ from tracea.semantic.interpreter import interpret
 from tracea.semantic.proofs import prove
 from tracea.semantic.proofs.minimal_sync import superfluous_waits
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+from tracea.testing.address_widths import narrow_addresses
 from tracea.testing.register_bounds import register_overruns
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def gemm_arguments(
 ) -> Arguments:
     """Return a call of a GEMM without batch: buffers ``a`` or ``a_t``, ``b`` or ``b_t``, and ``c``, rows padded.
 
+    Of odd seeds the rows of ``c`` begin at no multiple of more than an element: wide stores must look where they go.
+
     Units: ``alignment`` in elements, of the distance between rows.
     """
     rng = np.random.default_rng(seed)
@@ -91,6 +94,7 @@ def gemm_arguments(
         turned = buffer.element_strides[-1] != Const(1)  # rows lie along the last axis but one
         rows, columns = shape[::-1] if turned else shape
         pitch = (columns // alignment + 1) * alignment + _PADDING
+        pitch += seed % 2 if buffer.role is BufferRole.OUTPUT else 0
         integers |= _strides(buffer, (1, pitch) if turned else (pitch, 1))
         data = rng.integers(-3, 4, (rows, pitch)) if not buffer.dtype.is_float else rng.standard_normal((rows, pitch))
         array = np.ascontiguousarray(data.astype(buffer.dtype.numpy))[:, :columns]
@@ -168,11 +172,13 @@ class GpuJudge:
     def of_text(self, source: KernelSource) -> str | None:
         """Return who notices that a text is wrong.
 
-        ``register bounds``, ``compiler``, ``emulator: <kind>``, ``numbers``, ``banks`` or ``work``: one schedule of
-        every call, then more of those with the most steps.
+        ``register bounds``, ``address widths``, ``compiler``, ``emulator: <kind>``, ``numbers``, ``banks`` or ``work``:
+        one schedule of every call, then more of those with the most steps.
         """
         if any(register_overruns(source.text)):
             return "register bounds"
+        if any(narrow_addresses(source.text)):
+            return "address widths"
         for number in range(len(self.calls)):
             found = self._of_call(source, number, _FIRST)
             if found is not None:
@@ -216,6 +222,8 @@ class GpuJudge:
         prove(kernel)
         yield from (f"{wait.node} {wait.statement}" for wait in superfluous_waits(kernel))
         source = self.emit(kernel)
+        yield from register_overruns(source.text)
+        yield from narrow_addresses(source.text)
         for call in self.calls:
             arrays = call.fresh()
             report = emulate(source, arrays, call.params, schedules=schedules)

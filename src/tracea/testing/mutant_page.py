@@ -22,13 +22,13 @@ _HEAD = """\
 # Mutants of the GPU kernels
 
 Written by `make gpu-mutants`; do not edit. One mechanical mistake each: in the IR, every index, bound, mask, stride,
-wait, barrier, arrival, stage, swizzle, role and guard; in the text, every number, sign, comparison, call, swizzle and
-condition of a line. Checkers are asked in the order of what they cost, and the first that notices counts:
+wait, barrier, arrival, stage, swizzle, role and guard; in the text, every number, sign, comparison, call, swizzle,
+width and condition of a line. Checkers are asked in the order of what they cost, and the first that notices counts:
 
 1. **proof: …** one of the kernel's proofs fails; **minimal sync**: a wait is no longer needed.
 2. **interpreter**: the IR computes another result, or stops.
-3. **emitter**, **register bounds**, **compiler**: the text cannot be printed, indexes registers that there are not, or
-   does not compile.
+3. **emitter**, **register bounds**, **address widths**, **compiler**: the text cannot be printed, indexes registers
+   that there are not, computes an address in 32 bits, or does not compile.
 4. **emulator: …** a finding of the emulated text; **numbers**: its result is not that of float64; **banks**: more
    conflicts than are certified; **work**: the right result by other primitives than the original's.
 

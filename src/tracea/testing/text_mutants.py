@@ -2,8 +2,8 @@
 
 A line that calls something is left out, or gets another number in its template or call arguments, another tile type
 without its swizzle, or a sum turned into a difference. A loop or a condition gets another bound, a sharper or a laxer
-comparison, or loses a part. Declarations of types keep their place: a text that does not compile is noticed by the
-compiler, and counts as that.
+comparison, or loses a part. A number of 64 bits gets 32, wherever it is declared or written. Declarations of types keep
+their place: a text that does not compile is noticed by the compiler, and counts as that.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def text_mutants(source: KernelSource) -> Iterator[TextMutant]:
     plain = {match["name"] for match in re.finditer(r"using (?P<name>\w+) = SharedTile<[^;]*Swizzle<", source.text)}
     shapes = dict(re.findall(r"using (\w+) = SharedTile<([^;]*?), Swizzle<", source.text))
     begin = next((n for n, line in enumerate(lines) if "TRACEA_KERNEL(" in line), len(lines))
+    yield from _widths(source, lines)
     for number in range(begin, len(lines)):
         seen: set[str | None] = {lines[number]}
         for family, what, changed in _changes(lines[number], begin == number, plain, shapes):
@@ -48,6 +49,15 @@ def text_mutants(source: KernelSource) -> Iterator[TextMutant]:
             seen.add(changed)
             text = "\n".join([*lines[:number], *([] if changed is None else [changed]), *lines[number + 1 :]]) + "\n"
             yield TextMutant(family, number + 1, f"{lines[number].strip()}: {what}", replace(source, text=text))
+
+
+def _widths(source: KernelSource, lines: list[str]) -> Iterator[TextMutant]:
+    for number, line in enumerate(lines):
+        for match in re.finditer(r"\bint64_t\b", line.partition("//")[0]):
+            changed = f"{line[: match.start()]}int32_t{line[match.end() :]}"
+            text = "\n".join([*lines[:number], changed, *lines[number + 1 :]]) + "\n"
+            what = f"{line.strip()}: 64 bits at {match.start()} become 32"
+            yield TextMutant("width", number + 1, what, replace(source, text=text))
 
 
 def _changes(

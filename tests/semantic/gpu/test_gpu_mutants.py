@@ -15,6 +15,7 @@ from tracea.kernels.registry import CUDA_VARIANTS
 from tracea.semantic.proofs import prove
 from tracea.semantic.proofs.minimal_sync import superfluous_waits
 from tracea.semantic.tile_kernel import TileKernel
+from tracea.testing.address_widths import narrow_addresses
 from tracea.testing.equivalent_mutants import ARGUMENTS, argument_for
 from tracea.testing.gpu_cases import GpuCase, edge_sizes, gpu_cases
 from tracea.testing.gpu_judge import GpuJudge, certified_ways
@@ -109,7 +110,7 @@ def test_mutants_cover_every_variant_and_family() -> None:
     assert found >= wanted - {"sum", "width"}
     case = CASES[2]
     texts = text_mutants(emit(case.kernel(), case.target))
-    assert {mutant.family for mutant in texts} == {"sync", "call", "index", "bound", "mask", "swizzle"}
+    assert {mutant.family for mutant in texts} == {"sync", "call", "index", "bound", "mask", "swizzle", "width"}
 
 
 @pytest.mark.parametrize("case", ALL)
@@ -132,6 +133,37 @@ def test_an_even_selection_takes_each_kind_in_turn() -> None:
     assert Counter(kinds[number] for number in chosen) == {"wait": 2, "stage": 2, "order": 1}
     assert evenly(kinds, 99, seed=1) == list(range(24))
     assert evenly(kinds, 5, seed=2) != chosen
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_every_number_of_an_address_that_is_cut_to_32_bits_is_noticed(case: GpuCase) -> None:
+    source = emit(case.kernel(), case.target)
+    assert list(narrow_addresses(source.text)) == []
+    widths = [mutant for mutant in text_mutants(source) if mutant.family == "width"]
+    assert len(widths) >= source.text.count("args.")
+    assert [whole(mutant) for mutant in widths if not any(narrow_addresses(mutant.source.text))] == []
+
+
+def test_some_calls_have_rows_of_results_that_wide_stores_may_not_take() -> None:
+    for case in CASES:
+        _, judge = judge_of(case.name)
+        pitches = {call.arrays[call.output].strides[0] % 16 for call in judge.calls}
+        assert {0} < pitches, case.name
+
+
+def test_a_product_of_32_bits_in_an_address_is_found() -> None:
+    head = "const f16* const a = args.a;\nconst int64_t a_stride0 = args.a_stride0;\n"
+    good = head + "copy(a + (row + 16) * a_stride0 + first * 32 + p * 32, a_stride0, row * 3 * k);\n"
+    assert list(narrow_addresses(good)) == []
+    narrow = good.replace("const int64_t a_stride0", "const int32_t a_stride0")
+    assert list(narrow_addresses(narrow)) == [
+        "line 2: a_stride0: an argument of 64 bits, cut to 32",
+        "line 3: a + … (row + 16) * a_stride0: a product of 32 bits",
+    ]
+    assert list(narrow_addresses(head + "take(a + peer * int64_t{4} + warp * int64_t{2});\n")) == []
+    assert list(narrow_addresses(head + "take(a + peer * int64_t{4} + warp * int32_t{2});\n")) == [
+        "line 3: a + … warp * int32_t{2}: a product of 32 bits"
+    ]
 
 
 def test_registers_beyond_their_array_are_found() -> None:

@@ -41,11 +41,13 @@ TRACEA_DEVICE void leave_sums(Sum* fragment, const Sum (&sums)[count]) {
     Elements<Sum, count> all;
     TRACEA_UNROLL
     for (int i = 0; i < count; ++i) all.value[i] = sums[i];
-    st_global(fragment + count * static_cast<int32_t>(lane_index()), all);
+    const int32_t own = count * static_cast<int32_t>(lane_index());
+    st_global(fragment + own, all);
 }
 template <class Sum, int count>
 TRACEA_DEVICE void take_sums(Sum (&sums)[count], const Sum* fragment) {
-    const auto all = ld_global<Elements<Sum, count>>(fragment + count * static_cast<int32_t>(lane_index()));
+    const int32_t own = count * static_cast<int32_t>(lane_index());
+    const auto all = ld_global<Elements<Sum, count>>(fragment + own);
     TRACEA_UNROLL
     for (int i = 0; i < count; ++i) sums[i] += all.value[i];
 }
