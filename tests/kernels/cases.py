@@ -13,6 +13,7 @@ from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.low_rank_cases import low_rank_cases
 from tests.kernels.pool_cases import pool_cases
 from tests.kernels.slab_cases import slab_cases
+from tests.kernels.sparse_cases import sparse_cases, sparse_tile_cases
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Cast, Input, activation, exp, maximum, select, sigmoid
@@ -312,7 +313,7 @@ def amx_cases() -> tuple[Case, ...]:
 
 def tile_cases() -> tuple[Case, ...]:
     """Every kernel on matrix tiles."""
-    return (*amx_cases(), *amx_conv_cases())
+    return (*amx_cases(), *amx_conv_cases(), *sparse_tile_cases())
 
 
 def cases_for(isa: str) -> tuple[Case, ...]:
@@ -326,6 +327,7 @@ def all_cases() -> tuple[Case, ...]:
         *attention_cases(),
         *gemm_cases(),
         *low_rank_cases(),
+        *sparse_cases(),
         *conv_cases(),
         *row_cases(),
         *chain_cases(),

@@ -11,14 +11,16 @@ import numpy as np
 from tests.kernels.native import Unit
 
 from tracea.core.accuracy import error_bound
-from tracea.core.op import Op
+from tracea.core.op import BlockSparseOp, Op
 from tracea.core.reference import evaluate
 from tracea.core.tensor_type import TensorType
 from tracea.emitters.cpu.emitter import emit
 from tracea.emitters.kernel_source import KernelSource
 from tracea.kernels.arguments import arguments, buffer_types
+from tracea.kernels.gemm.block_sparse import run_tables
 from tracea.kernels.registry import find
 from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_builders import masked_factor_tiles
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 from tracea.targets import load
 
@@ -117,7 +119,9 @@ class Tensor:
 
 
 def random_inputs(op: Op, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return values of each operand, as the operand's type rounds them."""
+    """Return values of each operand, as the operand's type rounds them; tables are those of a random mask."""
+    if isinstance(op, BlockSparseOp):
+        return sparse_inputs(op, rng.random((op.steps, op.lines)) < 0.5, rng)
     inputs = []
     for type_ in op.operands:
         shape = type_.static_shape
@@ -127,6 +131,16 @@ def random_inputs(op: Op, rng: np.random.Generator) -> list[np.ndarray]:
             values = rng.integers(0, 2 if type_.dtype.value == "bool" else 100, shape)
         inputs.append(np.asarray(values).astype(type_.dtype.numpy))
     return inputs
+
+
+def sparse_inputs(op: BlockSparseOp, mask: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return factors and the tables of a mask of blocks; where b has no block it is NaN, which nothing may read."""
+    a, b = (rng.standard_normal(type_.static_shape) for type_ in (op.a, op.b))
+    listed = np.kron(mask, np.ones((op.block, op.block), dtype=bool))[: op.k, : op.n]
+    b[~listed] = np.nan
+    table = masked_factor_tiles(rows=max(1, op.m), columns=op.n, depth=op.k, mask=mask, block=op.block, factor="b")
+    tables = run_tables(table, op.block, op.chunk)
+    return [a.astype(op.a.dtype.numpy), b.astype(op.b.dtype.numpy), *tables]
 
 
 def run(unit: Unit, built: Built, op: Op, inputs: Sequence[np.ndarray], *, threads: int = 1) -> np.ndarray:

@@ -18,10 +18,11 @@ from tests.kernels.attention_cases import attention_cases
 from tests.kernels.cases import amx_cases, chain_cases, gemm_cases, reduce_cases, resized, row_cases
 from tests.kernels.conformance import Case, build, random_inputs
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
-from tests.kernels.native import Unit, has_tiles, round_up
 from tests.kernels.low_rank_cases import low_rank_cases
+from tests.kernels.native import Unit, has_tiles, round_up
 from tests.kernels.pool_cases import pool_cases
 from tests.kernels.slab_cases import slab_cases
+from tests.kernels.sparse_cases import sparse_cases, sparse_tile_cases
 
 from tracea.core.accuracy import error_bound
 from tracea.core.op import GemmOp, Op
@@ -121,6 +122,7 @@ def main() -> None:
         else (
             gemm_cases(),
             low_rank_cases(),
+            sparse_cases(),
             conv_cases(),
             row_cases(),
             chain_cases(),
@@ -130,7 +132,8 @@ def main() -> None:
         )
     )
     attended = () if isa == "amx" else (attention_cases(),)
-    for group in (*attended, *vectors, *((amx_cases(), amx_conv_cases()) if isa in ("amx", "plain") else ())):
+    tiles = (amx_cases(), amx_conv_cases(), sparse_tile_cases()) if isa in ("amx", "plain") else ()
+    for group in (*attended, *vectors, *tiles):
         sources = {source.name: source for case in group for source in build(case, isa).sources}
         unit = Unit(tuple(sources.values()), isa, extra=(*flags, "-shared"))
         for case in group:

@@ -12,6 +12,7 @@ from tests.kernels.low_rank_cases import low_rank_cases
 from tests.kernels.native import Unit, host_isas
 from tests.kernels.pool_cases import pool_cases
 from tests.kernels.slab_cases import slab_cases
+from tests.kernels.sparse_cases import sparse_cases
 
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind
@@ -22,6 +23,7 @@ GROUPS = (
     attention_cases(),
     gemm_cases(),
     low_rank_cases(),
+    sparse_cases(),
     conv_cases(),
     row_cases(),
     chain_cases(),

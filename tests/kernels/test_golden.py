@@ -11,6 +11,7 @@ from tests.kernels.conformance import Case, build
 from tests.kernels.low_rank_cases import low_rank_golden
 from tests.kernels.native import ISA_FLAGS, Unit, host_isas
 from tests.kernels.slab_cases import slab_golden
+from tests.kernels.sparse_cases import sparse_golden
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
@@ -122,6 +123,7 @@ GOLDEN = (
     ),
     *low_rank_golden(),
     *slab_golden(),
+    *sparse_golden(),
 )
 
 

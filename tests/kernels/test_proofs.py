@@ -73,8 +73,9 @@ def test_packed_space_of_a_square_problem_has_five_hundred_schedules() -> None:
 def interpreted(built: Built, kernel: TileKernel, op: Op, inputs: list[np.ndarray], seed: int) -> np.ndarray:
     values = arguments(kernel, op)
     types = buffer_types(kernel, op)
-    buffers = {}
-    for buffer, type_, array in zip(operand_buffers(kernel), op.operands, inputs, strict=True):
+    buffers, own = {}, operand_buffers(kernel)
+    tables = {table.name: array for table, array in zip(kernel.tables, inputs[len(own) :], strict=True)}
+    for buffer, type_, array in zip(own, op.operands, inputs, strict=not tables):
         memory = np.zeros(max(1, type_.extent[1]), type_.dtype.numpy)
         view = np.lib.stride_tricks.as_strided(memory, array.shape, [s * memory.itemsize for s in type_.strides])
         view[...] = array
@@ -89,7 +90,7 @@ def interpreted(built: Built, kernel: TileKernel, op: Op, inputs: list[np.ndarra
     memory = np.zeros(max(1, result.extent[1]), result.dtype.numpy)
     buffers[result_buffer(kernel).name] = memory
     assert set(types) >= set(buffers)
-    interpret(kernel, buffers, values, threads=2, seed=seed)
+    interpret(kernel, buffers, values, threads=2, seed=seed, tables=tables)
     return np.lib.stride_tricks.as_strided(memory, result.static_shape, [s * memory.itemsize for s in result.strides])
 
 

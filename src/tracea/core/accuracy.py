@@ -28,6 +28,7 @@ from tracea.core.interval import Enclosure, around, enclose
 from tracea.core.meaning import bind_op, epilogue_of, factors, main_value, row_source, sources
 from tracea.core.op import (
     AttentionOp,
+    BlockSparseOp,
     Conv2dOp,
     GemmOp,
     JoinOp,
@@ -99,6 +100,9 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
             terms, dtype = arrays[0].shape[-1], op.accumulator
             a, b = factors(op, arrays)
             error = np.abs(a) @ np.abs(b)
+        case BlockSparseOp():
+            terms, dtype = op.k, op.accumulator
+            error = main_value(op, [np.abs(arrays[0]), np.abs(arrays[1]), *arrays[2:]])
         case LowRankOp():
             x, a, b = (np.abs(array) for array in arrays[:3])
             both = sum(sum_constant(count, op.accumulator, worst_case=worst_case) for count in a.shape)

@@ -16,6 +16,7 @@ from tracea.core.dtype import round_tf32
 from tracea.core.function import Array
 from tracea.core.op import (
     AttentionOp,
+    BlockSparseOp,
     Conv2dOp,
     GemmOp,
     JoinOp,
@@ -33,6 +34,7 @@ from tracea.core.op import (
     ViewOp,
 )
 from tracea.core.ops.base import Epilogue
+from tracea.core.ops.block_sparse import block_sparse_value
 from tracea.core.ops.gemm import MatrixMath
 from tracea.core.statistics_meaning import reduced, statistics_value
 from tracea.core.tensor_type import SymbolicDim, static
@@ -107,6 +109,8 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:
             case GemmOp():
                 a, b = factors(op, arrays)
                 return np.broadcast_to(a @ b, op.infer().static_shape)
+            case BlockSparseOp():
+                return block_sparse_value(op, arrays)
             case LowRankOp():
                 return (arrays[0] @ arrays[1]) @ arrays[2]
             case PointwiseOp(expr=expr):

@@ -7,6 +7,7 @@ from typing import Any
 from tracea.core.codec import Codec
 from tracea.core.ops.attention import AttentionOp
 from tracea.core.ops.base import BASE_CLASSES, Epilogue, Op
+from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp, MatrixMath
 from tracea.core.ops.join import JoinOp
@@ -21,6 +22,7 @@ __all__ = [
     "OP_CLASSES",
     "WITHOUT_KERNEL",
     "AttentionOp",
+    "BlockSparseOp",
     "Conv2dOp",
     "Epilogue",
     "GemmOp",
@@ -47,6 +49,7 @@ __all__ = [
 OP_CLASSES: tuple[type[Op], ...] = (
     GemmOp,
     LowRankOp,
+    BlockSparseOp,
     RowOp,
     ReduceOp,
     StatisticsOp,

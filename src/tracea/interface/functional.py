@@ -17,6 +17,7 @@ from tracea.core.tensor_type import TensorType, broadcast_shapes
 from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.attention import attention
+from tracea.interface.block_sparse import block_sparse_matmul
 from tracea.interface.fusion import fuse
 from tracea.interface.gradients import (
     layer_norm_backward,
@@ -51,6 +52,7 @@ __all__ = [
     "avg_pool2d",
     "batch_norm",
     "batch_norm_training",
+    "block_sparse_matmul",
     "conv1d",
     "conv2d",
     "conv2d_grad_input",

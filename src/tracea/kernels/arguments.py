@@ -9,6 +9,7 @@ import numpy as np
 
 from tracea.core.ops.attention import AttentionOp
 from tracea.core.ops.base import Op
+from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.ops.low_rank import LowRankOp
@@ -22,6 +23,7 @@ from tracea.kernels.attention.operands import attention_types
 from tracea.kernels.conv.operands import conv_types, sizes_of
 from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS, ORDER_TABLE
 from tracea.kernels.gemm.gpu.spaces import order_of
+from tracea.kernels.gemm.block_sparse import block_sparse_types
 from tracea.kernels.gemm.low_rank import low_rank_types
 from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.operands import bind
@@ -39,6 +41,7 @@ __all__ = ["arguments", "buffer_types", "operand_buffers", "result_buffer", "tab
 _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]] = {
     GemmOp: gemm_types,
     LowRankOp: low_rank_types,
+    BlockSparseOp: block_sparse_types,
     Conv2dOp: conv_types,
     Pool2dOp: pool_types,
     RowOp: normalize_types,

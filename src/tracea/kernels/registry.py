@@ -15,6 +15,7 @@ from tracea.kernels.conv.packed import PACKED as CONV_PACKED
 from tracea.kernels.conv.packed import PREPACKED as CONV_PREPACKED
 from tracea.kernels.conv.stem import STEM, STEM_PREPACKED
 from tracea.kernels.gemm.amx import AMX, AMX_PREPACKED
+from tracea.kernels.gemm.block_sparse import BLOCK_SPARSE, BLOCK_SPARSE_AMX
 from tracea.kernels.gemm.direct import DIRECT
 from tracea.kernels.gemm.empty import EMPTY
 from tracea.kernels.gemm.gemv import DOT, STREAM
@@ -46,6 +47,8 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     DOT,
     EMPTY,
     LOW_RANK,
+    BLOCK_SPARSE,
+    BLOCK_SPARSE_AMX,
     AMX,
     AMX_PREPACKED,
     CONV_PACKED,

@@ -17,6 +17,7 @@ _NODE_MODULES = (
     "tracea.semantic.nodes",
     "tracea.semantic.nodes_async",
     "tracea.semantic.nodes_fragments",
+    "tracea.semantic.nodes_sparse",
 )
 _OPAQUE = ("intrinsic", "expr", "prologue", "roles")
 _BINDERS = ("var", "length", "tile", "turn", "first", "count", "last", "points", "index")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from tracea.errors import InvalidInput, RunError
 from tracea.semantic import execute
 from tracea.semantic.execute_attention import attend
+from tracea.semantic.execute_sparse import sum_runs
 from tracea.semantic.machine import (
     Array,
     Domain,
@@ -40,9 +41,18 @@ from tracea.semantic.nodes_async import (
     WgmmaWait,
 )
 from tracea.semantic.nodes_attention import AttentionCombine, AttentionFinish, AttentionStart, AttentionStep
+from tracea.semantic.nodes_sparse import RunProduct, runs_fault
 from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
 
 __all__ = ["interpret"]
+
+_TILES: Mapping[type[Node], Callable[[Any, Executor], None]] = {
+    RunProduct: sum_runs,
+    AttentionStart: attend,
+    AttentionStep: attend,
+    AttentionFinish: attend,
+    AttentionCombine: attend,
+}
 
 
 def interpret(
@@ -135,6 +145,11 @@ class _Run:
                     remedy="recompute the table",
                 )
 
+        for runs in {node.runs for node in self.kernel.body.walk() if isinstance(node, RunProduct)}:
+            fault = runs_fault(runs, env)
+            if fault:
+                raise InvalidInput(field=runs.first, got=fault, expected="the runs of a tile table", remedy="build one")
+
     def _allocate(self, *spaces_then_env: Any) -> dict[str, Array]:
         *spaces, env = spaces_then_env
         return {b.name: allocate(b, env) for space in spaces for b in self.kernel.buffers_in(space)}
@@ -219,10 +234,11 @@ class _Run:
             case AwaitFlag():
                 flag = execute.region(node.flag, executor, node)
                 yield Request(f"{executor.name} awaits {node.flag}", ready=lambda: bool(np.all(flag == 1)))
-            case AttentionStart() | AttentionStep() | AttentionFinish() | AttentionCombine():
-                attend(node, executor)
             case _:
-                execute.leaf(node, executor, self.kernel, self.scalars)
+                _TILES.get(type(node), self._leaf)(node, executor)
+
+    def _leaf(self, node: Node, executor: Executor) -> None:
+        execute.leaf(node, executor, self.kernel, self.scalars)
 
     def _parallel(self, node: Parallel, executor: Executor) -> Steps:
         env = executor.env

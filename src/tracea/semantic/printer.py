@@ -8,6 +8,7 @@ from tracea.core.expr import Binary, Cast, Constant, Expr, Input, Select, Unary
 from tracea.semantic import nodes as n
 from tracea.semantic import nodes_async as g
 from tracea.semantic import nodes_attention as att
+from tracea.semantic import nodes_sparse as sparse
 from tracea.semantic.predicate import FALSE, TRUE, Predicate
 from tracea.semantic.tile_kernel import Buffer, TileKernel
 
@@ -156,6 +157,10 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
             return f"{into} = {node.intrinsic.name}({_all((*node.inputs, *node.updates, *node.indices))})"
         case g.StoreFragment():
             return f"{node.target} = {_call(node.intrinsic, node.source)}" + _epilogue(node.epilogue)
+        case sparse.RunProduct():
+            blocks = f"blocks of line {node.line} in chunk {node.chunk} by {node.runs.first}, {node.size} steps each"
+            head = f"{node.c} = sum of {_call(node.intrinsic, node.a, node.b)} over {blocks} of {node.depth}"
+            return head + _sum(node.accumulate, node.finish) + _epilogue(node.epilogue)
         case att.AttentionStart():
             return f"{_all(node.state.regions)} = no key seen by {node.rows} queries"
         case att.AttentionStep():

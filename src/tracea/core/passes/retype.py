@@ -8,6 +8,7 @@ from dataclasses import replace
 from tracea.core.graph import Node
 from tracea.core.op import (
     AttentionOp,
+    BlockSparseOp,
     Conv2dOp,
     Epilogue,
     GemmOp,
@@ -58,7 +59,7 @@ def relaid(draft: Draft, name: str, type_: TensorType) -> dict[str, Node] | None
 
 
 def _with_result(op: Op, type_: TensorType) -> Op | None:
-    if not isinstance(op, GemmOp | LowRankOp | Conv2dOp | Pool2dOp | RowOp | ReduceOp | PointwiseOp | JoinOp):
+    if not isinstance(op, GemmOp | LowRankOp | BlockSparseOp | Conv2dOp | Pool2dOp | RowOp | ReduceOp | PointwiseOp | JoinOp):
         return None
     made = replace(op, out=type_)
     return made if made.infer() == type_ else None
@@ -68,6 +69,8 @@ def _with_operands(op: Op, types: Sequence[TensorType]) -> Op:
     match op:
         case GemmOp():
             return replace(op, a=types[0], b=types[1], epilogue=_epilogue(op.epilogue, types[2:]))
+        case BlockSparseOp():
+            return replace(op, a=types[0], b=types[1])
         case LowRankOp():
             return replace(op, x=types[0], a=types[1], b=types[2], epilogue=_epilogue(op.epilogue, types[3:]))
         case Conv2dOp():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from tracea.core.dtype import DType
 from tracea.core.ops.base import Op
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.printer import Printer
@@ -35,13 +36,12 @@ def emit(kernel: TileKernel, isa: str) -> KernelSource:
         raise EmitError(node=isa, detail=f"no headers for this instruction set, there are {', '.join(ISAS)}")
     printer = Printer(kernel)
     _Structure(printer).block(kernel.body)
-    pointers = tuple(buffer for buffer in kernel.buffers if buffer.role is not BufferRole.SCRATCH)
     return KernelSource(
         name=kernel.name,
         text=_assemble(printer, isa),
         language="c++",
         isa="amx" if isa == "avx512" and _TILE_HEADER in printer.headers else isa,
-        pointers=tuple(PointerParameter(name=b.name, dtype=b.dtype, role=b.role) for b in pointers),
+        pointers=_pointers(kernel),
         integers=tuple(param.name for param in kernel.params),
         scalars=tuple(scalar.name for scalar in kernel.scalars),
         team_scratch_bytes=kernel.team_scratch_bytes,
@@ -169,16 +169,29 @@ def _assemble(printer: Printer, isa: str) -> str:
     return writer.text()
 
 
+def _pointers(kernel: TileKernel) -> tuple[PointerParameter, ...]:
+    """Return the arrays of a call: the buffers in order, tables after the operands and before the outputs."""
+    own = [
+        PointerParameter(name=buffer.name, dtype=buffer.dtype, role=buffer.role)
+        for buffer in kernel.buffers
+        if buffer.role is not BufferRole.SCRATCH
+    ]
+    tables = [PointerParameter(name=t.name, dtype=DType.I32, role=BufferRole.INPUT) for t in kernel.tables]
+    if not tables:
+        return tuple(own)
+    outputs = [pointer for pointer in own if pointer.role is BufferRole.OUTPUT]
+    return (*(pointer for pointer in own if pointer.role is not BufferRole.OUTPUT), *tables, *outputs)
+
+
 def _arguments(kernel: TileKernel, used: frozenset[str]) -> list[str]:
     # Only what the body names: a stride that is a constant of this kernel has no argument to read.
     lines: list[str] = []
-    pointers = [buffer for buffer in kernel.buffers if buffer.role is not BufferRole.SCRATCH]
     printer = Printer(kernel)
-    for position, buffer in enumerate(pointers):
-        const = "" if buffer.role is BufferRole.OUTPUT else "const "
-        kind = f"{const}{printer.c_type(buffer)}*"
-        if buffer.name in used:
-            lines.append(f"{kind} const {buffer.name} = static_cast<{kind}>(call->pointers[{position}]);")
+    for position, pointer in enumerate(_pointers(kernel)):
+        const = "" if pointer.role is BufferRole.OUTPUT else "const "
+        kind = f"{const}{printer.storage(pointer.name, pointer.dtype)}*"
+        if pointer.name in used:
+            lines.append(f"{kind} const {pointer.name} = static_cast<{kind}>(call->pointers[{position}]);")
     scratch = [
         line for buffer in kernel.buffers if buffer.name in used for line in _scratch(kernel, printer, buffer.name)
     ]

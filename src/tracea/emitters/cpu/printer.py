@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tracea.core.dtype import DType
 from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.index_text import index_text
 from tracea.emitters.writer import Writer
@@ -93,6 +94,10 @@ class Printer:
 
     def c_type(self, buffer: Buffer) -> str:
         """Return the C++ storage type of a buffer's elements."""
-        if buffer.dtype not in C_TYPES:
-            raise EmitError(node=buffer.name, detail=f"no storage type for {buffer.dtype.value}")
-        return C_TYPES[buffer.dtype]
+        return self.storage(buffer.name, buffer.dtype)
+
+    def storage(self, name: str, dtype: DType) -> str:
+        """Return the C++ storage type of an array's elements."""
+        if dtype not in C_TYPES:
+            raise EmitError(node=name, detail=f"no storage type for {dtype.value}")
+        return C_TYPES[dtype]

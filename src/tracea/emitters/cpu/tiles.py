@@ -14,6 +14,7 @@ from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_f
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.pooling import pool_window
 from tracea.emitters.cpu.printer import Printer
+from tracea.emitters.cpu.sparse import run_product
 from tracea.emitters.cpu.windows import amx_conv, conv_tile, copy_halo, depthwise_tile, pack_windows, split_halo
 from tracea.errors import EmitError
 from tracea.semantic.access import Intrinsic, Region
@@ -30,6 +31,7 @@ from tracea.semantic.nodes import (
     RowTile,
 )
 from tracea.semantic.nodes_attention import AttentionCombine, AttentionFinish, AttentionStart, AttentionStep
+from tracea.semantic.nodes_sparse import RunProduct
 
 __all__ = ["TILE_LINES"]
 
@@ -323,6 +325,7 @@ TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     PointwiseTile: _pointwise,
     RowTile: _row,
     ReduceTile: _reduce,
+    RunProduct: run_product,
     AttentionStart: attention_start,
     AttentionStep: attention_step,
     AttentionFinish: attention_finish,

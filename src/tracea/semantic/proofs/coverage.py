@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import AccessMode, MicroKernel, ReduceTile
 from tracea.semantic.nodes_async import Mma, Wgmma
+from tracea.semantic.nodes_sparse import RunProduct
 from tracea.semantic.predicate import FALSE, TRUE, And, Not, Predicate
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.prover import Facts
@@ -38,9 +39,9 @@ def output_writes(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Write]:
                 continue
             node = site.node
             guard = And(site.guards) if site.guards else TRUE
-            if isinstance(node, MicroKernel | ReduceTile):
+            if isinstance(node, MicroKernel | RunProduct | ReduceTile):
                 finish = site.condition(node.finish)
-                own = node.c if isinstance(node, MicroKernel) else node.target
+                own = node.target if isinstance(node, ReduceTile) else node.c
                 target = node.epilogue.target if node.epilogue else None
                 if access.region is target:
                     yield Write(site, box, finish & guard if finish != TRUE else guard, FALSE, TRUE)

@@ -8,6 +8,7 @@ from tracea.semantic.fields import expressions
 from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import AccessMode, MicroKernel, ReduceTile, RowTile
 from tracea.semantic.nodes_async import Mma, Wgmma
+from tracea.semantic.nodes_sparse import RunProduct
 from tracea.semantic.predicate import Predicate
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.tiling import hull
@@ -82,7 +83,8 @@ def _starts_itself(space: MemorySpace, site: Site, box: Box) -> bool:
 
 def _accumulate(site: Site) -> Predicate | None:
     node = site.node
-    return site.condition(node.accumulate) if isinstance(node, MicroKernel | ReduceTile | Mma | Wgmma) else None
+    sums = isinstance(node, MicroKernel | RunProduct | ReduceTile | Mma | Wgmma)
+    return site.condition(node.accumulate) if sums else None
 
 
 def _others(sites: Sequence[Site], space: MemorySpace, writer: Site, reader: Site) -> tuple[Loop, ...]:

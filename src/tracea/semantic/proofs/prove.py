@@ -24,6 +24,7 @@ from tracea.semantic.proofs.rules import barrier_buffers, prove_rules
 from tracea.semantic.proofs.sectors import prove_sectors
 from tracea.semantic.proofs.shapes import prove_shapes
 from tracea.semantic.proofs.slots import group_rings, prove_slots
+from tracea.semantic.proofs.sparse import listed_panels, prove_sparse
 from tracea.semantic.proofs.swizzles import prove_swizzles
 from tracea.semantic.proofs.tma import prove_tma
 from tracea.semantic.proofs.walk import LoopKind, walk
@@ -55,7 +56,8 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_attention(kernel, sites),
         *prove_fragment_products(kernel, sites),
         *prove_races(kernel, sites, rings),
-        *prove_initialized(kernel, sites, rings),
+        *prove_sparse(kernel, sites),
+        *prove_initialized(kernel, sites, rings | listed_panels(kernel)),
         *prove_slots(kernel, sites),
         *prove_placed_rings(kernel, sites),
         *prove_rules(kernel, sites),

@@ -23,6 +23,7 @@
 #include <type_traits>
 
 #include "tracea/config.h"
+#include "tracea/step_blocks.h"
 #include "tracea/unroll.h"
 #include "tracea/vec.h"
 
@@ -122,8 +123,35 @@ struct GemmTile {
         }
     }
 
-    template <bool Full>
-    static TRACEA_NOINLINE void compute(int64_t rows_valid, int64_t columns_valid, int64_t k, const T* a,
+    // The same over blocks of the depth: b holds one block after the other, b_pitch apart.
+    template <int First, int... Rest>
+    static TRACEA_INLINE void run_blocks(int64_t rows_valid, int64_t columns_valid, const StepBlocks& blocks,
+                                         const T* a, int64_t a_stride, const T* b, int64_t b_pitch, T* c,
+                                         int64_t c_stride, bool accumulate) {
+        if (accumulate && blocks.count == 0) return;
+        if constexpr (sizeof...(Rest) > 0) {
+            constexpr int next[] = {Rest...};
+            static_assert(next[0] < First, "row counts in descending order");
+            if (rows_valid <= next[0]) {
+                run_blocks<Rest...>(rows_valid, columns_valid, blocks, a, a_stride, b, b_pitch, c, c_stride,
+                                    accumulate);
+                return;
+            }
+        }
+        static_assert(!B::masked, "blocks of b lie in panels");
+        using Part = GemmTile<T, First, NV, Unroll, A, B, Prefetch>;
+        if (TRACEA_LIKELY(columns_valid >= columns && rows_valid == First)) {
+            Part::template compute<true>(rows_valid, columns_valid, blocks, a, a_stride, b, b_pitch, c, c_stride,
+                                         accumulate, Upcoming<T>{});
+        } else {
+            Part::template compute<false>(rows_valid, columns_valid, blocks, a, a_stride, b, b_pitch, c, c_stride,
+                                          accumulate, Upcoming<T>{});
+        }
+    }
+
+    // Depth: a number of steps, or the blocks of it that are summed; b_stride is then from one block of b to the next.
+    template <bool Full, class Depth>
+    static TRACEA_NOINLINE void compute(int64_t rows_valid, int64_t columns_valid, Depth depth, const T* a,
                                         int64_t a_stride, const T* b, int64_t b_stride, T* c, int64_t c_stride,
                                         bool accumulate, Upcoming<T> upcoming) {
         (void)upcoming;
@@ -160,34 +188,46 @@ struct GemmTile {
             b += Unroll * b_step;
         };
 
-        int64_t remaining = k;
         // One line an iteration: in bursts they would hold every line-fill buffer for a memory latency, and the stream of A out of the second-level
         // cache would stand still. Plain loops one after the other, because a nest of short loops never settles in the loop buffer.
-        if constexpr (Prefetch::c) {
-            const T* line = c;
-            int64_t column = 0;
-            for (int64_t lines = rows_valid * row_lines; lines > 0 && remaining >= Unroll;
-                 --lines, remaining -= Unroll) {
-                prefetch_l1_write(line);
-                ++column;
-                const bool wrap = column == row_lines;
-                line += wrap ? c_stride - (row_lines - 1) * line_elements : line_elements;
-                column = wrap ? 0 : column;
-                steps();
+        [[maybe_unused]] const T* line = c;
+        [[maybe_unused]] int64_t column = 0;
+        [[maybe_unused]] int64_t lines = Prefetch::c ? rows_valid * row_lines : 0;
+        const auto sweep = [&](int64_t remaining) TRACEA_LAMBDA {
+            if constexpr (Prefetch::c) {
+                for (; lines > 0 && remaining >= Unroll; --lines, remaining -= Unroll) {
+                    prefetch_l1_write(line);
+                    ++column;
+                    const bool wrap = column == row_lines;
+                    line += wrap ? c_stride - (row_lines - 1) * line_elements : line_elements;
+                    column = wrap ? 0 : column;
+                    steps();
+                }
             }
-        }
-        if constexpr (Prefetch::upcoming) {
-            for (int64_t line = 0; line < upcoming.lines && remaining >= Unroll; ++line, remaining -= Unroll) {
-                prefetch_l2(upcoming.first);
-                upcoming.first += line_elements;
-                steps();
+            if constexpr (Prefetch::upcoming) {
+                for (int64_t next = 0; next < upcoming.lines && remaining >= Unroll; ++next, remaining -= Unroll) {
+                    prefetch_l2(upcoming.first);
+                    upcoming.first += line_elements;
+                    steps();
+                }
             }
-        }
-        for (; remaining >= Unroll; remaining -= Unroll) steps();
-        for (; remaining > 0; --remaining) {
-            step(a, b);
-            a += a_step;
-            b += b_step;
+            for (; remaining >= Unroll; remaining -= Unroll) steps();
+            for (; remaining > 0; --remaining) {
+                step(a, b);
+                a += a_step;
+                b += b_step;
+            }
+        };
+        if constexpr (whole_depth<Depth>) {
+            sweep(depth);
+        } else {
+            const T* const a_panel = a;
+            const T* b_block = b;
+            for (int64_t block = 0; block < depth.count; ++block, b_block += b_stride) {
+                a = a_panel + depth.first(block) * a_step;
+                b = b_block;
+                sweep(depth.steps(block));
+            }
         }
 
         const auto write = [&](auto add_old) TRACEA_LAMBDA {

@@ -1,0 +1,91 @@
+"""The line of a product over listed blocks: a register tile, or a block on matrix tiles, with its run of a table."""
+
+from __future__ import annotations
+
+from tracea.core.expr import Input
+from tracea.emitters.cpu.expression import C_TYPES
+from tracea.emitters.cpu.functors import epilogue_functor
+from tracea.emitters.cpu.index_text import predicate_text
+from tracea.emitters.cpu.printer import Printer
+from tracea.errors import EmitError
+from tracea.semantic.index import TRUE, Const
+from tracea.semantic.nodes_sparse import RunProduct
+
+__all__ = ["run_product"]
+
+
+def run_product(printer: Printer, node: RunProduct) -> None:
+    """Print a product over the blocks of a line."""
+    if printer.step(node.c, -1) not in (Const(0), Const(1)):
+        raise EmitError(node=node.c.buffer, detail=f"sums need unit column stride, got {printer.strides(node.c)[1]}")
+    if node.epilogue is not None and (node.epilogue.expr != Input(0) or node.epilogue.operands):
+        raise EmitError(node="RunProduct", detail="its routines store sums as they are")
+    line = {"gemm_tile": _register_tile, "amx_block": _matrix_tiles}.get(node.intrinsic.name)
+    if line is None:
+        raise EmitError(node=node.intrinsic.name, detail="no routine over listed blocks")
+    printer.body.comment(f"RunProduct {node.c}")
+    line(printer, node)
+
+
+def _blocks(printer: Printer, node: RunProduct) -> str:
+    begin, count = printer.text(node.runs.begin(node.run)), printer.text(node.runs.length(node.run))
+    depth, base = printer.text(node.depth), printer.text(node.base)
+    return f"StepBlocks{{{node.runs.step} + {begin}, {count}, {node.size}, {depth}, {base}}}"
+
+
+def _of_run(printer: Printer, node: RunProduct) -> tuple[str, str]:
+    """Return the address of the run's first block, in the column's panel, and how far the next block is."""
+    pitch = printer.text(printer.buffer(node.b).element_strides[0])
+    return f"{printer.address(node.b)} + {printer.text(node.runs.begin(node.run))} * {pitch}", pitch
+
+
+def _register_tile(printer: Printer, node: RunProduct) -> None:
+    printer.use("gemm.h", "step_blocks.h")
+    get = node.intrinsic.attribute
+    mr, dtype = get("mr"), C_TYPES[printer.buffer(node.c).dtype]
+    if (get("a"), get("b")) != ("panel", "panel"):
+        raise EmitError(node="gemm_tile", detail="listed blocks are read from panels")
+    types = f"{dtype}, {mr}, {get('nv')}, {get('unroll')}, PanelA<{mr}>, PackedB, GemmPrefetch<0, 0, true, false>"
+    tile = printer.declare_type(f"GemmTile<{types}>", "Tile")
+    width = printer.text(node.b.extent[-1])
+    printer.declare_check(f"{tile}::columns == {width}", "the kernel was built for this vector length")
+    rows, columns = (printer.text(extent) for extent in node.c.extent[-2:])
+    first, pitch = _of_run(printer, node)
+    printer.body.line(
+        f"{tile}::run_blocks<{str(get('rows')).replace(',', ', ')}>({rows}, {columns}, {_blocks(printer, node)}, "
+        f"{printer.address(node.a)}, {printer.strides(node.a)[0]}, {first}, {pitch}, {printer.address(node.c)}, "
+        f"{printer.strides(node.c)[0]}, {predicate_text(node.accumulate)});"
+    )
+    if node.epilogue is None:
+        return
+    printer.use("gemm_store.h")
+    target = node.c if node.epilogue.target is None else node.epilogue.target
+    row_step, column_step = printer.strides(target)
+    functor = epilogue_functor(printer, node.epilogue.expr, (), printer.buffer(node.c).dtype)
+    call = (
+        f"store_tile({printer.address(node.c)}, {printer.strides(node.c)[0]}, {rows}, {columns}, 0, 0, "
+        f"{printer.address(target)}, {row_step}, {column_step if column_step != '0' else '1'}, {functor});"
+    )
+    printer.body.line(call if node.finish == TRUE else f"if ({predicate_text(node.finish)}) {call}")
+
+
+def _matrix_tiles(printer: Printer, node: RunProduct) -> None:
+    printer.use("gemm_amx.h", "step_blocks.h")
+    target = node.c
+    if node.epilogue is not None and node.epilogue.target is not None:
+        target = node.epilogue.target
+    row_step, column_step = printer.strides(target)
+    rows, columns = (printer.text(extent) for extent in node.c.extent[-2:])
+    first, pitch = _of_run(printer, node)
+    with printer.body.block(""):
+        printer.body.line(
+            f"const auto sink = amx_sink({printer.address(node.c)}, {printer.strides(node.c)[0]}, "
+            f"{predicate_text(node.accumulate)}, {predicate_text(node.finish)}, "
+            f"{printer.address(target)}, {row_step}, {column_step if column_step != '0' else '1'}, "
+            "IdentityEpilogue{});"
+        )
+        printer.body.line(
+            f"amx_blocks<{node.intrinsic.attribute('terms')}>({rows}, {columns}, {_blocks(printer, node)}, "
+            f"{printer.address(node.a)}, {printer.text(printer.buffer(node.a).element_strides[-3])}, {first}, "
+            f"{printer.text(printer.buffer(node.b).element_strides[-3])}, {pitch}, sink);"
+        )

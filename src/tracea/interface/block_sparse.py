@@ -1,0 +1,130 @@
+"""Products with a block-sparse factor as a function: the mask becomes tables, which one kernel reads for every mask."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache, lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from tracea.core.op import BlockSparseOp
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.flow.compile import compile_op
+from tracea.interface.operands import Given, check_same_dtype
+from tracea.kernels.gemm.block_sparse import run_tables
+from tracea.runtime.extension import dispatcher
+from tracea.semantic.tile_builders import masked_factor_tiles
+
+__all__ = ["block_sparse_matmul"]
+
+_KEPT_MASKS: Final = 64  # whose tables are remembered
+# Steps of a chunk by density: few pass over C more often, many leave room for fewer rows of A in the cache.
+_CHUNKS: Final = ((0.4, 512), (0.15, 1024), (0.0, 2048))
+
+
+def block_sparse_matmul(
+    a: Any, b: Any, block_mask: Any, *, block_size: int, factor: str | None = None, out: Any = None
+) -> Any:
+    """Return ``a @ b`` where of one factor only the blocks count whose entry in ``block_mask`` is true.
+
+    What that factor holds in other blocks is taken for zero and not read: a NaN there reaches nothing. ``factor`` says
+    whose mask it is, "a" or "b"; None is the one that the mask's shape fits, b where both do.
+
+    Shapes: a is (m, k), b (k, n); the mask is (⌈k/s⌉, ⌈n/s⌉) for b, (⌈m/s⌉, ⌈k/s⌉) for a, s being ``block_size``; the
+    last block of an axis may be cut off.
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: a block below 1, or
+    no such factor.
+    """
+    mask = np.ascontiguousarray(np.asarray(block_mask), dtype=bool)
+    rows, depth, columns = _extents(a, b)
+    if type(block_size) is not int or block_size < 1:
+        raise InvalidOp(field="block_size", got=block_size, expected="a whole number from 1", remedy="block_size=32")
+    whose = _factor(factor, mask.shape, (rows, depth, columns), block_size)
+    if whose == "a":  # (a @ b)ᵀ = bᵀ @ aᵀ, whose second factor has the blocks
+        result = _allocated(a, rows, columns) if out is None else out
+        _multiply(b.T, a.T, np.ascontiguousarray(mask.T), block_size, result.T)
+        return result
+    return _multiply(a, b, mask, block_size, out)
+
+
+def _multiply(a: Any, b: Any, mask: np.ndarray[Any, Any], block: int, out: Any) -> Any:
+    depth, columns = (int(size) for size in b.shape)
+    chunk = _chunk(float(mask.mean()) if mask.size else 0.0, depth, block)
+    tables = _tables(mask.tobytes(), depth, columns, block, chunk)
+    if hasattr(a, "data_ptr"):
+        tables = tuple(sys.modules["torch"].from_numpy(table) for table in tables)
+    return _dispatch()(a, b, *tables, out, block, chunk)
+
+
+def _chunk(density: float, depth: int, block: int) -> int:
+    """Return how many blocks of the depth are summed before C is written: the sparser, the more."""
+    steps = next(steps for least, steps in _CHUNKS if density >= least)
+    return min(max(1, -(-depth // block)), max(1, steps // block))
+
+
+def _extents(a: Any, b: Any) -> tuple[int, int, int]:
+    for name, array in (("a", a), ("b", b)):
+        if not hasattr(array, "shape"):
+            raise InvalidDType(
+                field=name, got=type(array).__name__, expected="a tensor or an array", remedy="give both factors"
+            )
+    shapes: dict[str, tuple[int, ...]] = {name: tuple(map(int, x.shape)) for name, x in (("a", a), ("b", b))}
+    fits = len(shapes["a"]) == len(shapes["b"]) == 2 and shapes["a"][1] == shapes["b"][0]
+    if not fits or shapes["a"][1] == 0:
+        raise InvalidShape(
+            field="block_sparse_matmul",
+            got=shapes,
+            expected="(m, k) @ (k, n), k at least 1",
+            remedy="make the inner extents agree, and multiply batches one by one",
+        )
+    return shapes["a"][0], shapes["a"][1], shapes["b"][1]
+
+
+def _factor(factor: str | None, shape: tuple[int, ...], extents: tuple[int, int, int], block: int) -> str:
+    rows, depth, columns = (-(-extent // block) for extent in extents)
+    wanted = {"b": (depth, columns), "a": (rows, depth)}
+    if factor not in (None, *wanted):
+        raise InvalidOp(field="factor", got=factor, expected="a | b | None", remedy="name the factor with the blocks")
+    fitting = [name for name in wanted if shape == wanted[name] and factor in (None, name)]
+    if not fitting:
+        raise InvalidShape(
+            field="block_mask",
+            got=shape,
+            expected=wanted if factor is None else wanted[factor],
+            remedy="give one entry for each block of the factor",
+        )
+    return fitting[0]
+
+
+def _allocated(like: Any, rows: int, columns: int) -> Any:
+    if hasattr(like, "new_empty"):
+        return like.new_empty((rows, columns))
+    return np.empty((rows, columns), like.dtype)
+
+
+@lru_cache(maxsize=_KEPT_MASKS)
+def _tables(mask: bytes, depth: int, columns: int, block: int, chunk: int) -> tuple[np.ndarray[Any, Any], ...]:
+    shape = (-(-depth // block), -(-columns // block))
+    listed = np.frombuffer(mask, dtype=bool).reshape(shape)
+    return run_tables(
+        masked_factor_tiles(rows=1, columns=columns, depth=depth, mask=listed, block=block, factor="b"), block, chunk
+    )
+
+
+@cache
+def _dispatch() -> Any:
+    return dispatcher(5, _missed)
+
+
+def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    given = Given.of(("a", "b"), arrays[:2], out)
+    block, chunk = attributes
+    given.check_floats(one_arithmetic=True)
+    a, b = given.type(0), given.type(1)
+    check_same_dtype("block_sparse_matmul", a, b)
+    (rows, depth), (_, columns) = a.static_shape, b.static_shape
+    op = BlockSparseOp(m=rows, n=columns, k=depth, block=block, chunk=chunk, a=a, b=b, out=given.result)
+    given.check_result(op)
+    return compile_op(op, threads=threads)
