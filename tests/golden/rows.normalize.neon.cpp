@@ -58,7 +58,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_normalize_b6e
     const int64_t start = tasks0.task() * 32;
     const int64_t length = min_index(n0 - start, 32);
     // RowTile layer_norm y[start : +length, 0 : +n1]
-    layer_norm_rows<float, false, 0>(length, n1, 1e-05, row, Load0{x0 + start * x0_stride0, x0_stride0}, Store0{x1, x2, y + start * y_stride0, y_stride0});
+    layer_norm_rows<float, 0, 0>(length, n1, 1e-05, row, Load0{x0 + start * x0_stride0, x0_stride0}, Store0{x1, x2, y + start * y_stride0, y_stride0});
   }
 }
 }  // namespace tracea_rows_normalize_b6ed32d039979458c802_text

@@ -18,23 +18,29 @@ void near(double got, double want, double tolerance, const char* what, int64_t c
     CHECK(fabs(got - want) <= tolerance * (1 + fabs(want)), "%s of %ld columns: %.9g, not %.9g", what, static_cast<long>(columns), got, want);
 }
 
-// Blocks of 1 to `count` rows with the passes one after the other, and overlapped: the same bits, and nothing else written.
-template <class Storage, class Routine>
+template <int Overlap>
+using Overlapped = std::integral_constant<int, Overlap>;
+
+// Blocks of 1 to `count` rows with the passes one after the other, and overlapped up to `most`: the same bits, and nothing else written.
+template <class Storage, int Most, class Routine>
 std::vector<Storage> normalized(int64_t count, int64_t columns, int64_t stride, Routine&& routine) {
     using T = arithmetic_t<Storage>;
-    std::vector<T> memory(3 * normalize_pitch<Vec<T>>(columns) + 64);
+    std::vector<T> memory(4 * normalize_pitch<Vec<T>>(columns) + 64);
     T* buffer = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
     std::vector<Storage> apart;
     for (int64_t block = 1; block <= count; ++block) {
         apart.assign((count - 1) * stride + columns, from_float<Storage>(T(7)));
         std::vector<Storage> together = apart;
+        std::vector<Storage> paired = apart;
         for (int64_t row = 0; row < count; row += block) {
             const int64_t length = row + block < count ? block : count - row;
-            routine(std::false_type{}, row, length, buffer, apart.data());
-            routine(std::true_type{}, row, length, buffer, together.data());
+            routine(Overlapped<0>{}, row, length, buffer, apart.data());
+            routine(Overlapped<1>{}, row, length, buffer, together.data());
+            routine(Overlapped<Most>{}, row, length, buffer, paired.data());
         }
         streaming_fence();
-        CHECK(memcmp(apart.data(), together.data(), apart.size() * sizeof(Storage)) == 0, "%ld columns in blocks of %ld rows: overlapped passes differ",
+        const bool same = memcmp(apart.data(), together.data(), apart.size() * sizeof(Storage)) == 0 && memcmp(apart.data(), paired.data(), apart.size() * sizeof(Storage)) == 0;
+        CHECK(same, "%ld columns in blocks of %ld rows: overlapped passes differ",
               static_cast<long>(columns), static_cast<long>(block));
         for (int64_t row = 0; row + 1 < count; ++row) {
             for (int64_t gap = columns; gap < stride; ++gap)
@@ -53,16 +59,16 @@ void rows(int64_t columns, double offset, double tolerance, Random& random) {
     for (Storage& v : x) v = from_float<Storage>(static_cast<T>(random.value() + offset));
     const LoadRows<Storage> source{x.data(), stride};
     const auto from = [&](int64_t row) { return LoadRows<Storage>{x.data() + row * stride, stride}; };
-    const std::vector<Storage> softmax = normalized<Storage>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
+    const std::vector<Storage> softmax = normalized<Storage, 1>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
         softmax_rows<T, decltype(overlap)::value, 4>(length, columns, buffer, from(row), StoreRows<Storage, true>{y + row * stride, stride});
     });
-    const std::vector<Storage> logarithms = normalized<Storage>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
+    const std::vector<Storage> logarithms = normalized<Storage, 1>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
         log_softmax_rows<T, decltype(overlap)::value, 0>(length, columns, buffer, from(row), StoreRows<Storage>{y + row * stride, stride});
     });
-    const std::vector<Storage> layer = normalized<Storage>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
+    const std::vector<Storage> layer = normalized<Storage, 2>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
         layer_norm_rows<T, decltype(overlap)::value, 0>(length, columns, 1e-5, buffer, from(row), StoreRows<Storage>{y + row * stride, stride});
     });
-    const std::vector<Storage> rms = normalized<Storage>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
+    const std::vector<Storage> rms = normalized<Storage, 2>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
         rms_norm_rows<T, decltype(overlap)::value, 4>(length, columns, 1e-5, buffer, from(row), StoreRows<Storage>{y + row * stride, stride});
     });
     for (int64_t row = 0; row < count; ++row) {
@@ -98,6 +104,27 @@ void rows(int64_t columns, double offset, double tolerance, Random& random) {
     }
 }
 
+// The stated error of what a softmax sums, and zero where the result would be subnormal.
+void exponentials() {
+    for (uint32_t u = 0; u < bits_of(200.0F); u += 4001 * VecF::lanes) {
+        float in[VecF::lanes];
+        float out[VecF::lanes];
+        for (int i = 0; i < VecF::lanes; ++i) in[i] = -float_of(u + 4001 * static_cast<uint32_t>(i));
+        store(out, exp_or_zero(load<VecF>(in)));
+        for (int i = 0; i < VecF::lanes; ++i) {
+            const double x = static_cast<double>(in[i]);
+            const double want = x < -87.33654 ? 0 : ::exp(x);
+            const double unit = want == 0 ? 0 : ::ldexp(1.0, ilogb(want) - 23);
+            CHECK(fabs(static_cast<double>(out[i]) - want) <= 0.9 * unit, "exp_or_zero(%a) is %a, not %a", x, static_cast<double>(out[i]), want);
+        }
+    }
+    float far[VecF::lanes];
+    store(far, exp_or_zero(broadcast<VecF>(-INFINITY)));
+    CHECK(far[0] == 0, "exp_or_zero of minus infinity is %g", static_cast<double>(far[0]));
+    store(far, exp_or_zero(broadcast<VecF>(NAN)));
+    CHECK(isnan(far[0]), "exp_or_zero dropped a NaN");
+}
+
 void not_a_number() {
     std::vector<float> x(300, 1.0F);
     std::vector<float> y(300);
@@ -108,8 +135,8 @@ void not_a_number() {
     for (int overlap = 0; overlap < 2; ++overlap) {
         const LoadRows<float> source{x.data(), 100};
         const StoreRows<float> target{y.data(), 100};
-        if (overlap == 0) softmax_rows<float, false, 0>(3, 100, buffer, source, target);
-        else softmax_rows<float, true, 0>(3, 100, buffer, source, target);
+        if (overlap == 0) softmax_rows<float, 0, 0>(3, 100, buffer, source, target);
+        else softmax_rows<float, 1, 0>(3, 100, buffer, source, target);
         for (int i = 0; i < 200; ++i) CHECK(isnan(y[i]), "softmax dropped a NaN or an infinity");
         for (int i = 200; i < 300; ++i) {
             const float want = i == 250 ? 0.0F : 1.0F / 99.0F;
@@ -159,6 +186,7 @@ int main() {
     }
     rows<float>(5000, 0, 2e-5, random);
     rows<float>(3000, 1000, 3e-3, random);  // a mean far above the deviation: inputs are exact, the result must not be noise
+    exponentials();
     not_a_number();
     for (int trial = 0; trial < 100; ++trial) chains(random);
     return 0;

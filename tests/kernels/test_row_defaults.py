@@ -8,9 +8,11 @@ import pytest
 from tests.kernels.cases import F32
 
 from tracea.core.expr import Input, activation
-from tracea.core.op import Op, PointwiseOp, RowKind, RowOp
+from tracea.core.op import Epilogue, Op, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidSchedule
 from tracea.kernels.registry import find
+from tracea.kernels.rows.normalize import build_normalize
 from tracea.semantic.schedule import Schedule
 from tracea.targets import Target, load
 
@@ -82,3 +84,21 @@ def test_a_long_row_is_cut_into_whole_pages_enough_for_every_core(elements: int,
     assert piece * F32.nbytes <= 4 * MIB
     if elements * F32.nbytes >= 4 * cores * target.page_bytes:
         assert -(-elements // piece) >= 2 * cores
+
+
+def test_rows_whose_weight_and_bias_are_shared_are_normalized_in_pairs() -> None:
+    x, vector = TensorType((4096, 4096), F32), TensorType((4096,), F32)
+    affine = Input(0) * Input(1) + Input(2)
+    both = RowOp(kind=RowKind.LAYER_NORM, x=(x,), epilogue=Epilogue(affine, (vector, vector)), eps=1e-5)
+    residual = RowOp(kind=RowKind.LAYER_NORM, x=(x,), epilogue=Epilogue(affine, (vector, x)), eps=1e-5)
+    weight = RowOp(kind=RowKind.RMS_NORM, x=(x,), epilogue=Epilogue(Input(0) * Input(1), (vector,)), eps=1e-5)
+    assert [default(op, SERVER).integer("overlap") for op in (both, residual, weight)] == [2, 1, 1]
+    assert default(softmax(4096, 4096), SERVER).integer("overlap") == 1
+
+
+@pytest.mark.parametrize(("kind", "overlap"), [(RowKind.SOFTMAX, 2), (RowKind.LAYER_NORM, 3), (RowKind.RMS_NORM, -1)])
+def test_an_overlap_that_a_kind_does_not_have_is_refused(kind: RowKind, overlap: int) -> None:
+    op = RowOp(kind=kind, x=(TensorType((8, 64), F32),), eps=0.0 if kind is RowKind.SOFTMAX else 1e-5)
+    chosen = Schedule(rows=4, split="rows", overlap=overlap, prefetch=0, streaming=0, fixed=0)
+    with pytest.raises(InvalidSchedule, match="overlap"):
+        build_normalize(op, chosen, SERVER)

@@ -255,8 +255,7 @@ def _row(printer: Printer, node: RowTile) -> None:
     streaming = bool(node.intrinsic.attribute("streaming"))
     store = store_functor(printer, expr, operands, compute, target=node.target, streaming=streaming)
     has_eps = node.kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)
-    overlap = "true" if node.intrinsic.attribute("overlap") else "false"
-    types = f"{C_TYPES[compute]}, {overlap}, {node.intrinsic.attribute('prefetch')}"
+    types = f"{C_TYPES[compute]}, {node.intrinsic.attribute('overlap')}, {node.intrinsic.attribute('prefetch')}"
     rows, columns = _last_two(printer, node.target.extent)
     printer.body.comment(f"RowTile {node.kind.value} {node.target}")
     printer.body.line(

@@ -10,6 +10,7 @@ from tracea.kernels.axes import AxisPlan
 from tracea.kernels.pointwise.tile import compute_type, map_tile
 from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative_strides, strided_layouts
 from tracea.kernels.rows.blocks import (
+    PREFETCH,
     default_blocks,
     level,
     passes_by,
@@ -30,9 +31,6 @@ from tracea.targets.target import Target
 __all__ = ["CHAIN", "build_chain", "chain_plan", "chain_types"]
 
 _COLUMNS = 1 << 14  # elements of a piece of a long row
-# Vectors: half a page, where a normalisation asks a page ahead. Measured, 4096², one thread, gelu(x+b)+r: 64 vectors
-# 10.3 ms, 32 vectors 9.6. The cause is not known: 48 vectors took 10.0 ms and 96 took 9.1.
-_PREFETCH = 32
 
 
 def chain_plan(op: PointwiseOp) -> AxisPlan:
@@ -87,7 +85,7 @@ def _default(op: PointwiseOp, target: Target) -> Schedule:
         rows=rows,
         columns=long if in_pieces else _COLUMNS,
         split="columns" if in_pieces else split,
-        prefetch=_PREFETCH if far else 0,
+        prefetch=PREFETCH if far else 0,
         streaming=int(streaming),
         fixed=int(stays(op.inputs if streaming else types, target)),
     )
@@ -101,7 +99,7 @@ def _space(op: PointwiseOp, target: Target) -> ScheduleSpace:
             "rows": tuple(dict.fromkeys((rows, max(1, rows // 4), 4 * rows))),
             "columns": tuple(dict.fromkeys((int(default["columns"]), _COLUMNS, 4 * _COLUMNS))),
             "split": (default["split"],),
-            "prefetch": (0, _PREFETCH // 2, _PREFETCH, 4 * _PREFETCH),
+            "prefetch": (0, PREFETCH // 2, PREFETCH, 2 * PREFETCH),
             "streaming": (0, 1) if op.out_dtype.is_float else (0,),
             "fixed": (0, 1) if target.cores > 1 else (0,),
         }

@@ -2,7 +2,7 @@
 // AVX-512, AVX2, NEON and plain agree bit for bit except where an estimate instruction is named.
 //
 // Largest error over all float32 inputs (every 101st bit pattern: tests/headers/ulp_sweep.cpp), in units in the last place, against double:
-//   sin 1.5   cos 1.5   exp 0.89   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 8.6 (-0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
+//   sin 1.5   cos 1.5   exp 0.89   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 7.6 (-0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
 // (silu's deep tail multiplies a subnormal sigmoid, gelu_tanh's rounds its cubic: up to 190 units on results below that).
 // Double versions of exp, log, sin, cos, tanh, erf, sigmoid, gelu and silu call the C library lane by lane; they are correct, not fast.
 #ifndef TRACEA_MATH_H
@@ -69,22 +69,25 @@ TRACEA_INLINE VecF exp_reduced(VecF r) {
 }  // namespace detail
 
 // ---- exp, log ------------------------------------------------------------------------------------------------------------------------------------
-TRACEA_INLINE VecF exp(VecF x) {
-    // Beyond these bounds the result is zero or infinite anyway; NaN passes as the second operand. What underflows entirely is set to zero instead of
-    // computed: rounding to a subnormal costs a microcode assist, 20 times the rest, and masked or distant logits are all of that kind.
-    const Mask<VecF> vanishes = less(x, broadcast<VecF>(-104.0F));
-    x = select(vanishes, zero<VecF>(), min_second(broadcast<VecF>(89.0F), x));
+namespace detail {
+// exp(min(x, most)). Beyond the bounds of its callers the result is what it is at them; NaN passes as the second operand. What underflows entirely is set to
+// zero instead of computed: rounding to a subnormal costs a microcode assist, 20 times the rest, and masked or distant logits are all of that kind.
+TRACEA_INLINE VecF exp_up_to(VecF x, float most) {
+    const Mask<VecF> remains = not_less(x, broadcast<VecF>(-104.0F));
     VecF n;
     VecF r;
-    detail::reduce_ln2(x, n, r);
-    return select(vanishes, zero<VecF>(), scale_pow2(detail::exp_reduced(r), n));
+    reduce_ln2(min_second(broadcast<VecF>(most), x), n, r);
+    return scale_pow2_or_zero(remains, exp_reduced(r), n);
 }
+}  // namespace detail
+
+TRACEA_INLINE VecF exp(VecF x) { return detail::exp_up_to(x, 89.0F); }
 // exp(x) for x <= 0 and NaN, zero where the result would be subnormal (x < -126 ln 2): what is left of a sum whose largest term is 1.
 TRACEA_INLINE VecF exp_or_zero(VecF x) {
     VecF n;
     VecF r;
     detail::reduce_ln2(x, n, r);
-    return scale_pow2_where(mask_not(less(x, broadcast<VecF>(-87.33654F))), detail::exp_reduced(r), n);
+    return scale_pow2_where(not_less(x, broadcast<VecF>(-87.33654F)), detail::exp_reduced(r), n);
 }
 TRACEA_INLINE VecD exp(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::exp(v); });
@@ -200,10 +203,9 @@ TRACEA_INLINE VecD tanh(VecD x) {
 }
 
 TRACEA_INLINE VecF sigmoid(VecF x) {
-    // exp of a negative argument only: no overflow, and the small tail keeps its relative accuracy.
-    const VecF one = broadcast<VecF>(1.0F);
-    const VecF e = exp(neg(abs(x)));
-    return div(select(less(x, zero<VecF>()), e, one), add(one, e));
+    // The small tail is the exponential itself, with its relative accuracy; from 88 on, where it could overflow, the result is long 1.
+    const VecF e = detail::exp_up_to(x, 88.0F);
+    return div(e, add(e, broadcast<VecF>(1.0F)));
 }
 TRACEA_INLINE VecD sigmoid(VecD x) {
     return detail::lane_by_lane(x, [](double v) {
@@ -246,23 +248,24 @@ TRACEA_INLINE VecD erf(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::erf(v); });
 }
 
-// x Phi(x), the exact form. Phi comes from erfc, so the negative tail does not cancel; minus infinity gives NaN, as torch. Below -12.8, where the result is
-// smaller than 1.1e-36, it is -0: subnormal intermediates would cost fifteen times the rest.
+// x Phi(x), the exact form: x or 0, less |x| Phi(-|x|). That tail is exp(-x^2 / 2) times a quotient of polynomials, so it does not cancel; both have
+// positive terms only. Minus infinity gives NaN, as torch. Below -12.8, where the result is smaller than 1.1e-36, it is -0: subnormal intermediates would cost
+// fifteen times the rest; above 12.8, infinity among it, the tail is that of 0, times 0.
 TRACEA_INLINE VecF gelu(VecF x) {
-    const VecF one = broadcast<VecF>(1.0F);
-    const VecF magnitude = abs(x);
-    const VecF m = min_second(broadcast<VecF>(12.8F), magnitude);
-    const VecF half = mul(m, broadcast<VecF>(0.5F));
-    // -m^2 / 2 = n ln 2 + r: the product is never rounded by itself, so the tail keeps its relative accuracy.
-    const VecF n = sub(fma(mul(half, m), broadcast<VecF>(-0x1.715476p+0F), broadcast<VecF>(detail::round_shift)),
+    const VecF most = broadcast<VecF>(12.8F);
+    const VecF m = select(not_greater(x, most), abs(x), zero<VecF>());
+    // -m^2 / 2 = n ln 2 - r / 2: the square is never rounded by itself, so the tail keeps its relative accuracy.
+    const VecF n = sub(fma(mul(m, m), broadcast<VecF>(-0x1.715476p-1F), broadcast<VecF>(detail::round_shift)),
                        broadcast<VecF>(detail::round_shift));
-    const VecF r = fnma(n, broadcast<VecF>(0x1.7f7d1cp-20F), fnma(half, m, mul(n, broadcast<VecF>(-0x1.62e4p-1F))));
-    const VecF t = div(one, fma(m, broadcast<VecF>(0x1.333334p-2F), one));
-    const VecF p = detail::polynomial(t, 0x1.e9f8b6p-4F, 0x1.ef105ep-4F, 0x1.966ed4p-4F, 0x1.0be474p-3F,
-                                      -0x1.da4686p-5F, 0x1.afec44p-3F, -0x1.4753b4p-3F, 0x1.296286p-5F);
-    const VecF tail =
-        scale_pow2_where(mask_not(less(broadcast<VecF>(12.8F), magnitude)), mul(mul(t, p), detail::exp_reduced(r)), n);
-    return mul(x, select(less(x, zero<VecF>()), tail, sub(one, tail)));
+    const VecF r = fma(n, broadcast<VecF>(0x1.7f7d1cp-19F), fma(m, m, mul(n, broadcast<VecF>(0x1.62e4p+0F))));
+    // exp(-r / 2) for |r| <= ln 2.
+    const VecF e = detail::polynomial(r, 0x1.000002p+0F, -0x1.fffff6p-2F, 0x1.fffd1ap-4F, -0x1.555a1ap-6F,
+                                      0x1.575f3ep-9F, -0x1.0fe59ap-12F);
+    const VecF p =
+        detail::polynomial(m, 0x1.fffffcp-2F, 0x1.5acd1cp-2F, 0x1.b63422p-4F, 0x1.d228bep-7F, 0x1.14ca82p-22F);
+    const VecF q = detail::polynomial(m, 1.0F, 0x1.79a84ap+0F, 0x1.c83beap-1F, 0x1.1201bap-2F, 0x1.245d9ep-5F);
+    const VecF tail = scale_pow2_where(not_greater(m, most), div(mul(e, p), q), n);
+    return fnma(m, tail, max_second(zero<VecF>(), x));
 }
 TRACEA_INLINE VecD gelu(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return v * 0.5 * ::erfc(-v * 0.70710678118654752440); });

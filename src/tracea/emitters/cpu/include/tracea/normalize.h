@@ -21,13 +21,13 @@ TRACEA_BEGIN_NAMESPACE
 
 namespace detail {
 
-// The largest of a row, exp(x - largest), and the sum of those.
+// The largest of a row, exp(x - largest), and the sum of those. A NaN may be lost among the largest, and what came before it; then its own exponential is
+// NaN, and so are the sum and the row.
 template <class V, class Load, class Store>
 struct ExponentPasses : Passes<V, Load, Store> {
     using T = typename V::element;
     static constexpr int passes = 3;
     V peak[row_unroll];
-    Mask<V> bad;
     V shift;
     SumChains<V> sums;
 
@@ -38,18 +38,15 @@ struct ExponentPasses : Passes<V, Load, Store> {
     static TRACEA_INLINE V lowest() { return broadcast<V>(T(-__builtin_inf())); }
     TRACEA_INLINE void begin_first(int64_t, int64_t) {
         unroll<row_unroll>([&](auto u) TRACEA_LAMBDA { peak[u] = lowest(); });
-        bad = unordered(lowest(), lowest());
     }
     template <class U>
     TRACEA_INLINE void first(int64_t row, int64_t col, int64_t n, U u, T* at) {
-        const V x = this->read(row, col, n, at);
-        bad = mask_or(bad, unordered(x, x));
-        peak[u] = max_second(peak[u], with_neutral(x, n, lowest()));
+        peak[u] = max_second(peak[u], with_neutral(this->read(row, col, n, at), n, lowest()));
     }
     TRACEA_INLINE void fold_first() {}
     TRACEA_INLINE void end_first(int64_t, int64_t, T*) {
         const V largest = max_second(max_second(peak[0], peak[1]), max_second(peak[2], peak[3]));
-        shift = broadcast<V>(any(bad) ? T(__builtin_nan("")) : reduce_max_ordered(largest));
+        shift = broadcast<V>(reduce_max_ordered(largest));
     }
     TRACEA_INLINE void begin_second() { sums = SumChains<V>(); }
     TRACEA_INLINE void fold_second() { sums.fold(); }
@@ -62,9 +59,9 @@ struct SoftmaxPasses : ExponentPasses<V, Load, Store> {
     TRACEA_INLINE SoftmaxPasses(const Load& source, const Store& target)
         : ExponentPasses<V, Load, Store>(source, target), scale(zero<V>()) {}
     template <class U>
-    TRACEA_INLINE void second(int64_t row, int64_t col, int64_t n, U u, T* at) {
-        const V e = exp_or_zero(sub(this->again(row, col, n, at), this->shift));
-        store(at, e);
+    TRACEA_INLINE void second(int64_t row, int64_t col, int64_t n, U u, const T* from, T* to) {
+        const V e = exp_or_zero(sub(this->again(row, col, n, from), this->shift));
+        store(to, e);
         this->sums.part[u] = add(this->sums.part[u], with_neutral(e, n, zero<V>()));
     }
     TRACEA_INLINE void end_second() { scale = broadcast<V>(T(1) / this->sums.sum()); }
@@ -78,9 +75,9 @@ struct LogSoftmaxPasses : ExponentPasses<V, Load, Store> {
     TRACEA_INLINE LogSoftmaxPasses(const Load& source, const Store& target)
         : ExponentPasses<V, Load, Store>(source, target), logarithm(zero<V>()) {}
     template <class U>
-    TRACEA_INLINE void second(int64_t row, int64_t col, int64_t n, U u, T* at) {
-        const V d = sub(this->again(row, col, n, at), this->shift);
-        store(at, d);
+    TRACEA_INLINE void second(int64_t row, int64_t col, int64_t n, U u, const T* from, T* to) {
+        const V d = sub(this->again(row, col, n, from), this->shift);
+        store(to, d);
         this->sums.part[u] = add(this->sums.part[u], with_neutral(exp_or_zero(d), n, zero<V>()));
     }
     TRACEA_INLINE void end_second() { logarithm = log(broadcast<V>(this->sums.sum())); }
@@ -274,14 +271,14 @@ struct RmsNormPasses : Passes<V, Load, Store> {
 
 // y = exp(x - max x) / sum; a row with NaN, or with plus infinity, is NaN; a row of minus infinities is NaN, as torch. What is smaller than 2^-126 of the
 // largest is zero.
-template <class T, bool Overlap, int Prefetch, class Load, class Store>
+template <class T, int Overlap, int Prefetch, class Load, class Store>
 TRACEA_INLINE void softmax_rows(int64_t rows, int64_t columns, T* buffer, const Load& load, const Store& store) {
     detail::normalize_rows<Vec<T>, Overlap, Prefetch>(rows, columns, buffer,
                                                       detail::SoftmaxPasses<Vec<T>, Load, Store>(load, store));
 }
 
 // y = x - max x - log(sum of exp(x - max x)); NaN in the row, plus infinity, or minus infinity throughout gives NaN, as torch.
-template <class T, bool Overlap, int Prefetch, class Load, class Store>
+template <class T, int Overlap, int Prefetch, class Load, class Store>
 TRACEA_INLINE void log_softmax_rows(int64_t rows, int64_t columns, T* buffer, const Load& load, const Store& store) {
     detail::normalize_rows<Vec<T>, Overlap, Prefetch>(rows, columns, buffer,
                                                       detail::LogSoftmaxPasses<Vec<T>, Load, Store>(load, store));
@@ -289,7 +286,7 @@ TRACEA_INLINE void log_softmax_rows(int64_t rows, int64_t columns, T* buffer, co
 
 // y = (x - mean) / sqrt(variance + epsilon), before the store functor's weight and bias. The variance is of the shifted row: no cancellation however large
 // the mean, whatever the order of the row's elements.
-template <class T, bool Overlap, int Prefetch, class Load, class Store>
+template <class T, int Overlap, int Prefetch, class Load, class Store>
 TRACEA_INLINE void layer_norm_rows(int64_t rows, int64_t columns, double epsilon, T* buffer, const Load& load,
                                    const Store& store) {
     detail::normalize_rows<Vec<T>, Overlap, Prefetch>(
@@ -298,7 +295,7 @@ TRACEA_INLINE void layer_norm_rows(int64_t rows, int64_t columns, double epsilon
 }
 
 // y = x / sqrt(mean of squares + epsilon), before the store functor's weight.
-template <class T, bool Overlap, int Prefetch, class Load, class Store>
+template <class T, int Overlap, int Prefetch, class Load, class Store>
 TRACEA_INLINE void rms_norm_rows(int64_t rows, int64_t columns, double epsilon, T* buffer, const Load& load,
                                  const Store& store) {
     detail::normalize_rows<Vec<T>, Overlap, Prefetch>(

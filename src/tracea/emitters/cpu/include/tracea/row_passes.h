@@ -1,9 +1,13 @@
 // The passes of a normalization over blocks of rows, one after the other or overlapped; normalize.h has the kinds, what each pass does to a vector. Rows
 // count from the block's first one.
 //
-// A row takes two or three passes. One after the other they wait in turn for what is read, for arithmetic, and for what is written. With Overlap, one loop
-// makes the first pass over a row, the second over the row before it and the last over the row before that, so that the three waits are one; `buffer` then
-// has room for as many rows as there are passes, normalize_pitch elements apart, else for one. Either way the arithmetic of a row is the same, in the same order.
+// A row takes two or three passes. One after the other they wait in turn for what is read, for arithmetic, and for what is written. With Overlap 1, one loop
+// makes the first pass over row r, the second over the row before it and the last over the row before that, so that the three waits are one. With Overlap 2,
+// which is for two passes, it makes the first pass over two rows and the last one over the two before them: what the store functor reads of a column, as
+// weight and bias, comes from the second-level cache once for both. Either way the arithmetic of a row is the same, in the same order.
+//
+// The last pass of three reads what the second one keeps for it, and the second writes there after it, so that little passes through the nearest cache.
+// `buffer` has room for one row without overlap, else for normalize_rows_kept rows, normalize_pitch elements apart.
 //
 // With Prefetch the first pass asks for what is that many vectors ahead; an overlapped last pass always asks for the lines that it will write.
 #ifndef TRACEA_ROW_PASSES_H
@@ -24,6 +28,9 @@ template <class V>
 TRACEA_INLINE constexpr int64_t normalize_pitch(int64_t columns) {
     return ((columns + V::lanes - 1) / V::lanes + 4) * V::lanes;
 }
+
+// Rows of the buffer.
+constexpr int normalize_rows_kept(int passes, int overlap) { return overlap == 0 ? 1 : overlap == 1 ? passes : 4; }
 
 namespace detail {
 
@@ -61,7 +68,7 @@ struct Passes {
     }
     TRACEA_INLINE void begin_second() {}
     template <class U>
-    TRACEA_INLINE void second(int64_t, int64_t, int64_t, U, T*) {}
+    TRACEA_INLINE void second(int64_t, int64_t, int64_t, U, const T*, T*) {}
     TRACEA_INLINE void fold_second() {}
     TRACEA_INLINE void end_second() {}
 };
@@ -78,11 +85,14 @@ TRACEA_INLINE void first_pass(int64_t row, int64_t columns, typename V::element*
         [&]() TRACEA_LAMBDA { kind.fold_first(); });
     kind.end_first(row, columns, at);
 }
+// `from` is where the first pass left the row, `to` what the last one will read.
 template <class V, class Kind>
-TRACEA_INLINE void second_pass(int64_t row, int64_t columns, typename V::element* at, Kind& kind) {
+TRACEA_INLINE void second_pass(int64_t row, int64_t columns, const typename V::element* from, typename V::element* to,
+                               Kind& kind) {
     kind.begin_second();
     for_each_vector<V>(
-        columns, [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA { kind.second(row, col, n, u, at + col); },
+        columns,
+        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA { kind.second(row, col, n, u, from + col, to + col); },
         [&]() TRACEA_LAMBDA { kind.fold_second(); });
     kind.end_second();
 }
@@ -91,10 +101,10 @@ TRACEA_INLINE void last_pass(int64_t row, int64_t columns, const typename V::ele
     for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto)
                                     TRACEA_LAMBDA { kind.target.at(row, col, kind.last(row, col, n, at + col), n); });
 }
-// The first pass over `row`, the second over the row before it, the last over the row `oldest`: one loop.
+// The first pass over `row`, the second over the row before it, the last over the row `oldest`: one loop. Of two passes the last one reads `before`.
 template <class V, int Prefetch, class Kind>
 TRACEA_INLINE void all_passes(int64_t row, int64_t oldest, int64_t columns, typename V::element* first,
-                              typename V::element* second, const typename V::element* last, Kind& kind) {
+                              const typename V::element* before, typename V::element* done, Kind& kind) {
     kind.begin_first(row, columns);
     kind.begin_second();
     for_each_vector<V>(
@@ -102,8 +112,12 @@ TRACEA_INLINE void all_passes(int64_t row, int64_t oldest, int64_t columns, type
         [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
             kind.target.prefetch(oldest, col + write_ahead * V::lanes);
             if constexpr (Prefetch > 0) kind.source.prefetch(row, col + Prefetch * V::lanes);
-            kind.target.at(oldest, col, kind.last(oldest, col, n, last + col), n);
-            if constexpr (Kind::passes == 3) kind.second(row - 1, col, n, u, second + col);
+            if constexpr (Kind::passes == 3) {
+                kind.target.at(oldest, col, kind.last(oldest, col, n, done + col), n);
+                kind.second(row - 1, col, n, u, before + col, done + col);
+            } else {
+                kind.target.at(oldest, col, kind.last(oldest, col, n, before + col), n);
+            }
             kind.first(row, col, n, u, first + col);
         },
         [&]() TRACEA_LAMBDA {
@@ -114,38 +128,104 @@ TRACEA_INLINE void all_passes(int64_t row, int64_t oldest, int64_t columns, type
     kind.end_second();
     kind.end_first(row, columns, first);
 }
+// The first pass over `row` and the next one, the last over the two before them: one loop, one kind for the rows of either parity.
+template <class V, int Prefetch, class Kind>
+TRACEA_INLINE void paired_passes(int64_t row, int64_t columns, typename V::element* first,
+                                 const typename V::element* before, int64_t pitch, Kind& even, Kind& odd) {
+    even.begin_first(row, columns);
+    odd.begin_first(row + 1, columns);
+    for_each_vector<V>(
+        columns,
+        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+            even.target.prefetch(row - 2, col + write_ahead * V::lanes);
+            odd.target.prefetch(row - 1, col + write_ahead * V::lanes);
+            if constexpr (Prefetch > 0) {
+                // Behind a row's end follows the next but one.
+                const int64_t ahead = col + Prefetch * V::lanes;
+                const bool next = ahead >= columns;
+                even.source.prefetch(next ? row + 2 : row, next ? ahead - columns : ahead);
+                odd.source.prefetch(next ? row + 3 : row + 1, next ? ahead - columns : ahead);
+            }
+            const V upper = even.last(row - 2, col, n, before + col);
+            const V lower = odd.last(row - 1, col, n, before + pitch + col);
+            even.first(row, col, n, u, first + col);
+            odd.first(row + 1, col, n, u, first + pitch + col);
+            even.target.at(row - 2, col, upper, n);
+            odd.target.at(row - 1, col, lower, n);
+        },
+        [&]() TRACEA_LAMBDA {
+            even.fold_first();
+            odd.fold_first();
+        });
+    even.end_first(row, columns, first);
+    odd.end_first(row + 1, columns, first + pitch);
+}
 
-template <class V, bool Overlap, int Prefetch, class Kind>
-TRACEA_INLINE void normalize_rows(int64_t rows, int64_t columns, typename V::element* buffer, Kind&& kind) {
+template <class V, int Prefetch, class Kind>
+TRACEA_INLINE void overlapped_rows(int64_t rows, int64_t columns, typename V::element* buffer, Kind& kind) {
     using T = typename V::element;
+    constexpr int64_t behind = Kind::passes - 1;
+    const int64_t pitch = normalize_pitch<V>(columns);
+    T* first = buffer;
+    T* before = buffer + pitch;
+    T* const done = Kind::passes == 3 ? buffer + 2 * pitch : nullptr;
+    for (int64_t row = 0; row < rows + behind; ++row) {
+        const int64_t oldest = row - behind;
+        if (oldest >= 0 && row < rows) {
+            all_passes<V, Prefetch>(row, oldest, columns, first, before, done, kind);
+        } else {
+            if (oldest >= 0) last_pass<V>(oldest, columns, Kind::passes == 3 ? done : before, kind);
+            if constexpr (Kind::passes == 3) {
+                if (row >= 1 && row <= rows) second_pass<V>(row - 1, columns, before, done, kind);
+            }
+            if (row < rows) first_pass<V, Prefetch>(row, columns, first, kind);
+        }
+        T* const free = before;
+        before = first;
+        first = free;
+    }
+}
+template <class V, int Prefetch, class Kind>
+TRACEA_INLINE void paired_rows(int64_t rows, int64_t columns, typename V::element* buffer, Kind& even) {
+    using T = typename V::element;
+    const int64_t pitch = normalize_pitch<V>(columns);
+    T* first = buffer;
+    T* before = buffer + 2 * pitch;
+    Kind odd = even;
+    first_pass<V, Prefetch>(0, columns, before, even);
+    first_pass<V, Prefetch>(1, columns, before + pitch, odd);
+    int64_t row = 2;
+    for (; row + 1 < rows; row += 2) {
+        paired_passes<V, Prefetch>(row, columns, first, before, pitch, even, odd);
+        T* const free = before;
+        before = first;
+        first = free;
+    }
+    last_pass<V>(row - 2, columns, before, even);
+    last_pass<V>(row - 1, columns, before + pitch, odd);
+    if (row < rows) {
+        first_pass<V, Prefetch>(row, columns, first, even);
+        last_pass<V>(row, columns, first, even);
+    }
+}
+
+template <class V, int Overlap, int Prefetch, class Kind>
+TRACEA_INLINE void normalize_rows(int64_t rows, int64_t columns, typename V::element* buffer, Kind&& kind) {
     using Plain = std::remove_reference_t<Kind>;
-    constexpr int64_t behind = Plain::passes - 1;
-    if constexpr (!Overlap) {
+    static_assert(Overlap < 2 || Plain::passes == 2, "rows in pairs have two passes");
+    if constexpr (Overlap == 1) {
+        overlapped_rows<V, Prefetch>(rows, columns, buffer, kind);
+    } else {
+        if constexpr (Overlap == 2) {
+            if (rows > 1) {
+                paired_rows<V, Prefetch>(rows, columns, buffer, kind);
+                return;
+            }
+        }
         for (int64_t row = 0; row < rows; ++row) {
             first_pass<V, Prefetch>(row, columns, buffer, kind);
-            if constexpr (Plain::passes == 3) second_pass<V>(row, columns, buffer, kind);
+            if constexpr (Plain::passes == 3) second_pass<V>(row, columns, buffer, buffer, kind);
             last_pass<V>(row, columns, buffer, kind);
-        }
-    } else {
-        const int64_t pitch = normalize_pitch<V>(columns);
-        T* first = buffer;
-        T* second = buffer + pitch;
-        T* last = buffer + behind * pitch;
-        for (int64_t row = 0; row < rows + behind; ++row) {
-            const int64_t oldest = row - behind;
-            if (oldest >= 0 && row < rows) {
-                all_passes<V, Prefetch>(row, oldest, columns, first, second, last, kind);
-            } else {
-                if (oldest >= 0) last_pass<V>(oldest, columns, last, kind);
-                if constexpr (Plain::passes == 3) {
-                    if (row >= 1 && row <= rows) second_pass<V>(row - 1, columns, second, kind);
-                }
-                if (row < rows) first_pass<V, Prefetch>(row, columns, first, kind);
-            }
-            T* const free = last;
-            last = Plain::passes == 3 ? second : first;
-            second = first;
-            first = free;
         }
     }
 }

@@ -15,11 +15,13 @@
 //   round_even floor
 //   maximum(a, b)  minimum(a, b)                    NaN if either is NaN
 //   max_second(a, b)  min_second(a, b)              one instruction on x86: b where either is NaN or both are zero
-//   less less_equal equal not_equal unordered       masks; NaN compares false except in not_equal and unordered
+//   less less_equal equal                           masks; NaN compares false
+//   not_less not_greater not_equal unordered        masks; NaN compares true
 //   mask_and mask_or mask_not any(m)  select(m, a, b)                  m ? a : b
 //   scale_pow2(a, n)                                a * 2^n with one rounding for finite a, integral n in -1000 .. 1000
 //   scale_pow2_where(m, a, n)                       a * 2^n in the lanes of the mask, zero in the others whatever they hold (float only); n in -126 .. 127
 //                                                   and a normal result, or NaN
+//   scale_pow2_or_zero(m, a, n)                     scale_pow2(a, n) in the lanes of the mask, zero in the others whatever they hold (float only)
 //   split_exponent(a, m, e)                         a = m * 2^e, m in [2/3, 4/3), a positive and finite (float only)
 //   reciprocal_estimate rsqrt_estimate              relative error <= 2^-8 at least, NaN, infinity and zero as in the exact function (float only)
 //   reduce_add reduce_max reduce_min                over the lanes; max and min are NaN if any lane is; the order of the sum is fixed per ISA
@@ -43,6 +45,13 @@
 #endif
 
 TRACEA_BEGIN_NAMESPACE
+
+#if !defined(TRACEA_ISA_AVX512)
+// One instruction on AVX-512.
+TRACEA_INLINE VecF scale_pow2_or_zero(Mask<VecF> m, VecF a, VecF n) {
+    return select(m, scale_pow2(a, n), zero<VecF>());
+}
+#endif
 
 // ---- 16-bit storage, on the conversions of the instruction set ------------------------------------------------------------------------------------
 template <class V>

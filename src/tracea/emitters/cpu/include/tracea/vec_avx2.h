@@ -252,6 +252,8 @@ TRACEA_COMPARE(less_equal, _CMP_LE_OQ)
 TRACEA_COMPARE(equal, _CMP_EQ_OQ)
 TRACEA_COMPARE(not_equal, _CMP_NEQ_UQ)
 TRACEA_COMPARE(unordered, _CMP_UNORD_Q)
+TRACEA_COMPARE(not_less, _CMP_NLT_UQ)
+TRACEA_COMPARE(not_greater, _CMP_NGT_UQ)
 #undef TRACEA_COMPARE
 TRACEA_INLINE Mask<VecF> mask_and(Mask<VecF> a, Mask<VecF> b) { return {_mm256_and_ps(a.reg, b.reg)}; }
 TRACEA_INLINE Mask<VecD> mask_and(Mask<VecD> a, Mask<VecD> b) { return {_mm256_and_pd(a.reg, b.reg)}; }

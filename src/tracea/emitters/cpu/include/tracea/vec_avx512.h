@@ -254,6 +254,8 @@ TRACEA_COMPARE(less_equal, _CMP_LE_OQ)
 TRACEA_COMPARE(equal, _CMP_EQ_OQ)
 TRACEA_COMPARE(not_equal, _CMP_NEQ_UQ)
 TRACEA_COMPARE(unordered, _CMP_UNORD_Q)
+TRACEA_COMPARE(not_less, _CMP_NLT_UQ)
+TRACEA_COMPARE(not_greater, _CMP_NGT_UQ)
 #undef TRACEA_COMPARE
 template <class V>
 TRACEA_INLINE Mask<V> mask_and(Mask<V> a, Mask<V> b) {
@@ -276,6 +278,7 @@ TRACEA_INLINE VecD scale_pow2(VecD a, VecD n) { return {_mm512_scalef_pd(a.reg, 
 TRACEA_INLINE VecF scale_pow2_where(Mask<VecF> m, VecF a, VecF n) {
     return {_mm512_maskz_scalef_ps(m.reg, a.reg, n.reg)};
 }
+TRACEA_INLINE VecF scale_pow2_or_zero(Mask<VecF> m, VecF a, VecF n) { return scale_pow2_where(m, a, n); }
 TRACEA_INLINE void split_exponent(VecF a, VecF& mantissa, VecF& exponent) {
     const __mmask16 tiny = _mm512_cmp_ps_mask(a.reg, _mm512_set1_ps(0x1p-126F), _CMP_LT_OQ);
     const __m512i u = _mm512_castps_si512(_mm512_mask_mul_ps(a.reg, tiny, a.reg, _mm512_set1_ps(0x1p23F)));

@@ -216,6 +216,14 @@ template <class V>
 TRACEA_INLINE Mask<V> unordered(V a, V b) {
     return mask_not(mask_and(equal(a, a), equal(b, b)));
 }
+template <class V>
+TRACEA_INLINE Mask<V> not_less(V a, V b) {
+    return mask_not(less(a, b));
+}
+template <class V>
+TRACEA_INLINE Mask<V> not_greater(V a, V b) {
+    return mask_not(less(b, a));
+}
 TRACEA_INLINE VecF select(Mask<VecF> m, VecF a, VecF b) { return {vbslq_f32(m.reg, a.reg, b.reg)}; }
 TRACEA_INLINE VecD select(Mask<VecD> m, VecD a, VecD b) { return {vbslq_f64(m.reg, a.reg, b.reg)}; }
 template <class V>

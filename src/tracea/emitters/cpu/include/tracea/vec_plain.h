@@ -173,6 +173,8 @@ TRACEA_COMPARE(less_equal, x <= y)
 TRACEA_COMPARE(equal, x == y)
 TRACEA_COMPARE(not_equal, x != y)
 TRACEA_COMPARE(unordered, x != x || y != y)
+TRACEA_COMPARE(not_less, !(x < y))
+TRACEA_COMPARE(not_greater, !(x > y))
 #undef TRACEA_COMPARE
 template <class V>
 TRACEA_INLINE Mask<V> mask_and(Mask<V> a, Mask<V> b) {
