@@ -18,10 +18,11 @@ from tracea.targets.target import Target
 
 __all__ = ["best_bands"]
 
-# Cycles, measured (benchmarks/NOTES.md): the six products of a granule, splitting 32 channels of a pixel, beginning and
-# ending a task, and fetching a granule of filters from beyond the second-level cache.
+# Cycles, measured (benchmarks/NOTES.md): the six products of a granule; splitting 32 channels of a pixel, and fetching
+# them where another core wrote them; beginning and ending a task; fetching a granule of filters that no cache holds.
 _PRODUCTS: Final = 500
 _SPLIT: Final = 12
+_SHARED: Final = 20
 _TASK: Final = 4000
 _FETCH: Final = 250
 _HALF: Final = 0.6  # of a tile's products: what one of at most 16 pixels costs
@@ -65,17 +66,19 @@ def _choices(op: Conv2dOp, cores: int, most: int, *, heavy: bool) -> Iterator[_C
         for block in blocks:
             tasks = static(op.shape[0]) * op.groups * -(-height // rows) * -(-filters // block)
             rounds = -(-tasks // cores)
-            yield _Choice(rows, block, tasks, rounds * _cycles(op, rows, min(block, filters), heavy=heavy))
+            # All cores read a band whose filters are parted, and but for one of them another core wrote it.
+            split = _SPLIT + (_SHARED if block < filters and cores > 1 else 0)
+            yield _Choice(rows, block, tasks, rounds * _cycles(op, rows, min(block, filters), split, heavy=heavy))
 
 
-def _cycles(op: Conv2dOp, rows: int, filters: int, *, heavy: bool) -> float:
+def _cycles(op: Conv2dOp, rows: int, filters: int, split: int, *, heavy: bool) -> float:
     """Return the cycles of a task."""
     (down, right), (gap_r, gap_s) = op.stride, op.dilation
     _, channels, r, s = op.w.static_shape
     columns, blocks = static(op.shape[3]), -(-channels // GRANULE)
     high, wide = (rows - 1) * down + (r - 1) * gap_r + 1, (columns - 1) * right + (s - 1) * gap_s + 1
-    split = min(high, rows * r) * min(wide, columns * s) * blocks  # pixels that no tap reads are left out
+    pixels = min(high, rows * r) * min(wide, columns * s)  # what no tap reads is left out
     whole, rest = divmod((rows - 1) * -(-wide // right) + columns, TILE)
     tiles = whole + (0 if rest == 0 else _HALF if rest <= TILE // 2 else 1)
     granules = blocks * r * s * -(-filters // TILE)
-    return _TASK + split * _SPLIT + granules * (tiles * _PRODUCTS + (_FETCH if heavy else 0))
+    return _TASK + pixels * blocks * split + granules * (tiles * _PRODUCTS + (_FETCH if heavy else 0))
