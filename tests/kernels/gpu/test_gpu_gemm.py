@@ -18,6 +18,7 @@ from tracea.kernels.registry import CUDA_VARIANTS, candidates, find
 from tracea.semantic.interpreter import interpret
 from tracea.semantic.proofs import prove
 from tracea.targets import gpu_names, load_gpu
+from tracea.testing.address_widths import narrow_addresses
 
 HALF = GemmOp.of(m=4096, n=4096, k=4096, dtype=DType.F16, transpose_b=True)
 
@@ -153,3 +154,9 @@ def test_too_much_shared_memory_names_the_stages_that_fit(
         GpuCase(variant=variant, target=target, options=options, schedule=schedule).build()
     assert remedy in str(caught.value)
     assert caught.value.needed_bytes > caught.value.limit_bytes
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_addresses_are_computed_in_64_bits(name: str) -> None:
+    case = CASES[name]
+    assert list(narrow_addresses(emit(case.build(), case.target).text)) == []
