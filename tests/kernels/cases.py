@@ -197,6 +197,13 @@ def row_cases() -> tuple[Case, ...]:
     )
 
 
+def pointwise_part() -> PointwiseOp:
+    """A result whose rows lie 53 elements apart, as those of a slice of a joined tensor do."""
+    x, w = TensorType((3, 4, 37), F32), TensorType((37,), F32)
+    out = TensorType(x.shape, F32, StridedLayout((4 * 53, 53, 1)))
+    return PointwiseOp(expr=Input(0) * Input(1), inputs=(x, w), out_dtype=F32, out=out)
+
+
 def chain_cases() -> tuple[Case, ...]:
     """Pointwise kernels: broadcasts, mixed element types, casts, every scalar function."""
     x, w = TensorType((9, 100), F32), TensorType((100,), F32)
@@ -224,6 +231,10 @@ def chain_cases() -> tuple[Case, ...]:
             fixed=1,
             streaming=1,
             prefetch=64,
+        ),
+        *(
+            Case.of(f"part_of_a_join_{streaming}", "pointwise.chain", pointwise_part(), rows=2, streaming=streaming)
+            for streaming in (0, 1)
         ),
         Case.of("functions", "pointwise.chain", PointwiseOp(expr=functions, inputs=(x, w), out_dtype=F32), rows=4),
         Case.of(

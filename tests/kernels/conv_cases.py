@@ -17,6 +17,15 @@ ONE = {"kernel": (1, 1), "padding": (0, 0)}
 THREE = {"kernel": (3, 3), "padding": (1, 1)}
 
 
+def conv_part(channels: int, size: tuple[int, int], filters: int) -> Conv2dOp:
+    """A result that is a slice of the channels of a larger image, channels last: an image of 53 channels."""
+    plain = Conv2dOp.of(
+        channels=channels, size=size, filters=filters, kernel=(3, 3), padding=(1, 1), channels_last=True
+    )
+    _, _, p, q = plain.infer().static_shape
+    return replace(plain, out=TensorType(plain.infer().shape, F32, StridedLayout((53 * p * q, 1, 53 * q, 53))))
+
+
 def strided_conv(images: int, channels: int, size: tuple[int, int], filters: int, dtype: DType = F32) -> Conv2dOp:
     """x, w and the result with every stride above 1; the epilogue's operands are one number a pixel, and one."""
 
@@ -115,6 +124,7 @@ def amx_conv_cases() -> tuple[Case, ...]:
             **band,
         ),
         Case.of("amx_conv_one_by_one", "conv.amx_prepacked", conv(64, (7, 9), 64, **ONE, **last, **FUSED), **band),
+        Case.of("amx_conv_part", "conv.amx", conv_part(40, (7, 9), 24), **band),
         Case.of("amx_conv_every_second", "conv.amx", conv(40, (7, 9), 40, stride=(2, 2), **ONE), **band),
         *stem_cases(),
     )
