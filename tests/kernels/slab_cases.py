@@ -6,7 +6,17 @@ from tests.kernels.conformance import Case
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Expr, Input, Unary, UnaryFunction, select
-from tracea.core.op import Epilogue, ReduceKind, ReduceOp, Statistic, StatisticsOp
+from tracea.core.op import (
+    CumulativeSumOp,
+    Epilogue,
+    GatherRowsOp,
+    LargestOp,
+    PointwiseOp,
+    ReduceKind,
+    ReduceOp,
+    Statistic,
+    StatisticsOp,
+)
 from tracea.core.tensor_type import StridedLayout, TensorType
 
 F32, F64, BF16 = DType.F32, DType.F64, DType.BF16
@@ -57,7 +67,7 @@ def first_largest(rows: int, columns: int) -> StatisticsOp:
     )
 
 
-def slab_cases() -> tuple[Case, ...]:
+def statistics_cases() -> tuple[Case, ...]:
     """Statistics, and reductions built as statistics."""
     last = tensor(2, 70, 5, strides=(350, 1, 70))
     product = ReduceOp(
@@ -97,6 +107,56 @@ def slab_cases() -> tuple[Case, ...]:
     )
 
 
+def slab_cases() -> tuple[Case, ...]:
+    """All kernels of this file."""
+    return (*statistics_cases(), *indexed_cases(), *turned_cases())
+
+
+def copy(x: TensorType, out: TensorType | None = None, dtype: DType | None = None) -> PointwiseOp:
+    return PointwiseOp(expr=X, inputs=(x,), out_dtype=dtype or x.dtype, out=out)
+
+
+def turned_cases() -> tuple[Case, ...]:
+    """Copies between tensors whose contiguous axes differ: tails, merged axes on both sides, element types."""
+    heads = tensor(2, 5, 30, 4, 16, strides=(9600, 16, 320, 80, 1)).permuted((0, 4, 1, 2, 3))
+    into = tensor(33, 40, dtype=F64, strides=(41, 1))
+    return (
+        Case.of("turned", "pointwise.transpose", copy(tensor(70, 90, strides=(1, 71)))),
+        Case.of("turned_streaming", "pointwise.transpose", copy(tensor(70, 96, strides=(1, 71))), streaming=1),
+        Case.of("turned_images", "pointwise.transpose", copy(tensor(3, 20, 9, 8, strides=(1440, 1, 160, 20)))),
+        Case.of("turned_heads", "pointwise.transpose", copy(heads)),
+        Case.of("turned_bf16", "pointwise.transpose", copy(tensor(33, 40, dtype=BF16, strides=(1, 33)), dtype=F32)),
+        Case.of(
+            "turned_f64", "pointwise.transpose", copy(tensor(33, 40, dtype=F64, strides=(1, 50)), out=into), block=16
+        ),
+    )
+
+
+def indexed_cases() -> tuple[Case, ...]:
+    """Cumulative sums along rows, down columns and in the middle; rows by index; the places of the largest."""
+    places = tensor(50, dtype=DType.I64)
+    narrow = GatherRowsOp(
+        table=tensor(120, 13, dtype=BF16, strides=(1, 121)),
+        indices=tensor(50, dtype=DType.I32, strides=(2,)),
+        out=tensor(50, 13, dtype=BF16, strides=(20, 1)),
+    )
+    apart = tensor(2, 9, 4, dtype=DType.I64, strides=(2000, 1, 20))
+    return (
+        Case.of("sums_along_rows", "rows.scan", CumulativeSumOp(x=tensor(40, 101), axis=1), block=17),
+        Case.of("sums_down_columns", "rows.scan", CumulativeSumOp(x=tensor(40, 101), axis=0), block=48),
+        Case.of("sums_in_the_middle_f64", "rows.scan", CumulativeSumOp(x=tensor(3, 40, 7, dtype=F64), axis=1)),
+        Case.of("sums_strided", "rows.scan", CumulativeSumOp(x=tensor(30, 41, strides=(1, 31)), axis=0)),
+        Case.of("sums_bf16", "rows.scan", CumulativeSumOp(x=tensor(50, dtype=BF16), axis=0)),
+        Case.of("rows_of_a_table", "rows.gather", GatherRowsOp(table=tensor(120, 13), indices=places), block=7),
+        Case.of("rows_of_a_table_bf16", "rows.gather", narrow),
+        Case.of("largest", "rows.largest", LargestOp(x=tensor(9, 100), k=5), block=4),
+        Case.of("largest_one_f64", "rows.largest", LargestOp(x=tensor(33, dtype=F64), k=1)),
+        Case.of(
+            "smallest_bf16", "rows.largest", LargestOp(x=tensor(2, 9, 70, dtype=BF16), k=4, smallest=True, out=apart)
+        ),
+    )
+
+
 def slab_golden() -> tuple[Case, ...]:
     """What a user's kernel looks like: a group norm, and the mean of each channel of images."""
     images = tensor(8, 32, 8, 3136)
@@ -107,4 +167,12 @@ def slab_golden() -> tuple[Case, ...]:
             "rows.reduce_slabs",
             ReduceOp(kind=ReduceKind.MEAN, x=(tensor(8, 256, 3136),), axes=(0, 2)),
         ),
+        Case.of("rows.scan", "rows.scan", CumulativeSumOp(x=tensor(512, 768), axis=1)),
+        Case.of(
+            "rows.gather",
+            "rows.gather",
+            GatherRowsOp(table=tensor(50257, 768), indices=tensor(1024, dtype=DType.I64)),
+        ),
+        Case.of("pointwise.transpose", "pointwise.transpose", copy(tensor(768, 512, strides=(1, 768)))),
+        Case.of("rows.largest", "rows.largest", LargestOp(x=tensor(512, 768), k=8)),
     )

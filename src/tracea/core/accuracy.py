@@ -24,14 +24,18 @@ import numpy as np
 from tracea.core.attention_meaning import attention_error
 from tracea.core.dtype import DType
 from tracea.core.function import Array
+from tracea.core.indexed_meaning import indexed_enclosure
 from tracea.core.interval import Enclosure, around, enclose
 from tracea.core.meaning import bind_op, epilogue_of, factors, main_value, row_source, sources
 from tracea.core.op import (
     AttentionOp,
     BlockSparseOp,
     Conv2dOp,
+    CumulativeSumOp,
+    GatherRowsOp,
     GemmOp,
     JoinOp,
+    LargestOp,
     LowRankOp,
     Op,
     PointwiseOp,
@@ -116,6 +120,10 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
             return around(value, _row_error(op, arrays, value, compute, worst_case))
         case ReduceOp():
             return _reduce_enclosure(op, arrays, compute, worst_case)
+        case CumulativeSumOp() | GatherRowsOp() | LargestOp():
+            return indexed_enclosure(
+                op, arrays, value, compute, partial(sum_constant, dtype=compute, worst_case=worst_case)
+            )
         case StatisticsOp():
             return statistics_enclosure(
                 op, arrays, compute, lambda count: sum_constant(count, compute, worst_case=worst_case)

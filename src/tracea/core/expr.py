@@ -33,7 +33,6 @@ __all__ = [
     "activation_names",
     "cos",
     "exp",
-    "log",
     "maximum",
     "minimum",
     "select",
@@ -339,11 +338,6 @@ def _evaluate(expr: Expr, inputs: Sequence[Array], done: dict[int, Array]) -> Ar
 def exp(x: Expr) -> Expr:
     """Return e to the power of ``x``."""
     return Unary(UnaryFunction.EXP, x)
-
-
-def log(x: Expr) -> Expr:
-    """Return the natural logarithm: -inf of zeros, NaN below."""
-    return Unary(UnaryFunction.LOG, x)
 
 
 def sin(x: Expr) -> Expr:

@@ -14,12 +14,16 @@ import numpy as np
 from tracea.core.attention_meaning import attention_value
 from tracea.core.dtype import round_tf32
 from tracea.core.function import Array
+from tracea.core.indexed_meaning import indexed_value
 from tracea.core.op import (
     AttentionOp,
     BlockSparseOp,
     Conv2dOp,
+    CumulativeSumOp,
+    GatherRowsOp,
     GemmOp,
     JoinOp,
+    LargestOp,
     LowRankOp,
     Op,
     PointwiseOp,
@@ -121,6 +125,8 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:
                 return reduced(op.kind, row_source(op, arrays), op.axes, keepdims=op.keepdims)
             case StatisticsOp():
                 return statistics_value(op, arrays)
+            case CumulativeSumOp() | GatherRowsOp() | LargestOp():
+                return indexed_value(op, arrays)
             case ViewOp():
                 return _view(op, arrays[0])
             case JoinOp():

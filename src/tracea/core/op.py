@@ -10,6 +10,7 @@ from tracea.core.ops.base import BASE_CLASSES, Epilogue, Op
 from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp, MatrixMath
+from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp
 from tracea.core.ops.join import JoinOp
 from tracea.core.ops.low_rank import LowRankOp
 from tracea.core.ops.pointwise import PointwiseOp, SourceKind, SourceOp, ViewKind, ViewOp
@@ -24,9 +25,12 @@ __all__ = [
     "AttentionOp",
     "BlockSparseOp",
     "Conv2dOp",
+    "CumulativeSumOp",
     "Epilogue",
+    "GatherRowsOp",
     "GemmOp",
     "JoinOp",
+    "LargestOp",
     "LowRankOp",
     "MatrixMath",
     "Op",
@@ -53,6 +57,9 @@ OP_CLASSES: tuple[type[Op], ...] = (
     RowOp,
     ReduceOp,
     StatisticsOp,
+    CumulativeSumOp,
+    GatherRowsOp,
+    LargestOp,
     PointwiseOp,
     ViewOp,
     JoinOp,

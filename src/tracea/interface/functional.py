@@ -26,6 +26,7 @@ from tracea.interface.gradients import (
     softmax_backward,
 )
 from tracea.interface.images import conv2d
+from tracea.interface.indexing import copy, cumsum, embedding, topk
 from tracea.interface.indices import argmax, argmin
 from tracea.interface.losses import cross_entropy, cross_entropy_backward
 from tracea.interface.low_rank import low_rank_mlp
@@ -35,6 +36,7 @@ from tracea.interface.policy import library, library_allowed
 from tracea.interface.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from tracea.interface.prepacked import PrepackedWeight, prepack
 from tracea.interface.reductions import amax, amin, mean, prod, std, sum, var
+from tracea.interface.rotary import rope
 from tracea.interface.signals import conv1d
 from tracea.interface.transposed import conv2d_grad_input, conv2d_grad_weight, conv_transpose2d
 from tracea.runtime.extension import dispatcher
@@ -58,8 +60,11 @@ __all__ = [
     "conv2d_grad_input",
     "conv2d_grad_weight",
     "conv_transpose2d",
+    "copy",
     "cross_entropy",
     "cross_entropy_backward",
+    "cumsum",
+    "embedding",
     "fuse",
     "gemm",
     "group_norm",
@@ -75,10 +80,12 @@ __all__ = [
     "prod",
     "rms_norm",
     "rms_norm_backward",
+    "rope",
     "softmax",
     "softmax_backward",
     "std",
     "sum",
+    "topk",
     "var",
 ]
 

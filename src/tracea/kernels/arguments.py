@@ -12,6 +12,7 @@ from tracea.core.ops.base import Op
 from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp
+from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp
 from tracea.core.ops.low_rank import LowRankOp
 from tracea.core.ops.pointwise import PointwiseOp
 from tracea.core.ops.pool2d import Pool2dOp
@@ -28,7 +29,9 @@ from tracea.kernels.gemm.low_rank import low_rank_types
 from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.operands import bind
 from tracea.kernels.pointwise.chain import chain_types
+from tracea.kernels.pointwise.transpose import TRANSPOSE_ID, transpose_types
 from tracea.kernels.pool.window import pool_types
+from tracea.kernels.rows.indexed import gather_types, largest_types, scan_types
 from tracea.kernels.rows.normalize import normalize_types
 from tracea.kernels.rows.reduce import reduce_types
 from tracea.kernels.rows.statistics import REDUCE_SLABS_ID, reduce_slab_types, statistics_types
@@ -49,10 +52,14 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
     ReduceOp: reduce_types,
     AttentionOp: attention_types,
     StatisticsOp: statistics_types,
+    CumulativeSumOp: scan_types,
+    GatherRowsOp: gather_types,
+    LargestOp: largest_types,
 }
 # Of variants whose buffers are others than those of their op's other variants.
 _TYPES_BY_VARIANT: Final[Mapping[str, Callable[[Any, Any], Mapping[str, TensorType]]]] = {
-    REDUCE_SLABS_ID: reduce_slab_types
+    REDUCE_SLABS_ID: reduce_slab_types,
+    TRANSPOSE_ID: transpose_types,
 }
 
 

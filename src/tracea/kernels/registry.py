@@ -28,7 +28,9 @@ from tracea.kernels.gemm.packed import PACKED
 from tracea.kernels.gemm.prepacked import PREPACKED
 from tracea.kernels.library import LIBRARY_CUBLAS, LIBRARY_GEMM
 from tracea.kernels.pointwise.chain import CHAIN
+from tracea.kernels.pointwise.transpose import TRANSPOSE
 from tracea.kernels.pool.window import WINDOW
+from tracea.kernels.rows.indexed import GATHER, LARGEST, SCAN
 from tracea.kernels.rows.normalize import NORMALIZE
 from tracea.kernels.rows.reduce import REDUCE
 from tracea.kernels.rows.statistics import REDUCE_SLABS, STATISTICS
@@ -64,7 +66,11 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     REDUCE,
     REDUCE_SLABS,
     STATISTICS,
+    SCAN,
+    GATHER,
+    LARGEST,
     CHAIN,
+    TRANSPOSE,
     WINDOW,
     FLASH,
     DECODE,

@@ -12,9 +12,11 @@ from tracea.emitters.cpu.attention import attention_combine, attention_finish, a
 from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_functor
 from tracea.emitters.cpu.index_text import predicate_text
+from tracea.emitters.cpu.indexed import indexed_op
 from tracea.emitters.cpu.pooling import pool_window
 from tracea.emitters.cpu.printer import Printer
 from tracea.emitters.cpu.sparse import run_product
+from tracea.emitters.cpu.turned import transpose_copy
 from tracea.emitters.cpu.windows import amx_conv, conv_tile, copy_halo, depthwise_tile, pack_windows, split_halo
 from tracea.errors import EmitError
 from tracea.semantic.access import Intrinsic, Region
@@ -31,6 +33,7 @@ from tracea.semantic.nodes import (
     RowTile,
 )
 from tracea.semantic.nodes_attention import AttentionCombine, AttentionFinish, AttentionStart, AttentionStep
+from tracea.semantic.nodes_fragments import FragmentOp
 from tracea.semantic.nodes_sparse import RunProduct
 
 __all__ = ["TILE_LINES"]
@@ -225,6 +228,9 @@ def _compute(intrinsic: Intrinsic) -> DType:
 
 
 def _pointwise(printer: Printer, node: PointwiseTile) -> None:
+    if node.intrinsic.name == "transpose_copy":
+        transpose_copy(printer, node)
+        return
     printer.use("rows.h", "row_tiles.h")
     compute = _compute(node.intrinsic)
     load = load_functor(printer, node.expr, node.inputs, compute)
@@ -324,6 +330,7 @@ TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     PointwiseTile: _pointwise,
     RowTile: _row,
     ReduceTile: _reduce,
+    FragmentOp: indexed_op,
     RunProduct: run_product,
     AttentionStart: attention_start,
     AttentionStep: attention_step,

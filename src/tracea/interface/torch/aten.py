@@ -12,6 +12,7 @@ from tracea.interface.torch import lower_matrix as matrix
 from tracea.interface.torch import lower_pointwise as pointwise
 from tracea.interface.torch import lower_pools as pools
 from tracea.interface.torch import lower_rows as rows
+from tracea.interface.torch import lower_statistics as statistics
 from tracea.interface.torch import lower_views as views
 
 __all__ = ["LOWERINGS", "VIEWS", "WITHOUT_VALUE"]
@@ -107,10 +108,14 @@ _ROWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.max.default": rows.reduction(ReduceKind.MAX),
     "aten.amin.default": rows.reduction(ReduceKind.MIN),
     "aten.min.default": rows.reduction(ReduceKind.MIN),
-    "aten.var.correction": rows.variance(root=False),
-    "aten.std.correction": rows.variance(root=True),
-    "aten.var.dim": rows.variance(root=False),
-    "aten.std.dim": rows.variance(root=True),
+    "aten.group_norm.default": statistics.group_norm,
+    "aten.cumsum.default": statistics.cumulative_sum,
+    "aten.prod.default": rows.reduction(ReduceKind.PRODUCT),
+    "aten.prod.dim_int": rows.reduction(ReduceKind.PRODUCT),
+    "aten.var.correction": statistics.variance(root=False),
+    "aten.std.correction": statistics.variance(root=True),
+    "aten.var.dim": statistics.variance(root=False),
+    "aten.std.dim": statistics.variance(root=True),
     "aten.batch_norm.default": pointwise.batch_norm,
     "aten._native_batch_norm_legit_no_training.default": pointwise.batch_norm_of_inference,
     "aten._native_batch_norm_legit_functional.default": pointwise.batch_norm_of_training,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracea.core.expr import Expr, Input, Unary, UnaryFunction
+from tracea.core.expr import Expr, Input
 from tracea.core.op import ReduceKind, RowKind
 from tracea.core.tensor_type import static
 from tracea.interface.torch import lower_images as images
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracea.core.graph import Node
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["fused_rms_norm", "layer_norm", "native_layer_norm", "reduction", "rms_norm", "row", "variance"]
+__all__ = ["fused_rms_norm", "layer_norm", "native_layer_norm", "reduction", "rms_norm", "row"]
 
 
 def row(kind: RowKind) -> Callable[..., Node]:
@@ -104,32 +104,5 @@ def reduction(kind: ReduceKind) -> Callable[..., Node]:
             return low.cast(x, low.dtype)
         image = images.mean_of_image(low, kind, x, chosen, keepdims=keepdims)
         return image or low.reduce(kind, x, chosen or range(x.type.rank), keepdims=keepdims)
-
-    return lower
-
-
-def variance(*, root: bool) -> Callable[..., Node]:
-    """Return the lowering of the variance over some axes or all, or of its root."""
-
-    def lower(
-        low: Lowering,
-        x: Node,
-        axes: Sequence[int] | None = None,
-        correction: float | bool | None = None,
-        keepdims: bool = False,
-    ) -> Node:
-        # `unbiased=True` of the older overloads is a correction of 1, and False one of 0.
-        if not x.type.rank:
-            low.refuse("the variance of one number", "compute it over an axis")
-        chosen = [axis % x.type.rank for axis in axes or range(x.type.rank)]
-        count = math.prod(static(x.type.shape[axis]) for axis in chosen)
-        divisor = count - (1 if correction is None else correction)
-        if divisor <= 0:
-            low.refuse(f"the variance of {count} numbers with a correction of {correction}", "use more numbers")
-        mean = low.reduce(ReduceKind.MEAN, x, chosen, keepdims=True)
-        squares = low.pointwise((Input(0) - Input(1)) * (Input(0) - Input(1)), x, mean)
-        total = low.reduce(ReduceKind.SUM, squares, chosen, keepdims=keepdims)
-        value = Input(0) * (1.0 / divisor)
-        return low.pointwise(Unary(UnaryFunction.SQRT, value) if root else value, total)
 
     return lower

@@ -40,6 +40,7 @@ __all__ = [
     "STATISTICS",
     "as_statistics",
     "build_statistics",
+    "loops_over",
     "reduce_slab_types",
     "statistics_types",
 ]
@@ -150,7 +151,8 @@ def build_statistics(op: _Source, schedule: Schedule, target: Target) -> TileKer
             intrinsic=map_tile(compute, streaming=streaming), expr=expr, inputs=inputs, target=_window(y, offset, into)
         )
     )
-    body = _loops(tuple(nodes), loops, sizes=sizes, blocked=blocked, step=Const(step), tasks=schedule.integer("tasks"))
+    tasks = schedule.integer("tasks")
+    body = loops_over(tuple(nodes), loops, sizes=sizes, blocked=blocked, step=Const(step), tasks=tasks)
     buffers = (*xs, y, *numbers)
     variant = STATISTICS_ID if meant is op else REDUCE_SLABS_ID
     return TileKernel(
@@ -189,7 +191,7 @@ def _routine(slabs: Slabs, compute: DType) -> Intrinsic:
     )
 
 
-def _loops(
+def loops_over(
     nodes: tuple[Node, ...],
     axes: Sequence[int],
     *,

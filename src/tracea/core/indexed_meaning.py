@@ -1,0 +1,62 @@
+"""What cumulative sums, rows of a table and the places of the largest mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracea.core.dtype import DType
+from tracea.core.function import Array
+from tracea.core.interval import Enclosure, around
+from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp
+from tracea.core.tensor_type import TensorType
+
+__all__ = ["IndexedOp", "first_places", "gathered_rows", "indexed_enclosure", "indexed_value"]
+
+IndexedOp = CumulativeSumOp | GatherRowsOp | LargestOp
+
+
+def indexed_value(op: IndexedOp, arrays: Sequence[Array]) -> Array:
+    """Return the op's result in float64."""
+    match op:
+        case CumulativeSumOp():
+            return np.cumsum(arrays[0], axis=op.axis)
+        case GatherRowsOp():
+            return _of_table(op.table, *arrays)
+        case LargestOp():
+            return first_places(arrays[0], op.k, smallest=op.smallest).astype(np.float64)
+
+
+def indexed_enclosure(
+    op: IndexedOp, arrays: Sequence[Array], value: Array, compute: DType, constant: Callable[[int], float]
+) -> Enclosure:
+    """Return the enclosure of the result; ``constant`` gives the error of a sum of so many terms, in eps."""
+    if not isinstance(op, CumulativeSumOp):
+        return value, value
+    count = max(1, arrays[0].shape[op.axis])
+    return around(value, constant(count) * compute.eps * np.cumsum(np.abs(arrays[0]), axis=op.axis))
+
+
+def first_places(x: Array, k: int, *, smallest: bool) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return the places of the k largest or smallest of each row, of equals the first; NaN is the largest."""
+    missing = np.isnan(x)
+    value = np.where(missing, 0.0, x if smallest else -x)
+    rank = missing if smallest else ~missing
+    place: Array = np.broadcast_to(np.arange(x.shape[-1], dtype=np.float64), x.shape)
+    return np.lexsort((place, value, rank))[..., :k]
+
+
+def gathered_rows(table: np.ndarray[Any, Any], indices: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the rows of a table, bits of ones for one that there is not."""
+    places = indices.astype(np.int64)
+    known = (places >= 0) & (places < table.shape[0])
+    found = np.full((places.size, table.shape[1] * table.itemsize), 0xFF, np.uint8).view(table.dtype)
+    found = found.reshape(places.size, table.shape[1])
+    found[known] = table[places[known]]
+    return found
+
+
+def _of_table(type_: TensorType, table: Array, indices: Array) -> Array:
+    return gathered_rows(table.astype(type_.dtype.numpy), indices).astype(np.float64)

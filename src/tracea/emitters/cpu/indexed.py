@@ -1,0 +1,71 @@
+"""The lines of ops that walk an axis element by element, or by an index: one call of a routine each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from tracea.core.dtype import DType
+from tracea.core.expr import Input
+from tracea.emitters.cpu.expression import C_TYPES
+from tracea.emitters.cpu.functors import load_functor, store_functor
+from tracea.emitters.cpu.printer import Printer
+from tracea.errors import EmitError
+from tracea.semantic.access import Region
+from tracea.semantic.index import Const
+from tracea.semantic.nodes_fragments import FragmentOp
+
+__all__ = ["indexed_op"]
+
+_X = Input(0)
+
+
+def indexed_op(printer: Printer, node: FragmentOp) -> None:
+    """Print the call of a routine of scan.h or indexed.h."""
+    line = _ROUTINES.get(node.intrinsic.name)
+    regions = [region for region in (*node.inputs, *node.outputs) if isinstance(region, Region)]
+    if line is None or node.updates or node.indices or len(regions) != len(node.inputs) + 1:
+        raise EmitError(node=node.intrinsic.name, detail="no routine of this name and these operands on a CPU")
+    printer.body.comment(f"{node.intrinsic.name} {regions[-1]}")
+    printer.body.line(line(printer, node, regions))
+
+
+def _extents(printer: Printer, region: Region) -> str:
+    rows, columns = [Const(1), *region.extent][-2:]
+    return f"{printer.text(rows)}, {printer.text(columns)}"
+
+
+def _scan(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
+    printer.use("rows.h", "scan.h")
+    compute = DType.parse(str(node.intrinsic.attribute("compute")))
+    load = load_functor(printer, _X, regions[:1], compute)
+    store = store_functor(printer, _X, (), compute, target=regions[1], streaming=False)
+    extents = _extents(printer, regions[1])
+    return f"{node.intrinsic.name}<{C_TYPES[compute]}>({extents}, {load}, {store});"
+
+
+def _largest(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
+    printer.use("rows.h", "indexed.h")
+    get = node.intrinsic.attribute
+    compute = DType.parse(str(get("compute")))
+    load = load_functor(printer, _X, regions[:1], compute)
+    types = f"{C_TYPES[compute]}, {get('k')}, {'true' if get('smallest') else 'false'}"
+    place, steps = printer.address(regions[1]), ", ".join(printer.strides(regions[1]))
+    return f"largest_of_rows<{types}>({_extents(printer, regions[0])}, {load}, {place}, {steps});"
+
+
+def _gather(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
+    printer.use("indexed.h")
+    table, indices, y = regions
+    return (
+        f"gather_rows({_extents(printer, y)}, {printer.address(table)}, {printer.text(table.extent[-2])}, "
+        f"{', '.join(printer.strides(table))}, {printer.address(indices)}, {printer.strides(indices)[0]}, "
+        f"{printer.address(y)}, {', '.join(printer.strides(y))});"
+    )
+
+
+_ROUTINES: Mapping[str, Callable[[Printer, FragmentOp, list[Region]], str]] = {
+    "scan_rows": _scan,
+    "scan_columns": _scan,
+    "largest_of_rows": _largest,
+    "gather_rows": _gather,
+}

@@ -1,0 +1,178 @@
+"""Functions that walk an axis or an index tensor: cumulative sums, embeddings, the k largest, elements by place."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from tracea.core.dtype import DType
+from tracea.core.expr import Input
+from tracea.core.graph import Graph
+from tracea.core.op import CumulativeSumOp, GatherRowsOp, LargestOp, PointwiseOp, ViewKind
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.flow.compile import compile_graph, compile_op
+from tracea.interface.indices import check_indices
+from tracea.interface.normalizations import permuted
+from tracea.interface.operands import Given
+from tracea.interface.reductions import axis_of
+from tracea.runtime.extension import dispatcher
+
+__all__ = ["copy", "cumsum", "embedding", "topk"]
+
+
+def copy(x: Any, *, out: Any = None) -> Any:
+    """Return a row-major copy, or one into ``out`` in its own strides: any permutation, slice or broadcast of axes.
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
+    """
+    return _dispatch_copy()(x, out)
+
+
+def cumsum(x: Any, dim: int, *, out: Any = None) -> Any:
+    """Return the sums of the elements up to each along ``dim``; what additions round is carried along.
+
+    Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
+    """
+    return _dispatch_sums()(x, out, dim)
+
+
+def embedding(indices: Any, table: Any, *, out: Any = None) -> Any:
+    """Return the rows of ``table`` that ``indices`` name, as ``torch.nn.functional.embedding``.
+
+    Shapes: indices are of any shape, int64 or int32; table (rows, columns); the result (*indices, columns).
+
+    Raises: InvalidIndex: an index names no row; the error says it and the number of rows. InvalidShape, InvalidDType,
+    InvalidDevice, InvalidStride, OverlappingOutput.
+    """
+    given = Given.of(("indices", "table"), (indices, table), None)
+    if given.type(0).dtype not in (DType.I64, DType.I32):
+        raise InvalidDType(
+            field="indices", got=given.type(0).dtype.value, expected="i64 | i32", remedy="give the rows' numbers"
+        )
+    if given.type(1).rank != 2:
+        raise InvalidShape(field="table", got=given.type(1).shape, expected="(rows, columns)", remedy="reshape it")
+    check_indices("indices", indices, given.type(1).static_shape[0])
+    return _dispatch_embedding()(indices, table, out)
+
+
+def topk(x: Any, k: int, dim: int = -1, *, largest: bool = True) -> tuple[Any, Any]:
+    """Return the ``k`` largest elements along ``dim``, or the smallest, the largest first, and their places as int64.
+
+    Of equal elements the first; a NaN is larger than all others.
+
+    Shapes: both have k elements along dim, k at most 128 and the extent of dim.
+
+    Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride; InvalidOp: no such k.
+    """
+    if isinstance(k, bool) or not hasattr(k, "__index__"):
+        raise InvalidOp(field="k", got=k, expected="a whole number", remedy="k=5")
+    rank = Given.of(("x",), (x,), None).type(0).rank
+    axis = axis_of(dim, rank)
+    order = [*(at for at in range(rank) if at != axis), axis]
+    moved = x if axis == rank - 1 else permuted(x, order)
+    places = _dispatch_places()(moved, None, index(k), not largest)
+    found = _dispatch_elements()(moved, places, None)
+    if axis == rank - 1:
+        return found, places
+    back = sorted(range(rank), key=order.__getitem__)
+    return permuted(found, back), permuted(places, back)
+
+
+@cache
+def _dispatch_copy() -> Any:
+    return dispatcher(1, _missed_copy)
+
+
+def _missed_copy(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    del attributes
+    given = Given.of(("x",), arrays, out)
+    given.check_floats()
+    x = given.type(0)
+    op = PointwiseOp(expr=Input(0), inputs=(x,), out_dtype=x.dtype, out=given.result)
+    given.check_result(op)
+    return compile_op(op, threads=threads)
+
+
+@cache
+def _dispatch_sums() -> Any:
+    return dispatcher(1, _missed_sums)
+
+
+def _missed_sums(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    given = Given.of(("x",), arrays, out)
+    given.check_floats()
+    x = given.type(0)
+    op = CumulativeSumOp(x=x, axis=axis_of(attributes[0], x.rank), out=given.result)
+    given.check_result(op)
+    return compile_op(op, threads=threads)
+
+
+@cache
+def _dispatch_embedding() -> Any:
+    return dispatcher(2, _missed_embedding)
+
+
+def _missed_embedding(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    del attributes
+    given = Given.of(("indices", "table"), arrays, out)
+    places, table = given.type(0), given.type(1)
+    shape = (*places.shape, table.shape[1])
+    given.check_result_type(TensorType(shape, table.dtype))
+    graph = Graph()
+    rows, source = graph.add_input(places), graph.add_input(table)
+    if places.rank != 1:
+        if not places.is_contiguous:
+            rows = graph.add_pointwise(Input(0), rows)
+        rows = graph.add_view(ViewKind.RESHAPE, rows, shape=(places.elements,))
+    stated = given.result if given.result is not None and places.rank == 1 else None
+    node = graph.add(GatherRowsOp(table=table, indices=rows.type, out=stated), [source, rows])
+    if places.rank != 1:
+        node = graph.add_view(ViewKind.RESHAPE, node, shape=shape)
+    graph.set_outputs(node)
+    return compile_graph(graph, threads=threads, name="embedding").program
+
+
+@cache
+def _dispatch_places() -> Any:
+    return dispatcher(1, _missed_places)
+
+
+def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    given = Given.of(("x",), arrays, out)
+    given.check_floats()
+    k, smallest = attributes
+    op = LargestOp(x=given.type(0), k=k, smallest=smallest)
+    given.check_result(op)
+    return compile_op(op, threads=threads)
+
+
+@cache
+def _dispatch_elements() -> Any:
+    return dispatcher(2, _missed_elements)
+
+
+def _missed_elements(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    """Return the program that takes elements of rows by their places in them: rows of a column of all elements."""
+    del attributes
+    given = Given.of(("x", "places"), arrays, out)
+    x, places = given.type(0), given.type(1)
+    graph = Graph()
+    source, within = graph.add_input(x), graph.add_input(places)
+    rows, columns = math.prod(x.static_shape[:-1]), x.static_shape[-1]
+    if not x.is_contiguous:
+        source = graph.add_pointwise(Input(0), source)
+    column = graph.add_view(ViewKind.RESHAPE, source, shape=(rows * columns, 1))
+    flat = graph.add_view(ViewKind.RESHAPE, within, shape=(rows, places.static_shape[-1]))
+    begins = TensorType((rows, 1), DType.I64)
+    firsts = graph.add_constant(begins, name="begins")
+    moved = graph.add_pointwise(Input(0) + Input(1), flat, firsts, out_dtype=DType.I64)
+    line = graph.add_view(ViewKind.RESHAPE, moved, shape=(places.elements,))
+    found = graph.add(GatherRowsOp(table=column.type, indices=line.type), [column, line])
+    graph.set_outputs(graph.add_view(ViewKind.RESHAPE, found, shape=places.shape))
+    values = {"begins": (np.arange(rows, dtype=np.int64) * columns).reshape(rows, 1)}
+    return compile_graph(graph, values, threads=threads, name="elements").program

@@ -1,0 +1,80 @@
+"""Rotary position embedding as a function: pairs of elements turned by angles that tables of cos and sin give."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from tracea.core.expr import Expr, Input
+from tracea.core.op import PointwiseOp
+from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.errors import InvalidShape
+from tracea.flow.sections import Part, Section, compile_sections
+from tracea.interface.operands import Given
+from tracea.runtime.extension import dispatcher
+
+if TYPE_CHECKING:
+    from tracea.runtime.program import Program
+
+__all__ = ["rope"]
+
+# What the two elements of a pair become: x0 cos - x1 sin, x1 cos + x0 sin.
+_TURNED: Final[tuple[Expr, Expr]] = (
+    Input(0) * Input(2) - Input(1) * Input(3),
+    Input(1) * Input(2) + Input(0) * Input(3),
+)
+
+
+def rope(x: Any, cos: Any, sin: Any, *, interleaved: bool = False, out: Any = None) -> Any:
+    """Return x with each pair of the last axis turned: ``(x0 cos - x1 sin, x1 cos + x0 sin)``.
+
+    A pair is an element of the first half and the one half of the axis further (GPT-NeoX, Llama); ``interleaved``, two
+    neighbours (GPT-J, RoFormer).
+
+    Shapes: x is (..., positions, d), d even; cos and sin broadcast to (..., positions, d / 2), such as (positions,
+    d / 2).
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
+    """
+    return _dispatch()(x, cos, sin, out, bool(interleaved))
+
+
+@cache
+def _dispatch() -> Any:
+    return dispatcher(3, _missed)
+
+
+def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("x", "cos", "sin"), arrays, out)
+    given.check_floats()
+    (interleaved,) = attributes
+    x, tables = given.type(0), (given.type(1), given.type(2))
+    if x.rank == 0 or x.static_shape[-1] % 2:
+        raise InvalidShape(
+            field="x", got=x.shape, expected="(..., positions, d), d even", remedy="turn an even number of elements"
+        )
+    half = x.static_shape[-1] // 2
+    for index in (1, 2):
+        given.check_broadcasts((*x.shape[:-1], half), index)
+    y = given.result or TensorType(x.shape, x.dtype)
+    given.check_result_type(TensorType(x.shape, x.dtype))
+
+    def part(whole: TensorType) -> tuple[TensorType, int]:
+        """Return the type of one element of each pair, and how far the other one is."""
+        step = whole.strides[-1]
+        strides = (*whole.strides[:-1], 2 * step if interleaved else step)
+        return TensorType((*whole.shape[:-1], half), whole.dtype, StridedLayout(strides)), step * (
+            1 if interleaved else half
+        )
+
+    (source, apart), (result, between) = part(x), part(y)
+    parts = (Part(0), Part(0, apart), Part(1), Part(2))
+    sections = [
+        Section(
+            op=PointwiseOp(expr=expr, inputs=(source, source, *tables), out_dtype=y.dtype, out=result),
+            operands=parts,
+            offset=between * position,
+        )
+        for position, expr in enumerate(_TURNED)
+    ]
+    return compile_sections(sections, inputs=(x, *tables), output=y, threads=threads, name="rope")

@@ -1,0 +1,92 @@
+"""Lowerings of what is made with statistics of slabs, and of cumulative sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tracea.core.expr import Constant, Expr, Input, Unary, UnaryFunction
+from tracea.core.op import CumulativeSumOp, ReduceKind, Statistic, StatisticsOp
+from tracea.core.tensor_type import TensorType, static
+
+if TYPE_CHECKING:
+    from tracea.core.graph import Node
+    from tracea.interface.torch.lowering import Lowering
+
+__all__ = ["cumulative_sum", "group_norm", "variance"]
+
+
+def variance(*, root: bool) -> Callable[..., Node]:
+    """Return the lowering of the variance over some axes or all, or of its root."""
+
+    def lower(
+        low: Lowering,
+        x: Node,
+        axes: Sequence[int] | None = None,
+        correction: float | bool | None = None,
+        keepdims: bool = False,
+    ) -> Node:
+        # `unbiased=True` of the older overloads is a correction of 1, and False one of 0.
+        if not x.type.rank:
+            low.refuse("the variance of one number", "compute it over an axis")
+        chosen = tuple(axis % x.type.rank for axis in axes or range(x.type.rank))
+        count = math.prod(static(x.type.shape[axis]) for axis in chosen)
+        divisor = count - (1 if correction is None else correction)
+        if divisor <= 0:
+            low.refuse(f"the variance of {count} numbers with a correction of {correction}", "use more numbers")
+        value = Input(2) / Constant(float(divisor))
+        away = Input(0) - Input(1)
+        op = StatisticsOp(
+            x=(x.type,),
+            axes=chosen,
+            statistics=(Statistic(ReduceKind.MEAN, Input(0)), Statistic(ReduceKind.SUM, away * away)),
+            expr=Unary(UnaryFunction.SQRT, value) if root else value,
+            reduced=True,
+            keepdims=keepdims,
+            out=TensorType(low.shape, low.dtype),
+        )
+        return low.graph.add(op, [x], name=low.label(""))
+
+    return lower
+
+
+def group_norm(
+    low: Lowering,
+    x: Node,
+    groups: int,
+    weight: Node | None = None,
+    bias: Node | None = None,
+    eps: float = 1e-5,
+    *_: Any,
+) -> Node:
+    """Lower the normalisation of groups of channels; the last axes are one, so that a group is a slab of two."""
+    batch, channels = (static(dim) for dim in x.type.shape[:2])
+    pixels = math.prod(static(dim) for dim in x.type.shape[2:])
+    shape = (batch, groups, channels // groups, pixels)
+    nodes = [low.reshape(x, shape)]
+    parameters = [parameter for parameter in (weight, bias) if parameter is not None]
+    nodes += [low.reshape(parameter, (groups, channels // groups, 1)) for parameter in parameters]
+    count = len(nodes)
+    away = Input(0) - Input(count)
+    expr: Expr = away * Unary(UnaryFunction.RSQRT, Input(count + 1) + float(eps))
+    if weight is not None:
+        expr = expr * Input(1)
+    if bias is not None:
+        expr = expr + Input(count - 1)
+    op = StatisticsOp(
+        x=tuple(node.type for node in nodes),
+        axes=(2, 3),
+        statistics=(Statistic(ReduceKind.MEAN, Input(0)), Statistic(ReduceKind.MEAN, away * away)),
+        expr=expr,
+        out=TensorType(shape, low.dtype),
+    )
+    return low.reshape(low.graph.add(op, nodes, name=low.label("groups")), x.type.shape)
+
+
+def cumulative_sum(low: Lowering, x: Node, axis: int, *_: Any) -> Node:
+    """Lower the sums up to each element along an axis."""
+    if not (x.type.dtype.is_float and low.dtype.is_float) or not x.type.rank:
+        low.refuse(f"cumulative sums of {x.type} to {low.dtype.value}", "sum floats along an axis")
+    out = TensorType(x.type.shape, low.dtype)
+    return low.graph.add(CumulativeSumOp(x=x.type, axis=axis, out=out), [x], name=low.label(""))

@@ -1,0 +1,141 @@
+"""Cumulative sums, embeddings, the k largest and rotary embeddings against float64 and torch, and what is refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from tests.interface.accuracy import assert_meaning, poisoned, strided, type_of, values
+
+import tracea
+from tracea.core.dtype import DType
+from tracea.core.op import CumulativeSumOp
+from tracea.errors import InvalidDType, InvalidIndex, InvalidOp, InvalidShape, OverlappingOutput
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_cumulative_sums_along_random_axes(rng):
+    for _ in range(6):
+        shape = tuple(int(size) for size in rng.integers(1, 40, int(rng.integers(1, 4))))
+        kind, dtype = ("torch", "numpy")[rng.integers(2)], (DType.F32, DType.F64, DType.BF16)[rng.integers(3)]
+        x = strided(rng, kind, dtype, shape, ("rows", "columns", "gaps", "broadcast")[rng.integers(4)])
+        dim = int(rng.integers(len(shape)))
+        out = poisoned(kind, dtype, shape, "columns") if rng.integers(2) else None
+        result = tracea.ops.cumsum(x, dim, out=out)
+        assert type(result) is type(x)
+        assert_meaning(result, CumulativeSumOp(x=type_of(x), axis=dim), x)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_long_cumulative_sums_lose_nothing_and_infinity_stays(rng, dim):
+    x = torch.from_numpy(rng.standard_normal((20, 20000))).float() + 1
+    x = x if dim == 1 else x.T.contiguous()
+    expected = x.double().cumsum(dim)
+    assert float(((tracea.ops.cumsum(x, dim) - expected) / expected.abs().clamp(min=1)).abs().max()) < 1e-6
+    x[3, 4], x[5, 5] = math.inf, math.nan
+    assert torch.allclose(tracea.ops.cumsum(x, dim), x.cumsum(dim), equal_nan=True, rtol=1e-4, atol=1e-3)
+    assert tuple(tracea.ops.cumsum(x[:0], dim).shape) == tuple(x[:0].shape)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+def test_embedding_copies_rows_bit_by_bit(rng, dtype):
+    table = torch.from_numpy(rng.integers(-1000, 1000, (50, 13))).to(dtype)
+    for shape in ((7,), (2, 3, 4), (), (0, 3)):
+        places = torch.from_numpy(np.asarray(rng.integers(0, 50, shape)))
+        for source in (table, table[:, ::2], table.T.contiguous().T):
+            expected = torch.nn.functional.embedding(places, source)
+            assert torch.equal(tracea.ops.embedding(places, source), expected)
+    out = torch.zeros(3, 2, 13, dtype=dtype)
+    places = torch.from_numpy(rng.integers(0, 50, (2, 3)).astype(np.int32)).T
+    assert tracea.ops.embedding(places, table, out=out) is out
+    assert torch.equal(out, table[places.long()])
+
+
+def test_an_index_beyond_the_table_is_said_with_the_number_of_rows():
+    table = torch.zeros(5, 2)
+    for wrong in (5, -1, 2**40):
+        with pytest.raises(InvalidIndex, match=rf"indices: got {wrong}, expected 0 to 4, of 5"):
+            tracea.ops.embedding(torch.tensor([[0, wrong]]), table)
+    with pytest.raises(IndexError):
+        tracea.ops.embedding(torch.tensor([0]), table[:0])
+
+
+@pytest.mark.parametrize("largest", [True, False])
+def test_the_k_largest_are_those_of_torch(rng, largest):
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        x = torch.from_numpy(rng.permutation(6 * 200).reshape(6, 200).astype(np.float64)).to(dtype)
+        x[0, 3], x[1, 4], x[2, 5] = math.nan, math.inf, -math.inf
+        for k, dim in ((1, -1), (128, 1), (3, 0)):
+            values, places = tracea.ops.topk(x, k, dim, largest=largest)
+            expected = torch.topk(x, k, dim, largest)
+            assert torch.allclose(values.double(), expected.values.double(), equal_nan=True)
+            assert torch.allclose(x.gather(dim, places).double(), values.double(), equal_nan=True)
+    equal = torch.tensor([[1.0, 3.0, 3.0, 2.0, 3.0]])
+    assert tracea.ops.topk(equal, 3)[1].tolist() == [[1, 2, 4]]
+    assert tracea.ops.topk(equal, 2, largest=False)[1].tolist() == [[0, 3]]
+
+
+def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, interleaved: bool) -> torch.Tensor:
+    first, second = (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
+    made = first * cos - second * sin, second * cos + first * sin
+    return torch.stack(made, -1).flatten(-2) if interleaved else torch.cat(made, -1)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rope_turns_pairs(rng, interleaved, dtype):
+    angles = torch.from_numpy(rng.standard_normal((5, 1, 4)))
+    cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
+    x = torch.from_numpy(rng.standard_normal((2, 5, 3, 8))).to(dtype)
+    expected = turned(x.double(), cos.double(), sin.double(), interleaved=interleaved)
+    close = 1e-6 if dtype is torch.float32 else 3e-2
+    assert float((tracea.ops.rope(x, cos, sin, interleaved=interleaved) - expected).abs().max()) < close
+    out = torch.full((2, 5, 8, 3), math.nan, dtype=dtype).mT
+    heads_first = (cos.squeeze(1), sin.squeeze(1), x.transpose(1, 2))
+    found = tracea.ops.rope(heads_first[2], *heads_first[:2], interleaved=interleaved)
+    assert float((found.transpose(1, 2) - expected).abs().max()) < close
+    assert tracea.ops.rope(x, cos, sin, interleaved=interleaved, out=out) is out
+    assert float((out - expected).abs().max()) < close
+
+
+@pytest.mark.parametrize("kind", ["torch", "numpy"])
+def test_copies_of_any_permutation(rng, kind):
+    for dtype in (DType.F32, DType.BF16):
+        x = strided(rng, kind, dtype, (3, 20, 9, 17), "rows")
+        for order in ((0, 2, 3, 1), (3, 1, 0, 2), (1, 0, 3, 2)):
+            view = x.permute(*order) if kind == "torch" else x.transpose(order)
+            found = tracea.ops.copy(view)
+            assert np.array_equal(values(found).astype(np.float64), values(view).astype(np.float64))
+            out = poisoned(kind, dtype, found.shape, "columns")
+            assert tracea.ops.copy(view, out=out) is out
+            assert np.array_equal(values(out).astype(np.float64), values(view).astype(np.float64))
+
+
+X, T = torch.zeros(3, 4), torch.zeros(3, dtype=torch.int64)
+REFUSED = {
+    "an axis that does not exist": (InvalidShape, lambda: tracea.ops.cumsum(X, 2)),
+    "sums of integers": (InvalidDType, lambda: tracea.ops.cumsum(T, 0)),
+    "indices of floats": (InvalidDType, lambda: tracea.ops.embedding(X, X)),
+    "a table of one axis": (InvalidShape, lambda: tracea.ops.embedding(T, X[0])),
+    "more than there are": (InvalidOp, lambda: tracea.ops.topk(X, 5)),
+    "more than are kept": (InvalidOp, lambda: tracea.ops.topk(torch.zeros(1, 200), 129)),
+    "an odd number of elements": (InvalidShape, lambda: tracea.ops.rope(X[:, :3], X[:, :1], X[:, :1])),
+    "tables that do not broadcast": (InvalidShape, lambda: tracea.ops.rope(X, X, X)),
+    "an out that is an input": (OverlappingOutput, lambda: tracea.ops.cumsum(X, 0, out=X)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_is_refused_with_a_remedy(name):
+    error, call = REFUSED[name]
+    with pytest.raises(error, match="Remedy: "):
+        call()
