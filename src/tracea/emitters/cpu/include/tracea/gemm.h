@@ -188,14 +188,16 @@ struct GemmTile {
             b += Unroll * b_step;
         };
 
-        // One line an iteration: in bursts they would hold every line-fill buffer for a memory latency, and the stream of A out of the second-level
-        // cache would stand still. Plain loops one after the other, because a nest of short loops never settles in the loop buffer.
-        [[maybe_unused]] const T* line = c;
-        [[maybe_unused]] int64_t column = 0;
-        [[maybe_unused]] int64_t lines = Prefetch::c ? rows_valid * row_lines : 0;
-        const auto sweep = [&](int64_t remaining) TRACEA_LAMBDA {
+        // Plain loops, no lambda around them: one that refers to the accumulators from further out moves them to the stack.
+        if constexpr (whole_depth<Depth>) {
+            int64_t remaining = depth;
+            // One line an iteration: in bursts they would hold every line-fill buffer for a memory latency, and the stream of A out of the second-level
+            // cache would stand still. Plain loops one after the other, because a nest of short loops never settles in the loop buffer.
             if constexpr (Prefetch::c) {
-                for (; lines > 0 && remaining >= Unroll; --lines, remaining -= Unroll) {
+                const T* line = c;
+                int64_t column = 0;
+                for (int64_t lines = rows_valid * row_lines; lines > 0 && remaining >= Unroll;
+                     --lines, remaining -= Unroll) {
                     prefetch_l1_write(line);
                     ++column;
                     const bool wrap = column == row_lines;
@@ -205,7 +207,7 @@ struct GemmTile {
                 }
             }
             if constexpr (Prefetch::upcoming) {
-                for (int64_t next = 0; next < upcoming.lines && remaining >= Unroll; ++next, remaining -= Unroll) {
+                for (int64_t line = 0; line < upcoming.lines && remaining >= Unroll; ++line, remaining -= Unroll) {
                     prefetch_l2(upcoming.first);
                     upcoming.first += line_elements;
                     steps();
@@ -217,16 +219,19 @@ struct GemmTile {
                 a += a_step;
                 b += b_step;
             }
-        };
-        if constexpr (whole_depth<Depth>) {
-            sweep(depth);
         } else {
             const T* const a_panel = a;
             const T* b_block = b;
             for (int64_t block = 0; block < depth.count; ++block, b_block += b_stride) {
                 a = a_panel + depth.first(block) * a_step;
                 b = b_block;
-                sweep(depth.steps(block));
+                int64_t remaining = depth.steps(block);
+                for (; remaining >= Unroll; remaining -= Unroll) steps();
+                for (; remaining > 0; --remaining) {
+                    step(a, b);
+                    a += a_step;
+                    b += b_step;
+                }
             }
         }
 
