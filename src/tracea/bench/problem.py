@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tracea.core.dtype import DType
-from tracea.core.op import AttentionOp, Conv2dOp, GemmOp, Op, PointwiseOp
+from tracea.core.op import AttentionOp, BlockSparseOp, Conv2dOp, GemmOp, LowRankOp, Op, PointwiseOp
 from tracea.core.tensor_type import TensorType
+from tracea.kernels.gemm.block_sparse import run_tables
 from tracea.runtime.buffers import aligned_empty
+from tracea.semantic.tile_builders import masked_factor_tiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,7 +29,8 @@ class Problem:
     ``constant`` names the operands that are weights: known once, so that every contender may prepack them. With
     ``face`` the contenders are the public Python functions, called as a user calls them: ``tracea.ops.gemm(a, b)``
     beside ``torch.mm(a, b)``. ``group`` is the line of a summary that the row belongs to. ``yardstick`` names the
-    family of peers whose ratio is recorded even where another's peer is faster.
+    family of peers whose ratio is recorded even where another's peer is faster. ``density`` is the share of the
+    second factor's blocks that are listed, for an op that lists them.
     """
 
     name: str
@@ -36,10 +39,16 @@ class Problem:
     constant: tuple[int, ...] = ()
     face: bool = False
     yardstick: str = ""
+    density: float = 1.0
 
     def arrays(self, seed: int) -> tuple[NDArray[np.float32], ...]:
-        """Return fresh standard-normal operands; a product's weights are scaled so that its results stay near 1."""
+        """Return fresh standard-normal operands; a product's weights are scaled so that its results stay near 1.
+
+        Blocks of a factor that are not listed are zero, for contenders that know of no blocks; lists come last.
+        """
         generator = np.random.default_rng(seed)
+        if isinstance(self.op, BlockSparseOp):
+            return _listed(self.op, self.density, generator)
         made: list[NDArray[np.float32]] = []
         for index, operand in enumerate(self.op.operands):
             memory, data = _laid_out(operand)
@@ -68,9 +77,28 @@ class Problem:
             return "roofline"  # one query reads its keys once
         if isinstance(self.op, Conv2dOp):  # a depthwise one reads and writes more than it computes
             return "peak" if self.op.groups == 1 else "roofline"
+        if isinstance(self.op, BlockSparseOp | LowRankOp):
+            return "roofline"
         if not isinstance(self.op, GemmOp):
             return "copy"
         return "peak" if self.op.bytes <= _OWN_CACHE_BYTES else "roofline"
+
+
+def _listed(op: BlockSparseOp, density: float, generator: np.random.Generator) -> tuple[NDArray[Any], ...]:
+    """Return both factors and the lists of a random mask with exactly the share of blocks that ``density`` says."""
+    mask = np.zeros(op.steps * op.lines, dtype=bool)
+    mask[: round(density * mask.size)] = True
+    generator.shuffle(mask)
+    mask = mask.reshape(op.steps, op.lines)
+    made: list[NDArray[Any]] = []
+    for operand in (op.a, op.b):
+        memory, data = _laid_out(operand)
+        generator.standard_normal(dtype=np.float32, out=memory)
+        made.append(data)
+    made[1] *= np.kron(mask, np.ones((op.block, op.block), np.float32))[: op.k, : op.n]
+    made[1] *= np.float32(op.k**-0.5)
+    table = masked_factor_tiles(rows=op.m, columns=op.n, depth=op.k, mask=mask, block=op.block, factor="b")
+    return (*made, *run_tables(table, op.block, op.chunk))
 
 
 def _laid_out(type_: TensorType) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -7,6 +7,7 @@ from typing import Final
 from tracea.bench.attention_suite import attention_problems
 from tracea.bench.conv_suite import conv_problems
 from tracea.bench.problem import Problem
+from tracea.bench.sparse_suite import sparse_problems
 from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input, activation
 from tracea.core.op import Epilogue, GemmOp, PointwiseOp, RowKind, RowOp
@@ -121,4 +122,5 @@ SUITES: Final[dict[str, tuple[Problem, ...]]] = {
             *chain_problems(rows, columns),
         )
     ),
+    "sparse": sparse_problems(),
 }

@@ -64,7 +64,7 @@ def bench(
     Parameters
     ----------
     suite
-        gemm, rows, conv, attention, or gpu, which has flags of its own.
+        gemm, rows, conv, attention, sparse, or gpu, which has flags of its own.
     against
         The peers, by comma.
     threads

@@ -12,15 +12,13 @@ from tracea.core.op import BlockSparseOp
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.operands import Given, check_same_dtype
-from tracea.kernels.gemm.block_sparse import run_tables
+from tracea.kernels.gemm.block_sparse import chunk_of, run_tables
 from tracea.runtime.extension import dispatcher
 from tracea.semantic.tile_builders import masked_factor_tiles
 
 __all__ = ["block_sparse_matmul"]
 
 _KEPT_MASKS: Final = 64  # whose tables are remembered
-# Steps of a chunk by density: few pass over C more often, many leave room for fewer rows of A in the cache.
-_CHUNKS: Final = ((0.4, 512), (0.15, 1024), (0.0, 2048))
 
 
 def block_sparse_matmul(
@@ -51,17 +49,11 @@ def block_sparse_matmul(
 
 def _multiply(a: Any, b: Any, mask: np.ndarray[Any, Any], block: int, out: Any) -> Any:
     depth, columns = (int(size) for size in b.shape)
-    chunk = _chunk(float(mask.mean()) if mask.size else 0.0, depth, block)
+    chunk = chunk_of(float(mask.mean()) if mask.size else 0.0, depth, block)
     tables = _tables(mask.tobytes(), depth, columns, block, chunk)
     if hasattr(a, "data_ptr"):
         tables = tuple(sys.modules["torch"].from_numpy(table) for table in tables)
     return _dispatch()(a, b, *tables, out, block, chunk)
-
-
-def _chunk(density: float, depth: int, block: int) -> int:
-    """Return how many blocks of the depth are summed before C is written: the sparser, the more."""
-    steps = next(steps for least, steps in _CHUNKS if density >= least)
-    return min(max(1, -(-depth // block)), max(1, steps // block))
 
 
 def _extents(a: Any, b: Any) -> tuple[int, int, int]:

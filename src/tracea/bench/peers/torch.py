@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracea.bench.peers.conv import conv_numbers, has_relu, image, is_conv
 from tracea.bench.peers.peer import Allocation, Contender, Family, Peer
-from tracea.core.op import AttentionOp, Conv2dOp, GemmOp, RowKind, RowOp
+from tracea.core.op import AttentionOp, BlockSparseOp, Conv2dOp, GemmOp, LowRankOp, RowKind, RowOp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -137,6 +137,18 @@ def _conv_tensors(torch: Any, arrays: Sequence[NDArray[np.float32]], order: Any)
     return x.to(memory_format=order), weight.to(memory_format=order), bias[0].reshape(-1) if bias else None
 
 
+def _masked_mm(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
+    """The dense product, zeros and all."""
+    torch, (a, b, *_, out) = _setup(problem, arrays)
+    return _into(torch, "torch.mm(out=)", partial(torch.mm, a, b, out=out), out)
+
+
+def _thin(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
+    torch, (x, a, b, out) = _setup(problem, arrays)
+    inner, mm = torch.empty(x.shape[0], a.shape[1]), torch.mm
+    return _into(torch, "torch.mm twice (out=)", lambda: mm(mm(x, a, out=inner), b, out=out), out)
+
+
 def _attention(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
     """Torch chooses its flash kernel where it can; it has no window, which is a mask of booleans there."""
     torch, (q, k, v, _) = _setup(problem, arrays)
@@ -197,6 +209,8 @@ FAMILY: Final = Family(
         ),
         Peer(name="torch.rows", supports=lambda problem: isinstance(problem.op, RowOp), build=_rows),
         Peer(name="torch.chain", supports=lambda problem: problem.is_chain, build=_chain),
+        Peer(name="torch.masked", supports=lambda problem: isinstance(problem.op, BlockSparseOp), build=_masked_mm),
+        Peer(name="torch.thin", supports=lambda problem: isinstance(problem.op, LowRankOp), build=_thin),
         Peer(name="torch.sdpa", supports=lambda problem: isinstance(problem.op, AttentionOp), build=_attention),
         Peer(name="torch.conv", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=False)),
         Peer(name="torch.conv_last", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=True)),

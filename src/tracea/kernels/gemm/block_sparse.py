@@ -53,6 +53,7 @@ _JG, _NG = Var("jg"), Var("ng")  # a line: its first column, its columns
 _JR, _COLUMNS = Var("jr"), Var("columns")
 _IR, _ROWS = Var("ir"), Var("rows")
 
+_CHUNKS: Final = ((0.4, 512), (0.15, 1024), (0.0, 2048))  # from a density on: steps
 _TERMS: Final = 3
 _TERM_BYTES: Final = 2
 
@@ -71,6 +72,15 @@ def block_sparse_types(op: BlockSparseOp, like: BlockSparseOp | None = None) -> 
             remedy="build the kernel for blocks and chunks of this size",
         )
     return {"a": op.a, "b": op.b, "c": op.infer()}
+
+
+def chunk_of(density: float, depth: int, block: int) -> int:
+    """Return how many blocks of the depth are summed before C is written: the sparser the factor, the more.
+
+    Few pass over C more often, many leave room for fewer rows of A in the cache (benchmarks/NOTES.md).
+    """
+    steps = next(steps for least, steps in _CHUNKS if density >= least)
+    return min(max(1, -(-depth // block)), max(1, steps // block))
 
 
 def run_tables(table: TileTable, block: int, chunk: int) -> tuple[Array, Array, Array]:

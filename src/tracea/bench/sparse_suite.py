@@ -1,0 +1,35 @@
+"""The sparse suite: a factor with blocks of zeros at several densities beside the dense product, and thin factors."""
+
+from __future__ import annotations
+
+from tracea.bench.problem import Problem
+from tracea.core.op import BlockSparseOp, GemmOp, LowRankOp
+from tracea.kernels.gemm.block_sparse import chunk_of
+
+__all__ = ["low_rank_problem", "sparse_problem", "sparse_problems"]
+
+_SIDE = 2048
+_DENSITIES = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0)
+_BLOCKS = (32, 64)
+_RANKS = (8, 16, 32, 64, 128, 256)
+
+
+def sparse_problem(side: int, block: int, density: float) -> Problem:
+    """A square product, ``density`` of the second factor's blocks of which are listed; the others are zero."""
+    op = BlockSparseOp.of(m=side, n=side, k=side, block=block, chunk=chunk_of(density, side, block))
+    name = f"{side}x{side}x{side} blocks of {block} density {density:g}"
+    return Problem(name=name, group=f"blocks of {block}", op=op, density=density)
+
+
+def low_rank_problem(m: int, n: int, k: int, r: int) -> Problem:
+    """A product with two thin factors; its rival is the two products in turn."""
+    return Problem(name=f"{m}x{n}x{k} rank {r}", group="low rank", op=LowRankOp.of(m=m, n=n, k=k, r=r))
+
+
+def sparse_problems() -> tuple[Problem, ...]:
+    """Return the suite's problems."""
+    return (
+        Problem(name=f"{_SIDE}x{_SIDE}x{_SIDE} dense", group="dense", op=GemmOp.of(m=_SIDE, n=_SIDE, k=_SIDE)),
+        *(sparse_problem(_SIDE, block, density) for block in _BLOCKS for density in _DENSITIES),
+        *(low_rank_problem(512, 1024, 1024, rank) for rank in _RANKS),
+    )

@@ -1,0 +1,42 @@
+"""The sparse suite: its rows, the zeros that every contender sees, and the two products that are the rival's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tracea.bench.peers.torch import FAMILY
+from tracea.bench.sparse_suite import low_rank_problem, sparse_problem
+from tracea.bench.suites import problems
+from tracea.core.op import BlockSparseOp
+from tracea.core.reference import evaluate
+
+
+def test_the_suite_has_every_density_and_every_rank() -> None:
+    names = [problem.name for problem in problems("sparse")]
+    assert len(names) == len(set(names)) == 1 + 2 * 6 + 6
+    assert names[0].endswith("dense")
+
+
+@pytest.mark.parametrize("density", [0.0, 0.25, 1.0])
+def test_blocks_that_are_not_listed_are_zero_for_everybody(density: float) -> None:
+    problem = sparse_problem(128, 32, density)
+    assert isinstance(problem.op, BlockSparseOp)
+    a, b, first, line, step = problem.arrays(3)
+    assert first[-1] == density * 16
+    blocks = b.reshape(4, 32, 4, 32).any(axis=(1, 3))
+    assert blocks.sum() == first[-1]
+    assert blocks[step[: first[-1]], line[: first[-1]]].all()
+    np.testing.assert_allclose(evaluate(problem.op, (a, b, first, line, step)), a.astype(np.float64) @ b, atol=1e-12)
+
+
+@pytest.mark.parametrize("problem", [sparse_problem(64, 32, 0.5), low_rank_problem(20, 30, 40, 8)], ids=str)
+def test_torch_multiplies_the_same_problem(problem) -> None:
+    (peer,) = [peer for peer in FAMILY.peers if peer.supports(problem)]
+    arrays = problem.arrays(1)
+    with FAMILY.surroundings(1):
+        got = peer.build(problem, arrays, 1).result()
+    np.testing.assert_allclose(got, evaluate(problem.op, arrays), rtol=1e-4, atol=1e-3)
+    assert torch.get_num_threads() >= 1
+    assert problem.ceiling == "roofline"
