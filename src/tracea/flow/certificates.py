@@ -61,11 +61,11 @@ def kept_certificate(
 
 
 @cache
-def code_digest() -> str:
-    """Return a digest of the code and the data that build, prove and print kernels: every byte of every file."""
+def code_digest(packages: tuple[str, ...] = _PACKAGES) -> str:
+    """Return a digest of code and data, by default what builds, proves and prints kernels: every byte of every file."""
     root = Path(tracea.__file__).parent
     digest = hashlib.sha256()
-    for package in _PACKAGES:
+    for package in packages:
         for path in sorted((root / package).rglob("*")):
             if path.suffix in _SUFFIXES and path.is_file():
                 content = path.read_bytes()

@@ -191,16 +191,17 @@ def compile_graph(
     target: Target | None = None,
     library: bool = True,
     decisions: Mapping[str, Decision] | None = None,
+    pipeline: PipelineResult | None = None,
     name: str = "graph",
 ) -> Compiled:
     """Optimize a graph, decide each node, and return its program.
 
     ``values`` gives the data of the graph's constants by id; ``decisions`` states some nodes' decisions, by id of the
-    optimized graph. The other nodes are decided here.
+    optimized graph. The other nodes are decided here. ``pipeline`` is the passes' result where it is known already.
     """
     count = thread_count(threads)
     where = for_threads(target or host(), count)
-    pipeline = run_pipeline(graph, values)
+    pipeline = run_pipeline(graph, values) if pipeline is None else pipeline
     made = {**(values or {}), **pipeline.values}
     data = {name: made[name] for name in pipeline.graph.constants if name in made}
     chosen = dict(decisions or {})

@@ -11,9 +11,10 @@ from tracea.core.op import Op
 from tracea.core.passes.pipeline import run_pipeline
 from tracea.flow.assemble import Values, compute_nodes, constant_operands
 from tracea.flow.compile import Compiled, compile_graph, thread_count
+from tracea.flow.completed import tuned_once
 from tracea.flow.phases import phase
 from tracea.flow.progress import Listener, silent
-from tracea.flow.tuning import Tuned, tune
+from tracea.flow.tuning import Tuned
 from tracea.flow.verdicts import recorded_verdict
 from tracea.gates import Verdict
 from tracea.kernels.registry import find
@@ -75,12 +76,16 @@ def optimize_graph(
     count = thread_count(threads)
     phase(f"fuse {len(compute_nodes(graph))} nodes")
     tuned: dict[str, Tuned] = {}
-    searches = _distinct(run_pipeline(graph, values).graph) if budget is not None else []
+    pipeline = run_pipeline(graph, values)
+    searches = _distinct(pipeline.graph) if budget is not None else []
     for number, (node, op, constants) in enumerate(searches, start=1):
         phase(f"tune kernel {number}/{len(searches)}: {op.key}")
         heard = _for_node(listener, node)
-        tuned[node.id] = tune(op, budget=budget, threads=count, constants=constants, library=library, listener=heard)
-    compiled = compile_graph(graph, values, threads=count, library=library)
+        assert budget is not None  # else there are no searches
+        tuned[node.id] = tuned_once(
+            op, budget=budget, threads=count, constants=constants, library=library, listener=heard
+        )
+    compiled = compile_graph(graph, values, threads=count, library=library, pipeline=pipeline)
     verdicts: dict[str, Verdict] = {}
     judged = _distinct(compiled.graph) if budget is not None else []
     for number, (node, op, constants) in enumerate(judged, start=1):
