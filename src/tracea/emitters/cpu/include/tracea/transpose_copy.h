@@ -18,6 +18,7 @@ TRACEA_INLINE void transpose_copy(int64_t rows, int64_t columns, const From* x, 
     using V = Vec<T>;
     constexpr int64_t side = V::lanes;
     constexpr int64_t tile = 64;
+    constexpr int64_t ahead = 4 * side;
     const StoreRows<To, Streaming> target{y, y_row};
     for (int64_t top = 0; top < rows; top += tile) {
         const int64_t bottom = top + tile < rows ? top + tile : rows;
@@ -28,6 +29,10 @@ TRACEA_INLINE void transpose_copy(int64_t rows, int64_t columns, const From* x, 
                 for (int64_t col = left; col < right; col += side) {
                     const int64_t wide = right - col < side ? right - col : side;
                     const From* from = x + row + col * x_col;
+                    // No processor guesses columns far apart: the lines of a later block are asked for while this one is turned.
+                    const From* later = from + ahead * x_col;
+                    if (col + ahead + side <= columns)
+                        for (int64_t j = 0; j < side; ++j) prefetch_l1(later + j * x_col);
                     V block[side];
                     if (tall == side && wide == side) {
                         for (int64_t j = 0; j < side; ++j) block[j] = load<V>(from + j * x_col);
