@@ -106,7 +106,7 @@ def epilogue_of(op: Op) -> Epilogue:
     return getattr(op, "epilogue", NO_EPILOGUE)
 
 
-def main_value(op: Op, arrays: Sequence[Array]) -> Array:
+def main_value(op: Op, arrays: Sequence[Array]) -> Array:  # noqa: PLR0911 - one case an op
     """Return the value before the epilogue: what ``Input(0)`` of the epilogue means."""
     with np.errstate(all="ignore"):
         match op:

@@ -22,9 +22,9 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.kernels.attention.operands import attention_types
 from tracea.kernels.conv.operands import conv_types, sizes_of
+from tracea.kernels.gemm.block_sparse import block_sparse_types
 from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS, ORDER_TABLE
 from tracea.kernels.gemm.gpu.spaces import order_of
-from tracea.kernels.gemm.block_sparse import block_sparse_types
 from tracea.kernels.gemm.low_rank import low_rank_types
 from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.operands import bind
