@@ -134,7 +134,7 @@ def test_a_verdict_passes_only_if_every_check_does() -> None:
     assert verdict.failures == (bad,)
     assert '"passed":false' in verdict.to_json()
     assert str(verdict).splitlines() == [
-        "k: FAILED, 2 checks, seed 1",
+        "k: FAILED, 1 of 2 checks failed, seed 1",
         "  ok   a: 0.5 (limit 1)",
         "  FAIL b: 3 (limit 0): elements",
     ]

@@ -48,7 +48,7 @@ def emit(
     asm
         Print the compiler's assembly; of a GPU the machine code (needs tracea[cuda]).
     stats
-        Print what the compiler made of it: instructions by kind, registers, stack, spills.
+        Print what the compiler made of it: instructions by kind, registers, stack, spills; of a GPU how it is launched.
     certificate
         Print the facts that were proved.
     json

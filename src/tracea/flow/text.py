@@ -12,6 +12,7 @@ from typing import Final
 from tracea import targets
 from tracea.core.op import Op
 from tracea.doctor import host
+from tracea.emitters.kernel_source import GpuLaunch
 from tracea.errors import InvalidOption, ToolchainMissing
 from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.kernel import Built, build, choose_for_gpu, passed_over
@@ -166,7 +167,7 @@ def _gpu_statistics(built: Built, target: GpuTarget) -> str:
             ("stack bytes", used.stack_bytes),
         ]
     if launch is not None:
-        rows += [("threads", launch.threads), ("shared memory bytes", launch.shared_bytes)]
+        rows += _launch_rows(launch)
     rows.append(("compiler's advisories", len(usage.advisories)))
     if find_disassembler() is not None:
         counts = count_opcodes(disassemble(binary.cubin)).get(built.source.name, Counter[str]())
@@ -174,6 +175,37 @@ def _gpu_statistics(built: Built, target: GpuTarget) -> str:
         rows += [(name, counts[name]) for name in _SASS if counts[name]]
     rows.append((f"facts proved for {target.name}", len(built.certificate.facts)))
     return "\n".join(f"{name:30s} {value}" for name, value in rows)
+
+
+def _launch_rows(launch: GpuLaunch) -> list[tuple[str, object]]:
+    """Return what somebody needs who launches the text without Tracea; expressions are over the named integers."""
+    rows: list[tuple[str, object]] = [
+        ("blocks", launch.blocks),
+        ("threads", launch.threads),
+        ("blocks of a cluster", launch.clusters),
+        ("shared memory bytes", launch.shared_bytes),
+        ("argument bytes", launch.argument_bytes),
+    ]
+    rows += [
+        (f"argument at byte {field.offset_bytes}", f"{field.kind} {field.name}, {field.size_bytes} bytes")
+        for field in launch.arguments
+    ]
+    for spec in launch.tensor_maps:
+        # cuTensorMapEncodeTiled counts dimensions from the innermost.
+        shape, strides = ([str(each) for each in reversed(values)] for values in (spec.shape, spec.strides[:-1]))
+        rows.append(
+            (
+                f"tensor map {spec.name}",
+                f"of {spec.buffer}, {spec.dtype.value}, innermost first: extents {', '.join(shape)}; strides in elements "
+                f"{', '.join(strides)}; box {', '.join(map(str, reversed(spec.box)))}; swizzle of {spec.swizzle_bytes} bytes",
+            )
+        )
+    zeroed = set(launch.zeroed)
+    rows += [
+        (f"workspace {name}", f"{nbytes} bytes{', zeros at each launch' if name in zeroed else ''}")
+        for name, nbytes in launch.workspace
+    ]
+    return rows
 
 
 def completed_schedule(

@@ -77,7 +77,10 @@ class Verdict:
     @property
     def lines(self) -> tuple[str, ...]:
         """What the text says: the result, then each check; a name or detail may hold line ends of its own."""
-        head = f"{self.subject}: {'passed' if self.passed else 'FAILED'}, {len(self.checks)} checks, seed {self.seed}"
+        count = len(self.checks)
+        checks = f"{count} check{'' if count == 1 else 's'}"
+        result = f"passed, {checks}" if self.passed else f"FAILED, {len(self.failures)} of {checks} failed"
+        head = f"{self.subject}: {result}, seed {self.seed}"
         return (head, *(f"  {check}" for check in self.checks))
 
     def __str__(self) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from tests.emitters.cuda.probes import PROBES, probe_text
 from tools.write_wgmma_header import HEADER, header
 
+from tracea.core.dtype import DType
+from tracea.core.op import GemmOp
 from tracea.emitters.cuda.primitives import ARCHITECTURES, PRIMITIVES, Primitive, find, sm_of, unavailable
 from tracea.errors import CompileError, InvalidOption
+from tracea.flow.text import emit_text
 from tracea.runtime.nvrtc import compile_text, cuda_include_directory, cuda_options, missing
 from tracea.runtime.sass import count_opcodes, disassemble, find_disassembler
 
@@ -201,3 +205,43 @@ def test_the_architecture_on_the_command_line_must_be_that_of_the_compilation() 
             name="p",
             extra_options=("--undefine-macro=TRACEA_SM", "--define-macro=TRACEA_SM=90"),
         )
+
+
+@pytest.mark.skipif(PREPROCESSOR is None, reason="no C++ compiler on the path")
+def test_the_integers_are_the_standard_headers_where_there_are_any(tmp_path: Path) -> None:
+    text = (
+        "#include <cstdint>\n#include <stdint.h>\n"
+        '#include "tracea/primitives/config.h"\n'
+        "static_assert(sizeof(int64_t) == 8 && sizeof(uint8_t) == 1);\n"
+    )
+    source = tmp_path / "config.cpp"
+    source.write_text(text, encoding="utf-8")
+    command = [str(PREPROCESSOR), "-std=c++17", "-fsyntax-only", "-DTRACEA_SM=90", f"-I{cuda_include_directory()}"]
+    found = subprocess.run([*command, str(source)], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    # Beside the standard headers NVRTC's own definitions clash, which is what the guard is for.
+    clash = subprocess.run([*command, "-D__CUDACC_RTC__", str(source)], capture_output=True, text=True, check=False)
+    assert clash.returncode != 0
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="not checked: no nvcc on the path")
+@pytest.mark.parametrize(
+    ("target", "variant", "defines"),
+    [
+        ("sm_80", "gemm.mma_cp_async", ["-DTRACEA_SM=80"]),
+        ("sm_90a", "gemm.wgmma", ["-DTRACEA_SM=90", "-DTRACEA_ARCH_SPECIFIC"]),
+    ],
+)
+def test_nvcc_compiles_what_is_printed_by_the_line_of_the_docs(
+    tmp_path: Path, target: str, variant: str, defines: list[str]
+) -> None:
+    op = GemmOp.of(m=128, n=128, k=64, dtype=DType.F16, transpose_b=True)
+    source = tmp_path / "kernel.cu"
+    source.write_text(emit_text(op, target=target, variant=variant), encoding="utf-8")
+    command = ["nvcc", "-std=c++17", f"-arch={target}", "-fmad=false", *defines, f"-I{cuda_include_directory()}"]
+    command += ["-cubin", "-o", str(tmp_path / "kernel.cubin"), str(source)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
+    statistics = emit_text(op, target=target, variant=variant, form="stats") if missing() is None else ""
+    for needed in ("blocks", "threads", "shared memory bytes", "argument bytes", "argument at byte 0"):
+        assert f"\n{needed}" in statistics or missing() is not None

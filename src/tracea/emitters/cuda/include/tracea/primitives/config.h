@@ -12,7 +12,7 @@
 #error "TRACEA_ARCH_SPECIFIC: architecture-specific forms begin with sm_90a"
 #endif
 
-// NVRTC compiles without standard headers.
+#if defined(__CUDACC_RTC__)  // NVRTC compiles without standard headers, and with 64-bit integers that are long long
 typedef signed char int8_t;
 typedef short int16_t;
 typedef int int32_t;
@@ -21,6 +21,9 @@ typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
 typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
+#else
+#include <stdint.h>
+#endif
 
 #define TRACEA_DEVICE __device__ __forceinline__
 #define TRACEA_UNROLL _Pragma("unroll")
