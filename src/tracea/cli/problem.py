@@ -24,7 +24,7 @@ __all__ = [
     "refuse_problem_flags",
 ]
 
-KINDS: Final = ("gemm", "conv2d", "softmax", "log_softmax", "layer_norm", "rms_norm", "pointwise")
+KINDS: Final = ("gemm", "conv2d", "attention", "softmax", "log_softmax", "layer_norm", "rms_norm", "pointwise")
 DTYPES: Final = ("f32", "f64", "f16", "bf16")
 _DEFAULT_EPILOGUES: Final = {"layer_norm": "weight,bias", "rms_norm": "weight"}
 _NORM_EPS: Final = 1e-5
@@ -44,6 +44,7 @@ _FLAGS: Final = {
         "--channels-last",
         "--constant-w",
     ),
+    "attention": ("--heads", "--kv-heads", "--seq", "--kv-seq", "--dim", "--causal", "--window", "--batch"),
 }
 
 
@@ -59,7 +60,7 @@ class ProblemFlags:
     k: Annotated[int | None, Parameter(name="-k")] = None
     """gemm: terms of each sum"""
     batch: str = ""
-    """gemm: leading axes, such as 8 or 4,12; conv2d: images"""
+    """gemm: leading axes, such as 8 or 4,12; conv2d: images; attention: sequences"""
     transpose_a: Annotated[bool, Parameter(negative=())] = False
     """gemm: a is stored (k, m)"""
     transpose_b: Annotated[bool, Parameter(negative=())] = False
@@ -86,6 +87,20 @@ class ProblemFlags:
     """conv2d: the channels of a pixel lie next to each other"""
     constant_w: Annotated[bool, Parameter(negative=())] = False
     """conv2d: the filters are known beforehand, as a layer's are, and may be packed ahead"""
+    heads: int | None = None
+    """attention: heads of the queries"""
+    kv_heads: int | None = None
+    """attention: heads of the keys, which the others share; by default as many"""
+    seq: int | None = None
+    """attention: queries"""
+    kv_seq: int | None = None
+    """attention: keys; by default as many as queries"""
+    dim: int | None = None
+    """attention: elements of a head"""
+    causal: Annotated[bool, Parameter(negative=())] = False
+    """attention: no query sees a later key"""
+    window: int | None = None
+    """attention: keys on each side that a query sees, itself among them"""
     rows: int | None = None
     """softmax, log_softmax, layer_norm, rms_norm, pointwise: number of rows"""
     columns: int | None = None
@@ -111,6 +126,8 @@ def parse_op(kind: str, flags: ProblemFlags) -> Op:
             return _gemm(flags)
         case "conv2d":
             return _conv2d(flags)
+        case "attention":
+            return _attention(flags)
         case "pointwise":
             return _pointwise(flags)
         case _:
@@ -196,6 +213,13 @@ def _given(flags: ProblemFlags) -> dict[str, bool]:
         "--groups": flags.groups is not None,
         "--channels-last": flags.channels_last,
         "--constant-w": flags.constant_w,
+        "--heads": flags.heads is not None,
+        "--kv-heads": flags.kv_heads is not None,
+        "--seq": flags.seq is not None,
+        "--kv-seq": flags.kv_seq is not None,
+        "--dim": flags.dim is not None,
+        "--causal": flags.causal,
+        "--window": flags.window is not None,
     }
 
 
@@ -245,6 +269,23 @@ def _conv2d(flags: ProblemFlags) -> Op:
     result = plain.infer()
     row = TensorType((*result.shape[1:2], 1, 1), result.dtype)
     return replace(plain, epilogue=_epilogue(flags.epilogue or "", result, Epilogue.identity(), row), out=result)
+
+
+def _attention(flags: ProblemFlags) -> Op:
+    from tracea.core.op import AttentionOp
+    from tracea.core.tensor_type import TensorType
+
+    example = "attention --heads 8 --seq 512 --dim 64"
+    batch = _batch(flags.batch) or (1,)
+    if len(batch) != 1 or flags.epilogue:
+        name, got = ("--epilogue", flags.epilogue) if flags.epilogue else ("--batch", flags.batch)
+        raise InvalidOption(field=name, got=got, expected="a number of sequences, and no epilogue", remedy=example)
+    heads = _required(flags.heads, "--heads", example)
+    seq, dim = _required(flags.seq, "--seq", example), _required(flags.dim, "--dim", example)
+    kv_heads, kv_seq = flags.kv_heads or heads, seq if flags.kv_seq is None else flags.kv_seq
+    q, k = ((*batch, heads, seq, dim), (*batch, kv_heads, kv_seq, dim))
+    types = {name: TensorType(shape, _dtype(flags)) for name, shape in (("q", q), ("k", k), ("v", k))}
+    return AttentionOp(**types, causal=flags.causal, window=flags.window)
 
 
 def _pair(name: str, text: str | None, default: int | None = None, *, example: str = "") -> tuple[int, int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tracea.core.dtype import DType
 from tracea.core.expr import EXPR_CLASSES, Expr, Input, select
 from tracea.core.op import AttentionOp, Epilogue
-from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.core.ops.attention import like_queries
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.operands import Given, check_same_dtype, number
@@ -133,20 +133,6 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
         out=given.result,
     )
     if out is None:
-        op = replace(op, out=_like(q, op.infer()))
+        op = replace(op, out=like_queries(q, op.infer()))
     given.check_result(op)
     return compile_op(op, threads=threads)
-
-
-def _like(q: TensorType, result: TensorType) -> TensorType:
-    """Return the result's type with its axes in the order of q's: a model's heads stay inside its tokens."""
-    shape = result.static_shape
-    spread = [axis for axis in range(3) if shape[axis] > 1]
-    order = sorted(spread, key=lambda axis: -q.strides[axis])
-    if order == spread or 0 in shape or any(q.strides[axis] == 0 for axis in spread):
-        return result
-    strides, step = [0, 0, 0, 1], shape[3]
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= shape[axis]
-    return TensorType(shape, result.dtype, StridedLayout(tuple(strides)))

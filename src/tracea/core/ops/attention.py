@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tracea.core.ops.base import Epilogue, Op, check_broadcasts, result_type
-from tracea.core.tensor_type import Dim, TensorType, static
+from tracea.core.tensor_type import Dim, StridedLayout, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
 
-__all__ = ["AttentionOp"]
+__all__ = ["AttentionOp", "like_queries"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,3 +100,17 @@ class AttentionOp(Op):
         batch, heads, _, d = self.q.static_shape
         pair = 2 * d + 2 * static(self.v.shape[3]) + 5 + self.score.expr.arithmetic
         return batch * heads * self.visible_pairs * pair
+
+
+def like_queries(q: TensorType, result: TensorType) -> TensorType:
+    """Return the result's type with its axes in the order of q's: a model's heads stay inside its tokens."""
+    shape = result.static_shape
+    spread = [axis for axis in range(3) if shape[axis] > 1]
+    order = sorted(spread, key=lambda axis: -q.strides[axis])
+    if order == spread or 0 in shape or any(q.strides[axis] == 0 for axis in spread):
+        return result
+    strides, step = [0, 0, 0, 1], shape[3]
+    for axis in reversed(order):
+        strides[axis] = step
+        step *= shape[axis]
+    return TensorType(shape, result.dtype, StridedLayout(tuple(strides)))

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from tracea.core.expr import BinaryFunction, UnaryFunction
 from tracea.core.op import PoolKind, ReduceKind, RowKind
+from tracea.interface.torch import lower_attention as attention
 from tracea.interface.torch import lower_images as images
 from tracea.interface.torch import lower_matrix as matrix
 from tracea.interface.torch import lower_pointwise as pointwise
@@ -66,6 +67,8 @@ _MATRICES: Final[dict[str, Callable[..., Any]]] = {
     "aten.dot.default": matrix.dot,
     "aten.addmm.default": matrix.addmm,
     "aten.baddbmm.default": matrix.addmm,
+    "aten.scaled_dot_product_attention.default": attention.scaled_dot_product_attention,
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": attention.flash_for_cpu,
 }
 
 _IMAGES: Final[dict[str, Callable[..., Any]]] = {
