@@ -193,13 +193,12 @@ def _launch_rows(launch: GpuLaunch) -> list[tuple[str, object]]:
     for spec in launch.tensor_maps:
         # cuTensorMapEncodeTiled counts dimensions from the innermost.
         shape, strides = ([str(each) for each in reversed(values)] for values in (spec.shape, spec.strides[:-1]))
-        rows.append(
-            (
-                f"tensor map {spec.name}",
-                f"of {spec.buffer}, {spec.dtype.value}, innermost first: extents {', '.join(shape)}; strides in elements "
-                f"{', '.join(strides)}; box {', '.join(map(str, reversed(spec.box)))}; swizzle of {spec.swizzle_bytes} bytes",
-            )
+        laid_out = (
+            f"of {spec.buffer}, {spec.dtype.value}, innermost first: extents {', '.join(shape)}; "
+            f"strides in elements {', '.join(strides)}; box {', '.join(map(str, reversed(spec.box)))}; "
+            f"swizzle of {spec.swizzle_bytes} bytes"
         )
+        rows.append((f"tensor map {spec.name}", laid_out))
     zeroed = set(launch.zeroed)
     rows += [
         (f"workspace {name}", f"{nbytes} bytes{', zeros at each launch' if name in zeroed else ''}")
