@@ -33,9 +33,8 @@ def sum_runs(node: RunProduct, executor: Executor) -> None:
         steps = min(node.size, depth - first)
         if steps < 1 or first < base:
             raise RunError(kernel="RunProduct", detail=f"block {block} begins at step {first} of {base} .. {depth}")
-        whole = -(-steps // node.granule) * node.granule
-        ours = a[..., first - base : first - base + whole, :].astype(dtype)
-        theirs = b[block, :, :whole, :].astype(dtype)
+        ours = a[..., first - base : first - base + steps, :].astype(dtype)
+        theirs = b[block, :, :steps, :].astype(dtype)
         part = np.asarray(node.intrinsic.meaning(_panel(ours), _panel(theirs)))
         value += part[:rows, :columns]
     if node.accumulate.evaluate(env):
