@@ -16,6 +16,7 @@ from tracea.bench.suites import problems
 from tracea.core.dtype import DType
 from tracea.doctor import diagnose_load, measured_ceilings, probe_machine
 from tracea.errors import InvalidOption
+from tracea.flow.phases import phase
 from tracea.profiler.environment import capture
 from tracea.profiler.load import measure_load
 from tracea.profiler.measurement import MINIMUM_PAIRS
@@ -69,9 +70,11 @@ def run_suite(
     records: list[Record] = []
     for rules in every:
         count = rules.threads
+        phase("measure what this machine reaches at best")
         limits = _limits(machine, count)
         rows: list[Row] = []
-        for problem in chosen:
+        for number, problem in enumerate(chosen, 1):
+            phase(f"{suite} {problem.name}, {_threads(count)}: problem {number} of {len(chosen)}")
             rows.append(contest(suite, problem, rules))
             if progress is not None:
                 progress(_line(rows[-1], limits))

@@ -91,7 +91,7 @@ def bench(
     from tracea.profiler.measurement import MINIMUM_PAIRS
 
     folder = output or (_RESULTS if only is None and _RESULTS.is_dir() else None)
-    with shown_progress() as progress:
+    with shown_progress() as progress, telling(progress.phase):
         records = run_suite(
             suite,
             against=tuple(_parts(against)),

@@ -1,9 +1,12 @@
 """Baseline: a fresh record against a stored one; a regression is what is slower, or wrong, beyond the noise of both.
 
 Worked example: in the baseline the library takes 1.10 [1.08, 1.12] times our time. Measured again it is
-1.07 [1.05, 1.09]: the intervals overlap, so nothing is known to have changed. At 1.02 [1.00, 1.04] they are apart, by
-more than a margin of 2 %: a regression. The ratio to a peer is compared and not the time, since a machine that is
+1.07 [1.05, 1.09]: the intervals overlap, so nothing is known to have changed. At 1.01 [0.99, 1.02] they are apart, by
+more than a margin of 5 %: a regression. The ratio to a peer is compared and not the time, since a machine that is
 slower today is slower for both.
+
+An interval holds the noise within one run. Between two runs memory lies elsewhere and neighbours are others, which no
+interval of one run can tell: the margin is the allowance for that, a choice and no measurement.
 """
 
 from __future__ import annotations
@@ -22,7 +25,13 @@ from tracea.profiler.record import Record, Row, read
 
 __all__ = ["MARGIN", "against_baseline", "read_evidence"]
 
-MARGIN: Final = 0.02
+MARGIN: Final = 0.05
+
+
+class _OfModels(msgspec.Struct, frozen=True):
+    """What tells the record of a whole model's times from a suite's."""
+
+    processes: list[msgspec.Raw]
 
 
 class _Judged(msgspec.Struct, frozen=True):
@@ -50,7 +59,21 @@ def read_evidence(path: Path) -> Record | Verdict:
         judged = msgspec.json.decode(data, type=_Judged)
         return Verdict(subject=judged.subject, checks=judged.checks, seed=judged.seed)
     except (msgspec.DecodeError, UnicodeDecodeError):
+        _refuse_models(path, data)
         return read(path)
+
+
+def _refuse_models(path: Path, data: bytes) -> None:
+    try:
+        found = msgspec.json.decode(data, type=_OfModels)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    raise InvalidOption(
+        field="file",
+        got=f"{path}: times of a whole model in {len(found.processes)} processes",
+        expected="a suite's record by tracea bench --suite, or a verdict of tracea verify --json",
+        remedy="name one of those; a model's times are those of tracea optimize, which have no gate yet",
+    )
 
 
 def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, margin: float = MARGIN) -> Verdict:

@@ -10,26 +10,36 @@ from tracea.gates.verdict import Verdict
 __all__ = ["to_junit"]
 
 
-def to_junit(verdicts: Iterable[Verdict], *, not_checked: Mapping[str, Sequence[str]] | None = None) -> str:
+def to_junit(
+    verdicts: Iterable[Verdict],
+    *,
+    not_checked: Mapping[str, Sequence[str]] | None = None,
+    inconclusive: str = "",
+) -> str:
     """Return the verdicts as one JUnit document; characters that XML cannot hold become escapes.
 
     ``not_checked`` says of a verdict's subject what nothing looked at, as ``what: why``: skipped test cases.
+    ``inconclusive`` says why checks that did not pass prove nothing: those are skipped test cases too.
     """
     root = ElementTree.Element("testsuites", name="tracea")
     tests = failures = 0
     for verdict in verdicts:
+        failed = 0 if inconclusive else len(verdict.failures)
         unseen = () if not_checked is None else not_checked.get(verdict.subject, ())
         suite = ElementTree.SubElement(
             root,
             "testsuite",
             name=_text(verdict.subject),
             tests=str(len(verdict.checks) + len(unseen)),
-            failures=str(len(verdict.failures)),
-            skipped=str(len(unseen)),
+            failures=str(failed),
+            skipped=str(len(unseen) + len(verdict.failures) - failed),
         )
         for check in verdict.checks:
             case = ElementTree.SubElement(suite, "testcase", name=_text(check.name), classname=_text(verdict.subject))
-            if not check.passed:
+            if not check.passed and inconclusive:
+                skipped = ElementTree.SubElement(case, "skipped", message=_text(f"inconclusive: {inconclusive}"))
+                skipped.text = _text(str(check))
+            elif not check.passed:
                 failure = ElementTree.SubElement(case, "failure", message=_text(str(check)))
                 failure.text = _text(f"{check}\nseed {verdict.seed}")
         for text in unseen:
@@ -37,7 +47,7 @@ def to_junit(verdicts: Iterable[Verdict], *, not_checked: Mapping[str, Sequence[
             case = ElementTree.SubElement(suite, "testcase", name=_text(what), classname=_text(verdict.subject))
             ElementTree.SubElement(case, "skipped", message=_text(why or text))
         tests += len(verdict.checks) + len(unseen)
-        failures += len(verdict.failures)
+        failures += failed
     root.set("tests", str(tests))
     root.set("failures", str(failures))
     ElementTree.indent(root)
