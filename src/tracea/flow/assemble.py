@@ -191,7 +191,8 @@ class _Assembly:
             "shape": node.type.static_shape,
             "strides": strides,
         }
-        return np.asarray(_Described(described, base))
+        # The interface names no element type of ml_dtypes: bfloat16 arrives as two bytes of nothing.
+        return np.asarray(_Described(described, base)).view(base.dtype)
 
     def _slot(self, name: str) -> Slot:
         place = self.plan.placements[name]

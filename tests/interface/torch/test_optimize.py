@@ -107,6 +107,15 @@ def test_weights_are_frozen_and_inputs_are_not() -> None:
         assert not torch.equal(fast(x), before)
 
 
+def test_weights_of_bfloat16_are_packed_once() -> None:
+    module = nn.Linear(64, 128).eval().bfloat16()
+    x = values(32, 64, dtype=torch.bfloat16)
+    fast = tracea.optimize(module, x, budget=None, threads=1)
+    assert "_prepacked" in fast.explain()
+    with torch.inference_mode():
+        torch.testing.assert_close(fast(x), module(x))
+
+
 def test_results_of_two_calls_are_two_tensors() -> None:
     fast = tracea.optimize(nn.Linear(16, 8).eval(), values(6, 16), budget=None, threads=1)
     with torch.inference_mode():
@@ -125,8 +134,8 @@ def test_other_shapes_are_compiled_when_they_come() -> None:
 
 
 def test_what_cannot_be_captured_is_said_before_anything_is_compiled() -> None:
-    with pytest.raises(UnsupportedNode, match=r"aten\.conv_transpose2d"):
-        tracea.optimize(nn.ConvTranspose2d(3, 4, 3), torch.zeros(1, 3, 8, 8), budget=None)
+    with pytest.raises(UnsupportedNode, match=r"aten\.conv_transpose3d"):
+        tracea.optimize(nn.ConvTranspose3d(3, 4, 3), torch.zeros(1, 3, 8, 8, 8), budget=None)
     with pytest.raises(InvalidInput, match=r"torch\.nn\.Module"):
         tracea.optimize(lambda x: x, values(3), budget=None)  # type: ignore[arg-type]
 
