@@ -13,6 +13,7 @@ from tracea import targets
 from tracea.cli import main as cli
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind, RowOp
+from tracea.core.passes.pipeline import run_pipeline
 from tracea.core.tensor_type import SymbolicDim, TensorType
 from tracea.doctor import Candidate, Decision, Known, Rejection, decide, host
 from tracea.doctor.plan import NOT_EXCLUDED
@@ -22,6 +23,7 @@ from tracea.doctor.roof import NoRoof, Roof, stated_roof
 from tracea.errors import InvalidOption, InvalidShape
 from tracea.flow import explanation as explaining
 from tracea.flow.explanation import Explanation, explain
+from tracea.flow.graph_explanation import ExplainedKernel, GraphExplanation
 from tracea.kernels.registry import CUDA_VARIANTS, find
 from tracea.profiler.roofline import Roofline
 from tracea.semantic.schedule import Schedule
@@ -72,6 +74,9 @@ MEASURED = Explanation(
     ),
     guidance=guide(GEMM, targets.load("amx"), find("gemm.packed")),
 )
+
+
+PAIR = {"first": MEASURED, "second": MEASURED}
 
 
 def on_turing(magnitudes: list[Magnitudes]) -> Explanation:
@@ -135,14 +140,34 @@ def test_every_part_is_there_and_every_line_says_something(found: Explanation) -
 
 def test_a_measured_choice_says_how_far_the_limit_is_and_how_much_longer_the_others_take() -> None:
     text = str(MEASURED)
-    assert "3.154 ms, 191.5 GFLOP/s, the limit is 80% of that" in text
+    assert "3.154 ms, 191.5 GFLOP/s, 1.25 times the limit" in text
     assert "library.gemm: 3.375 ms, 1.07 times as long" in text
-    assert "library.gemm: 7.0% faster than it was measured: 3375 against 3154 µs" in text
-    assert "gemm.direct: a measurement below 3154 µs" in text
+    assert "library.gemm: 7.0% faster than it was measured: 3.375 ms against 3.154 ms" in text
+    assert "gemm.direct: a measurement below 3.154 ms" in text
     assert MEASURED.to_dict()["roof"]["fraction"] == pytest.approx(GEMM.flops / 240e3 / 3154.0)
     flips = {flip["variant"]: flip["what"] for flip in MEASURED.to_dict()["decision"]["flips"]}
     assert flips["gemm.stream"] == "it would need m <= 4 where there is m = 512; then it would compete"
     assert "operand 1 is not constant" in flips["gemm.prepacked"]
+
+
+def test_a_limit_of_vectors_is_called_one_in_every_line_where_matrix_tiles_run() -> None:
+    assert isinstance(MEASURED.roof, Roof)
+    noted = replace(MEASURED, roof=replace(MEASURED.roof, note="this peak is that of vectors"))
+    text = str(noted)
+    assert (
+        "at the measured arithmetic rate of vectors, not of the matrix tiles that run, of 1 thread (240 GFLOP/s)"
+        in text
+    )
+    assert "(measured here: avx512 f32, 1 thread; vectors, not matrix tiles)" in text
+    assert "1.25 times the limit of vectors, which matrix tiles may beat" in text
+    assert "matrix tiles" not in str(MEASURED).split("Also possible")[0]
+    pipeline = run_pipeline(tracea.Graph())
+    kernels = tuple(ExplainedKernel(op=GEMM, nodes=(name,), explanation=each) for name, each in PAIR.items())
+    model = GraphExplanation(name="m", captured=2, pipeline=pipeline, kernels=kernels)
+    assert "matrix tiles" not in str(model).splitlines()[2]
+    tiled = replace(model, kernels=(kernels[0], replace(kernels[1], explanation=noted)))
+    assert "(1 of the 2 use matrix tiles, which may beat their limits: those are of vectors)" in str(tiled)
+    assert "the time is 1.25 times that" in str(tiled)
 
 
 def test_this_machines_explanation_is_what_a_run_decides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from tracea.errors import InvalidOption
+from tracea.profiler.duration import shown_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,7 +60,7 @@ class Candidate:
 
     def __str__(self) -> str:
         return f"{self.variant}: " + (
-            f"score {self.score:g}" if self.latency_us is None else f"{self.latency_us:.4g} µs measured"
+            f"score {self.score:g}" if self.latency_us is None else f"{shown_us(self.latency_us)} measured"
         )
 
 
@@ -184,12 +185,14 @@ def _flip(won: Candidate, other: Candidate) -> str:
     if won.latency_us is None:
         return f"a measurement: none was made, and the scores decided, {won.score:g} against {other.score:g}"
     if other.latency_us is None:
-        return f"a measurement below {won.latency_us:.4g} µs: it was not measured here"
+        return f"a measurement below {shown_us(won.latency_us)}: it was not measured here"
     if other.ties_with(won):
-        times = f"{other.latency_us:.4g} against {won.latency_us:.4g} µs"
+        times = f"{shown_us(other.latency_us)} against {shown_us(won.latency_us)}"
         return f"being faster beyond the noise: it is a tie with {won.variant}, {times}"
     times = other.latency_us / won.latency_us
-    return f"{times - 1:.1%} faster than it was measured: {other.latency_us:.4g} against {won.latency_us:.4g} µs"
+    return (
+        f"{times - 1:.1%} faster than it was measured: {shown_us(other.latency_us)} against {shown_us(won.latency_us)}"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tracea.doctor.pruning import rules_of
 from tracea.doctor.tiling import Structure, Tiling, choose_tiling
 from tracea.errors import InvalidOption
+from tracea.profiler.duration import shown_us
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_order import TileOrder
 
@@ -200,7 +201,7 @@ def _from_history(
         if seed is None or seed in seeds:
             continue
         away = "its own shape" if distance == 0.0 else f"{distance:.1f} doublings away"
-        seeds[seed] = f"tried early: {seed.key}, nearest to the best of {winner.latency_us:.4g} µs for {key}, {away}"
+        seeds[seed] = f"tried early: {seed.key}, nearest to the best of {shown_us(winner.latency_us)} for {key}, {away}"
         if len(seeds) == _SEEDS:
             break
     return tuple(seeds), tuple(seeds.values())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from tracea.doctor.plan import NOT_EXCLUDED, Candidate, Decision, Plan, Rejection
 from tracea.errors import InvalidOption
+from tracea.profiler.duration import shown_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -203,8 +204,8 @@ def _reason(winner: Candidate, fitting: Sequence[Candidate]) -> str:
     if winner.latency_us is not None:
         tied = [each.variant for each in fitting if each is not winner and each.ties_with(winner)]
         if tied:
-            return f"{winner.latency_us:.4g} µs, a tie with {' and '.join(tied)}: the race could not tell them apart"
-        return f"the fastest measured: {winner.latency_us:.4g} µs"
+            return f"{shown_us(winner.latency_us)}, a tie with {' and '.join(tied)}: the race could not tell them apart"
+        return f"the fastest measured: {shown_us(winner.latency_us)}"
     if len(fitting) == 1:
         return "the only one that fits"
     return f"nothing was measured, and of the {len(fitting)} that can run it has the highest score, {winner.score:g}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tracea.doctor.plan import NOT_EXCLUDED
-from tracea.doctor.roof import NoRoof
+from tracea.doctor.roof import NoRoof, Roof
 from tracea.kernels.registry import find
+from tracea.profiler.duration import shown_us
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tracea.doctor.plan import Rejection
-    from tracea.doctor.roof import Roof
     from tracea.flow.explanation import Explanation
     from tracea.flow.graph_explanation import ExplainedKernel, GraphExplanation
 
@@ -45,15 +45,23 @@ def _sums(found: GraphExplanation) -> Iterator[str]:
             yield _machine(explained.explanation)
             break
     limit = found.least_us
-    least = "their limits are not all known" if limit is None else f"their limits together are {_us(limit)}"
+    least = "their limits are not all known" if limit is None else f"their limits together are {shown_us(limit)}"
+    beside = sum(_is_beside(kernel) for kernel in found.kernels)
+    if limit is not None and beside:
+        least += f" ({beside} of the {different} use matrix tiles, which may beat their limits: those are of vectors)"
     if found.latency_us is not None:
-        share = "" if limit is None else f", {limit / found.latency_us:.0%} of that"
-        yield _line("Measured", f"{_us(found.latency_us)}, the kernels' times added up; {least}{share}")
+        share = "" if limit is None else f"; the time is {found.latency_us / limit:.2f} times that"
+        yield _line("Measured", f"{shown_us(found.latency_us)}, the kernels' times added up; {least}{share}")
     else:
         missing = sum(kernel.latency_us is None for kernel in found.kernels)
         yield _line("Measured", f"not all: {missing} of the {different} were not; {least}")
     for index, fusion in enumerate(found.pipeline.fusions):
         yield _line("Fused" if index == 0 else "", str(fusion))
+
+
+def _is_beside(kernel: ExplainedKernel) -> bool:
+    roof = None if kernel.explanation is None else kernel.explanation.roof
+    return isinstance(roof, Roof) and _is_of_vectors(roof)
 
 
 def _kernel(found: ExplainedKernel) -> Iterator[str]:
@@ -117,12 +125,14 @@ def _roof(found: Explanation) -> Iterator[str]:
         if roof.holder and not roof.is_arithmetic:
             rate = "read"
         speed = _rate(peak, "FLOP/s") if roof.is_arithmetic else _rate(bandwidth, "B/s")
-        basis = f"measured {rate} rate of {_threads(roof.threads)}" if roof.threads else "stated rate"
+        rate = f"{rate} rate of vectors, not of the matrix tiles that run," if _is_of_vectors(roof) else f"{rate} rate"
+        basis = f"measured {rate} of {_threads(roof.threads)}" if roof.threads else "stated rate"
         yield _line(
-            "Limits", f"at the {basis} ({speed}) {what} would take {_us(roof.least_us)} with operands in {place}:"
+            "Limits", f"at the {basis} ({speed}) {what} would take {shown_us(roof.least_us)} with operands in {place}:"
         )
-        yield f"  arithmetic    {_us(roof.arithmetic_us)} at {_rate(peak, 'FLOP/s')} ({roof.peak_from})"
-        yield f"  moving bytes  {_us(roof.moving_us)} at {_rate(bandwidth, 'B/s')} ({roof.bandwidth_from})"
+        beside = "; vectors, not matrix tiles" if roof.note else ""
+        yield f"  arithmetic    {shown_us(roof.arithmetic_us)} at {_rate(peak, 'FLOP/s')} ({roof.peak_from}{beside})"
+        yield f"  moving bytes  {shown_us(roof.moving_us)} at {_rate(bandwidth, 'B/s')} ({roof.bandwidth_from})"
         yield f"  the greater of the two is the limit: {'arithmetic' if roof.is_arithmetic else 'moving bytes'}"
         if roof.note:
             yield f"  note: {roof.note}"
@@ -132,8 +142,17 @@ def _roof(found: Explanation) -> Iterator[str]:
         remedy = "tracea tune measures it" if found.is_here else "only the machine itself can tell"
         yield _line("Measured", f"not yet; {remedy}")
         return
-    distance = "" if isinstance(roof, NoRoof) else f", the limit is {roof.least_us / latency:.0%} of that"
-    yield _line("Measured", f"{_us(latency)}, {_rate(found.op.flops / latency / 1_000, 'FLOP/s')}{distance}")
+    distance = "" if isinstance(roof, NoRoof) else f", {latency / roof.least_us:.2f} times {_limit(roof)}"
+    yield _line("Measured", f"{shown_us(latency)}, {_rate(found.op.flops / latency / 1_000, 'FLOP/s')}{distance}")
+
+
+def _limit(roof: Roof) -> str:
+    """Name the limit: of vectors, where matrix tiles run, which multiply faster and so are not bound by it."""
+    return "the limit of vectors, which matrix tiles may beat" if _is_of_vectors(roof) else "the limit"
+
+
+def _is_of_vectors(roof: Roof) -> bool:
+    return roof.is_arithmetic and bool(roof.note)
 
 
 def _doubts(found: Explanation, roof: Roof) -> Iterator[str]:
@@ -142,7 +161,7 @@ def _doubts(found: Explanation, roof: Roof) -> Iterator[str]:
     beaten = roof.beaten_by(found.decision.candidates)
     if beaten is not None and beaten.latency_us is not None:
         yield (
-            f"  doubtful: {beaten.variant} was measured at {_us(beaten.latency_us)}, below that: "
+            f"  doubtful: {beaten.variant} was measured at {shown_us(beaten.latency_us)}, below that: "
             f"a rate is too low ({remedy})"
         )
     if roof.doubt:
@@ -159,11 +178,12 @@ def _others(found: Explanation) -> Iterator[str]:
         if each.latency_us is None:
             yield f"  {each.variant}: not measured, its score is {each.score:g} against {won.score:g}"
         elif won.latency_us is None:
-            yield f"  {each.variant}: measured, {_us(each.latency_us)}"
+            yield f"  {each.variant}: measured, {shown_us(each.latency_us)}"
         elif each.ties_with(won):
-            yield f"  {each.variant}: {_us(each.latency_us)}, a tie with {won.variant} at {_us(won.latency_us)}"
+            best = shown_us(won.latency_us)
+            yield f"  {each.variant}: {shown_us(each.latency_us)}, a tie with {won.variant} at {best}"
         else:
-            yield f"  {each.variant}: {_us(each.latency_us)}, {each.latency_us / won.latency_us:.2f} times as long"
+            yield f"  {each.variant}: {shown_us(each.latency_us)}, {each.latency_us / won.latency_us:.2f} times as long"
     refused: dict[str, list[Rejection]] = {}
     for each in decision.rejections:
         refused.setdefault(each.variant, []).append(each)
@@ -223,10 +243,6 @@ def _bytes(number: float) -> str:
 
 def _rate(giga: float, unit: str) -> str:
     return f"{giga / 1_000:.4g} T{unit}" if giga >= 1_000 else f"{giga:.4g} G{unit}"
-
-
-def _us(number: float) -> str:
-    return f"{number / 1_000:.4g} ms" if number >= 1_000 else f"{number:.4g} µs"
 
 
 def _threads(count: int) -> str:

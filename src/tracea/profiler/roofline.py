@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tracea.errors import InvalidOption
+from tracea.profiler.duration import shown_us
 
 __all__ = ["Distance", "Roofline"]
 
@@ -30,7 +31,7 @@ class Distance:
     def __str__(self) -> str:
         return (
             f"{self.fraction:.0%} of the {self.bound} roof "
-            f"({self.attained_gflops:.1f} GFLOP/s, {self.attained_gbytes:.1f} GB/s, at least {self.least_us:.4g} µs)"
+            f"({self.attained_gflops:.1f} GFLOP/s, {self.attained_gbytes:.1f} GB/s, at least {shown_us(self.least_us)})"
         )
 
 
