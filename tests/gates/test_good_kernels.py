@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
-from tests.kernels.cases import amx_cases, chain_cases, gemm_cases, reduce_cases, resized, row_cases
+from tests.kernels.cases import resized, tile_groups, vector_groups
 from tests.kernels.conformance import Built, Case, build, unit_of
 from tests.kernels.native import Unit, host_isas, poisoned
 
@@ -21,7 +21,6 @@ from tracea.semantic.tile_kernel import BufferRole
 Array = np.ndarray[Any, Any]
 Kernel: TypeAlias = tuple[tuple[Case, ...], Case, str, Op, int]
 
-GROUPS = (gemm_cases(), row_cases(), chain_cases(), reduce_cases())
 RESIZABLE = ("gemm.packed", "gemm.prepacked", "gemm.amx")
 SAMPLED = 16
 
@@ -52,7 +51,7 @@ def good(isas: Sequence[str], rng: np.random.Generator) -> list[Kernel]:
     """Every case on its own op, and on random extents where its kernel serves others, on one thread or several."""
     found: list[Kernel] = []
     for isa in isas:
-        for group in (*GROUPS, *((amx_cases(),) if isa == "plain" else ())):
+        for group in (*vector_groups(), *(tile_groups() if isa == "plain" else ())):
             for case in group:
                 found.append((group, case, isa, case.op, int(rng.integers(1, 4))))
                 op = case.op

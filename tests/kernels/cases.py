@@ -6,6 +6,7 @@ Blocks are small, so that small problems have several of each, with tails.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
 from tests.kernels.attention_cases import attention_cases
 from tests.kernels.conformance import Case
@@ -325,9 +326,30 @@ def amx_cases() -> tuple[Case, ...]:
     )
 
 
+def vector_groups() -> tuple[tuple[Case, ...], ...]:
+    """Every kernel that is compiled for each instruction set, those of a unit together."""
+    return (
+        attention_cases(),
+        gemm_cases(),
+        low_rank_cases(),
+        sparse_cases(),
+        conv_cases(),
+        row_cases(),
+        chain_cases(),
+        reduce_cases(),
+        pool_cases(),
+        slab_cases(),
+    )
+
+
+def tile_groups() -> tuple[tuple[Case, ...], ...]:
+    """Every kernel on matrix tiles, those of a unit together."""
+    return (amx_cases(), amx_conv_cases(), sparse_tile_cases())
+
+
 def tile_cases() -> tuple[Case, ...]:
     """Every kernel on matrix tiles."""
-    return (*amx_cases(), *amx_conv_cases(), *sparse_tile_cases())
+    return tuple(chain.from_iterable(tile_groups()))
 
 
 def cases_for(isa: str) -> tuple[Case, ...]:
@@ -337,15 +359,4 @@ def cases_for(isa: str) -> tuple[Case, ...]:
 
 def all_cases() -> tuple[Case, ...]:
     """Every kernel that is compiled for each instruction set."""
-    return (
-        *attention_cases(),
-        *gemm_cases(),
-        *low_rank_cases(),
-        *sparse_cases(),
-        *conv_cases(),
-        *row_cases(),
-        *chain_cases(),
-        *reduce_cases(),
-        *pool_cases(),
-        *slab_cases(),
-    )
+    return tuple(chain.from_iterable(vector_groups()))

@@ -14,15 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from tests.kernels.attention_cases import attention_cases
-from tests.kernels.cases import amx_cases, chain_cases, gemm_cases, reduce_cases, resized, row_cases
+from tests.kernels.cases import resized, tile_groups, vector_groups
 from tests.kernels.conformance import Case, build, random_inputs
-from tests.kernels.conv_cases import amx_conv_cases, conv_cases
-from tests.kernels.low_rank_cases import low_rank_cases
 from tests.kernels.native import Unit, has_tiles, round_up
-from tests.kernels.pool_cases import pool_cases
-from tests.kernels.slab_cases import slab_cases
-from tests.kernels.sparse_cases import sparse_cases, sparse_tile_cases
 
 from tracea.core.accuracy import error_bound
 from tracea.core.op import GemmOp, Op
@@ -116,24 +110,9 @@ def main() -> None:
     isa, fence, flags = sys.argv[1], sys.argv[2], sys.argv[3:] or ["-O1"]
     if isa == "amx":
         assert has_tiles()
-    vectors = (
-        ()
-        if isa == "amx"
-        else (
-            gemm_cases(),
-            low_rank_cases(),
-            sparse_cases(),
-            conv_cases(),
-            row_cases(),
-            chain_cases(),
-            reduce_cases(),
-            pool_cases(),
-            slab_cases(),
-        )
-    )
-    attended = () if isa == "amx" else (attention_cases(),)
-    tiles = (amx_cases(), amx_conv_cases(), sparse_tile_cases()) if isa in ("amx", "plain") else ()
-    for group in (*attended, *vectors, *tiles):
+    vectors = () if isa == "amx" else vector_groups()
+    tiles = tile_groups() if isa in ("amx", "plain") else ()
+    for group in (*vectors, *tiles):
         sources = {source.name: source for case in group for source in build(case, isa).sources}
         unit = Unit(tuple(sources.values()), isa, extra=(*flags, "-shared"))
         for case in group:

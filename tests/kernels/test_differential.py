@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.kernels.attention_cases import attention_cases
-from tests.kernels.cases import FUSED, all_cases, chain_cases, gemm_cases, norm, reduce_cases, resized, row, row_cases
+from tests.kernels.cases import (
+    FUSED,
+    all_cases,
+    gemm_cases,
+    norm,
+    resized,
+    row,
+    vector_groups,
+)
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
-from tests.kernels.conv_cases import conv_cases
-from tests.kernels.low_rank_cases import low_rank_cases
 from tests.kernels.native import Unit, host_isas
-from tests.kernels.pool_cases import pool_cases
-from tests.kernels.slab_cases import slab_cases
-from tests.kernels.sparse_cases import sparse_cases
 
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind
 from tracea.errors import InvalidDType, InvalidShape, InvalidStride
 from tracea.kernels.arguments import arguments
 
-GROUPS = (
-    attention_cases(),
-    gemm_cases(),
-    low_rank_cases(),
-    sparse_cases(),
-    conv_cases(),
-    row_cases(),
-    chain_cases(),
-    reduce_cases(),
-    pool_cases(),
-    slab_cases(),
-)
+GROUPS = vector_groups()
 NAMES = [case.name for case in all_cases()]
 GEMM_NAMES = [case.name for case in gemm_cases() if case.name not in ("empty", "packed_batch_columns")]
 

@@ -10,16 +10,12 @@ from tests.headers.test_headers import HEADERS, ISA_FLAGS, SANITIZE, ULP_LIMITS,
 from tests.headers.test_headers import HERE as DRIVERS
 from tests.kernels.cases import (
     all_cases,
-    chain_cases,
-    gemm_cases,
     norm,
-    reduce_cases,
     resized,
     row,
-    row_cases,
+    vector_groups,
 )
 from tests.kernels.conformance import Case, build, check, random_inputs
-from tests.kernels.conv_cases import conv_cases
 from tests.slow.aarch64 import NEON, EmulatedUnit, compile_binary, missing, run_binary
 
 from tracea.core.op import RowKind
@@ -28,7 +24,7 @@ from tracea.kernels.registry import VARIANTS
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "all tools are there")]
 
 CASES = {case.name: case for case in all_cases()}
-GROUPS = (gemm_cases(), conv_cases(), row_cases(), chain_cases(), reduce_cases())
+GROUPS = vector_groups()
 EXTENTS = ((1, 1, 1), (1, 130, 7), (129, 2, 33), (2, 65, 127), (61, 31, 17))
 
 
