@@ -29,7 +29,7 @@ app = App(
     name="tracea",
     help="Finds, proves, measures and runs the fastest kernel for the machine at hand.\n\n"
     "Example: tracea optimize examples/mlp.py:build --trials 50",
-    help_epilogue="Exit codes: 0 good, 1 failed verdict or missing tool, 2 bad usage, 3 inconclusive (gate, under load).",
+    help_epilogue="Exit codes: 0 good, 1 a verdict failed or a tool is missing, 2 bad usage, "
     "3 inconclusive under load (gate).",
     help_format="plaintext",
     version=tracea.__version__,
