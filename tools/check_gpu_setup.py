@@ -107,7 +107,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.without_device and not has_driver():
         print(
             f"make gpu: this machine has no NVIDIA driver ({DRIVER} is not found). Remedy: install a driver of 580 or "
-            "later, so that nvidia-smi lists the GPU; without one, make gpu GPU_FLAGS='--driver null' is a dry run",
+            "later, so that nvidia-smi lists the GPU; without one, make gpu GPU_FLAGS='--driver null' is a dry run, "
+            "with GPU_PYTHON=.venv/bin/python where python3 lacks the packages",
             file=sys.stderr,
         )
         return 1

@@ -70,3 +70,16 @@ def test_the_rejected_are_in_the_json_and_a_named_variant_passes_none_over(capsy
     assert any("gemm.wgmma ranks above" in line for line in json.loads(capsys.readouterr().out)["rejected"])
     assert main(["emit", *OP, "--target", "sm_90a", "--variant", "gemm.mma_sync", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rejected"] == []
+
+
+def test_the_note_on_a_better_variant_names_the_flag_and_none_is_on_what_nothing_builds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    problem = ["emit", "gemm", "-m", "128", "-n", "128", "-k", "64", "--dtype", "f16", "--target", "sm_90a"]
+    assert main(problem) == 0
+    notes = capsys.readouterr().err
+    assert "gemm.wgmma ranks above" in notes
+    assert all(line.endswith("; --transpose-b stores b so") for line in notes.splitlines())
+    assert "tcgen05" not in notes
+    assert main([*problem, "--transpose-b"]) == 0
+    assert not capsys.readouterr().err

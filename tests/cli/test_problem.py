@@ -148,3 +148,18 @@ def test_a_convolution_refuses_what_it_cannot_mean(flags: dict[str, object]) -> 
 def test_the_documented_activations_are_those_there_are() -> None:
     text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
     assert f"`{' '.join(activation_names())}`" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "meant"),
+    [
+        ({"epilogue": "bias,gleu"}, "use gelu"),
+        ({"epilogue": "residuall"}, "use residual"),
+        ({"dtype": "fp16"}, "use f16, if that was meant"),
+        ({"dtype": "float32"}, "use f32, if that was meant"),
+        ({"dtype": "int8"}, "Remedy: name one of these"),
+    ],
+)
+def test_a_misspelt_term_or_element_type_names_what_may_have_been_meant(flags: dict[str, str], meant: str) -> None:
+    with pytest.raises(InvalidOption, match=meant):
+        parse_op("gemm", ProblemFlags(m=64, n=64, k=64, **flags))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json, print_notes
 from tracea.cli.problem import ProblemFlags, parse_constants, parse_op, parse_schedule
 from tracea.errors import InvalidOption
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["emit"]
 
@@ -64,10 +68,26 @@ def emit(
     from tracea.flow.text import emit_text, rejected_above
 
     text = emit_text(op, target=target, variant=variant, schedule=values, form=form, constants=parse_constants(problem))
-    rejected = rejected_above(op, target=target, variant=variant)
+    rejected = _with_flag(rejected_above(op, target=target, variant=variant), kind, problem, target)
     if json:
         print_json({"op": op.to_dict(), "target": target, "form": form, "text": text, "rejected": list(rejected)})
     else:
         print(text)
         print_notes(rejected)
     return 0
+
+
+def _with_flag(rejected: Iterable[str], kind: str, problem: ProblemFlags, target: str) -> tuple[str, ...]:
+    """Name the flag behind a rejected variant that another layout of b would admit."""
+    lines = tuple(rejected)
+    if not lines or kind != "gemm" or problem.transpose_b:
+        return lines
+    from tracea import targets
+    from tracea.kernels.registry import find
+
+    turned = parse_op(kind, replace(problem, transpose_b=True))
+    gpu = targets.load_gpu(target)
+    return tuple(
+        line if find(line.partition(" ")[0]).unmet(turned, gpu) else f"{line}; --transpose-b stores b so"
+        for line in lines
+    )

@@ -26,6 +26,13 @@ __all__ = [
 
 KINDS: Final = ("gemm", "conv2d", "attention", "softmax", "log_softmax", "layer_norm", "rms_norm", "pointwise")
 DTYPES: Final = ("f32", "f64", "f16", "bf16")
+# As others call them.
+_SPELLED: Final = {
+    **dict.fromkeys(("fp16", "float16", "half"), "f16"),
+    **dict.fromkeys(("fp32", "float32", "float"), "f32"),
+    **dict.fromkeys(("fp64", "float64", "double"), "f64"),
+    "bfloat16": "bf16",
+}
 _DEFAULT_EPILOGUES: Final = {"layer_norm": "weight,bias", "rms_norm": "weight"}
 _NORM_EPS: Final = 1e-5
 _ROW_FLAGS: Final = ("--rows", "--columns")
@@ -284,8 +291,8 @@ def _attention(flags: ProblemFlags) -> Op:
     seq, dim = _required(flags.seq, "--seq", example), _required(flags.dim, "--dim", example)
     kv_heads, kv_seq = flags.kv_heads or heads, seq if flags.kv_seq is None else flags.kv_seq
     q, k = ((*batch, heads, seq, dim), (*batch, kv_heads, kv_seq, dim))
-    types = {name: TensorType(shape, _dtype(flags)) for name, shape in (("q", q), ("k", k), ("v", k))}
-    return AttentionOp(**types, causal=flags.causal, window=flags.window)
+    queries, keys = TensorType(q, _dtype(flags)), TensorType(k, _dtype(flags))
+    return AttentionOp(q=queries, k=keys, v=keys, causal=flags.causal, window=flags.window)
 
 
 def _pair(name: str, text: str | None, default: int | None = None, *, example: str = "") -> tuple[int, int]:
@@ -325,13 +332,16 @@ def _pointwise(flags: ProblemFlags) -> Op:
 
 def _dtype(flags: ProblemFlags) -> DType:
     from tracea.core.dtype import DType
+    from tracea.targets.unknown import meant, near
 
     if flags.dtype not in DTYPES:
+        spelled = _SPELLED.get(flags.dtype.lower())
+        close = near(flags.dtype, DTYPES) if spelled is None else (spelled,)
         raise InvalidOption(
             field="--dtype",
             got=flags.dtype,
             expected=" ".join(DTYPES),
-            remedy="name one of these: kernels compute in no other element type yet",
+            remedy=f"{meant(close)}name one of these: kernels compute in no other element type yet",
         )
     return DType.parse(flags.dtype)
 
@@ -346,6 +356,7 @@ def _batch(text: str) -> tuple[int, ...]:
 def _epilogue(text: str, result: TensorType, epilogue: Epilogue, row: TensorType | None = None) -> Epilogue:
     from tracea.core.expr import Input, activation, activation_names
     from tracea.core.tensor_type import TensorType
+    from tracea.targets.unknown import meant, near
 
     row = row or TensorType(result.shape[-1:], result.dtype)
     for term in [part.strip() for part in text.split(",")] if text.strip() else []:
@@ -361,10 +372,11 @@ def _epilogue(text: str, result: TensorType, epilogue: Epilogue, row: TensorType
             case _ if term in activation_names():
                 epilogue = epilogue.then(activation(term))
             case _:
+                known = ("bias", "weight", "residual", "gate", *activation_names())
                 raise InvalidOption(
                     field="--epilogue",
                     got=term,
-                    expected=("bias", "weight", "residual", "gate", *activation_names()),
-                    remedy="separate by commas: --epilogue bias,gelu,residual",
+                    expected=known,
+                    remedy=f"{meant(near(term, known))}separate by commas: --epilogue bias,gelu,residual",
                 )
     return epilogue

@@ -97,11 +97,16 @@ def choose_for_gpu(
 
 
 def passed_over(op: Op, target: GpuTarget, chosen: str) -> tuple[str, ...]:
-    """Return, a line each, the variants that rank above the chosen one, and why they cannot be built."""
+    """Return, a line each, the variants that rank above the chosen one, and why they cannot be built.
+
+    One that nothing builds yet is left out: no other call would get it.
+    """
     rank = find(chosen).score(op, target)
     kin = [each for each in variants_of(target.backend) if isinstance(op, each.op_type)]
     lines: list[str] = []
     for each in sorted(kin, key=lambda each: -each.score(op, target)):
+        if each.build is None:
+            continue
         unmet = [f"needs {lack.needed}, found {lack.found} ({lack.remedy})" for _, lack in each.unmet(op, target)]
         if unmet and each.score(op, target) > rank:
             lines.append(f"{each.id} ranks above {chosen} and was rejected: {'; '.join(unmet)}")
