@@ -81,6 +81,17 @@ def test_batch_norm_of_rows_and_of_sequences(rng):
         assert float((tracea.ops.batch_norm_training(x)[0] - expected).abs().max()) < 1e-5
 
 
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("scale", [1e4, 1e-4])
+def test_a_batch_norm_of_half_floats_scales_by_statistics_that_half_floats_cannot_hold(rng, scale, last):
+    x = (images(rng, 5, 12, 5, 7, last=last) * scale).half()
+    w, b = parameters(rng, 12, 3)
+    found, _, var = tracea.ops.batch_norm_training(x, w, b, 1e-12)
+    expected = functional.batch_norm(*wide(x, None, None, w, b), training=True, eps=1e-12)
+    assert float((found.double() - expected).abs().max()) < 1e-2
+    assert bool(var.isinf().all() if scale > 1 else (var == 0).all())  # rounded to half floats only after use
+
+
 def test_log_softmax_along_any_axis_with_extreme_scores(rng):
     x = torch.from_numpy(rng.standard_normal((4, 5, 6))).float() * 1e4
     x[0, 0], x[1, 1, 1], x[2, 2, 2] = -math.inf, math.nan, -math.inf

@@ -12,6 +12,7 @@ from tracea.core.op import PointwiseOp, ReduceKind, RowKind, RowOp, Statistic, S
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
+from tracea.flow.reduction import wide_type
 from tracea.flow.sections import Part, Section, compile_sections
 from tracea.interface.operands import Given, number
 from tracea.interface.reductions import axis_of, mean, var
@@ -68,17 +69,21 @@ def batch_norm_training(
 
     Running statistics are the caller's to update, from what is returned.
 
-    Shapes: as :func:`batch_norm`; the statistics have the type of x.
+    Shapes: as :func:`batch_norm`; the statistics have the type of x. The result is made from them before they are
+    rounded to 16 bits, where a variance above 65504 is infinite in f16.
 
     Raises: as :func:`batch_norm`; InvalidShape: a channel has no element.
     """
-    axes = _all_but_channels(x)
+    given = Given.of(("x",), (x,), None).type(0)
+    axes = _all_but_channels(given)
     center, spread = mean(x, axes), var(x, axes, correction=0.0)
-    return batch_norm(x, center, spread, weight, bias, eps=eps, out=out), center, spread
+    if wide_type(given.dtype) is given.dtype:
+        return batch_norm(x, center, spread, weight, bias, eps=eps, out=out), center, spread
+    return _dispatch_own_batch_norm()(x, weight, bias, out, positive_eps(eps)), center, spread
 
 
-def _all_but_channels(x: Any) -> tuple[int, ...]:
-    shape = Given.of(("x",), (x,), None).type(0).static_shape
+def _all_but_channels(x: TensorType) -> tuple[int, ...]:
+    shape = x.static_shape
     if len(shape) < 2 or 0 in (shape[0], *shape[2:]):
         raise InvalidShape(
             field="x", got=shape, expected="(n, c, ...) with an element a channel", remedy="give the batch and channels"
@@ -142,16 +147,35 @@ def _missed_group_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     parameters = _of_channels(given, 1, 2)
     y = _result(given, x)
     wide = [_in_groups(type_, groups, x.rank) for type_ in (x, *parameters, y)]
-    count = len(wide) - 1
+    return _one_section(_normalized(given, wide, tuple(range(2, wide[0].rank)), eps), given, y, threads)
+
+
+@cache
+def _dispatch_own_batch_norm() -> Any:
+    return dispatcher(3, _missed_own_batch_norm)
+
+
+def _missed_own_batch_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(_NAMES, arrays, out)
+    given.check_floats()
+    x = given.type(0)
+    parameters = [_by_channel(type_, x.rank) for type_ in _of_channels(given, 1, 2)]
+    y = _result(given, x)
+    op = _normalized(given, [x, *parameters, y], _all_but_channels(x), attributes[0])
+    return _one_section(op, given, y, threads)
+
+
+def _normalized(given: Given, types: Sequence[TensorType], axes: tuple[int, ...], eps: float) -> StatisticsOp:
+    """Return the op that scales x, the first type, by its own statistics over ``axes``; the last type is the result's."""
+    count = len(types) - 1
     center, away = Input(count), Input(0) - Input(count)
-    op = StatisticsOp(
-        x=tuple(wide[:-1]),
-        axes=tuple(range(2, wide[0].rank)),
+    return StatisticsOp(
+        x=tuple(types[:-1]),
+        axes=axes,
         statistics=(Statistic(ReduceKind.MEAN, Input(0)), Statistic(ReduceKind.MEAN, away * away)),
         expr=_scaled(given, (Input(0) - center) * _inverse_root(Input(count + 1), eps), 1),
-        out=wide[-1],
+        out=types[-1],
     )
-    return _one_section(op, given, y, threads)
 
 
 @cache
