@@ -166,7 +166,7 @@ def _missed_own_batch_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[
 
 
 def _normalized(given: Given, types: Sequence[TensorType], axes: tuple[int, ...], eps: float) -> StatisticsOp:
-    """Return the op that scales x, the first type, by its own statistics over ``axes``; the last type is the result's."""
+    """Return the op that scales x, the first type, by its own statistics over ``axes``; the last is the result's."""
     count = len(types) - 1
     center, away = Input(count), Input(0) - Input(count)
     return StatisticsOp(
