@@ -15,7 +15,7 @@ from tracea.core.op import AttentionOp, Epilogue
 from tracea.core.ops.attention import like_queries
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
-from tracea.interface.operands import Given, check_same_dtype, number
+from tracea.interface.operands import Given, check_same_dtype, flag, number
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -52,11 +52,12 @@ def attention(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a window below 1,
     a scale that is not finite, or a score that names more operands than there are.
     """
-    if len(operands) > _MOST_OPERANDS:
+    given = len(operands) if hasattr(operands, "__len__") else None
+    if given is None or given > _MOST_OPERANDS:
         raise InvalidOp(
             field="operands",
-            got=len(operands),
-            expected=f"at most {_MOST_OPERANDS}",
+            got=type(operands).__name__ if given is None else given,
+            expected=f"a sequence of at most {_MOST_OPERANDS} arrays",
             remedy="compute what does not depend on the score beforehand",
         )
     if window is not None and (isinstance(window, bool) or not hasattr(window, "__index__") or index(window) < 1):
@@ -71,15 +72,14 @@ def attention(
         mask,
         *others,
         out,
-        bool(causal),
+        flag("causal", causal),
         None if window is None else index(window),
         None if scale is None else number("scale", scale, example=0.125),
-        None if score is None else _written(score),
+        None if score is None else _expression(score),
     )
 
 
-@lru_cache(maxsize=256)
-def _written(score: Expr) -> str:
+def _expression(score: Any) -> str:
     """Return an expression as text: what a signature is told apart by."""
     if not isinstance(score, EXPR_CLASSES):
         raise InvalidOp(
@@ -88,6 +88,11 @@ def _written(score: Expr) -> str:
             expected="an expression of tracea.core.expr",
             remedy="write it over Input(0), the scaled product, and Input(1) ..., the operands",
         )
+    return _written(score)
+
+
+@lru_cache(maxsize=256)
+def _written(score: Expr) -> str:
     return json.dumps(score.to_dict(), sort_keys=True)
 
 

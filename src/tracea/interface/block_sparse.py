@@ -19,6 +19,7 @@ from tracea.semantic.tile_builders import masked_factor_tiles
 __all__ = ["block_sparse_matmul"]
 
 _KEPT_MASKS: Final = 64  # whose tables are remembered
+_LARGEST_BLOCK: Final = 2**31 - 1
 
 
 def block_sparse_matmul(
@@ -35,16 +36,36 @@ def block_sparse_matmul(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: a block below 1, or
     no such factor.
     """
-    mask = np.ascontiguousarray(np.asarray(block_mask), dtype=bool)
+    mask = _mask(block_mask)
     rows, depth, columns = _extents(a, b)
-    if type(block_size) is not int or block_size < 1:
-        raise InvalidOp(field="block_size", got=block_size, expected="a whole number from 1", remedy="block_size=32")
+    if type(block_size) is not int or not 1 <= block_size <= _LARGEST_BLOCK:
+        expected = f"a whole number from 1 to {_LARGEST_BLOCK}"
+        raise InvalidOp(field="block_size", got=block_size, expected=expected, remedy="block_size=32")
+    if out is not None and tuple(getattr(out, "shape", ())) != (rows, columns):
+        got = tuple(getattr(out, "shape", ())) or type(out).__name__
+        raise InvalidShape(field="out", got=got, expected=(rows, columns), remedy="give an out of the result's shape")
     whose = _factor(factor, mask.shape, (rows, depth, columns), block_size)
     if whose == "a":  # (a @ b)ᵀ = bᵀ @ aᵀ, whose second factor has the blocks
         result = _allocated(a, rows, columns) if out is None else out
         _multiply(b.T, a.T, np.ascontiguousarray(mask.T), block_size, result.T)
         return result
     return _multiply(a, b, mask, block_size, out)
+
+
+def _mask(given: Any) -> np.ndarray[Any, Any]:
+    """Return a mask as an array of booleans.
+
+    Raises: InvalidDType: NumPy cannot read it, as where it is of bf16, has no memory or follows gradients.
+    """
+    try:
+        return np.ascontiguousarray(np.asarray(given), dtype=bool)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidDType(
+            field="block_mask",
+            got=str(getattr(given, "dtype", type(given).__name__)),
+            expected="an array of booleans in this machine's memory",
+            remedy="give mask.bool(), detached, on the CPU",
+        ) from error
 
 
 def _multiply(a: Any, b: Any, mask: np.ndarray[Any, Any], block: int, out: Any) -> Any:

@@ -15,7 +15,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidIndex, InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, flag
 from tracea.interface.reductions import axis_of
 from tracea.runtime.buffers import view
 from tracea.runtime.extension import dispatcher
@@ -31,7 +31,7 @@ def argmax(x: Any, dim: int | None = None, keepdim: bool = False, *, out: Any = 
     Raises: InvalidShape: there is no such axis, or no element. InvalidDType, InvalidDevice, InvalidStride,
     OverlappingOutput.
     """
-    return _dispatch_extreme()(x, out, True, dim, bool(keepdim))
+    return _dispatch_extreme()(x, out, True, dim, flag("keepdim", keepdim))
 
 
 def argmin(x: Any, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -39,7 +39,7 @@ def argmin(x: Any, dim: int | None = None, keepdim: bool = False, *, out: Any = 
 
     Raises: as :func:`argmax`.
     """
-    return _dispatch_extreme()(x, out, False, dim, bool(keepdim))
+    return _dispatch_extreme()(x, out, False, dim, flag("keepdim", keepdim))
 
 
 def check_indices(name: str, indices: Any, count: int, *, ignored: int | None = None) -> None:

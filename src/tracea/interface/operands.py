@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
+
 from tracea.core.dtype import DType
 from tracea.core.op import Op
 from tracea.core.ops.base import check_broadcasts
@@ -15,7 +17,7 @@ from tracea.doctor import probe_machine
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape, InvalidStride, ResourceExceeded
 from tracea.runtime.buffers import ArrayView, view
 
-__all__ = ["Given", "check_filter_bias", "check_same_dtype", "number"]
+__all__ = ["Given", "check_filter_bias", "check_same_dtype", "flag", "number"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,16 @@ def number(name: str, value: Any, *, example: float = 1.0) -> float:
         raise InvalidOp(
             field=name, got=f"{value!r:.20}…", expected="at most 1.8e308", remedy="use float('inf') if you mean it"
         ) from error
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return an attribute that is true or false.
+
+    Raises: InvalidOp: it is neither.
+    """
+    if not isinstance(value, int) and type(value) is not np.bool_:
+        raise InvalidOp(field=name, got=type(value).__name__, expected="True | False", remedy=f"{name}=True")
+    return bool(value)
 
 
 def check_same_dtype(field: str, first: TensorType, second: TensorType) -> None:

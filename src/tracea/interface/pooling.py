@@ -11,7 +11,7 @@ from tracea.core.ops.images import like_image
 from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.images import pair
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, flag
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def max_pool2d(
     window has.
     """
     numbers = _numbers(kernel_size, stride, padding)
-    return _dispatch_pool()(x, out, "max", *numbers, bool(ceil_mode), True)
+    return _dispatch_pool()(x, out, "max", *numbers, flag("ceil_mode", ceil_mode), True)
 
 
 def avg_pool2d(
@@ -57,7 +57,9 @@ def avg_pool2d(
     Raises: as :func:`max_pool2d`.
     """
     numbers = _numbers(kernel_size, stride, padding)
-    return _dispatch_pool()(x, out, "average", *numbers, bool(ceil_mode), bool(count_include_pad))
+    return _dispatch_pool()(
+        x, out, "average", *numbers, flag("ceil_mode", ceil_mode), flag("count_include_pad", count_include_pad)
+    )
 
 
 def adaptive_avg_pool2d(x: Any, output_size: int | Sequence[int], *, out: Any = None) -> Any:

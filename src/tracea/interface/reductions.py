@@ -14,10 +14,10 @@ from tracea.core.graph import Graph, Node
 from tracea.core.op import ReduceKind, Statistic, StatisticsOp, ViewKind
 from tracea.core.tensor_type import Dim, TensorType
 from tracea.doctor import host
-from tracea.errors import InvalidShape
+from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, for_threads
 from tracea.flow.reduction import add_reduction, wide_type
-from tracea.interface.operands import Given, number
+from tracea.interface.operands import Given, flag, number
 from tracea.kernels.registry import candidates
 from tracea.runtime.buffers import count_write, empty, view
 from tracea.runtime.extension import dispatcher
@@ -33,7 +33,7 @@ def sum(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *
     Raises: InvalidShape: there is no such axis, or it is named twice. InvalidDType, InvalidDevice, InvalidStride,
     OverlappingOutput.
     """
-    return _dispatch()(x, out, "sum", 0.0, bool(keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "sum", 0.0, flag("keepdim", keepdim), *_numbers(dim))
 
 
 def mean(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -41,7 +41,7 @@ def mean(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, 
 
     Raises: as :func:`sum`.
     """
-    return _dispatch()(x, out, "mean", 0.0, bool(keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "mean", 0.0, flag("keepdim", keepdim), *_numbers(dim))
 
 
 def prod(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -49,7 +49,7 @@ def prod(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, 
 
     Raises: as :func:`sum`.
     """
-    return _dispatch()(x, out, "product", 0.0, bool(keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "product", 0.0, flag("keepdim", keepdim), *_numbers(dim))
 
 
 def amax(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -57,7 +57,7 @@ def amax(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, 
 
     Raises: as :func:`sum`; InvalidShape: the largest of nothing.
     """
-    return _dispatch()(x, out, "max", 0.0, bool(keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "max", 0.0, flag("keepdim", keepdim), *_numbers(dim))
 
 
 def amin(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -65,7 +65,7 @@ def amin(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, 
 
     Raises: as :func:`sum`; InvalidShape: the smallest of nothing.
     """
-    return _dispatch()(x, out, "min", 0.0, bool(keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "min", 0.0, flag("keepdim", keepdim), *_numbers(dim))
 
 
 def var(
@@ -80,7 +80,7 @@ def var(
 
     Raises: as :func:`sum`; InvalidOp: ``correction`` is no number.
     """
-    return _dispatch()(x, out, "var", number("correction", correction), bool(keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "var", _correction(correction), flag("keepdim", keepdim), *_numbers(dim))
 
 
 def std(
@@ -95,7 +95,14 @@ def std(
 
     Raises: as :func:`var`.
     """
-    return _dispatch()(x, out, "std", number("correction", correction), bool(keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "std", _correction(correction), flag("keepdim", keepdim), *_numbers(dim))
+
+
+def _correction(value: Any) -> float:
+    found = number("correction", value)
+    if not math.isfinite(found):
+        raise InvalidOp(field="correction", got=value, expected="a finite number", remedy="correction=1")
+    return found
 
 
 def _numbers(dim: Any) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from tracea.core.op import PointwiseOp
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidShape
 from tracea.flow.sections import Part, Section, compile_sections
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, flag
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def rope(x: Any, cos: Any, sin: Any, *, interleaved: bool = False, out: Any = No
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
-    return _dispatch()(x, cos, sin, out, bool(interleaved))
+    return _dispatch()(x, cos, sin, out, flag("interleaved", interleaved))
 
 
 @cache
