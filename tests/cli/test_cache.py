@@ -121,3 +121,19 @@ def test_a_cache_directory_that_is_a_file_is_refused(
     assert cli.main(["cache", *verb.split()]) == cli.BAD_USAGE
     assert f"TRACEA_CACHE_DIR: got {tmp_path / 'file'}, expected a directory" in capsys.readouterr().err
     assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["trials.sqlite", "new.jsonl", "v1/objects/new.jsonl"])
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_an_export_into_the_cache_is_refused_and_the_store_is_kept(
+    name: str, is_linked: bool, empty_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (empty_cache / "v1" / "objects").mkdir(parents=True, mode=0o700)
+    a_trial(empty_cache)
+    before = (empty_cache / "trials.sqlite").read_bytes()
+    (tmp_path / "link").symlink_to(empty_cache)
+    target = (tmp_path / "link" if is_linked else empty_cache) / name
+    assert cli.main(["cache", "export", str(target)]) == cli.BAD_USAGE
+    assert "expected a file outside the cache directory" in capsys.readouterr().err
+    assert (empty_cache / "trials.sqlite").read_bytes() == before
+    assert name == "trials.sqlite" or not target.exists()

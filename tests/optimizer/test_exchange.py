@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -90,3 +93,55 @@ def test_places_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None
     with pytest.raises(CacheUnwritable, match="export to a directory"):
         export_trials((), tmp_path / "none" / "trials.jsonl")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "dangling", "directory", "socket"])
+def test_an_export_replaces_nothing_but_regular_files(kind: str, tmp_path: Path, exported: Path) -> None:
+    target = tmp_path / "target"
+    match kind:
+        case "pipe":
+            os.mkfifo(target)
+        case "directory":
+            target.mkdir()
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as bound:
+                bound.bind(str(target))
+        case _:
+            target.symlink_to(exported if kind == "link" else tmp_path / "nowhere")
+    before, content = target.lstat(), exported.read_bytes()
+    with TrialStore(tmp_path / "from.db") as store, pytest.raises(InvalidOption, match="a new file, or a regular one"):
+        export_trials(store.find(), target)
+    assert (target.lstat().st_ino, target.lstat().st_mode) == (before.st_ino, before.st_mode)
+    assert exported.read_bytes() == content
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_an_export_of_no_trials_replaces_no_file(tmp_path: Path, exported: Path) -> None:
+    before = exported.read_bytes()
+    with pytest.raises(InvalidOption, match=f"there are no trials to replace its {len(before)} bytes by"):
+        export_trials((), exported)
+    assert exported.read_bytes() == before
+    assert export_trials((), tmp_path / "new.jsonl") == 0
+    with TrialStore(tmp_path / "from.db") as store:
+        assert export_trials(store.find(), exported) == 2  # a file is replaced by trials
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "directory"])
+def test_what_is_no_regular_file_is_not_read(kind: str, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    match kind:
+        case "pipe":
+            os.mkfifo(place)
+        case "device":
+            place.symlink_to("/dev/null")  # an endless one is the same to what looks at the kind
+        case _:
+            place.mkdir()
+    # Whoever waits at the pipe is let go, and fails by what it then read.
+    release = threading.Timer(5.0, lambda: os.close(os.open(place, os.O_WRONLY | os.O_NONBLOCK)))
+    if kind == "pipe":
+        release.start()
+    try:
+        with pytest.raises(InvalidOption, match="no regular file"):
+            read_trials(place)
+    finally:
+        release.cancel()

@@ -222,14 +222,16 @@ def export_records(file: Path, /, *, json: Annotated[bool, Parameter(negative=()
     Parameters
     ----------
     file
-        The file to write; one that is there is replaced.
+        The file to write, outside the cache; a regular file that is there is replaced.
     json
         Print the count as JSON.
     """
     from tracea.optimizer.exchange import export_trials
     from tracea.optimizer.storage import TrialStore
 
-    path = _root() / _TRIALS
+    root = _root()
+    _require_outside(file, root)
+    path = root / _TRIALS
     count = 0
     if path.is_file():
         with TrialStore(path) as store:
@@ -295,6 +297,28 @@ def _root() -> Path:
             remedy="unset TRACEA_CACHE_DIR",
         )
     return root
+
+
+def _require_outside(file: Path, root: Path) -> None:
+    """Refuse to write into the cache, whose own files an export would replace.
+
+    Raises:
+        InvalidOption: the file is the cache's directory, or in it.
+    """
+    import os
+
+    from tracea.errors import InvalidOption
+
+    # realpath, and not Path.resolve, which raises on a loop of links; only the folder, since a link is not followed.
+    folder = Path(os.path.realpath(file.parent))
+    inside = Path(os.path.realpath(root))
+    if inside == folder / file.name or folder.is_relative_to(inside):
+        raise InvalidOption(
+            field="file",
+            got=str(file),
+            expected=f"a file outside the cache directory {root}",
+            remedy="export to another directory, for example ./trials.jsonl",
+        )
 
 
 def _trials(root: Path) -> tuple[int, int]:

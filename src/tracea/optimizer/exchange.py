@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import sqlite3
+import stat
 import tempfile
 from collections.abc import Iterable
 from contextlib import closing
@@ -57,11 +58,12 @@ class Imported:
 def export_trials(trials: Iterable[StoredTrial], path: str | os.PathLike[str]) -> int:
     """Write trials to one file, in one step, private to its owner; return how many.
 
-    Raises: CacheUnwritable.
+    Raises: InvalidOption: what is there is no regular file, or would be replaced by no trials. CacheUnwritable.
     """
     lines = [_encoded(trial.record, trial.retimed_ms) for trial in trials]
     header = _Header(format="tracea-trials", schema_version=_VERSION, tracea=__version__, trials=len(lines))
     target = Path(path)
+    _require_replaceable(target, by=len(lines))
     draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
     try:
         with open(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
@@ -91,13 +93,43 @@ def read_trials(path: str | os.PathLike[str]) -> list[tuple[TrialRecord, float |
     Raises: InvalidOption: see :func:`import_trials`.
     """
     try:
-        if Path(path).stat().st_size > _MAX_BYTES:
+        found = Path(path).stat()
+        if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for, a device read without end
+            raise _refused(path, "no regular file")
+        if found.st_size > _MAX_BYTES:
             raise _refused(path, f"more than {_MAX_BYTES} bytes")
         with open(path, "rb") as file:
             content = file.read()
     except OSError as error:
         raise _refused(path, str(error)) from error
     return _of_store(path) if content.startswith(_DATABASE) else _of_lines(path, content)
+
+
+def _require_replaceable(target: Path, *, by: int) -> None:
+    """Refuse a target whose replacement would lose something: a device, a pipe, a link, or an export for an empty one.
+
+    Raises: InvalidOption. CacheUnwritable: it cannot be looked at.
+    """
+    try:
+        found = os.lstat(target)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CacheUnwritable(path=target, detail=str(error), remedy="export to a directory you can write") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidOption(
+            field="file",
+            got=str(target),
+            expected="a new file, or a regular one that may be replaced; this is a directory, link, pipe or device",
+            remedy="export to a name where nothing is yet",
+        )
+    if not by:
+        raise InvalidOption(
+            field="file",
+            got=str(target),
+            expected=f"a name where nothing is yet: there are no trials to replace its {found.st_size} bytes by",
+            remedy="export to another name; tracea cache ls shows which cache is read and how many trials it has",
+        )
 
 
 def _of_lines(path: str | os.PathLike[str], content: bytes) -> list[tuple[TrialRecord, float | None]]:
