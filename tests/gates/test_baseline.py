@@ -101,6 +101,97 @@ def test_a_verdict_regresses_where_a_check_fails_that_passed_or_is_missing() -> 
     assert [check.name for check in found.failures] == ["a", "c", "d"]
 
 
+def kept(
+    path: Path, *, subject: str = "gemm_8x8x8_f32 | gemm.direct mr=6", target: str = "host", **edited: object
+) -> Path:
+    """A verdict's file as tracea verify writes it, but for what is ``edited``."""
+    whole = {**verdict_of(a=True).to_dict(), "subject": subject, "target": target, **edited}
+    path.write_text(json.dumps(whole), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("subject", "target"),
+    [
+        ("softmax_8x33_f32 | rows.normalize rows=2", "host"),
+        ("gemm_16x8x8_f32 | gemm.direct mr=6", "host"),
+        ("gemm_8x8x8_f32 | gemm.direct mr=6", "sm_90a"),
+        ("gemm_8x8x8_f32 | gemm.wgmma | sm_90a | bm=64", "host"),
+    ],
+)
+def test_a_verdict_of_another_op_size_or_target_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], subject: str, target: str
+) -> None:
+    stored = kept(tmp_path / "stored.json")
+    fresh = kept(tmp_path / "fresh.json", subject=subject, target=target)
+    assert cli.main(["gate", str(fresh), "--baseline", str(stored)]) == cli.BAD_USAGE
+    assert "op and target of the verdict: got " in capsys.readouterr().err
+
+
+def test_a_verdict_on_the_same_op_with_another_schedule_is_compared(tmp_path: Path) -> None:
+    stored = kept(tmp_path / "stored.json")
+    fresh = kept(tmp_path / "fresh.json", subject="gemm_8x8x8_f32 | gemm.packed mr=8")
+    assert cli.main(["gate", str(fresh), "--baseline", str(stored)]) == cli.GOOD
+
+
+def test_a_verdict_that_contradicts_its_checks_is_refused(tmp_path: Path) -> None:
+    above = {"name": "correct on normal", "passed": True, "figure": 99.0, "limit": 1.0}
+    damage = {"name": "inputs untouched", "passed": True, "figure": 3, "limit": 0}
+    for edited, said in (
+        ({"passed": False}, "passed: got false, with 0 of 1 checks failed"),
+        ({"checks": [above]}, r"correct on normal: got passed, with a figure of 99\.0"),
+        ({"checks": [{**above, "name": "emulated: correct on edges"}]}, "correct on edges: got passed"),
+        ({"checks": [damage]}, "inputs untouched: got passed, with a figure of 3"),
+    ):
+        with pytest.raises(InvalidOption, match=said):
+            read_evidence(kept(tmp_path / "edited.json", **edited))
+    proofs = {"name": "proofs", "passed": True, "figure": 9, "limit": 1, "detail": "facts in the certificate, at least"}
+    fewest = {"name": "HGMMA", "passed": True, "figure": 9, "limit": 0, "detail": "at least"}
+    before = {**above, "detail": "failed in the baseline too"}
+    assert isinstance(read_evidence(kept(tmp_path / "good.json", checks=[proofs, fewest, before])), Verdict)
+
+
+def test_a_report_in_the_place_of_what_it_compares_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored, fresh, link = (tmp_path / name for name in ("stored.json", "fresh.json", "link.xml"))
+    write(stored, BASELINE)
+    write(fresh, BASELINE)
+    link.hardlink_to(stored)
+    before = stored.read_bytes()
+    for path, side in ((stored, "--baseline"), (link, "--baseline"), (fresh, "the fresh record")):
+        assert cli.main(["gate", str(fresh), "--baseline", str(stored), "--junit", str(path)]) == cli.BAD_USAGE
+        assert f"{path}, which is {side}" in capsys.readouterr().err
+    assert stored.read_bytes() == fresh.read_bytes() == before
+
+
+def test_a_peer_of_the_baseline_that_is_missing_fails_and_is_named() -> None:
+    row = BASELINE.rows[0]
+    both = {**row.ratios, "onnxruntime": Ratio(median=1.0, low=0.9, high=1.1, pairs=30)}
+    stored = msgspec.structs.replace(BASELINE, rows=(msgspec.structs.replace(row, ratios=both),))
+    found = against_baseline(BASELINE, stored)
+    assert [(check.name, check.figure) for check in found.failures] == [("a: onnxruntime / ours", "not measured")]
+    assert against_baseline(stored, msgspec.structs.replace(BASELINE, rows=(row,))).passed  # one more is no loss
+
+
+@pytest.mark.parametrize("side", ["fresh record", "baseline"])
+@pytest.mark.parametrize(
+    ("low", "median", "high"),
+    [(9, 0.01, 9), (1, 2, 1.5), (-5, 1, 2), (0, 1, 2), (1, 1, float("inf")), (float("nan"), 1, 1)],
+)
+def test_a_ratio_that_no_measurement_gives_is_refused_by_row_and_numbers(
+    side: str, low: float, median: float, high: float
+) -> None:
+    ratios = {"torch": Ratio(median=median, low=low, high=high, pairs=30)}
+    rows = (BASELINE.rows[0], msgspec.structs.replace(BASELINE.rows[1], ratios=ratios))
+    bad = msgspec.structs.replace(BASELINE, rows=rows)
+    pair = (bad, BASELINE) if side == "fresh record" else (BASELINE, bad)
+    with pytest.raises(
+        InvalidOption, match=rf"{side}: rows\[1\] \(b\): torch / ours: got low {low:g}, median {median:g}"
+    ):
+        against_baseline(*pair)
+
+
 @pytest.mark.parametrize("side", ["fresh record", "baseline"])
 def test_a_problem_twice_or_without_a_measurement_is_refused_by_its_row(side: str) -> None:
     rows = (*BASELINE.rows, record({"a": (9.0, 9.9)}).rows[0])

@@ -63,6 +63,7 @@ def gate(
 
     if not 0.0 <= margin < 1.0:
         raise InvalidOption(field="--margin", got=margin, expected="from 0 to 1", remedy="--margin 0.05 is 5 %")
+    _refuse_overwriting(junit, baseline=baseline, fresh=fresh)
     require_writable(junit, option="--junit")
     stored = read_evidence(baseline)
     if not isinstance(stored, Verdict) and only is not None:
@@ -92,6 +93,20 @@ def gate(
     return 0 if verdict.passed and written else 1
 
 
+def _refuse_overwriting(junit: Path | None, *, baseline: Path, fresh: Path | None) -> None:
+    """Refuse a report in the place of what it compares, by whatever name or link."""
+    for side, path in (("--baseline", baseline), ("the fresh record", fresh)):
+        if junit is None or path is None or not (junit.is_file() and path.is_file()):
+            continue
+        if junit.samefile(path):
+            raise InvalidOption(
+                field="--junit",
+                got=f"{junit}, which is {side}",
+                expected="another file",
+                remedy="name a file of its own, such as gate.xml",
+            )
+
+
 def _measured_verdict(stored: Record, only: str | None, margin: float) -> tuple[Verdict, str]:
     """Measure and compare; what failed once is measured once more, and counts where it fails again.
 
@@ -100,7 +115,7 @@ def _measured_verdict(stored: Record, only: str | None, margin: float) -> tuple[
     import msgspec
 
     from tracea.doctor import diagnose_load
-    from tracea.gates.baseline import against_baseline
+    from tracea.gates.baseline import NOT_MEASURED, against_baseline
     from tracea.profiler.load import measure_load
 
     if only is None and len(stored.rows) > 1:
@@ -121,7 +136,7 @@ def _measured_verdict(stored: Record, only: str | None, margin: float) -> tuple[
             found = msgspec.structs.replace(found, rows=rows)
             loads.append(measure_load())
     verdict = against_baseline(found, stored, margin=margin)
-    missing = {row.problem for row in stored.rows} - {row.problem for row in found.rows}
+    missing = any(check.figure == NOT_MEASURED for check in verdict.failures)
     if verdict.passed or missing:  # what is missing is so under any load
         return verdict, ""
     busy = next(filter(None, map(diagnose_load, loads)), None)
@@ -130,8 +145,11 @@ def _measured_verdict(stored: Record, only: str | None, margin: float) -> tuple[
 
 def _slower(verdict: Verdict, found: Record) -> list[str]:
     """Return the problems that were measured and are slower."""
+    from tracea.gates.baseline import NOT_MEASURED
+
     names = [row.problem for row in found.rows]
-    return [name for name in names if any(check.name.startswith(f"{name}: ") for check in verdict.failures)]
+    slower = [check.name for check in verdict.failures if check.figure != NOT_MEASURED]
+    return [name for name in names if any(check.startswith(f"{name}: ") for check in slower)]
 
 
 def _part(record: Record, only: str) -> Record:

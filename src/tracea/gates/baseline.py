@@ -11,8 +11,10 @@ interval of one run can tell: the margin is the allowance for that, a choice and
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,9 +25,12 @@ from tracea.gates.verdict import Check, Verdict
 from tracea.profiler.measurement import Measurement, Ratio
 from tracea.profiler.record import Record, Row, read
 
-__all__ = ["MARGIN", "against_baseline", "read_evidence"]
+__all__ = ["MARGIN", "NOT_MEASURED", "against_baseline", "read_evidence"]
 
 MARGIN: Final = 0.05
+NOT_MEASURED: Final = "not measured"  # the figure of what the baseline has and the fresh record lacks
+_PARTS_FOR_GPU: Final = 4  # of a subject: op | variant | target | schedule
+_AS_BEFORE: Final = "failed in the baseline too"
 
 
 class _OfModels(msgspec.Struct, frozen=True):
@@ -38,13 +43,22 @@ class _Judged(msgspec.Struct, frozen=True):
     subject: str
     checks: tuple[Check, ...]
     seed: int
+    passed: bool | None = None
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfTarget(Verdict):
+    """A verdict that says what it was made for, as that of tracea verify does."""
+
+    target: str
 
 
 def read_evidence(path: Path) -> Record | Verdict:
     """Read what was kept as a baseline: a benchmark's record, or a verdict as ``to_json`` writes it.
 
     Raises:
-        InvalidOption: there is no such file, or it is neither of the two.
+        InvalidOption: there is no such file, it is neither of the two, or a verdict contradicts its own checks.
     """
     try:
         data = path.read_bytes()
@@ -57,10 +71,40 @@ def read_evidence(path: Path) -> Record | Verdict:
         ) from error
     try:
         judged = msgspec.json.decode(data, type=_Judged)
-        return Verdict(subject=judged.subject, checks=judged.checks, seed=judged.seed)
     except (msgspec.DecodeError, UnicodeDecodeError):
         _refuse_models(path, data)
         return read(path)
+    verdict = Verdict(subject=judged.subject, checks=judged.checks, seed=judged.seed)
+    if judged.target:
+        verdict = _OfTarget(subject=judged.subject, checks=judged.checks, seed=judged.seed, target=judged.target)
+    _refuse_contradictions(path, verdict, said=judged.passed)
+    return verdict
+
+
+def _refuse_contradictions(path: Path, verdict: Verdict, *, said: bool | None) -> None:
+    remedy = "the file was edited: write it again by tracea verify --json"
+    if said is not None and said is not verdict.passed:
+        raise InvalidOption(
+            field=f"{path}: passed",
+            got=f"{str(said).lower()}, with {len(verdict.failures)} of {len(verdict.checks)} checks failed",
+            expected=str(verdict.passed).lower(),
+            remedy=remedy,
+        )
+    for check in filter(_contradicts, verdict.checks):
+        raise InvalidOption(
+            field=f"{path}: check {check.name}",
+            got=f"passed, with a figure of {check.figure}",
+            expected=f"at most {check.limit}, the limit",
+            remedy=remedy,
+        )
+
+
+def _contradicts(check: Check) -> bool:
+    """Tell whether a check passed above its limit; where a limit is the least, or an interval decides, it may."""
+    if not check.passed or isinstance(check.figure, str) or isinstance(check.limit, str) or check.detail == _AS_BEFORE:
+        return False
+    is_most = check.name.removeprefix("emulated: ").startswith("correct on ") or check.limit == 0
+    return is_most and "at least" not in check.detail and check.figure > check.limit
 
 
 def _refuse_models(path: Path, data: bytes) -> None:
@@ -80,10 +124,12 @@ def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, mar
     """Compare two records, or two verdicts: one check for each problem, or check, of the baseline.
 
     Raises:
-        InvalidOption: one is a record and the other a verdict, they are of two suites or numbers of threads, or the
-            baseline has nothing to compare; a record names a problem twice, or has one without a measurement.
+        InvalidOption: one is a record and the other a verdict, they are of two suites or numbers of threads, of two
+            ops or targets, or the baseline has nothing to compare; a record names a problem twice, has one without a
+            measurement, or a ratio that no measurement gives.
     """
     if isinstance(fresh, Verdict) and isinstance(baseline, Verdict):
+        _require_one_subject(fresh, baseline)
         subject = f"{fresh.subject} against its baseline"
         return Verdict(subject=subject, checks=_checks(fresh, baseline), seed=fresh.seed)
     if isinstance(fresh, Verdict) or isinstance(baseline, Verdict):
@@ -98,11 +144,47 @@ def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, mar
         )
     for side, each in (("fresh record", fresh), ("baseline", baseline)):
         _require_one_measured_row_a_problem(side, each)
+        _require_ordered_ratios(side, each)
     rows = {row.problem: row for row in fresh.rows}
     same = fresh.environment.hardware == baseline.environment.hardware
     checks = [check for row in baseline.rows for check in _row(rows.get(row.problem), row, margin, same_machine=same)]
     subject = f"suite {fresh.suite}, {mine[1]} threads, against its baseline"
     return Verdict(subject=subject, checks=tuple(checks), seed=0)
+
+
+def _require_one_subject(fresh: Verdict, baseline: Verdict) -> None:
+    """Require one op and one target; the variant and the schedule that run it may have changed since."""
+    mine, theirs = _op_and_targets(fresh), _op_and_targets(baseline)
+    if mine[0] != theirs[0] or any(a != b for a, b in zip(mine[1], theirs[1], strict=True) if a and b):
+        raise InvalidOption(
+            field="op and target of the verdict",
+            got=_shown(mine),
+            expected=_shown(theirs),
+            remedy="verify the op and target of the baseline, or name the baseline of this one",
+        )
+
+
+def _op_and_targets(verdict: Verdict) -> tuple[str, tuple[str, str]]:
+    """Return the op, and the target as the file says it and as the subject of a GPU's verdict does; "" is not said."""
+    parts = verdict.subject.split(" | ")
+    said = verdict.target if isinstance(verdict, _OfTarget) else ""
+    return parts[0], (said, parts[2] if len(parts) == _PARTS_FOR_GPU else "host")
+
+
+def _shown(found: tuple[str, tuple[str, str]]) -> str:
+    return f"{found[0]} for {' and '.join(dict.fromkeys(filter(None, found[1])))}"
+
+
+def _require_ordered_ratios(side: str, record: Record) -> None:
+    for number, row in enumerate(record.rows):
+        for peer, ratio in row.ratios.items():
+            if not 0.0 < ratio.low <= ratio.median <= ratio.high < math.inf:
+                raise InvalidOption(
+                    field=f"{side}: rows[{number}] ({row.problem}): {peer} / ours",
+                    got=f"low {ratio.low:g}, median {ratio.median:g}, high {ratio.high:g}",
+                    expected="0 < low <= median <= high, all finite",
+                    remedy="measure the problem again by tracea bench",
+                )
 
 
 def _require_one_measured_row_a_problem(side: str, record: Record) -> None:
@@ -147,7 +229,7 @@ def _checks(fresh: Verdict, baseline: Verdict) -> tuple[Check, ...]:
                     passed=True,
                     figure=check.figure,
                     limit=check.limit,
-                    detail="failed in the baseline too",
+                    detail=_AS_BEFORE,
                 )
             )
         else:
@@ -157,10 +239,14 @@ def _checks(fresh: Verdict, baseline: Verdict) -> tuple[Check, ...]:
 
 def _row(now: Row | None, before: Row, margin: float, *, same_machine: bool) -> Iterable[Check]:
     if now is None:
-        return [Check(name=before.problem, passed=False, figure="not measured", limit="as in the baseline")]
-    peers = [peer for peer in before.ratios if peer in now.ratios]
-    if peers:
-        return [_ratio(before.problem, peer, now.ratios[peer], before.ratios[peer], margin) for peer in peers]
+        return [Check(name=before.problem, passed=False, figure=NOT_MEASURED, limit="as in the baseline")]
+    if now.ratios.keys() & before.ratios.keys():
+        return [
+            _ratio(before.problem, peer, now.ratios[peer], ratio, margin)
+            if peer in now.ratios
+            else _lost(before.problem, peer, ratio)
+            for peer, ratio in before.ratios.items()
+        ]
     if not same_machine:
         detail = "no peer in common, and times of two machines say nothing of the code"
         return [Check(name=before.problem, passed=False, figure="not comparable", limit="a common peer", detail=detail)]
@@ -175,6 +261,16 @@ def _ratio(problem: str, peer: str, now: Ratio, before: Ratio, margin: float) ->
         figure=now.median,
         limit=least,
         detail=f"now {now}, baseline {before}; slower where all of the interval is below the limit",
+    )
+
+
+def _lost(problem: str, peer: str, before: Ratio) -> Check:
+    return Check(
+        name=f"{problem}: {peer} / ours",
+        passed=False,
+        figure=NOT_MEASURED,
+        limit="as in the baseline",
+        detail=f"the fresh record lacks this peer, baseline {before}",
     )
 
 
