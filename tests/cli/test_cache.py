@@ -137,3 +137,44 @@ def test_an_export_into_the_cache_is_refused_and_the_store_is_kept(
     assert "expected a file outside the cache directory" in capsys.readouterr().err
     assert (empty_cache / "trials.sqlite").read_bytes() == before
     assert name == "trials.sqlite" or not target.exists()
+
+
+@pytest.mark.parametrize("command", [["gc"], ["rm", "--all"], ["rm", "$("]])
+@pytest.mark.parametrize("kind", ["folder", "file", "link"])
+def test_what_is_no_entry_is_removed_and_named_and_blocks_nothing(
+    command: list[str], kind: str, empty_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry = entry_of(empty_cache)
+    stray = entry.parent / "$(id)"
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").touch()
+    match kind:
+        case "folder":
+            stray.mkdir()
+            (stray / "file").touch()
+        case "file":
+            stray.touch()
+        case _:
+            stray.symlink_to(kept)
+    assert cli.main(["cache", "verify"]) == cli.FAILED
+    assert "$(id): is no entry: its name is no key" in capsys.readouterr().out
+    assert cli.main(["cache", *command]) == 0
+    assert "removed, though it was no entry: $(id)" in capsys.readouterr().out
+    assert [path.name for path in entry.parent.iterdir()] == ([] if "--all" in command else [entry.name])
+    assert not list((empty_cache / "v1" / "building").iterdir())
+    assert (kept / "file").exists()  # a link is removed, not what it leads to
+
+
+@pytest.mark.parametrize("kind", ["folder", "dangling"])
+def test_a_trial_store_that_is_no_file_is_not_called_sound(
+    kind: str, empty_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry_of(empty_cache)
+    store = empty_cache / "trials.sqlite"
+    if kind == "folder":
+        store.mkdir()
+    else:
+        store.symlink_to(tmp_path / "nowhere")
+    assert cli.main(["cache", "verify"]) == cli.FAILED
+    assert "damaged: trials.sqlite: is no regular file" in capsys.readouterr().out

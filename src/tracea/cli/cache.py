@@ -11,7 +11,7 @@ from cyclopts import App, Parameter, validators
 from tracea.cli.console import counted, in_line, print_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tracea.runtime.cache import CacheEntry
 
@@ -70,11 +70,12 @@ def remove_entries(
             remedy="tracea cache ls shows the keys",
         )
     for entry in chosen:
-        store.remove(entry.key)
+        store.discard(entry)
     total = sum(entry.bytes for entry in chosen)
     if json:
         print_json({"removed": [entry.key for entry in chosen], "bytes": total})
     else:
+        _print_strays(chosen)
         print(f"{counted(len(chosen), 'entry', 'entries')} removed, {_size(total)}")
     return 0
 
@@ -206,6 +207,7 @@ def collect(
         removed = [entry.key for entry in found.entries]
         print_json({"removed": removed, "leftovers": found.leftovers, "bytes": found.bytes})
     else:
+        _print_strays(found.entries)
         print(
             f"{counted(len(found.entries), 'entry', 'entries')} and {counted(found.leftovers, 'leftover')} removed, "
             f"{_size(found.bytes)}"
@@ -336,6 +338,7 @@ def _trials(root: Path) -> tuple[int, int]:
 
 def _checked_trials(root: Path) -> tuple[int, str | None]:
     """Return how many trials can be read, and what is wrong with the others."""
+    import os
     import warnings
 
     from tracea.errors import CacheCorrupt, CacheError
@@ -343,7 +346,7 @@ def _checked_trials(root: Path) -> tuple[int, str | None]:
 
     path = root / _TRIALS
     if not path.is_file():
-        return 0, None
+        return 0, "is no regular file; move it away" if os.path.lexists(path) else None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CacheCorrupt)
         try:
@@ -354,6 +357,12 @@ def _checked_trials(root: Path) -> tuple[int, str | None]:
             return 0, error.detail
     problems = [each.message.detail for each in caught if isinstance(each.message, CacheCorrupt)]
     return len(found), "; ".join(problems) or None
+
+
+def _print_strays(removed: Iterable[CacheEntry]) -> None:
+    for entry in removed:
+        if entry.is_stray:
+            print(in_line(f"removed, though it was no entry: {entry.key}"))
 
 
 def _as_dict(entry: CacheEntry) -> dict[str, Any]:

@@ -77,6 +77,11 @@ class CacheEntry:
     ingredients: Mapping[str, Any]
     problem: str | None = None
 
+    @property
+    def is_stray(self) -> bool:
+        """Tell whether the name cannot be a key, so that something else put it there."""
+        return _KEY.fullmatch(self.key) is None
+
 
 def content_key(ingredients: Mapping[str, Any]) -> str:
     """Return the key of an entry: SHA-256 over the canonical JSON of everything that its content depends on."""
@@ -153,6 +158,8 @@ class CacheStore:
         listed: list[CacheEntry] = []
         for path in objects.iterdir() if objects.is_dir() else ():
             try:
+                if not _KEY.fullmatch(path.name):
+                    raise CacheCorrupt(path=path, detail="is no entry: its name is no key")
                 manifest = read_manifest(path)
                 problem = damage(path, manifest) if check else None
                 size = sum(file.bytes for file in manifest.files.values())
@@ -178,12 +185,21 @@ class CacheStore:
 
     def remove(self, key: str) -> None:
         """Remove one entry; a process that has it loaded keeps running."""
-        path = self._object(key)
-        self._sound.discard(key)
+        self._bury(self._object(key))
+
+    def discard(self, entry: CacheEntry) -> None:
+        """Remove what :meth:`entries` listed, also what is no entry and has a name that is no key."""
+        self._bury(self._base / "objects" / entry.path.name)
+
+    def _bury(self, path: Path) -> None:
+        self._sound.discard(path.name)
         grave = self._base / "building" / f"removed-{secrets.token_hex(8)}"
         with contextlib.suppress(FileNotFoundError):
             os.rename(path, grave)  # first out of the way in one step, so that nobody sees half an entry
-            shutil.rmtree(grave, ignore_errors=True)
+            if grave.is_dir() and not grave.is_symlink():
+                shutil.rmtree(grave, ignore_errors=True)
+            else:
+                grave.unlink()
 
     @property
     def building(self) -> Path:

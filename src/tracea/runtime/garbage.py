@@ -61,7 +61,7 @@ def collect_garbage(
             gone.append(entry)
             total -= entry.bytes
     for entry in gone:
-        store.remove(entry.key)
+        store.discard(entry)
     return Collected(entries=tuple(gone), leftovers=leftovers, bytes=freed + sum(entry.bytes for entry in gone))
 
 
