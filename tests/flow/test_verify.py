@@ -20,7 +20,7 @@ from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import StridedLayout, TensorType, static
 from tracea.doctor import host
-from tracea.errors import InvalidOption, InvalidSchedule, InvalidShape, ToolchainMissing
+from tracea.errors import InvalidOption, InvalidSchedule, InvalidShape, ResourceExceeded, ToolchainMissing
 from tracea.flow import evaluate as evaluating
 from tracea.flow import final, library_time
 from tracea.flow import verify as verifying
@@ -319,3 +319,37 @@ def test_a_library_is_not_chosen_for_a_text() -> None:
     op = GemmOp.of(m=64, n=64, k=64, dtype=DType.F16)
     chosen, _ = choose_for_gpu(op, load_gpu("sm_75"))
     assert not find(chosen).is_library
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("--seed", "-1", "seed: got -1, expected a whole number from 0 on"),
+        ("--threads", "100000", "threads: got 100000, expected 1 to 1024"),
+        ("--threads", "0", "threads: got 0, expected 1 to 1024"),
+    ],
+)
+@pytest.mark.parametrize("target", ["host", "sm_80"])
+def test_a_seed_or_thread_count_that_is_none_is_bad_usage_and_no_verdict(
+    capsys: pytest.CaptureFixture[str], target: str, flag: str, value: str, said: str
+) -> None:
+    command = ["verify", "gemm", "-m", "24", "-n", "32", "-k", "40", "--target", target, flag, value]
+    assert cli.main(command) == cli.BAD_USAGE
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert not shown.out
+
+
+def test_a_problem_above_the_memory_is_refused_before_anything_is_allocated(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needed = 4 * (64 * 2 + 2 * 32 + 64 * 32) + 8 * 64 * 32
+    monkeypatch.setattr(verifying, "_memory_bytes", lambda: needed - 1)
+    assert cli.main(["verify", "gemm", "-m", "64", "-n", "32", "-k", "2"]) == cli.FAILED
+    shown = capsys.readouterr()
+    assert f"got {needed:_} bytes, limit {needed - 1:_} bytes" in shown.err
+    assert not shown.out
+    huge = GemmOp.of(m=10**7, n=10**7, k=1, dtype=DType.F32)
+    monkeypatch.undo()
+    with pytest.raises(ResourceExceeded, match="verifying gemm_10000000x10000000x1"):
+        verify_op(huge)

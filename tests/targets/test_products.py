@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tracea import targets
 from tracea.errors import InvalidOption
+from tracea.targets import entry, gpu, product
 from tracea.targets.product import parse_product
 
 ASKED_GENERIC = {"avx2", "avx512", "amx", "neon"}
@@ -266,3 +268,25 @@ def test_the_numbers_to_check_again_are_those_of_the_catalogue() -> None:
         assert int(value.replace(" ", "")) == reading.value, where
         assert product.sources[reading.source].url in address, where
         assert reading.figure.replace("|", "/") in figure, where
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "module"),
+    [
+        ("h100", "products/h100.toml", "product"),
+        ("sm_90a", "cuda/sm_90a.toml", "gpu"),
+        ("avx2", "avx2.toml", "entry"),
+    ],
+)
+def test_a_file_that_is_not_utf8_is_refused_by_name_and_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, file: str, module: str
+) -> None:
+    catalogue = Path(targets.__file__).parent / "catalog"
+    shutil.copytree(catalogue, tmp_path / "catalog")
+    bad = tmp_path / "catalog" / file
+    bad.write_bytes(b"# \xff\n" + bad.read_bytes())
+    monkeypatch.setattr(f"tracea.targets.{module}.files", lambda _: tmp_path)
+    monkeypatch.setattr(product, "_text", product._text.__wrapped__)  # no cache keeps what stands there now
+    read = {"product": product.read_product, "gpu": gpu.read_gpu, "entry": entry.read}[module]
+    with pytest.raises(InvalidOption, match=rf"catalogue file {Path(file).name}: got byte 0xff at 2: .*UTF-8"):
+        read.__wrapped__(name)

@@ -9,6 +9,7 @@ looked at here is said to be not checked.
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from tracea.core.op import GemmOp, Op
 from tracea.core.tensor_type import StridedLayout, TensorType, static
 from tracea.emulator import emulate
 from tracea.emulator.report import Report
-from tracea.errors import InvalidOp, InvalidOption, InvalidShape, RunError, ToolchainMissing
+from tracea.errors import InvalidOp, InvalidOption, InvalidShape, ResourceExceeded, RunError, ToolchainMissing
 from tracea.flow.kernel import Built, build, choose_for_gpu
 from tracea.flow.library_time import time_against
 from tracea.gates.budgets import budget_of
@@ -33,6 +34,7 @@ from tracea.gates.resources import NotChecked, judge_binary
 from tracea.gates.safety import check_certificate
 from tracea.gates.verdict import Check, Verdict
 from tracea.kernels.arguments import arguments, operand_buffers, result_buffer, tables
+from tracea.runtime.native import check_threads
 
 if TYPE_CHECKING:
     from tracea.flow.library_time import RivalCall
@@ -132,9 +134,13 @@ def verify_op(
     ``rival`` times an op that no library variant runs against another implementation of it.
 
     Raises:
-        InvalidOption: the target is neither, no variant fits, or a GPU's kernel is to be timed. InvalidSchedule,
-        ProofFailed, CompileError: it is refused before it runs.
+        InvalidOption: the target is neither, no variant fits, a GPU's kernel is to be timed, or the seed or the number
+            of threads is none. InvalidSchedule, ProofFailed, CompileError: it is refused before it runs.
+        ResourceExceeded: the arrays of a problem that runs here are larger than this machine's memory.
     """
+    if seed is not None and seed < 0:
+        raise InvalidOption(field="seed", got=seed, expected="a whole number from 0 on", remedy="seed=0")
+    check_threads(threads)
     if target == "host":
         known = tuple(constants)
         return _verify_here(
@@ -181,6 +187,7 @@ def _verify_here(
     from tracea.kernels.registry import find
     from tracea.semantic.schedule import Schedule
 
+    _require_memory(op)
     number = secrets.randbits(32) if seed is None else seed
     here = for_threads(host(), threads)
     stated = None if schedule is None else completed_schedule(op, variant, schedule, here, constants)
@@ -209,6 +216,20 @@ def _verify_here(
         certificate=None if built is None else built.certificate,
         not_checked=tuple(missing),
     )
+
+
+def _require_memory(op: Op) -> None:
+    """Refuse what cannot be held: the least is each operand and the result once, and the float64 reference."""
+    result = op.infer()
+    needed = sum(kind.nbytes for kind in (*op.operands, result)) + 8 * result.elements
+    there = _memory_bytes()
+    if needed > there:
+        remedy = "verify a smaller problem, with the schedule of the large one"
+        raise ResourceExceeded(what=f"verifying {op.key}", needed_bytes=needed, limit_bytes=there, remedy=remedy)
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def verify_for_gpu(

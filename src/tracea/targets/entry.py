@@ -13,7 +13,7 @@ import msgspec
 
 from tracea.errors import InvalidOption
 from tracea.targets.fact import Fact, Number, fact_of, facts_of
-from tracea.targets.product import Source, product_names, product_of_core, read_product
+from tracea.targets.product import Source, product_names, product_of_core, read_product, read_text
 from tracea.targets.target import Target
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def read(name: str) -> Entry:
             if described
             else "choose a listed name, or 'host' where it is accepted",
         )
-    text = (files("tracea.targets") / "catalog" / f"{name}.toml").read_text(encoding="utf-8")
+    text = read_text(files("tracea.targets") / "catalog" / f"{name}.toml")
     return parse(text, origin=f"{name}.toml")
 
 

@@ -18,7 +18,7 @@ import msgspec
 from tracea.errors import InvalidOption
 from tracea.targets.entry import SCHEMA_VERSION
 from tracea.targets.fact import Fact, Number, fact_of, facts_of
-from tracea.targets.product import Product, Source, product_names, read_product
+from tracea.targets.product import Product, Source, product_names, read_product, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -241,7 +241,7 @@ def parse_architecture(text: str, *, name: str) -> Architecture:
 
 
 def _architecture(name: str) -> Architecture:
-    return parse_architecture((_folder() / f"{name}.toml").read_text(encoding="utf-8"), name=name)
+    return parse_architecture(read_text(_folder() / f"{name}.toml"), name=name)
 
 
 def _entry(architecture: Architecture, product: Product) -> GpuEntry:

@@ -201,6 +201,24 @@ def parse_product(text: str, *, origin: str) -> Product:
         ) from error
 
 
+def read_text(file: Any) -> str:
+    """Return the text of a file of the catalogue.
+
+    Raises:
+        InvalidOption: it is not UTF-8.
+    """
+    try:
+        text: str = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidOption(
+            field=f"catalogue file {file.name}",
+            got=f"byte {error.object[error.start]:#04x} at {error.start}: {error.reason}",
+            expected="UTF-8",
+            remedy="mend the file",
+        ) from error
+    return text
+
+
 def check_sources(used: set[str], described: Mapping[str, Source]) -> None:
     """Check that the sources of a file's numbers are those that it describes.
 
@@ -218,8 +236,7 @@ def _folder() -> Any:
 
 @cache
 def _text(name: str) -> str:
-    text: str = (_folder() / f"{name}.toml").read_text(encoding="utf-8")
-    return text
+    return read_text(_folder() / f"{name}.toml")
 
 
 def _mentioning(word: str) -> Iterator[Product]:
