@@ -45,10 +45,19 @@ def normalised_weights(scores: Array) -> tuple[Array, Array]:
 
 
 def attention_value(op: AttentionOp, arrays: Sequence[Array]) -> Array:
-    """Return the weighted sums of values."""
+    """Return the weighted sums of values; a value that is not finite reaches only the queries that see its key."""
     q, _, v = arrays[:3]
     weights, _ = normalised_weights(attention_scores(op, arrays))
-    return weights @ np.repeat(v, q.shape[1] // v.shape[1], axis=1)
+    values = np.repeat(v, q.shape[1] // v.shape[1], axis=1)
+    reached, _ = _not_finite(op, values, q.shape[2])
+    return np.where(reached, weights @ values, weights @ np.where(np.isfinite(values), values, 0.0))
+
+
+def _not_finite(op: AttentionOp, values: Array, queries: int) -> tuple[Array, Array]:
+    """Return for each result whether a value that is not finite stands at a key that is seen, and at a hidden one."""
+    hidden = hidden_pairs(0, queries, 0, values.shape[2], causal=op.causal, window=op.window)
+    odd = (~np.isfinite(values)).astype(np.float64)
+    return (~hidden).astype(np.float64) @ odd > 0, hidden.astype(np.float64) @ odd > 0
 
 
 def attention_error(
@@ -73,4 +82,8 @@ def attention_error(
     # A kernel may round the weights to the storage type before the second product, as matrix units ask for.
     relative = relative + op.q.dtype.eps + 2 * constant(k.shape[2]) * eps
     # What would underflow may be flushed: each weight is a multiple of the smallest, of a sum that is at least 1.
-    return (weights * relative + np.where(seen, 2 * compute.smallest, 0.0)) @ values
+    shares = weights * relative + np.where(seen, 2 * compute.smallest, 0.0)
+    found = shares @ np.where(np.isfinite(values), values, 0.0)
+    # A kernel may weigh a block's hidden keys by 0, or not read them: nothing is claimed of 0 times what is not finite.
+    _, beside = _not_finite(op, values, q.shape[2])
+    return np.where(beside, np.inf, found)
