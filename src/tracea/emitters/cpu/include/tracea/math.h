@@ -165,23 +165,28 @@ TRACEA_NOINLINE VecF circle_lane_by_lane(VecF x, F&& f) {
 
 }  // namespace detail
 
-// Beyond 32768 all lanes take the C library's double function: its reduction is exact for any argument.
+// A lane beyond 32768 takes the C library's double function, whose reduction is exact for any argument; the others do not, so that a lane's bits
+// do not depend on its neighbours.
 TRACEA_INLINE VecF sin(VecF x) {
-    if (TRACEA_UNLIKELY(any(less(broadcast<VecF>(detail::circle_limit), abs(x)))))
-        return detail::circle_lane_by_lane(x, [](double v) { return ::sin(v); });
     VecF n;
     const VecF r = detail::reduce_half_pi(x, n);
-    return select(equal(x, zero<VecF>()), x, detail::sine_of_quarter(r, n));
+    const VecF value = select(equal(x, zero<VecF>()), x, detail::sine_of_quarter(r, n));
+    const auto far = less(broadcast<VecF>(detail::circle_limit), abs(x));
+    if (TRACEA_UNLIKELY(any(far)))
+        return select(far, detail::circle_lane_by_lane(x, [](double v) { return ::sin(v); }), value);
+    return value;
 }
 TRACEA_INLINE VecD sin(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::sin(v); });
 }
 TRACEA_INLINE VecF cos(VecF x) {
-    if (TRACEA_UNLIKELY(any(less(broadcast<VecF>(detail::circle_limit), abs(x)))))
-        return detail::circle_lane_by_lane(x, [](double v) { return ::cos(v); });
     VecF n;
     const VecF r = detail::reduce_half_pi(x, n);
-    return detail::sine_of_quarter(r, add(n, broadcast<VecF>(1.0F)));
+    const VecF value = detail::sine_of_quarter(r, add(n, broadcast<VecF>(1.0F)));
+    const auto far = less(broadcast<VecF>(detail::circle_limit), abs(x));
+    if (TRACEA_UNLIKELY(any(far)))
+        return select(far, detail::circle_lane_by_lane(x, [](double v) { return ::cos(v); }), value);
+    return value;
 }
 TRACEA_INLINE VecD cos(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::cos(v); });
