@@ -98,7 +98,11 @@ def _listed(op: BlockSparseOp, density: float, generator: np.random.Generator) -
     made[1] *= np.kron(mask, np.ones((op.block, op.block), np.float32))[: op.k, : op.n]
     made[1] *= np.float32(op.k**-0.5)
     table = masked_factor_tiles(rows=op.m, columns=op.n, depth=op.k, mask=mask, block=op.block, factor="b")
-    return (*made, *run_tables(table, op.block, op.chunk))
+    for given in run_tables(table, op.block, op.chunk):
+        listed: NDArray[np.int32] = aligned_empty(given.shape, DType.I32)
+        listed[...] = given
+        made.append(listed)
+    return tuple(made)
 
 
 def _laid_out(type_: TensorType) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -71,7 +71,13 @@ VIEWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.alpha_dropout.default": (lambda x: aten.alpha_dropout.default(x, 0.0, True) + 1, (X,)),
 }
 
+HEADS = (rows(2, 3, 5, 8), rows(2, 3, 7, 8), rows(2, 3, 7, 4))
 MATRICES: dict[str, tuple[Call, tuple[Any, ...]]] = {
+    "aten.scaled_dot_product_attention.default": (aten.scaled_dot_product_attention.default, HEADS),
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": (
+        lambda q, k: aten._scaled_dot_product_flash_attention_for_cpu.default(q, k, k, 0.0, True)[0],
+        (rows(2, 3, 7, 8), rows(2, 3, 7, 8)),
+    ),
     "aten.linear.default": (aten.linear.default, (Z, rows(5, 6), rows(5))),
     "aten.matmul.default": (aten.matmul.default, (rows(3, 1, 4, 6), rows(2, 6, 5))),
     "aten.mm.default": (aten.mm.default, (X, rows(6, 5))),

@@ -70,7 +70,6 @@ def flash_for_cpu(
     v: Node,
     dropout_p: float = 0.0,
     is_causal: bool = False,
-    *,
     attn_mask: Node | None = None,
     scale: float | None = None,
 ) -> tuple[Node, None]:
