@@ -82,7 +82,7 @@ def test_batch_norm_of_rows_and_of_sequences(rng):
 
 
 @pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("scale", [1e4, 1e-4])
+@pytest.mark.parametrize("scale", [3e3, 1e-4])
 def test_a_batch_norm_of_half_floats_scales_by_statistics_that_half_floats_cannot_hold(rng, scale, last):
     x = (images(rng, 5, 12, 5, 7, last=last) * scale).half()
     w, b = parameters(rng, 12, 3)
