@@ -168,6 +168,44 @@ def test_conv2d_agrees_with_torch(stride, padding, dilation, groups: int, rng) -
     within(op, [x, w, bias], peer(torch.float32))
 
 
+PADDED = {
+    "square": ((1, 1), (1, 1), (1, 1), 1, None, False),
+    "depthwise": ((1, 1), (1, 1), (1, 1), 4, None, False),
+    "dilated, strided, grouped": ((2, 1), (2, 3), (2, 2), 2, None, False),
+    "turned, one side padded more": ((1, 2), (1, 0), (1, 1), 2, (8, 5), True),
+    "no padding": ((2, 1), (0, 0), (1, 1), 1, None, False),
+}
+
+
+@pytest.mark.parametrize("form", PADDED)
+def test_nothing_is_claimed_where_a_tap_outside_of_the_image_is_not_finite(form: str, rng) -> None:
+    """Zero times infinity is NaN for who holds the padding, and nothing for who skips it; inside both must agree."""
+    stride, padding, dilation, groups, size, turned = PADDED[form]
+    x, w = draw(rng, 2, 4, 7, 8), draw(rng, 8, 4 // groups, 3, 3)
+    w[1, 0, 0, 2], w[6, -1, 1, 1], w[3, 0, 2, 0] = np.inf, -np.inf, np.nan
+    op = Conv2dOp(
+        x=types(x)[0],
+        w=types(w)[0],
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        size=size,
+        turned=turned,
+        epilogue=Epilogue.of(activation="sigmoid"),  # bounded: an enclosure through it alone would claim 0 to 1
+    )
+    bound = error_bound(op, [x, w])
+    for k, p, q in np.ndindex(*bound.shape[1:]):
+        odd = [(2 - r, 2 - s) if turned else (r, s) for _, r, s in np.argwhere(~np.isfinite(w[k]))]
+        rows = [p * stride[0] + r * dilation[0] - padding[0] for r, _ in odd]
+        columns = [q * stride[1] + s * dilation[1] - padding[1] for _, s in odd]
+        outside = any(not (0 <= row < 7 and 0 <= column < 8) for row, column in zip(rows, columns, strict=True))
+        # An infinity times a sum of unknown sign may be either infinity before the sigmoid: bounded, not claimed.
+        assert np.isinf(bound[:, k, p, q]).all() or not outside, (k, p, q)
+        assert (bound[:, k, p, q] == 0.0).all() or outside or not np.isnan(w[k]).any(), (k, p, q)
+    assert np.isinf(bound[:, [0, 2, 4, 5, 7]]).sum() == 0, "a filter of numbers is claimed everywhere"
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 4])
 def test_attention_agrees_with_torch(causal: bool, window: int | None, rng) -> None:

@@ -9,7 +9,8 @@ and Stability
 
 For f64 the constants double, since the reference errs as much as the kernel. Scalar functions err by the constants of
 ``tracea.core.interval``. The result's rounding to its storage type comes last. Where the bound is infinite the
-contract claims nothing: a value that may overflow, or a function next to its pole.
+contract claims nothing: a value that may overflow, a function next to its pole, or a sum with a term of 0 times what is
+not finite that a kernel may as well leave out (padding under a filter, a key that a mask hides).
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def compute_type(op: Op) -> DType:
 def error_bound(op: Op, inputs: Sequence[Any], *, worst_case: bool = False) -> Array:
     """Return the largest absolute error of a correct kernel's stored result against ``evaluate(op, inputs)``.
 
-    Where the reference is infinite or NaN the bound is 0: the kernel must give the same.
+    Where the reference is infinite or NaN the bound is 0: the kernel must give the same, but for what is not claimed.
     """
     op = bind_op(op, inputs)
     arrays = sources(op, inputs)
@@ -95,7 +96,21 @@ def error_bound(op: Op, inputs: Sequence[Any], *, worst_case: bool = False) -> A
         stored = op.infer().dtype
         bound = np.maximum(stored.round(high) - expected, expected - stored.round(low))
         bound = np.where(np.isnan(bound), np.inf, bound)
-        return np.where(np.isfinite(expected), np.maximum(bound, 0.0), 0.0)
+        bound = np.where(np.isfinite(expected), np.maximum(bound, 0.0), 0.0)
+        return _unclaimed_padding(op, arrays, bound) if isinstance(op, Conv2dOp) else bound
+
+
+def _unclaimed_padding(op: Conv2dOp, arrays: list[Array], bound: Array) -> Array:
+    """Return the bound, infinite where a tap that is not finite lies outside of the image.
+
+    Kernels that hold the padding multiply its zeros and get NaN, kernels that skip what lies outside do not: libraries
+    have both. A result that counts fewer such taps inside of the image than its filter has, has one outside.
+    """
+    image, odd = arrays[0], (~np.isfinite(arrays[1])).astype(np.float64)
+    if not odd.any():
+        return bound
+    inside = main_value(op, [np.ones_like(image), odd])
+    return np.where(inside < odd.sum(axis=(1, 2, 3))[:, None, None], np.inf, bound)
 
 
 def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, worst_case: bool) -> Enclosure:
