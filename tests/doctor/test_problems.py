@@ -95,20 +95,6 @@ def test_what_the_compiled_probe_denies_is_masked_whatever_the_flags_say(monkeyp
     assert "A zen4 has avx2" in " ".join(problem.what for problem in diagnose(machine, None))
 
 
-@X86
-def test_tiles_that_the_system_does_not_grant_are_a_problem() -> None:
-    machine = probe_machine()
-    flags = machine.hardware.processor.flags | {"amx_tile", "amx_bf16"}
-    hardware = dataclasses.replace(
-        machine.hardware, processor=dataclasses.replace(machine.hardware.processor, flags=flags), tiles=False
-    )
-    problems = diagnose(dataclasses.replace(machine, hardware=hardware), None)
-    problem = one([each for each in problems if "AMX" in each.what])
-    assert "5.16" in problem.remedy
-    granted = dataclasses.replace(hardware, tiles=True)
-    assert not [each for each in diagnose(dataclasses.replace(machine, hardware=granted), None) if "AMX" in each.what]
-
-
 def test_the_vendors_numbers_are_read_and_absent_ones_are_zero(tmp_path: Path) -> None:
     root = shown(tmp_path, vendor="GenuineIntel", family=6, number=143, flags=AVX2)
     assert (processor(root).family, processor(root).number) == (6, 143)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tracea.doctor.doubt import OTHERS, doubts, why_under_load
+from tracea.doctor.tile_grant import TILE_FLAGS
 
 if TYPE_CHECKING:
     from tracea.doctor.ceilings import Ceilings
@@ -18,7 +19,6 @@ __all__ = ["Problem", "diagnose", "diagnose_load"]
 _SCALING: Final = 0.7
 # A compiler takes some hundred MiB, and the arrays that ceilings are measured with take as much.
 _LEAST_MEMORY: Final = 2 * 1024**3
-_TILES: Final = frozenset({"amx_tile", "amx_bf16"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,13 +79,8 @@ def _processor(machine: Machine) -> list[Problem]:
     if virtual:
         remedy = "give the virtual machine the host's CPU model (QEMU and libvirt: host-passthrough)"
     found = [Problem(what=f"A {name} has {isa}, but {masks}", remedy=remedy) for isa in machine.hardware.masked]
-    if machine.hardware.processor.flags >= _TILES and not machine.hardware.tiles and machine.toolchain.compiler:
-        found.append(
-            Problem(
-                what="The processor shows AMX tiles, but the system does not grant them to this process",
-                remedy="a Linux kernel of 5.16 or later, and a container or sandbox that allows arch_prctl",
-            )
-        )
+    if machine.hardware.processor.flags >= TILE_FLAGS and not machine.hardware.tiles:
+        found.append(_tiles(machine))
     if machine.hardware.isas == ("plain",):
         found.append(
             Problem(
@@ -101,6 +96,19 @@ def _processor(machine: Machine) -> list[Problem]:
             )
         )
     return found
+
+
+def _tiles(machine: Machine) -> Problem:
+    why = f": {machine.hardware.tiles_refused}" if machine.hardware.tiles_refused else ""
+    if machine.hardware.granted:
+        return Problem(
+            what=f"The system grants AMX tiles to this process, but kernels cannot use them{why}",
+            remedy="install a compiler that knows AMX (GCC 11, Clang 12 or later); in an emulator, use another machine",
+        )
+    return Problem(
+        what=f"The processor shows AMX tiles, but the system does not grant them to this process{why}",
+        remedy="a Linux kernel of 5.16 or later, and a container or sandbox that allows arch_prctl",
+    )
 
 
 def _cores(machine: Machine) -> list[Problem]:

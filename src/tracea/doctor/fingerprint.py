@@ -27,7 +27,10 @@ class Fingerprint:
 
 
 def identify(machine: Machine) -> Fingerprint:
-    """Return the machine's identity: processor, instruction sets, caches and cores; compiler and C library."""
+    """Return the machine's identity: processor, instruction sets, caches and cores; compiler and C library.
+
+    The hardware's part is what the system says of it, so that no compiler that comes, goes or fails changes it.
+    """
     hardware, toolchain = machine.hardware, machine.toolchain
     compiler = toolchain.compiler
     return Fingerprint(
@@ -37,8 +40,8 @@ def identify(machine: Machine) -> Fingerprint:
                 "vendor": hardware.processor.vendor,
                 "architecture": hardware.processor.architecture,
                 "microarchitecture": hardware.microarchitecture,
-                "isas": list(hardware.isas),
-                "features": sorted(machine.target.features),
+                "isas": list(hardware.shown),
+                "features": sorted(machine.identity_features),
                 "caches": [[c.level, c.kind, c.nbytes, c.ways, c.line_bytes] for c in hardware.caches],
                 "cores": hardware.cores_present,
             }

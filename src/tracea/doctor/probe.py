@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tracea.doctor.installed import TorchInstall, torch_install
+from tracea.doctor.tile_grant import TILE_FLAGS, TileGrant, ask_for_tiles
 from tracea.errors import CompileError, InvalidOption, RunError
 from tracea.profiler import machine
 from tracea.runtime.compiler import Library, compile_text
@@ -28,7 +29,6 @@ _NEEDED: Final[dict[Isa, frozenset[str]]] = {
     "neon": frozenset({"asimd"}),
     "plain": frozenset(),
 }
-_TILES: Final = frozenset({"amx_tile", "amx_bf16"})
 # Vendor, display family and models, and archspec's name. Models whose instruction sets a name stands for as well are
 # with it: Emerald and Granite Rapids have those of Sapphire Rapids.
 # Source: Intel SDM vol. 4, table 2-1; AMD, Processor Programming References of families 19h and 1Ah.
@@ -67,7 +67,10 @@ class Hardware:
     ``named`` is the microarchitecture that promises it: what archspec calls the processor by its flags, or what the
     vendor's family and model numbers say, which a hypervisor that takes flags away often leaves as they are.
 
-    ``tiles``: the operating system granted this process the AMX tiles that the processor shows, and a product is right.
+    ``granted`` and ``shown`` are what the system says, whatever is installed, and so are identity: whether this process
+    may use the AMX tiles that the processor shows, and the instruction sets by its flags. ``tiles`` and ``isas`` are
+    what kernels may use: with a compiler at hand each was tried as well. ``tiles_refused`` is why tiles cannot be used.
+
     ``withheld``: flags that the user takes away by TRACEA_WITHOUT, such as ``amx_bf16`` where every product of float32
     shall be one fused multiply-add. An instruction set that vectors need cannot be taken away so.
     """
@@ -84,6 +87,9 @@ class Hardware:
     huge_pages: str
     governor: str | None
     named: str = ""
+    granted: bool = False
+    shown: tuple[Isa, ...] = ()
+    tiles_refused: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,13 +134,21 @@ class Machine:
             l3_bytes=l3.nbytes if l3 else base.l3_bytes,
             cache_line_bytes=l1d.line_bytes if l1d else base.cache_line_bytes,
             page_bytes=os.sysconf("SC_PAGE_SIZE"),
-            features=frozenset(
-                flag
-                for flag in self.hardware.processor.flags
-                if flag.startswith(_ARITHMETIC)
-                and (self.hardware.tiles or not flag.startswith("amx"))
-                and flag not in self.hardware.withheld
-            ),
+            features=self._features(tiles=self.hardware.tiles),
+        )
+
+    @property
+    def identity_features(self) -> frozenset[str]:
+        """Flags of arithmetic as the system grants them: the same with and without a compiler."""
+        return self._features(tiles=self.hardware.granted)
+
+    def _features(self, *, tiles: bool) -> frozenset[str]:
+        return frozenset(
+            flag
+            for flag in self.hardware.processor.flags
+            if flag.startswith(_ARITHMETIC)
+            and (tiles or not flag.startswith("amx"))
+            and flag not in self.hardware.withheld
         )
 
     def _cache(self, level: int) -> Cache | None:
@@ -173,18 +187,26 @@ def _hardware(root: Path, compiler: Compiler | None) -> Hardware:
     processor = machine.processor(root)
     name = _archspec(root)
     named, promised = _promised(name, processor)
-    usable: tuple[Isa, ...] = tuple(isa for isa in ISAS if _usable(isa, processor, compiler, here=root == Path("/")))
+    here = root == Path("/")
+    shown: tuple[Isa, ...] = tuple(isa for isa in ISAS if _is_shown(isa, processor))
+    usable: tuple[Isa, ...] = tuple(isa for isa in shown if _usable(isa, compiler, here=here))
+    # Another machine's files cannot be asked: what they show counts as granted.
+    grant = ask_for_tiles(processor) if here else TileGrant(granted=processor.flags >= TILE_FLAGS)
+    trouble = _tiles_trouble(grant, compiler, here=here)
     return Hardware(
         processor=processor,
         microarchitecture=name,
         isas=usable,
         masked=(
             *(isa for isa in ISAS if isa not in usable and _NEEDED[isa] <= promised),
-            *(("amx_bf16",) if promised >= _TILES and not processor.flags >= _TILES else ()),
+            *(("amx_bf16",) if promised >= TILE_FLAGS and not processor.flags >= TILE_FLAGS else ()),
         ),
         named=named,
         withheld=_withheld(processor),
-        tiles=_tiles_usable(processor, compiler, here=root == Path("/")),
+        tiles=grant.granted and not trouble,
+        granted=grant.granted,
+        shown=shown,
+        tiles_refused=trouble,
         caches=_caches(root),
         cores_present=os.cpu_count() or 1,
         memory_bytes=_memory_bytes(root),
@@ -200,7 +222,7 @@ def _withheld(processor: machine.Processor) -> frozenset[str]:
         InvalidOption: a name that neither a kernel nor this processor knows: taking it away would change nothing.
     """
     names = frozenset(os.environ.get("TRACEA_WITHOUT", "").replace(",", " ").split())
-    known = _TILES.union(*_NEEDED.values())
+    known = TILE_FLAGS.union(*_NEEDED.values())
     unknown = names - known - processor.flags
     if unknown:
         raise InvalidOption(
@@ -212,13 +234,14 @@ def _withheld(processor: machine.Processor) -> frozenset[str]:
     return names
 
 
-def _usable(isa: Isa, processor: machine.Processor, compiler: Compiler | None, *, here: bool) -> bool:
-    """Whether kernels of ``isa`` run: the system shows its features and, with a compiler at hand, CPUID agrees."""
+def _is_shown(isa: Isa, processor: machine.Processor) -> bool:
     # Advanced SIMD is mandatory in AArch64, whatever the system lists.
-    shown = processor.architecture in _ARM if isa == "neon" else _NEEDED[isa] <= processor.flags
-    if not shown or compiler is None or not here:
-        return shown
-    return _cpuid_agrees(isa, compiler)
+    return processor.architecture in _ARM if isa == "neon" else _NEEDED[isa] <= processor.flags
+
+
+def _usable(isa: Isa, compiler: Compiler | None, *, here: bool) -> bool:
+    """Whether kernels of ``isa``, which the system shows, run: with a compiler at hand, CPUID is asked too."""
+    return compiler is None or not here or _cpuid_agrees(isa, compiler)
 
 
 def _cpuid_agrees(isa: Isa, compiler: Compiler) -> bool:
@@ -229,14 +252,15 @@ def _cpuid_agrees(isa: Isa, compiler: Compiler) -> bool:
     return bool(usable(ISAS.index(isa)))
 
 
-def _tiles_usable(processor: machine.Processor, compiler: Compiler | None, *, here: bool) -> bool:
-    """Whether AMX runs: shown by the system, granted to this process, and tried. Without a trial the answer is no."""
-    if not processor.flags >= _TILES or compiler is None:
-        return False
-    if not here:
-        return True
+def _tiles_trouble(grant: TileGrant, compiler: Compiler | None, *, here: bool) -> str:
+    """Return why tiles cannot be used; with a compiler at hand a product of them is tried."""
+    if not grant.granted or compiler is None or not here:
+        return grant.refusal
     library = _features(compiler)
-    return library is not None and bool(ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("tracea_amx_usable"))())
+    if library is None:
+        return "the compiler cannot build the trial of a product"
+    usable = ctypes.CFUNCTYPE(ctypes.c_int32)(library.address("tracea_amx_usable"))
+    return "" if usable() else "a trial of a product of tiles gave a wrong result"
 
 
 def _features(compiler: Compiler) -> Library | None:
