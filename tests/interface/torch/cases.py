@@ -121,6 +121,7 @@ ROWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
         lambda x, w, b: aten.group_norm.default(x, 3, w, b, 1e-3),
         (rows(2, 6, 3, 5), rows(6) + 1, rows(6) - 1),
     ),
+    "aten.embedding.default": (aten.embedding.default, (X, torch.tensor([[0, 3, 2], [1, 1, 3]]))),
     "aten.cumsum.default": (lambda x: aten.cumsum.default(x, 1), (Z,)),
     "aten.prod.default": (aten.prod.default, (X,)),
     "aten.prod.dim_int": (lambda x: aten.prod.dim_int(x, 1, True), (Z,)),

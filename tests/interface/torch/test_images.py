@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from examples.cnn import Bottleneck, Inverted, MobileNetV2, ResNet50, _unit
+from tests.interface.torch.compare import check_capture
 from torch import nn
 
 import tracea
@@ -129,3 +130,31 @@ def test_what_is_not_captured_is_refused_with_its_line(line: Any, reason: str) -
     with pytest.raises(UnsupportedNode, match=reason) as caught:
         capture(Line(), (torch.randn(1, 3, 8, 8),))
     assert "test_images.py:" in str(caught.value)
+
+
+F = nn.functional
+SINGLE: dict[str, tuple[Any, tuple[int, ...]]] = {
+    # Of (6, 9, 8), (9, 9, 8) and (6, 9): channels taken for images, or for rows, give another shape or value.
+    "adaptive_avg_pool2d to one": (lambda x: F.adaptive_avg_pool2d(x, 1), (6, 9, 8)),
+    "adaptive_avg_pool2d to a grid": (lambda x: F.adaptive_avg_pool2d(x, (4, 3)), (9, 9, 8)),
+    "adaptive_avg_pool2d of all rows": (lambda x: F.adaptive_avg_pool2d(x, (None, 3)), (6, 9, 8)),
+    "adaptive_max_pool2d": (lambda x: F.adaptive_max_pool2d(x, (4, 3)) * 2.0, (9, 9, 8)),
+    "avg_pool2d": (lambda x: F.avg_pool2d(x, (3, 2), padding=1), (6, 9, 8)),
+    "max_pool2d": (lambda x: torch.relu(F.max_pool2d(x, 3, stride=2, ceil_mode=True)), (6, 9, 8)),
+    "adaptive_avg_pool1d": (lambda x: F.adaptive_avg_pool1d(x, 4), (6, 9)),
+    "adaptive_max_pool1d": (lambda x: F.adaptive_max_pool1d(x, 1), (6, 9)),
+    "avg_pool1d": (lambda x: F.avg_pool1d(x, 3, padding=1), (6, 9)),
+    "max_pool1d": (lambda x: F.max_pool1d(x, 2), (6, 9)),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_one_image_without_a_batch_axis_is_pooled_as_torch_pools_it(name: str) -> None:
+    line, shape = SINGLE[name]
+
+    class Line(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return line(x)
+
+    x = torch.randn(shape, dtype=torch.float64)
+    check_capture(capture(Line(), (x,)), Line(), (x,))

@@ -9,6 +9,7 @@ from tracea.core.expr import BinaryFunction, UnaryFunction
 from tracea.core.op import PoolKind, ReduceKind, RowKind
 from tracea.interface.torch import lower_attention as attention
 from tracea.interface.torch import lower_images as images
+from tracea.interface.torch import lower_indexed as indexed
 from tracea.interface.torch import lower_matrix as matrix
 from tracea.interface.torch import lower_pointwise as pointwise
 from tracea.interface.torch import lower_pools as pools
@@ -78,15 +79,15 @@ _IMAGES: Final[dict[str, Callable[..., Any]]] = {
     "aten.conv1d.padding": images.conv1d_padded,
     "aten.conv_transpose2d.input": images.conv_transpose2d,
     "aten.conv_transpose1d.default": images.conv_transpose1d,
-    "aten.max_pool2d.default": pools.max_pool2d,
-    "aten.max_pool2d_with_indices.default": pools.value_alone(pools.max_pool2d),
-    "aten.max_pool1d.default": pools.max_pool1d,
-    "aten.avg_pool2d.default": pools.avg_pool2d,
-    "aten.avg_pool1d.default": pools.avg_pool1d,
-    "aten.adaptive_avg_pool2d.default": pools.adaptive_pool(PoolKind.AVERAGE),
-    "aten.adaptive_avg_pool1d.default": pools.adaptive_pool(PoolKind.AVERAGE),
-    "aten.adaptive_max_pool2d.default": pools.value_alone(pools.adaptive_pool(PoolKind.MAX)),
-    "aten.adaptive_max_pool1d.default": pools.value_alone(pools.adaptive_pool(PoolKind.MAX)),
+    "aten.max_pool2d.default": pools.batched(pools.max_pool2d, 4),
+    "aten.max_pool2d_with_indices.default": pools.value_alone(pools.batched(pools.max_pool2d, 4)),
+    "aten.max_pool1d.default": pools.batched(pools.max_pool1d, 3),
+    "aten.avg_pool2d.default": pools.batched(pools.avg_pool2d, 4),
+    "aten.avg_pool1d.default": pools.batched(pools.avg_pool1d, 3),
+    "aten.adaptive_avg_pool2d.default": pools.batched(pools.adaptive_pool(PoolKind.AVERAGE), 4),
+    "aten.adaptive_avg_pool1d.default": pools.batched(pools.adaptive_pool(PoolKind.AVERAGE), 3),
+    "aten.adaptive_max_pool2d.default": pools.value_alone(pools.batched(pools.adaptive_pool(PoolKind.MAX), 4)),
+    "aten.adaptive_max_pool1d.default": pools.value_alone(pools.batched(pools.adaptive_pool(PoolKind.MAX), 3)),
     "aten.upsample_nearest2d.vec": pools.upsample_nearest,
     "aten.upsample_nearest1d.vec": pools.upsample_nearest,
     "aten.cat.default": pools.concatenate,
@@ -112,6 +113,7 @@ _ROWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.amin.default": rows.reduction(ReduceKind.MIN),
     "aten.min.default": rows.reduction(ReduceKind.MIN),
     "aten.group_norm.default": statistics.group_norm,
+    "aten.embedding.default": indexed.embedding,
     "aten.cumsum.default": statistics.cumulative_sum,
     "aten.prod.default": rows.reduction(ReduceKind.PRODUCT),
     "aten.prod.dim_int": rows.reduction(ReduceKind.PRODUCT),

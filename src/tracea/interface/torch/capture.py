@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import torch
@@ -23,7 +23,7 @@ from torch.utils import _pytree as pytree
 from tracea.core.graph import Graph, Node
 from tracea.errors import InvalidGraph, InvalidInput, UnsupportedNode
 from tracea.interface.torch.aten import LOWERINGS, VIEWS, WITHOUT_VALUE
-from tracea.interface.torch.constants import Constants
+from tracea.interface.torch.constants import Constants, is_same_memory
 from tracea.interface.torch.export import (
     ExportedProgram,
     FxNode,
@@ -36,6 +36,7 @@ from tracea.interface.torch.export import (
     told_apart,
 )
 from tracea.interface.torch.location import line_of_node
+from tracea.interface.torch.lower_indexed import IndexedRange, index_checks
 from tracea.interface.torch.lowering import Lowering, Refusal
 from tracea.interface.torch.specs import InputSpec, Leaf, OutputSpec
 from tracea.interface.torch.types import Dims, check_exact, check_tensor, dtype_of, tensor_type_of
@@ -47,13 +48,17 @@ _ROUNDS_OF_DECOMPOSITION = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """A module as a graph: the tensors that it binds once, how calls map to it, and where each node was written."""
+    """A module as a graph: the tensors that it binds once, how calls map to it, and where each node was written.
+
+    ``ranges`` says which of the graph's outputs are of no one but the check of indices that the module computes.
+    """
 
     graph: Graph
     constants: Mapping[str, torch.Tensor]
     input_spec: InputSpec
     output_spec: OutputSpec
     locations: Mapping[str, str]
+    ranges: tuple[IndexedRange, ...] = ()
 
 
 def capture(module: torch.nn.Module, example_inputs: Any, *, dynamic: Any = None) -> Captured:
@@ -154,14 +159,17 @@ class _Capture:
         for node in self.program.graph.nodes:
             if node.op not in ("placeholder", "output"):
                 self._lower(node)
-        output_spec = self._outputs()
+        outputs, output_spec = self._outputs()
+        rows, ranges = index_checks(self.graph, self.low.indexed, self.tensors, outputs)
+        self.graph.set_outputs(*outputs)
         self.graph.verify()
         return Captured(
             graph=self.graph,
             constants=self.tensors,
-            input_spec=input_spec,
+            input_spec=replace(input_spec, rows=rows),
             output_spec=output_spec,
             locations=self.locations,
+            ranges=ranges,
         )
 
     # Sources.
@@ -218,7 +226,7 @@ class _Capture:
 
     def _constant(self, name: str, tensor: torch.Tensor) -> Node:
         for known, other in self.tensors.items():  # tied weights are one constant
-            if other is tensor or _is_same_memory(other, tensor):
+            if other is tensor or is_same_memory(other, tensor):
                 return self.graph[known]
         check_tensor(tensor, name)
         check_exact(tensor, name)
@@ -308,7 +316,7 @@ class _Capture:
 
     # Outputs.
 
-    def _outputs(self) -> OutputSpec:
+    def _outputs(self) -> tuple[list[Node], OutputSpec]:
         self._refuse_writes()
         if self.problems:
             raise _unsupported(self.problems)
@@ -327,8 +335,7 @@ class _Capture:
             raise InvalidGraph(
                 field="outputs", got="no tensor", expected="at least one", remedy="return a tensor from forward"
             )
-        self.graph.set_outputs(*outputs)
-        return OutputSpec(tree=self.program.call_spec.out_spec, leaves=tuple(leaves))  # pyright: ignore[reportArgumentType]
+        return outputs, OutputSpec(tree=self.program.call_spec.out_spec, leaves=tuple(leaves))  # pyright: ignore[reportArgumentType]
 
     def _user_outputs(self) -> list[Any]:
         flat: list[Any] = list(next(node for node in self.program.graph.nodes if node.op == "output").args[0])
@@ -377,14 +384,6 @@ def _arguments(node: FxNode) -> list[Any]:
 def _results(node: FxNode) -> list[torch.Tensor]:
     value = node.meta["val"]
     return list(cast("Sequence[torch.Tensor]", value)) if isinstance(value, list | tuple) else [value]
-
-
-def _is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return (
-        one.data_ptr() == other.data_ptr()
-        and one.numel() > 0
-        and (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
-    )
 
 
 def _unsupported(problems: Sequence[_Problem]) -> UnsupportedNode:

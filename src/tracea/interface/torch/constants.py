@@ -12,7 +12,7 @@ from torch.fx.node import map_arg
 
 from tracea.interface.torch.export import ExportedProgram, FxNode
 
-__all__ = ["Constants"]
+__all__ = ["Constants", "is_same_memory"]
 
 
 class Constants:
@@ -63,3 +63,12 @@ class Constants:
             and torch.Tag.nondeterministic_seeded not in target.tags
             and any(isinstance(item.type, torch.TensorType | torch.ListType) for item in target._schema.returns)  # pyright: ignore[reportPrivateUsage]
         )
+
+
+def is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two tensors are one: tied weights."""
+    return (
+        one.data_ptr() == other.data_ptr()
+        and one.numel() > 0
+        and (one.shape, one.stride(), one.dtype) == (other.shape, other.stride(), other.dtype)
+    )

@@ -18,6 +18,7 @@ from tracea.core.op import Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp, 
 from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes
 from tracea.errors import InvalidInput, InvalidStride
 from tracea.interface.torch.images import Images
+from tracea.interface.torch.lower_indexed import Indexed
 
 __all__ = ["Lowering", "Operand", "Refusal"]
 
@@ -45,6 +46,7 @@ class Lowering:
         self.name = ""
         self.shape: tuple[Dim, ...] = ()
         self.dtype = DType.F32
+        self.indexed: list[Indexed] = []  # what the module reads rows by
         self._scalars = scalars  # values of constants of one element, by node id
         self._matrix_of: dict[str, Node] = {}  # a reshaped matrix or its source, by the id of the tensor of more axes
 

@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, TraceaError
+from tracea.interface.torch.lower_indexed import check_rows
 from tracea.interface.torch.specs import InputSpec, OutputSpec
 from tracea.interface.torch.types import check_exact, check_tensor, dtype_of
 from tracea.runtime.process_lock import ProcessLock
@@ -239,9 +240,11 @@ def _checked(tensor: torch.Tensor, wanted: TensorType, name: str, extents: dict[
 
 
 def _check_values(tensors: Sequence[torch.Tensor], spec: InputSpec) -> None:
-    """Refuse what a program would drop: gradients, and the low bits of large integers; tangents it refuses itself."""
+    """Refuse rows that there are not, and what a program would drop: gradients, and the low bits of large integers."""
     for tensor, type_, name in zip(tensors, spec.types, spec.names, strict=True):
-        if type_.dtype is DType.I64:
+        if name in spec.rows:
+            check_rows(tensor, spec.rows[name], name)
+        elif type_.dtype is DType.I64:
             check_exact(tensor, name)
     if not torch.is_grad_enabled():
         return

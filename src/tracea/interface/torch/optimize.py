@@ -13,6 +13,7 @@ from tracea.flow.phases import phase
 from tracea.flow.progress import Listener, shown_unless_heard, silent
 from tracea.interface.optimized import Optimized, optimize_graph
 from tracea.interface.torch.capture import capture
+from tracea.interface.torch.lower_indexed import check_ranges
 from tracea.interface.torch.module import Compiled, OptimizedModule
 from tracea.optimizer.budget import Budget, check_budget
 from tracea.runtime.buffers import ArrayKind, empty_of, view
@@ -62,7 +63,9 @@ def optimize(
             # A program's results are of its inputs' kind; without inputs nothing but this says which.
             out = None if tensors else tuple(empty_of(type_, ArrayKind.TORCH) for type_ in program.outputs)
             result: Any = program.run(*tensors, out=out, threads=count)
-            return result if several else (result,)
+            results = result if several else (result,)
+            check_ranges(results, captured.ranges)
+            return results
 
         return Compiled(
             run=run, input_spec=captured.input_spec, output_spec=captured.output_spec, report=_Report(optimized)

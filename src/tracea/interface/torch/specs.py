@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -26,12 +26,16 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
-    """The structure of ``(args, kwargs)`` and the types of the tensors in it."""
+    """The structure of ``(args, kwargs)`` and the types of the tensors in it.
+
+    ``rows`` says, by name, of how many rows an input's elements name one.
+    """
 
     tree: pytree.TreeSpec
     leaves: tuple[Leaf, ...]
     names: tuple[str, ...]
     types: tuple[TensorType, ...]
+    rows: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> list[torch.Tensor]:
         """Return the tensors of a call in the program's order.
