@@ -47,6 +47,11 @@ def test_the_ceilings_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch
     if 3 in levels:
         assert levels[2].working_set_bytes < levels[3].working_set_bytes <= target.l3_bytes
     assert (first.fork_join_us is None) == (machine.cores_usable == 1)
+    has_tiles = "amx_bf16" in machine.target.features
+    assert [row.threads for row in first.tiles] == (threads if has_tiles else [])
+    if has_tiles:  # a product of tiles is 32 times the operations of a vector's, at a quarter of their rate or better
+        assert first.tile_peak() is not None
+        assert first.tile_peak() > 4 * first.peak("avx512")
 
     def forbidden(*_: object) -> Ceilings:
         raise AssertionError("measured again")
@@ -61,8 +66,6 @@ def test_the_ceilings_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.usefixtures("empty_cache")
 def test_the_peak_loop_takes_time_in_proportion_to_its_iterations() -> None:
     # A compiler that saw through the loop would make this constant, and the peak infinite.
-    from tracea.runtime.toolchain import find_compiler
-
     machine = probe_machine()
     for isa in machine.hardware.isas:
         library = ceilings_module._library(isa, find_compiler())
@@ -77,6 +80,26 @@ def test_the_peak_loop_takes_time_in_proportion_to_its_iterations() -> None:
             return min(times)
 
         assert 4 < best(80_000) / best(10_000) < 16
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_the_products_of_tiles_are_right_and_take_time_in_proportion_to_their_number() -> None:
+    if "amx_bf16" not in probe_machine().target.features:
+        pytest.skip("this machine has no matrix tiles")
+    library = ceilings_module._tile_library(find_compiler())
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(library.address("tracea_peak_flops_bf16"))() == 6 * 2 * 16 * 16 * 32
+    run = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(library.address("tracea_peak_bf16"))
+    assert run(0) == run(1_000) == 0.0  # ones times pairs of one and minus one
+
+    def best(iterations: int) -> float:
+        times: list[float] = []
+        for _ in range(25):
+            start = time.perf_counter()
+            run(iterations)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    assert 4 < best(80_000) / best(10_000) < 16
 
 
 def test_one_thread_of_avx512_beats_avx2_on_a_machine_that_has_both() -> None:
@@ -109,6 +132,13 @@ def test_what_was_not_measured_is_refused_with_what_was() -> None:
         example().peak("avx512")
     with pytest.raises(InvalidOption, match="copy"):
         example().bandwidth("read")
+
+
+def test_tiles_have_a_peak_of_their_own_for_each_number_of_threads() -> None:
+    tiles = (ceilings_module.Peak(isa="amx", dtype="bf16", threads=1, gflops=3_500.0),)
+    found = msgspec.structs.replace(example(), tiles=tiles)
+    assert (found.tile_peak(), found.tile_peak(threads=2), example().tile_peak()) == (3_500.0, None, None)
+    assert found.peak("avx2", DType.BF16) == 100.0  # of vectors
 
 
 def test_ceilings_survive_json_and_refuse_other_fields(tmp_path: Path) -> None:

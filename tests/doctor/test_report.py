@@ -45,6 +45,7 @@ def ceilings_of(machine: Machine, *, load: float = 0.0, together: float = 2.0) -
             Peak(isa=isa, dtype="f32", threads=threads, gflops=100.0 * together),
         ),
         bandwidths=(Bandwidth(pattern="copy", threads=1, gbytes=10.0, working_set_bytes=2**28),),
+        tiles=(Peak(isa="amx", dtype="bf16", threads=1, gflops=3_500.0),),
         caches=(CacheBandwidth(level=1, gbytes=300.0, working_set_bytes=2**14),),
         fork_join_us=2.25,
         date="2026-01-01T00:00:00+00:00",
@@ -117,6 +118,7 @@ def test_the_report_prints_one_fact_a_line_and_problems_last(machine: Machine) -
     lines = str(report).splitlines()
     assert lines[0].startswith("Processor")
     assert "  multiply-add  avx2 f32: 100 GFLOP/s (1 thread), 200 GFLOP/s (2 threads)" in lines
+    assert "  matrix tiles  amx bf16: 3500 GFLOP/s (1 thread)" in lines
     assert "  memory copy   10.0 GB/s (1 thread) over 256 MiB" in lines
     assert "  cache L1 read 300 GB/s (1 thread) over 16 KiB" in lines
     assert "  fork-join     2.2 µs to start all threads and to wait for them" in lines

@@ -9,7 +9,7 @@ from tracea import targets
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, MatrixMath, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
-from tracea.doctor import Bandwidth, Ceilings, Peak
+from tracea.doctor import Bandwidth, Candidate, Ceilings, Peak
 from tracea.doctor.ceilings import CacheBandwidth
 from tracea.doctor.roof import NoRoof, Roof, measured_roof, stated_roof
 
@@ -60,6 +60,24 @@ def test_matrix_tiles_are_not_held_to_the_peak_of_vectors() -> None:
     assert isinstance(on_vectors, Roof)
     assert "matrix tiles multiply faster" in on_tiles.note
     assert on_vectors.note == ""
+
+
+def test_matrix_tiles_are_held_to_a_sixth_of_their_own_peak() -> None:
+    op = GemmOp.of(m=2048, n=2048, k=2048)
+    tiles = tuple(Peak(isa="amx", dtype="bf16", threads=n, gflops=3_600.0 * n) for n in (1, 2))
+    measured = msgspec.structs.replace(CEILINGS, tiles=tiles)
+    for threads in (1, 2):
+        on_tiles = measured_roof(op, AMX, measured, "gemm.amx", threads=threads)
+        on_vectors = measured_roof(op, AMX, measured, "gemm.packed", threads=threads)
+        assert isinstance(on_tiles, Roof)
+        assert isinstance(on_vectors, Roof)
+        assert (on_tiles.ceilings.peak_gflops, on_tiles.note) == (600.0 * threads, "")
+        assert f"{3_600 * threads} GFLOP/s of bf16 on matrix tiles, 6 products for one of f32" in on_tiles.peak_from
+        assert on_vectors.ceilings.peak_gflops == 240.0 * threads
+        below = 0.9 * on_tiles.least_us
+        assert on_tiles.beaten_by([Candidate(variant="gemm.amx", score=1.0, latency_us=below)]) is not None
+        assert on_vectors.beaten_by([Candidate(variant="gemm.amx", score=1.0, latency_us=below)]) is None
+        assert on_tiles.beaten_by([Candidate(variant="library.gemm", score=1.0, latency_us=below)]) is None
 
 
 def test_what_was_not_measured_is_no_roof() -> None:

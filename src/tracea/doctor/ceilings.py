@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import os
-import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -22,6 +20,7 @@ import msgspec
 from tracea.core.dtype import DType
 from tracea.doctor.doubt import OTHERS, why_under_load
 from tracea.doctor.fork_join import fork_join_us
+from tracea.doctor.teams import shortest, span, together
 from tracea.errors import InvalidOption
 from tracea.profiler.load import LoadMeter, measure_load
 from tracea.profiler.machine import load_average
@@ -32,11 +31,11 @@ from tracea.runtime.compiler import Library, compile_text
 if TYPE_CHECKING:
     from tracea.doctor.probe import Machine
     from tracea.runtime.toolchain import Compiler
-    from tracea.targets import Isa
+    from tracea.targets import Isa, Target
 
 __all__ = ["Bandwidth", "CacheBandwidth", "Ceilings", "Peak", "measured_ceilings"]
 
-_SCHEMA_VERSION: Final = 3  # 1 had neither caches nor fork_join_us, 2 no busy_cores
+_SCHEMA_VERSION: Final = 4  # 1 had neither caches nor fork_join_us, 2 no busy_cores, 3 no tiles
 # Many short runs find a gap between other programs' time slices (milliseconds) where few long ones do not.
 _PEAK_REPEATS: Final = 60
 _PEAK_SECONDS: Final = 0.002
@@ -51,7 +50,6 @@ _MOST_BYTES: Final = 256 * 1024**2
 _SETTLE_S: Final = 60.0  # what was measured under load is measured again after this long, then 4, 16, ... times as long
 
 Pattern = Literal["copy", "read"]
-Task = Callable[[int], object]  # takes the thread's number
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,6 +85,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What was measured, when, in how many seconds and under which load.
 
     ``busy_cores`` is what others took of the cores meanwhile, ``load`` the system's load average before; None: unknown.
+    ``tiles`` are products of bf16 on matrix tiles; none where kernels have no tiles.
     ``fork_join_us`` is what it takes to have all cores start on something and to wait for them, in µs; None for one.
     ``attempts`` counts the measurements since the last one that somebody asked for, all under load.
     """
@@ -98,6 +97,7 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     date: str
     seconds: float
     load: float | None
+    tiles: tuple[Peak, ...] = ()
     caches: tuple[CacheBandwidth, ...] = ()
     fork_join_us: float | None = None
     busy_cores: float | None = None
@@ -118,6 +118,10 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             expected=[(row.isa, row.dtype, row.threads) for row in self.peaks],
             remedy="ask for a measured combination",
         )
+
+    def tile_peak(self, *, threads: int = 1) -> float | None:
+        """Return what ``threads`` cores multiply on matrix tiles, in 10⁹ operations of bf16 a second; None: unknown."""
+        return next((row.gflops for row in self.tiles if row.threads == threads), None)
 
     def bandwidth(self, pattern: Pattern = "copy", *, threads: int = 1) -> float:
         """Return the memory bandwidth of ``threads`` cores in 10⁹ bytes a second.
@@ -163,6 +167,7 @@ def measured_ceilings(machine: Machine, *, again: bool = False) -> Ceilings:
         "fingerprint": identity,
         "cores": list(machine.cores_allowed[: machine.cores_usable]),
         "source": _source_text(),
+        "tiles": _source_text("ceilings_amx.cpp") if _has_tiles(machine.target) else None,
     }
     key = content_key(ingredients)
     store = default_store()
@@ -202,6 +207,7 @@ def _measure(machine: Machine, compiler: Compiler, identity: str) -> Ceilings:
     cores = machine.cores_allowed[: machine.cores_usable]
     teams = tuple(dict.fromkeys(((cores[0],), cores)))
     libraries = {isa: _library(isa, compiler) for isa in machine.hardware.isas}
+    on_tiles = _tile_library(compiler) if _has_tiles(machine.target) else None
     start, meter = time.perf_counter(), LoadMeter()  # after compilers have run: they are other programs
     peaks = [
         Peak(isa=isa, dtype=dtype, threads=len(team), gflops=_peak(library, dtype, team))
@@ -209,12 +215,18 @@ def _measure(machine: Machine, compiler: Compiler, identity: str) -> Ceilings:
         for dtype in ("f32", "f64")
         for team in teams
     ]
+    tiles = [
+        Peak(isa="amx", dtype="bf16", threads=len(team), gflops=_peak(on_tiles, "bf16", team))
+        for team in teams
+        if on_tiles is not None
+    ]
     bandwidths = _bandwidths(libraries[machine.hardware.isas[0]], machine, teams)
     caches = _caches(libraries[machine.hardware.isas[0]], machine)
     busy, seconds = meter.read(), time.perf_counter() - start
     return Ceilings(
         fingerprint=identity,
         peaks=tuple(peaks),
+        tiles=tuple(tiles),
         bandwidths=bandwidths,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=seconds,
@@ -240,7 +252,7 @@ def _caches(library: Library, machine: Machine) -> tuple[CacheBandwidth, ...]:
         def reading(_: int, nbytes: int = nbytes, times: int = times) -> object:
             return read(pages.address, nbytes, times)
 
-        seconds = _best(team, reading, _CACHE_REPEATS)
+        seconds = shortest(team, reading, _CACHE_REPEATS)
         found.append(CacheBandwidth(level=level, gbytes=nbytes * times / seconds / 1e9, working_set_bytes=nbytes))
     pages.close()
     return tuple(found)
@@ -259,12 +271,11 @@ def _cache_sizes(machine: Machine) -> dict[int, int]:
 def _peak(library: Library, dtype: str, team: tuple[int, ...]) -> float:
     flops = ctypes.CFUNCTYPE(ctypes.c_int64)(library.address(f"tracea_peak_flops_{dtype}"))()
     run = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(library.address(f"tracea_peak_{dtype}"))
-    seconds = min(_span(_together(team[:1], lambda _: run(_CALIBRATION))) for _ in range(_PEAK_REPEATS))
+    seconds = min(span(together(team[:1], lambda _: run(_CALIBRATION))) for _ in range(_PEAK_REPEATS))
     iterations = max(_CALIBRATION, int(_CALIBRATION * _PEAK_SECONDS / seconds))
     # The threads' rates are added: registers are no shared thing, so who starts a little late still shows its own rate.
     rates = (
-        sum(1 / (end - start) for start, end in _together(team, lambda _: run(iterations)))
-        for _ in range(_PEAK_REPEATS)
+        sum(1 / (end - start) for start, end in together(team, lambda _: run(iterations))) for _ in range(_PEAK_REPEATS)
     )
     return max(rates) * iterations * flops / 1e9
 
@@ -292,9 +303,9 @@ def _bandwidths(library: Library, machine: Machine, teams: tuple[tuple[int, ...]
             return copy(target.address + rank * part, source.address + rank * part, part)
 
         moved = part * len(team)
-        seconds = _best(team, reading, _MEMORY_REPEATS)
+        seconds = shortest(team, reading, _MEMORY_REPEATS)
         found.append(_row("read", team, moved, moved, seconds))
-        seconds = min(_best(team, lambda rank, copy=copy: copying(rank, copy), _MEMORY_REPEATS) for copy in copies)
+        seconds = min(shortest(team, lambda rank, copy=copy: copying(rank, copy), _MEMORY_REPEATS) for copy in copies)
         found.append(_row("copy", team, 2 * moved, 2 * moved, seconds))
     source.close()
     target.close()
@@ -330,42 +341,17 @@ class _Pages:
         self._map.close()
 
 
-def _best(team: tuple[int, ...], task: Task, repeats: int) -> float:
-    """Return the shortest of several times, in seconds, from the first thread's start to the last one's end."""
-    return min(_span(_together(team, task)) for _ in range(repeats))
-
-
-def _span(times: list[tuple[float, float]]) -> float:
-    return max(end for _, end in times) - min(start for start, _ in times)
-
-
-def _together(team: tuple[int, ...], task: Task) -> list[tuple[float, float]]:
-    """Run ``task(rank)`` on each core of the team at once and return when each began and ended.
-
-    The task is a foreign call, which releases the interpreter's lock.
-    """
-    gate = threading.Barrier(len(team))
-    times = [(0.0, 0.0)] * len(team)
-
-    def work(rank: int, core: int) -> None:
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, {core})  # of this thread only
-        gate.wait()
-        start = time.perf_counter()
-        task(rank)
-        times[rank] = (start, time.perf_counter())
-
-    threads = [threading.Thread(target=work, args=(rank, core)) for rank, core in enumerate(team)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return times
-
-
 def _library(isa: Isa, compiler: Compiler) -> Library:
     return compile_text(_source_text(), isa=isa, name=f"ceilings_{isa}", compiler=compiler)
 
 
-def _source_text() -> str:
-    return (files("tracea.doctor") / "ceilings.cpp").read_text(encoding="utf-8")
+def _has_tiles(target: Target) -> bool:
+    return "amx_bf16" in target.features and target.isa == "avx512"  # the compiler's flags for tiles hold AVX-512's
+
+
+def _tile_library(compiler: Compiler) -> Library:
+    return compile_text(_source_text("ceilings_amx.cpp"), isa="amx", name="ceilings_amx", compiler=compiler)
+
+
+def _source_text(name: str = "ceilings.cpp") -> str:
+    return (files("tracea.doctor") / name).read_text(encoding="utf-8")

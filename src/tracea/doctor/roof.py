@@ -39,6 +39,7 @@ _MATRIX_RATES: Final = {
     DType.E5M2: "f8_matrix",
     DType.I8: "i8_matrix",
 }
+_TERM_PRODUCTS: Final = 6  # of bf16 terms for a product of f32 (kernels/gemm/matrix_tiles.py)
 _VECTOR_RATES: Final = {DType.F64: "f64_vector"}
 
 
@@ -56,7 +57,7 @@ class Roof:
 
     ``holder`` is the cache that holds all operands, whose bandwidth is then the ceiling; empty: the memory's is.
     ``threads``: with how many the ceilings were measured; None where they are stated. ``doubt`` says why what was
-    measured may be too low, empty where nothing speaks against it.
+    measured may be too low, empty where nothing speaks against it. ``of_tiles``: the peak is that of matrix tiles.
     """
 
     ceilings: Roofline
@@ -68,6 +69,7 @@ class Roof:
     holder: str = ""
     threads: int | None = None
     doubt: str = ""
+    of_tiles: bool = False
 
     @property
     def arithmetic_us(self) -> float:
@@ -96,8 +98,8 @@ class Roof:
     def beaten_by(self, candidates: Iterable[Candidate]) -> Candidate | None:
         """Return the fastest candidate that was measured below the limit: then a measured ceiling is doubtful.
 
-        The peak of vectors is no ceiling to matrix tiles nor to a library, which may use them. Beside stated ceilings
-        nothing was measured.
+        The peak of vectors is no ceiling to matrix tiles, and none is one to a library, which may use them and multiply
+        fewer terms. Beside stated ceilings nothing was measured.
         """
         if self.threads is None:
             return None
@@ -105,9 +107,13 @@ class Roof:
             (each.latency_us, each.variant, each)
             for each in candidates
             if each.latency_us is not None
-            and each.latency_us < (self.moving_us if _may_use_tiles(each.variant) else self.least_us)
+            and each.latency_us < (self.moving_us if self._is_no_ceiling_to(each.variant) else self.least_us)
         ]
         return min(faster, key=lambda item: item[:2])[2] if faster else None
+
+    def _is_no_ceiling_to(self, variant: str) -> bool:
+        known = find(variant)
+        return known.is_library or (MATRIX_TILES in known.requirements and not self.of_tiles)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the roof as plain JSON values."""
@@ -124,6 +130,7 @@ class Roof:
             "holder": self.holder,
             "threads": self.threads,
             "doubt": self.doubt,
+            "of_tiles": self.of_tiles,
         }
 
 
@@ -131,7 +138,6 @@ def measured_roof(op: Op, target: Target, ceilings: Ceilings | None, variant: st
     """Return the roof on this machine by its measured ceilings."""
     if ceilings is None:
         return NoRoof(because="the ceilings of this machine were not measured", remedy="tracea doctor measures them")
-    dtype = _computed(op)
     known = sorted({row.threads for row in ceilings.peaks if row.isa == target.isa})
     if threads not in known:
         counted = " and ".join(map(str, known))
@@ -140,13 +146,14 @@ def measured_roof(op: Op, target: Target, ceilings: Ceilings | None, variant: st
             remedy=f"tracea explain with --threads {known[-1]}" if known else "tracea doctor --again",
         )
     note = ""
-    if MATRIX_TILES in find(variant).requirements:
+    peak, peak_from, of_tiles = _measured_peak(op, target, ceilings, variant, threads)
+    if MATRIX_TILES in find(variant).requirements and not of_tiles:
         note = "this peak is that of vectors; matrix tiles multiply faster, and the time may be below the limit"
     bandwidth, holder = _bandwidth(op, ceilings, threads)
     place = "copying memory" if not holder else f"reading the {holder}"
     return Roof(
-        ceilings=Roofline(peak_gflops=ceilings.peak(target.isa, dtype, threads=threads), bandwidth_gbytes=bandwidth),
-        peak_from=f"measured here: {target.isa} {dtype.compute.value}, {_threads(threads)}",
+        ceilings=Roofline(peak_gflops=peak, bandwidth_gbytes=bandwidth),
+        peak_from=f"measured here: {peak_from}, {_threads(threads)}",
         bandwidth_from=f"measured here: {place}, {_threads(threads)}",
         flops=op.flops,
         nbytes=op.bytes,
@@ -154,7 +161,18 @@ def measured_roof(op: Op, target: Target, ceilings: Ceilings | None, variant: st
         holder=holder,
         threads=threads,
         doubt=_doubt(ceilings, threads),
+        of_tiles=of_tiles,
     )
+
+
+def _measured_peak(op: Op, target: Target, ceilings: Ceilings, variant: str, threads: int) -> tuple[float, str, bool]:
+    """Return the peak of the units that a variant multiplies on, what it is of, and whether those are matrix tiles."""
+    dtype = _computed(op)
+    on_tiles = ceilings.tile_peak(threads=threads) if MATRIX_TILES in find(variant).requirements else None
+    if on_tiles is not None and dtype is DType.F32:
+        said = f"{on_tiles:.0f} GFLOP/s of bf16 on matrix tiles, {_TERM_PRODUCTS} products for one of f32"
+        return on_tiles / _TERM_PRODUCTS, said, True
+    return ceilings.peak(target.isa, dtype, threads=threads), f"{target.isa} {dtype.compute.value}", False
 
 
 def _doubt(ceilings: Ceilings, threads: int) -> str:
@@ -236,11 +254,6 @@ def _cpu_peak(op: Op, target: Target, product: Product, threads: int) -> tuple[f
 
 def _computed(op: Op) -> DType:
     return op.accumulator if isinstance(op, GemmOp) else op.operands[0].dtype
-
-
-def _may_use_tiles(variant: str) -> bool:
-    known = find(variant)
-    return known.is_library or MATRIX_TILES in known.requirements
 
 
 def _is_tf32(op: Op) -> bool:

@@ -131,6 +131,9 @@ def _ceilings(ceilings: Ceilings | None) -> Iterator[str]:
         groups.setdefault((row.isa, row.dtype), []).append(f"{row.gflops:.0f} GFLOP/s ({_threads(row.threads)})")
     for (isa, dtype), figures in groups.items():
         yield f"  multiply-add  {isa} {dtype}: {', '.join(figures)}{mark()}"
+    if ceilings.tiles:
+        figures = [f"{row.gflops:.0f} GFLOP/s ({_threads(row.threads)})" for row in ceilings.tiles]
+        yield f"  matrix tiles  {ceilings.tiles[0].isa} {ceilings.tiles[0].dtype}: {', '.join(figures)}{mark()}"
     moved: dict[str, list[str]] = {}
     for row in ceilings.bandwidths:
         moved.setdefault(row.pattern, []).append(f"{row.gbytes:.1f} GB/s ({_threads(row.threads)})")
