@@ -74,6 +74,58 @@ def test_a_workspace_that_grows_once_is_not_a_leak() -> None:
     assert judge(grow, OP, seed=1).passed
 
 
+def passed_on(blocks: int, kept: int) -> Callable[[Sequence[Array], Array], None]:
+    """A kernel whose threads free what its caller allocated, but for ``kept`` blocks."""
+
+    def run(inputs: Sequence[Array], out: Array) -> None:
+        own = [LIBC.malloc(56) for _ in range(blocks)]
+        freed_by_a_thread(own[kept:])
+
+    return run
+
+
+def freed_by_a_thread(blocks: Sequence[int]) -> None:
+    """Free blocks in threads that end: their caches go to the lists of the arena, which count as free."""
+    for block in blocks:
+        thread = ctypes.c_ulong()
+        # The thread's function is free itself. Python's own join does not wait for the end of the system's thread.
+        assert LIBC.pthread_create(ctypes.byref(thread), None, LIBC.free, ctypes.c_void_p(block)) == 0
+        assert LIBC.pthread_join(thread, None) == 0
+
+
+def freed_here(blocks: Sequence[int]) -> None:
+    """Free blocks in this thread: they go to its cache first, which counts as in use."""
+    for block in blocks:
+        LIBC.free(block)
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+@pytest.mark.parametrize("before", [freed_by_a_thread, freed_here], ids=["cache empty", "cache full"])
+def test_blocks_that_only_change_lists_are_neither_kept_nor_given_back(
+    before: Callable[[Sequence[int]], None], kept: int
+) -> None:
+    """Between runs the caller empties the cache of its thread, or fills it: runs seem to keep memory, or to hide it."""
+    nothing = np.empty(0)
+    for _ in range(4):
+        watch = MemoryWatch(passed_on(2, kept))
+        for _ in range(20):
+            before([LIBC.malloc(56) for _ in range(14)])
+            watch([nothing], nothing)
+        check = watch.check()
+        assert check is not None
+        assert check.passed == (kept == 0), str(check)
+        assert check.figure in ((64, 80) if kept else (0,)), str(check)  # a block of 80 may be given whole
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_kernel_that_starts_threads_is_judged_by_what_it_keeps(kept: int) -> None:
+    def run(inputs: Sequence[Array], out: Array) -> None:
+        right(inputs, out)
+        passed_on(3, kept)(inputs, out)
+
+    assert [check.name for check in judge(run, OP, seed=1).failures] == ["no memory kept"] * kept
+
+
 def test_a_few_runs_say_nothing_about_leaks() -> None:
     verdict = judge(right, OP, seed=1, distributions=QUICK, runs=2)
     assert "no memory kept" not in {check.name for check in verdict.checks}

@@ -19,7 +19,7 @@ from tracea.gates.case import ALL, Case, build_cases
 from tracea.gates.correctness import Bench, Run, check_correctness
 from tracea.gates.determinism import HASHES, check_determinism
 from tracea.gates.distribution import Distribution
-from tracea.gates.memory import MemoryWatch
+from tracea.gates.memory import MINIMUM_RUNS, MemoryWatch
 from tracea.gates.stability import RUNS, check_stability
 from tracea.gates.verdict import Check, Verdict
 
@@ -60,7 +60,8 @@ def judge(
         others = [case for case in drawn if case is not widest] or [widest]
         checks += (check_determinism(run, bench, widest, others[0], hashes=hashes),)
         watched = MemoryWatch(run)
-        checks += (check_stability(watched, bench, drawn, runs=runs),)
+        enough = runs >= MINIMUM_RUNS  # else nobody asks what was kept, and to read it takes longer than a small kernel
+        checks += (check_stability(watched if enough else run, bench, drawn, runs=runs),)
         kept = watched.check()
         checks += () if kept is None else (kept,)
     return Verdict(subject=name, checks=checks, seed=number)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MINIMUM_RUNS", "MemoryWatch"]
 
-MINIMUM_RUNS: Final = 8  # a small block may come from what the allocator keeps for its thread: seven of a size
+MINIMUM_RUNS: Final = 8  # fewer say little about most of them
 _STATM: Final = Path("/proc/self/statm")
 
 
@@ -65,6 +65,7 @@ def _held() -> tuple[int, int] | None:
         pages = int(_STATM.read_bytes().split()[0])
     except (OSError, ValueError, IndexError):
         return None
+    _cache_filler()()  # last: to read a file takes memory too
     return read(), pages * mmap.PAGESIZE
 
 
@@ -102,3 +103,33 @@ def _heap_reader() -> Callable[[], int] | None:
         return int(found.uordblks) + int(found.hblkhd)
 
     return read
+
+
+_CACHED_SIZES: Final = range(24, 1033, 16)  # what a block of each size that a thread's cache holds has room for
+_CACHED_BLOCKS: Final = 7  # of each; 16 from glibc 2.42 on
+_CACHED_BLOCKS_LATER: Final = 16
+
+
+@cache
+def _cache_filler() -> Callable[[], None]:
+    """Return what leaves the cache of the calling thread full, whatever it held before."""
+    library = ctypes.CDLL(None)
+    malloc, free, room_of = library.malloc, library.free, library.malloc_usable_size
+    malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    free.restype, free.argtypes = None, [ctypes.c_void_p]
+    room_of.restype, room_of.argtypes = ctypes.c_size_t, [ctypes.c_void_p]
+    library.gnu_get_libc_version.restype = ctypes.c_char_p
+    major, minor = (int(part) for part in library.gnu_get_libc_version().split(b".")[:2])
+    count = _CACHED_BLOCKS_LATER if (major, minor) >= (2, 42) else _CACHED_BLOCKS
+
+    def fill() -> None:
+        blocks: list[int] = []
+        for size in _CACHED_SIZES:
+            fitting = 0
+            while fitting < count:  # a free block that is a little larger is given whole, and goes elsewhere
+                blocks.append(malloc(size))
+                fitting += room_of(blocks[-1]) == size
+        for block in blocks:
+            free(block)
+
+    return fill
