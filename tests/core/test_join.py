@@ -10,14 +10,15 @@ import pytest
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.graph import Graph, Node
-from tracea.core.op import JoinOp, PointwiseOp, SourceOp, ViewKind, ViewOp
+from tracea.core.op import JoinOp, PointwiseOp, RowKind, SourceOp, ViewKind, ViewOp
 from tracea.core.ops.images import image_type
 from tracea.core.ops.join import _meet
 from tracea.core.passes.memory import BufferKind, plan_memory
 from tracea.core.passes.memory_check import check_memory
 from tracea.core.passes.outputs import MaterializeOutputs
 from tracea.core.passes.pipeline import run_pipeline
-from tracea.core.passes.place import PlaceParts
+from tracea.core.passes.place import DropCopies, PlaceParts
+from tracea.core.passes.sink_joins import SinkJoins
 from tracea.core.reference import evaluate, run
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidGraph, InvalidShape
@@ -240,3 +241,68 @@ def test_a_join_round_trips_through_json() -> None:
     joined(graph, graph.add_pointwise("relu", x), x, axis=1)
     assert Graph.from_json(graph.to_json()) == graph
     assert not isinstance(graph.outputs[0].op, ViewOp)
+
+
+def rotated(graph: Graph, x: Node, cos: Node, sin: Node) -> Node:
+    """``x * cos + cat(-b, a) * sin`` of halves a and b, as models write a rotation."""
+    rows, half = x.type.static_shape[0], x.type.static_shape[1] // 2
+    a, b = (
+        graph.add_view(ViewKind.SLICE, x, starts=(0, start), steps=(1, 1), shape=(rows, half)) for start in (0, half)
+    )
+    turned = joined(graph, negated(graph, b), a, axis=1)
+    expr = Input(0) * Input(1) + Input(2) * Input(3)
+    op = PointwiseOp(expr=expr, inputs=(x.type, cos.type, turned.type, sin.type), out_dtype=DType.F32)
+    return graph.add(op, (x, cos, turned, sin))
+
+
+def negated(graph: Graph, x: Node) -> Node:
+    return graph.add(PointwiseOp(expr=-Input(0), inputs=(x.type,), out_dtype=DType.F32), (x,))
+
+
+def test_a_rotation_of_halves_is_one_kernel_a_half(rng: np.random.Generator) -> None:
+    graph = Graph()
+    x, cos, sin = (graph.add_input((5, 8), name=name) for name in ("x", "cos", "sin"))
+    graph.set_outputs(graph.add_pointwise("relu", rotated(graph, x, cos, sin), name="out"))
+    after = run_pipeline(graph).graph
+    kernels = [node for node in after if isinstance(node.op, PointwiseOp)]
+    assert [node.type.shape for node in kernels] == [(5, 4), (5, 4)]
+    assert not copies(after)
+    check_plan(after)
+    assert_same(graph, after, rng)
+
+
+def test_work_on_a_join_of_products_stays_one_kernel(rng: np.random.Generator) -> None:
+    graph = Graph()
+    x, w = graph.add_input((4, 3), name="x"), graph.add_constant((3, 6), name="w")
+    products = [graph.add_row(RowKind.SOFTMAX, graph.add_gemm(x, w)) for _ in range(2)]
+    graph.set_outputs(graph.add_pointwise("tanh", joined(graph, *products, axis=0), name="out"))
+    sunk = SinkJoins().apply(graph)
+    assert sunk == graph
+    assert_same(graph, sunk, rng)
+
+
+def test_a_copy_of_another_order_is_written_by_who_makes_it(rng: np.random.Generator) -> None:
+    graph = Graph()
+    made = graph.add_gemm(graph.add_input((2, 3, 4), name="x"), graph.add_constant((2, 4, 6), name="w"))
+    turned = graph.add_view(ViewKind.PERMUTE, made, axes=(1, 0, 2))
+    copy = graph.add(PointwiseOp(expr=Input(0), inputs=(turned.type,), out_dtype=DType.F32), (turned,), name="copy")
+    graph.set_outputs(graph.add_pointwise("tanh", graph.add_view(ViewKind.RESHAPE, copy, shape=(3, 12)), name="out"))
+    dropped = DropCopies().apply(graph)
+    assert not copies(dropped)
+    assert dropped[made.id].type.strides == (6, 12, 1)
+    assert_same(graph, dropped, rng)
+    check_plan(MaterializeOutputs().apply(dropped))
+
+
+@pytest.mark.parametrize("why", ["another reader", "an output", "elements apart", "an input"])
+def test_a_copy_that_is_needed_stays(why: str) -> None:
+    graph = Graph()
+    x = graph.add_input((3, 2, 4), name="x")
+    made = x if why == "an input" else graph.add_pointwise("relu", x, name="made")
+    axes = (2, 0, 1) if why == "elements apart" else (1, 0, 2)
+    turned = graph.add_view(ViewKind.PERMUTE, made, axes=axes)
+    copy = graph.add(PointwiseOp(expr=Input(0), inputs=(turned.type,), out_dtype=DType.F32), (turned,), name="copy")
+    out = graph.add_row(RowKind.SOFTMAX, copy, name="out")
+    more = [graph.add_row(RowKind.SOFTMAX, turned)] if why == "another reader" else [copy] if why == "an output" else []
+    graph.set_outputs(out, *more)
+    assert DropCopies().apply(graph) == graph

@@ -15,11 +15,12 @@ from tracea.core.passes.draft import Pass
 from tracea.core.passes.eliminate import EliminateCommon, EliminateDead
 from tracea.core.passes.fold import FoldConstants
 from tracea.core.passes.fuse import FuseEpilogue, FusePointwise, FuseRows
+from tracea.core.passes.fuse_attention import FuseAttention
 from tracea.core.passes.memory import BufferKind, plan_memory
 from tracea.core.passes.memory_check import check_memory
 from tracea.core.passes.outputs import MaterializeOutputs
 from tracea.core.passes.pipeline import default_pipeline, run_pipeline
-from tracea.core.passes.place import PlaceParts
+from tracea.core.passes.place import DropCopies, PlaceParts
 from tracea.core.passes.prioritize import Prioritize
 from tracea.core.passes.sink_joins import SinkJoins
 from tracea.core.passes.views import EliminateViews, SinkReshapes
@@ -34,7 +35,9 @@ PASSES: tuple[Pass, ...] = (
     FusePointwise(),
     FuseEpilogue(),
     FuseRows(),
+    FuseAttention(),
     SinkJoins(),
+    DropCopies(),
     PlaceParts(),
     MaterializeOutputs(),
     Prioritize(),

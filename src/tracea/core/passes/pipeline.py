@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from tracea.core.passes.draft import Pass
 from tracea.core.passes.eliminate import EliminateCommon, EliminateDead
 from tracea.core.passes.fold import FoldConstants
 from tracea.core.passes.fuse import FuseEpilogue, FusePointwise, FuseRows
+from tracea.core.passes.fuse_attention import FuseAttention
 from tracea.core.passes.fuse_images import FuseImages
 from tracea.core.passes.outputs import MaterializeOutputs
-from tracea.core.passes.place import PlaceParts
+from tracea.core.passes.place import DropCopies, PlaceParts
 from tracea.core.passes.prioritize import Prioritize
 from tracea.core.passes.sink_joins import SinkJoins
 from tracea.core.passes.views import EliminateViews, SinkReshapes
@@ -77,6 +78,9 @@ def default_pipeline() -> tuple[Pass, ...]:
         EliminateViews(),
         EliminateDead(),  # a dead reader would keep a value from being fused
         FusePointwise(),
+        FuseAttention(),
+        EliminateViews(),  # a transpose of a transpose, where the two products had one each
+        EliminateDead(),
         FuseEpilogue(),
         SinkJoins(),
         FuseImages(),
@@ -85,6 +89,7 @@ def default_pipeline() -> tuple[Pass, ...]:
         FusePointwise(),
         FoldConstants(),
         EliminateCommon(),
+        DropCopies(),
         PlaceParts(),
         MaterializeOutputs(),
         EliminateDead(),
@@ -109,6 +114,8 @@ def run_pipeline(
             graph = folded.graph
             made |= folded.values
             known |= folded.values
+        elif isinstance(each, FuseAttention):
+            graph = replace(each, values={**each.values, **known}).apply(graph)
         else:
             graph = each.apply(graph)
         steps.append(Step(name=each.name, kernels_before=before, kernels_after=_kernels(graph)))

@@ -1,4 +1,4 @@
-"""A pass that lets parts be written where they are joined, so that a concatenation costs no kernel.
+"""Passes that let values be written where they are wanted: parts where they are joined, and in the order of a copy.
 
 The op that makes a part gets the strides that the part has within the joined tensor; the memory plan then puts it
 there. A part that cannot is copied by one kernel: a source, a constant, an output, a value that another join has.
@@ -15,7 +15,7 @@ from tracea.core.passes.draft import Draft
 from tracea.core.passes.retype import relaid
 from tracea.core.tensor_type import BlockedLayout, StridedLayout, TensorType
 
-__all__ = ["PlaceParts"]
+__all__ = ["DropCopies", "PlaceParts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +37,54 @@ class PlaceParts:
             if isinstance(node.op, JoinOp):
                 _place(draft, node.id, taken)
         return draft.finish()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropCopies:
+    """Let whatever makes a value write it in the order in which it is copied, if only the copy reads it.
+
+    Heads that a product or an attention makes, and that are put inside their tokens, cost no kernel then. Only where
+    the elements of the maker's last axis stay side by side.
+    """
+
+    name: str = "drop copies"
+
+    def apply(self, graph: Graph) -> Graph:
+        """Return the graph without those copies."""
+        draft = Draft(graph)
+        for name in draft.order():
+            node = draft.nodes.get(name)
+            if node is not None and _is_copy(node) and name not in draft.outputs:
+                _drop(draft, node)
+        return draft.finish()
+
+
+def _is_copy(node: Node) -> bool:
+    op = node.op
+    if not isinstance(op, PointwiseOp) or op.expr != Input(0) or len(op.inputs) != 1 or not op.infer().is_static:
+        return False
+    return op.inputs[0].dtype is op.out_dtype and op.inputs[0].shape == op.shape
+
+
+def _drop(draft: Draft, copy: Node) -> None:
+    source = copy.inputs[0]
+    name, node = source, draft.nodes[source]
+    while draft.has_one_user(name) and isinstance(node.op, ViewOp) and node.op.kind is ViewKind.PERMUTE:
+        name, node = node.inputs[0], draft.nodes[node.inputs[0]]
+    if not draft.has_one_user(name) or isinstance(copy.type.layout, BlockedLayout):
+        return
+    before = node
+    moved = _moved(draft, draft.nodes[source], copy.type, set())
+    if moved is None:
+        return
+    made = draft.nodes[moved].type
+    if draft.nodes[source].type == copy.type and (made.strides[-1:] == (1,) or made.shape[-1:] == (1,)):
+        draft.stand_in(copy.id, source)
+        return
+    back = relaid(draft, moved, before.type)
+    assert back is not None  # as it was
+    for each in back.values():
+        draft.put(each)
 
 
 def _nest(draft: Draft) -> None:

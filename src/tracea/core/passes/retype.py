@@ -60,7 +60,7 @@ def relaid(draft: Draft, name: str, type_: TensorType) -> dict[str, Node] | None
 
 def _with_result(op: Op, type_: TensorType) -> Op | None:
     products = GemmOp | LowRankOp | BlockSparseOp | Conv2dOp
-    if not isinstance(op, products | Pool2dOp | RowOp | ReduceOp | PointwiseOp | JoinOp):
+    if not isinstance(op, products | Pool2dOp | RowOp | ReduceOp | PointwiseOp | JoinOp | AttentionOp):
         return None
     made = replace(op, out=type_)
     return made if made.infer() == type_ else None

@@ -1,11 +1,11 @@
-"""A pass that moves pointwise work on joined images to before the join, where the convolutions of the parts take it."""
+"""A pass that moves pointwise work on what is joined to before the join, where whatever makes the parts takes it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from tracea.core.graph import Graph, Node
-from tracea.core.op import Conv2dOp, JoinOp, PointwiseOp, ViewKind, ViewOp
+from tracea.core.op import Conv2dOp, JoinOp, PointwiseOp, SourceOp, ViewKind, ViewOp
 from tracea.core.passes.draft import Draft
 from tracea.core.passes.fuse_images import TO_IMAGE, TO_PIXELS
 
@@ -14,9 +14,11 @@ __all__ = ["SinkJoins"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkJoins:
-    """Let a pointwise op over the pixels of a join work on each part, if only it reads them and convolutions make them.
+    """Let a pointwise op that alone reads a join work on each part.
 
-    The phases of a transposed convolution then have the norm and the activation behind it in their epilogues.
+    Over the pixels of images, if convolutions make the parts: the phases of a transposed convolution then have the norm
+    and the activation behind it in their epilogues. Over the join itself, if a part is pointwise work or would be
+    copied: a rotation of halves, ``x * cos + cat(-b, a) * sin``, then is one pointwise op a half.
     """
 
     name: str = "sink joins"
@@ -27,11 +29,42 @@ class SinkJoins:
         for name in draft.order():
             node = draft.nodes.get(name)
             if node is not None and isinstance(node.op, PointwiseOp) and name not in draft.outputs:
+                _sink_pixels(draft, node, node.op)
+            node = draft.nodes.get(name)
+            if node is not None and isinstance(node.op, PointwiseOp):
                 _sink(draft, node, node.op)
         return draft.finish()
 
 
 def _sink(draft: Draft, node: Node, op: PointwiseOp) -> None:
+    """Make the pointwise op that reads a join itself one for each part, joined behind it."""
+    for name in dict.fromkeys(node.inputs):
+        join = draft.nodes[name]
+        if not isinstance(join.op, JoinOp) or join.op.shape != op.shape or op.out is not None:
+            continue
+        whole, gains = join.op, [_gains(draft, part) for part in join.inputs]
+        if not draft.has_one_user(name) or not any(gains):
+            continue
+        parts: list[str] = []
+        for number, part in enumerate(join.inputs):
+            inputs = [part if each == name else _slice(draft, each, whole, number) for each in node.inputs]
+            done = draft.fresh(f"{node.id}.part{number}")
+            types = tuple(draft.nodes[each].type for each in inputs)
+            draft.put(Node(id=done, op=replace(op, inputs=types), inputs=tuple(inputs)))
+            parts.append(done)
+        over = replace(whole, parts=tuple(draft.nodes[part].type for part in parts), out=None)
+        draft.put(Node(id=node.id, op=over, inputs=tuple(parts), fused=(join.id, *node.fused)))
+        draft.remove(name)
+        return
+
+
+def _gains(draft: Draft, part: str) -> bool:
+    """Whether a part that is joined costs a kernel that work before the join saves: pointwise work, or a copy."""
+    op = draft.nodes[part].op
+    return isinstance(op, SourceOp | ViewOp) or (isinstance(op, PointwiseOp) and draft.has_one_user(part))
+
+
+def _sink_pixels(draft: Draft, node: Node, op: PointwiseOp) -> None:
     for pixels in dict.fromkeys(node.inputs):
         join = _join_of_convolutions(draft, pixels)
         if join is None or op.out is not None or draft.nodes[pixels].type.shape != op.shape:
@@ -77,7 +110,7 @@ def _part(draft: Draft, node: Node, pixels: str, join: Node, number: int) -> str
     own = draft.fresh(f"{part}.pixels")
     view = ViewOp(kind=ViewKind.PERMUTE, x=draft.nodes[part].type, axes=TO_PIXELS)
     draft.put(Node(id=own, op=view, inputs=(part,)))
-    inputs = [own if name == pixels else _slice(draft, name, whole, number) for name in node.inputs]
+    inputs = [own if name == pixels else _slice(draft, name, whole, number, TO_PIXELS) for name in node.inputs]
     done = draft.fresh(f"{part}.{node.id}")
     types = tuple(draft.nodes[name].type for name in inputs)
     draft.put(Node(id=done, op=replace(op, inputs=types), inputs=tuple(inputs)))
@@ -86,11 +119,11 @@ def _part(draft: Draft, node: Node, pixels: str, join: Node, number: int) -> str
     return image
 
 
-def _slice(draft: Draft, name: str, whole: JoinOp, number: int) -> str:
-    """Return the elements of an operand, which broadcasts to the whole, that belong to a part."""
-    x = draft.nodes[name].type
-    starts, steps, shape = ([values[axis] for axis in TO_PIXELS] for values in _box(whole, number))
-    missing = len(TO_PIXELS) - x.rank
+def _slice(draft: Draft, name: str, whole: JoinOp, number: int, axes: tuple[int, ...] | None = None) -> str:
+    """Return the elements of an operand, which broadcasts to the whole, its axes in that order, that a part has."""
+    x, order = draft.nodes[name].type, range(len(whole.shape)) if axes is None else axes
+    starts, steps, shape = ([values[axis] for axis in order] for values in _box(whole, number))
+    missing = len(order) - x.rank
     spread = [dim == 1 for dim in x.static_shape]
     view = ViewOp(
         kind=ViewKind.SLICE,
