@@ -39,9 +39,9 @@ def test_elsewhere_each_faster_trial_and_the_last_are_lines() -> None:
         progress("gemm.small", report(2, 2, 1.0))
         progress.note("done\x1b[31m")
     assert stream.getvalue().splitlines() == [
-        "gemm.packed: 2/5 trials, fastest so far 0.5 ms a call",
-        "gemm.direct: 4/5 trials, fastest so far 0.25 ms a call",
-        "gemm.direct: 5/5 trials, fastest so far 0.25 ms a call",
+        "gemm.packed: 2/5 trials, fastest so far 500 µs a call",
+        "gemm.direct: 4/5 trials, fastest so far 250 µs a call",
+        "gemm.direct: 5/5 trials, fastest so far 250 µs a call",
         "gemm.small: 2/2 trials, fastest so far 1 ms a call",
         "done\\x1b[31m",
     ]
@@ -56,8 +56,8 @@ def test_a_refused_trial_says_why_and_the_figure_never_rises() -> None:
         progress("gemm.packed", report(3, 3, 0.75))
     assert stream.getvalue().splitlines() == [
         "gemm.packed: trial 1 refused: timed_out: more than 120 s",
-        "gemm.packed: 2/3 trials, fastest so far 0.5 ms a call",
-        "gemm.packed: 3/3 trials, fastest so far 0.5 ms a call",
+        "gemm.packed: 2/3 trials, fastest so far 500 µs a call",
+        "gemm.packed: 3/3 trials, fastest so far 500 µs a call",
     ]
 
 
@@ -113,7 +113,7 @@ def test_on_a_terminal_there_is_a_bar_with_the_best() -> None:
         progress.finish("gemm is done")
     text = read_to_end(leader)
     assert "2/2" in text
-    assert "fastest so far 0.125 ms" in text
+    assert "fastest so far 125 µs" in text
     assert "gemm is done" in text
 
 

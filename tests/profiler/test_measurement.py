@@ -77,3 +77,8 @@ def test_a_measurement_without_a_positive_time_is_refused(samples: tuple[float, 
 
 def test_a_measurement_prints_its_median_interval_and_count() -> None:
     assert str(measurement("gemm", *[2.0] * 30)) == "gemm: 2 µs [2, 2], 30 samples"
+
+
+def test_a_measurement_prints_no_powers_of_ten_and_nothing_below_a_clock() -> None:
+    assert str(measurement("gemm", *[31_912.4] * 30)) == "gemm: 31.91 ms [31.91, 31.91], 30 samples"
+    assert str(measurement("gemm", *[2.3e-6] * 30)) == "gemm: less than 1 ns, 30 samples"

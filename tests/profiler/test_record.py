@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,62 @@ def test_bytes_that_are_no_record_are_refused(tmp_path_factory: pytest.TempPathF
     path.write_bytes(data)
     with pytest.raises(InvalidOption):
         read(path)
+
+
+def several(*, processes: int) -> Record:
+    """A record of ratios over processes, the last of which has its samples in it: torch takes 1.5 of our time there."""
+    heats = []
+    for number in range(processes):
+        peer, ours = (
+            Measurement(name=name, samples_us=samples, calls_per_sample=3, environment=ENVIRONMENT)
+            for name, samples in (
+                ("torch", (1.4 + 0.1 * (processes - 1 - number), 1.5 + 0.1 * (processes - 1 - number), 3.0)),
+                ("tracea", (1.0, 1.0, 1.5)),
+            )
+        )
+        heats.append((peer, ours))
+    row = Row(problem="p", measurements=(ours, peer), ratios={"torch": Ratio.merge(heats)})
+    return Record(suite="s", command="c", environment=ENVIRONMENT, rows=(row,))
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda row: row["ratios"]["torch"].update(median=2.5, low=2.4, high=2.6), "2.500 [2.400, 2.600] from"),
+        (lambda row: row["ratios"]["torch"].update(pairs=1), "from 1 pairs"),
+        (lambda row: row["measurements"][0].update(samples_us=[0.5, 0.5, 0.75]), "the samples give 3.000"),
+        (lambda row: row["measurements"][1].update(samples_us=[1.0] * 3), "the samples give 1.000"),
+        (lambda row: row["measurements"][1].update(samples_us=[1.5] * 4), "no pairs: 3 of ours, 4 of torch"),
+    ],
+)
+def test_a_ratio_that_its_samples_contradict_is_refused(tmp_path: Path, processes: int, edit: Any, said: str) -> None:
+    path = tmp_path / "r.json"
+    write(path, several(processes=processes))
+    assert read(path) == several(processes=processes)
+    data = json.loads(path.read_text(encoding="utf-8"))
+    edit(data["rows"][0])
+    path.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(InvalidOption, match=re.escape(said)) as refused:
+        read(path)
+    assert "rows[0] (p): torch / ours" in str(refused.value)
+
+
+def test_a_median_of_one_process_that_its_samples_do_not_give_is_refused_within_the_interval_too(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "r.json"
+    write(path, several(processes=1))
+    data = json.loads(path.read_text(encoding="utf-8"))
+    data["rows"][0]["ratios"]["torch"]["median"] = 1.9
+    path.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(InvalidOption, match="torch / ours"):
+        read(path)
+
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+
+
+@pytest.mark.parametrize("name", ["gemm-1t", "gemm-2t", "conv-1t", "conv-2t", "rows-1t", "rows-2t"])
+def test_the_records_that_we_keep_hold_together(name: str) -> None:
+    assert all(row.ratios for row in read(RESULTS / f"{name}.json").rows)

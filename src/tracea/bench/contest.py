@@ -26,6 +26,7 @@ from tracea.bench.problem import Problem
 from tracea.bench.suites import problems
 from tracea.core.reference import evaluate
 from tracea.errors import InvalidOption, VerdictFailed
+from tracea.profiler.duration import shown_us
 from tracea.profiler.machine import cores_allowed
 from tracea.profiler.measurement import MINIMUM_PAIRS, Measurement, Ratio
 from tracea.profiler.processes import run_in_processes
@@ -120,7 +121,7 @@ def contest(suite: str, problem: Problem, rules: Rules) -> Row:
             "allocation": last.allocation.value,
             "ceiling": problem.ceiling,
             "library": "competing" if rules.library else "disabled",
-            "screened": ", ".join(f"{name} {us:.4g} µs" for us, name in rivals),
+            "screened": ", ".join(f"{name} {shown_us(us)}" for us, name in rivals),
             **_share_of_copy(heats),
         },
         flops=problem.op.flops,

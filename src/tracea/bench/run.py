@@ -17,6 +17,7 @@ from tracea.core.dtype import DType
 from tracea.doctor import diagnose_load, measured_ceilings, probe_machine
 from tracea.errors import InvalidOption
 from tracea.flow.phases import phase
+from tracea.profiler.duration import shown_us
 from tracea.profiler.environment import capture
 from tracea.profiler.load import measure_load
 from tracea.profiler.measurement import MINIMUM_PAIRS
@@ -117,7 +118,7 @@ def render(record: Record) -> str:
         f"  {versions}",
         f"  measured in this run: {limits or f'no ceiling for {_threads(environment.threads)}'}",
         *(f"  {line.format(library=library)}" for line in _DISCLOSURE),
-        f"  {'problem':34s} {'results':>7s} {'ours µs':>10s} {'rate':>13s}  peer / ours, and the peer's rate",
+        f"  {'problem':34s} {'results':>7s} {'ours':>12s} {'rate':>13s}  peer / ours, and the peer's rate",
         *(f"  {_line(row, record.ceilings)}" for row in record.rows),
     ]
     groups: dict[str, list[float]] = defaultdict(list)
@@ -142,7 +143,7 @@ def _line(row: Row, limits: Mapping[str, float]) -> str:
         ratios += f"; {row.notes[COPY]} of the rate of a copy in the same turns"
     rate = _rate(row, ours.median_us, limits)
     allocation = row.notes.get("allocation", "")
-    return f"{row.problem:34s} {allocation:>7s} {ours.median_us:10.4g} {rate:>13s}  {ratios or 'no peer'}"
+    return f"{row.problem:34s} {allocation:>7s} {shown_us(ours.median_us):>12s} {rate:>13s}  {ratios or 'no peer'}"
 
 
 def _rate(row: Row, microseconds: float, limits: Mapping[str, float]) -> str:

@@ -22,6 +22,7 @@ from tracea.flow.tuning import check_timed_threads
 from tracea.gates import Verdict
 from tracea.interface.optimized import Optimized
 from tracea.optimizer.budget import Budget
+from tracea.profiler.duration import shown_us
 from tracea.profiler.load import measure_load
 from tracea.profiler.machine import cores_allowed
 from tracea.profiler.measurement import MINIMUM_PAIRS, Measurement, Ratio
@@ -179,7 +180,7 @@ def _optimized(
             timed = _recorded_times(builder, made.optimized, threads=count, pairs=pairs, processes=processes)
             dates.append(timed[0][OURS].environment.date)
             rows += (found := _rows(timed, count))
-            note("; ".join(f"{row.name} {row.median_ms:.4g} ms{_over(row.ratio)}" for row in found))
+            note("; ".join(f"{row.name} {shown_us(1e3 * row.median_ms)}{_over(row.ratio)}" for row in found))
     first = optimized[counts[0]]
     return OptimizeReport(
         machine=machine,

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from tracea.cli.console import print_json, print_table, print_title, printable
 from tracea.flow.progress import shown_progress
+from tracea.profiler.duration import shown_us
 
 if TYPE_CHECKING:
     from tracea.bench.session import OptimizeReport
@@ -70,8 +71,8 @@ def render(report: OptimizeReport) -> None:
     print_title("result")
     if report.table:
         print_table(
-            ("contender", "threads", "median ms", "time over ours"),
-            [(row.name, str(row.threads), f"{row.median_ms:.4g}", _shown(row.ratio)) for row in report.table],
+            ("contender", "threads", "median", "time over ours"),
+            [(row.name, str(row.threads), shown_us(1e3 * row.median_ms), _shown(row.ratio)) for row in report.table],
             title=f"interleaved in fresh processes, {report.measured}",
             numbers=(1, 2),
         )

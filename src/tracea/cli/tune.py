@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from tracea.cli.console import counted, print_json, print_table, printable
 from tracea.cli.problem import ProblemFlags, parse_constants, parse_op
 from tracea.flow.progress import shown_progress
+from tracea.profiler.duration import shown_us
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -168,9 +169,9 @@ def _print(tuned: Tuned, asked: int) -> None:
     rate = tuned.op.flops / 1e6
     print("the search, fastest first, each timed by itself or as its last final timed it; it says what to compare:")
     print_table(
-        ("variant", "schedule", "ms", "GFLOP/s"),
+        ("variant", "schedule", "time", "GFLOP/s"),
         [
-            (name, _schedule_text(trial.schedule), f"{latency_ms:.4g}", f"{rate / latency_ms:.1f}")
+            (name, _schedule_text(trial.schedule), shown_us(1e3 * latency_ms), f"{rate / latency_ms:.1f}")
             for name, trial in good[:_SHOWN_TRIALS]
             if (latency_ms := trial.latency_ms) is not None
         ],
@@ -179,12 +180,12 @@ def _print(tuned: Tuned, asked: int) -> None:
     if tuned.final:
         print("the final, best first, judged by all gates and timed in turns; these times decide:")
         print_table(
-            ("variant", "schedule", "ms", "GFLOP/s", ""),
+            ("variant", "schedule", "time", "GFLOP/s", ""),
             [
                 (
                     each.variant,
                     _schedule_text(each.schedule),
-                    f"{each.latency_ms:.4g}",
+                    shown_us(1e3 * each.latency_ms),
                     f"{rate / each.latency_ms:.1f}",
                     "a tie with the first" if each.is_tie else "",
                 )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tracea.errors import InvalidOption
+from tracea.profiler.duration import shown_interval_us
 from tracea.profiler.environment import Environment
 
 if TYPE_CHECKING:
@@ -75,8 +76,7 @@ class Measurement:
         return low, high
 
     def __str__(self) -> str:
-        low, high = self.interval_us
-        return f"{self.name}: {self.median_us:.4g} µs [{low:.4g}, {high:.4g}], {len(self.samples_us)} samples"
+        return f"{self.name}: {shown_interval_us(self.median_us, *self.interval_us)}, {len(self.samples_us)} samples"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

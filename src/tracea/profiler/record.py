@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from tracea.profiler.measurement import Measurement, Ratio
 __all__ = ["SCHEMA_VERSION", "Record", "Row", "read", "write", "write_json"]
 
 SCHEMA_VERSION: Final = 1
+_DIGITS: Final = 1e-9  # what two ways of adding up the same numbers may differ by
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,14 +71,15 @@ def read(path: Path) -> Record:
     """Read a record.
 
     Raises:
-        InvalidOption: not JSON, of another schema version, or with a field that is missing, unknown or of another type.
+        InvalidOption: not JSON, of another schema version, with a field that is missing, unknown or of another type, or
+            with a ratio that its samples contradict.
     """
     data = path.read_bytes()
     try:
         version = msgspec.json.decode(data, type=_Versioned).schema_version
         if version != SCHEMA_VERSION:
             raise msgspec.ValidationError(f"schema version {version}")
-        return msgspec.json.decode(data, type=Record)
+        record = msgspec.json.decode(data, type=Record)
     except (msgspec.DecodeError, UnicodeDecodeError, InvalidOption) as error:
         raise InvalidOption(
             field=f"record {path}",
@@ -84,6 +87,38 @@ def read(path: Path) -> Record:
             expected=f"schema version {SCHEMA_VERSION}",
             remedy="measure again, or read it with the version of Tracea that wrote it",
         ) from error
+    for number, row in enumerate(record.rows):
+        for peer, said, found in _contradictions(row):
+            raise InvalidOption(
+                field=f"record {path}: rows[{number}] ({row.problem}): {peer} / ours",
+                got=f"{said} from {said.pairs} pairs in {said.processes} processes, where the samples give {found}",
+                expected="the ratio that its samples give",
+                remedy="the file was edited: measure the problem again by tracea bench",
+            )
+    return record
+
+
+def _contradictions(row: Row) -> Iterator[tuple[str, Ratio, str]]:
+    """Yield each ratio that the samples kept beside it cannot have given, by its peer, and what they do give.
+
+    The samples are of the last process only. The ratio's interval covers the median of each process; of a single one
+    the ratio is the median of its pairs. A peer without samples says nothing.
+    """
+    by_name = {each.name: each for each in row.measurements[1:]}
+    for peer, said in row.ratios.items():
+        theirs = by_name.get(peer)
+        if theirs is None:
+            continue
+        ours = row.measurements[0]
+        if len(theirs.samples_us) != len(ours.samples_us):
+            yield peer, said, f"no pairs: {len(ours.samples_us)} of ours, {len(theirs.samples_us)} of {peer}"
+            continue
+        found = Ratio.of(theirs, ours)
+        inside = said.low - _DIGITS <= found.median <= said.high + _DIGITS
+        counted = said.pairs >= max(said.processes, found.pairs)
+        alone = said.processes > 1 or (said.pairs == found.pairs and abs(said.median - found.median) <= _DIGITS)
+        if not (inside and counted and alone):
+            yield peer, said, f"{found} from {found.pairs} pairs"
 
 
 class _Versioned(msgspec.Struct):

@@ -21,6 +21,7 @@ from tracea.doctor.gpus import target_for
 from tracea.errors import InvalidDevice, InvalidOption
 from tracea.flow.phases import phase
 from tracea.optimizer.priors import Hero, save_heroes
+from tracea.profiler.duration import shown_us
 from tracea.profiler.environment import capture
 from tracea.profiler.record import Row
 from tracea.runtime.cuda.null_driver import NullDriver
@@ -217,4 +218,4 @@ def _row_line(row: Row, data: dict[str, Any]) -> str:
     ours = row.measurements[0]
     peers = "; ".join(f"{ratio} of {name}" for name, ratio in row.ratios.items()) or "no peer"
     rate, share = data["tflops"][ours.name], data["share_of_peak"][ours.name]
-    return f"  {row.problem:42s} {ours.median_us:10.4g} µs {rate:7.1f} TFLOP/s {share:4.0%}  {peers}"
+    return f"  {row.problem:42s} {shown_us(ours.median_us):>12s} {rate:7.1f} TFLOP/s {share:4.0%}  {peers}"
