@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tracea.core.expr import Input
 from tracea.core.graph import Graph, Node
 from tracea.core.op import Conv2dOp, JoinOp, PointwiseOp, SourceOp, ViewKind, ViewOp
 from tracea.core.passes.draft import Draft
@@ -38,6 +39,8 @@ class SinkJoins:
 
 def _sink(draft: Draft, node: Node, op: PointwiseOp) -> None:
     """Make the pointwise op that reads a join itself one for each part, joined behind it."""
+    if isinstance(op.expr, Input):
+        return  # a copy stays one
     for name in dict.fromkeys(node.inputs):
         join = draft.nodes[name]
         if not isinstance(join.op, JoinOp) or join.op.shape != op.shape or op.out is not None:
@@ -61,7 +64,12 @@ def _sink(draft: Draft, node: Node, op: PointwiseOp) -> None:
 def _gains(draft: Draft, part: str) -> bool:
     """Whether a part that is joined costs a kernel that work before the join saves: pointwise work, or a copy."""
     op = draft.nodes[part].op
-    return isinstance(op, SourceOp | ViewOp) or (isinstance(op, PointwiseOp) and draft.has_one_user(part))
+    if isinstance(op, PointwiseOp):
+        return draft.has_one_user(part)
+    while isinstance(op, ViewOp) and op.kind is ViewKind.PERMUTE:
+        part = draft.nodes[part].inputs[0]
+        op = draft.nodes[part].op
+    return isinstance(op, SourceOp | ViewOp)
 
 
 def _sink_pixels(draft: Draft, node: Node, op: PointwiseOp) -> None:
