@@ -1,4 +1,4 @@
-// row_layer_norm_128x768_f32_e3a31feb70318b3a | rows.normalize | avx2 | fixed=0,overlap=0,prefetch=0,rows=32,split=rows,streaming=0
+// row_layer_norm_128x768_f32_e3a31feb70318b3a | rows.normalize | avx2 | fixed=1,overlap=2,prefetch=0,rows=16,split=rows,streaming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_rows_normalize_23ec23afa1076b96d6fa_text {
+namespace tracea_rows_normalize_f4586580f1d9e7a054fa_text {
 using namespace tracea;
 
 struct Load0 {
@@ -44,7 +44,7 @@ struct Store0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_rows_normalize_23ec23afa1076b96d6fa(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_rows_normalize_f4586580f1d9e7a054fa(const tracea_call* call, int32_t rank) {
   const float* const x0 = static_cast<const float*>(call->pointers[0]);
   const float* const x1 = static_cast<const float*>(call->pointers[1]);
   const float* const x2 = static_cast<const float*>(call->pointers[2]);
@@ -54,11 +54,11 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_normalize_23e
   const int64_t x0_stride0 = call->integers[2];
   const int64_t y_stride0 = call->integers[3];
   float* const row = reinterpret_cast<float*>(thread_scratch(call, rank));
-  for (TaskLoop tasks0(call, rank, 0, (n0 + 31) / 32); tasks0.next();) {
-    const int64_t start = tasks0.task() * 32;
-    const int64_t length = min_index(n0 - start, 32);
+  for (StaticLoop range0(call, rank, (n0 + 15) / 16); range0.next();) {
+    const int64_t start = range0.task() * 16;
+    const int64_t length = min_index(n0 - start, 16);
     // RowTile layer_norm y[start : +length, 0 : +n1]
-    layer_norm_rows<float, 0, 0>(length, n1, 1e-05, row, Load0{x0 + start * x0_stride0, x0_stride0}, Store0{x1, x2, y + start * y_stride0, y_stride0});
+    layer_norm_rows<float, 2, 0>(length, n1, 1e-05, row, Load0{x0 + start * x0_stride0, x0_stride0}, Store0{x1, x2, y + start * y_stride0, y_stride0});
   }
 }
-}  // namespace tracea_rows_normalize_23ec23afa1076b96d6fa_text
+}  // namespace tracea_rows_normalize_f4586580f1d9e7a054fa_text

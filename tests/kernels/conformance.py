@@ -11,16 +11,18 @@ import numpy as np
 from tests.kernels.native import Unit
 
 from tracea.core.accuracy import error_bound
-from tracea.core.op import BlockSparseOp, Op
+from tracea.core.op import AttentionOp, BlockSparseOp, Op
+from tracea.core.ops.attention import SPAN_FIELDS
 from tracea.core.reference import evaluate
 from tracea.core.tensor_type import TensorType
 from tracea.emitters.cpu.emitter import emit
 from tracea.emitters.kernel_source import KernelSource
 from tracea.kernels.arguments import arguments, buffer_types
+from tracea.kernels.attention.spans import Band, span_tables
 from tracea.kernels.gemm.block_sparse import run_tables
 from tracea.kernels.registry import find
 from tracea.semantic.schedule import Schedule
-from tracea.semantic.tile_builders import masked_factor_tiles
+from tracea.semantic.tile_builders import TileGrid, block_sparse_tiles, masked_factor_tiles
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 from tracea.targets import load
 
@@ -122,15 +124,29 @@ def random_inputs(op: Op, rng: np.random.Generator) -> list[np.ndarray]:
     """Return values of each operand, as the operand's type rounds them; tables are those of a random mask."""
     if isinstance(op, BlockSparseOp):
         return sparse_inputs(op, rng.random((op.steps, op.lines)) < 0.5, rng)
+    spans = random_spans(op, rng) if isinstance(op, AttentionOp) and op.spans is not None else []
     inputs = []
-    for type_ in op.operands:
+    for type_ in op.operands[: len(op.operands) - len(spans)]:
         shape = type_.static_shape
         if type_.dtype.is_float:
             values = rng.standard_normal(shape)
         else:
             values = rng.integers(0, 2 if type_.dtype.value == "bool" else 100, shape)
         inputs.append(np.asarray(values).astype(type_.dtype.numpy))
-    return inputs
+    return [*inputs, *spans]
+
+
+def random_spans(op: AttentionOp, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return tables of a random mask of blocks of 16 pairs, within a random band."""
+    assert op.spans is not None
+    batch, heads, s, _ = op.q.static_shape
+    grid = TileGrid(rows=s, columns=op.k.static_shape[2], depth=1, tile_rows=16, tile_columns=16)
+    count = batch * heads if op.spans.each else 1
+    masks = [block_sparse_tiles(grid, rng.random(grid.shape) < 0.6) for _ in range(count)]
+    band = Band(causal=bool(rng.integers(2)), window=(None, 30)[int(rng.integers(2))])
+    spans, first, fields = span_tables(masks, rows=op.spans.rows, band=band, each=op.spans.each)
+    assert spans.room <= op.spans.room
+    return [first, np.concatenate([fields, np.zeros((op.spans.room - spans.room) * SPAN_FIELDS, np.int32)])]
 
 
 def sparse_inputs(op: BlockSparseOp, mask: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
@@ -143,7 +159,9 @@ def sparse_inputs(op: BlockSparseOp, mask: np.ndarray, rng: np.random.Generator)
     return [a.astype(op.a.dtype.numpy), b.astype(op.b.dtype.numpy), *tables]
 
 
-def run(unit: Unit, built: Built, op: Op, inputs: Sequence[np.ndarray], *, threads: int = 1) -> np.ndarray:
+def run(
+    unit: Unit, built: Built, op: Op, inputs: Sequence[np.ndarray], *, threads: int = 1, backward: bool = False
+) -> np.ndarray:
     """Return the kernel's result for an op of the structure that it was built for, and check the memory around it."""
     types = [*op.operands, op.infer()]
     tensors = [Tensor(type_, value) for type_, value in zip(types, [*inputs, None], strict=True)]
@@ -157,7 +175,7 @@ def run(unit: Unit, built: Built, op: Op, inputs: Sequence[np.ndarray], *, threa
         panels = _packed(unit, built, op, operands[position], values, threads=threads)
         keep.append(panels)
         addresses[position] = panels.address
-    unit.call(built.kernel.name, [*addresses, result.address], values, threads=threads)
+    unit.call(built.kernel.name, [*addresses, result.address], values, threads=threads, backward=backward)
     for tensor in tensors:
         tensor.check_surroundings()
     return result.array.copy()

@@ -97,6 +97,7 @@ class CallBlock(ctypes.Structure):
         ("thread_scratch", ctypes.c_void_p),
         ("thread_scratch_bytes", ctypes.c_int64),
         ("team", ctypes.c_void_p),
+        ("backward", ctypes.c_int64),
     ]
 
 
@@ -170,6 +171,7 @@ class Unit:
         *,
         threads: int = 1,
         scratch: tuple[int, int] | None = None,
+        backward: bool = False,
     ) -> None:
         """Call kernel ``name``; ``scratch`` overrides the addresses of team and thread scratch (for guard pages)."""
         source = self._sources[name]
@@ -188,6 +190,7 @@ class Unit:
             thread_address,
             thread_bytes,
             None,
+            backward,
         )
         self._library.tracea_test_run(ctypes.cast(self._library[name], ctypes.c_void_p), ctypes.byref(block), threads)
         del team_memory, thread_memory

@@ -139,6 +139,17 @@ def test_result_has_the_same_bits_for_a_fixed_team_and_for_any_order_of_tasks(
             assert first.tobytes() == again.tobytes(), (name, threads)
 
 
+@pytest.mark.parametrize("isa", host_isas()[:1])
+def test_result_has_the_same_bits_whichever_way_the_tasks_are_walked(isa: str, rng: np.random.Generator) -> None:
+    for name in ("stream", "stream_split", "layer_norm_fixed", "gelu_bias_residual_fixed"):
+        unit, case = compiled(name, isa)
+        inputs = random_inputs(case.op, rng)
+        for threads in (1, 2, 3):
+            there = run(unit, build(case, isa), case.op, inputs, threads=threads)
+            back = run(unit, build(case, isa), case.op, inputs, threads=threads, backward=True)
+            assert there.tobytes() == back.tobytes(), (name, threads)
+
+
 def test_binding_refuses_another_layout_another_extent_and_a_false_guard() -> None:
     _, case = compiled("packed_rows", host_isas()[0])
     kernel = build(case, host_isas()[0]).kernel

@@ -42,7 +42,7 @@ def default(op: Op, target: Target) -> Schedule:
     ("rows", "target", "streaming", "prefetch"),
     [
         (128, SERVER, 0, False),  # stays in the second-level cache
-        (512, SERVER, 1, False),  # leaves it for a cache that is as far as memory
+        (1024, SERVER, 1, False),  # leaves it for a cache that is as far as memory
         (512, DESKTOP, 0, False),  # leaves it for a near one
         (512, UNKNOWN, 0, False),
         (65536, SERVER, 1, True),
@@ -58,19 +58,26 @@ def test_results_are_stored_past_the_caches_that_cannot_keep_them(
     assert (found.integer("streaming"), found.integer("prefetch") > 0) == (streaming, prefetch)
 
 
-@pytest.mark.parametrize(("cores", "fixed"), [(1, 0), (2, 0), (4, 1)])
-def test_rows_are_dealt_alike_where_the_cores_hold_all_of_them(cores: int, fixed: int) -> None:
-    assert default(chain(512, 768), replace(SERVER, cores=cores)).integer("fixed") == fixed
+@pytest.mark.parametrize(
+    ("rows", "cores", "fixed"), [(512, 1, 1), (512, 4, 1), (1024, 1, 0), (2048, 2, 0), (2048, 4, 1)]
+)
+def test_rows_are_dealt_alike_where_a_thread_that_comes_back_finds_a_quarter(rows: int, cores: int, fixed: int) -> None:
+    assert default(chain(rows, 768), replace(SERVER, cores=cores)).integer("fixed") == fixed
 
 
-def test_rows_are_dealt_alike_where_the_cores_hold_what_is_read_and_the_result_passes_by() -> None:
-    x = TensorType((512, 768), F32)  # two operands and the result do not fit two caches, the operands do
-    op = PointwiseOp(expr=Input(0) + Input(1), inputs=(x, x), out_dtype=F32)
-    pair = replace(SERVER, cores=2)
-    found = default(op, pair)
-    assert (found.integer("streaming"), found.integer("fixed")) == (1, 1)
-    near = default(op, replace(pair, l3_bytes=32 * MIB))  # the result is stored into the caches
-    assert (near.integer("streaming"), near.integer("fixed")) == (0, 0)
+def test_a_result_is_stored_past_the_caches_where_that_moves_fewer_lines() -> None:
+    x, vector = TensorType((512, 768), F32), TensorType((768,), F32)
+    one = PointwiseOp(expr=activation("relu").substitute({0: Input(0) * Input(1)}), inputs=(x, vector), out_dtype=F32)
+    two = PointwiseOp(expr=Input(0) + Input(1), inputs=(x, x), out_dtype=F32)
+    # Two cores hold one operand and the result, or two operands; one core a third of three.
+    assert [default(op, replace(SERVER, cores=2)).integer("streaming") for op in (one, two, chain(512, 768))] == [
+        0,
+        0,
+        1,
+    ]
+    assert [default(op, SERVER).integer("streaming") for op in (one, two, chain(512, 768))] == [0, 1, 1]
+    near = replace(SERVER, l3_bytes=32 * MIB)  # who reads it next finds it there
+    assert [default(op, near).integer("streaming") for op in (one, two, chain(512, 768))] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("cores", [1, 2, 48])

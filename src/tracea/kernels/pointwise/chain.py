@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tracea.core.dtype import DType
@@ -11,12 +12,14 @@ from tracea.kernels.pointwise.tile import compute_type, map_tile
 from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative_strides, strided_layouts
 from tracea.kernels.rows.blocks import (
     PREFETCH,
+    RETURNING_TASKS,
+    TASKS,
     default_blocks,
     level,
     passes_by,
     piece_of_row,
     prefetched,
-    stays,
+    returns,
     streams,
 )
 from tracea.kernels.rows.operands import RowOperands, known, row_types
@@ -69,25 +72,23 @@ def build_chain(op: PointwiseOp, schedule: Schedule, target: Target) -> TileKern
 
 
 def _default(op: PointwiseOp, target: Target) -> Schedule:
-    dims = tuple(known(dim) for dim in chain_plan(op).dims(op.shape))
+    dims = [known(dim) for dim in chain_plan(op).dims(op.shape)]
     result = op.infer()
-    rows, split = default_blocks(dims, result.dtype.nbytes, target)
-    long = piece_of_row(dims[-1], result.dtype.nbytes, target)
+    nbytes = result.dtype.nbytes
+    far = streams(nbytes * math.prod(dims), target)
+    streaming = (far or passes_by(op.inputs, result, target)) and result.dtype.is_float
+    fixed = returns(op.inputs if streaming else (*op.inputs, result), target)
+    tasks = RETURNING_TASKS if fixed else TASKS
+    rows, split = default_blocks(dims, nbytes, target, tasks)
     few_rows = len(dims) > 1 and split == "rows" and dims[-2] < 4 * target.cores and dims[-1] > 2 * _COLUMNS
-    total = result.dtype.nbytes
-    for dim in dims:
-        total *= dim
-    types = (*op.inputs, result)
-    far = streams(total, target)
-    streaming = (far or passes_by(types, target)) and result.dtype.is_float
     in_pieces = few_rows or len(dims) == 1
     return Schedule(
         rows=rows,
-        columns=long if in_pieces else _COLUMNS,
+        columns=piece_of_row(dims[-1], nbytes, target, tasks) if in_pieces else _COLUMNS,
         split="columns" if in_pieces else split,
         prefetch=PREFETCH if far else 0,
         streaming=int(streaming),
-        fixed=int(stays(op.inputs if streaming else types, target)),
+        fixed=int(fixed),
     )
 
 
@@ -101,7 +102,7 @@ def _space(op: PointwiseOp, target: Target) -> ScheduleSpace:
             "split": (default["split"],),
             "prefetch": (0, PREFETCH // 2, PREFETCH, 2 * PREFETCH),
             "streaming": (0, 1) if op.out_dtype.is_float else (0,),
-            "fixed": (0, 1) if target.cores > 1 else (0,),
+            "fixed": (0, 1),
         }
     )
 

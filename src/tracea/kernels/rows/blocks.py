@@ -12,30 +12,50 @@ from tracea.semantic.nodes import Level
 from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
 
-__all__ = ["PREFETCH", "default_blocks", "level", "passes_by", "piece_of_row", "prefetched", "stays", "streams"]
+__all__ = [
+    "PREFETCH",
+    "RETURNING_TASKS",
+    "TASKS",
+    "default_blocks",
+    "kept",
+    "level",
+    "passes_by",
+    "piece_of_row",
+    "prefetched",
+    "returns",
+    "streams",
+]
 
 PREFETCH: Final = 64  # vectors: 4 KiB ahead, a page, where the processor's own prefetching of a stream stops
+TASKS: Final = 4  # of a core, where who is early takes the next one
+RETURNING_TASKS: Final = 8  # of a thread that walks its tasks there and back: it turns within one of them
 _BLOCK_BYTES: Final = 4 << 20  # a task's share of a tensor: far more than handing out the task, or its first row, costs
 # Of one long row: what a piece begins with was not asked for ahead, and what it ends with is waited for.
 _PIECE_BYTES: Final = 4 << 20
 # A last cache of this size is spread over the whole processor: one core reads it no faster than memory (measured on a
 # Sapphire-Rapids-class host: 29 GB/s from both, which is lines in flight over latency).
 _FAR_CACHE_BYTES: Final = 256 << 20
+# A thread that comes back the way it went finds one part in so many where it left it, at least. Where it would find
+# less, dealing rows to whoever asks first is worth more.
+_RETURNS: Final = 4
+# What storing a line past the caches costs, in lines that a cache fetches or writes back: 1 has relu(x*s+b) 512x768 the
+# wrong way round, which one thread stores into the caches in 61 µs and past them in 75; silu(x)*y+r in 178 and 172.
+_STORE_PAST: Final = 1.25
 _L3_SHARE_BYTES: Final = 32 << 20  # of one core, at most: a virtual machine may show the whole last cache of its host
 
 
-def default_blocks(dims: Sequence[int], nbytes: int, target: Target) -> tuple[int, str]:
-    """Return the rows of a task and which axis makes the tasks: enough for every core, each worth its hand-out."""
+def default_blocks(dims: Sequence[int], nbytes: int, target: Target, tasks: int = TASKS) -> tuple[int, str]:
+    """Return the rows of a task and which axis makes the tasks: ``tasks`` for every core, each worth its hand-out."""
     rows = dims[-2] if len(dims) > 1 else 1
     by_bytes = max(1, _BLOCK_BYTES // max(1, dims[-1] * nbytes))
-    by_cores = max(1, -(-rows // (4 * target.cores)))
+    by_cores = max(1, -(-rows // (tasks * target.cores)))
     outer = len(dims) > 2 and dims[0] >= 4 * target.cores and dims[0] > rows
     return max(1, min(by_bytes, by_cores)), "outer" if outer else "rows"
 
 
-def piece_of_row(columns: int, nbytes: int, target: Target) -> int:
-    """Return the elements of a task where tasks are pieces of one long row: whole pages, enough for every core."""
-    pages = -(-columns * nbytes // (4 * target.cores * target.page_bytes))
+def piece_of_row(columns: int, nbytes: int, target: Target, tasks: int = TASKS) -> int:
+    """Return the elements of a task where tasks are pieces of one long row: whole pages, ``tasks`` for every core."""
+    pages = -(-columns * nbytes // (tasks * target.cores * target.page_bytes))
     return max(1, min(_PIECE_BYTES, pages * target.page_bytes) // nbytes)
 
 
@@ -45,29 +65,40 @@ def streams(result_bytes: int, target: Target) -> bool:
     return result_bytes > (shared // 2 if shared else 8 * target.l2_bytes)
 
 
-def passes_by(types: Sequence[TensorType], target: Target) -> bool:
-    """Whether the tensors leave the cores' own caches for a last cache that is as far as memory.
+def passes_by(inputs: Sequence[TensorType], result: TensorType, target: Target) -> bool:
+    """Whether a result is stored past the caches because the tensors leave the cores' own ones for a far last cache.
 
-    Storing past both then costs who reads the result little, and saves reading its lines before they are written.
+    Storing past them saves reading the result's lines before they are written, and leaves the caches to the operands;
+    storing into them saves what a walk there and back finds again.
     """
-    return target.l3_bytes >= _FAR_CACHE_BYTES and not _fits(types, target)
+    own = target.cores * target.l2_bytes
+    read, written = _bytes(inputs), _bytes((result,))
+    if target.l3_bytes < _FAR_CACHE_BYTES or kept((*inputs, result), target):
+        return False
+    missing_read = 1.0 - min(1.0, own / max(1, read))
+    missing = 1.0 - own / (read + written)
+    return missing * (read + 2 * written) > missing_read * read + _STORE_PAST * written
 
 
-def stays(types: Sequence[TensorType], target: Target) -> bool:
-    """Whether the cores' own caches hold the tensors: then who had some rows in the last run has them still.
+def kept(types: Sequence[TensorType], target: Target) -> bool:
+    """Whether the cores' own caches hold the tensors."""
+    return _bytes(types) <= target.cores * target.l2_bytes
 
-    A result that is stored past the caches takes no part in it.
+
+def returns(types: Sequence[TensorType], target: Target) -> bool:
+    """Whether a thread that has the same rows in every run, and walks them there and back, finds enough of them.
+
+    What the cores' own caches hold it finds in full. A result that is stored past the caches takes no part in it.
     """
-    return target.cores > 1 and _fits(types, target)
+    return _bytes(types) <= _RETURNS * target.cores * target.l2_bytes
 
 
-def _fits(types: Sequence[TensorType], target: Target) -> bool:
-    sizes = (math.prod(known(dim) for dim in type_.shape) * type_.dtype.nbytes for type_ in types)
-    return sum(sizes) <= target.cores * target.l2_bytes
+def _bytes(types: Sequence[TensorType]) -> int:
+    return sum(math.prod(known(dim) for dim in type_.shape) * type_.dtype.nbytes for type_ in types)
 
 
 def level(schedule: Schedule) -> Level:
-    """Return how blocks are dealt: to who asks first, or, with ``fixed``, to the same thread in every run."""
+    """Return how blocks are dealt: to who asks first, or, with ``fixed``, to the same thread, there and back."""
     return Level.TEAM if "fixed" in schedule and schedule.integer("fixed") else Level.TASK
 
 

@@ -18,7 +18,18 @@ from tracea.kernels.axes import AxisPlan
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.pointwise.tile import compute_type
 from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative_strides, strided_layouts
-from tracea.kernels.rows.blocks import PREFETCH, default_blocks, level, passes_by, prefetched, stays, streams
+from tracea.kernels.rows.blocks import (
+    PREFETCH,
+    RETURNING_TASKS,
+    TASKS,
+    default_blocks,
+    kept,
+    level,
+    passes_by,
+    prefetched,
+    returns,
+    streams,
+)
 from tracea.kernels.rows.operands import RowOperands, known, row_types
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Variant
@@ -130,20 +141,21 @@ def _default(op: RowOp, target: Target) -> Schedule:
     dims = [known(dim) for dim in normalize_plan(op).dims(op.shape)]
     result = op.infer()
     nbytes = result.dtype.nbytes
-    rows, split = default_blocks(dims, nbytes, target)
-    types = (*op.operands, result)
     far = streams(nbytes * math.prod(dims), target)
-    stream = (far or passes_by(types, target)) and result.dtype.is_float
-    # Two passes have less to overlap: it pays where the rows come from memory.
+    stream = (far or passes_by(op.operands, result, target)) and result.dtype.is_float
+    fixed = returns(op.operands if stream else (*op.operands, result), target)
+    rows, split = default_blocks(dims, nbytes, target, RETURNING_TASKS if fixed else TASKS)
+    # Two passes have less to overlap: it pays where the rows come from beyond the second-level cache.
     fits = 2 * _PASSES[op.kind] * dims[-1] * max(nbytes, _COMPUTED_BYTES) <= target.l2_bytes
-    overlaps = fits and rows >= _PASSES[op.kind] and (stream or _PASSES[op.kind] > 2)
+    comes = stream or not kept((*op.operands, result), target)
+    overlaps = fits and rows >= _PASSES[op.kind] and (comes or _PASSES[op.kind] > 2)
     return Schedule(
         rows=rows,
         split=split,
         overlap=2 if overlaps and rows >= 2 * _PAIR and _shares_columns(op) else int(overlaps),
         prefetch=PREFETCH if far else 0,
         streaming=int(stream),
-        fixed=int(stays(op.operands if stream else types, target)),
+        fixed=int(fixed),
     )
 
 
@@ -156,7 +168,7 @@ def _space(op: RowOp, target: Target) -> ScheduleSpace:
         "overlap": tuple(range(_most_overlap(op) + 1)),
         "prefetch": (0, PREFETCH),
         "streaming": (0, 1) if op.infer().dtype.is_float else (0,),
-        "fixed": (0, 1) if target.cores > 1 else (0,),
+        "fixed": (0, 1),
     }
     return ScheduleSpace.enumerated(axes)
 

@@ -52,6 +52,7 @@ struct tracea_program {
     Slot* slots;
     int64_t* words;  // the table; calls point into it
     Blob* blobs;
+    mutable int64_t runs;  // the last bit is used; runs at the same time may count one less
 };
 
 namespace {
@@ -265,11 +266,14 @@ TRACEA_API int32_t tracea_program_run(const tracea_program* program, void* const
         }
         pointers[i] = address + slot.offset;
     }
+    // Each kernel walks the other way than the one before it, and than itself the last time.
+    const int64_t runs = __atomic_load_n(&program->runs, __ATOMIC_RELAXED);
+    __atomic_store_n(&program->runs, runs + 1, __ATOMIC_RELAXED);
     for (int64_t i = 0; i < program->call_count; ++i) {
         const Call& call = program->calls[i];
         tracea_team* const own = call.parallel ? team : alone;
         calls[i] = tracea_call{pointers + call.first_slot, call.integers,      call.scalars, base + at_team_scratch, base + at_thread_scratch,
-                               call.thread_scratch,        own};
+                               call.thread_scratch,        own, (runs + i) & 1};
     }
 
     int32_t status = TRACEA_OK;

@@ -8,6 +8,8 @@
 //   thread_scratch                         base of team->size buffers of thread_scratch_bytes each; rank r owns [r * bytes, (r + 1) * bytes)
 //   team                                   zero-filled by the launcher but for `size`; reusable for any number of kernels without clearing, provided
 //                                          that all threads left one kernel before any enters the next (a join, or team_barrier)
+//   backward                               nonzero: static loops walk from their end (team.h); a launcher that alternates it from call to call lets a
+//                                          kernel begin where the one before, or its own last run, left the caches
 #ifndef TRACEA_ABI_H
 #define TRACEA_ABI_H
 
@@ -43,6 +45,7 @@ typedef struct tracea_call {
     char* thread_scratch;
     int64_t thread_scratch_bytes;
     tracea_team* team;
+    int64_t backward;
 } tracea_call;
 
 typedef void (*tracea_kernel)(const tracea_call* call, int32_t rank);

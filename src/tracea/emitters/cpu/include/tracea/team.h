@@ -125,20 +125,26 @@ private:
     int64_t task_ = -1;
 };
 
-// Hands each thread one contiguous range of the tasks; the same on every run, and no shared state.
+// Hands each thread one contiguous range of the tasks; the same on every run, and no shared state. With call->backward a thread walks its range from the
+// end. Of data that exceed a cache, a walk that always begins at the front finds nothing: what it needs first is what it lost first. One that
+// comes back begins with what the last one left there.
 class StaticLoop {
 public:
     TRACEA_INLINE StaticLoop(const tracea_call* call, int32_t rank, int64_t tasks)
-        : task_(tasks * rank / call->team->size - 1), end_(tasks * (rank + 1) / call->team->size) {}
+        : first_(tasks * rank / call->team->size),
+          count_(tasks * (rank + 1) / call->team->size - first_),
+          start_(call->backward != 0 ? first_ + count_ - 1 : first_),
+          step_(call->backward != 0 ? -1 : 1) {}
 
-    TRACEA_INLINE bool next() { return ++task_ < end_; }
-    TRACEA_INLINE int64_t task() const { return task_; }
-    TRACEA_INLINE int64_t begin() const { return task_ + 1; }
-    TRACEA_INLINE int64_t end() const { return end_; }
+    TRACEA_INLINE bool next() { return ++walked_ < count_; }
+    TRACEA_INLINE int64_t task() const { return start_ + step_ * walked_; }
 
 private:
-    int64_t task_;
-    int64_t end_;
+    int64_t first_;
+    int64_t count_;
+    int64_t start_;
+    int64_t step_;
+    int64_t walked_ = -1;
 };
 
 // This thread's part of the per-thread scratch.
