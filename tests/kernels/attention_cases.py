@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from tests.kernels.conformance import Case
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, select, tanh
-from tracea.core.op import AttentionOp, Epilogue
+from tracea.core.op import AttentionOp, Epilogue, PairSpans
 from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.kernels.attention.spans import Band, span_tables
+from tracea.semantic.tile_builders import (
+    TileGrid,
+    block_sparse_tiles,
+    causal_tiles,
+    dense_tiles,
+    local_global_tiles,
+    ragged_tiles,
+    windowed_tiles,
+)
+from tracea.semantic.tile_table import TileTable
 
 F32, BOOL = DType.F32, DType.BOOL
 NEVER = float("-inf")
@@ -63,6 +76,50 @@ def alibi(heads: int, s: int, t: int) -> Epilogue:
     """Return a slope a head times the distance, from tensors of slopes and positions."""
     operands = (TensorType((heads, 1, 1), F32), TensorType((s, 1), F32), TensorType((t,), F32))
     return Epilogue(Input(0) + Input(1) * (Input(3) - Input(2)), operands)
+
+
+def listed(tables: Sequence[TileTable], rows: int, band: Band, **more: Any) -> tuple[AttentionOp, list[np.ndarray]]:
+    """Return an attention over the pairs of tile tables, of one or of each of 2 x 4 heads, with its two tables."""
+    s, t, d = tables[0].extents
+    spans, first, fields = span_tables(tables, rows=rows, band=band, each=len(tables) > 1)
+    return attention(s=s, t=t, d=d, spans=spans, **more), [first, fields]
+
+
+def tiling(kind: str) -> tuple[list[TileTable], int, Band]:
+    """Return tile tables of every kind, the queries of a list, and what is seen by position."""
+    grid = TileGrid(rows=130, columns=100, depth=16, tile_rows=48, tile_columns=32)
+    mask = np.random.default_rng(5).random((9, 7)) < 0.4
+    blocks = TileGrid(rows=130, columns=100, depth=16, tile_rows=16, tile_columns=16)
+    ragged = {"depth": 16, "tile_rows": 32, "tile_columns": 16}
+    each = [np.random.default_rng(number).random((9, 7)) < 0.5 for number in range(8)]
+    match kind:
+        case "dense":
+            return [dense_tiles(grid)], 48, Band()
+        case "causal":
+            return [causal_tiles(grid)], 48, Band(causal=True)
+        case "windowed":
+            return [windowed_tiles(grid, 9)], 48, Band(window=9)
+        case "local_global":
+            return [local_global_tiles(grid, 7, 20, causal=True)], 40, Band(window=7, global_tokens=20, causal=True)
+        case "blocks":
+            return [block_sparse_tiles(blocks, mask)], 48, Band()
+        case "blocks_by_head":
+            return [block_sparse_tiles(blocks, each_mask) for each_mask in each], 64, Band(causal=True)
+        case "ragged":
+            return [ragged_tiles([40, 0, 1, 64, 25], [10, 5, 0, 64, 21], **ragged)], 48, Band()
+        case "ragged_causal":
+            return [ragged_tiles([70, 60], [50, 50], causal=True, **ragged)], 50, Band(causal=True, window=20)
+        case _:
+            raise AssertionError(kind)
+
+
+TILINGS = ("dense", "causal", "windowed", "local_global", "blocks", "blocks_by_head", "ragged", "ragged_causal")
+
+
+def listed_inputs(op: AttentionOp, tables: Sequence[np.ndarray], rng: np.random.Generator) -> list[np.ndarray]:
+    """Return random operands, and the tables."""
+    operands = op.operands[: len(op.operands) - len(tables)]
+    return [*(rng.standard_normal(x.static_shape).astype(x.dtype.numpy) for x in operands), *tables]
 
 
 def decode_cases() -> tuple[Case, ...]:
@@ -131,5 +188,9 @@ def flash_cases() -> tuple[Case, ...]:
             ("soft_cap", attention(score=SOFT_CAP, window=20), small),
             ("negative_scale", attention(scale=-0.3), small),
             ("no_scale", attention(scale=0.0, causal=True), small),
+            ("spans", attention(s=130, t=100, spans=PairSpans(rows=48, room=64)), small),
+            ("spans_by_head", attention(s=70, t=100, spans=PairSpans(rows=24, room=512, each=True)), small),
+            ("spans_scored", attention(s=70, dv=7, score=SOFT_CAP, spans=PairSpans(rows=70, room=64)), small),
+            ("spans_bf16", attention(s=50, dtype=DType.BF16, spans=PairSpans(rows=64, room=64)), small),
         )
     )

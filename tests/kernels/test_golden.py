@@ -19,6 +19,7 @@ from tracea.core.op import (
     Conv2dOp,
     Epilogue,
     GemmOp,
+    PairSpans,
     PointwiseOp,
     Pool2dOp,
     PoolKind,
@@ -64,6 +65,11 @@ STEM = Conv2dOp.of(
 # One op a variant, with its default schedule: what a user's kernel looks like.
 GOLDEN = (
     Case.of("attention.flash", "attention.flash", attention(1, 12, 12, 1024, 1024, 64, causal=True)),
+    Case.of(
+        "attention.flash.spans",
+        "attention.flash",
+        attention(1, 12, 12, 1024, 1024, 64, spans=PairSpans(rows=64, room=256)),
+    ),
     Case.of("attention.decode", "attention.decode", attention(1, 12, 2, 1, 32_768, 64)),
     Case.of("gemm.packed", "gemm.packed", GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True)),
     Case.of("gemm.packed.columns", "gemm.packed", LINEAR),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,9 +11,16 @@ import numpy as np
 from tracea.core.dtype import DType
 from tracea.core.function import Array
 from tracea.core.interval import around, enclose
-from tracea.core.ops.attention import AttentionOp
+from tracea.core.ops.attention import SPAN_FIELDS, AttentionOp
 
-__all__ = ["attention_error", "attention_scores", "attention_value", "hidden_pairs", "normalised_weights"]
+__all__ = [
+    "attention_error",
+    "attention_scores",
+    "attention_value",
+    "hidden_from",
+    "hidden_pairs",
+    "normalised_weights",
+]
 
 
 def hidden_pairs(first_query: int, queries: int, first_key: int, keys: int, *, causal: bool, window: int | None) -> Any:
@@ -26,13 +34,32 @@ def hidden_pairs(first_query: int, queries: int, first_key: int, keys: int, *, c
     return hidden
 
 
+def hidden_from(op: AttentionOp, arrays: Sequence[Array]) -> Any:
+    """Return the pairs that an op's mask by position, or its tables, hide: broadcasts to (batch, heads, s, t)."""
+    batch, heads, queries, _ = op.q.static_shape
+    keys = op.k.static_shape[2]
+    if op.spans is None:
+        return hidden_pairs(0, queries, 0, keys, causal=op.causal, window=op.window)
+    first, spans = (np.asarray(table, dtype=np.int64) for table in arrays[-2:])
+    shape = (batch, heads) if op.spans.each else (1, 1)
+    seen = np.zeros((math.prod(shape), queries, keys), dtype=np.bool_)
+    blocks = max(1, -(-queries // op.spans.rows))
+    distance = np.arange(keys)[None, :] - np.arange(queries)[:, None]
+    for number in range(len(first) - 1):
+        for span in range(first[number], first[number + 1]):
+            begin, end, key_begin, key_end, behind, ahead = spans[span * SPAN_FIELDS : (span + 1) * SPAN_FIELDS]
+            part = distance[begin:end, key_begin:key_end]
+            seen[number // blocks, begin:end, key_begin:key_end] |= (part >= -behind) & (part <= ahead)
+    return ~seen.reshape(*shape, queries, keys)
+
+
 def attention_scores(op: AttentionOp, arrays: Sequence[Array]) -> Array:
     """Return the scores (batch, heads, s, t) that the softmax takes, -inf where the mask hides the key."""
-    q, k, _, *operands = arrays
-    products = op.softmax_scale * (q @ np.repeat(k, q.shape[1] // k.shape[1], axis=1).swapaxes(-1, -2))
+    q, k = arrays[:2]
+    operands = arrays[3 : 3 + len(op.score.operands)]
+    products = op.softmax_scale * (q @ np.repeat(k, q.shape[1] // max(1, k.shape[1]), axis=1).swapaxes(-1, -2))
     scores = np.broadcast_to(op.score.expr.evaluate([products, *operands]), products.shape)
-    hidden = hidden_pairs(0, q.shape[2], 0, k.shape[2], causal=op.causal, window=op.window)
-    return np.where(hidden, -np.inf, scores)
+    return np.where(hidden_from(op, arrays), -np.inf, scores)
 
 
 def normalised_weights(scores: Array) -> tuple[Array, Array]:
@@ -48,14 +75,14 @@ def attention_value(op: AttentionOp, arrays: Sequence[Array]) -> Array:
     """Return the weighted sums of values; a value that is not finite reaches only the queries that see its key."""
     q, _, v = arrays[:3]
     weights, _ = normalised_weights(attention_scores(op, arrays))
-    values = np.repeat(v, q.shape[1] // v.shape[1], axis=1)
-    reached, _ = _not_finite(op, values, q.shape[2])
+    values = np.repeat(v, q.shape[1] // max(1, v.shape[1]), axis=1)
+    reached, _ = _not_finite(op, arrays, values)
     return np.where(reached, weights @ values, weights @ np.where(np.isfinite(values), values, 0.0))
 
 
-def _not_finite(op: AttentionOp, values: Array, queries: int) -> tuple[Array, Array]:
+def _not_finite(op: AttentionOp, arrays: Sequence[Array], values: Array) -> tuple[Array, Array]:
     """Return for each result whether a value that is not finite stands at a key that is seen, and at a hidden one."""
-    hidden = hidden_pairs(0, queries, 0, values.shape[2], causal=op.causal, window=op.window)
+    hidden = hidden_from(op, arrays)
     odd = (~np.isfinite(values)).astype(np.float64)
     return (~hidden).astype(np.float64) @ odd > 0, hidden.astype(np.float64) @ odd > 0
 
@@ -64,8 +91,9 @@ def attention_error(
     op: AttentionOp, arrays: Sequence[Array], compute: DType, constant: Callable[[int], float]
 ) -> Array:
     """Return the largest error of the weighted sums; ``constant`` is that of a sum of so many terms, in eps."""
-    q, k, v, *operands = arrays
-    eps, repeat = compute.eps, q.shape[1] // k.shape[1]
+    q, k, v = arrays[:3]
+    operands = arrays[3 : 3 + len(op.score.operands)]
+    eps, repeat = compute.eps, q.shape[1] // max(1, k.shape[1])
     keys, values = np.repeat(k, repeat, axis=1).swapaxes(-1, -2), np.abs(np.repeat(v, repeat, axis=1))
     scores = attention_scores(op, arrays)
     seen = np.isfinite(scores)
@@ -85,5 +113,5 @@ def attention_error(
     shares = weights * relative + np.where(seen, 2 * compute.smallest, 0.0)
     found = shares @ np.where(np.isfinite(values), values, 0.0)
     # A kernel may weigh a block's hidden keys by 0, or not read them: nothing is claimed of 0 times what is not finite.
-    _, beside = _not_finite(op, values, q.shape[2])
+    _, beside = _not_finite(op, arrays, values)
     return np.where(beside, np.inf, found)

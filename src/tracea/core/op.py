@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracea.core.codec import Codec
-from tracea.core.ops.attention import AttentionOp
+from tracea.core.ops.attention import AttentionOp, PairSpans
 from tracea.core.ops.base import BASE_CLASSES, Epilogue, Op
 from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.ops.conv2d import Conv2dOp
@@ -34,6 +34,7 @@ __all__ = [
     "LowRankOp",
     "MatrixMath",
     "Op",
+    "PairSpans",
     "PointwiseOp",
     "Pool2dOp",
     "PoolKind",
@@ -70,7 +71,7 @@ OP_CLASSES: tuple[type[Op], ...] = (
 )
 # What is there already, is another way to read it, or is written by others: nothing runs for these.
 WITHOUT_KERNEL: tuple[type[Op], ...] = (SourceOp, ViewOp, JoinOp)
-CODEC_CLASSES: tuple[type, ...] = (*OP_CLASSES, *BASE_CLASSES, Statistic)
+CODEC_CLASSES: tuple[type, ...] = (*OP_CLASSES, *BASE_CLASSES, PairSpans, Statistic)
 OP_CODEC = Codec(CODEC_CLASSES)
 
 

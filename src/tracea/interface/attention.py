@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.dtype import DType
 from tracea.core.expr import EXPR_CLASSES, Expr, Input, select
-from tracea.core.op import AttentionOp, Epilogue
+from tracea.core.op import AttentionOp, Epilogue, PairSpans
 from tracea.core.ops.attention import like_queries
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
+from tracea.interface.attention_pairs import listed_pairs
 from tracea.interface.operands import Given, check_same_dtype, flag, number
+from tracea.kernels.attention.spans import Band
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -38,6 +40,11 @@ def attention(
     mask: Any = None,
     score: Expr | None = None,
     operands: Sequence[Any] = (),
+    block_mask: Any = None,
+    block_size: int | Sequence[int] = 64,
+    lengths: Sequence[int] | None = None,
+    key_lengths: Sequence[int] | None = None,
+    global_tokens: int = 0,
     out: Any = None,
 ) -> Any:
     """Return ``softmax(score(scale · q kᵀ) + mask) v`` per head, as torch's ``scaled_dot_product_attention``.
@@ -49,8 +56,14 @@ def attention(
     key is seen, one of floats is added. ``score`` is an expression of the scaled product, ``Input(0)``, and of at most
     four ``operands``, ``Input(1)`` and on. A query that sees no key gives zeros. ``scale`` None is ``1/sqrt(d)``.
 
+    What costs nothing where it is not seen: ``block_mask`` is true where a block of ``block_size`` queries by as many
+    keys (or a pair of sizes) is seen, (⌈s/block⌉, ⌈t/block⌉) for all heads or with axes before it that broadcast to
+    (batch, heads). ``lengths`` are the tokens of sequences that lie side by side in one batch, ``key_lengths`` those of
+    their keys: each sequence sees its own, and positions count from its first token. ``global_tokens``: with a window,
+    the first so many queries see all keys and the first so many keys are seen by all. causal and window hold besides.
+
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a window below 1,
-    a scale that is not finite, or a score that names more operands than there are.
+    a scale that is not finite, a score that names more operands than there are, or what does not go together.
     """
     given = len(operands) if hasattr(operands, "__len__") else None
     if given is None or given > _MOST_OPERANDS:
@@ -64,6 +77,20 @@ def attention(
         raise InvalidOp(
             field="window", got=window, expected="a whole number >= 1", remedy="a window of 1 is the diagonal"
         )
+    if isinstance(global_tokens, bool) or not hasattr(global_tokens, "__index__") or index(global_tokens) < 0:
+        raise InvalidOp(
+            field="global_tokens", got=global_tokens, expected="a whole number >= 0", remedy="0 is a window alone"
+        )
+    band = Band(
+        causal=flag("causal", causal),
+        window=None if window is None else index(window),
+        global_tokens=index(global_tokens),
+    )
+    listed = listed_pairs(
+        q, k, band=band, block_mask=block_mask, block_size=block_size, lengths=lengths, key_lengths=key_lengths
+    )
+    spans, *tables = (None, None, None) if listed is None else listed
+    by_position = (band.causal, band.window) if spans is None else (False, None)
     others = (*operands, *(None,) * (_MOST_OPERANDS - len(operands)))
     return _dispatch()(
         q,
@@ -71,11 +98,12 @@ def attention(
         v,
         mask,
         *others,
+        *tables,
         out,
-        flag("causal", causal),
-        None if window is None else index(window),
+        *by_position,
         None if scale is None else number("scale", scale, example=0.125),
         None if score is None else _expression(score),
+        *((None,) * 3 if spans is None else (spans.rows, spans.room, spans.each)),
     )
 
 
@@ -98,12 +126,12 @@ def _written(score: Expr) -> str:
 
 @cache
 def _dispatch() -> Any:
-    return dispatcher(len(_NAMES), _missed)
+    return dispatcher(len(_NAMES) + 2, _missed)
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    causal, window, scale, written = attributes
-    given = Given.of(_NAMES, arrays, out)
+    causal, window, scale, written, rows, room, each = attributes
+    given = Given.of(_NAMES, arrays[: len(_NAMES)], out)
     q, k, v, mask = given.type(0), given.type(1), given.type(2), given.optional(3)
     for name, type_ in (("q", q), ("k", k), ("v", v)):
         if type_.rank != 4 or not type_.dtype.is_float:
@@ -116,6 +144,15 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
             )
     check_same_dtype("attention", q, k)
     check_same_dtype("attention", q, v)
+    for position in range(3, len(_NAMES)):
+        other = given.optional(position)
+        if other is not None and not (other.dtype.is_float or other.dtype is DType.BOOL):
+            raise InvalidDType(
+                field=_NAMES[position],
+                got=other.dtype.value,
+                expected="floats or booleans",
+                remedy="convert integers to floats",
+            )
     score: Expr = Input(0) if written is None else Expr.from_dict(json.loads(written))
     others = [type_ for type_ in map(given.optional, range(4, len(_NAMES))) if type_ is not None]
     if mask is not None:
@@ -136,6 +173,7 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
         scale=scale,
         score=Epilogue(score, tuple(others)),
         out=given.result,
+        spans=None if rows is None else PairSpans(rows=rows, room=room, each=each),
     )
     if out is None:
         op = replace(op, out=like_queries(q, op.infer()))

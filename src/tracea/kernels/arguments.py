@@ -21,6 +21,7 @@ from tracea.core.ops.statistics import StatisticsOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.kernels.attention.operands import attention_types
+from tracea.kernels.attention.spans import SPAN_ROOM
 from tracea.kernels.conv.operands import conv_types, sizes_of
 from tracea.kernels.gemm.block_sparse import block_sparse_types
 from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS, ORDER_TABLE
@@ -95,6 +96,8 @@ def arguments(kernel: TileKernel, op: Op | None = None) -> dict[str, int]:
     # Filters in panels do not say how many taps they have.
     sizes = sizes_of(described) if isinstance(described, Conv2dOp) else {}
     given = {size.name: value for size, value in sizes.items() if size in kernel.params}
+    if isinstance(described, AttentionOp) and described.spans is not None:
+        given[SPAN_ROOM.name] = described.spans.room
     # A persistent grid has a block for each multiprocessor of the target: with another number it is as right.
     machine = {MULTIPROCESSORS.name: load_gpu(kernel.target).sm_count} if MULTIPROCESSORS in kernel.params else {}
     values = bind(kernel, types, given | machine)

@@ -18,6 +18,7 @@ from tracea.semantic.nodes_attention import (
     AttentionState,
     AttentionStep,
 )
+from tracea.semantic.nodes_spans import SpanUse
 
 __all__ = ["AttentionNode", "attend"]
 
@@ -60,9 +61,19 @@ def _step(node: AttentionStep, executor: Executor) -> None:
     operands = [_matrix(region(part, executor, node)).astype(np.float64) for part in node.operands]
     scores = np.broadcast_to(node.score.evaluate([node.scale * (queries @ keys.T), *operands]), (rows, keys.shape[0]))
     hidden = hidden_pairs(first_query, rows, first_key, keys.shape[0], causal=node.causal, window=node.window)
+    if node.span is not None:
+        hidden |= _outside(node.span, executor, first_query + np.arange(rows), first_key + np.arange(len(keys)))
     scores = np.where(hidden, -np.inf, scores)
     region(node.scores, executor, node)[...] = np.nan  # whatever the routine leaves there
     _update(node.state, executor, node, scores, values)
+
+
+def _outside(span: SpanUse, executor: Executor, queries: Array, keys: Array) -> Array:
+    """Return which pairs are not the span's."""
+    env = executor.env
+    begin, end, behind, ahead = (int(index.evaluate(env)) for index in (span.begin, span.end, span.behind, span.ahead))
+    distance = keys[None, :] - queries[:, None]
+    return ((queries < begin) | (queries >= end))[:, None] | (distance < -behind) | (distance > ahead)
 
 
 def _combine(node: AttentionCombine, executor: Executor) -> None:

@@ -41,6 +41,7 @@ from tracea.semantic.nodes_async import (
     WgmmaWait,
 )
 from tracea.semantic.nodes_attention import AttentionCombine, AttentionFinish, AttentionStart, AttentionStep
+from tracea.semantic.nodes_spans import spans_fault
 from tracea.semantic.nodes_sparse import RunProduct, runs_fault
 from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
 
@@ -149,6 +150,13 @@ class _Run:
             fault = runs_fault(runs, env)
             if fault:
                 raise InvalidInput(field=runs.first, got=fault, expected="the runs of a tile table", remedy="build one")
+        steps = (node for node in self.kernel.body.walk() if isinstance(node, AttentionStep))
+        for spans in {step.span.tables for step in steps if step.span is not None}:
+            fault = spans_fault(spans, env)
+            if fault:
+                raise InvalidInput(
+                    field=spans.first, got=fault, expected="the spans of a tile table", remedy="build one"
+                )
 
     def _allocate(self, *spaces_then_env: Any) -> dict[str, Array]:
         *spaces, env = spaces_then_env

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tracea.core.expr import Expr, Input
 from tracea.semantic.index import Index, as_index
 from tracea.semantic.nodes import Access, AccessMode, Intrinsic, Node, Region, reads, writes
+from tracea.semantic.nodes_spans import SpanUse
 
 __all__ = ["AttentionCombine", "AttentionFinish", "AttentionStart", "AttentionState", "AttentionStep"]
 
@@ -49,7 +50,8 @@ class AttentionStep(Node):
 
     ``score`` is a function of ``Input(0)``, scale times the product of query and key, and of the operands. Query i and
     key j of the block are those at ``first_query`` + i and ``first_key`` + j; ``causal`` and ``window`` hide pairs of
-    them as :class:`tracea.core.ops.attention.AttentionOp` says. What the routine leaves in ``scores`` is its own.
+    them as :class:`tracea.core.ops.attention.AttentionOp` says; so does the ``span`` that the keys are of. What the
+    routine leaves in ``scores`` is its own.
 
     Shapes:
         queries: (panels, d, panel), zero beyond ``rows``; keys: (1, …, n, d); values: (1, …, n, dv); scores: (n,
@@ -70,6 +72,7 @@ class AttentionStep(Node):
     window: int | None = None
     score: Expr = field(default_factory=lambda: Input(0))
     operands: tuple[Region, ...] = ()
+    span: SpanUse | None = None
 
     def __post_init__(self) -> None:
         for name in ("rows", "first_query", "first_key"):

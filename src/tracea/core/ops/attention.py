@@ -4,13 +4,47 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from tracea.core.dtype import DType
 from tracea.core.ops.base import Epilogue, Op, check_broadcasts, result_type
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
 
-__all__ = ["AttentionOp", "like_queries"]
+__all__ = ["SPAN_FIELDS", "AttentionOp", "PairSpans", "like_queries"]
+
+SPAN_FIELDS: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSpans:
+    """That tables, operands of the op, list which pairs are seen: one kernel serves every mask of pairs.
+
+    Blocks of ``rows`` queries have lists of spans: ``each`` batch and head its own, in the order of their blocks, or
+    all of them the same. List l has the spans numbered ``first[l] … first[l + 1] - 1``. A span is six numbers, ``begin,
+    end, key_begin, key_end, behind, ahead``: query i of [begin, end), a part of the list's block, sees the keys j of
+    [key_begin, key_end) with ``i - behind <= j <= i + ahead``. No two spans of a list have a pair in common.
+
+    Shapes: first is (lists + 1,), spans (room · 6,), of which the first ``first[lists]`` spans count; both i32.
+    """
+
+    rows: int
+    room: int
+    each: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (("rows", 1), ("room", 0)):
+            if type(getattr(self, name)) is not int or getattr(self, name) < least:
+                raise InvalidOp(
+                    field=f"attention.spans.{name}",
+                    got=getattr(self, name),
+                    expected=f"at least {least}",
+                    remedy="use span_tables",
+                )
+
+    def lists(self, batch: int, heads: int, queries: int) -> int:
+        """Return how many lists of spans there are."""
+        return -(-queries // self.rows) * (batch * heads if self.each else 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +58,8 @@ class AttentionOp(Op):
     ``causal`` lets query i see keys ``j <= i`` (both counted from the start, as torch's ``is_causal``); ``window``
     only keys with ``|i - j| < window``. ``score`` is applied to the scaled product, its ``Input(0)``: an additive mask
     is ``Input(0) + Input(1)``, a key that gets -inf is not seen. A query that sees no key gives zeros. What a hidden
-    key's value is does not matter as long as it is finite. ``scale=None`` is ``1/sqrt(d)``.
+    key's value is does not matter as long as it is finite. ``scale=None`` is ``1/sqrt(d)``. With ``spans``, tables say
+    which pairs are seen, in place of ``causal`` and ``window``.
     """
 
     name: ClassVar[str] = "attention"
@@ -37,13 +72,14 @@ class AttentionOp(Op):
     scale: float | None = None
     score: Epilogue = field(default_factory=Epilogue.identity)
     out: TensorType | None = None
+    spans: PairSpans | None = None
 
     def __post_init__(self) -> None:
         q, k, v = self.q.shape, self.k.shape, self.v.shape
         fits = len(q) == len(k) == len(v) == 4 and k[:3] == v[:3] and q[0] == k[0] and q[3] == k[3]
         if fits:
             heads, kv_heads = static(q[1]), static(k[1])
-            fits = kv_heads >= 1 and heads % kv_heads == 0
+            fits = heads == 0 if kv_heads == 0 else heads % kv_heads == 0
         if not fits:
             raise InvalidShape(
                 field="attention",
@@ -54,6 +90,13 @@ class AttentionOp(Op):
         if self.window is not None and self.window < 1:
             raise InvalidOp(
                 field="attention.window", got=self.window, expected=">= 1", remedy="a window of 1 is the diagonal"
+            )
+        if self.spans is not None and (self.causal or self.window is not None):
+            raise InvalidOp(
+                field="attention.spans",
+                got=f"causal={self.causal}, window={self.window}",
+                expected="spans alone",
+                remedy="state masks by position as the bands of the spans",
             )
         if self.scale is not None and not math.isfinite(self.scale):
             raise InvalidOp(field="attention.scale", got=self.scale, expected="a finite number", remedy="use 1/sqrt(d)")
@@ -74,8 +117,17 @@ class AttentionOp(Op):
 
     @property
     def operands(self) -> tuple[TensorType, ...]:
-        """Queries, keys, values, then the score's."""
-        return (self.q, self.k, self.v, *self.score.operands)
+        """Queries, keys, values, then the score's, then the tables of spans."""
+        return (self.q, self.k, self.v, *self.score.operands, *self.tables)
+
+    @property
+    def tables(self) -> tuple[TensorType, ...]:
+        """The types of the tables of spans, where there are any."""
+        if self.spans is None:
+            return ()
+        batch, heads, queries, _ = self.q.static_shape
+        lists = self.spans.lists(batch, heads, queries)
+        return (TensorType((lists + 1,), DType.I32), TensorType((self.spans.room * SPAN_FIELDS,), DType.I32))
 
     def infer(self) -> TensorType:
         """Return the result's type."""
@@ -83,7 +135,7 @@ class AttentionOp(Op):
 
     @property
     def visible_pairs(self) -> int:
-        """Pairs of query and key of one head that the mask lets through."""
+        """Pairs of query and key of one head that the mask lets through; all, where tables say what it is."""
         s, t = static(self.q.shape[2]), static(self.k.shape[2])
         reach = max(s, t) if self.window is None else self.window - 1
         if not self.causal and self.window is None:

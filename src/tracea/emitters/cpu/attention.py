@@ -46,10 +46,13 @@ def attention_step(printer: Printer, node: AttentionStep) -> None:
     reach = [_EVERY_KEY if node.window is None else str(node.window - 1)] * 2
     if node.causal:
         reach[1] = "0"
+    if node.span is not None:
+        if by_rows:
+            raise EmitError(node="AttentionStep", detail=f"{ROWS} takes no span", remedy="use attention.flash")
+        own = (node.span.behind, node.span.ahead, node.span.begin - node.first_query, node.span.end - node.first_query)
+        reach = [text(each) for each in own]
     depth, width = (text(rows.extent[-1]) for rows in (node.keys, node.values))
-    queries = ", ".join(
-        (printer.address(node.queries), text(node.rows), depth, text(node.first_query), reach[0], reach[1])
-    )
+    queries = ", ".join((printer.address(node.queries), text(node.rows), depth, text(node.first_query), *reach))
     keys = f"{printer.address(node.keys)}, {printer.strides(node.keys)[0]}"
     values = f"{printer.address(node.values)}, {printer.strides(node.values)[0]}"
     types = [C_TYPES[printer.buffer(part).dtype] for part in (node.scores, node.keys, node.values)]

@@ -22,6 +22,7 @@ from tracea.kernels.attention.operands import (
 from tracea.kernels.gemm.blocking import round_up
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch, vector_lanes
+from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Intrinsic
@@ -209,12 +210,19 @@ def _space(op: AttentionOp, target: Target) -> ScheduleSpace:
     return ScheduleSpace.listed(chosen)
 
 
+_NO_SPANS = condition(
+    "no tables",
+    lambda op, _: op.spans is None,
+    needed="masks by position",
+    found=lambda op: str(op.spans),
+    remedy="use attention.flash, which takes lists of spans",
+)
 DECODE_ID = "attention.decode"
 DECODE = Variant(
     id=DECODE_ID,
     op_type=AttentionOp,
     backend="cpu",
-    requirements=attention_requirements(_SIZES),
+    requirements=(*attention_requirements(_SIZES), _NO_SPANS),
     preferences=(Preference(name="few queries", score=lambda op, _: 20.0 if op.q.static_shape[2] <= _FEW else 0.0),),
     priority=45,
     build=build_decode,

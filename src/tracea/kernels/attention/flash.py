@@ -17,13 +17,14 @@ from tracea.kernels.attention.operands import (
     SIZES,
     AttentionOperands,
     attention_requirements,
+    computed_type,
     copied_rows,
     is_apart,
 )
+from tracea.kernels.attention.spans import SPAN_ROOM, Spans
 from tracea.kernels.gemm.blocking import fits_registers, round_up
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch, vector_lanes
-from tracea.kernels.pointwise.tile import compute_type
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Variant
 from tracea.semantic.access import Intrinsic
@@ -54,6 +55,10 @@ def build_flash(op: AttentionOp, schedule: Schedule, target: Target) -> TileKern
     compute, get = operands.compute, schedule.integer
     panel = get("nv") * vector_lanes(target, compute)
     bq, bk = round_up(get("bq"), panel), get("bk")
+    per_task = bq if op.spans is None else op.spans.rows
+    if per_task > bq:
+        expected = f"at least {per_task}, the queries of a list of spans"
+        raise InvalidSchedule(field="bq", got=bq, expected=expected, remedy=f"bq={per_task}")
     for name, copied in copies.items():
         operands.check_copy(name, copied=copied)
     thread = MemorySpace.THREAD
@@ -75,6 +80,7 @@ def build_flash(op: AttentionOp, schedule: Schedule, target: Target) -> TileKern
         for name, buffer, width in (("keys", operands.k, _DEPTH), ("values", operands.v, _WIDTH))
     }
     taken = {name: copied_rows(name, region, compute, bk, copied=copies[name]) for name, region in source.items()}
+    spans = None if op.spans is None else Spans.of(op, SIZES, _FIRST)
     step = AttentionStep(
         intrinsic=tile,
         queries=packed,
@@ -90,8 +96,21 @@ def build_flash(op: AttentionOp, schedule: Schedule, target: Target) -> TileKern
         window=op.window,
         score=op.score.expr,
         operands=tuple(operands.window(extra, HEAD, (_FIRST, key), (_ROWS, _COUNT)) for extra in operands.extras),
+        span=None if spans is None else spans.use,
     )
     begin, end = _visible(op)
+    over_keys = For(
+        var=_OFFSET,
+        extent=maximum(0, _END - _BEGIN),
+        step=Const(bk),
+        length=_COUNT,
+        body=block(*taken["keys"].copies, *taken["values"].copies, step),
+    )
+    over_all = (
+        (Let(var=_BEGIN, value=begin), Let(var=_END, value=end), over_keys)
+        if spans is None
+        else spans.loop(_BEGIN, _END, over_keys)
+    )
     body: tuple[Node, ...] = (
         Pack(
             source=operands.window(operands.q, HEAD, (_FIRST, Const(0)), (_ROWS, _DEPTH)),
@@ -100,28 +119,20 @@ def build_flash(op: AttentionOp, schedule: Schedule, target: Target) -> TileKern
             axis=0,
         ),
         AttentionStart(intrinsic=tile, state=state, rows=_ROWS),
-        Let(var=_BEGIN, value=begin),
-        Let(var=_END, value=end),
-        For(
-            var=_OFFSET,
-            extent=maximum(0, _END - _BEGIN),
-            step=Const(bk),
-            length=_COUNT,
-            body=block(*taken["keys"].copies, *taken["values"].copies, step),
-        ),
+        *over_all,
         AttentionFinish(
             intrinsic=tile,
             state=state,
             target=operands.window(operands.y, HEAD, (_FIRST, Const(0)), (_ROWS, _WIDTH)),
         ),
     )
-    task, blocks = Var("task"), ceil_div(_QUERIES, bq)
+    task, blocks = Var("task"), ceil_div(_QUERIES, per_task)
     lets = (
         Let(var=HEAD[0], value=task // (_KV_HEADS * _SHARING * blocks)),
         Let(var=HEAD[1], value=task // (_SHARING * blocks) % _KV_HEADS),
         Let(var=HEAD[2], value=task // blocks % _SHARING),
-        Let(var=_FIRST, value=task % blocks * bq),
-        Let(var=_ROWS, value=minimum(bq, _QUERIES - _FIRST)),
+        Let(var=_FIRST, value=task % blocks * per_task),
+        Let(var=_ROWS, value=minimum(per_task, _QUERIES - _FIRST)),
     )
     tasks = Parallel(
         level=Level.TASK, var=task, extent=_BATCH * _KV_HEADS * _SHARING * blocks, body=block(*lets, *body)
@@ -142,9 +153,10 @@ def build_flash(op: AttentionOp, schedule: Schedule, target: Target) -> TileKern
         variant=FLASH_ID,
         schedule=schedule,
         target=target.name,
-        params=params_of(buffers),
+        params=params_of(buffers) if spans is None else (*params_of(buffers), SPAN_ROOM),
         buffers=buffers,
         body=block(tasks),
+        tables=() if spans is None else spans.tables.tables,
         assumptions=equal(_WIDTH % get("mr"), get("tail")),
     )
 
@@ -201,17 +213,27 @@ _TILES: Final = {
 
 
 def _default(op: AttentionOp, target: Target) -> Schedule:
-    mr, nv = _TILES[target.isa][0]
+    mr, nv = _tiles(op, target)[0]
     return _schedule(op, target, mr, nv, panels=2, bk=_KEY_BLOCK)
+
+
+def _tiles(op: AttentionOp, target: Target) -> tuple[tuple[int, int], ...]:
+    """Return the register tiles, of lists of spans those first whose panels hold the fewest queries of no list."""
+    tiles = _TILES[target.isa]
+    if op.spans is None:
+        return tiles
+    rows, lanes = op.spans.rows, vector_lanes(target, computed_type(op))
+    return tuple(sorted(tiles, key=lambda tile: round_up(rows, tile[1] * lanes)))
 
 
 def _schedule(op: AttentionOp, target: Target, mr: int, nv: int, *, panels: int, bk: int) -> Schedule:
     batch, heads, s, _ = op.q.static_shape
-    compute = compute_type(*(each.dtype for each in (*op.operands, op.infer())))
-    panel = nv * vector_lanes(target, compute)
+    panel = nv * vector_lanes(target, computed_type(op))
     wanted = 1 if target.cores == 1 else _TASKS_PER_CORE * target.cores
     while panels > 1 and batch * heads * -(-s // (panels * panel)) < wanted:
         panels -= 1
+    if op.spans is not None:
+        panels = -(-op.spans.rows // panel)
     return Schedule(
         mr=mr,
         nv=nv,
@@ -226,7 +248,7 @@ def _schedule(op: AttentionOp, target: Target, mr: int, nv: int, *, panels: int,
 
 def _space(op: AttentionOp, target: Target) -> ScheduleSpace:
     chosen: list[dict[str, Value]] = [dict(_default(op, target))]
-    for mr, nv in _TILES[target.isa]:
+    for mr, nv in _tiles(op, target):
         for panels in (2, 1, 4, 8):
             for bk in (128, 256, 512):
                 base = dict(_schedule(op, target, mr, nv, panels=panels, bk=bk))

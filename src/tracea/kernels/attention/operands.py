@@ -12,7 +12,7 @@ from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidOp, InvalidSchedule
 from tracea.kernels.operands import scratch, tensor_buffer
 from tracea.kernels.pointwise.tile import compute_type, map_tile
-from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.requirements import CPU_VECTORS, condition, non_negative_strides, strided_layouts
 from tracea.kernels.variant import Requirement
 from tracea.semantic.access import Region
 from tracea.semantic.index import Const, Index, Param, Var
@@ -27,6 +27,7 @@ __all__ = [
     "Sizes",
     "attention_requirements",
     "attention_types",
+    "computed_type",
     "copied_rows",
     "is_apart",
 ]
@@ -65,7 +66,8 @@ def attention_types(op: AttentionOp, like: AttentionOp | None = None) -> dict[st
 
 
 def _fixed(op: AttentionOp) -> tuple[object, ...]:
-    return (op.causal, op.window, op.softmax_scale, op.score.expr)
+    spans = None if op.spans is None else (op.spans.rows, op.spans.each)
+    return (op.causal, op.window, op.softmax_scale, op.score.expr, spans)
 
 
 def _strided(type_: TensorType) -> TensorType:
@@ -77,7 +79,7 @@ def _by_key_head(type_: TensorType, heads: int, kv_heads: int) -> TensorType:
     shape, strides = type_.static_shape, type_.strides
     if len(shape) < 3:
         return _strided(type_)
-    sharing = heads // kv_heads
+    sharing = heads // max(1, kv_heads)
     split = (1, 1) if shape[-3] == 1 and heads != 1 else (kv_heads, sharing)
     step = strides[-3]
     return TensorType(
@@ -105,13 +107,13 @@ class AttentionOperands:
         *lead, queries, keys, depth, width = sizes
         batch, heads, s, d = op.q.static_shape
         kv_heads, t, dv = op.k.static_shape[1], op.k.static_shape[2], op.v.static_shape[3]
-        lead_dims = (batch, kv_heads, heads // kv_heads)
+        lead_dims = (batch, kv_heads, heads // max(1, kv_heads))
         key_lead, key_dims = lead[:2], (batch, kv_heads)
 
         def input_(name: str, shape: tuple[Index, ...], dims: tuple[int, ...], unit: int | None = None) -> Buffer:
             return tensor_buffer(name, types[name], shape, dims, BufferRole.INPUT, unit_axis=unit)
 
-        names = tuple(f"x{position}" for position in range(_EXTRA, len(op.operands)))
+        names = tuple(f"x{position}" for position in range(_EXTRA, _EXTRA + len(op.score.operands)))
         return cls(
             op,
             input_("q", (*lead, queries, depth), (*lead_dims, s, d)),
@@ -124,7 +126,7 @@ class AttentionOperands:
     @property
     def compute(self) -> DType:
         """The type that scores and sums are computed in."""
-        return _computed(self.op)
+        return computed_type(self.op)
 
     def check_copy(self, name: str, *, copied: bool, widened: bool = False) -> None:
         """Check that rows of "keys" or "values" are copied where they cannot be read in place.
@@ -178,13 +180,14 @@ def is_apart(op: AttentionOp, name: str, *, widened: bool = False) -> bool:
 
     ``widened``: the routine reads 16-bit floats too, where the sums are of f32.
     """
-    type_, compute = attention_types(op)["k" if name == "keys" else "v"], _computed(op)
+    type_, compute = attention_types(op)["k" if name == "keys" else "v"], computed_type(op)
     natural = type_.dtype is compute or (widened and compute is DType.F32 and type_.dtype in (DType.F16, DType.BF16))
     return not natural or (type_.shape[-1] != 1 and type_.strides[-1] != 1)
 
 
-def _computed(op: AttentionOp) -> DType:
-    return compute_type(*(type_.dtype for type_ in (*op.operands, op.infer())))
+def computed_type(op: AttentionOp) -> DType:
+    """Return the type that scores and sums are computed in."""
+    return compute_type(*(type_.dtype for type_ in (op.q, op.k, op.v, *op.score.operands, op.infer())))
 
 
 def attention_requirements(sizes: Sizes) -> tuple[Requirement, ...]:
@@ -193,7 +196,7 @@ def attention_requirements(sizes: Sizes) -> tuple[Requirement, ...]:
     def of(op: AttentionOp) -> dict[Param, int]:
         batch, heads, s, d = op.q.static_shape
         _, kv_heads, t, dv = op.v.static_shape
-        return dict(zip(sizes, (batch, kv_heads, heads // kv_heads, s, t, d, dv), strict=True))
+        return dict(zip(sizes, (batch, kv_heads, heads // max(1, kv_heads), s, t, d, dv), strict=True))
 
     fits = condition(
         "sizes within the kernel's range",
@@ -202,7 +205,19 @@ def attention_requirements(sizes: Sizes) -> tuple[Requirement, ...]:
         found=lambda op: ", ".join(f"{size} = {value}" for size, value in of(op).items()),
         remedy="cut the op into several",
     )
-    return (CPU_VECTORS, element_types(_TYPES), strided_layouts, non_negative_strides, fits)
+    return (CPU_VECTORS, _ELEMENTS, strided_layouts, non_negative_strides, fits)
 
 
 _TYPES: Final = (DType.F32, DType.F64, DType.F16, DType.BF16, DType.BOOL)
+_ELEMENTS = condition(
+    "element types",
+    lambda op, _: _own_types(op) <= set(_TYPES),
+    needed=" | ".join(dtype.value for dtype in _TYPES),
+    found=lambda op: ", ".join(sorted(dtype.value for dtype in _own_types(op))),
+    remedy="cast the operands first",
+)
+
+
+def _own_types(op: AttentionOp) -> set[DType]:
+    """Return the element types of the operands, tables aside, and of the result."""
+    return {type_.dtype for type_ in (op.q, op.k, op.v, *op.score.operands, op.infer())}

@@ -21,9 +21,10 @@ from tracea.semantic.nodes_attention import (
     AttentionState,
     AttentionStep,
 )
+from tracea.semantic.proofs.attention_spans import every_span
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.tiling import chain, stride_of
-from tracea.semantic.proofs.walk import Box, Site
+from tracea.semantic.proofs.walk import Box, Loop, Site
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 
 __all__ = ["prove_attention"]
@@ -46,7 +47,10 @@ def prove_attention(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
             queries = _rows_of(kernel, sites, site, site.node.queries)
             keys, values = (_rows_of(kernel, sites, site, part) for part in (site.node.keys, site.node.values))
             _aligned(kernel, site, site.node, queries=queries, keys=keys, values=values, result=result)
-            yield _every_key(kernel, site, site.node, keys, end)
+            if site.node.span is None:
+                yield _every_key(kernel, site, site.node, keys, end)
+            else:
+                yield every_span(kernel, site, site.node, site.node.span, keys=keys, result=result)
         elif isinstance(site.node, AttentionStart | AttentionFinish | AttentionCombine) and not any(
             isinstance(other.node, AttentionStep) and _same_place(other.node.state, site.node.state) for other in sites
         ):
@@ -63,6 +67,7 @@ def _numbers(kernel: TileKernel, site: Site, node: AttentionStep) -> None:
         ("window", node.window, op.window),
         ("score", node.score, op.score.expr),
         ("operands of the score", len(node.operands), len(op.score.operands)),
+        ("rows of spans", node.span and node.span.tables.rows, op.spans and op.spans.rows),
     ):
         if ours != theirs:
             raise refuse("attention", site.label, f"{what} is {ours}, the op's is {theirs}")
@@ -81,7 +86,7 @@ def _one_state(sites: Sequence[Site], step: Site, node: AttentionStep) -> Site:
     if len(starts) != 1 or len(ends) != 1 or len(users) != 3 or len(names) != 3:
         raise refuse("attention", step.label, f"{len(starts)} starts, {len(ends)} ends, {len(users)} users of a state")
     (start,), (end,) = starts, ends
-    if start.loops != step.loops[:-1] or start.guards or end.guards or step.guards:
+    if start.loops != _around(step, node) or start.guards or end.guards or step.guards:
         raise refuse("attention", step.label, "the state is not begun around one loop over keys")
     if not start.place < step.place < end.place:
         raise refuse("attention", step.label, "the state is begun after its first key or finished before its last")
@@ -91,10 +96,15 @@ def _one_state(sites: Sequence[Site], step: Site, node: AttentionStep) -> Site:
     return end
 
 
+def _around(step: Site, node: AttentionStep) -> tuple[Loop, ...]:
+    """Return the loops around those over keys."""
+    return step.loops[: -1 if node.span is None else -2]
+
+
 def _result_of(kernel: TileKernel, step: Site, node: AttentionStep, end: Site) -> Box:
     """Return where the result of a step's queries goes, over the step's own loops."""
     if isinstance(end.node, AttentionFinish):
-        if end.loops != step.loops[:-1] or end.node.state != node.state:
+        if end.loops != _around(step, node) or end.node.state != node.state:
             raise refuse("attention", step.label, "the state is not finished around one loop over keys")
         return end.box(end.node.target)
     assert isinstance(end.node, AttentionCombine)

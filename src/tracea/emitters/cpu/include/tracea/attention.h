@@ -30,7 +30,8 @@ TRACEA_BEGIN_NAMESPACE
 // As far as no query is from a key: a mask that hides nothing on this side.
 constexpr int64_t kEveryKey = int64_t{1} << 40;
 
-// A block of queries; `first` is the position of the first one, and query i sees the keys i - behind .. i + ahead.
+// A block of queries; `first` is the position of the first one, and query i sees the keys i - behind .. i + ahead. Only those from `begin` to `end`, counted
+// from the first, see any.
 template <class T>
 struct AttentionQueries {
     const T* panels;
@@ -39,6 +40,8 @@ struct AttentionQueries {
     int64_t first;
     int64_t behind;
     int64_t ahead;
+    int64_t begin = 0;
+    int64_t end = kEveryKey;
 };
 
 // A block of keys with their values; `first` is the position of the first one. Rows lie key_row and value_row apart, elements of a row side by side.
@@ -94,17 +97,22 @@ struct AttentionTile {
             const int64_t rows = queries.rows - column < columns ? queries.rows - column : columns;
             const int64_t distance =
                 queries.first + column - keys.first;  // of the panel's first query to the block's first key
-            const int64_t low = clamp(distance - queries.behind, 0, keys.count);
-            const int64_t high = clamp(distance + rows + queries.ahead, low, keys.count);
-            if (low == high) continue;
+            const int64_t begin = clamp(queries.begin - column, 0, rows);
+            const int64_t end = clamp(queries.end - column, begin, rows);
+            const int64_t low = clamp(distance + begin - queries.behind, 0, keys.count);
+            const int64_t high = clamp(distance + end + queries.ahead, low, keys.count);
+            if (low == high || begin == end) continue;
+            const bool whole = begin == 0 && end == rows;  // else no key is seen by all queries
             const T* panel = queries.panels + column * queries.depth;
             multiply_keys(high - low, queries.depth, keys.keys + low * keys.key_row, keys.key_row, panel, scores);
             const Seen seen{low,
                             high,
-                            clamp(distance + rows - 1 - queries.behind, low, high),
-                            clamp(distance + queries.ahead + 1, low, high),
+                            whole ? clamp(distance + rows - 1 - queries.behind, low, high) : high,
+                            whole ? clamp(distance + queries.ahead + 1, low, high) : high,
                             distance - queries.behind,
-                            distance + queries.ahead};
+                            distance + queries.ahead,
+                            begin,
+                            end};
             T* sums = state.sums + column * keys.width;
             const State at{state.peaks + column, state.totals + column, sums};
             weigh(scores, seen, at, keys.width, scale, Place{column, rows}, score);
@@ -143,7 +151,8 @@ struct AttentionTile {
     }
 
 private:
-    // Keys low .. high - 1 of a block; all queries of the panel see whole_low .. whole_high - 1. Query i sees the keys low_of_first + i .. high_of_first + i.
+    // Keys low .. high - 1 of a block; all queries of the panel see whole_low .. whole_high - 1. Query i sees the keys low_of_first + i ..
+    // high_of_first + i, those from `begin` to `end` do.
     struct Seen {
         int64_t low;
         int64_t high;
@@ -151,6 +160,8 @@ private:
         int64_t whole_high;
         int64_t low_of_first;
         int64_t high_of_first;
+        int64_t begin;
+        int64_t end;
     };
     using State = AttentionState<T>;
     // The panel's first query in its block, and how many it has.
@@ -222,6 +233,9 @@ private:
         constexpr bool plain = std::is_same_v<Score, PlainScore>;
         for (int64_t j = from; j < to; ++j) {
             T* line = scores + (j - seen.low) * columns;
+            // Of the panel's queries those from first_seen to last_seen - 1 see key j.
+            const int64_t first_seen = j - seen.high_of_first > seen.begin ? j - seen.high_of_first : seen.begin;
+            const int64_t last_seen = j - seen.low_of_first + 1 < seen.end ? j - seen.low_of_first + 1 : seen.end;
             unroll<NV>([&](auto v) TRACEA_LAMBDA {
                 constexpr int lane = v * V::lanes;
                 V x = load<V>(line + lane);
@@ -229,8 +243,8 @@ private:
                     x = score(mul(x, broadcast<V>(scale)), j, place.column + lane,
                               clamp(place.rows - lane, 0, V::lanes));
                 if constexpr (Hides) {
-                    const Mask<V> reached = lane_mask<V>(j - seen.low_of_first + 1 - lane);
-                    const Mask<V> ahead = lane_mask<V>(j - seen.high_of_first - lane);
+                    const Mask<V> reached = lane_mask<V>(last_seen - lane);
+                    const Mask<V> ahead = lane_mask<V>(first_seen - lane);
                     x = select(mask_and(reached, mask_not(ahead)), x, broadcast<V>(-infinity));
                 }
                 if constexpr (!plain || Hides) store(line + lane, x);
