@@ -8,12 +8,13 @@ s·c pixels long instead of s: long enough for the widest tiles.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from tracea.core.op import Conv2dOp
+from tracea.core.expr import Input
+from tracea.core.op import Conv2dOp, Epilogue
 from tracea.core.tensor_type import TensorType
-from tracea.flow.sections import Part, Section, part_type
+from tracea.flow.sections import Part, Section, Temporary, part_type
 
 __all__ = ["FilterGradient"]
 
@@ -26,13 +27,16 @@ _SHORTEST_SUM: Final = 8  # columns of pixels that are channels: a tile's loop
 class FilterGradient:
     """The gradient for the filters of a convolution, of inputs 0, its image, and 1, the gradient of its result.
 
-    Shapes: x (n, c, h, w); grad (n, k, p, q); y (k, c/groups, r, s). ``stride``, ``padding``, ``dilation`` and
-    ``groups`` are those of the convolution.
+    ``total`` is the type of temporary 0, a sum that the gradient is added to.
+
+    Shapes: x (n, c, h, w); grad (n, k, p, q); y and total (k, c/groups, r, s). ``stride``, ``padding``, ``dilation``
+    and ``groups`` are those of the convolution.
     """
 
     x: TensorType
     grad: TensorType
     y: TensorType
+    total: TensorType | None = None
     stride: tuple[int, int]
     padding: tuple[int, int]
     dilation: tuple[int, int]
@@ -63,7 +67,6 @@ class FilterGradient:
         _, _, p, q = self.grad.static_shape
         x_image, x_channel, x_row, x_column = self.x.strides
         g_image, g_filter, g_row, g_column = self.grad.strides
-        y_filter, y_channel, y_row, y_column = self.y.strides
         filters //= self.groups
         # All images' channels are one axis of pixels; with groups, other groups' channels would lie in between.
         is_view = n == 1 or (self.groups == 1 and x_image == channels * x_channel)
@@ -86,7 +89,6 @@ class FilterGradient:
                 padding=(self.padding[0], 0),
                 dilation=(self.stride[0], channels),
                 size=(r, channels),
-                out=part_type(self.y, (1, filters, r, channels), (0, y_filter, y_row, y_channel)),
             )
             start = (first * self.stride[1] + shift) * x_column
             for group in range(self.groups):
@@ -94,7 +96,8 @@ class FilterGradient:
                     Part(0, start + group * channels * x_channel),
                     Part(1, first * g_column + group * filters * g_filter),
                 )
-                made.append(Section(op=op, operands=parts, offset=column * y_column + group * filters * y_filter))
+                place = _Place((1, filters, r, channels), (None, 0, 2, 1), (group * filters, 0, 0, column))
+                made.append(self._placed(op, parts, place))
         return tuple(made)
 
     def _section(self, group: int, groups: int) -> Section:
@@ -105,7 +108,6 @@ class FilterGradient:
         filters = filters // self.groups * groups
         x_image, x_channel, x_row, x_column = self.x.strides
         g_image, g_filter, g_row, g_column = self.grad.strides
-        y_filter, y_channel, y_row, y_column = self.y.strides
         between = x_image if groups == 1 else channels * x_channel
         op = Conv2dOp(
             x=part_type(self.x, (channels, n * groups, h, width), (x_channel, between, x_row, x_column)),
@@ -115,10 +117,9 @@ class FilterGradient:
             dilation=self.stride,
             groups=groups,
             size=(r, s),
-            out=part_type(self.y, (channels, filters, r, s), (y_channel, y_filter, y_row, y_column)),
         )
         parts = (Part(0, group * channels * x_channel), Part(1, group * filters * g_filter))
-        return Section(op=op, operands=parts, offset=group * filters * y_filter)
+        return self._placed(op, parts, _Place((channels, filters, r, s), (1, 0, 2, 3), (group * filters, 0, 0, 0)))
 
     def _merged(self) -> Section | None:
         """Return the convolution over columns and channels as one axis; None where they are none."""
@@ -126,8 +127,9 @@ class FilterGradient:
         filters, _, r, s = self.y.static_shape
         _, _, p, q = self.grad.static_shape
         x_step = _one_axis((width, self.x.strides[3]), (channels, self.x.strides[1]))
-        y_step = _one_axis((s, self.y.strides[3]), (channels, self.y.strides[1]))
-        if channels == 1 or x_step is None or y_step is None or (self.dilation[1] != 1 and s != 1):
+        results = [self.y] if self.total is None else [self.y, self.total]
+        steps = [_one_axis((s, whole.strides[3]), (channels, whole.strides[1])) for whole in results]
+        if channels == 1 or x_step is None or None in steps or (self.dilation[1] != 1 and s != 1):
             return None
         g_image, g_filter, g_row, g_column = self.grad.strides
         op = Conv2dOp(
@@ -137,9 +139,32 @@ class FilterGradient:
             padding=(self.padding[0], self.padding[1] * channels),
             dilation=(self.stride[0], self.stride[1] * channels),
             size=(r, s * channels),
-            out=part_type(self.y, (1, filters, r, s * channels), (0, self.y.strides[0], self.y.strides[2], y_step)),
         )
-        return Section(op=op, operands=(Part(0), Part(1)))
+        return self._placed(op, (Part(0), Part(1)), _Place((1, filters, r, s * channels), (None, 0, 2, 1)))
+
+    def _placed(self, op: Conv2dOp, operands: tuple[Part, ...], place: _Place) -> Section:
+        """Return the section of a convolution that is written to a place of the gradient, and added to the total's."""
+        out, offset = place.of(self.y)
+        if self.total is None:
+            return Section(op=replace(op, out=out), operands=operands, offset=offset)
+        total, start = place.of(self.total)
+        summed = replace(op, out=out, epilogue=Epilogue(Input(0) + Input(1), (total,)))
+        return Section(op=summed, operands=(*operands, Temporary(0, start)), offset=offset)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A part of the gradient: its shape, the gradient's axis that each of its axes follows, and where it begins."""
+
+    shape: tuple[int, int, int, int]
+    axes: tuple[int | None, int | None, int | None, int | None]
+    start: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def of(self, whole: TensorType) -> tuple[TensorType, int]:
+        """Return the part's type within a tensor of the gradient's axes, and the element that it begins with."""
+        strides = tuple(0 if axis is None else whole.strides[axis] for axis in self.axes)
+        first = sum(start * stride for start, stride in zip(self.start, whole.strides, strict=True))
+        return part_type(whole, self.shape, strides), first
 
 
 def _one_axis(outer: tuple[int, int], inner: tuple[int, int]) -> int | None:

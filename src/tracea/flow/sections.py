@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import accumulate
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,7 +22,10 @@ from tracea.flow.assemble import assemble
 from tracea.flow.compile import decision_for, for_threads
 from tracea.runtime.program import ArenaSlot, Call, ConstantSlot, InputSlot, OutputSlot, Program, Slot
 
-__all__ = ["Part", "Section", "compile_sections", "part_type"]
+__all__ = ["Part", "Section", "Temporary", "compile_sections", "part_type"]
+
+
+_LINE_BYTES: Final = 64  # of a cache, and of an AVX-512 register
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +36,27 @@ class Part:
     offset: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Temporary:
+    """What an operand is: memory of the program's own from an element on, which an earlier section wrote."""
+
+    index: int
+    offset: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
     """An op whose operands are parts of the inputs, or constants, and whose result is part of the output.
 
     The op's types say the strides of the parts, its ``out`` those of the result; ``offset`` is the element of the
-    output that the result begins with. Sections of one op share their constants.
+    output that the result begins with. Sections of one op share their constants. With ``temporary`` the result is part
+    of that temporary instead, for later sections to read.
     """
 
     op: Op
-    operands: tuple[Part | np.ndarray[Any, Any], ...]
+    operands: tuple[Part | Temporary | np.ndarray[Any, Any], ...]
     offset: int = 0
+    temporary: int | None = None
 
 
 def part_type(whole: TensorType, shape: tuple[int, ...], strides: tuple[int, ...]) -> TensorType:
@@ -56,19 +70,22 @@ def compile_sections(
     *,
     inputs: Sequence[TensorType],
     output: TensorType,
+    temporaries: Sequence[TensorType] = (),
     threads: int,
     library: bool = True,
     name: str = "sections",
 ) -> Program:
     """Return the program that runs the sections in their order; together they have to write each element once.
 
+    ``temporaries`` are the types of the memory that sections hand on to later ones; it lies in the program's arena.
+
     Raises:
         InvalidGraph: a part reaches beyond its input, or a result beyond the output, or the results have another number
         of elements than the output. ProofFailed, EmitError, CompileError, ToolchainMissing.
     """
     for section in sections:
-        _check(section, inputs, output)
-    written = sum(section.op.infer().elements for section in sections)
+        _check(section, inputs, output, temporaries)
+    written = sum(section.op.infer().elements for section in sections if section.temporary is None)
     if written != output.elements:
         raise InvalidGraph(
             field="sections",
@@ -79,23 +96,28 @@ def compile_sections(
     if written == 0:
         return Program(calls=(), inputs=tuple(inputs), outputs=(output,), name=name)
     kernels = _Kernels.of(sections, threads=threads, library=library)
+    ends = list(accumulate((_lines(type_.storage_bytes) for type_ in temporaries), initial=kernels.arena_bytes))
+    places = ends[:-1]
     return Program(
-        calls=tuple(kernels.call(section) for section in sections if section.op in kernels.number),
+        calls=tuple(kernels.call(section, places) for section in sections if section.op in kernels.number),
         inputs=tuple(inputs),
         outputs=(output,),
         constants=kernels.whole.constants,
-        arena_bytes=kernels.whole.arena_bytes,
+        arena_bytes=ends[-1],
         name=name,
     )
 
 
-def _check(section: Section, inputs: Sequence[TensorType], output: TensorType) -> None:
+def _check(
+    section: Section, inputs: Sequence[TensorType], output: TensorType, temporaries: Sequence[TensorType]
+) -> None:
     parts = [
-        (type_, inputs[part.index], part.offset)
+        (type_, (inputs if isinstance(part, Part) else temporaries)[part.index], part.offset)
         for type_, part in zip(section.op.operands, section.operands, strict=True)
-        if isinstance(part, Part)
+        if isinstance(part, Part | Temporary)
     ]
-    for part, whole, offset in (*parts, (section.op.infer(), output, section.offset)):
+    target = output if section.temporary is None else temporaries[section.temporary]
+    for part, whole, offset in (*parts, (section.op.infer(), target, section.offset)):
         low, high = part.extent
         least, most = whole.extent
         if part.elements and (part.dtype is not whole.dtype or offset + low < least or offset + high > most):
@@ -128,7 +150,7 @@ class _Kernels:
             nodes: list[Node] = []
             for index, (type_, operand) in enumerate(zip(op.operands, section.operands, strict=True)):
                 name = f"x{number}_{index}"
-                if isinstance(operand, Part):
+                if isinstance(operand, Part | Temporary):
                     nodes.append(graph.add_input(type_, name=name))
                 else:
                     nodes.append(graph.add_constant(type_, name=name))
@@ -139,20 +161,38 @@ class _Kernels:
         whole = assemble(graph, values, decisions, where).program
         return cls(whole=whole, number={op: number for number, op in enumerate(distinct)}, first_input=first_input)
 
-    def call(self, section: Section) -> Call:
-        """Return an op's call on a section's parts."""
+    @property
+    def arena_bytes(self) -> int:
+        """The kernels' own arena, in whole cache lines."""
+        return _lines(self.whole.arena_bytes)
+
+    def call(self, section: Section, places: Sequence[int]) -> Call:
+        """Return an op's call on a section's parts; ``places`` are the temporaries' bytes of the arena."""
         number, first = self.number[section.op], self.first_input[section.op]
-        parts = [part for part in section.operands if isinstance(part, Part)]
+        parts = [part for part in section.operands if isinstance(part, Part | Temporary)]
         call = self.whole.calls[number]
 
         def moved(slot: Slot) -> Slot:
             match slot:
                 case InputSlot(index, offset):
-                    part, item = parts[index - first], self.whole.inputs[index].dtype.nbytes
-                    return InputSlot(part.index, offset + part.offset * item)
+                    part = parts[index - first]
+                    byte = offset + part.offset * self.whole.inputs[index].dtype.nbytes
+                    return (
+                        InputSlot(part.index, byte) if isinstance(part, Part) else ArenaSlot(places[part.index] + byte)
+                    )
                 case OutputSlot(_, offset):
-                    return OutputSlot(0, offset + section.offset * self.whole.outputs[number].dtype.nbytes)
+                    byte = offset + section.offset * self.whole.outputs[number].dtype.nbytes
+                    return (
+                        OutputSlot(0, byte)
+                        if section.temporary is None
+                        else ArenaSlot(places[section.temporary] + byte)
+                    )
                 case ArenaSlot() | ConstantSlot():
                     return slot
 
         return replace(call, pointers=tuple(moved(slot) for slot in call.pointers))
+
+
+def _lines(nbytes: int) -> int:
+    """Return a number of bytes rounded up to whole cache lines."""
+    return -(-nbytes // _LINE_BYTES) * _LINE_BYTES

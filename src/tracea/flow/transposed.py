@@ -14,9 +14,10 @@ from math import gcd
 
 import numpy as np
 
+from tracea.core.expr import Input
 from tracea.core.op import Conv2dOp, Epilogue
 from tracea.core.tensor_type import TensorType
-from tracea.flow.sections import Part, Section, part_type
+from tracea.flow.sections import Part, Section, Temporary, part_type
 
 __all__ = ["Phase", "Transposed"]
 
@@ -69,6 +70,8 @@ class Phase:
 class Transposed:
     """A transposed convolution of inputs 0, the image, 1, the filters, and 2, a bias where it has one.
 
+    ``total`` is the type of temporary 0, a sum of y's shape that is added before bias and activation.
+
     Shapes: x (n, c, h, w); w (c, k/groups, r, s); bias (k,); y (n, k, p, q), any p and q: what nothing reaches is the
     epilogue of zero.
     """
@@ -77,6 +80,7 @@ class Transposed:
     w: TensorType
     y: TensorType
     bias: TensorType | None = None
+    total: TensorType | None = None
     activation: str | None = None
     stride: tuple[int, int]
     padding: tuple[int, int]
@@ -158,14 +162,26 @@ class Transposed:
 
     def _result(
         self, row: Phase, column: Phase, *, first: int, filters: int
-    ) -> tuple[TensorType, int, Epilogue, tuple[Part, ...]]:
+    ) -> tuple[TensorType, int, Epilogue, tuple[Part | Temporary, ...]]:
         """Return the type of a phase of some filters, where it begins, its epilogue and that one's operands."""
-        batch, channel, y_row, y_column = self.y.strides
-        strides = (batch, channel, self.stride[0] * y_row, self.stride[1] * y_column)
-        y = part_type(self.y, (self.y.static_shape[0], filters, row.count, column.count), strides)
-        offset = first * channel + row.first * y_row + column.first * y_column
-        if self.bias is None:
-            return y, offset, Epilogue.of(activation=self.activation), ()
-        (step,) = self.bias.strides
-        bias = part_type(self.bias, (filters, 1, 1), (step, 0, 0))
-        return y, offset, Epilogue.of(bias=bias, activation=self.activation), (Part(2, first * step),)
+        shape = (self.y.static_shape[0], filters, row.count, column.count)
+
+        def phase_of(whole: TensorType) -> tuple[TensorType, int]:
+            batch, channel, y_row, y_column = whole.strides
+            strides = (batch, channel, self.stride[0] * y_row, self.stride[1] * y_column)
+            return part_type(whole, shape, strides), first * channel + row.first * y_row + column.first * y_column
+
+        y, offset = phase_of(self.y)
+        operands: list[Part | Temporary] = []
+        epilogue = Epilogue.identity()
+        if self.total is not None:
+            total, start = phase_of(self.total)
+            epilogue = Epilogue(Input(0) + Input(1), (total,))
+            operands.append(Temporary(0, start))
+        bias = None
+        if self.bias is not None:
+            (step,) = self.bias.strides
+            bias = part_type(self.bias, (filters, 1, 1), (step, 0, 0))
+            operands.append(Part(2, first * step))
+        rest = Epilogue.of(bias=bias, activation=self.activation)
+        return y, offset, epilogue.then(rest.expr, rest.operands), tuple(operands)

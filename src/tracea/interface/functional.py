@@ -39,6 +39,8 @@ from tracea.interface.reductions import amax, amin, mean, prod, std, sum, var
 from tracea.interface.rotary import rope
 from tracea.interface.signals import conv1d
 from tracea.interface.transposed import conv2d_grad_input, conv2d_grad_weight, conv_transpose2d
+from tracea.interface.volume_gradients import conv3d_grad_input, conv3d_grad_weight, conv_transpose3d
+from tracea.interface.volumes import conv3d
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -59,7 +61,11 @@ __all__ = [
     "conv2d",
     "conv2d_grad_input",
     "conv2d_grad_weight",
+    "conv3d",
+    "conv3d_grad_input",
+    "conv3d_grad_weight",
     "conv_transpose2d",
+    "conv_transpose3d",
     "copy",
     "cross_entropy",
     "cross_entropy_backward",

@@ -1,0 +1,249 @@
+"""Transposed convolutions of volumes and gradients of their convolutions as functions: zero copy, no zeros inserted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from operator import index
+from typing import TYPE_CHECKING, Any, Final
+
+from tracea.core.op import Epilogue
+from tracea.core.ops.volumes import like_volume
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidOp, InvalidShape
+from tracea.flow.sections import compile_sections
+from tracea.flow.volume_gradient import VolumeFilterGradient
+from tracea.flow.volumes import VolumeTransposed
+from tracea.interface.operands import Given
+from tracea.interface.policy import library_allowed
+from tracea.interface.volumes import check_forward, result_of, triple, volumes_of, whole_number
+from tracea.runtime.extension import dispatcher
+
+if TYPE_CHECKING:
+    from tracea.runtime.program import Program
+
+__all__ = ["conv3d_grad_input", "conv3d_grad_weight", "conv_transpose3d"]
+
+_MOST_TAPS: Final = 256  # of the kernels: the rows and columns of a result's gradient are taps there
+
+
+def conv_transpose3d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    output_padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    activation: str | None = None,
+    out: Any = None,
+) -> Any:
+    """Return ``activation(transposed convolution of x + bias)``, as ``torch.nn.functional.conv_transpose3d``.
+
+    Shapes: x is (n, c, d, h, w); weight (c, k/groups, t, r, s); bias (k,); the result (n, k, e, p, q), channels last
+    where x is, with ``e = (d - 1)·stride - 2·padding + dilation·(t - 1) + output_padding + 1``.
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
+    activation, or a number that no transposed convolution has.
+    """
+    steps, gaps = triple("stride", stride, 1), triple("dilation", dilation, 1)
+    more = triple("output_padding", output_padding, 0)
+    if any(extra >= max(step, gap) for extra, step, gap in zip(more, steps, gaps, strict=True)):
+        raise InvalidOp(
+            field="output_padding",
+            got=more,
+            expected=f"less than the stride {steps} or the dilation {gaps}",
+            remedy="output_padding=0",
+        )
+    numbers = (*steps, *triple("padding", padding, 0), *gaps, whole_number("groups", groups, 1))
+    return _dispatch_transposed()(x, weight, bias, out, *numbers, *more, activation, library_allowed())
+
+
+def conv3d_grad_input(
+    grad: Any,
+    weight: Any,
+    input_shape: Sequence[int],
+    *,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    out: Any = None,
+) -> Any:
+    """Return the gradient of ``conv3d(x, weight)`` with respect to x, given that with respect to its result.
+
+    Shapes: grad is (n, k, e, p, q), the shape of that result; weight (k, c/groups, t, r, s); the gradient
+    ``input_shape``, (n, c, d, h, w), channels last where grad is. What no window reads gets 0.
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a number that no
+    convolution has.
+    """
+    numbers = _numbers(stride, padding, dilation, groups)
+    return _dispatch_grad_input()(grad, weight, out, *numbers, *_shape("input_shape", input_shape), library_allowed())
+
+
+def conv3d_grad_weight(
+    x: Any,
+    grad: Any,
+    weight_shape: Sequence[int],
+    *,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    out: Any = None,
+) -> Any:
+    """Return the gradient of ``conv3d(x, weight)`` with respect to weight, given that with respect to its result.
+
+    Shapes: x is (n, c, d, h, w); grad (n, k, e, p, q), the shape of that result, at most 256 planes, rows and columns;
+    the gradient ``weight_shape``, (k, c/groups, t, r, s), its channels next to each other where those of x are.
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a number that no
+    convolution has.
+    """
+    numbers = _numbers(stride, padding, dilation, groups)
+    return _dispatch_grad_weight()(x, grad, out, *numbers, *_shape("weight_shape", weight_shape), library_allowed())
+
+
+def _numbers(stride: Any, padding: Any, dilation: Any, groups: Any) -> tuple[int, ...]:
+    return (
+        *triple("stride", stride, 1),
+        *triple("padding", padding, 0),
+        *triple("dilation", dilation, 1),
+        whole_number("groups", groups, 1),
+    )
+
+
+def _shape(name: str, shape: Any) -> tuple[int, ...]:
+    try:
+        extents = tuple(index(extent) for extent in shape)
+    except TypeError:
+        extents = ()
+    if len(extents) != 5 or not all(0 <= extent < 2**31 for extent in extents):
+        raise InvalidShape(field=name, got=shape, expected="five extents", remedy=f"{name}=tuple(tensor.shape)")
+    return extents
+
+
+@cache
+def _dispatch_transposed() -> Any:
+    return dispatcher(3, _missed_transposed)
+
+
+@cache
+def _dispatch_grad_input() -> Any:
+    return dispatcher(2, _missed_grad_input)
+
+
+@cache
+def _dispatch_grad_weight() -> Any:
+    return dispatcher(2, _missed_grad_weight)
+
+
+def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("x", "weight", "bias"), arrays, out)
+    stride, padding, dilation, groups = attributes[:3], attributes[3:6], attributes[6:9], attributes[9]
+    more, (activation, allowed) = attributes[10:13], attributes[13:]
+    x, weight = volumes_of(given, "conv_transpose3d")
+    bias = given.optional(2)
+    _, channels, *size = x.static_shape
+    rows, filters, *taps = weight.static_shape
+    if channels != rows or channels % groups or 0 in (channels, *size, *taps):
+        raise InvalidShape(
+            field="conv_transpose3d",
+            got={"x": x.shape, "weight": weight.shape, "groups": groups},
+            expected="x (n, c, d, h, w), weight (c, k/groups, t, r, s), c a multiple of groups, only n and k may be 0",
+            remedy="make the channels of x and weight agree",
+        )
+    if bias is not None and bias.shape != (filters * groups,):
+        raise InvalidShape(
+            field="bias", got=bias.shape, expected=(filters * groups,), remedy="give one value for each filter"
+        )
+    extents = tuple(
+        (length - 1) * step - 2 * pad + gap * (tap - 1) + extra + 1
+        for length, step, pad, gap, tap, extra in zip(size, stride, padding, dilation, taps, more, strict=True)
+    )
+    if min(extents) < 1:
+        raise InvalidShape(
+            field="conv_transpose3d",
+            got={"x": x.shape, "weight": weight.shape, "result": extents},
+            expected="a result of at least 1×1×1",
+            remedy="pad less: padding leaves out planes, rows and columns of the result",
+        )
+    Epilogue.of(activation=activation)  # an unknown one is refused before anything is compiled
+    y = result_of(given, like_volume(x, (x.static_shape[0], filters * groups, *extents), x.dtype))
+    whole = VolumeTransposed(
+        x=x,
+        w=weight,
+        y=y,
+        bias=bias,
+        activation=activation,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+    )
+    inputs = (x, weight) if bias is None else (x, weight, bias)
+    return _compiled(whole.by_fewest_sums(), inputs, y, threads, library=allowed, name="conv_transpose3d")
+
+
+def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("grad", "weight"), arrays, out)
+    numbers, shape, allowed = attributes[:10], attributes[10:15], attributes[15]
+    grad, weight = volumes_of(given, "conv3d_grad_input")
+    _check_grad("grad", grad, check_forward("conv3d_grad_input", shape, weight.static_shape, numbers))
+    y = result_of(given, like_volume(grad, shape, grad.dtype))
+    whole = VolumeTransposed(x=grad, w=weight, y=y, **_named(numbers)).by_fewest_sums()
+    return _compiled(whole, (grad, weight), y, threads, library=allowed, name="conv3d_grad_input")
+
+
+def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("x", "grad"), arrays, out)
+    numbers, shape, allowed = attributes[:10], attributes[10:15], attributes[15]
+    x, grad = volumes_of(given, "conv3d_grad_weight")
+    _check_grad("grad", grad, check_forward("conv3d_grad_weight", x.static_shape, shape, numbers))
+    if 0 in grad.static_shape or max(grad.static_shape[2:]) > _MOST_TAPS:
+        raise InvalidShape(
+            field="grad",
+            got=grad.shape,
+            expected=f"at least one volume and filter, at most {_MOST_TAPS} planes, rows and columns",
+            remedy="sum the gradients of bands of rows; that of no volumes is zero",
+        )
+    y = result_of(given, like_volume(x, shape, x.dtype))
+    whole = VolumeFilterGradient(x=x, grad=grad, y=y, **_named(numbers)).by_fewest_sums()
+    return _compiled(whole, (x, grad), y, threads, library=allowed, name="conv3d_grad_weight")
+
+
+def _named(numbers: tuple[Any, ...]) -> dict[str, Any]:
+    return {"stride": numbers[:3], "padding": numbers[3:6], "dilation": numbers[6:9], "groups": numbers[9]}
+
+
+def _check_grad(name: str, grad: TensorType, expected: tuple[int, ...]) -> None:
+    if grad.shape != expected:
+        raise InvalidShape(
+            field=name,
+            got=grad.shape,
+            expected=expected,
+            remedy="give the gradient of that convolution's result, and its stride, padding, dilation and groups",
+        )
+
+
+def _compiled(
+    whole: VolumeTransposed | VolumeFilterGradient,
+    inputs: Sequence[TensorType],
+    y: TensorType,
+    threads: int,
+    *,
+    library: bool,
+    name: str,
+) -> Program:
+    return compile_sections(
+        tuple(whole.sections()),
+        inputs=inputs,
+        output=y,
+        temporaries=whole.temporaries,
+        threads=threads,
+        library=library,
+        name=name,
+    )

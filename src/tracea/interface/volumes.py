@@ -1,0 +1,205 @@
+"""Convolutions of volumes as functions: zero copy, row-major or channels last, by the kernels of ``conv2d``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from operator import index
+from typing import TYPE_CHECKING, Any, cast
+
+from tracea.core.op import Epilogue
+from tracea.core.ops.volumes import like_volume
+from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.errors import InvalidOp, InvalidShape
+from tracea.flow.plane_parts import Triple
+from tracea.flow.sections import compile_sections
+from tracea.flow.volumes import VolumeConvolution
+from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
+from tracea.interface.policy import library_allowed
+from tracea.runtime.extension import dispatcher
+
+if TYPE_CHECKING:
+    from tracea.runtime.program import Program
+
+__all__ = ["check_forward", "conv3d", "result_of", "triple", "volumes_of", "whole_number"]
+
+_MOST: int = 2**31
+
+
+def conv3d(
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    stride: int | Sequence[int] = 1,
+    padding: int | Sequence[int] | str = 0,
+    dilation: int | Sequence[int] = 1,
+    groups: int = 1,
+    activation: str | None = None,
+    residual: Any = None,
+    out: Any = None,
+) -> Any:
+    """Return ``activation(x * weight + bias) + residual``: cross-correlation, as ``torch.nn.functional.conv3d``.
+
+    Shapes: x is (n, c, d, h, w); weight (k, c/groups, t, r, s); bias (k,); the result (n, k, e, p, q), channels last
+    where x is; residual broadcasts to it. ``padding`` may be "valid" (none) or "same" (e, p, q = d, h, w; with stride 1
+    and an even dilation · (taps - 1) along each axis).
+
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
+    activation, or a number that no convolution has.
+    """
+    steps, gaps = triple("stride", stride, 1), triple("dilation", dilation, 1)
+    around = _padding(weight, padding, steps, gaps) if isinstance(padding, str) else triple("padding", padding, 0)
+    numbers = (*steps, *around, *gaps, whole_number("groups", groups, 1))
+    return _dispatch_conv3d()(x, weight, bias, residual, out, *numbers, activation, library_allowed())
+
+
+def triple(name: str, value: Any, least: int) -> Triple:
+    """Return one whole number, or three, as (planes, rows, columns).
+
+    Raises: InvalidOp: it is neither, or less than ``least``.
+    """
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        values = tuple(cast("Sequence[Any]", value))
+        if len(values) in (1, 3):
+            planes, rows, columns = (whole_number(name, each, least) for each in (values * 3)[:3])
+            return planes, rows, columns
+    elif hasattr(value, "__index__"):
+        number = whole_number(name, value, least)
+        return number, number, number
+    raise InvalidOp(
+        field=name,
+        got=value,
+        expected="a whole number, or three: planes, rows and columns",
+        remedy=f"{name}={max(1, least)}",
+    )
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """Return a whole number from ``least`` on.
+
+    Raises: InvalidOp: it is none.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= index(value) < _MOST:
+        raise InvalidOp(
+            field=name, got=value, expected=f"whole numbers from {least} on", remedy=f"{name}={max(1, least)}"
+        )
+    return index(value)
+
+
+def _padding(weight: Any, padding: str, stride: Triple, dilation: Triple) -> Triple:
+    if padding == "valid":
+        return 0, 0, 0
+    taps = tuple(getattr(weight, "shape", ()))[-3:]
+    around = [gap * (int(tap) - 1) for gap, tap in zip(dilation, taps, strict=False)]
+    if padding != "same" or stride != (1, 1, 1) or len(around) != 3 or any(size % 2 for size in around):
+        raise InvalidOp(
+            field="padding",
+            got={"padding": padding, "stride": stride, "taps": taps, "dilation": dilation},
+            expected='a number, three, "valid", or "same" with stride 1 and an even dilation · (taps - 1)',
+            remedy="pad the volume by itself, and give padding=0",
+        )
+    planes, rows, columns = (size // 2 for size in around)
+    return planes, rows, columns
+
+
+def volumes_of(given: Given, op: str) -> tuple[TensorType, TensorType]:
+    """Return the types of the first two operands of ``op``, which have five axes and one element type each.
+
+    Raises: InvalidShape, InvalidDType.
+    """
+    given.check_floats(one_arithmetic=True)
+    first, second = given.type(0), given.type(1)
+    if first.rank != 5 or second.rank != 5:
+        raise InvalidShape(
+            field=op,
+            got=dict(zip(given.names, (first.shape, second.shape), strict=False)),
+            expected="five axes each",
+            remedy="add the axes that are missing: x[None] is a batch of one volume",
+        )
+    check_same_dtype(op, first, second)
+    return first, second
+
+
+def check_forward(
+    op: str, x: Sequence[int], weight: Sequence[int], numbers: Sequence[int]
+) -> tuple[int, int, int, int, int]:
+    """Return the shape of a convolution's result; ``numbers`` are stride, padding, dilation (three each) and groups.
+
+    Raises: InvalidShape: channels disagree, or the result would be empty along planes, rows or columns.
+    """
+    stride, padding, dilation, groups = numbers[:3], numbers[3:6], numbers[6:9], numbers[9]
+    if x[1] != weight[1] * groups or weight[0] % groups or 0 in (*x[1:], *weight[1:]):
+        fitting = x[1] // weight[1] if weight[1] and x[1] and x[1] % weight[1] == 0 else 0
+        fits = fitting > 0 and weight[0] % fitting == 0 and fitting != groups
+        raise InvalidShape(
+            field=op,
+            got={"x": tuple(x), "weight": tuple(weight), "groups": groups},
+            expected="x (n, c, d, h, w), weight (k, c/groups, t, r, s), k a multiple of groups, only n and k may be 0",
+            remedy=f"groups={fitting} fits this x and weight" if fits else "make the channels of x and weight agree",
+        )
+    axes = zip(x[2:], weight[2:], stride, padding, dilation, strict=True)
+    planes, rows, columns = ((size + 2 * pad - gap * (tap - 1) - 1) // step + 1 for size, tap, step, pad, gap in axes)
+    if min(planes, rows, columns) < 1:
+        raise InvalidShape(
+            field=op,
+            got={"x": tuple(x), "weight": tuple(weight), "result": (planes, rows, columns)},
+            expected="a result of at least 1×1×1",
+            remedy="pad more, or use a smaller filter or dilation",
+        )
+    return x[0], weight[0], planes, rows, columns
+
+
+def result_of(given: Given, y: TensorType) -> TensorType:
+    """Return the type of ``out`` where it was given, and fits, else ``y``.
+
+    Raises: InvalidShape, InvalidDType, ResourceExceeded.
+    """
+    given.check_result_type(y)
+    return given.result or y
+
+
+@cache
+def _dispatch_conv3d() -> Any:
+    return dispatcher(4, _missed_conv3d)
+
+
+def _missed_conv3d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    given = Given.of(("x", "weight", "bias", "residual"), arrays, out)
+    numbers, activation, allowed = attributes[:10], attributes[10], attributes[11]
+    x, weight = volumes_of(given, "conv3d")
+    bias, residual = given.optional(2), given.optional(3)
+    shape = check_forward("conv3d", x.static_shape, weight.static_shape, numbers)
+    given.check_broadcasts(shape, 3)
+    check_filter_bias(bias, weight)
+    Epilogue.of(activation=activation)  # an unknown one is refused before anything is compiled
+    y = result_of(given, like_volume(x, shape, x.dtype))
+    whole = VolumeConvolution(
+        x=x,
+        w=weight,
+        y=y,
+        bias=bias,
+        residual=None if residual is None else _expanded(residual, shape),
+        activation=activation,
+        stride=numbers[:3],
+        padding=numbers[3:6],
+        dilation=numbers[6:9],
+        groups=numbers[9],
+    ).by_fewest_sums()
+    return compile_sections(
+        tuple(whole.sections()),
+        inputs=[type_ for type_ in (x, weight, bias, residual) if type_ is not None],
+        output=y,
+        temporaries=whole.temporaries,
+        threads=threads,
+        library=allowed,
+        name="conv3d",
+    )
+
+
+def _expanded(type_: TensorType, shape: tuple[int, ...]) -> TensorType:
+    """Return a type that broadcasts to ``shape`` as one of that shape, with strides of 0."""
+    missing = len(shape) - type_.rank
+    dims, strides = (1,) * missing + type_.static_shape, (0,) * missing + type_.strides
+    spread = tuple(0 if dim == 1 else stride for dim, stride in zip(dims, strides, strict=True))
+    return TensorType(shape, type_.dtype, StridedLayout(spread))
