@@ -18,7 +18,8 @@ from tracea.bench.peers.peer import Allocation, Contender, Family, Peer
 from tracea.bench.run import render, run_suite
 from tracea.bench.suites import face_problem, gemm_problem, problems, row_problem
 from tracea.core.op import RowKind
-from tracea.errors import InvalidOption, VerdictFailed
+from tracea.errors import InvalidOption, RunError, VerdictFailed
+from tracea.profiler.processes import run_in_processes
 from tracea.profiler.record import Record, Row, read
 
 TINY = gemm_problem(16, 24, 8, "odd")
@@ -76,6 +77,37 @@ def test_without_a_peer_ours_is_timed_alone() -> None:
     alone = contest("gemm", named("gemm", "32x32x32"), Rules(threads=1, against=(), pairs=2, processes=1))
     assert alone.ratios == {}
     assert [measurement.name.split()[0] for measurement in alone.measurements] == ["tracea"]
+
+
+def test_problems_that_were_screened_together_are_not_screened_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = Rules(threads=1, against=("torch",), pairs=2, processes=1)
+    several = [named("gemm", name) for name in ("32x32x32", "64x64x64")]
+    screened = contests.screen("gemm", several, rules)
+    assert {name: set(each.measurements) for name, each in screened.items()} == {
+        problem.name: {"ours", "torch.mm"} for problem in several
+    }
+    held: list[str] = []
+
+    def counted(function: str, *arguments: object, **more: object) -> object:
+        held.append(function.partition(":")[2])
+        return run_in_processes(function, *arguments, **more)
+
+    monkeypatch.setattr(contests, "run_in_processes", counted)
+    found = contest("gemm", several[0], rules, screened["32x32x32"])
+    assert held == ["time_contenders"]
+    assert list(found.ratios) == ["torch.mm(out=)"]
+    assert found.notes["screened"].startswith("torch.mm ")
+
+
+def test_screening_that_fails_leaves_it_to_each_contest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> object:
+        raise RunError(kernel="time", detail="killed")
+
+    monkeypatch.setattr(contests, "run_in_processes", fails)
+    rules = Rules(threads=1, against=("torch",), pairs=2, processes=1)
+    assert contests.screen("gemm", [named("gemm", "32x32x32")], rules) == {}
+    with pytest.raises(RunError, match="killed"):
+        contest("gemm", named("gemm", "32x32x32"), rules)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """Contest: a problem run by ours and by the peers, in turns, in fresh processes.
 
 First pass: one process runs ours and every peer that supports the problem, compares all results with float64, and picks
-the fastest peer. Second pass: ours against that peer, and against the one that the problem is always compared with, in
-three fresh processes. One-shot sweeps mis-rank by 20 to
-40 % on a host that shares its cores, so the first pass decides nothing but whom to face.
+the fastest peer; a suite's problems share such processes, since some libraries take seconds to load. Second pass: ours
+against that peer, and against the one that the problem is always compared with, in three fresh processes. One-shot
+sweeps mis-rank by 20 to 40 % on a host that shares its cores, so the first pass decides nothing but whom to face.
 
 Results go to the same kind of memory on both sides: where the peer can only return new memory, ours does too.
 """
@@ -25,7 +25,7 @@ from tracea.bench.peers.peer import Allocation, Contender
 from tracea.bench.problem import Problem
 from tracea.bench.suites import problems
 from tracea.core.reference import evaluate
-from tracea.errors import InvalidOption, VerdictFailed
+from tracea.errors import BudgetExceeded, InvalidOption, RunError, VerdictFailed
 from tracea.profiler.duration import shown_us
 from tracea.profiler.machine import cores_allowed
 from tracea.profiler.measurement import MINIMUM_PAIRS, Measurement, Ratio
@@ -36,7 +36,17 @@ from tracea.profiler.timer import compare
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["COPY", "Heat", "Refused", "Rules", "contest", "heat", "time_contenders"]
+__all__ = [
+    "COPY",
+    "Heat",
+    "Refused",
+    "Rules",
+    "contest",
+    "heat",
+    "screen",
+    "screen_contenders",
+    "time_contenders",
+]
 
 COPY: Final = "copy"
 _SCREENING_PAIRS: Final = 8
@@ -93,14 +103,41 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     limit: float
 
 
-def contest(suite: str, problem: Problem, rules: Rules) -> Row:
+def screen(suite: str, several: Sequence[Problem], rules: Rules) -> dict[str, Heat | Refused]:
+    """Hold the first pass of several problems in one process; return what each found, by the problem's name.
+
+    Nothing is returned where that process fails: each contest then holds its own first pass, and says what is wrong.
+    """
+    first = [
+        _heat_arguments(
+            suite,
+            problem,
+            rules,
+            [peer.name for peer in known_peers(rules.against) if peer.supports(problem)],
+            screening=True,
+        )
+        for problem in several
+    ]
+    try:
+        (answers,) = _run("screen_contenders", {"heats": first}, rules, processes=1)
+    except (RunError, BudgetExceeded):
+        return {}
+    return {
+        problem.name: msgspec.convert(answer, Heat | Refused) for problem, answer in zip(several, answers, strict=True)
+    }
+
+
+def contest(suite: str, problem: Problem, rules: Rules, screened: Heat | Refused | None = None) -> Row:
     """Return the row of a problem: the measurements of the last process, and the ratio to each peer that was faced.
+
+    ``screened`` is the problem's first pass where :func:`screen` held it.
 
     Raises:
         VerdictFailed: a contender computed something else. RunError: a process failed.
     """
     supported = [peer.name for peer in known_peers(rules.against) if peer.supports(problem)]
-    first = _heats(suite, problem, rules, supported, screening=True)[0].measurements
+    held = _heats(suite, problem, rules, supported, screening=True) if screened is None else _accepted([screened])
+    first = held[0].measurements
     rivals = sorted((measurement.median_us, name) for name, measurement in first.items() if name != "ours")
     faced = [name for _, name in rivals[:1]]
     # The best of the family that the problem is always compared with, where another one is faster.
@@ -133,6 +170,11 @@ def _share_of_copy(heats: Sequence[Heat]) -> dict[str, str]:
     """Return which share of the rate of a copy in the same turns ours reached, where there was one."""
     pairs = [(each.measurements[COPY], each.measurements["ours"]) for each in heats if COPY in each.measurements]
     return {COPY: str(Ratio.merge(pairs))} if pairs else {}
+
+
+def screen_contenders(*, heats: Sequence[dict[str, Any]]) -> list[Any]:
+    """Hold heats one after the other in this process, called in a fresh one; return what each found as JSON values."""
+    return [time_contenders(**arguments) for arguments in heats]
 
 
 def time_contenders(*, suite: str, name: str, **arguments: Any) -> Any:
@@ -184,7 +226,15 @@ def heat(
 
 
 def _heats(suite: str, problem: Problem, rules: Rules, peer_names: Sequence[str], *, screening: bool) -> list[Heat]:
-    arguments = {
+    arguments = _heat_arguments(suite, problem, rules, peer_names, screening=screening)
+    results = _run("time_contenders", arguments, rules, processes=1 if screening else rules.processes)
+    return _accepted([msgspec.convert(result, Heat | Refused) for result in results])
+
+
+def _heat_arguments(
+    suite: str, problem: Problem, rules: Rules, peer_names: Sequence[str], *, screening: bool
+) -> dict[str, Any]:
+    return {
         "suite": suite,
         "name": problem.name,
         "peer_names": list(peer_names),
@@ -194,20 +244,28 @@ def _heats(suite: str, problem: Problem, rules: Rules, peer_names: Sequence[str]
         "seed": rules.seed,
         "verify": screening,
     }
-    results = run_in_processes(
-        "tracea.bench.contest:time_contenders",
+
+
+def _run(function: str, arguments: dict[str, Any], rules: Rules, *, processes: int) -> list[Any]:
+    return run_in_processes(
+        f"tracea.bench.contest:{function}",
         arguments,
-        processes=1 if screening else rules.processes,
+        processes=processes,
         cores=cores_allowed()[: rules.threads],
         variables={name: str(rules.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TRACEA_THREADS")},
     )
-    heats: list[Heat] = []
-    for result in results:
-        answer = msgspec.convert(result, Heat | Refused)
+
+
+def _accepted(answers: Sequence[Heat | Refused]) -> list[Heat]:
+    """Return the heats that were held.
+
+    Raises:
+        VerdictFailed: a contender was refused in one.
+    """
+    for answer in answers:
         if isinstance(answer, Refused):
             raise _verdict(answer.contender, answer.error, answer.limit)
-        heats.append(answer)
-    return heats
+    return [answer for answer in answers if isinstance(answer, Heat)]
 
 
 def _check(problem: Problem, contender: Contender, expected: NDArray[Any]) -> None:

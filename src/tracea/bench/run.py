@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tracea.bench.contest import COPY, Rules, contest
+from tracea.bench.contest import COPY, Rules, contest, screen
 from tracea.bench.suites import problems
 from tracea.core.dtype import DType
 from tracea.doctor import diagnose_load, measured_ceilings, probe_machine
@@ -24,12 +24,14 @@ from tracea.profiler.measurement import MINIMUM_PAIRS
 from tracea.profiler.record import Record, Row, write
 
 if TYPE_CHECKING:
+    from tracea.bench.contest import Heat, Refused
     from tracea.doctor.probe import Machine
 
 __all__ = ["render", "run_suite"]
 
 _PEAK: Final = "peak f32 GFLOP/s"
 _COPY: Final = "copy GB/s"
+_SCREENED_TOGETHER: Final = 12  # problems of one process: what it loads costs them a twelfth each
 _DISCLOSURE: Final = (
     "both sides: same threads; operands on cache lines, row-major, images in the order that each is fastest with; huge",
     "pages from 2 MiB on; results in memory given",
@@ -74,9 +76,14 @@ def run_suite(
         phase("measure what this machine reaches at best")
         limits = _limits(machine, count)
         rows: list[Row] = []
-        for number, problem in enumerate(chosen, 1):
-            phase(f"{suite} {problem.name}, {_threads(count)}: problem {number} of {len(chosen)}")
-            rows.append(contest(suite, problem, rules))
+        screened: dict[str, Heat | Refused] = {}
+        for number, problem in enumerate(chosen):
+            if number % _SCREENED_TOGETHER == 0:
+                several = chosen[number : number + _SCREENED_TOGETHER]
+                phase(f"{suite}, {_threads(count)}: find the fastest peer of problems from {number + 1} on")
+                screened = screen(suite, several, rules)
+            phase(f"{suite} {problem.name}, {_threads(count)}: problem {number + 1} of {len(chosen)}")
+            rows.append(contest(suite, problem, rules, screened.get(problem.name)))
             if progress is not None:
                 progress(_line(rows[-1], limits))
         record = Record(

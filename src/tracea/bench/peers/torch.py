@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 
     from tracea.bench.problem import Problem
 
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "inference"]
 
 
 @contextmanager
-def _surroundings(threads: int) -> Generator[None]:
+def inference(threads: int) -> Generator[None]:
+    """Let torch run on so many threads, in inference mode, and take both back."""
     torch: Any = import_module("torch")
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -193,7 +194,7 @@ def _is_plain_gemm(problem: Problem) -> bool:
 
 
 FAMILY: Final = Family(
-    surroundings=_surroundings,
+    surroundings=inference,
     peers=(
         Peer(name="torch.mm", supports=lambda problem: _is_plain_gemm(problem) and not problem.face, build=_mm),
         Peer(name="torch.face", supports=lambda problem: _is_plain_gemm(problem) and problem.face, build=_face_mm),
