@@ -1,0 +1,113 @@
+"""Winograd's F(2×2, 3×3) and F(4×4, 3×3) in float32 against the accuracy contract, on every distribution of the gates.
+
+    python benchmarks/winograd_error.py
+
+Prints the largest error of each, in units of what the contract allows there (above 1: refused), beside a plain float32
+sum; "infinite" is an error where none is allowed. docs/adr/0005 draws the conclusion.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from tracea.core.op import Conv2dOp
+from tracea.gates import ALL, Case, build_cases
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+# B, G and A of Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016.
+TWO: Final = (
+    [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]],
+    [[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]],
+    [[1, 1, 1, 0], [0, 1, -1, -1]],
+)
+FOUR: Final = (
+    [
+        [4, 0, -5, 0, 1, 0],
+        [0, -4, -4, 1, 1, 0],
+        [0, 4, -4, -1, 1, 0],
+        [0, -2, -1, 2, 1, 0],
+        [0, 2, -1, -2, 1, 0],
+        [0, 4, 0, -5, 0, 1],
+    ],
+    [
+        [1 / 4, 0, 0],
+        [-1 / 6, -1 / 6, -1 / 6],
+        [-1 / 6, 1 / 6, -1 / 6],
+        [1 / 24, 1 / 12, 1 / 6],
+        [1 / 24, -1 / 12, 1 / 6],
+        [0, 0, 1],
+    ],
+    [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]],
+)
+
+
+def winograd(x: Array, w: Array, matrices: Any) -> Array:
+    """Return the convolution with padding 1 of (n, c, h, h) by (k, c, 3, 3), all in float32."""
+    b, g, a = (np.array(matrix, np.float32) for matrix in matrices)
+    step, size = a.shape
+    n, c, h, _ = x.shape
+    count = -(-h // step)
+    padded = np.zeros((n, c, count * step + 2, count * step + 2), np.float32)
+    padded[:, :, 1 : h + 1, 1 : h + 1] = x
+    tiles = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))[:, :, ::step, ::step]
+    image = both_sides(b, tiles)  # n, c, tile rows, tile columns, size, size
+    filters = both_sides(g, w)  # k, c, size, size
+    products = np.einsum("ncijuv,kcuv->nkijuv", image, filters, dtype=np.float32, optimize=False)
+    result = both_sides(a, products)  # n, k, tile rows, tile columns, step, step
+    whole = result.transpose(0, 1, 2, 4, 3, 5).reshape(n, w.shape[0], count * step, count * step)
+    return whole[:, :, :h, :h]
+
+
+def both_sides(matrix: Array, values: Array) -> Array:
+    """Return matrix · values · matrixᵀ over the last two axes, leaving out what a zero would be multiplied with."""
+    once = left(matrix, values)
+    return left(matrix, once.swapaxes(-1, -2)).swapaxes(-1, -2)
+
+
+def left(matrix: Array, values: Array) -> Array:
+    """Return matrix · values over the axis before the last, zeros left out."""
+    rows: list[Array] = []
+    for line in matrix:
+        terms = [factor * values[..., index, :] for index, factor in enumerate(line) if factor]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        rows.append(total)
+    return np.stack(rows, axis=-2)
+
+
+def plain(x: Array, w: Array) -> Array:
+    """Return the same convolution as one float32 sum after the other."""
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    return np.einsum("ncijuv,kcuv->nkij", windows, w, dtype=np.float32, optimize=False)
+
+
+def worst(found: Array, case: Case) -> float:
+    """Return the largest error in units of the bound; infinite where NaN or infinity differ, or none is allowed."""
+    expected, bound = case.expected, case.bound
+    same = (np.isnan(found) & np.isnan(expected)) | (found == expected)
+    with np.errstate(all="ignore"):
+        share = np.abs(found.astype(np.float64) - expected) / bound
+    return float(np.where(same, 0.0, np.nan_to_num(share, nan=np.inf, posinf=np.inf)).max())
+
+
+def main() -> None:
+    """Print a line for each distribution and number of channels."""
+    rng = np.random.default_rng(0)
+    print(f"{'inputs':12s} {'channels':>8s} {'plain':>9s} {'F(2,3)':>9s} {'F(4,3)':>9s}")
+    for channels in (3, 64, 512):
+        op = Conv2dOp.of(channels=channels, size=(16, 16), filters=16, kernel=(3, 3), padding=(1, 1))
+        for case in build_cases(op, rng, ALL):
+            x, w, *_ = case.inputs
+            with np.errstate(all="ignore"):
+                found = (plain(x, w), winograd(x, w, TWO), winograd(x, w, FOUR))
+            shares = (worst(result, case) for result in found)
+            print(f"{case.name:12s} {channels:8d} " + " ".join(f"{share:9.3g}" for share in shares))
+
+
+if __name__ == "__main__":
+    main()
