@@ -13,6 +13,7 @@ from tests.cli.test_verbs import entry_of
 from tracea.cli import main as cli
 from tracea.optimizer import Outcome, OutcomeKind
 from tracea.optimizer.storage import StudyKey, TrialRecord, TrialStore
+from tracea.runtime.cache import CacheStore
 
 
 def a_trial(root: Path) -> None:
@@ -178,3 +179,77 @@ def test_a_trial_store_that_is_no_file_is_not_called_sound(
         store.symlink_to(tmp_path / "nowhere")
     assert cli.main(["cache", "verify"]) == cli.FAILED
     assert "damaged: trials.sqlite: is no regular file" in capsys.readouterr().out
+
+
+def kept(root: Path, number: int, ingredients: dict[str, object], text: str = "") -> None:
+    def build(folder: Path) -> None:
+        (folder / "library.so").write_bytes(b"x")
+        if text:
+            (folder / "source.cpp").write_text(text, encoding="utf-8")
+
+    CacheStore(root).entry(f"{number:040x}", build, ingredients)
+
+
+def test_ls_names_the_op_that_an_entry_and_a_trial_belong_to(
+    empty_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    op = "gemm_64x64x64_f32_0123456789abcdef"
+    two = f'#include "tracea/abi.h"\n\n// {op} | gemm.direct | host | mr=6\n// softmax_1 | rows.normalize | host\n'
+    kept(empty_cache, 1, {"kind": "library", "name": "tracea_gemm_direct_0"}, two)
+    kept(empty_cache, 2, {"kind": "certificate", "op": op, "variant": "gemm.packed"})
+    kept(empty_cache, 3, {"kind": "compiler", "command": ["python", "-m", "ziglang"]})
+    kept(empty_cache, 4, {"kind": "library", "name": "features"}, "// What the processor lets a program use\n")
+    kept(empty_cache, 5, {"kind": "search", "op": "hostile\x1b[31m\nop"})
+    assert cli.main(["cache", "ls", "--json"]) == 0
+    found = {entry["key"][-1]: entry["of"] for entry in json.loads(capsys.readouterr().out)["entries"]}
+    assert found["1"] == f"{op} by gemm.direct and 1 more"
+    assert found["2"] == f"{op} by gemm.packed"
+    assert (found["3"], found["4"]) == ("python -m ziglang", "features")
+    a_trial(empty_cache)
+    assert cli.main(["cache", "ls"]) == 0
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert "\x1b" not in text
+    assert [line for line in lines if "compiled kernel" in line and f"{op} by gemm.direct" in line]
+    assert [line for line in lines if "compiler's identity" in line and "python -m ziglang" in line]
+    (searched,) = (line.split() for line in lines if line.strip().startswith("gemm "))
+    assert searched == ["gemm", "1", "1", "1", "ms"]  # one trial, verified; of a variant that it does not say
+
+
+def test_hostile_schedules_are_refused_by_import_with_the_reason(
+    empty_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TrialStore(tmp_path / "trials.sqlite") as store:
+        for variant, value in (("gemm.packed", 8), ("gemm.packed", -8), ("gemm.evil", 8)):
+            store.add(
+                TrialRecord(
+                    key=StudyKey(op_key="gemm_8x8x8_f32_0123456789abcdef", variant=variant),
+                    schedule={"mc": value},
+                    outcome=Outcome(kind=OutcomeKind.OK, latency_ms=1e-9),
+                    seconds=0.1,
+                    sampler="random",
+                    seed=0,
+                    recorded_at=0.0,
+                )
+            )
+    assert cli.main(["cache", "import", str(tmp_path / "trials.sqlite")]) == cli.FAILED
+    out = capsys.readouterr().out
+    assert "1 trial imported, 0 known before" in out
+    assert "1 trial refused: schedule value 'mc': got -8, expected a word or a whole number" in out
+    assert "1 trial refused: this release has no variant 'gemm.evil'" in out
+    assert cli.main(["cache", "import", "--json", str(tmp_path / "trials.sqlite")]) == cli.FAILED
+    assert len(json.loads(capsys.readouterr().out)["refused"]) == 2
+
+
+def test_an_export_over_another_caches_store_is_refused(
+    empty_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for root in (empty_cache, other):
+        root.mkdir(exist_ok=True, mode=0o700)
+        a_trial(root)
+    before = (other / "trials.sqlite").read_bytes()
+    assert cli.main(["cache", "export", str(other / "trials.sqlite")]) == cli.BAD_USAGE
+    assert "no export of trials" in capsys.readouterr().err
+    assert (other / "trials.sqlite").read_bytes() == before

@@ -282,3 +282,11 @@ def test_the_policys_order_is_not_said_to_be_the_schedules() -> None:
     assert reason.startswith("The best order of tiles, were it only for their reads, is wavefront: panels")
     (reason,) = (each for each in guide(op, target, find("gemm.simt")).reasons if "wavefront" in each)
     assert reason.startswith("Tiles are taken in row order, the only one of this variant; best were wavefront: panels")
+
+
+def test_nothing_is_said_of_tiles_where_there_are_none() -> None:
+    op = RowOp(kind=RowKind.LAYER_NORM, x=(TensorType((64, 64), DType.F32),))
+    reasons = guide(op, TARGET, find("rows.normalize")).reasons
+    assert reasons
+    assert not [reason for reason in reasons if "iles are" in reason or "row order" in reason]
+    assert [reason for reason in guide(GEMM, TARGET, PACKED).reasons if reason.startswith("Tiles are dense")]

@@ -13,7 +13,9 @@ from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import Known, decide, plan_ops
+from tracea.doctor.plan import FOR_NO_WORK
 from tracea.errors import InvalidOption
+from tracea.kernels.registry import find
 from tracea.kernels.variant import Preference, Requirement, Unmet, Variant
 from tracea.semantic.schedule import Schedule
 from tracea.targets import Target
@@ -161,3 +163,14 @@ def test_a_tie_is_decided_by_the_race_and_told_by_what_was_measured() -> None:
     said = "being faster beyond the noise: it is a tie with library, 9.9 µs against 10 µs"
     assert decision.flip == f"packed: {said}"
     assert next(flip.what for flip in decision.flips if flip.variant == "packed") == said
+
+
+def test_a_product_is_not_told_of_the_variant_for_no_work() -> None:
+    decision = decide(GemmOp.of(m=64, n=64, k=64), targets.load("avx2"))
+    assert "gemm.empty" in {rejection.variant for rejection in decision.rejections}  # the data has it
+    assert "gemm.empty" not in decision.explain()
+    assert "gemm.stream" in decision.explain()
+    assert {find(name).id for name in FOR_NO_WORK} == FOR_NO_WORK
+    nothing = decide(GemmOp.of(m=64, n=64, k=0), targets.load("avx2"))
+    assert nothing.variant == "gemm.empty"
+    assert "gemm.empty" in nothing.explain()

@@ -98,3 +98,21 @@ def test_a_step_that_is_not_known_lists_those_that_are():
         tracea.ops.fuse("relu")
     with pytest.raises(InvalidShape, match="3"):
         tracea.ops.fuse(["gemm", "add"])(torch.ones(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (["gemm", "gleu"], "use gelu, if that was meant"),
+        (["gem"], "use gemm, if that was meant"),
+        (["gemm", "maxium"], "use maximum, if that was meant"),
+    ],
+)
+def test_a_misspelt_step_is_told_what_it_may_have_meant(steps: list[str], said: str) -> None:
+    with pytest.raises(InvalidOp, match=said):
+        tracea.ops.fuse(steps)
+
+
+def test_a_step_at_the_wrong_place_is_told_where_it_belongs() -> None:
+    with pytest.raises(InvalidOp, match="Remedy: a product or a normalisation comes first"):
+        tracea.ops.fuse(["relu", "gemm"])

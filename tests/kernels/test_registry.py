@@ -101,6 +101,11 @@ def test_unknown_variant_is_an_error_that_lists_the_known() -> None:
         find("gemm.unpacked; rm")
 
 
+def test_a_misspelt_variant_is_told_what_it_may_have_meant() -> None:
+    with pytest.raises(InvalidOption, match=r"Remedy: use gemm\.packed or gemm\.prepacked, if that was meant; name"):
+        find("gemm.pakced")
+
+
 @pytest.mark.parametrize(
     ("variant", "op", "requirement"),
     [

@@ -145,3 +145,25 @@ def test_what_is_no_regular_file_is_not_read(kind: str, tmp_path: Path) -> None:
             read_trials(place)
     finally:
         release.cancel()
+
+
+@pytest.mark.parametrize("content", [b"SQLite format 3\0" + b"x" * 100, b"notes\n", b'{"format":"other"}\n', b"\0" * 9])
+def test_an_export_replaces_no_file_but_an_export(tmp_path: Path, exported: Path, content: bytes) -> None:
+    target = tmp_path / "mine"
+    target.write_bytes(content)
+    with TrialStore(tmp_path / "from.db") as store:
+        with pytest.raises(InvalidOption, match=f"{len(content)} bytes that are no export of trials"):
+            export_trials(store.find(), target)
+        assert target.read_bytes() == content
+        # The store of another cache, and the one that is read.
+        for database in (tmp_path / "from.db", DATA / "trials-v1.sqlite"):
+            before = database.read_bytes()
+            with pytest.raises(InvalidOption, match="no export of trials"):
+                export_trials(store.find(), database)
+            assert database.read_bytes() == before
+        target.write_bytes(b"")
+        assert export_trials(store.find(), target) == 2  # an empty file loses nothing
+        assert export_trials(store.find(), target) == 2
+        newer = exported.read_bytes().replace(b'"schema_version":1', b'"schema_version":9', 1)
+        target.write_bytes(newer)
+        assert export_trials(store.find(), target) == 2

@@ -8,7 +8,6 @@ from cyclopts import Parameter
 
 from tracea.cli.console import print_json, print_table, print_title, printable
 from tracea.flow.progress import shown_progress
-from tracea.profiler.duration import shown_us
 
 if TYPE_CHECKING:
     from tracea.bench.session import OptimizeReport
@@ -60,6 +59,8 @@ def optimize(
 
 def render(report: OptimizeReport) -> None:
     """Print a report part by part."""
+    from tracea.profiler.duration import shown_us
+
     print_title("machine")
     print(printable(report.machine))
     print_title("captured and fused")

@@ -12,12 +12,12 @@ from cyclopts import Parameter
 from tracea.cli.console import counted, print_json, print_table, printable
 from tracea.cli.problem import ProblemFlags, parse_constants, parse_op
 from tracea.flow.progress import shown_progress
-from tracea.profiler.duration import shown_us
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tracea.doctor.policy import Guidance
+    from tracea.flow.final import FinalTime
     from tracea.flow.tuning import Tuned
     from tracea.optimizer.study import Progress as StudyProgress
     from tracea.optimizer.trial import Trial
@@ -89,6 +89,8 @@ def tune(
         def guided(guidance: Guidance) -> None:
             if guidance.narrowings:
                 progress.note(guidance.reasons[0])
+            for reason in guidance.dropped:
+                progress.note(f"note: {reason}")
             if written is not None:
                 written.guided(guidance)
 
@@ -150,6 +152,8 @@ def _trial_dict(trial: Trial) -> dict[str, Any]:
 
 
 def _print(tuned: Tuned, asked: int) -> None:
+    from tracea.profiler.duration import shown_us
+
     found = [(name, trial) for name, trials in tuned.trials.items() for trial in trials]
     good = sorted((item for item in found if item[1].is_ok), key=lambda item: item[1].latency_ms or 0.0)
     print(
@@ -187,13 +191,23 @@ def _print(tuned: Tuned, asked: int) -> None:
                     _schedule_text(each.schedule),
                     shown_us(1e3 * each.latency_ms),
                     f"{rate / each.latency_ms:.1f}",
-                    "a tie with the first" if each.is_tie else "",
+                    _tie(each, tuned.final),
                 )
                 for each in tuned.final
             ],
             numbers=(2, 3),
         )
     _print_decision(tuned)
+
+
+def _tie(each: FinalTime, final: Sequence[FinalTime]) -> str:
+    """Say with whom a candidate ties that was measured no slower, and yet is behind."""
+    if not each.is_tie:
+        return ""
+    ahead = [other for other in final if not other.is_tie and other.latency_ms <= each.ranked_ms]
+    if not ahead:
+        return "a tie"
+    return "a tie with the first" if ahead[-1] is final[0] else f"a tie with {ahead[-1].variant}"
 
 
 def _print_decision(tuned: Tuned) -> None:

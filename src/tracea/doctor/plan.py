@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from tracea.doctor.precision import Precision
     from tracea.semantic.schedule import Schedule
 
-__all__ = ["NOT_EXCLUDED", "Candidate", "Decision", "Flip", "Plan", "Rejection"]
+__all__ = ["FOR_NO_WORK", "NOT_EXCLUDED", "Candidate", "Decision", "Flip", "Plan", "Rejection"]
 
 NOT_EXCLUDED: Final = "not excluded"  # the requirement that a variant does not meet which the caller left out
+# Variants for ops without any work: that one with work is not theirs goes without saying.
+FOR_NO_WORK: Final = frozenset({"gemm.empty"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,15 +110,20 @@ class Decision:
         """What would have chosen another variant."""
         others = [candidate for candidate in self.candidates if candidate.variant != self.variant]
         if not others:
-            if not self.rejections:
+            if not self.told_rejections:
                 return "nothing: there is no other variant"
-            return f"meeting '{self.rejections[0].requirement}' for {self.rejections[0].variant}"
+            return f"meeting '{self.told_rejections[0].requirement}' for {self.told_rejections[0].variant}"
         best, won = others[0], self.chosen
         if best.ties_with(won):
             return f"{best.variant}: {_flip(won, best)}"
         if best.latency_us is not None and won.latency_us is not None:
             return f"{best.variant} {best.latency_us / won.latency_us - 1:.1%} faster than measured"
         return f"a measurement of {best.variant} below one of {won.variant}"
+
+    @property
+    def told_rejections(self) -> tuple[Rejection, ...]:
+        """The rejections that a reader is told of: all but those of variants for ops without work."""
+        return tuple(each for each in self.rejections if each.variant not in FOR_NO_WORK)
 
     @property
     def flips(self) -> tuple[Flip, ...]:
@@ -144,7 +151,7 @@ class Decision:
         if self.precision is not None and self.precision.is_fallback:
             lines += [f"  precision: {step}" for step in self.precision.steps]
         lines += [f"  then {candidate}" for candidate in self.candidates if candidate.variant != self.variant]
-        lines += [f"  rejected {rejection}" for rejection in self.rejections]
+        lines += [f"  rejected {rejection}" for rejection in self.told_rejections]
         lines.append(f"  would flip it: {self.flip}")
         return "\n".join(lines)
 

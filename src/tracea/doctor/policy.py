@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log2
 from typing import TYPE_CHECKING, Any, Final
 
 from tracea.doctor.pruning import rules_of
-from tracea.doctor.tiling import Structure, Tiling, choose_tiling
+from tracea.doctor.tiling import Structure, Tiling, choose_tiling, is_tiled
 from tracea.errors import InvalidOption
 from tracea.profiler.duration import shown_us
 from tracea.semantic.schedule import Schedule
@@ -28,6 +28,7 @@ __all__ = ["Guidance", "Narrowing", "Winner", "guide", "similarity"]
 
 _SIMILAR: Final = 3.0  # doublings of all extents together up to which another shape's winner is worth a trial
 _SEEDS: Final = 2
+_SHOWN: Final = 120  # characters of a schedule from elsewhere
 # kind and whatever names it, extents, element type, digest: ``gemm_512x768x768_f32_0212ed9c8837698c``.
 _KEY: Final = re.compile(r"(?P<kind>\D\w*?)_(?P<dims>\d+(?:x\d+)*)_(?P<dtype>[a-z]\w*?)_(?P<digest>[0-9a-f]{16})\Z")
 
@@ -60,6 +61,8 @@ class Guidance:
     """Where a search of one variant should look: ``rows`` of its space, and ``seeds`` among them to begin with.
 
     ``space`` is the whole space, ``kept`` the reasons for schedules that are in whatever a rule said of them.
+    ``dropped`` says which advice was none: earlier or imported schedules that the space does not hold.
+    ``is_tiled`` False: the op has rows or elements and no tiles, of which nothing is said.
     """
 
     variant: str
@@ -69,6 +72,21 @@ class Guidance:
     narrowings: tuple[Narrowing, ...] = ()
     seeds: tuple[Schedule, ...] = ()
     kept: tuple[str, ...] = field(default=())
+    dropped: tuple[str, ...] = ()
+    is_tiled: bool = True
+
+    def with_advice(self, schedules: Iterable[Schedule]) -> Guidance:
+        """Return the guidance with a reason for each of these schedules that the space does not hold."""
+        space = frozenset(self.space)
+        strange = dict.fromkeys(each.key for each in schedules if each not in space)
+        return replace(
+            self,
+            dropped=tuple(
+                f"Left out: an earlier or imported schedule that {self.variant} does not have for this op: "
+                f"{key if len(key) <= _SHOWN else key[:_SHOWN] + '...'}."
+                for key in strange
+            ),
+        )
 
     @property
     def factor(self) -> float:
@@ -81,14 +99,18 @@ class Guidance:
         count = f"{len(self.rows)} of {len(self.space)} schedules of {self.variant} may be tried"
         if not self.narrowings:
             count += ": no rule is known to keep this variant's best, so nothing is left out"
-        tiling = self.tiling
         return (
             f"{count}.",
             *map(str, self.narrowings),
             *map(_sentence, self.kept),
-            f"Tiles are {tiling.kind.value}: {tiling.because}.",
-            self._order_sentence(),
+            *self.dropped,
+            *self._tile_sentences(),
         )
+
+    def _tile_sentences(self) -> tuple[str, ...]:
+        if not self.is_tiled:
+            return ()
+        return f"Tiles are {self.tiling.kind.value}: {self.tiling.because}.", self._order_sentence()
 
     def _order_sentence(self) -> str:
         """Say whose order it is: a schedule's own is what runs, and the policy's only what it would begin with."""
@@ -159,6 +181,7 @@ def guide(
         narrowings=tuple(narrowings),
         seeds=seeds,
         kept=kept,
+        is_tiled=is_tiled(op),
     )
 
 
@@ -219,7 +242,7 @@ def _nearest(winner: Winner, space: ScheduleSpace, schedules: Sequence[Schedule]
         for name in shared:
             mine, its = schedule[name], winner.schedule[name]
             if isinstance(mine, int) and isinstance(its, int):
-                far += abs(log2((mine + 1) / (its + 1)))
+                far += abs(log2((max(mine, 0) + 1) / (max(its, 0) + 1)))
             else:
                 other += mine != its
         return other, far

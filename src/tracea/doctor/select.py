@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from tracea.doctor.plan import NOT_EXCLUDED, Candidate, Decision, Plan, Rejection
+from tracea.doctor.plan import FOR_NO_WORK, NOT_EXCLUDED, Candidate, Decision, Plan, Rejection
 from tracea.errors import InvalidOption
 from tracea.profiler.duration import shown_us
 
@@ -95,6 +95,7 @@ def decide(
         )
         fitting.append((variant, candidate))
     if not fitting:
+        rejections = [each for each in rejections if each.variant not in FOR_NO_WORK] or rejections
         raise InvalidOption(
             field=f"variants of {op.key} on {target.name}",
             got=f"0 of {len(considered)} fit",

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tracea.core.op import Op
     from tracea.core.tensor_type import Dim
 
-__all__ = ["Structure", "Tiling", "TilingKind", "choose_tiling", "tiles_of"]
+__all__ = ["Structure", "Tiling", "TilingKind", "choose_tiling", "is_tiled", "tiles_of"]
 
 _TILE: Final = 128  # rows and columns of the tile that orders are compared with: what large products use
 _WORTH: Final = 0.9  # skipping less than a tenth of the work does not repay a table of active tiles
@@ -74,6 +74,11 @@ class Tiling:
     because: str
     order: TileOrder
     order_because: str
+
+
+def is_tiled(op: Op) -> bool:
+    """Tell whether an op's result is made of tiles of which some may be left out, or taken in another order."""
+    return isinstance(op, AttentionOp | GemmOp)
 
 
 def choose_tiling(op: Op, target: Any, structure: Structure | None = None) -> Tiling:

@@ -185,7 +185,7 @@ def _others(found: Explanation) -> Iterator[str]:
         else:
             yield f"  {each.variant}: {shown_us(each.latency_us)}, {each.latency_us / won.latency_us:.2f} times as long"
     refused: dict[str, list[Rejection]] = {}
-    for each in decision.rejections:
+    for each in decision.told_rejections:
         refused.setdefault(each.variant, []).append(each)
     if refused:
         yield _line("Not possible", f"{len(refused)}")

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TextIO, TypeAlias
 
 from tracea.flow.phases import is_told, telling
-from tracea.profiler.duration import shown_us
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -257,7 +256,11 @@ def shown_unless_heard(listener: Listener | None) -> Generator[Listener]:
 
 
 def _best(best_ms: float | None) -> str:
-    return "" if best_ms is None else f", fastest so far {shown_us(1e3 * best_ms)} a call"
+    if best_ms is None:
+        return ""
+    from tracea.profiler.duration import shown_us  # its package loads NumPy, which tracea --help does not need
+
+    return f", fastest so far {shown_us(1e3 * best_ms)} a call"
 
 
 def _first_line(text: str) -> str:

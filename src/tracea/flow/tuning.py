@@ -297,7 +297,7 @@ class _Search:
                     *tried(self.op, variant.id, self.threads, self.constants),
                 ],
                 prune=self.policy,
-            )
+            ).with_advice(map(schedule_of, before))
             self.guidance[variant.id] = guidance
             self._spaces[variant.id] = SearchSpace.enumerated(
                 guidance.space.names, guidance.space.values, guidance.rows

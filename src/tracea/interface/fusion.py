@@ -23,6 +23,7 @@ from tracea.flow.compile import compile_op
 from tracea.interface.operands import Given
 from tracea.interface.policy import library_allowed
 from tracea.runtime.extension import dispatcher
+from tracea.targets.unknown import meant, near
 
 __all__ = ["Fused", "fuse"]
 
@@ -56,11 +57,13 @@ class Fused:
         known = ["gemm", *_ROWS, *_BINARY, *activation_names()]
         for position, step in enumerate(steps):
             if step not in known or (position > 0 and (step == "gemm" or step in _ROWS)):
+                possible = known if position == 0 else [*_BINARY, *activation_names()]
+                guess = "" if step in known else meant(near(step, possible))
                 raise InvalidOp(
                     field=f"steps[{position}]",
                     got=step,
-                    expected=known if position == 0 else [*_BINARY, *activation_names()],
-                    remedy="a product or a normalisation comes first, elementwise steps after it",
+                    expected=possible,
+                    remedy=f"{guess}a product or a normalisation comes first, elementwise steps after it",
                 )
         if not steps:
             raise InvalidOp(field="steps", got=0, expected="at least one", remedy='fuse(["gemm", "relu"])')

@@ -8,6 +8,7 @@ from typing import Any, Final
 from tracea.errors import InvalidOption
 from tracea.kernels.attention.decode import DECODE
 from tracea.kernels.attention.flash import FLASH
+from tracea.kernels.attention.gradient import GRADIENT
 from tracea.kernels.conv.amx import AMX as CONV_AMX
 from tracea.kernels.conv.amx import AMX_PREPACKED as CONV_AMX_PREPACKED
 from tracea.kernels.conv.depthwise import DEPTHWISE, DEPTHWISE_PREPACKED
@@ -37,6 +38,7 @@ from tracea.kernels.rows.statistics import REDUCE_SLABS, STATISTICS
 from tracea.kernels.variant import Variant
 from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
+from tracea.targets.unknown import meant, near
 
 __all__ = ["CUDA_VARIANTS", "VARIANTS", "candidates", "check_unique", "find", "variants_of"]
 
@@ -74,6 +76,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     WINDOW,
     FLASH,
     DECODE,
+    GRADIENT,
 )
 
 CUDA_VARIANTS: Final[tuple[Variant, ...]] = (
@@ -121,7 +124,9 @@ def find(name: str, variants: Sequence[Variant] = (*VARIANTS, *CUDA_VARIANTS)) -
         if variant.id == name:
             return variant
     known = [variant.id for variant in variants]
-    raise InvalidOption(field="variant", got=name, expected=known, remedy="name one of these")
+    raise InvalidOption(
+        field="variant", got=name, expected=known, remedy=f"{meant(near(name, known))}name one of these"
+    )
 
 
 def candidates(op: Any, target: Target | GpuTarget, variants: Sequence[Variant] | None = None) -> tuple[Variant, ...]:

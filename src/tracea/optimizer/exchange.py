@@ -14,7 +14,7 @@ import shutil
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ __all__ = ["Imported", "export_trials", "import_trials", "read_trials"]
 _VERSION: Final = 1
 _DATABASE: Final = b"SQLite format 3\0"
 _MAX_BYTES: Final = 1 << 30
+_MAX_HEADER: Final = 4096
 
 
 class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,6 +40,10 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schema_version: int
     tracea: str
     trials: int
+
+
+class _AnyHeader(msgspec.Struct, frozen=True):
+    format: str
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -49,10 +54,11 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What an import did: trials that are new here, and those that were known."""
+    """What an import did: trials that are new here, those that were known, and why others were refused, one by one."""
 
     added: int
     known: int
+    refused: tuple[str, ...] = ()
 
 
 def export_trials(trials: Iterable[StoredTrial], path: str | os.PathLike[str]) -> int:
@@ -77,14 +83,20 @@ def export_trials(trials: Iterable[StoredTrial], path: str | os.PathLike[str]) -
     return len(lines)
 
 
-def import_trials(store: TrialStore, path: str | os.PathLike[str]) -> Imported:
-    """Merge the trials of an exported file, or of another trial store, into this one: all of them or none.
+def import_trials(
+    store: TrialStore, path: str | os.PathLike[str], *, why_refused: Callable[[TrialRecord], str] | None = None
+) -> Imported:
+    """Merge the trials of an exported file, or of another trial store, into this one.
+
+    ``why_refused`` says of a trial why it is not kept, "" of one that is. A file that is damaged is refused whole.
 
     Raises: InvalidOption: the file is neither, is damaged, or is of a newer release. CacheError: the store.
     """
     found = read_trials(path)
-    added = store.merge(found)
-    return Imported(added=added, known=len(found) - added)
+    reasons = [why_refused(record) if why_refused is not None else "" for record, _ in found]
+    kept = [trial for trial, reason in zip(found, reasons, strict=True) if not reason]
+    added = store.merge(kept)
+    return Imported(added=added, known=len(kept) - added, refused=tuple(filter(None, reasons)))
 
 
 def read_trials(path: str | os.PathLike[str]) -> list[tuple[TrialRecord, float | None]]:
@@ -106,7 +118,7 @@ def read_trials(path: str | os.PathLike[str]) -> list[tuple[TrialRecord, float |
 
 
 def _require_replaceable(target: Path, *, by: int) -> None:
-    """Refuse a target whose replacement would lose something: a device, a pipe, a link, or an export for an empty one.
+    """Refuse a target whose replacement would lose something: a device, a link, another's file, an export for none.
 
     Raises: InvalidOption. CacheUnwritable: it cannot be looked at.
     """
@@ -123,6 +135,13 @@ def _require_replaceable(target: Path, *, by: int) -> None:
             expected="a new file, or a regular one that may be replaced; this is a directory, link, pipe or device",
             remedy="export to a name where nothing is yet",
         )
+    if found.st_size and not _is_export(target):
+        raise InvalidOption(
+            field="file",
+            got=f"{target}, {found.st_size} bytes that are no export of trials",
+            expected="a name where nothing is yet, or an earlier export, which is replaced",
+            remedy="export to another name; a trial store is what tracea cache import reads, and never replaced",
+        )
     if not by:
         raise InvalidOption(
             field="file",
@@ -130,6 +149,18 @@ def _require_replaceable(target: Path, *, by: int) -> None:
             expected=f"a name where nothing is yet: there are no trials to replace its {found.st_size} bytes by",
             remedy="export to another name; tracea cache ls shows which cache is read and how many trials it has",
         )
+
+
+def _is_export(path: Path) -> bool:
+    """Tell whether a file begins as an export does, of whatever release."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(_MAX_HEADER)
+        return msgspec.json.decode(first, type=_AnyHeader).format == "tracea-trials"
+    except OSError as error:
+        raise CacheUnwritable(path=path, detail=str(error), remedy="export to a directory you can write") from error
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
 
 
 def _of_lines(path: str | os.PathLike[str], content: bytes) -> list[tuple[TrialRecord, float | None]]:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["meant", "near", "target_names", "unknown_target"]
 
 _NEAR: Final = 6  # names of a message
+_ALIKE: Final = 3  # of those that are only spelled alike: more would be no guess
+_LIKENESS: Final = 0.75  # share of the letters in common, difflib's ratio
 _LONGEST: Final = 32  # characters of a name that is compared; the longest there is has 15
 
 
@@ -25,12 +27,12 @@ def target_names() -> tuple[str, ...]:
 
 
 def near(name: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Return the known names that begin as this one does, or contain it, or else are spelled almost like it."""
+    """Return the known names that begin as this one does, or contain it, or else the few spelled most like it."""
     asked, listed = name.lower()[:_LONGEST], sorted(known)
     if not asked:
         return ()
     found = [each for each in listed if each.startswith(asked)] or [each for each in listed if asked in each]
-    return tuple((found or get_close_matches(asked, listed, n=_NEAR))[:_NEAR])
+    return tuple((found or get_close_matches(asked, listed, n=_ALIKE, cutoff=_LIKENESS))[:_NEAR])
 
 
 def unknown_target(name: str) -> InvalidOption:

@@ -1,0 +1,114 @@
+"""Where the cache is: its directory, and the trial store in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tracea.optimizer.storage import StoredTrial
+
+__all__ = ["TRIALS", "OpTried", "check_trials", "count_trials", "directory", "ops_tried"]
+
+TRIALS: Final = "trials.sqlite"
+
+
+def directory() -> Path:
+    """Return the cache's directory, which need not be there yet.
+
+    Raises:
+        InvalidOption: something else is there.
+    """
+    from tracea.errors import InvalidOption
+    from tracea.runtime.cache import cache_root
+
+    root = cache_root()
+    if root.exists() and not root.is_dir():
+        raise InvalidOption(
+            field="TRACEA_CACHE_DIR",
+            got=str(root),
+            expected="a directory, or a path where nothing is yet",
+            remedy="unset TRACEA_CACHE_DIR",
+        )
+    return root
+
+
+def count_trials(root: Path) -> tuple[int, int]:
+    """Return how many trials were measured here, and how many were imported."""
+    path = root / TRIALS
+    if not path.is_file():
+        return 0, 0
+    from tracea.optimizer.storage import TrialStore
+
+    with TrialStore(path) as store:
+        found = store.find(imported=None)
+    imported = sum(trial.is_imported for trial in found)
+    return len(found) - imported, imported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpTried:
+    """One op of the trial store: how many trials were made here, and the fastest verified one, "" where none is."""
+
+    op_key: str
+    trials: int
+    verified: int
+    fastest: str
+    variant: str
+
+
+def ops_tried(root: Path) -> list[OpTried]:
+    """Return the ops that were searched here, in the order of their first trial."""
+    path = root / TRIALS
+    if not path.is_file():
+        return []
+    from tracea.optimizer.storage import TrialStore
+    from tracea.profiler.duration import shown_us
+
+    with TrialStore(path) as store:
+        found = store.find()
+    by_op: dict[str, list[StoredTrial]] = {}
+    for trial in found:
+        by_op.setdefault(trial.record.key.op_key, []).append(trial)
+    listed: list[OpTried] = []
+    for op_key, trials in by_op.items():
+        good = [
+            (trial.retimed_ms or trial.record.outcome.latency_ms or 0.0, trial.record.key.variant)
+            for trial in trials
+            if trial.record.outcome.is_ok
+        ]
+        latency_ms, variant = min(good, default=(0.0, ""))
+        listed.append(
+            OpTried(
+                op_key=op_key,
+                trials=len(trials),
+                verified=len(good),
+                fastest=shown_us(1e3 * latency_ms) if good else "",
+                variant=variant,
+            )
+        )
+    return listed
+
+
+def check_trials(root: Path) -> tuple[int, str | None]:
+    """Return how many trials can be read, and what is wrong with the others."""
+    import os
+    import warnings
+
+    from tracea.errors import CacheCorrupt, CacheError
+    from tracea.optimizer.storage import TrialStore
+
+    path = root / TRIALS
+    if not path.is_file():
+        return 0, "is no regular file; move it away" if os.path.lexists(path) else None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CacheCorrupt)
+        try:
+            with TrialStore(path) as store:
+                store.check()
+                found = store.find(imported=None)
+        except CacheError as error:
+            return 0, error.detail
+    problems = [each.message.detail for each in caught if isinstance(each.message, CacheCorrupt)]
+    return len(found), "; ".join(problems) or None
