@@ -124,6 +124,7 @@ def amx_conv_cases() -> tuple[Case, ...]:
             **band,
         ),
         Case.of("amx_conv_one_by_one", "conv.amx_prepacked", conv(64, (7, 9), 64, **ONE, **last, **FUSED), **band),
+        Case.of("amx_conv_panel_in_parts", "conv.amx", conv(137, (5, 9), 40, **last, **FUSED), rows=5, kb=64),
         Case.of("amx_conv_part", "conv.amx", conv_part(40, (7, 9), 24), **band),
         Case.of("amx_conv_every_second", "conv.amx", conv(40, (7, 9), 40, stride=(2, 2), **ONE), **band),
         *stem_cases(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -126,7 +127,15 @@ EXTREMES: dict[str, tuple[Values, Values]] = {
 @on_both
 @pytest.mark.parametrize(
     "name",
-    ["amx_conv_last", "amx_conv_planar", "amx_conv_dilated", "amx_conv_one_by_one", "amx_stem_last", "amx_stem_groups"],
+    [
+        "amx_conv_last",
+        "amx_conv_planar",
+        "amx_conv_dilated",
+        "amx_conv_one_by_one",
+        "amx_conv_panel_in_parts",
+        "amx_stem_last",
+        "amx_stem_groups",
+    ],
 )
 @pytest.mark.parametrize("extreme", EXTREMES)
 def test_values_that_terms_cannot_hold_give_what_float32_gives(
@@ -142,7 +151,7 @@ def test_values_that_terms_cannot_hold_give_what_float32_gives(
 
 @on_both
 def test_result_has_the_same_bits_for_any_team(isa: str, rng: np.random.Generator) -> None:
-    for name in ("amx_conv_last", "amx_conv_planar", "amx_stem_last"):
+    for name in ("amx_conv_last", "amx_conv_planar", "amx_conv_panel_in_parts", "amx_stem_last"):
         unit, case = compiled(name, isa)
         inputs = random_inputs(case.op, rng)
         inputs[0][0, 2, 2, 2] = 1e-40
@@ -179,6 +188,15 @@ def test_scratch_is_bounded_by_a_band_and_the_filters(name: str) -> None:
     panels = 6 * op.groups * -(-filters // op.groups // 32) * 32 * blocks * 32 * r * s
     most = 0 if case.variant == "conv.amx_prepacked" else panels
     assert int(built.kernel.team_scratch_bytes.evaluate(values)) <= most
+
+
+def test_a_band_is_as_high_as_what_its_windows_read_of_the_halo_allows() -> None:
+    # 1024 channels at 14x14, every second pixel: what is read of them, a quarter, fits where the whole would not, and
+    # the filters, 12 MB of terms that no cache holds, are walked once.
+    op = Conv2dOp.of(channels=1024, size=(14, 14), filters=2048, kernel=(1, 1), stride=(2, 2), channels_last=True)
+    found = find("conv.amx_prepacked")
+    assert found.default_schedule is not None
+    assert found.default_schedule(op, replace(load("amx"), cores=1)).integer("rows") == 7
 
 
 def test_kernel_is_refused_where_it_does_not_fit() -> None:

@@ -231,11 +231,17 @@ def amx_default(op: Conv2dOp, target: Target) -> Schedule:
     """Return the schedule that needs no tuning."""
     filters, channels = static(op.w.shape[0]) // op.groups, static(op.w.shape[1])
     columns = (static(op.shape[3]) - 1) * op.stride[1] + (static(op.w.shape[3]) - 1) * op.dilation[1] + 1
-    row_bytes = columns * -(-channels // GRANULE) * _PIXEL_BYTES
+    # Of a halo whose windows move by more than their taps reach only the phases that some tap reads are ever touched.
+    read = _phases_read(op, 0) * _phases_read(op, 1)
+    row_bytes = columns * -(-channels // GRANULE) * _PIXEL_BYTES * read // (op.stride[0] * op.stride[1])
     filter_bytes = 2 * _TERMS * op.taps
     most = rows_that_fit(op, target, row_bytes, filters=filters, filter_bytes=filter_bytes)
     rows, kb = best_bands(op, target, most=min(most, static(op.shape[2])), filter_bytes=filter_bytes * filters)
     return Schedule(rows=rows, kb=kb)
+
+
+def _phases_read(op: Conv2dOp, axis: int) -> int:
+    return len({tap * op.dilation[axis] % op.stride[axis] for tap in range(static(op.w.shape[2 + axis]))})
 
 
 def amx_space(op: Conv2dOp, target: Target) -> ScheduleSpace:

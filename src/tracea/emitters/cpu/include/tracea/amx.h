@@ -5,6 +5,7 @@
 //   tiles.load<4>(a);  tiles.load<6>(b);    // 16 rows of 64 bytes, one after the other
 //   tiles.dot<0, 4, 6>();                   // tile 0 += tile 4 * tile 6
 //   tiles.store<0>(sums, 32);               // 16 rows of 16 floats, 32 floats apart
+//   tiles.load<0>(sums, 32);                // and back
 //
 // dot<C, A, B>: C[i][j] += sum over p < 16 and e < 2 of A[i][2p + e] * B[p][2j + e], as TDPBF16PS does it (Intel SDM, volume 2): the products of e = 0 and of
 // e = 1 are summed apart from zero in the order of p, each step one fused multiply-add, the two sums are added, and that is added to C. Every rounding is to
@@ -63,6 +64,10 @@ public:
         __asm__ volatile("tileloadd (%1,%2,1), %%tmm%c0" : : "i"(Tile), "r"(rows), "r"(int64_t{64}) : "memory");
     }
     template <int Tile>
+    TRACEA_INLINE void load(const float* rows, int64_t stride) {
+        __asm__ volatile("tileloadd (%1,%2,1), %%tmm%c0" : : "i"(Tile), "r"(rows), "r"(4 * stride) : "memory");
+    }
+    template <int Tile>
     TRACEA_INLINE void store(float* rows, int64_t stride) {
         __asm__ volatile("tilestored %%tmm%c0, (%1,%2,1)" : : "i"(Tile), "r"(rows), "r"(4 * stride) : "memory");
     }
@@ -83,6 +88,10 @@ public:
     template <int Tile>
     void load(const bf16* rows) {
         memcpy(tile_[Tile], rows, sizeof tile_[Tile]);
+    }
+    template <int Tile>
+    void load(const float* rows, int64_t stride) {
+        for (int i = 0; i < kTileRows; ++i) memcpy(tile_[Tile] + 64 * i, rows + i * stride, 64);
     }
     template <int Tile>
     void store(float* rows, int64_t stride) {

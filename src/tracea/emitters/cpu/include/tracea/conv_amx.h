@@ -190,21 +190,36 @@ TRACEA_INLINE bool any_marked(const bf16* marks) {
 
 }  // namespace detail
 
+// Few tiles of pixels walk a panel of many channels and taps in parts, all tiles one part before the next, and keep their sums meanwhile: a part stays in the
+// second-level cache from tile to tile, beside the halo and the part that is asked for, which a panel of 512 channels and nine taps does not
+// (benchmarks/NOTES.md).
+constexpr int kPartedTiles = 4;
+constexpr int64_t kPartBytes = 128 << 10;
+
 // All filters of a band, from panels that lie b_pitch elements apart.
 template <int Terms, class Sink>
 TRACEA_NOINLINE void amx_conv(const ConvWindow& window, const bf16* halo, const HaloShape& shape, const bf16* b,
                               int64_t b_pitch, const Sink& sink) {
     if (window.rows <= 0 || window.filters <= 0) return;
     alignas(64) float sums[2][kAmxTile * kAmxTile];
-    alignas(64) float apart[kAmxTile * kAmxTile];
+    alignas(64) float kept[kPartedTiles][kAmxTile * kAmxTile];
+    alignas(64) float apart[kPartedTiles][kAmxTile * kAmxTile];
     alignas(64) float unread[kTileRows * kTileColumns];
     const int64_t pitch = shape.pitch();
     const int64_t pixels = (window.rows - 1) * pitch + window.columns;
     const int64_t term = shape.term() * kGranule;
-    const int64_t granules = shape.blocks * window.tap_rows * window.tap_columns;
-    const int share = static_cast<int>((Sink::parts + granules - 1) / granules);
+    const int64_t taps = window.tap_rows * window.tap_columns;
     const int64_t row_tiles = (pixels + kAmxTile - 1) / kAmxTile;
-    constexpr int64_t granule_lines = Terms * 2 * kTileElements * 2 / 64;
+    constexpr int64_t granule_bytes = granule_elements<Terms> * sizeof(bf16);
+    const bool parted =
+        row_tiles > 1 && row_tiles <= kPartedTiles && shape.blocks * taps * granule_bytes > 2 * kPartBytes;
+    const int64_t fitting = kPartBytes / granule_bytes > taps ? kPartBytes / granule_bytes / taps : 1;
+    const int64_t parts = parted ? (shape.blocks + fitting - 1) / fitting : 1;
+    const int64_t part_blocks = (shape.blocks + parts - 1) / parts;
+    // A finished tile leaves while the next one takes the last part, or another panel's first.
+    const int64_t last_granules = ((shape.blocks - 1) % part_blocks + 1) * taps;
+    const int share = static_cast<int>((Sink::parts + last_granules - 1) / last_granules);
+    constexpr int64_t granule_lines = granule_bytes / 64;
     const int64_t lines_apart = (granule_lines + row_tiles - 1) / row_tiles;
     const bf16* marks = halo + shape.blocks * Terms * term;
     int current = 0;
@@ -215,64 +230,82 @@ TRACEA_NOINLINE void amx_conv(const ConvWindow& window, const bf16* halo, const 
     TileRegisters tiles;
     for (int64_t j = 0; j < window.filters; j += kAmxTile, b += b_pitch) {
         const int64_t filters = window.filters - j < kAmxTile ? window.filters - j : kAmxTile;
-        const bf16* next_b = b + (j + kAmxTile < window.filters ? b_pitch : 0);
-        for (int64_t f = 0; f < pixels; f += kAmxTile) {
-            const bool half = pixels - f <= kTileRows;
-            const bf16* upcoming = next_b + f / kAmxTile * lines_apart * 32;
-            tiles.zero<0>();
-            tiles.zero<1>();
-            tiles.zero<2>();
-            tiles.zero<3>();
-            bool some_apart = false;
-            const bf16* b_granule = b;
-            int64_t g = 0;
-            for (int64_t block = 0; block < shape.blocks; ++block) {
-                const bf16* a_block = halo + block * Terms * term + f * kGranule;
-                const bf16* marks_block = marks + block * shape.term() + f;
-                for (int64_t r = 0; r < window.tap_rows; ++r) {
-                    for (int64_t s = 0; s < window.tap_columns; ++s, ++g, b_granule += granule_elements<Terms>) {
-                        const int64_t place = shape.pixel(r * window.gap_rows, s * window.gap_columns);
-                        const bf16* a_granule = a_block + place * kGranule;
-                        const bf16* lines = upcoming + g * granule_elements<Terms>;
-                        const auto errand = [&](auto slot) TRACEA_LAMBDA {
-                            if constexpr (slot % 2 == 0) {
-                                prefetch_l2(lines + slot / 2 * 32);
+        const bf16* next_b = j + kAmxTile < window.filters ? b + b_pitch : b;
+        uint32_t some_apart = 0;
+        for (int64_t first_block = 0; first_block < shape.blocks; first_block += part_blocks) {
+            const int64_t end_block =
+                first_block + part_blocks < shape.blocks ? first_block + part_blocks : shape.blocks;
+            const bf16* b_part = b + first_block * taps * granule_elements<Terms>;
+            const bf16* next_part = end_block < shape.blocks ? b + end_block * taps * granule_elements<Terms> : next_b;
+            for (int64_t f = 0; f < pixels; f += kAmxTile) {
+                const int slot = parted ? static_cast<int>(f / kAmxTile) : 0;
+                const bool half = pixels - f <= kTileRows;
+                const bf16* upcoming = next_part + f / kAmxTile * lines_apart * 32;
+                if (first_block == 0) {
+                    tiles.zero<0>();
+                    tiles.zero<1>();
+                    tiles.zero<2>();
+                    tiles.zero<3>();
+                    some_apart &= ~(uint32_t{1} << slot);
+                } else {
+                    const float* before = kept[slot];
+                    tiles.load<0>(before, kAmxTile);
+                    tiles.load<1>(before + kTileColumns, kAmxTile);
+                    tiles.load<2>(before + kTileRows * kAmxTile, kAmxTile);
+                    tiles.load<3>(before + kTileRows * kAmxTile + kTileColumns, kAmxTile);
+                }
+                const bf16* b_granule = b_part;
+                int64_t g = 0;
+                for (int64_t block = first_block; block < end_block; ++block) {
+                    const bf16* a_block = halo + block * Terms * term + f * kGranule;
+                    const bf16* marks_block = marks + block * shape.term() + f;
+                    for (int64_t r = 0; r < window.tap_rows; ++r) {
+                        for (int64_t s = 0; s < window.tap_columns; ++s, ++g, b_granule += granule_elements<Terms>) {
+                            const int64_t place = shape.pixel(r * window.gap_rows, s * window.gap_columns);
+                            const bf16* a_granule = a_block + place * kGranule;
+                            const bf16* lines = upcoming + g * granule_elements<Terms>;
+                            const auto errand = [&](auto slot) TRACEA_LAMBDA {
+                                if constexpr (slot % 2 == 0) {
+                                    prefetch_l2(lines + slot / 2 * 32);
+                                }
+                            };
+                            const bool safe = !detail::any_marked(marks_block + place) && !is_unsafe(b_granule);
+                            if (TRACEA_UNLIKELY(!safe)) {
+                                if ((some_apart >> slot & 1) == 0) memset(apart[slot], 0, sizeof apart[slot]);
+                                some_apart |= uint32_t{1} << slot;
+                                detail::multiply_pixel_values<Terms>(a_granule, term, marks_block + place, b_granule,
+                                                                     apart[slot]);
+                            } else if (TRACEA_LIKELY(!half)) {
+                                detail::multiply_granule<Terms>(tiles, a_granule, b_granule, errand, term);
+                            } else {
+                                detail::multiply_half_granule<Terms>(tiles, a_granule, term, b_granule);
                             }
-                        };
-                        const bool safe = !detail::any_marked(marks_block + place) && !is_unsafe(b_granule);
-                        if (TRACEA_UNLIKELY(!safe)) {
-                            if (!some_apart) memset(apart, 0, sizeof apart);
-                            some_apart = true;
-                            detail::multiply_pixel_values<Terms>(a_granule, term, marks_block + place, b_granule,
-                                                                 apart);
-                        } else if (TRACEA_LIKELY(!half)) {
-                            detail::multiply_granule<Terms>(tiles, a_granule, b_granule, errand, term);
-                        } else {
-                            detail::multiply_half_granule<Terms>(tiles, a_granule, term, b_granule);
-                        }
-                        if (g % kAwakeGranules == kAwakeGranules - 1) tiles.store<7>(unread, kTileColumns);
-                        if (left < Sink::parts) {
-                            const int end = left + share < Sink::parts ? left + share : Sink::parts;
-                            sink.leave(sums[1 - current], left_pixels, left_first, left_filters, left, end);
-                            left = end;
+                            if (g % kAwakeGranules == kAwakeGranules - 1) tiles.store<7>(unread, kTileColumns);
+                            if (left < Sink::parts) {
+                                const int end = left + share < Sink::parts ? left + share : Sink::parts;
+                                sink.leave(sums[1 - current], left_pixels, left_first, left_filters, left, end);
+                                left = end;
+                            }
                         }
                     }
                 }
+                const bool last = end_block == shape.blocks;
+                float* done = last ? sums[current] : kept[slot];
+                tiles.store<0>(done, kAmxTile);
+                tiles.store<1>(done + kTileColumns, kAmxTile);
+                tiles.store<2>(done + kTileRows * kAmxTile, kAmxTile);
+                tiles.store<3>(done + kTileRows * kAmxTile + kTileColumns, kAmxTile);
+                if (!last) continue;
+                if ((some_apart >> slot & 1) != 0) {
+                    for (int64_t v = 0; v < kAmxTile * kAmxTile; v += VecF::lanes)
+                        store(done + v, add(load<VecF>(done + v), load<VecF>(apart[slot] + v)));
+                }
+                left = 0;
+                left_pixels = tile_pixels(f, pitch, window);
+                left_first = j;
+                left_filters = filters;
+                current = 1 - current;
             }
-            float* done = sums[current];
-            tiles.store<0>(done, kAmxTile);
-            tiles.store<1>(done + kTileColumns, kAmxTile);
-            tiles.store<2>(done + kTileRows * kAmxTile, kAmxTile);
-            tiles.store<3>(done + kTileRows * kAmxTile + kTileColumns, kAmxTile);
-            if (some_apart) {
-                for (int64_t v = 0; v < kAmxTile * kAmxTile; v += VecF::lanes)
-                    store(done + v, add(load<VecF>(done + v), load<VecF>(apart + v)));
-            }
-            left = 0;
-            left_pixels = tile_pixels(f, pitch, window);
-            left_first = j;
-            left_filters = filters;
-            current = 1 - current;
         }
     }
     sink.leave(sums[1 - current], left_pixels, left_first, left_filters, left, Sink::parts);
