@@ -11,6 +11,7 @@ import pytest
 
 from tracea.core.op import GemmOp
 from tracea.doctor import host
+from tracea.flow import progress as progress_module
 from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.phases import phase, telling
 from tracea.flow.progress import LineProgress, TerminalProgress, shown_progress, shown_unless_heard, silent
@@ -65,7 +66,9 @@ def test_a_refused_trial_says_why_and_the_figure_never_rises() -> None:
 def test_without_a_listener_a_terminal_shows_progress(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     leader, follower = pty.openpty()
     with os.fdopen(follower, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal if is_terminal else io.StringIO())
+        lines = io.StringIO()
+        monkeypatch.setattr(progress_module, "_QUICK_S", 0.0)
+        monkeypatch.setattr(sys, "stderr", terminal if is_terminal else lines)
         with shown_unless_heard(None) as listener:
             phase("fuse 5 nodes")
             listener("gelu gemm.packed", report(1, 2, 0.125))
@@ -76,6 +79,39 @@ def test_without_a_listener_a_terminal_shows_progress(is_terminal: bool, monkeyp
     text = read_to_end(leader)
     assert ("1/2" in text) is is_terminal
     assert ("fuse 5 nodes" in text) is is_terminal
+    said = [] if is_terminal else ["fuse 5 nodes", "gelu gemm.packed: 1/2 trials, fastest so far 125 µs a call"]
+    assert lines.getvalue().splitlines() == said
+
+
+def test_without_a_terminal_what_is_over_at_once_says_nothing_and_what_lasts_says_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for quick_s, said in ((60.0, ""), (0.05, "export Sequential\nfuse 5 nodes\ncompile 3 kernels\n")):
+        lines = io.StringIO()
+        monkeypatch.setattr(progress_module, "_QUICK_S", quick_s)
+        monkeypatch.setattr(sys, "stderr", lines)
+        with shown_unless_heard(None):
+            phase("export Sequential")
+            phase("fuse 5 nodes")
+            time.sleep(0.1)
+            phase("compile 3 kernels")
+        assert lines.getvalue() == said
+
+
+def test_a_standard_error_that_is_not_there_is_not_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    for stream in (None, closed):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with shown_unless_heard(None) as listener:
+            assert listener is silent
+            phase("fuse 5 nodes")
+    lost = io.StringIO()
+    monkeypatch.setattr(progress_module, "_QUICK_S", 0.0)
+    monkeypatch.setattr(sys, "stderr", lost)
+    with shown_unless_heard(None):
+        lost.close()  # while the work goes on
+        phase("fuse 5 nodes")
 
 
 def test_a_long_phase_is_never_silent() -> None:

@@ -11,7 +11,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, TextIO, TypeAlias
 
 from tracea.flow.phases import is_told, telling
@@ -35,6 +35,7 @@ __all__ = [
 
 _SECONDS_BETWEEN_LINES: Final = 5.0
 _MOST_SECONDS_BETWEEN_LINES: Final = 60.0
+_QUICK_S: Final = 1.0  # what a call of Python's face takes at most to say nothing where no terminal is
 
 Listener: TypeAlias = "Callable[[str, StudyProgress], None]"  # what is searched, and how its search goes
 
@@ -110,11 +111,14 @@ class Progress(ABC):
 class LineProgress(Progress):
     """Plain lines: each phase, the last part of a step, each better one; after seconds of silence, what goes on.
 
-    The silence that is broken grows with a step: an hour's work is not a thousand lines.
+    The silence that is broken grows with a step: an hour's work is not a thousand lines. Work that is over within
+    ``quick_s`` says nothing.
     """
 
-    def __init__(self, stream: TextIO, *, silence_s: float = _SECONDS_BETWEEN_LINES) -> None:
+    def __init__(self, stream: TextIO, *, silence_s: float = _SECONDS_BETWEEN_LINES, quick_s: float = 0.0) -> None:
         super().__init__()
+        self._speaks_at = time.monotonic() + quick_s
+        self._held: list[str] = []
         self._stream = stream
         self._step = ""
         self._total = 0
@@ -163,8 +167,14 @@ class LineProgress(Progress):
 
     def note(self, line: str) -> None:
         """Print the line."""
+        self._held.append(printable(line))
+        if time.monotonic() < self._speaks_at:
+            return
         self._printed_at = time.monotonic()
-        print(printable(line), file=self._stream, flush=True)
+        said, self._held = self._held, []
+        # A caller's stream that is closed or full must not end what the lines are about.
+        with suppress(OSError, ValueError):
+            print("\n".join(said), file=self._stream, flush=True)
 
     def _begin(self, label: str, total: int) -> None:
         self._step, self._total, self._best_ms = label, total, None
@@ -209,11 +219,11 @@ class TerminalProgress(Progress):
 
 
 @contextmanager
-def shown_progress(stream: TextIO | None = None) -> Generator[Progress]:
-    """Give the progress that suits the stream, by default standard error."""
+def shown_progress(stream: TextIO | None = None, *, quick_s: float = 0.0) -> Generator[Progress]:
+    """Give the progress that suits the stream, by default standard error; see LineProgress for ``quick_s``."""
     target = sys.stderr if stream is None else stream
     if not target.isatty():
-        lines = LineProgress(target)
+        lines = LineProgress(target, quick_s=quick_s)
         lines.breaking_silence()
         try:
             yield lines
@@ -244,15 +254,21 @@ def shown_progress(stream: TextIO | None = None) -> Generator[Progress]:
 
 @contextmanager
 def shown_unless_heard(listener: Listener | None) -> Generator[Listener]:
-    """Give the listener; without one, one that shows progress where standard error is a terminal.
+    """Give the listener; without one, one that shows progress on standard error.
 
-    Nothing is shown where an outer call already hears of what goes on, or where nobody would read it.
+    Nothing is shown where an outer call already hears of what goes on, where there is no standard error, or, without a
+    terminal, of what is over at once.
     """
-    if listener is not None or is_told() or not sys.stderr.isatty():
+    if listener is not None or is_told() or not _is_open(sys.stderr):
         yield listener or silent
         return
-    with shown_progress() as progress, telling(progress.phase):
+    with shown_progress(quick_s=_QUICK_S) as progress, telling(progress.phase):
         yield progress
+
+
+def _is_open(stream: TextIO | None) -> bool:
+    """Tell whether a program has that stream at all: one without a console has none."""
+    return stream is not None and not stream.closed
 
 
 def _best(best_ms: float | None) -> str:

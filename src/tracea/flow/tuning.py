@@ -90,8 +90,8 @@ def tune(
     """Search schedules of ``op`` on this machine within ``budget``; earlier trials of the same search count.
 
     ``listener(variant, progress)`` hears of each trial: how many there were of how many, over all variants, and the
-    fastest so far. Without one, progress is shown where standard error is a terminal. ``policy`` False searches every
-    schedule of a variant, and begins with none that won for similar shapes; ``on_guidance`` hears, before a variant's
+    fastest so far. Without one, progress is shown on standard error. ``policy`` False searches every schedule of a
+    variant, and begins with none that won for similar shapes; ``on_guidance`` hears, before a variant's
     first trial, what the policy says of it. Each variant that fits tries its first schedule, however few trials are
     allowed: what was never timed could not be compared.
 

@@ -172,7 +172,7 @@ class Context:
 
         ``budget`` None searches nothing: what earlier searches found is used, and scores decide the rest.
         ``values`` gives the data of the graph's constants by id, as NumPy arrays. ``listener(label, progress)`` hears
-        of each trial; without one, a search's progress is shown where standard error is a terminal.
+        of each trial; without one, a search's progress is shown on standard error.
         """
         allowed = check_budget(budget)
         with shown_unless_heard(listener if allowed is not None else listener or silent) as heard:

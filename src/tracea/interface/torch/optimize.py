@@ -36,9 +36,9 @@ def optimize(
 
     Each distinct op is searched within ``budget`` trials; what was searched before on this machine is reused, and
     None searches nothing. ``listener(label, progress)`` hears of each trial: the node and its variant, and how many
-    trials there were of how many, with the fastest so far; without one, progress is shown where standard error is a
-    terminal. The result is called like the module. Inputs of other shapes compile another program at
-    their first call, without a search.
+    trials there were of how many, with the fastest so far; without one, progress is shown on standard error: a bar on a
+    terminal, plain lines elsewhere. The result is called like the module. Inputs of other shapes compile another
+    program at their first call, without a search.
 
     Raises:
         UnsupportedNode: the module uses what no op expresses, with the lines of your code. InvalidInput: the inputs
