@@ -139,6 +139,15 @@ def test_a_bias_may_be_wider_than_the_operands(rng):
     check_gemm(a, b, out=poisoned("torch", DType.F32, (5, 7)))
 
 
+@pytest.mark.parametrize("shape", [(), (5, 7)])  # a row and a column are among the random products
+def test_a_bias_broadcasts_as_in_torch_addmm(rng, shape):
+    a, b = (strided(rng, "torch", DType.F32, sides, "rows") for sides in ((5, 8), (8, 7)))
+    bias = torch.randn(shape)
+    wanted = torch.addmm(bias, a, b)
+    torch.testing.assert_close(tracea.ops.gemm(a, b, bias=bias), wanted)
+    torch.testing.assert_close(tracea.ops.gemm(a, tracea.ops.prepack(b), bias=bias), wanted)
+
+
 def test_a_number_of_any_kind_is_an_alpha(rng):
     a, b = (strided(rng, "torch", DType.F32, (4, 4), "rows") for _ in range(2))
     for alpha in (2, 2.0, np.float32(2.0), np.int64(2)):
