@@ -37,6 +37,30 @@ def test_one_message_names_all_that_is_missing(
     assert "gpu-wheels" in line
 
 
+def test_the_hint_promises_of_the_carried_wheels_only_what_they_hold(tool: ModuleType, tmp_path: Path) -> None:
+    few, many = tool.message(["msgspec"], tmp_path), tool.message(["msgspec", "rich", "cuda.bindings"], tmp_path)
+    assert "1 package is missing: msgspec. Remedy: " in few
+    assert "make gpu-wheels on another machine, and its folder" in few
+    assert "fetches msgspec into" in many
+    assert "not the others (rich, cuda.bindings)" in many
+    assert "gpu-wheels" not in tool.message(["rich"], tmp_path)
+    for text in (few, many):
+        assert f"{sys.executable} -m pip install 'msgspec>=0.19'" in text  # the Python that ran, and not another one
+
+
+def test_the_projects_own_python_is_offered_where_it_is_there_and_is_another(
+    tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    offer = "make gpu GPU_PYTHON=.venv/bin/python"
+    assert offer not in tool.message(["rich"], tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").touch()
+    assert offer in tool.message(["rich"], tmp_path)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / ".venv"))
+    assert offer not in tool.message(["rich"], tmp_path)
+
+
 def test_a_complete_machine_may_begin(tool: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setattr(tool, "has_driver", lambda: True)

@@ -43,6 +43,8 @@ TOOLS = {
     "compute-sanitizer": "no sanitizer's sample",
 }
 DRIVER = "libcuda.so.1"
+ROOT = Path(__file__).resolve().parents[1]
+PROJECTS_PYTHON = ".venv/bin/python"
 COMPILERS = ("g++", "clang++")
 DOWNLOAD = ("--only-binary=:all:", "--platform", "manylinux_2_28_x86_64", "--platform", "manylinux2014_x86_64")
 
@@ -72,11 +74,22 @@ def has_driver() -> bool:
 def message(absent: Sequence[str], wheels: Path) -> str:
     """Return the one message that names all that is missing, and what to do."""
     wanted = " ".join(f"'{REQUIRED[name]}'" for name in absent)
-    return (
-        f"make gpu: {len(absent)} packages are missing: {', '.join(absent)}. Remedy: where there is a network, "
-        f"python -m pip install {wanted}; where there is none, run `make gpu-wheels` on another machine and carry the "
-        f"folder {wheels} here"
-    )
+    carried = [name for name in absent if name in CARRIED]
+    others = [name for name in absent if name not in CARRIED]
+    ways = [f"where there is a network: {sys.executable} -m pip install {wanted}"]
+    if (ROOT / PROJECTS_PYTHON).exists() and Path(sys.prefix).resolve() != (ROOT / ".venv").resolve():
+        ways.insert(0, f"take the project's own Python, which may have them: make gpu GPU_PYTHON={PROJECTS_PYTHON}")
+    if carried and not others:
+        ways.append(f"without a network: make gpu-wheels on another machine, and its folder {wheels} carried here")
+    elif carried:
+        ways.append(
+            f"without a network: make gpu-wheels on another machine fetches {', '.join(carried)} into {wheels}, to be "
+            f"carried here; not the others ({', '.join(others)}), which pip download can add to that folder"
+        )
+    else:
+        ways.append(f"without a network: pip download them on another machine into {wheels}, to be carried here")
+    are = "package is" if len(absent) == 1 else "packages are"
+    return f"make gpu: {len(absent)} {are} missing: {', '.join(absent)}. Remedy: {'; or '.join(ways)}"
 
 
 def install(absent: Sequence[str], wheels: Path, site: Path) -> bool:
