@@ -80,8 +80,17 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InvalidShape):
         multiply(a, a, mask, block_size=32)
     with pytest.raises(InvalidShape):
-        multiply(a[:, :0], b[:0], mask[:0], block_size=32)
+        multiply(a[:, :0], b, mask, block_size=32)
     with pytest.raises(InvalidDType):
         multiply(a, b.astype(np.float64), mask, block_size=32)
     with pytest.raises(InvalidDType):
         multiply(a, [[1.0]], mask, block_size=32)
+
+
+@pytest.mark.parametrize(("factor", "mask"), [("b", (0, 2)), ("a", (3, 0))])
+def test_a_product_over_nothing_is_zero(factor: str, mask: tuple[int, int]) -> None:
+    a, b, out = np.ones((70, 0), np.float32), np.ones((0, 40), np.float32), np.full((40, 70), 9, np.float32).T
+    for into in (None, out):
+        found = tracea.ops.block_sparse_matmul(a, b, np.ones(mask, bool), block_size=32, factor=factor, out=into)
+        assert found.shape == (70, 40)
+        assert not found.any()

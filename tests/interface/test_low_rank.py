@@ -37,7 +37,7 @@ def test_nothing_in_nothing_out() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     x, a, b = np.ones((5, 4), np.float32), np.ones((4, 2), np.float32), np.ones((2, 3), np.float32)
-    for bad in ((x, b, a), (x[None], a, b), (x, a[:, :0], b[:0]), (x[:, :0], a[:0], b)):
+    for bad in ((x, b, a), (x[None], a, b), (x, a[:, :0], b), (x[:, :0], a, b)):
         with pytest.raises(InvalidShape):
             tracea.ops.low_rank_mlp(*bad)
     with pytest.raises(InvalidShape):
@@ -46,3 +46,14 @@ def test_what_does_not_fit_is_refused() -> None:
         tracea.ops.low_rank_mlp(x, a.astype(np.float64), b)
     with pytest.raises(InvalidOp):
         tracea.ops.low_rank_mlp(x, a, b, activation="none such")
+
+
+def test_a_product_over_nothing_is_the_epilogue_of_zero() -> None:
+    x, a, b = np.ones((5, 4), np.float32), np.ones((4, 2), np.float32), np.ones((2, 3), np.float32)
+    bias = np.array([1.0, -2.0, 0.5], np.float32)
+    for empty in ((x, a[:, :0], b[:0]), (x[:, :0], a[:0], b), (x[:, :0], a[:0, :0], b[:0])):
+        found = tracea.ops.low_rank_mlp(*empty, bias=bias, activation="relu")
+        assert np.array_equal(found, np.broadcast_to(np.maximum(bias, 0), (5, 3)))
+    out = np.full((3, 5), 9, np.float32).T
+    assert tracea.ops.low_rank_mlp(x, a[:, :0], b[:0], out=out) is out
+    assert not out.any()

@@ -13,13 +13,13 @@ from typing import Final
 from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input
 from tracea.core.graph import Graph, Node
-from tracea.core.op import Epilogue, ReduceKind, ReduceOp, ViewKind
-from tracea.core.tensor_type import TensorType
+from tracea.core.op import Epilogue, PointwiseOp, ReduceKind, ReduceOp, StatisticsOp, ViewKind
+from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes
 from tracea.doctor import host
 from tracea.flow.compile import for_threads
 from tracea.kernels.registry import candidates
 
-__all__ = ["add_reduction", "wide_type"]
+__all__ = ["add_reduction", "add_statistics", "wide_type"]
 
 _TASKS: Final = 4  # a thread, for the first stage to keep all of them busy
 _SMALL: Final = 1 << 16  # source elements below which one task is as fast
@@ -77,11 +77,57 @@ def add_reduction(
         axis, _ = split
         shape = [dim for at, dim in enumerate(sums.type.shape) if at != axis + 1]
         sums = graph.add_view(ViewKind.RESHAPE, sums, shape=shape)
-    stored = whole.infer() if out is None else out
     rest = whole.axes if split is not None else tuple(axis for axis in whole.axes if axis not in inner)
-    kept = rest if keepdims else whole.axes
-    final = ReduceOp(kind=kind, x=(sums.type,), axes=kept, epilogue=after, keepdims=keepdims, out=stored)
-    return graph.add(final, [sums])
+    return add_reduction(
+        graph,
+        kind,
+        [sums],
+        rest if keepdims else whole.axes,
+        epilogue=epilogue,
+        keepdims=keepdims,
+        out=whole.infer() if out is None else out,
+        threads=threads,
+    )
+
+
+def add_statistics(graph: Graph, op: StatisticsOp, sources: Sequence[Node], *, threads: int) -> Node:
+    """Append statistics and what is made with them: in one kernel, or, where slabs have no tile, a reduction for each.
+
+    A group's channels and pixels are one slab only where they merge: with a weight of its own for each channel, and
+    pixels in another order than their memory's, they do not.
+    """
+    if candidates(op, for_threads(host(), threads)):
+        return graph.add(op, sources)
+    nodes = list(sources)
+    shape = tuple(1 if axis in op.axes else dim for axis, dim in enumerate(op.source_shape))
+    result = TensorType(shape, wide_type(*(node.type.dtype for node in sources), op.infer().dtype))
+    for statistic in op.statistics:
+        expr, used = _of_used(statistic.expr, nodes, op.source_shape)
+        made = add_reduction(
+            graph, statistic.kind, used, op.axes, prologue=expr, keepdims=True, out=result, threads=threads
+        )
+        nodes.append(made)
+    expr, used = _of_used(op.expr, nodes, ())
+    out = op.infer()
+    if not op.reduced:
+        return graph.add(_pointwise(expr, used, out), used)
+    if op.keepdims:
+        return graph.add(_pointwise(expr, used, out), used)
+    # The result has no reduced axes: they have extent 1, and a reduction over them is a copy.
+    wide = graph.add(_pointwise(expr, used, TensorType(shape, result.dtype)), used)
+    return graph.add(ReduceOp(kind=ReduceKind.SUM, x=(wide.type,), axes=op.axes, out=out), [wide])
+
+
+def _of_used(expr: Expr, nodes: Sequence[Node], shape: tuple[Dim, ...]) -> tuple[Expr, list[Node]]:
+    """Return an expression over the nodes that it uses, and these, which have to broadcast to ``shape``."""
+    used = list(expr.inputs())
+    if shape and broadcast_shapes(nodes[index].type.shape for index in used) != shape:
+        used.append(next(index for index, node in enumerate(nodes) if node.type.shape == shape))
+    return expr.substitute({index: Input(at) for at, index in enumerate(used)}), [nodes[index] for index in used]
+
+
+def _pointwise(expr: Expr, nodes: Sequence[Node], out: TensorType) -> PointwiseOp:
+    return PointwiseOp(expr=expr, inputs=tuple(node.type for node in nodes), out_dtype=out.dtype, out=out)
 
 
 def _first_stage(op: ReduceOp, threads: int) -> tuple[tuple[int, int] | None, tuple[int, ...]] | None:

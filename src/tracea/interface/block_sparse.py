@@ -9,9 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 from tracea.core.op import BlockSparseOp
+from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.operands import Given, check_same_dtype
+from tracea.interface.results import compile_as_views, filled
 from tracea.kernels.gemm.block_sparse import chunk_of, run_tables
 from tracea.runtime.extension import dispatcher
 from tracea.semantic.tile_builders import masked_factor_tiles
@@ -44,12 +46,10 @@ def block_sparse_matmul(
     if out is not None and tuple(getattr(out, "shape", ())) != (rows, columns):
         got = tuple(getattr(out, "shape", ())) or type(out).__name__
         raise InvalidShape(field="out", got=got, expected=(rows, columns), remedy="give an out of the result's shape")
-    whose = _factor(factor, mask.shape, (rows, depth, columns), block_size)
-    if whose == "a":  # (a @ b)ᵀ = bᵀ @ aᵀ, whose second factor has the blocks
-        result = _allocated(a, rows, columns) if out is None else out
-        _multiply(b.T, a.T, np.ascontiguousarray(mask.T), block_size, result.T)
-        return result
-    return _multiply(a, b, mask, block_size, out)
+    if _factor(factor, mask.shape, (rows, depth, columns), block_size) == "b":
+        return _multiply(a, b, mask, block_size, out, is_turned=False)
+    # (a @ b)ᵀ = bᵀ @ aᵀ, whose second factor has the blocks
+    return _multiply(a, b, np.ascontiguousarray(mask.T), block_size, out, is_turned=True)
 
 
 def _mask(given: Any) -> np.ndarray[Any, Any]:
@@ -68,13 +68,13 @@ def _mask(given: Any) -> np.ndarray[Any, Any]:
         ) from error
 
 
-def _multiply(a: Any, b: Any, mask: np.ndarray[Any, Any], block: int, out: Any) -> Any:
-    depth, columns = (int(size) for size in b.shape)
+def _multiply(a: Any, b: Any, mask: np.ndarray[Any, Any], block: int, out: Any, *, is_turned: bool) -> Any:
+    depth, columns = (int(size) for size in (a.shape[::-1] if is_turned else b.shape))
     chunk = chunk_of(float(mask.mean()) if mask.size else 0.0, depth, block)
     tables = _tables(mask.tobytes(), depth, columns, block, chunk)
     if hasattr(a, "data_ptr"):
         tables = tuple(sys.modules["torch"].from_numpy(table) for table in tables)
-    return _dispatch()(a, b, *tables, out, block, chunk)
+    return _dispatch()(a, b, *tables, out, block, chunk, is_turned)
 
 
 def _extents(a: Any, b: Any) -> tuple[int, int, int]:
@@ -85,11 +85,11 @@ def _extents(a: Any, b: Any) -> tuple[int, int, int]:
             )
     shapes: dict[str, tuple[int, ...]] = {name: tuple(map(int, x.shape)) for name, x in (("a", a), ("b", b))}
     fits = len(shapes["a"]) == len(shapes["b"]) == 2 and shapes["a"][1] == shapes["b"][0]
-    if not fits or shapes["a"][1] == 0:
+    if not fits:
         raise InvalidShape(
             field="block_sparse_matmul",
             got=shapes,
-            expected="(m, k) @ (k, n), k at least 1",
+            expected="(m, k) @ (k, n)",
             remedy="make the inner extents agree, and multiply batches one by one",
         )
     return shapes["a"][0], shapes["a"][1], shapes["b"][1]
@@ -111,12 +111,6 @@ def _factor(factor: str | None, shape: tuple[int, ...], extents: tuple[int, int,
     return fitting[0]
 
 
-def _allocated(like: Any, rows: int, columns: int) -> Any:
-    if hasattr(like, "new_empty"):
-        return like.new_empty((rows, columns))
-    return np.empty((rows, columns), like.dtype)
-
-
 @lru_cache(maxsize=_KEPT_MASKS)
 def _tables(mask: bytes, depth: int, columns: int, block: int, chunk: int) -> tuple[np.ndarray[Any, Any], ...]:
     shape = (-(-depth // block), -(-columns // block))
@@ -133,11 +127,21 @@ def _dispatch() -> Any:
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(("a", "b"), arrays[:2], out)
-    block, chunk = attributes
+    block, chunk, is_turned = attributes
     given.check_floats(one_arithmetic=True)
-    a, b = given.type(0), given.type(1)
-    check_same_dtype("block_sparse_matmul", a, b)
+    check_same_dtype("block_sparse_matmul", given.type(0), given.type(1))
+    result = TensorType((given.type(0).shape[0], given.type(1).shape[1]), given.type(0).dtype)
+    given.check_result_type(result)
+    output = given.result or result
+    if given.type(0).shape[1] == 0:
+        return filled(arrays[0], output, out, 0.0)
+    order = (1, 0) if is_turned else (0, 1)
+    a, b, y = (
+        type_.permuted((1, 0)) if is_turned else type_ for type_ in (*(given.type(index) for index in order), output)
+    )
     (rows, depth), (_, columns) = a.static_shape, b.static_shape
-    op = BlockSparseOp(m=rows, n=columns, k=depth, block=block, chunk=chunk, a=a, b=b, out=given.result)
-    given.check_result(op)
-    return compile_op(op, threads=threads)
+    op = BlockSparseOp(m=rows, n=columns, k=depth, block=block, chunk=chunk, a=a, b=b, out=y)
+    if not is_turned:
+        return compile_op(op, threads=threads)
+    inputs = (given.type(0), given.type(1), *op.operands[2:])
+    return compile_as_views(op, inputs=inputs, output=output, threads=threads, order=(*order, *range(2, len(inputs))))

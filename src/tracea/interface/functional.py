@@ -6,9 +6,7 @@ compiled and remembered. ``out=`` writes in place and may not overlap an input.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 from tracea.core.expr import Expr, Input
@@ -30,12 +28,18 @@ from tracea.interface.indexing import copy, cumsum, embedding, topk
 from tracea.interface.indices import argmax, argmin
 from tracea.interface.losses import cross_entropy, cross_entropy_backward
 from tracea.interface.low_rank import low_rank_mlp
-from tracea.interface.normalizations import batch_norm, batch_norm_training, group_norm, log_softmax
+from tracea.interface.normalizations import (
+    batch_norm,
+    batch_norm_training,
+    compiled_softmax,
+    group_norm,
+    log_softmax,
+)
 from tracea.interface.operands import Given, check_same_dtype, number
 from tracea.interface.policy import library, library_allowed
 from tracea.interface.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from tracea.interface.prepacked import PrepackedWeight, prepack
-from tracea.interface.reductions import amax, amin, mean, prod, std, sum, var
+from tracea.interface.reductions import all, amax, amin, any, mean, prod, std, sum, var
 from tracea.interface.rotary import rope
 from tracea.interface.signals import conv1d
 from tracea.interface.transposed import conv2d_grad_input, conv2d_grad_weight, conv_transpose2d
@@ -48,8 +52,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "adaptive_avg_pool2d",
+    "all",
     "amax",
     "amin",
+    "any",
     "argmax",
     "argmin",
     "attention",
@@ -193,18 +199,7 @@ def _dispatch_softmax() -> Any:
 
 
 def _missed_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("x",), arrays, out)
-    given.check_floats()
-    x, (dim,) = given.type(0), attributes
-    axis = _axis(dim, x.rank)
-    if axis != x.rank - 1:
-        axes = [*(i for i in range(x.rank) if i != axis), axis]
-        back = sorted(range(x.rank), key=axes.__getitem__)
-        moved = softmax(_permuted(arrays[0], axes), -1, out=None if out is None else _permuted(out, axes))
-        return out if out is not None else _permuted(moved, back)
-    op = RowOp(kind=RowKind.SOFTMAX, x=(x,), out=given.result)
-    given.check_result(op)
-    return compile_op(op, threads=threads)
+    return compiled_softmax(RowKind.SOFTMAX, arrays[0], out, attributes[0], threads)
 
 
 @cache
@@ -230,13 +225,3 @@ def _dispatch_norm(kind: RowKind) -> Any:
         return compile_op(op, threads=threads)
 
     return dispatcher(3, missed)
-
-
-def _axis(dim: Any, rank: int) -> int:
-    if isinstance(dim, bool) or not hasattr(dim, "__index__") or not -rank <= index(dim) < rank:
-        raise InvalidShape(field="dim", got=dim, expected=f"an axis of rank {rank}", remedy="name an axis that exists")
-    return index(dim) % rank
-
-
-def _permuted(array: Any, axes: Sequence[int]) -> Any:
-    return array.permute(*axes) if hasattr(array, "permute") else array.transpose(*axes)

@@ -18,6 +18,7 @@ from tracea.flow.reduction import add_reduction, wide_type
 from tracea.interface.normalizations import positive_eps
 from tracea.interface.operands import Given
 from tracea.interface.reductions import axis_of
+from tracea.interface.results import compile_as_vectors, filled, vector
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -77,22 +78,25 @@ def _dispatch_softmax() -> Any:
     return dispatcher(2, _missed_softmax)
 
 
-def _missed_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+def _missed_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(("grad", "y"), arrays, out)
     given.check_floats()
     dim, is_logarithm = attributes
     grad, y = _alike(given, "y")
-    axis = axis_of(dim, y.rank)
+    axis, like = axis_of(dim, y.rank), TensorType(y.shape, grad.dtype)
     total = Statistic(ReduceKind.SUM, Input(0) if is_logarithm else Input(0) * Input(1))
     expr = Input(0) - exp(Input(1)) * Input(2) if is_logarithm else Input(1) * (Input(0) - Input(2))
-    op = StatisticsOp(x=(grad, y), axes=(axis,), statistics=(total,), expr=expr, out=given.result)
-    given.check_result(op)
-    return compile_op(op, threads=threads)
+    given.check_result_type(like)
+    if y.elements == 0:
+        return filled(arrays[0], like, out, 0.0)
+    output = given.result or like
+    op = StatisticsOp(x=(vector(grad), vector(y)), axes=(axis,), statistics=(total,), expr=expr, out=vector(output))
+    return compile_as_vectors(op, inputs=(grad, y), output=output, threads=threads)
 
 
 @cache
 def _dispatch_norm(*, is_centred: bool) -> Any:
-    def missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+    def missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
         given = Given.of(("grad", "x", "weight"), arrays, out)
         given.check_floats()
         eps, wanted = attributes
@@ -105,6 +109,9 @@ def _dispatch_norm(*, is_centred: bool) -> Any:
                 expected=x.shape[-1:],
                 remedy="give one value for each column",
             )
+        if x.elements == 0:  # no row, or rows without a column
+            shape = x.shape if wanted == "x" else x.shape[-1:]
+            return filled(arrays[1], TensorType(shape, x.dtype), out, 0.0)
         if wanted == "x":
             return compile_op(_for_x(grad, x, weight, eps, is_centred=is_centred), threads=threads)
         return _for_parameter(

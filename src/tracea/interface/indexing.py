@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import cache
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,11 +17,14 @@ from tracea.core.op import CumulativeSumOp, GatherRowsOp, LargestOp, PointwiseOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
-from tracea.interface.indices import check_indices
-from tracea.interface.normalizations import permuted
 from tracea.interface.operands import Given
+from tracea.interface.ranges import check_indices
 from tracea.interface.reductions import axis_of
+from tracea.interface.results import compile_as_vectors, compile_as_views, state_result, vector
 from tracea.runtime.extension import dispatcher
+
+if TYPE_CHECKING:
+    from tracea.runtime.program import Program
 
 __all__ = ["copy", "cumsum", "embedding", "topk"]
 
@@ -71,16 +75,8 @@ def topk(x: Any, k: int, dim: int = -1, *, largest: bool = True) -> tuple[Any, A
     """
     if isinstance(k, bool) or not hasattr(k, "__index__"):
         raise InvalidOp(field="k", got=k, expected="a whole number", remedy="k=5")
-    rank = Given.of(("x",), (x,), None).type(0).rank
-    axis = axis_of(dim, rank)
-    order = [*(at for at in range(rank) if at != axis), axis]
-    moved = x if axis == rank - 1 else permuted(x, order)
-    places = _dispatch_places()(moved, None, index(k), not largest)
-    found = _dispatch_elements()(moved, places, None)
-    if axis == rank - 1:
-        return found, places
-    back = sorted(range(rank), key=order.__getitem__)
-    return permuted(found, back), permuted(places, back)
+    places = _dispatch_places()(x, None, index(k), not largest, dim)
+    return _dispatch_elements()(x, places, None, dim), places
 
 
 @cache
@@ -107,9 +103,10 @@ def _missed_sums(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
     given = Given.of(("x",), arrays, out)
     given.check_floats()
     x = given.type(0)
-    op = CumulativeSumOp(x=x, axis=axis_of(attributes[0], x.rank), out=given.result)
-    given.check_result(op)
-    return compile_op(op, threads=threads)
+    given.check_result_type(TensorType(x.shape, x.dtype))
+    output = given.result or TensorType(x.shape, x.dtype)
+    op = CumulativeSumOp(x=vector(x), axis=axis_of(attributes[0], x.rank), out=vector(output))
+    return compile_as_vectors(op, inputs=(x,), output=output, threads=threads)
 
 
 @cache
@@ -131,9 +128,7 @@ def _missed_embedding(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, 
         rows = graph.add_view(ViewKind.RESHAPE, rows, shape=(places.elements,))
     stated = given.result if given.result is not None and places.rank == 1 else None
     node = graph.add(GatherRowsOp(table=table, indices=rows.type, out=stated), [source, rows])
-    if places.rank != 1:
-        node = graph.add_view(ViewKind.RESHAPE, node, shape=shape)
-    graph.set_outputs(node)
+    state_result(graph, node, shape, given.result)
     return compile_graph(graph, threads=threads, name="embedding").program
 
 
@@ -142,13 +137,19 @@ def _dispatch_places() -> Any:
     return dispatcher(1, _missed_places)
 
 
-def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     given = Given.of(("x",), arrays, out)
     given.check_floats()
-    k, smallest = attributes
-    op = LargestOp(x=given.type(0), k=k, smallest=smallest)
-    given.check_result(op)
-    return compile_op(op, threads=threads)
+    k, smallest, dim = attributes
+    x = given.type(0)
+    order, back = _last(x.rank, dim)
+    op = LargestOp(x=vector(x).permuted(order), k=k, smallest=smallest)
+    # Rows of the result lie as x's would without gaps: the axis of places is the result's own one.
+    shape = tuple(op.shape[axis] for axis in back)
+    output = TensorType(shape if x.rank else (), DType.I64)
+    given.check_result_type(output)
+    op = replace(op, out=TensorType(shape, DType.I64).permuted(order))
+    return compile_as_views(op, inputs=(x,), output=output, threads=threads)
 
 
 @cache
@@ -156,23 +157,37 @@ def _dispatch_elements() -> Any:
     return dispatcher(2, _missed_elements)
 
 
-def _missed_elements(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+def _missed_elements(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     """Return the program that takes elements of rows by their places in them: rows of a column of all elements."""
-    del attributes
     given = Given.of(("x", "places"), arrays, out)
     x, places = given.type(0), given.type(1)
     graph = Graph()
-    source, within = graph.add_input(x), graph.add_input(places)
-    rows, columns = math.prod(x.static_shape[:-1]), x.static_shape[-1]
-    if not x.is_contiguous:
-        source = graph.add_pointwise(Input(0), source)
+    nodes = [graph.add_input(x), graph.add_input(places)]
+    order, back = _last(x.rank, attributes[0])
+    if x.rank == 0:
+        nodes = [graph.add_view(ViewKind.RESHAPE, node, shape=(1,)) for node in nodes]
+    if order != tuple(range(len(order))):
+        nodes = [graph.add_view(ViewKind.PERMUTE, node, axes=order) for node in nodes]
+    nodes = [node if node.type.is_contiguous else graph.add_pointwise(Input(0), node) for node in nodes]
+    source, within = nodes
+    rows, columns = math.prod(source.type.static_shape[:-1]), source.type.static_shape[-1]
     column = graph.add_view(ViewKind.RESHAPE, source, shape=(rows * columns, 1))
-    flat = graph.add_view(ViewKind.RESHAPE, within, shape=(rows, places.static_shape[-1]))
+    flat = graph.add_view(ViewKind.RESHAPE, within, shape=(rows, within.type.static_shape[-1]))
     begins = TensorType((rows, 1), DType.I64)
     firsts = graph.add_constant(begins, name="begins")
     moved = graph.add_pointwise(Input(0) + Input(1), flat, firsts, out_dtype=DType.I64)
     line = graph.add_view(ViewKind.RESHAPE, moved, shape=(places.elements,))
-    found = graph.add(GatherRowsOp(table=column.type, indices=line.type), [column, line])
-    graph.set_outputs(graph.add_view(ViewKind.RESHAPE, found, shape=places.shape))
+    node = graph.add(GatherRowsOp(table=column.type, indices=line.type), [column, line])
+    node = graph.add_view(ViewKind.RESHAPE, node, shape=within.type.shape)
+    if order != tuple(range(len(order))):
+        node = graph.add_view(ViewKind.PERMUTE, node, axes=back)
+    state_result(graph, node, places.shape, TensorType(places.shape, x.dtype))
     values = {"begins": (np.arange(rows, dtype=np.int64) * columns).reshape(rows, 1)}
     return compile_graph(graph, values, threads=threads, name="elements").program
+
+
+def _last(rank: int, dim: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the order of axes in which ``dim`` is the last one, and the order back; a number has one axis."""
+    axis = axis_of(dim, rank)
+    order = (*(at for at in range(rank) if at != axis), axis)
+    return order, tuple(sorted(range(len(order)), key=order.__getitem__))

@@ -1,4 +1,4 @@
-"""Index tensors: their check before anything is read with them, and the places of extremes."""
+"""The places of extremes, as int64: the first of equals, the first NaN where there is one."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 
 from tracea.core.dtype import DType
-from tracea.core.expr import Binary, BinaryFunction, Constant, Input, select
+from tracea.core.expr import Binary, BinaryFunction, Input, select
 from tracea.core.graph import Graph
 from tracea.core.op import PointwiseOp, ReduceKind, Statistic, StatisticsOp, ViewKind
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidIndex, InvalidShape
+from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_graph
-from tracea.flow.reduction import add_reduction
+from tracea.flow.reduction import wide_type
 from tracea.interface.operands import Given, flag
+from tracea.interface.ranges import check_exact_numbers
 from tracea.interface.reductions import axis_of
 from tracea.runtime.buffers import view
 from tracea.runtime.extension import dispatcher
 
-__all__ = ["argmax", "argmin", "check_indices"]
+__all__ = ["argmax", "argmin"]
 
 
 def argmax(x: Any, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -28,8 +29,8 @@ def argmax(x: Any, dim: int | None = None, keepdim: bool = False, *, out: Any = 
 
     None is the place in the row-major order of all elements.
 
-    Raises: InvalidShape: there is no such axis, or no element. InvalidDType, InvalidDevice, InvalidStride,
-    OverlappingOutput.
+    Raises: InvalidShape: there is no such axis, or no element. InvalidInput: an integer is beyond 2^53. InvalidDType,
+    InvalidDevice, InvalidStride, OverlappingOutput.
     """
     return _dispatch_extreme()(x, out, True, dim, flag("keepdim", keepdim))
 
@@ -42,59 +43,27 @@ def argmin(x: Any, dim: int | None = None, keepdim: bool = False, *, out: Any = 
     return _dispatch_extreme()(x, out, False, dim, flag("keepdim", keepdim))
 
 
-def check_indices(name: str, indices: Any, count: int, *, ignored: int | None = None) -> None:
-    """Check that indices name one of ``count`` rows, or are the ``ignored`` number.
-
-    Raises: InvalidIndex: one does not; the error says it, and the number of rows.
-    """
-    if 0 in view(indices).shape:
-        return
-    for kind in ("min", "max"):
-        extreme = _dispatch_range()(indices, None, kind, ignored)
-        found = int(view(extreme).numpy())
-        if not 0 <= found < count:
-            raise InvalidIndex(
-                field=name,
-                got=found,
-                expected=f"0 to {count - 1}, of {count}" if count else "none: there are no rows",
-                remedy="count from 0; give the table a row for each index",
-            )
-
-
-@cache
-def _dispatch_range() -> Any:
-    return dispatcher(1, _missed_range)
-
-
-def _missed_range(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("indices",), arrays, out)
-    kind, ignored = attributes
-    type_ = given.type(0)
-    graph = Graph()
-    node = graph.add_input(type_)
-    if type_.rank == 0:
-        node = graph.add_view(ViewKind.RESHAPE, node, shape=(1,))
-    expr = Input(0)
-    if ignored is not None:
-        expr = select(Binary(BinaryFunction.EQ, Input(0), Constant(ignored)), 0.0, Input(0))
-    result = TensorType((), DType.F64)
-    axes = tuple(range(node.type.rank))
-    node = add_reduction(graph, ReduceKind(kind), [node], axes, prologue=expr, out=result, threads=threads)
-    graph.set_outputs(node)
-    return compile_graph(graph, threads=threads, name="range of indices").program
-
-
 @cache
 def _dispatch_extreme() -> Any:
     return dispatcher(1, _missed_extreme)
 
 
 def _missed_extreme(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("x",), arrays, None)
-    given.check_floats()
+    if view(arrays[0]).dtype is DType.I64:
+        check_exact_numbers(arrays[0], 1, "integers")
+        return _dispatch_exact()(arrays[0], out, *attributes)
+    return _program(arrays, out, attributes, threads)
+
+
+@cache
+def _dispatch_exact() -> Any:
+    return dispatcher(1, _program)
+
+
+def _program(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     is_largest, dim, keepdims = attributes
-    x = given.type(0)
-    axis = None if dim is None else axis_of(dim, max(x.rank, 1))
+    x = Given.of(("x",), arrays, None).type(0)
+    axis = None if dim is None else axis_of(dim, x.rank)
     if 0 in (x.static_shape if axis is None or x.rank == 0 else (x.static_shape[axis],)):
         raise InvalidShape(
             field="x", got=x.shape, expected="an element along dim", remedy="the extreme of nothing has no place"
@@ -112,7 +81,7 @@ def _missed_extreme(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ..
         source, axis = graph.add_view(ViewKind.RESHAPE, source, shape=(x.elements,)), 0
     count = source.type.static_shape[axis]
     # Places are exact in f32 up to 2^24.
-    compute = DType.F64 if x.dtype is DType.F64 or count > 1 << 24 else DType.F32
+    compute = DType.F64 if wide_type(x.dtype) is DType.F64 or count > 1 << 24 else DType.F32
     places = TensorType((count, *(1,) * (source.type.rank - 1 - axis)), compute)
     order = graph.add_constant(places, name="places")
     is_it = select(Binary(BinaryFunction.EQ, Input(0), Input(2)), 1.0, Binary(BinaryFunction.NE, Input(0), Input(0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from operator import index
@@ -17,12 +18,13 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction, wide_type
-from tracea.interface.indices import check_indices
 from tracea.interface.operands import Given, number
+from tracea.interface.ranges import EXACT_INTEGERS, check_indices
+from tracea.interface.results import filled, state_result
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
-    from tracea.runtime.program import Program
+    pass
 
 __all__ = ["cross_entropy", "cross_entropy_backward"]
 
@@ -76,8 +78,14 @@ def cross_entropy_backward(
 
 
 def _numbers(ignore_index: Any, label_smoothing: Any, reduction: Any) -> tuple[int, float, str]:
-    if isinstance(ignore_index, bool) or not hasattr(ignore_index, "__index__"):
-        raise InvalidOp(field="ignore_index", got=ignore_index, expected="a whole number", remedy="ignore_index=-100")
+    is_number = hasattr(ignore_index, "__index__") and not isinstance(ignore_index, bool)
+    if not is_number or abs(index(ignore_index)) >= EXACT_INTEGERS:
+        raise InvalidOp(
+            field="ignore_index",
+            got=ignore_index,
+            expected="a whole number within 2^53, which f64 tells from others",
+            remedy="ignore_index=-100",
+        )
     smoothing = number("label_smoothing", label_smoothing, example=0.1)
     if not 0.0 <= smoothing <= 1.0:
         raise InvalidOp(field="label_smoothing", got=smoothing, expected="0 to 1", remedy="label_smoothing=0.1")
@@ -170,7 +178,7 @@ def _exponents(first: int) -> tuple[Statistic, Statistic]:
     return Statistic(ReduceKind.MAX, Input(0)), Statistic(ReduceKind.SUM, exp(Input(0) - Input(first)))
 
 
-def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(("logits", "target", "grad"), arrays, out)
     ignore_index, smoothing, reduction = attributes
     x, t = given.type(0), given.type(1)
@@ -185,6 +193,8 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
     is_whole = reduction == "none"
     wanted = TensorType(t.shape if is_whole else (), x.dtype)
     given.check_result_type(wanted)
+    if x.elements == 0:  # no row, or rows without a class, which are ignored
+        return filled(arrays[0], wanted, out, math.nan if reduction == "mean" else 0.0)
     kind = x.dtype if is_whole else wide_type(x.dtype)
     shape = (rows.logits.type.shape[0], *rows.logits.type.shape[2:])
     each = StatisticsOp(
@@ -193,12 +203,10 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
         statistics=tuple(statistics),
         expr=select(_IS_SEEN, loss, 0.0),
         reduced=True,
-        out=TensorType(shape, kind),
+        out=given.result if is_whole and given.result is not None and t.rank else TensorType(shape, kind),
     )
-    losses = rows.graph.add(each, rows.sources)
-    if is_whole:
-        node = losses if losses.type.shape == t.shape else rows.graph.add_view(ViewKind.RESHAPE, losses, shape=t.shape)
-    else:
+    node = losses = rows.graph.add(each, rows.sources)
+    if not is_whole:
         node = rows.total(ReduceKind.SUM, losses, Input(0), threads)
         ratio: Expr = Input(0)
         nodes = [node]
@@ -208,11 +216,11 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
             )
             ratio = Input(0) / Input(1)
         node = rows.graph.add_pointwise(ratio, *nodes, out_dtype=x.dtype)
-    rows.graph.set_outputs(node)
+    state_result(rows.graph, node, wanted.shape, given.result)
     return compile_graph(rows.graph, rows.values, threads=threads, name="cross_entropy").program
 
 
-def _missed_backward(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+def _missed_backward(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(("logits", "target", "grad"), arrays, out)
     ignore_index, smoothing, reduction = attributes
     x, t, g = given.type(0), given.type(1), given.type(2)
@@ -221,7 +229,10 @@ def _missed_backward(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
         raise InvalidShape(
             field="grad", got=str(g), expected=f"floats of shape {wanted}", remedy="give the gradient of the result"
         )
-    given.check_result_type(TensorType(x.shape, x.dtype))
+    like_x = TensorType(x.shape, x.dtype)
+    given.check_result_type(like_x)
+    if x.elements == 0:
+        return filled(arrays[0], like_x, out, 0.0)
     rows = _Rows.of(x, t, ignore_index)
     graph = rows.graph
     scale = graph.add_input(g, name="grad")
@@ -246,8 +257,5 @@ def _missed_backward(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
         expr=select(_IS_SEEN, (share - meant) * Input(3), 0.0),
         out=given.result if is_given else TensorType(rows.logits.type.shape, x.dtype),
     )
-    node = graph.add(op, [*rows.sources, scale])
-    if node.type.shape != x.shape:
-        node = graph.add_view(ViewKind.RESHAPE, node, shape=x.shape)
-    graph.set_outputs(node)
+    state_result(graph, graph.add(op, [*rows.sources, scale]), x.shape, given.result)
     return compile_graph(graph, rows.values, threads=threads, name="cross_entropy_backward").program

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
-from tracea.core.expr import Expr, Input, Unary, UnaryFunction
-from tracea.core.op import PointwiseOp, ReduceKind, RowKind, RowOp, Statistic, StatisticsOp
+from tracea.core.expr import Expr, Input, Unary, UnaryFunction, exp
+from tracea.core.graph import Graph
+from tracea.core.op import PointwiseOp, ReduceKind, RowKind, RowOp, Statistic, StatisticsOp, ViewKind
 from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.doctor import host
 from tracea.errors import InvalidOp, InvalidShape
-from tracea.flow.compile import compile_op
-from tracea.flow.reduction import wide_type
-from tracea.flow.sections import Part, Section, compile_sections
+from tracea.flow.compile import compile_graph, compile_op, for_threads
+from tracea.flow.reduction import add_statistics, wide_type
 from tracea.interface.operands import Given, number
 from tracea.interface.reductions import axis_of, mean, var
+from tracea.interface.results import compile_as_vectors, compile_as_views, filled, state_result, vector
+from tracea.kernels.registry import candidates
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["batch_norm", "batch_norm_training", "group_norm", "log_softmax", "permuted", "positive_eps"]
+__all__ = ["batch_norm", "batch_norm_training", "compiled_softmax", "group_norm", "log_softmax", "positive_eps"]
 
 _NAMES: Final = ("x", "weight", "bias")
 
@@ -108,23 +112,34 @@ def _dispatch_log_softmax() -> Any:
 
 
 def _missed_log_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("x",), arrays, out)
+    return compiled_softmax(RowKind.LOG_SOFTMAX, arrays[0], out, attributes[0], threads)
+
+
+def compiled_softmax(kind: RowKind, x: Any, out: Any, dim: Any, threads: int) -> Any:
+    """Return the program of a softmax along any axis, or of its logarithm; of nothing, the empty result.
+
+    Along another axis than the last, the result has the order of axes of x.
+    """
+    given = Given.of(("x",), (x,), out)
     given.check_floats()
-    x, (dim,) = given.type(0), attributes
-    axis = axis_of(dim, x.rank)
-    if axis != x.rank - 1:
-        axes = [*(i for i in range(x.rank) if i != axis), axis]
-        back = sorted(range(x.rank), key=axes.__getitem__)
-        moved = log_softmax(permuted(arrays[0], axes), -1, out=None if out is None else permuted(out, axes))
-        return out if out is not None else permuted(moved, back)
-    op = RowOp(kind=RowKind.LOG_SOFTMAX, x=(x,), out=given.result)
-    given.check_result(op)
-    return compile_op(op, threads=threads)
-
-
-def permuted(array: Any, axes: Sequence[int]) -> Any:
-    """Return a view of an array with its axes in another order."""
-    return array.permute(*axes) if hasattr(array, "permute") else array.transpose(*axes)
+    type_ = given.type(0)
+    axis, rows = axis_of(dim, type_.rank), TensorType(type_.shape, type_.dtype)
+    given.check_result_type(rows)
+    if type_.elements == 0:
+        return filled(x, rows, out, 0.0)
+    if axis == max(type_.rank, 1) - 1:
+        output = given.result or rows
+        op = RowOp(kind=kind, x=(vector(type_),), out=vector(output))
+        return compile_as_vectors(op, inputs=(type_,), output=output, threads=threads)
+    away = Input(0) - Input(1)
+    of_rows = StatisticsOp(
+        x=(type_,),
+        axes=(axis,),
+        statistics=(Statistic(ReduceKind.MAX, Input(0)), Statistic(ReduceKind.SUM, exp(away))),
+        expr=exp(away) / Input(2) if kind is RowKind.SOFTMAX else away - Unary(UnaryFunction.LOG, Input(2)),
+        out=_result(given, type_),
+    )
+    return compile_op(of_rows, threads=threads)
 
 
 @cache
@@ -147,7 +162,7 @@ def _missed_group_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     parameters = _of_channels(given, 1, 2)
     y = _result(given, x)
     wide = [_in_groups(type_, groups, x.rank) for type_ in (x, *parameters, y)]
-    return _one_section(_normalized(given, wide, tuple(range(2, wide[0].rank)), eps), given, y, threads)
+    return _of_slabs(_normalized(given, wide, tuple(range(2, wide[0].rank)), eps), given, y, threads)
 
 
 @cache
@@ -162,7 +177,7 @@ def _missed_own_batch_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[
     parameters = [_by_channel(type_, x.rank) for type_ in _of_channels(given, 1, 2)]
     y = _result(given, x)
     op = _normalized(given, [x, *parameters, y], _all_but_channels(x), attributes[0])
-    return _one_section(op, given, y, threads)
+    return _of_slabs(op, given, y, threads)
 
 
 def _normalized(given: Given, types: Sequence[TensorType], axes: tuple[int, ...], eps: float) -> StatisticsOp:
@@ -204,8 +219,24 @@ def _missed_batch_norm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
 def _one_section(op: StatisticsOp | PointwiseOp, given: Given, y: TensorType, threads: int) -> Program:
     """Return the program of an op on views of what was given, and of the result."""
     inputs = [type_ for type_ in map(given.optional, range(len(given.names))) if type_ is not None]
-    parts = tuple(Part(position) for position in range(len(inputs)))
-    return compile_sections([Section(op=op, operands=parts)], inputs=inputs, output=y, threads=threads)
+    return compile_as_views(op, inputs=inputs, output=y, threads=threads)
+
+
+def _of_slabs(op: StatisticsOp, given: Given, y: TensorType, threads: int) -> Program:
+    """Return the program of statistics on views of what was given: one kernel, or several where slabs have no tile."""
+    if op.infer().elements == 0 or candidates(op, for_threads(host(), threads)):
+        return _one_section(op, given, y, threads)
+    graph = Graph()
+    sources = [graph.add_input(type_) for type_ in map(given.optional, range(len(given.names))) if type_ is not None]
+    views = [
+        node if node.type.shape == type_.shape else graph.add_view(ViewKind.RESHAPE, node, shape=type_.shape)
+        for node, type_ in zip(sources, op.x, strict=True)
+    ]
+    out = y if op.shape == y.shape else TensorType(op.shape, y.dtype)
+    op = replace(op, x=tuple(node.type for node in views), out=out)
+    made = add_statistics(graph, op, views, threads=threads)
+    state_result(graph, made, y.shape, y)
+    return compile_graph(graph, threads=threads, name="slabs").program
 
 
 def _result(given: Given, x: TensorType) -> TensorType:

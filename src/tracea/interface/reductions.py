@@ -9,29 +9,41 @@ from functools import cache
 from operator import index
 from typing import Any, Final
 
-from tracea.core.expr import Constant, Expr, Input, Unary, UnaryFunction
+from tracea.core.dtype import DType
+from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, select
 from tracea.core.graph import Graph, Node
 from tracea.core.op import ReduceKind, Statistic, StatisticsOp, ViewKind
 from tracea.core.tensor_type import Dim, TensorType
-from tracea.doctor import host
 from tracea.errors import InvalidOp, InvalidShape
-from tracea.flow.compile import compile_graph, for_threads
-from tracea.flow.reduction import add_reduction, wide_type
+from tracea.flow.compile import compile_graph
+from tracea.flow.reduction import add_reduction, add_statistics, wide_type
 from tracea.interface.operands import Given, flag, number
-from tracea.kernels.registry import candidates
-from tracea.runtime.buffers import count_write, empty, view
+from tracea.interface.ranges import check_exact_numbers, is_exact
+from tracea.interface.results import filled, state_result
 from tracea.runtime.extension import dispatcher
 
-__all__ = ["amax", "amin", "axes_of", "axis_of", "mean", "prod", "std", "sum", "var"]
+__all__ = ["all", "amax", "amin", "any", "axes_of", "axis_of", "mean", "prod", "std", "sum", "var"]
 
-_OF_NOTHING: Final = {"sum": 0.0, "product": 1.0, "mean": math.nan, "var": math.nan, "std": math.nan}
+_OF_NOTHING: Final = {
+    "sum": 0.0,
+    "product": 1.0,
+    "mean": math.nan,
+    "var": math.nan,
+    "std": math.nan,
+    "any": 0.0,
+    "all": 1.0,
+}
+_OF_INTEGERS: Final = ("sum", "max", "min", "any", "all")
+_IS_TRUE: Final = select(Binary(BinaryFunction.NE, Input(0), Constant(0.0)), 1.0, 0.0)
 
 
 def sum(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """Return the sum over ``dim``, one or more axes or all; of nothing it is 0.
 
-    Raises: InvalidShape: there is no such axis, or it is named twice. InvalidDType, InvalidDevice, InvalidStride,
-    OverlappingOutput.
+    Integers and booleans sum to int64, exactly.
+
+    Raises: InvalidShape: there is no such axis, or it is named twice. InvalidInput: sums of integers may pass 2^53.
+    InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
     return _dispatch()(x, out, "sum", 0.0, flag("keepdim", keepdim), *_numbers(dim))
 
@@ -53,19 +65,35 @@ def prod(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, 
 
 
 def amax(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
-    """Return the largest over ``dim``, NaN where there is one.
+    """Return the largest over ``dim``, NaN where there is one; of integers and booleans too.
 
-    Raises: as :func:`sum`; InvalidShape: the largest of nothing.
+    Raises: as :func:`sum`; InvalidShape: the largest of nothing. InvalidInput: an integer is beyond 2^53.
     """
     return _dispatch()(x, out, "max", 0.0, flag("keepdim", keepdim), *_numbers(dim))
 
 
 def amin(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
-    """Return the smallest over ``dim``, NaN where there is one.
+    """Return the smallest over ``dim``, NaN where there is one; of integers and booleans too.
 
-    Raises: as :func:`sum`; InvalidShape: the smallest of nothing.
+    Raises: as :func:`sum`; InvalidShape: the smallest of nothing. InvalidInput: an integer is beyond 2^53.
     """
     return _dispatch()(x, out, "min", 0.0, flag("keepdim", keepdim), *_numbers(dim))
+
+
+def any(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """Return whether an element over ``dim`` is not 0, of whatever type; NaN is not, and of nothing it is False.
+
+    Raises: as :func:`sum`.
+    """
+    return _dispatch()(x, out, "any", 0.0, flag("keepdim", keepdim), *_numbers(dim))
+
+
+def all(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
+    """Return whether every element over ``dim`` is not 0, of whatever type; NaN is not, and of nothing it is True.
+
+    Raises: as :func:`sum`.
+    """
+    return _dispatch()(x, out, "all", 0.0, flag("keepdim", keepdim), *_numbers(dim))
 
 
 def var(
@@ -120,13 +148,14 @@ def _numbers(dim: Any) -> tuple[int, ...]:
 
 
 def axis_of(dim: Any, rank: int) -> int:
-    """Return an axis counted from the first.
+    """Return an axis counted from the first; a number has one, as in torch.
 
     Raises: InvalidShape: there is none.
     """
-    if isinstance(dim, bool) or not hasattr(dim, "__index__") or not -rank <= index(dim) < rank:
+    axes = max(rank, 1)
+    if isinstance(dim, bool) or not hasattr(dim, "__index__") or not -axes <= index(dim) < axes:
         raise InvalidShape(field="dim", got=dim, expected=f"an axis of rank {rank}", remedy="name an axis that exists")
-    return index(dim) % rank
+    return index(dim) % axes
 
 
 def axes_of(dims: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -146,42 +175,53 @@ def _dispatch() -> Any:
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    name, dims = attributes[0], attributes[3:]
+    x = Given.of(("x",), arrays, out).type(0)
+    axes = axes_of(dims, x.rank) if x.rank else ()
+    terms = math.prod(x.static_shape[axis] for axis in axes) if name == "sum" else 1
+    if name not in ("sum", "max", "min") or is_exact(x.dtype, terms):
+        return _program(arrays, out, attributes, threads)
+    check_exact_numbers(arrays[0], terms, "sums" if name == "sum" else "integers")
+    return _dispatch_exact()(arrays[0], out, *attributes)
+
+
+@cache
+def _dispatch_exact() -> Any:
+    """Return the dispatcher of integers that were checked, which every call's have to be."""
+    return dispatcher(1, _program)
+
+
+def _program(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(("x",), arrays, out)
-    given.check_floats()
     (name, correction, keepdims), dims = attributes[:3], attributes[3:]
     x = given.type(0)
-    if x.rank == 0 and dims:
-        axes_of([dim for dim in dims if dim not in (0, -1)], 1)
-    axes = axes_of(dims, x.rank) if x.rank else ()
+    if name not in _OF_INTEGERS:
+        given.check_floats()
+    axes = axes_of(dims, x.rank)
+    axes = axes if x.rank else ()
     shape: tuple[Dim, ...] = tuple(1 if axis in axes else dim for axis, dim in enumerate(x.shape))
     if not keepdims:
         shape = tuple(dim for axis, dim in enumerate(x.shape) if axis not in axes)
-    wanted = TensorType(shape, x.dtype)
+    wanted = TensorType(shape, _result_dtype(name, x.dtype))
     given.check_result_type(wanted)
-    if math.prod(x.static_shape[axis] for axis in axes) == 0 and name in _OF_NOTHING:
-        return _filled(arrays[0], wanted, out, _OF_NOTHING[name])
+    is_of_nothing = math.prod(x.static_shape[axis] for axis in axes) == 0
+    if name in _OF_NOTHING if is_of_nothing else wanted.elements == 0:
+        return filled(arrays[0], wanted, out, _OF_NOTHING.get(name, 0.0))
     graph = Graph()
     source = graph.add_input(x)
     if x.rank == 0:
         source, axes, keepdims = graph.add_view(ViewKind.RESHAPE, source, shape=(1,)), (0,), False
-    reduction = _Reduction(graph=graph, source=source, axes=axes, keepdims=keepdims, out=given.result, threads=threads)
-    if name in ("var", "std"):
-        node = reduction.variance(correction, root=name == "std")
-    else:
-        node = reduction.of(ReduceKind(name))
-    if node.type.shape != shape:
-        graph.add_view(ViewKind.RESHAPE, node, shape=shape)
+    stated = given.result or wanted
+    reduction = _Reduction(graph=graph, source=source, axes=axes, keepdims=keepdims, out=stated, threads=threads)
+    node = reduction.variance(correction, root=name == "std") if name in ("var", "std") else reduction.of(name)
+    state_result(graph, node, shape, given.result)
     return compile_graph(graph, threads=threads, name=name).program
 
 
-def _filled(x: Any, wanted: TensorType, out: Any, value: float) -> Any:
-    """Return the result of nothing: a number for each slab."""
-    result = empty(wanted.static_shape, wanted.dtype, view(x).kind) if out is None else out
-    target = view(result)
-    target.numpy()[...] = value
-    if out is not None:
-        count_write(target)
-    return result
+def _result_dtype(name: str, dtype: DType) -> DType:
+    if name in ("any", "all"):
+        return DType.BOOL
+    return DType.I64 if name == "sum" and not dtype.is_float else dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,15 +232,18 @@ class _Reduction:
     source: Node
     axes: tuple[int, ...]
     keepdims: bool
-    out: TensorType | None
+    out: TensorType
     threads: int
 
-    def of(self, kind: ReduceKind) -> Node:
+    def of(self, name: str) -> Node:
+        is_truth = name in ("any", "all")
+        kind = ReduceKind({"any": "max", "all": "min"}.get(name, name))
         return add_reduction(
             self.graph,
             kind,
             [self.source],
             self.axes,
+            prologue=_IS_TRUE if is_truth else None,
             keepdims=self.keepdims,
             out=self.out,
             threads=self.threads,
@@ -225,8 +268,8 @@ class _Reduction:
             out=self.out,
         )
         enough = op.infer().elements >= 2 * self.threads or self.source.type.elements < 1 << 16
-        if (enough or self.threads == 1) and candidates(op, for_threads(host(), self.threads)):
-            return self.graph.add(op, [self.source])
+        if enough or self.threads == 1:
+            return add_statistics(self.graph, op, [self.source], threads=self.threads)
         shape = tuple(1 if axis in self.axes else dim for axis, dim in enumerate(self.source.type.shape))
         center = TensorType(shape, wide_type(self.source.type.dtype))
         mean_ = add_reduction(

@@ -1,0 +1,69 @@
+"""Results that are not the plain result of an op: another view of it, memory of the caller's, numbers of nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tracea.core.expr import Input
+from tracea.core.graph import Graph, Node
+from tracea.core.op import Op, PointwiseOp, ViewKind, ViewOp
+from tracea.core.tensor_type import Dim, TensorType
+from tracea.flow.compile import compile_op
+from tracea.flow.sections import Part, Section, compile_sections
+from tracea.runtime.buffers import count_write, empty, view
+
+if TYPE_CHECKING:
+    from tracea.runtime.program import Program
+
+__all__ = ["compile_as_vectors", "compile_as_views", "filled", "state_result", "vector"]
+
+
+def state_result(graph: Graph, node: Node, shape: Sequence[Dim], out: TensorType | None) -> None:
+    """State a node as the graph's result, in its shape and, where the caller gave ``out``, in that one's strides.
+
+    An op whose result has these strides writes there itself. A view of a result is copied there, unless both are
+    row-major: then they are one memory.
+    """
+    if node.type.shape != tuple(shape):
+        node = graph.add_view(ViewKind.RESHAPE, node, shape=tuple(shape))
+    is_there = out is None or (
+        out.is_contiguous and node.type.is_contiguous if isinstance(node.op, ViewOp) else node.type == out
+    )
+    if out is not None and not is_there:
+        copied = PointwiseOp(expr=Input(0), inputs=(node.type,), out_dtype=out.dtype, out=out)
+        node = graph.add(copied, [node])
+    graph.set_outputs(node)
+
+
+def filled(like: Any, wanted: TensorType, out: Any, value: float) -> Any:
+    """Return a result of nothing, one number throughout, of the kind of the array ``like``, or ``out`` filled so."""
+    result = empty(wanted.static_shape, wanted.dtype, view(like).kind) if out is None else out
+    target = view(result)
+    target.numpy()[...] = value
+    if out is not None:
+        count_write(target)
+    return result
+
+
+def vector(type_: TensorType) -> TensorType:
+    """Return the type of a number as that of a vector of one; any other type is itself."""
+    return type_ if type_.rank else TensorType((1,), type_.dtype)
+
+
+def compile_as_vectors(op: Op, *, inputs: Sequence[TensorType], output: TensorType, threads: int) -> Program:
+    """Return the program of an op on inputs and an output of which those that are numbers are vectors to the op."""
+    if all(type_.rank for type_ in (*inputs, output)):
+        return compile_op(op, threads=threads)
+    return compile_as_views(op, inputs=inputs, output=output, threads=threads)
+
+
+def compile_as_views(
+    op: Op, *, inputs: Sequence[TensorType], output: TensorType, threads: int, order: Sequence[int] = ()
+) -> Program:
+    """Return the program of an op whose types are views of whole inputs and of the output.
+
+    ``order`` says which input each operand is a view of; without it, each is of its own.
+    """
+    parts = tuple(Part(position) for position in order or range(len(inputs)))
+    return compile_sections([Section(op=op, operands=parts)], inputs=inputs, output=output, threads=threads)
