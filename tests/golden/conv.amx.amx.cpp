@@ -1,4 +1,4 @@
-// conv2d_1x256x28x28_by_512x256x1x1_f32_8e0a2e3442c33723 | conv.amx | amx, avx512 | kb=512,rows=2
+// conv2d_1x256x28x28_by_512x256x1x1_f32_8e0a2e3442c33723 | conv.amx | amx, avx512 | kb=512,rows=7
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv_amx.h"
@@ -12,7 +12,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_amx_0a17a2c55f6a284b4485_text {
+namespace tracea_conv_amx_4bf34b770937c41376b3_text {
 using namespace tracea;
 
 static_assert(32 == kGranule && 32 == kGranule, "the kernel was built for these granules");
@@ -31,7 +31,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_amx_0a17a2c55f6a284b4485(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_amx_4bf34b770937c41376b3(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -76,21 +76,21 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_amx_0a17a2c55
     }
   }
   team_barrier(call, rank);
-  for (TaskLoop tasks1(call, rank, 1, (k + 511) / 512 * ((p + 1) / 2) * images); tasks1.next();) {
+  for (TaskLoop tasks1(call, rank, 1, (k + 511) / 512 * ((p + 6) / 7) * images); tasks1.next();) {
     const int64_t task = tasks1.task();
-    const int64_t image = task / ((k + 511) / 512 * ((p + 1) / 2));
+    const int64_t image = task / ((k + 511) / 512 * ((p + 6) / 7));
     const int64_t group = 0;
-    const int64_t top = task / ((k + 511) / 512) % ((p + 1) / 2) * 2;
-    const int64_t band = min_index(p - top, 2);
+    const int64_t top = task / ((k + 511) / 512) % ((p + 6) / 7) * 7;
+    const int64_t band = min_index(p - top, 7);
     const int64_t first = task % ((k + 511) / 512) * 512;
     const int64_t filters = min_index(k - first, 512);
     // Halo x[image : +1, group : +1, top * 2 : +(((band - 1) * 2) + (r - 1)) + 1, 0 : +(((q - 1) * 2) + (s - 1)) + 1, 0 : +c] -> halo
-    split_halo<3>(x + group * x_stride1 + image * x_stride0, {x_stride2, 1, x_stride4}, h, width, top * 2, 0, band * 2 + r - 2, q * 2 + s - 2, c, halo, HaloShape{(c + 31) / 32, (r + 1) / 2 * 2 + 8, (s + 1) / 2 * 2 + q * 2 - 2, 2, 2}, HaloTaps{r, s, 1, 1});
+    split_halo<3>(x + group * x_stride1 + image * x_stride0, {x_stride2, 1, x_stride4}, h, width, top * 2, 0, band * 2 + r - 2, q * 2 + s - 2, c, halo, HaloShape{(c + 31) / 32, (r + 1) / 2 * 2 + 18, (s + 1) / 2 * 2 + q * 2 - 2, 2, 2}, HaloTaps{r, s, 1, 1});
     // MicroKernel y[image : +1, 0 : +1, top : +band, 0 : +q, first : +filters]
     {
       const auto sink = pixel_sink<true>(y + first * y_stride4 + image * y_stride0 + q * top, y_stride4, Epilogue0{x1 + first, x2 + first * x2_stride4 + image * x2_stride0 + q * top, x2_stride4});
-      amx_conv<3>(ConvWindow{band, q, filters, r, s, 1, 1}, halo, HaloShape{(c + 31) / 32, (r + 1) / 2 * 2 + 8, (s + 1) / 2 * 2 + q * 2 - 2, 2, 2}, panels + (c + 31) / 32 * ((k + 31) / 32) * group * r * s * 3072 + (c + 31) / 32 * (first / 32) * r * s * 3072, (c + 31) / 32 * r * s * 3072, sink);
+      amx_conv<3>(ConvWindow{band, q, filters, r, s, 1, 1}, halo, HaloShape{(c + 31) / 32, (r + 1) / 2 * 2 + 18, (s + 1) / 2 * 2 + q * 2 - 2, 2, 2}, panels + (c + 31) / 32 * ((k + 31) / 32) * group * r * s * 3072 + (c + 31) / 32 * (first / 32) * r * s * 3072, (c + 31) / 32 * r * s * 3072, sink);
     }
   }
 }
-}  // namespace tracea_conv_amx_0a17a2c55f6a284b4485_text
+}  // namespace tracea_conv_amx_4bf34b770937c41376b3_text

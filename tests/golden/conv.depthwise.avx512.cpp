@@ -1,4 +1,4 @@
-// conv2d_1x144x56x56_by_144x1x3x3_f32_5c71a4678ec410fd | conv.depthwise | avx512 | cb=160,mr=14,nv=2,rows=2,tail=0
+// conv2d_1x144x56x56_by_144x1x3x3_f32_5c71a4678ec410fd | conv.depthwise | avx512 | cb=144,mr=8,nv=3,rows=3,tail=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -10,11 +10,11 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_depthwise_ab3f38be6c8e5ff8fc38_text {
+namespace tracea_conv_depthwise_69155edb8d5ddd919893_text {
 using namespace tracea;
 
-using Tile0 = DepthwiseTile<float, 14, 2>;
-static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
+using Tile0 = DepthwiseTile<float, 8, 3>;
+static_assert(Tile0::columns == 48, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
   template <class V>
@@ -26,7 +26,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_ab3f38be6c8e5ff8fc38(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_69155edb8d5ddd919893(const tracea_call* call, int32_t rank) {
   const float* const x_last = static_cast<const float*>(call->pointers[0]);
   const float* const w_last = static_cast<const float*>(call->pointers[1]);
   const float* const x1_last = static_cast<const float*>(call->pointers[2]);
@@ -49,38 +49,38 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_ab3
   const int64_t y_last_stride3 = call->integers[15];
   float* const panels = reinterpret_cast<float*>(call->team_scratch);
   float* const halo = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + q * 640 + q * r * 640 + r * s * 640 + s * 640 - r * 640 - 640);
-  for (TaskLoop tasks0(call, rank, 0, (groups + 31) / 32); tasks0.next();) {
-    const int64_t pack_first = tasks0.task() * 32;
-    const int64_t pack_wide = min_index(groups - pack_first, 32);
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + q * 1152 + q * r * 576 + r * s * 576 + s * 1152 - r * 576 - 1152);
+  for (TaskLoop tasks0(call, rank, 0, (groups + 47) / 48); tasks0.next();) {
+    const int64_t pack_first = tasks0.task() * 48;
+    const int64_t pack_wide = min_index(groups - pack_first, 48);
     for (int64_t pack_r = 0; pack_r < r; ++pack_r) {
       for (int64_t pack_s = 0; pack_s < s; ++pack_s) {
         // Pack w_last[pack_r : +1, pack_s : +1, pack_first : +pack_wide] -> panels
-        pack_b<float, 32>(w_last + pack_first * w_last_stride2 + pack_r * w_last_stride0 + pack_s, 1, w_last_stride2, 1, pack_wide, s, panels + pack_first / 32 * r * s * 32 + pack_r * s * 32 + pack_s * 32);
+        pack_b<float, 48>(w_last + pack_first * w_last_stride2 + pack_r * w_last_stride0 + pack_s, 1, w_last_stride2, 1, pack_wide, s, panels + pack_first / 48 * r * s * 48 + pack_r * s * 48 + pack_s * 48);
       }
     }
   }
   team_barrier(call, rank);
-  for (TaskLoop tasks1(call, rank, 1, (groups + 159) / 160 * ((p + 1) / 2) * images); tasks1.next();) {
+  for (TaskLoop tasks1(call, rank, 1, (groups + 143) / 144 * ((p + 2) / 3) * images); tasks1.next();) {
     const int64_t task = tasks1.task();
-    const int64_t image = task / ((groups + 159) / 160 * ((p + 1) / 2));
-    const int64_t top = task / ((groups + 159) / 160) % ((p + 1) / 2) * 2;
-    const int64_t band = min_index(p - top, 2);
-    const int64_t first = task % ((groups + 159) / 160) * 160;
-    const int64_t channels = min_index(groups - first, 160);
+    const int64_t image = task / ((groups + 143) / 144 * ((p + 2) / 3));
+    const int64_t top = task / ((groups + 143) / 144) % ((p + 2) / 3) * 3;
+    const int64_t band = min_index(p - top, 3);
+    const int64_t first = task % ((groups + 143) / 144) * 144;
+    const int64_t channels = min_index(groups - first, 144);
     // CopyTile x_last[image : +1, top - 1 : +((band - 1) + (r - 1)) + 1, -1 : +((q - 1) + (s - 1)) + 1, first : +channels] -> halo
-    copy_halo<float>(x_last + first * x_last_stride3 + image * x_last_stride0, {x_last_stride1, 1, x_last_stride3}, h, width, top - 1, (-1), band + r - 1, q + s - 1, channels, halo, q * 160 + s * 160 - 160, 160);
-    for (int64_t channel = 0; channel < channels; channel += 32) {
-      const int64_t wide = min_index(channels - channel, 32);
+    copy_halo<float>(x_last + first * x_last_stride3 + image * x_last_stride0, {x_last_stride1, 1, x_last_stride3}, h, width, top - 1, (-1), band + r - 1, q + s - 1, channels, halo, q * 144 + s * 144 - 144, 144);
+    for (int64_t channel = 0; channel < channels; channel += 48) {
+      const int64_t wide = min_index(channels - channel, 48);
       for (int64_t line = 0; line < band; ++line) {
-        for (int64_t pixel = 0; pixel < q; pixel += 14) {
-          const int64_t pixels = min_index(q - pixel, 14);
+        for (int64_t pixel = 0; pixel < q; pixel += 8) {
+          const int64_t pixels = min_index(q - pixel, 8);
           // MicroKernel sums[0 : +pixels, 0 : +wide]
-          Tile0::run<14>(pixels, wide, ConvTaps{r, s, 1, q * 160 + s * 160 - 160, 160, 32}, halo + channel + line * q * 160 + line * s * 160 + pixel * 160 - line * 160, 160, panels + (channel + first) / 32 * r * s * 32, sums, 32, ConvBorder::none(r));
-          store_tile_transposed(sums, 32, pixels, wide, y_last + channel * y_last_stride3 + first * y_last_stride3 + image * y_last_stride0 + line * y_last_stride1 + pixel + top * y_last_stride1, y_last_stride3, Epilogue0{x1_last + channel + first});
+          Tile0::run<8>(pixels, wide, ConvTaps{r, s, 1, q * 144 + s * 144 - 144, 144, 48}, halo + channel + line * q * 144 + line * s * 144 + pixel * 144 - line * 144, 144, panels + (channel + first) / 48 * r * s * 48, sums, 48, ConvBorder::none(r));
+          store_tile_transposed(sums, 48, pixels, wide, y_last + channel * y_last_stride3 + first * y_last_stride3 + image * y_last_stride0 + line * y_last_stride1 + pixel + top * y_last_stride1, y_last_stride3, Epilogue0{x1_last + channel + first});
         }
       }
     }
   }
 }
-}  // namespace tracea_conv_depthwise_ab3f38be6c8e5ff8fc38_text
+}  // namespace tracea_conv_depthwise_69155edb8d5ddd919893_text

@@ -1,4 +1,4 @@
-// conv2d_1x144x56x56_by_144x1x3x3_f32_e5d64b3d07c1adf7 | conv.depthwise_prepacked | avx512 | cb=160,mr=14,nv=2,rows=2,tail=0
+// conv2d_1x144x56x56_by_144x1x3x3_f32_e5d64b3d07c1adf7 | conv.depthwise_prepacked | avx512 | cb=144,mr=8,nv=3,rows=3,tail=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,11 +9,11 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_depthwise_prepacked_9a35aeb43be4a2bfee32_text {
+namespace tracea_conv_depthwise_prepacked_3818d136ecdaf0ead9bb_text {
 using namespace tracea;
 
-using Tile0 = DepthwiseTile<float, 14, 2>;
-static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
+using Tile0 = DepthwiseTile<float, 8, 3>;
+static_assert(Tile0::columns == 48, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
   template <class V>
@@ -25,7 +25,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_prepacked_9a35aeb43be4a2bfee32(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_prepacked_3818d136ecdaf0ead9bb(const tracea_call* call, int32_t rank) {
   const float* const x_last = static_cast<const float*>(call->pointers[0]);
   const float* const w_last = static_cast<const float*>(call->pointers[1]);
   const float* const x1_last = static_cast<const float*>(call->pointers[2]);
@@ -44,23 +44,23 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pre
   const int64_t y_last_stride0 = call->integers[11];
   const int64_t y_last_stride1 = call->integers[12];
   const int64_t y_last_stride2 = call->integers[13];
-  for (TaskLoop tasks0(call, rank, 0, (groups + 159) / 160 * ((p + 1) / 2) * images); tasks0.next();) {
+  for (TaskLoop tasks0(call, rank, 0, (groups + 143) / 144 * ((p + 2) / 3) * images); tasks0.next();) {
     const int64_t task = tasks0.task();
-    const int64_t image = task / ((groups + 159) / 160 * ((p + 1) / 2));
-    const int64_t top = task / ((groups + 159) / 160) % ((p + 1) / 2) * 2;
-    const int64_t band = min_index(p - top, 2);
-    const int64_t first = task % ((groups + 159) / 160) * 160;
-    const int64_t channels = min_index(groups - first, 160);
-    for (int64_t channel = 0; channel < channels; channel += 32) {
-      const int64_t wide = min_index(channels - channel, 32);
+    const int64_t image = task / ((groups + 143) / 144 * ((p + 2) / 3));
+    const int64_t top = task / ((groups + 143) / 144) % ((p + 2) / 3) * 3;
+    const int64_t band = min_index(p - top, 3);
+    const int64_t first = task % ((groups + 143) / 144) * 144;
+    const int64_t channels = min_index(groups - first, 144);
+    for (int64_t channel = 0; channel < channels; channel += 48) {
+      const int64_t wide = min_index(channels - channel, 48);
       for (int64_t line = 0; line < band; ++line) {
-        for (int64_t pixel = 0; pixel < q; pixel += 14) {
-          const int64_t pixels = min_index(q - pixel, 14);
+        for (int64_t pixel = 0; pixel < q; pixel += 8) {
+          const int64_t pixels = min_index(q - pixel, 8);
           // MicroKernel y_last[image : +1, top + line : +1, pixel : +pixels, first + channel : +wide]
-          Tile0::run<14>(pixels, wide, ConvTaps{r, s, 1, x_last_stride1, x_last_stride2, 32}, x_last + channel + first + image * x_last_stride0 + line * x_last_stride1 + pixel * x_last_stride2 + top * x_last_stride1 - x_last_stride1 - x_last_stride2, x_last_stride2, w_last + (channel + first) / 32 * r * s * 32, y_last + channel + first + image * y_last_stride0 + line * y_last_stride1 + pixel * y_last_stride2 + top * y_last_stride1, y_last_stride2, ConvBorder{line + top - 1, pixel - 1, h, width, 1, 1, 1}, Epilogue0{x1_last + channel + first});
+          Tile0::run<8>(pixels, wide, ConvTaps{r, s, 1, x_last_stride1, x_last_stride2, 48}, x_last + channel + first + image * x_last_stride0 + line * x_last_stride1 + pixel * x_last_stride2 + top * x_last_stride1 - x_last_stride1 - x_last_stride2, x_last_stride2, w_last + (channel + first) / 48 * r * s * 48, y_last + channel + first + image * y_last_stride0 + line * y_last_stride1 + pixel * y_last_stride2 + top * y_last_stride1, y_last_stride2, ConvBorder{line + top - 1, pixel - 1, h, width, 1, 1, 1}, Epilogue0{x1_last + channel + first});
         }
       }
     }
   }
 }
-}  // namespace tracea_conv_depthwise_prepacked_9a35aeb43be4a2bfee32_text
+}  // namespace tracea_conv_depthwise_prepacked_3818d136ecdaf0ead9bb_text

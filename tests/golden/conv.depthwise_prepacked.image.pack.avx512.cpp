@@ -1,14 +1,14 @@
-// conv2d_1x144x56x56_by_144x1x3x3_f32_e5d64b3d07c1adf7 | conv.depthwise_pack_w | avx512 | cb=160,mr=14,nv=2,rows=2,tail=0
+// conv2d_1x144x56x56_by_144x1x3x3_f32_e5d64b3d07c1adf7 | conv.depthwise_pack_w | avx512 | cb=144,mr=8,nv=3,rows=3,tail=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_conv_depthwise_pack_w_66b92b402e26ccb788c8_text {
+namespace tracea_conv_depthwise_pack_w_9b8ff1cdb14fe7b403b9_text {
 using namespace tracea;
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pack_w_66b92b402e26ccb788c8(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pack_w_9b8ff1cdb14fe7b403b9(const tracea_call* call, int32_t rank) {
   const float* const w_last = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t r = call->integers[0];
@@ -16,15 +16,15 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pac
   const int64_t groups = call->integers[2];
   const int64_t w_last_stride0 = call->integers[3];
   const int64_t w_last_stride2 = call->integers[4];
-  for (TaskLoop tasks0(call, rank, 0, (groups + 31) / 32); tasks0.next();) {
-    const int64_t pack_first = tasks0.task() * 32;
-    const int64_t pack_wide = min_index(groups - pack_first, 32);
+  for (TaskLoop tasks0(call, rank, 0, (groups + 47) / 48); tasks0.next();) {
+    const int64_t pack_first = tasks0.task() * 48;
+    const int64_t pack_wide = min_index(groups - pack_first, 48);
     for (int64_t pack_r = 0; pack_r < r; ++pack_r) {
       for (int64_t pack_s = 0; pack_s < s; ++pack_s) {
         // Pack w_last[pack_r : +1, pack_s : +1, pack_first : +pack_wide] -> panels
-        pack_b<float, 32>(w_last + pack_first * w_last_stride2 + pack_r * w_last_stride0 + pack_s, 1, w_last_stride2, 1, pack_wide, s, panels + pack_first / 32 * r * s * 32 + pack_r * s * 32 + pack_s * 32);
+        pack_b<float, 48>(w_last + pack_first * w_last_stride2 + pack_r * w_last_stride0 + pack_s, 1, w_last_stride2, 1, pack_wide, s, panels + pack_first / 48 * r * s * 48 + pack_r * s * 48 + pack_s * 48);
       }
     }
   }
 }
-}  // namespace tracea_conv_depthwise_pack_w_66b92b402e26ccb788c8_text
+}  // namespace tracea_conv_depthwise_pack_w_9b8ff1cdb14fe7b403b9_text

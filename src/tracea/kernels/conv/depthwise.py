@@ -287,9 +287,10 @@ def depthwise_tile(op: Conv2dOp, blocking: _Blocking) -> Intrinsic:
     )
 
 
-# Tiles of mr pixels by nv vectors of channels: (mr + 1) * nv registers, and sums enough to hide the latency.
+# Tiles of mr pixels by nv vectors of channels: (mr + 1) * nv registers, and sums enough to hide the latency. Of equal
+# ones the first: long runs of a pixel's channels are read faster than short ones (benchmarks/NOTES.md).
 _TILES: Final = {
-    "avx512": ((14, 2), (7, 2), (8, 2), (14, 1), (7, 4), (28, 1)),
+    "avx512": ((14, 2), (8, 3), (7, 3), (7, 2), (8, 2), (14, 1), (7, 4), (28, 1)),
     "avx2": ((7, 2), (6, 2), (7, 1), (14, 1), (4, 2)),
     "neon": ((14, 2), (7, 2), (8, 2), (14, 1), (28, 1)),
     "plain": ((7, 1), (4, 2)),
@@ -298,8 +299,14 @@ _TILES: Final = {
 
 def depthwise_default(op: Conv2dOp, target: Target) -> Schedule:
     """Return the schedule that needs no tuning."""
-    width = static(op.shape[3])
-    mr, nv = min(_TILES[target.isa], key=lambda tile: -(-width // tile[0]) * max(tile[0], 8 / tile[1]))
+    width, lanes = static(op.shape[3]), vector_lanes(target, op.accumulator)
+
+    def cost(tile: tuple[int, int]) -> float:
+        mr, nv = tile
+        vectors = -(-op.groups // (nv * lanes)) * nv  # whole panels: 144 channels are 10 vectors in pairs, 9 in threes
+        return vectors * -(-width // mr) * max(mr, 8 / nv)
+
+    mr, nv = min(_TILES[target.isa], key=cost)
     return _schedule(op, target, mr, nv, channels=op.groups)
 
 
