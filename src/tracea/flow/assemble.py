@@ -115,6 +115,7 @@ class _Assembly:
         self.outputs = {node.id: index for index, node in enumerate(graph.outputs)}
         self.constants: list[np.ndarray[Any, Any]] = []
         self.constant_index: dict[str, int] = {}
+        self.packed_index: dict[tuple[str, str], int] = {}  # by the operand and the kernel that packs it
 
     def finish(self, name: str) -> Assembled:
         nodes = [node for node in compute_nodes(self.graph) if node.type.elements > 0]
@@ -130,11 +131,13 @@ class _Assembly:
             if node.id not in built:
                 calls.append(self._library_call(node))
                 continue
-            slots = [self._slot(name) for name in node.inputs]
-            if node.id in packs:
-                operand = self._packed_operand(node)
-                assert operand is not None  # packs holds the nodes that have one
-                slots[operand] = self._packed(node, operand, packs[node.id], loaded[packs[node.id].source.name])
+            packed = self._packed_operand(node)
+            slots = [
+                self._packed(node, index, packs[node.id], loaded[packs[node.id].source.name])
+                if index == packed
+                else self._slot(name)
+                for index, name in enumerate(node.inputs)
+            ]
             calls.append(self._kernel_call(node, loaded[built[node.id].source.name], built[node.id], slots))
         program = Program(
             calls=tuple(calls),
@@ -159,7 +162,10 @@ class _Assembly:
         return self._variant(node).constant_operand
 
     def _packed(self, node: Node, operand: int, pack: Built, kernel: LoadedKernel) -> Slot:
-        """Pack a node's weight now and return where it lies."""
+        """Pack a node's weight now, unless one like it has packed the same, and return where it lies."""
+        known = (node.inputs[operand], pack.source.name)
+        if known in self.packed_index:
+            return ConstantSlot(self.packed_index[known])
         chosen = self._variant(node)
         assert chosen.pack_type is not None  # a variant that packs says the type
         packed_type = chosen.pack_type(node.op, self._schedule(node), self.target)
@@ -175,13 +181,17 @@ class _Assembly:
         program = Program(calls=(call,), inputs=(stored,), outputs=(packed_type,), name=f"pack {node.id}")
         program.run(self._constant_array(node.inputs[operand]), out=packed)
         self.constants.append(packed)
-        return ConstantSlot(len(self.constants) - 1)
+        self.packed_index[known] = len(self.constants) - 1
+        return ConstantSlot(self.packed_index[known])
 
     def _constant_array(self, name: str) -> np.ndarray[Any, Any]:
         """Return a constant, or a view of one, as an array of the node's own strides."""
         node = self.graph[name]
         if not isinstance(node.op, ViewOp):
-            return _laid_out(self.values[name], node.type)[1]
+            given = np.asarray(self.values[name])
+            strides = tuple(stride * given.itemsize for stride in node.type.strides)
+            fits = given.shape == node.type.static_shape and given.dtype == node.type.dtype.numpy
+            return given if fits and given.strides == strides else _laid_out(given, node.type)[1]
         base = self._constant_array(node.inputs[0])
         first = base.__array_interface__["data"][0] + node.op.offset_elements * base.itemsize
         strides = tuple(stride * base.itemsize for stride in node.type.strides)

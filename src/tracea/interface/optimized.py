@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tracea.core.collector import collector_paused
 from tracea.core.graph import Graph, Node
 from tracea.core.op import Op
 from tracea.core.passes.pipeline import run_pipeline
@@ -76,7 +77,8 @@ def optimize_graph(
     count = thread_count(threads)
     phase(f"fuse {len(compute_nodes(graph))} nodes")
     tuned: dict[str, Tuned] = {}
-    pipeline = run_pipeline(graph, values)
+    with collector_paused():
+        pipeline = run_pipeline(graph, values)
     searches = _distinct(pipeline.graph) if budget is not None else []
     for number, (node, op, constants) in enumerate(searches, start=1):
         phase(f"tune kernel {number}/{len(searches)}: {op.key}")
@@ -85,7 +87,8 @@ def optimize_graph(
         tuned[node.id] = tuned_once(
             op, budget=budget, threads=count, constants=constants, library=library, listener=heard
         )
-    compiled = compile_graph(graph, values, threads=count, library=library, pipeline=pipeline)
+    with collector_paused():
+        compiled = compile_graph(graph, values, threads=count, library=library, pipeline=pipeline)
     verdicts: dict[str, Verdict] = {}
     judged = _distinct(compiled.graph) if budget is not None else []
     for number, (node, op, constants) in enumerate(judged, start=1):

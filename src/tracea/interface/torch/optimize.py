@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tracea.core.collector import collector_paused
 from tracea.flow.compile import thread_count
 from tracea.flow.phases import phase
 from tracea.flow.progress import Listener, shown_unless_heard, silent
@@ -50,7 +51,8 @@ def optimize(
 
     def compiled(inputs: Any, trials: Budget | None, heard: Listener = silent) -> Compiled:
         phase(f"export {type(module).__name__}")
-        captured = capture(frozen, inputs)
+        with collector_paused():
+            captured = capture(frozen, inputs)
         values = {name: view(tensor.detach(), name).numpy() for name, tensor in captured.constants.items()}
         optimized = optimize_graph(
             captured.graph, values, budget=trials, threads=count, library=library, listener=heard
