@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import mmap
 import os
 import signal
@@ -37,6 +38,7 @@ __all__ = ["Fence", "check_fences", "fenced"]
 _WRONG: Final = 3  # exit codes of the child
 _RAISED: Final = 4
 _POLL_S: Final = 0.005
+_TOLD_BYTES: Final = 4096
 
 
 class Fence(Enum):
@@ -93,6 +95,7 @@ def check_fences(run: Run, op: Op, case: Case, *, limit_s: float = 60.0) -> tupl
 
 
 def _check(run: Run, op: Op, case: Case, fence: Fence, limit_s: float) -> Check:
+    told, tell = os.pipe()
     with warnings.catch_warnings():
         # Other threads of this process do not exist in the child, which runs a kernel and exits.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -100,19 +103,35 @@ def _check(run: Run, op: Op, case: Case, fence: Fence, limit_s: float) -> Check:
     if child == 0:
         code = _RAISED
         try:
-            faulthandler.disable()  # what it dies of is the finding, told by its parent
+            gc.disable()  # what it would collect may belong to threads that the child does not have
+            faulthandler.enable(tell)
             code = _run_fenced(run, op, case, fence)
         finally:
             os._exit(code)
+    os.close(tell)
     status = _wait(child, limit_s)
     figure = "did not return" if status is None else _outcome(status)
+    place = _last_words(told)
     return Check(
         name=f"nothing beyond the {fence.value} of an array",
         passed=figure == "clean",
         figure=figure,
         limit="clean",
-        detail=f"every operand and the result against a page without access, on {case.name}",
+        detail=f"every operand and the result against a page without access, on {case.name}"
+        + (f"; died in {place}" if place else ""),
     )
+
+
+def _last_words(told: int) -> str:
+    """Return the call in which Python was when a signal ended the child, "" where none did, and close the pipe."""
+    os.set_blocking(told, False)  # another child of this process may still hold the other end
+    try:
+        lines = os.read(told, _TOLD_BYTES).decode(errors="replace").splitlines()
+    except BlockingIOError:
+        lines = []
+    finally:
+        os.close(told)
+    return next((line.strip() for line in lines if line.startswith("  File ")), "")
 
 
 def _run_fenced(run: Run, op: Op, case: Case, fence: Fence) -> int:
