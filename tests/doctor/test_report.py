@@ -129,6 +129,23 @@ def test_the_report_prints_one_fact_a_line_and_problems_last(machine: Machine) -
     assert data["target"]["isa"] == "avx2"
 
 
+def test_every_line_says_what_it_is_for(machine: Machine) -> None:
+    good = healthy(machine)
+    good = dataclasses.replace(
+        good,
+        toolchain=dataclasses.replace(good.toolchain, compilers=good.toolchain.compilers[:1] * 2),
+    )
+    report = dataclasses.replace(examine(measure=False), machine=good, fingerprint=identify(good))
+    text = str(report)
+    assert "Kernels for   avx2, plain C++ (the first is used)" in text
+    assert "huge pages: where a program asks for them (madvise)" in text
+    assert "(the first is used)" in next(line for line in text.splitlines() if line.startswith("Compilers"))
+    assert "what is measured is kept under both" in text
+    assert ": compiled kernels and measurements" in text
+    assert "for Gemm," in " ".join(text.split())
+    assert "GemmOp" not in text
+
+
 def test_the_module_is_what_one_calls() -> None:
     report = tracea.doctor(measure=False)
     assert isinstance(report, Report)

@@ -83,11 +83,26 @@ def probe_gpus(root: Path = Path("/")) -> GpuReport:
 
         found = describe([CudaDriver(number).facts() for number in range(device_count())])
     except (ToolchainMissing, RunError) as error:
-        # Without the error's name: that there is no GPU is no error.
-        found = GpuReport(devices=(), absent=error.statement().partition(": ")[2], problems=())
+        found = GpuReport(devices=(), absent=_why_absent(error), problems=())
     module = (root / _KERNEL_MODULE).exists()
     problems = (*diagnose_cuda(found, state, module=module, compiler=_nvrtc_missing(found)), *amd_problems)
     return replace(found, problems=(*found.problems, *problems), others=(*amd, *probe_apple()))
+
+
+def _why_absent(error: ToolchainMissing | RunError) -> str:
+    """Say in words of no error why there is no CUDA device: that a machine has no GPU is none."""
+    if not isinstance(error, ToolchainMissing):
+        return error.statement().partition(": ")[2]
+    where = ", ".join(error.searched)
+    match error.tool:
+        case "the CUDA driver":
+            return f"no NVIDIA driver is installed ({where} is not found)"
+        case "cuda-bindings":
+            return "NVIDIA's driver is installed, but Python cannot ask it: the package cuda-bindings is missing"
+        case "a CUDA device":
+            return f"NVIDIA's driver is installed and finds no GPU ({where})"
+        case _:
+            return f"{error.tool} is not found ({where})"
 
 
 def diagnose_cuda(

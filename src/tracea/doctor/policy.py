@@ -98,7 +98,7 @@ class Guidance:
         """Every reason as a sentence, the narrowing first."""
         count = f"{len(self.rows)} of {len(self.space)} schedules of {self.variant} may be tried"
         if not self.narrowings:
-            count += ": no rule is known to keep this variant's best, so nothing is left out"
+            count += ": no rule is known that leaves some out and surely keeps the best"
         return (
             f"{count}.",
             *map(str, self.narrowings),

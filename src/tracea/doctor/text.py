@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["render"]
 
 _WIDTH: Final = 100  # columns of a line that lists names
+_HUGE_PAGES: Final = {"madvise": "where a program asks for them (madvise)", "never": "off (never)"}
 _DEEPEST: Final = 25  # columns that such a line hangs in
 
 
@@ -41,9 +42,13 @@ def _machine(report: Report) -> Iterator[str]:
     place = ", in a virtual machine" if hardware.processor.virtual else ""
     kind = f"{hardware.microarchitecture}, {hardware.processor.architecture}{place}"
     yield f"Processor     {hardware.processor.model} ({kind})"
-    yield f"Kernels for   {', '.join(hardware.isas)} (the first is used)"
+    isas = ["plain C++" if isa == "plain" else isa for isa in hardware.isas]
+    yield f"Kernels for   {', '.join(isas)} (the first is used)"
     if "amx_bf16" in report.target.features:
-        yield "Matrix tiles  amx_bf16: float32 as sums of three bf16 terms (TRACEA_WITHOUT=amx_bf16 leaves them out)"
+        yield (
+            "Matrix tiles  amx_bf16: products of float32 as sums of bf16 ones, as accurate; TRACEA_WITHOUT=amx_bf16 "
+            "does without"
+        )
     elif hardware.withheld:
         yield f"Withheld      {', '.join(sorted(hardware.withheld))}, by TRACEA_WITHOUT"
     quota = "" if machine.quota is None else f", time of {machine.quota:g} cores granted"
@@ -58,24 +63,29 @@ def _machine(report: Report) -> Iterator[str]:
         if cache.kind != "Instruction"
     ]
     yield f"Caches        {', '.join(caches) or 'not shown by the system'}"
-    yield f"Memory        {_size(hardware.memory_bytes)}, huge pages: {hardware.huge_pages}"
+    pages = _HUGE_PAGES.get(hardware.huge_pages, hardware.huge_pages)
+    yield f"Memory        {_size(hardware.memory_bytes)}, huge pages: {pages}"
 
 
 def _toolchain(report: Report) -> Iterator[str]:
     toolchain = report.toolchain
     names = [f"{compiler.version} ({' '.join(compiler.command)})" for compiler in toolchain.compilers]
-    yield f"Compilers     {'; '.join(names) or 'none'}"
+    first = " (the first is used)" if len(names) > 1 else ""
+    yield f"Compilers     {'; '.join(names) or 'none'}{first}"
     torch = toolchain.torch
     yield f"PyTorch       {f'{torch.version}, matrix products by {torch.blas}' if torch else 'not installed'}"
     yield f"Python        {toolchain.python}, C library {toolchain.libc}"
-    yield f"Fingerprint   hardware {report.fingerprint.hardware}, toolchain {report.fingerprint.toolchain}"
+    yield (
+        f"Fingerprint   hardware {report.fingerprint.hardware}, toolchain {report.fingerprint.toolchain}: "
+        "what is measured is kept under both"
+    )
 
 
 def _place(report: Report) -> Iterator[str]:
     if report.place is not None:
         free = report.place.free_bytes
         left = "" if free is None else f", {_size(free)} free on its disk"
-        yield f"Cache         {report.place.path or 'none'}{left}"
+        yield f"Cache         {report.place.path or 'none'}{left}: compiled kernels and measurements"
 
 
 def _gpus(found: GpuReport | None) -> Iterator[str]:
@@ -118,7 +128,8 @@ def _ceilings(ceilings: Ceilings | None) -> Iterator[str]:
         return
     busy, strange = why_under_load(ceilings), doubts(ceilings)
     spoiled = f", {busy}: rates may be too low, times too high" if busy else ""
-    yield f"Ceilings      measured {ceilings.date} in {ceilings.seconds:.1f} s{spoiled}"
+    measured = f"measured {ceilings.date} in {ceilings.seconds:.1f} s"
+    yield f"Ceilings      the most that this machine reaches, {measured}{spoiled}"
 
     counted = ceilings.busy_cores is not None  # a load average is of the minute before
 
@@ -151,7 +162,7 @@ def _ceilings(ceilings: Ceilings | None) -> Iterator[str]:
 
 def _variant_count(report: Report) -> Iterator[str]:
     count = Counter(line.op for line in report.variants)
-    by_op = ", ".join(f"{number} for {op}" for op, number in sorted(count.items()))
+    by_op = ", ".join(f"{number} for {op.removesuffix('Op')}" for op, number in sorted(count.items()))
     listed = (
         f"{len(report.variants)} ways to run an op: {by_op or 'none'} (tracea doctor --variants says what each needs)"
     )
