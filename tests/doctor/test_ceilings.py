@@ -193,3 +193,11 @@ def test_what_was_measured_under_load_is_measured_again_once_it_is_quiet(monkeyp
     assert measured_ceilings(machine, again=True).attempts == 1
     assert measured_ceilings(machine).busy_cores == 1.5  # a moment ago: the cost is bounded
     assert len(measured) == 4
+
+
+def test_one_thread_has_at_least_the_peak_that_it_had_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    # One core alone was held back by a neighbour, and was not a moment later, beside the second one.
+    rates = {1: (80.0, 80.0), 2: (100.0, 190.0)}
+    monkeypatch.setattr(ceilings_module, "_rates", lambda library, dtype, team: rates[len(team)])
+    found = ceilings_module._peaks([("avx2", "f32", None)], ((0,), (0, 1)))
+    assert [(row.threads, row.gflops) for row in found] == [(1, 100.0), (2, 190.0)]

@@ -37,9 +37,10 @@ __all__ = ["Bandwidth", "CacheBandwidth", "Ceilings", "Peak", "measured_ceilings
 
 _SCHEMA_VERSION: Final = 4  # 1 had neither caches nor fork_join_us, 2 no busy_cores, 3 no tiles
 # Many short runs find a gap between other programs' time slices (milliseconds) where few long ones do not.
-_PEAK_REPEATS: Final = 60
+_PEAK_REPEATS: Final = 30  # twice: before and after the other measurements
 _PEAK_SECONDS: Final = 0.002
 _CALIBRATION: Final = 50_000
+_TILES: Final = "amx"
 _MEMORY_REPEATS: Final = 6
 _CACHE_REPEATS: Final = 12
 _CACHE_BYTES: Final = 1 << 28  # read in one run: milliseconds
@@ -209,24 +210,19 @@ def _measure(machine: Machine, compiler: Compiler, identity: str) -> Ceilings:
     libraries = {isa: _library(isa, compiler) for isa in machine.hardware.isas}
     on_tiles = _tile_library(compiler) if _has_tiles(machine.target) else None
     start, meter = time.perf_counter(), LoadMeter()  # after compilers have run: they are other programs
-    peaks = [
-        Peak(isa=isa, dtype=dtype, threads=len(team), gflops=_peak(library, dtype, team))
-        for isa, library in libraries.items()
-        for dtype in ("f32", "f64")
-        for team in teams
-    ]
-    tiles = [
-        Peak(isa="amx", dtype="bf16", threads=len(team), gflops=_peak(on_tiles, "bf16", team))
-        for team in teams
-        if on_tiles is not None
-    ]
+    loops = [(isa, dtype, library) for isa, library in libraries.items() for dtype in ("f32", "f64")]
+    if on_tiles is not None:
+        loops.append((_TILES, "bf16", on_tiles))
+    before = _peaks(loops, teams)
     bandwidths = _bandwidths(libraries[machine.hardware.isas[0]], machine, teams)
     caches = _caches(libraries[machine.hardware.isas[0]], machine)
+    # Seconds later: a neighbour of a virtual machine may hold the clock down for longer than many short runs take.
+    peaks = [max(pair, key=lambda row: row.gflops) for pair in zip(before, _peaks(loops, teams), strict=True)]
     busy, seconds = meter.read(), time.perf_counter() - start
     return Ceilings(
         fingerprint=identity,
-        peaks=tuple(peaks),
-        tiles=tuple(tiles),
+        peaks=tuple(row for row in peaks if row.isa != _TILES),
+        tiles=tuple(row for row in peaks if row.isa == _TILES),
         bandwidths=bandwidths,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=seconds,
@@ -268,16 +264,30 @@ def _cache_sizes(machine: Machine) -> dict[int, int]:
     return {level: nbytes // 512 * 512 for level, nbytes in sizes.items()}
 
 
-def _peak(library: Library, dtype: str, team: tuple[int, ...]) -> float:
+def _peaks(loops: list[tuple[str, str, Library]], teams: tuple[tuple[int, ...], ...]) -> list[Peak]:
+    found: list[Peak] = []
+    for isa, dtype, library in loops:
+        rates = {len(team): _rates(library, dtype, team) for team in teams}
+        # What a core did beside others it can do alone: registers are no shared thing.
+        alone = max(single for single, _ in rates.values())
+        found += [
+            Peak(isa=isa, dtype=dtype, threads=count, gflops=alone if count == 1 else all_of_them)
+            for count, (_, all_of_them) in rates.items()
+        ]
+    return found
+
+
+def _rates(library: Library, dtype: str, team: tuple[int, ...]) -> tuple[float, float]:
+    """Return the best rates of one of the team's cores and of all together, in 10⁹ operations a second."""
     flops = ctypes.CFUNCTYPE(ctypes.c_int64)(library.address(f"tracea_peak_flops_{dtype}"))()
     run = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(library.address(f"tracea_peak_{dtype}"))
     seconds = min(span(together(team[:1], lambda _: run(_CALIBRATION))) for _ in range(_PEAK_REPEATS))
     iterations = max(_CALIBRATION, int(_CALIBRATION * _PEAK_SECONDS / seconds))
-    # The threads' rates are added: registers are no shared thing, so who starts a little late still shows its own rate.
-    rates = (
-        sum(1 / (end - start) for start, end in together(team, lambda _: run(iterations))) for _ in range(_PEAK_REPEATS)
-    )
-    return max(rates) * iterations * flops / 1e9
+    times = [together(team, lambda _: run(iterations)) for _ in range(_PEAK_REPEATS)]
+    rates = [[1 / (end - start) for start, end in each] for each in times]
+    # The threads' rates are added: who starts a little late still shows its own.
+    scale = iterations * flops / 1e9
+    return max(map(max, rates)) * scale, max(map(sum, rates)) * scale
 
 
 def _bandwidths(library: Library, machine: Machine, teams: tuple[tuple[int, ...], ...]) -> tuple[Bandwidth, ...]:
