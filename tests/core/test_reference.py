@@ -107,6 +107,21 @@ def test_the_bound_rejects_faults(fault: str, rng) -> None:
     assert (np.abs(wrong.astype(np.float64) - value) > bound).any()
 
 
+@pytest.mark.parametrize("count", [1, 100, 2000])
+def test_products_next_to_zero_may_lose_a_subnormal_each_and_no_more(count: int, rng) -> None:
+    """Every product is a subnormal of a few units: each is rounded to a whole one, and flushing is far out."""
+    a = rng.uniform(0.5, 1.0, (8, count)).astype(np.float32) * np.float32(2.0**-100)
+    b = rng.uniform(0.5, 1.0, (count, 8)).astype(np.float32) * np.float32(2.0**-44)
+    op = GemmOp.of(m=8, n=8, k=count)
+    total = np.zeros((8, 8), np.float32)
+    for step in range(count):
+        total += np.outer(a[:, step], b[step])
+    expected, bound = evaluate(op, [a, b]), error_bound(op, [a, b])
+    assert (np.abs(total - expected) <= bound).all()
+    assert count == 1 or (np.abs(expected) > 4.0 * bound).all()
+    assert (error_bound(op, [a, np.zeros_like(b)]) == 0.0).all(), "what is zero loses nothing"
+
+
 def test_the_worst_case_bound_holds_for_constant_data() -> None:
     a = np.full((1, 4096), 0.1, dtype=np.float32)
     b = np.full((4096, 1), 0.1, dtype=np.float32)

@@ -6,6 +6,7 @@ import ctypes
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,22 @@ def test_a_wrong_result_an_error_and_an_endless_loop_are_told_apart(rng: np.rand
     assert {check.figure for check in check_fences(lambda inputs, out: out.fill(0), OP, case)} == {"a wrong result"}
     assert {check.figure for check in check_fences(sleeps, OP, case, limit_s=0.1)} == {"did not return"}
     assert {check.figure for check in check_fences(raises, OP, case)} == {"an error"}
+
+
+def test_time_in_which_this_process_was_stopped_is_not_time_that_the_kernel_had(
+    monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Whoever stops a process stops its children too: both go on, and the watch must not end a child at once."""
+    case = build_cases(OP, np.random.default_rng(seed), QUICK)[0]
+    looks = iter(range(1_000_000))
+    clock = SimpleNamespace(monotonic=lambda: 3600.0 * next(looks), sleep=time.sleep)
+    monkeypatch.setattr("tracea.gates.fence.time", clock)
+
+    def takes_a_while(inputs: Sequence[Array], out: Array) -> None:
+        time.sleep(0.2)
+        np.matmul(*inputs, out=out)
+
+    assert {check.figure for check in check_fences(takes_a_while, OP, case)} == {"clean"}
 
 
 def test_our_kernel_passes_the_safety_gate_and_an_edited_certificate_does_not(rng: np.random.Generator) -> None:

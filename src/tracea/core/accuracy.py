@@ -7,6 +7,8 @@ Sums of ``k`` products err by at most ``c(k) · eps · (|A|·|B|)``, eps the acc
 and Stability
   of Numerical Algorithms, 2nd ed., section 3.1).
 
+A product next to zero loses up to the smallest subnormal besides: ``k`` times that is added where a term is not zero.
+
 For f64 the constants double, since the reference errs as much as the kernel. Scalar functions err by the constants of
 ``tracea.core.interval``. The result's rounding to its storage type comes last. Where the bound is infinite the
 contract claims nothing: a value that may overflow, a function next to its pole, or a sum with a term of 0 times what is
@@ -125,7 +127,9 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
         case LowRankOp():
             x, a, b = (np.abs(array) for array in arrays[:3])
             both = sum(sum_constant(count, op.accumulator, worst_case=worst_case) for count in a.shape)
-            return around(value, both * (1 + op.accumulator.eps * sum(a.shape)) * op.accumulator.eps * (x @ a @ b))
+            size, (depth, rank) = x @ a @ b, a.shape
+            lost = np.where(size > 0.0, (rank + depth * b.sum(axis=0)) * op.accumulator.smallest, 0.0)
+            return around(value, both * (1 + op.accumulator.eps * sum(a.shape)) * op.accumulator.eps * size + lost)
         case Conv2dOp():
             terms, dtype = op.taps, op.accumulator
             error = main_value(op, [np.abs(arrays[0]), np.abs(arrays[1])])
@@ -148,7 +152,8 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
             return around(value, attention_error(op, arrays, compute, constant))
         case _:
             return value, value
-    return around(value, sum_constant(terms, dtype, worst_case=worst_case) * dtype.eps * error)
+    lost = np.where(error > 0.0, terms * dtype.smallest, 0.0)
+    return around(value, sum_constant(terms, dtype, worst_case=worst_case) * dtype.eps * error + lost)
 
 
 def _pool_enclosure(op: Pool2dOp, x: Array, value: Array, compute: DType, worst_case: bool) -> Enclosure:

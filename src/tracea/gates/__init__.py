@@ -1,16 +1,18 @@
 """The gates: nothing is timed, cached or shipped before its verdict passed."""
 
 from tracea.gates.baseline import against_baseline, read_evidence
-from tracea.gates.case import ALL, QUICK, Case, build_cases
+from tracea.gates.case import ALL, QUICK, Case, build_cases, case_of
 from tracea.gates.comparison import Comparison, compare_output
 from tracea.gates.correctness import Bench, Observation, Run, check_correctness
 from tracea.gates.determinism import check_determinism
-from tracea.gates.distribution import Distribution, generate
+from tracea.gates.distribution import Distribution
 from tracea.gates.fence import Fence, check_fences
 from tracea.gates.gate import judge
 from tracea.gates.guarded import GuardedArray, Poison
+from tracea.gates.inputs import generate
 from tracea.gates.junit import to_junit
 from tracea.gates.latency import check_latency
+from tracea.gates.operands import check_operands
 from tracea.gates.safety import check_certificate, check_emulation, check_safety
 from tracea.gates.stability import check_stability
 from tracea.gates.timing import VerifiedTimes, time_verified
@@ -33,12 +35,14 @@ __all__ = [
     "VerifiedTimes",
     "against_baseline",
     "build_cases",
+    "case_of",
     "check_certificate",
     "check_correctness",
     "check_determinism",
     "check_emulation",
     "check_fences",
     "check_latency",
+    "check_operands",
     "check_safety",
     "check_stability",
     "compare_output",

@@ -10,7 +10,8 @@ import numpy as np
 from tracea.core import reference
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp
-from tracea.gates.distribution import Distribution, generate
+from tracea.gates.distribution import Distribution
+from tracea.gates.inputs import generate, has_meaning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from tracea.core.op import Op
 
-__all__ = ["ALL", "QUICK", "Case", "build_cases"]
+__all__ = ["ALL", "QUICK", "Case", "build_cases", "case_of"]
 
 ALL: Final = tuple(Distribution)
 # For a search that judges hundreds of schedules of one op: every term, the ends of the sum, its order and precision.
@@ -41,20 +42,25 @@ class Case:
 
 
 def build_cases(op: Op, rng: np.random.Generator, distributions: Iterable[Distribution] = ALL) -> tuple[Case, ...]:
-    """Draw inputs from each distribution and compute what they mean."""
-    return tuple(_case(op, rng, distribution) for distribution in distributions)
+    """Draw inputs from each distribution that means something for the op, and compute what they mean."""
+    return tuple(_case(op, rng, distribution) for distribution in distributions if has_meaning(op, distribution))
+
+
+def case_of(op: Op, inputs: tuple[NDArray[Any], ...], *, name: str) -> Case:
+    """Return a case of given inputs."""
+    with np.errstate(all="ignore"):
+        expected = np.asarray(reference.evaluate(op, inputs), dtype=np.float64)
+        bound = np.broadcast_to(reference.error_bound(op, inputs), expected.shape)
+    return Case(name=name, inputs=inputs, expected=expected, bound=bound)
 
 
 def _case(op: Op, rng: np.random.Generator, distribution: Distribution) -> Case:
     inputs = generate(op, distribution, rng)
+    if distribution is not Distribution.INTEGER or not _is_exact(op):
+        return case_of(op, inputs, name=distribution.value)
     with np.errstate(all="ignore"):
-        expected = np.asarray(reference.evaluate(op, inputs), dtype=np.float64)
-        if distribution is Distribution.INTEGER and _is_exact(op):
-            expected = op.infer().dtype.round(expected)
-            bound = np.zeros(expected.shape)
-        else:
-            bound = np.broadcast_to(reference.error_bound(op, inputs), expected.shape)
-    return Case(name=distribution.value, inputs=inputs, expected=expected, bound=bound)
+        expected = op.infer().dtype.round(np.asarray(reference.evaluate(op, inputs), dtype=np.float64))
+    return Case(name=distribution.value, inputs=inputs, expected=expected, bound=np.zeros_like(expected))
 
 
 def _is_exact(op: Op) -> bool:

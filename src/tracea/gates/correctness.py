@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tracea.gates.case import Case
 
 __all__ = ["Bench", "Observation", "Run", "check_correctness"]
+
+# Elements from a 64-byte boundary: odd numbers, and those that keep 8, 16 and 32 bytes of f32 aligned.
+_OFFSETS: Final = (1, 3, 2, 7, 4, 5, 8)
 
 # Fills its second argument from the arrays of the first, which it must leave alone.
 Run: TypeAlias = Callable[[Sequence["NDArray[Any]"], "NDArray[Any]"], object]
@@ -50,14 +53,15 @@ class Bench:
 
     def __init__(self, op: Op) -> None:
         self._op = op
-        self._kept = self._allocate(misaligned=False)
+        self._kept = self._allocate([0])
+        self._fresh = 0
 
     def observe(self, run: Run, case: Case, *, poison: Poison, fresh: bool, digest: bool = False) -> Observation:
-        """Run once on the case's inputs and report; ``fresh`` uses new buffers that start one element off alignment.
+        """Run once on the case's inputs and report; ``fresh`` uses new buffers that start some elements off alignment.
 
         What a run left beside an input stays and is reported again: a kernel gets no second chance there.
         """
-        inputs, output = self._allocate(misaligned=True) if fresh else self._kept
+        inputs, output = self._misaligned() if fresh else self._kept
         for guarded, values in zip(inputs, case.inputs, strict=True):
             guarded.fill(values)
         output.poison(poison)
@@ -79,9 +83,17 @@ class Bench:
             error=error,
         )
 
-    def _allocate(self, *, misaligned: bool) -> tuple[list[GuardedArray], GuardedArray]:
-        inputs = [GuardedArray.of(operand, misaligned=misaligned) for operand in self._op.operands]
-        return inputs, GuardedArray.of(self._op.infer(), misaligned=misaligned)
+    def _misaligned(self) -> tuple[list[GuardedArray], GuardedArray]:
+        """Return buffers each of which starts elsewhere in its cache line than before and than its neighbours."""
+        self._fresh += 1
+        return self._allocate(np.roll(_OFFSETS, 1 - self._fresh).tolist())
+
+    def _allocate(self, offsets: Sequence[int]) -> tuple[list[GuardedArray], GuardedArray]:
+        """Return buffers for all operands and the result, of which each takes the next offset, in elements."""
+        count = len(offsets)
+        kinds = (*self._op.operands, self._op.infer())
+        arrays = [GuardedArray.of(kind, misaligned=offsets[i % count]) for i, kind in enumerate(kinds)]
+        return arrays[:-1], arrays[-1]
 
 
 def check_correctness(run: Run, bench: Bench, cases: Sequence[Case]) -> tuple[Check, ...]:

@@ -20,6 +20,7 @@ from tracea.gates.correctness import Bench, Run, check_correctness
 from tracea.gates.determinism import HASHES, check_determinism
 from tracea.gates.distribution import Distribution
 from tracea.gates.memory import MINIMUM_RUNS, MemoryWatch
+from tracea.gates.operands import check_operands
 from tracea.gates.stability import RUNS, check_stability
 from tracea.gates.verdict import Check, Verdict
 
@@ -42,7 +43,7 @@ def judge(
     hashes: int = HASHES,
     runs: int = RUNS,
 ) -> Verdict:
-    """Judge ``run(inputs, out)`` as a kernel of ``op``: correctness, determinism, stability, no memory kept.
+    """Judge ``run(inputs, out)`` as a kernel of ``op``: correctness, determinism, stability, memory, single operands.
 
     ``run`` fills ``out``, which comes poisoned and laid out as ``op.infer()`` says, from arrays laid out as
     ``op.operands`` say. Inputs are fresh in every call unless ``seed`` or ``cases`` say otherwise; a search that
@@ -62,6 +63,7 @@ def judge(
         watched = MemoryWatch(run)
         enough = runs >= MINIMUM_RUNS  # else nobody asks what was kept, and to read it takes longer than a small kernel
         checks += (check_stability(watched if enough else run, bench, drawn, runs=runs),)
+        alone = check_operands(run, bench, op, drawn) if enough else None
         kept = watched.check()
-        checks += () if kept is None else (kept,)
+        checks += tuple(check for check in (alone, kept) if check is not None)
     return Verdict(subject=name, checks=checks, seed=number)

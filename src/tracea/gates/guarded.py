@@ -48,8 +48,8 @@ class GuardedArray:
     gaps: NDArray[np.bool_] | None
 
     @classmethod
-    def of(cls, kind: TensorType, *, misaligned: bool = False) -> GuardedArray:
-        """Allocate memory for a strided type; ``misaligned`` starts one element after a 64-byte boundary.
+    def of(cls, kind: TensorType, *, misaligned: int = 0) -> GuardedArray:
+        """Allocate memory for a strided type, ``misaligned`` elements after a 64-byte boundary.
 
         Raises:
             InvalidStride: the layout is blocked: a kernel's own layout is packed by the runtime, not seen by a caller.
@@ -63,7 +63,7 @@ class GuardedArray:
         size = (high - low) * itemsize
         memory = np.full(2 * GUARD_BYTES + size + 2 * ALIGNMENT_BYTES, _CANARY, np.uint8)
         start = GUARD_BYTES + -(memory.ctypes.data + GUARD_BYTES - low * itemsize) % ALIGNMENT_BYTES
-        start += itemsize if misaligned else 0
+        start += misaligned * itemsize % ALIGNMENT_BYTES
         strides = tuple(stride * itemsize for stride in kind.strides)
         dtype, shape = np.dtype(kind.dtype.numpy), kind.static_shape
         between = memory[start : start + size]

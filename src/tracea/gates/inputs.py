@@ -1,0 +1,124 @@
+"""The inputs of an op: one table says what each distribution means for it, one what the tables among its operands are.
+
+An op that is not in a row of the table takes what the distribution draws of each operand alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+from tracea.core.op import (
+    AttentionOp,
+    BlockSparseOp,
+    Conv2dOp,
+    CumulativeSumOp,
+    GatherRowsOp,
+    GemmOp,
+    JoinOp,
+    LargestOp,
+    LowRankOp,
+    Op,
+    PointwiseOp,
+    Pool2dOp,
+    ReduceOp,
+    RowOp,
+    StatisticsOp,
+    ViewOp,
+)
+from tracea.gates import inputs_products as products
+from tracea.gates import inputs_slabs as slabs
+from tracea.gates import inputs_tables as tables
+from tracea.gates.distribution import OF_SOME_OPS, Distribution, draw, store
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["generate", "has_meaning", "operands_that_change_alone"]
+
+# Changes drawn operands in place; the op is of the type that the rule stands for.
+Rule: TypeAlias = Callable[[Any, "list[NDArray[np.float64]]", "np.random.Generator"], None]
+Fill: TypeAlias = Callable[[Any, "list[NDArray[Any]]", "np.random.Generator"], None]
+
+RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
+    Distribution.EDGES: {GemmOp: products.few_steps},
+    Distribution.LARGE: {GemmOp: products.there_and_back},
+    Distribution.DENORMAL: {GemmOp: products.subnormal_factors},
+    Distribution.OFFSET: {
+        RowOp: slabs.far_from_zero,
+        ReduceOp: slabs.far_from_zero,
+        StatisticsOp: slabs.far_from_zero,
+        CumulativeSumOp: slabs.far_from_zero,
+        LargestOp: slabs.far_from_zero,
+        Pool2dOp: slabs.far_from_zero,
+        AttentionOp: products.scores_far_from_zero,
+    },
+    Distribution.EXTREME: {
+        GemmOp: products.extreme_results,
+        BlockSparseOp: products.extreme_results,
+        Conv2dOp: products.extreme_pixels,
+        LowRankOp: products.extreme_rows,
+        AttentionOp: products.extreme_values,
+        RowOp: slabs.extreme,
+        ReduceOp: slabs.extreme,
+        StatisticsOp: slabs.extreme,
+        CumulativeSumOp: slabs.extreme,
+        LargestOp: slabs.extreme,
+        Pool2dOp: slabs.extreme,
+        PointwiseOp: slabs.every_magnitude,
+        ViewOp: slabs.every_magnitude,
+        JoinOp: slabs.every_magnitude,
+        GatherRowsOp: slabs.every_magnitude,
+    },
+    Distribution.SPECIAL: {
+        GemmOp: products.zeros_that_face,
+        BlockSparseOp: products.zeros_that_face,
+        Conv2dOp: products.zeros_that_face,
+        LowRankOp: products.zeros_that_face,
+        AttentionOp: products.hidden_rows,
+        RowOp: slabs.special,
+        ReduceOp: slabs.special,
+        StatisticsOp: slabs.special,
+        CumulativeSumOp: slabs.special,
+        LargestOp: slabs.special,
+        Pool2dOp: slabs.special,
+        PointwiseOp: slabs.special_values,
+        ViewOp: slabs.special_values,
+        JoinOp: slabs.special_values,
+        GatherRowsOp: slabs.special_values,
+    },
+}
+
+# Operands that are tables: their numbers have a meaning that no distribution draws.
+TABLES: Final[Mapping[type[Op], Fill]] = {
+    GatherRowsOp: tables.row_numbers,
+    BlockSparseOp: tables.listed_blocks,
+    AttentionOp: tables.spans_of_pairs,
+}
+
+
+def has_meaning(op: Op, distribution: Distribution) -> bool:
+    """Whether a distribution draws of an op what others do not."""
+    return distribution not in OF_SOME_OPS or type(op) in RULES[distribution]
+
+
+def generate(op: Op, distribution: Distribution, rng: np.random.Generator) -> tuple[NDArray[Any], ...]:
+    """Draw logical inputs of ``op``, contiguous and in their storage types."""
+    floats = [draw(operand.static_shape, distribution, rng) for operand in op.operands]
+    rule = cast("Rule | None", RULES.get(distribution, {}).get(type(op)))
+    if rule is not None:
+        rule(op, floats, rng)
+    stored = [store(values, operand) for values, operand in zip(floats, op.operands, strict=True)]
+    fill = cast("Fill | None", TABLES.get(type(op)))
+    if fill is not None:
+        fill(op, stored, rng)
+    return tuple(stored)
+
+
+def operands_that_change_alone(op: Op) -> tuple[tuple[int, ...], ...]:
+    """Return the operands, one by one; tables that belong together are one."""
+    count = len(op.operands)
+    together = 3 if isinstance(op, BlockSparseOp) else len(op.tables) if isinstance(op, AttentionOp) else 0
+    alone = [(index,) for index in range(count - together)]
+    return (*alone, tuple(range(count - together, count))) if together else tuple(alone)

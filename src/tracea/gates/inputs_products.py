@@ -1,0 +1,209 @@
+"""What distributions mean for products: along the sum, for the rows and columns of a result, for what faces a zero."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracea.core.op import Conv2dOp, LowRankOp
+from tracea.gates.distribution import with_nonfinite
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracea.core.dtype import DType
+    from tracea.core.op import AttentionOp, BlockSparseOp, GemmOp
+
+__all__ = [
+    "extreme_pixels",
+    "extreme_results",
+    "extreme_rows",
+    "extreme_values",
+    "few_steps",
+    "hidden_rows",
+    "into_small",
+    "scores_far_from_zero",
+    "subnormal_factors",
+    "there_and_back",
+    "zeros_that_face",
+]
+
+_SCORE = 200.0  # exp of it is no number of f32, and exp of less this is zero
+
+
+def few_steps(op: GemmOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Zeros of the first factor but at the first step, the last, and two others."""
+    depth = values[0].shape[-1]
+    if depth == 0:
+        return
+    kept = np.zeros(depth)
+    kept[[0, depth - 1, *rng.integers(0, depth, 2)]] = 1.0
+    values[0] = rng.normal(size=values[0].shape) * kept
+    values[1] = rng.normal(size=values[1].shape)
+
+
+def there_and_back(op: GemmOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """The second half takes back what the first half summed: 200 · 200 · K/2 at the turn, moderate at the end."""
+    a, b = values[0], values[1]
+    if not op.a.dtype.is_float:
+        # What wraps and is taken back is right again: integers of one sign end where they are largest.
+        values[0] = rng.uniform(50.0, 100.0, a.shape)
+        values[1] = rng.uniform(50.0, 100.0, b.shape)
+        return
+    half = a.shape[-1] // 2
+    values[0] = rng.uniform(200.0, 300.0, a.shape)
+    values[1] = rng.uniform(200.0, 300.0, b.shape)
+    values[0][..., half : 2 * half] = -values[0][..., :half]
+    values[1][..., half : 2 * half, :] = values[1][..., :half, :] + rng.normal(size=b[..., :half, :].shape)
+
+
+def subnormal_factors(op: GemmOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Rows of subnormals that meet large columns, and columns of subnormals that meet large rows.
+
+    In a few rows and columns only: processors take some hundred cycles for a vector with a subnormal in it.
+    """
+    a, b = values[0], values[1]
+    if not op.a.dtype.is_float or not op.b.dtype.is_float or not a.size or not b.size:
+        return
+    most = math.sqrt(op.accumulator.largest / (8.0 * a.shape[-1]))
+    large_a, large_b = (min(0.1 * kind.dtype.largest**0.5, most) for kind in (op.a, op.b))
+    tiny_a, tiny_b = (kind.dtype.smallest * 2.0 ** rng.integers(1, 6) for kind in (op.a, op.b))
+    count, columns = a.shape[-2], b.shape[-1]
+    rows = rng.permutation(count)[:4] if count > 1 else np.zeros(1, np.int64)
+    cut = rows.size // 2 if count > 1 else int(rng.integers(2))
+    values[0] = np.zeros(a.shape)
+    for some, size in ((rows[:cut], None), (rows[cut:], large_a)):
+        drawn = rng.normal(size=(*a.shape[:-2], some.size, a.shape[-1]))
+        values[0][..., some, :] = np.rint(drawn * 4.0) * tiny_a if size is None else drawn * size
+    values[1] = rng.normal(size=b.shape) * large_b
+    tiny = rng.permutation(columns)[:2] if columns > 1 else _part(1, rng)
+    values[1][..., tiny] = np.rint(rng.normal(size=(*b.shape[:-1], tiny.size)) * 4.0) * tiny_b
+
+
+def extreme_results(op: GemmOp | BlockSparseOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Sums of one sign, in most rows next to the largest number, in few rows and half of the columns subnormal."""
+    a, b = values[0], values[1]
+    if not _all_floats(op) or not a.size or not b.size:
+        return
+    high, low = _ends(op, a.shape[-1])
+    values[0] = rng.uniform(0.5, 1.0, a.shape) * _signs((*a.shape[:-1], 1), rng)
+    values[1] = rng.uniform(0.5, 1.0, b.shape) * _signs((*b.shape[:-2], 1, b.shape[-1]), rng)
+    rows = a.shape[-2]
+    small = rng.permutation(rows)[:2] if rows > 2 else _part(rows, rng)
+    size = np.full((rows, 1), min(high, op.a.dtype.largest / 2.0))
+    size[small], less = _powers(low, op.a.dtype, op.b.dtype)
+    values[0] *= size
+    values[1][..., _part(b.shape[-1], rng)] *= less
+
+
+def extreme_rows(op: LowRankOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """The same of two products in turn, whose first one stays between."""
+    x, a, b = values[:3]
+    if not _all_floats(op) or not x.size or not a.size or not b.size:
+        return
+    high, low = _ends(op, a.size)
+    values[0] = rng.uniform(0.5, 1.0, x.shape) * _signs((x.shape[0], 1), rng)
+    values[1], values[2] = (rng.uniform(0.5, 1.0, factor.shape) for factor in (a, b))
+    values[2] *= _signs((1, b.shape[1]), rng)
+    size = np.full((x.shape[0], 1), min(high, op.x.dtype.largest / 2.0))
+    size[_part(x.shape[0], rng)], less = _powers(low, op.x.dtype, op.b.dtype)
+    values[0] *= size
+    values[2][:, _part(b.shape[1], rng)] *= less
+
+
+def extreme_pixels(op: Conv2dOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Sums of one sign: next to the largest number, and of every other row of pixels from the middle on subnormal."""
+    x, w = values[0], values[1]
+    if not _all_floats(op) or not x.size or not w.size:
+        return
+    high, low = _ends(op, op.taps)
+    values[0] = rng.uniform(0.5, 1.0, x.shape)
+    values[1] = rng.uniform(0.5, 1.0, w.shape) * _signs((w.shape[0], 1, 1, 1), rng)
+    size = np.full((x.shape[2], 1), min(high, op.x.dtype.largest / 2.0))
+    size[x.shape[2] // 2 :], less = _powers(low, op.x.dtype, op.w.dtype)
+    values[0] *= size
+    values[1][_part(w.shape[0], rng)] *= less
+
+
+def zeros_that_face(
+    op: GemmOp | BlockSparseOp | Conv2dOp | LowRankOp, values: list[NDArray[np.float64]], rng: np.random.Generator
+) -> None:
+    """Half of all factors are zeros, some of what they face is not finite: zero times that is NaN and not zero."""
+    last = 2 if isinstance(op, LowRankOp) else 1
+    for index in range(last + 1):
+        values[index] *= rng.random(values[index].shape) < 0.5
+    # Of few rows or columns three elements would leave none to see anything else by, such as a NaN of a small bias.
+    # The factor between two others makes every result NaN.
+    outer = {0: math.prod(values[0].shape[:-1]), last: values[last].shape[-1]}
+    images = isinstance(op, Conv2dOp)
+    chosen = [index for index, lines in outer.items() if images or lines >= 8] or [last * int(rng.integers(2))]
+    for index in chosen:
+        with_nonfinite(values[index], rng)
+    into_small(values, rng)
+
+
+def scores_far_from_zero(op: AttentionOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """All scores of a head lie about a number of one sign: a running maximum that starts from zero keeps it."""
+    del rng
+    q, k = values[0], values[1]
+    scale = op.softmax_scale
+    if not q.shape[3] or scale == 0.0:
+        return
+    size = math.sqrt(_SCORE / abs(scale))
+    sign = math.copysign(1.0, scale) * np.resize([-1.0, 1.0], k.shape[1])
+    q[..., 0] = size
+    k[..., 0] = (size * sign)[:, None]
+
+
+def extreme_values(op: AttentionOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Values of one sign a column, as large as leaves room for the sum of all before it is divided by the weights'."""
+    v, kind = values[2], op.v.dtype
+    keys = max(1, v.shape[2])
+    most = min(kind.largest, op.infer().dtype.largest, kind.compute.largest / keys) / 4.0
+    values[2] = rng.uniform(0.5, 1.0, v.shape) * _signs((*v.shape[:2], 1, v.shape[3]), rng) * most
+
+
+def hidden_rows(op: AttentionOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """A query that sees no key, where the score has an operand that says so; -inf for others here and there."""
+    pairs = (op.q.static_shape[2], op.k.static_shape[2])
+    for operand, array in zip(op.score.operands, values[3:], strict=False):
+        if operand.static_shape[-2:] == pairs:
+            never = -np.inf if operand.dtype.is_float else 0.0
+            array[rng.random(array.shape) < 0.3] = never
+            array[..., rng.permutation(pairs[0])[:1], :] = never
+
+
+def into_small(values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Put what is not finite into operands of fewer than eight elements too; into single numbers now and then."""
+    for array in values:
+        if 1 < array.size < 8 or (array.size == 1 and rng.integers(4) == 0):
+            array.reshape(-1)[int(rng.integers(array.size))] = rng.choice([np.nan, np.inf, -np.inf])
+
+
+def _all_floats(op: Any) -> bool:
+    return all(kind.dtype.is_float for kind in (*op.operands[:2], op.infer()))
+
+
+def _ends(op: Any, terms: int) -> tuple[float, float]:
+    """Return a term of which so many make a quarter of the largest result, and the exponent of one of a subnormal."""
+    kind: DType = op.infer().dtype
+    high = min(kind.largest, op.accumulator.largest) / (4.0 * terms)
+    return high, math.log2(kind.smallest / kind.eps) - 4.0 - math.log2(terms)
+
+
+def _powers(exponent: float, first: DType, second: DType) -> tuple[float, float]:
+    """Return two powers of two, each a normal number of its type, whose product has the exponent if there are such."""
+    least, rest = (math.log2(dtype.smallest / dtype.eps) + 1.0 for dtype in (first, second))
+    own = max(0.75 * exponent, least)
+    return 2.0**own, 2.0 ** max(exponent - own, rest)
+
+
+def _signs(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
+    return rng.choice([-1.0, 1.0], shape)
+
+
+def _part(count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return every other place; of one place that one or none."""
+    return np.arange(1, count, 2) if count > 1 else np.arange(int(rng.integers(2)) * count)

@@ -1,0 +1,166 @@
+"""What distributions mean for ops along axes, and for ops that move elements: a slab is what an op reduces or walks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from tracea.core.op import (
+    CumulativeSumOp,
+    LargestOp,
+    Pool2dOp,
+    PoolKind,
+    ReduceKind,
+    ReduceOp,
+    RowKind,
+    RowOp,
+    StatisticsOp,
+)
+from tracea.gates.inputs_products import into_small
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracea.core.dtype import DType
+    from tracea.core.op import Op
+    from tracea.core.tensor_type import TensorType
+
+__all__ = ["every_magnitude", "extreme", "far_from_zero", "special", "special_values"]
+
+SlabOp: TypeAlias = "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | LargestOp | Pool2dOp"
+
+_EXPONENTIALS: Final = (RowKind.SOFTMAX, RowKind.LOG_SOFTMAX)
+_FAR: Final = 3000.0  # its square is beyond f16, and eight digits of it leave nothing of a variance of 1
+_FAR_EXPONENT: Final = 300.0  # exp of it is no number of f32, and exp of less this is zero
+
+
+def far_from_zero(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Slabs about means far from zero, every other one on the other side; a minimum's first one above it."""
+    del rng
+    kind = getattr(op, "kind", None)
+    source, _ = _source(op)
+    if kind is ReduceKind.PRODUCT or not source.dtype.is_float:
+        return
+    # Far, but with as many digits left as tell the elements of a slab apart.
+    distance = _FAR_EXPONENT if kind in _EXPONENTIALS else min(_FAR, max(12.0, 0.1 / source.dtype.eps))
+    first = 1.0 if kind is ReduceKind.MIN else -1.0
+
+    def shift(slabs: NDArray[np.float64]) -> None:
+        slabs += distance * np.resize([first, -first], (len(slabs), 1))
+
+    _change(op, values, shift)
+
+
+def extreme(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """What is compared is of every magnitude, what is summed or squared as large as its sum may be, or subnormal."""
+    kind = getattr(op, "kind", None)
+    source, _ = _source(op)
+    if kind is ReduceKind.PRODUCT or not source.dtype.is_float:
+        return
+    if kind in _EXPONENTIALS:
+        values[0] = rng.uniform(-1e4, 1e4, values[0].shape)
+        return
+    squares = isinstance(op, StatisticsOp) or kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)
+    squares = squares or bool(isinstance(op, ReduceOp) and op.prologue.arithmetic)
+
+    def stretch(slabs: NDArray[np.float64]) -> None:
+        length = slabs.shape[1]
+        most = source.dtype.compute.largest / (16.0 * length)
+        if squares:
+            size = min(math.sqrt(most), source.dtype.largest / 4.0)
+            slabs[...] = rng.uniform(0.5, 1.0, slabs.shape) * rng.choice([-1.0, 1.0], slabs.shape) * size
+            return
+        if _compares(op):
+            slabs[...] = _magnitudes(slabs.shape, source.dtype, rng)
+        else:
+            size = min(most, source.dtype.largest / 4.0, op.infer().dtype.largest / (4.0 * length))
+            slabs[...] = rng.uniform(0.5, 1.0, slabs.shape) * rng.choice([-1.0, 1.0], (len(slabs), 1)) * size
+        slabs[1::2] = rng.integers(-64, 65, slabs[1::2].shape) * source.dtype.smallest
+
+    _change(op, values, stretch)
+
+
+def special(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Slabs of one infinity alone, of numbers and -inf, of many equal infinities; the rest as always."""
+    source, _ = _source(op)
+    into_small(values[1:], rng)
+    if not source.dtype.is_float:
+        return
+    ties = [-np.inf, np.inf, 0.0, 1.0]
+    if _compares(op):
+        ties += [source.dtype.largest, source.dtype.lowest]
+    hidden = np.inf if getattr(op, "kind", None) is ReduceKind.MIN else -np.inf
+
+    def infinite(slabs: NDArray[np.float64]) -> None:
+        count, length = len(slabs), int(slabs.shape[1])
+        kinds = (
+            np.full(length, hidden),
+            np.where(rng.random((length,)) < 0.5, hidden, slabs[0]),
+            rng.choice(ties, length),
+            np.full(length, -hidden),
+        )
+        some = min(len(kinds), max(1, count // 2))
+        first = 0 if count > 1 else int(rng.integers(len(kinds)))
+        for place, slab in zip(rng.permutation(count)[:some], kinds[first:], strict=False):
+            slabs[place] = slab
+
+    _change(op, values, infinite)
+
+
+def every_magnitude(op: Op, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Numbers from the smallest subnormal to the largest, of either sign."""
+    for index, operand in enumerate(op.operands):
+        if operand.dtype.is_float:
+            values[index] = _magnitudes(values[index].shape, operand.dtype, rng)
+
+
+def special_values(op: Op, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Half of all elements are zeros of both signs, infinities, NaN, and the ends of what the type holds."""
+    for index, operand in enumerate(op.operands):
+        kind = operand.dtype
+        if kind.is_float:
+            ends = [0.0, 1.0, kind.largest, kind.smallest / kind.eps, kind.smallest, np.inf]
+            chosen = rng.choice([*ends, *(-end for end in ends), np.nan], values[index].shape)
+            values[index] = np.where(rng.random(values[index].shape) < 0.5, chosen, values[index])
+
+
+def _compares(op: SlabOp) -> bool:
+    kind = getattr(op, "kind", None)
+    return isinstance(op, LargestOp) or kind in (ReduceKind.MAX, ReduceKind.MIN, PoolKind.MAX)
+
+
+def _magnitudes(shape: tuple[int, ...], dtype: DType, rng: np.random.Generator) -> NDArray[np.float64]:
+    exponent = rng.uniform(math.log2(dtype.smallest), math.log2(dtype.largest) - 0.01, shape)
+    return np.exp2(exponent) * rng.choice([-1.0, 1.0], shape)
+
+
+def _source(op: SlabOp) -> tuple[TensorType, tuple[int, ...]]:
+    """Return the first source, and which of its axes make a slab."""
+    match op:
+        case RowOp():
+            source, rank, axes = op.x[0], len(op.shape), (len(op.shape) - 1,)
+        case ReduceOp() | StatisticsOp():
+            source, rank, axes = op.x[0], len(op.source_shape), op.axes
+        case CumulativeSumOp():
+            source, rank, axes = op.x, op.x.rank, (op.axis,)
+        case LargestOp():
+            source, rank, axes = op.x, op.x.rank, (op.x.rank - 1,)
+        case Pool2dOp():
+            source, rank, axes = op.x, 4, (2, 3)
+    missing = rank - source.rank
+    return source, tuple(axis - missing for axis in axes if axis >= missing)
+
+
+def _change(op: SlabOp, values: list[NDArray[np.float64]], change: Callable[[NDArray[np.float64]], None]) -> None:
+    """Let ``change`` work on the first source as (slabs, elements of a slab)."""
+    _, axes = _source(op)
+    if not values[0].size:
+        return
+    moved = np.moveaxis(values[0], axes, tuple(range(-len(axes), 0)))
+    length = math.prod(moved.shape[moved.ndim - len(axes) :])
+    slabs = moved.reshape(-1, length).copy()
+    change(slabs)
+    moved[...] = slabs.reshape(moved.shape)

@@ -1,0 +1,65 @@
+"""Tables among the operands of an op, drawn as the op defines them: row numbers, listed blocks, spans of pairs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tracea.core.ops.attention import SPAN_FIELDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tracea.core.op import AttentionOp, BlockSparseOp, GatherRowsOp
+
+__all__ = ["listed_blocks", "row_numbers", "spans_of_pairs"]
+
+
+def row_numbers(op: GatherRowsOp, stored: list[NDArray[Any]], rng: np.random.Generator) -> None:
+    """Rows of all the table, the first and the last, and numbers that no row has, of all sizes that the type holds."""
+    rows, dtype = op.table.static_shape[0], op.indices.dtype
+    numbers = rng.integers(0, max(rows, 1), op.indices.static_shape)
+    beyond = [rows, -1, rows + 256, 2**32 + rows // 2, int(dtype.lowest), int(dtype.largest)]
+    odd = [number for number in (0, rows - 1, *beyond) if dtype.lowest <= number <= dtype.largest]
+    places = rng.permutation(numbers.size)[: max(1, min(len(odd), numbers.size // 2))]
+    numbers[places] = rng.permutation(np.asarray(odd, np.int64))[: places.size]
+    stored[1] = np.clip(numbers, int(dtype.lowest), int(dtype.largest)).astype(dtype.numpy)
+
+
+def listed_blocks(op: BlockSparseOp, stored: list[NDArray[Any]], rng: np.random.Generator) -> None:
+    """Half of the blocks, drawn at random; the second factor is NaN where it has none, which nothing may read."""
+    listed = rng.random((op.steps, op.lines)) < 0.5
+    stored[1][~np.kron(listed, np.ones((op.block, op.block), np.bool_))[: op.k, : op.n]] = np.nan
+    step, line = np.nonzero(listed)
+    run = step // op.chunk * op.lines + line
+    order = np.lexsort((step, run))
+    counts = np.bincount(run, minlength=op.lines * -(-op.steps // op.chunk))
+    first, lines, steps = (np.zeros_like(table) for table in stored[2:])
+    first[1:] = np.cumsum(counts)
+    lines[: order.size], steps[: order.size] = line[order], step[order]
+    stored[2:] = [first, lines, steps]
+
+
+def spans_of_pairs(op: AttentionOp, stored: list[NDArray[Any]], rng: np.random.Generator) -> None:
+    """Lists of no span, of one over some keys, or of one before the diagonal and one behind, in reach of it."""
+    if op.spans is None:
+        return
+    first, fields = np.zeros_like(stored[-2]), np.zeros_like(stored[-1]).reshape(-1, SPAN_FIELDS)
+    queries, keys, count = op.q.static_shape[2], op.k.static_shape[2], 0
+    blocks = -(-queries // op.spans.rows)
+    for number in range(first.size - 1):
+        begin = number % blocks * op.spans.rows
+        end = min(begin + op.spans.rows, queries)
+        cut = int(rng.integers(0, keys + 1))
+        kinds: tuple[list[tuple[int, ...]], ...] = (
+            [],
+            [(begin, end, cut // 2, cut, queries + keys, queries + keys)],
+            [(begin, end, 0, cut, int(rng.integers(1, 9)), 0), (begin, end, cut, keys, 0, queries + keys)],
+        )
+        for span in kinds[int(rng.integers(3))]:
+            if count < op.spans.room:
+                fields[count] = span
+                count += 1
+        first[number + 1] = count
+    stored[-2:] = [first, fields.reshape(-1)]

@@ -1,0 +1,319 @@
+"""Wrong kernels of every op in NumPy, each with the check meant for it, beside the right one that it comes from.
+
+What the native catalogue (planted.py) shows of a product, this one shows of what a distribution means for an op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tracea.core import reference
+from tracea.core.dtype import DType
+from tracea.core.expr import Input
+from tracea.core.op import (
+    AttentionOp,
+    BlockSparseOp,
+    Conv2dOp,
+    CumulativeSumOp,
+    GatherRowsOp,
+    GemmOp,
+    LargestOp,
+    LowRankOp,
+    Op,
+    PointwiseOp,
+    Pool2dOp,
+    PoolKind,
+    ReduceKind,
+    ReduceOp,
+    RowKind,
+    RowOp,
+    Statistic,
+    StatisticsOp,
+)
+from tracea.core.tensor_type import TensorType
+from tracea.gates import Run
+
+Array = np.ndarray[Any, Any]
+F = np.float32
+TINY = np.finfo(F).tiny
+
+
+def f32(*shape: int) -> TensorType:
+    return TensorType(shape, DType.F32)
+
+
+GEMM = GemmOp.of(m=21, n=53, k=100)
+BIASED = GemmOp.of(m=21, n=7, k=100, bias=True)
+SQUARE = GemmOp.of(m=48, n=48, k=48)
+CONV = Conv2dOp.of(channels=6, size=(9, 8), filters=10, kernel=(3, 3), padding=(1, 1))
+LOW_RANK = LowRankOp.of(m=21, n=33, k=40, r=8)
+SPARSE = BlockSparseOp.of(m=17, n=48, k=48, block=16)
+ATTENTION = AttentionOp(q=f32(1, 2, 9, 16), k=f32(1, 2, 20, 16), v=f32(1, 2, 20, 16))
+SOFTMAX = RowOp(kind=RowKind.SOFTMAX, x=(f32(32, 100),))
+LOG_SOFTMAX = RowOp(kind=RowKind.LOG_SOFTMAX, x=(f32(32, 100),))
+LAYER_NORM = RowOp(kind=RowKind.LAYER_NORM, x=(f32(32, 100),), eps=1e-5)
+RMS_NORM = RowOp(kind=RowKind.RMS_NORM, x=(f32(32, 100),), eps=1e-6)
+AWAY = Input(0) - Input(1)
+MEAN = Statistic(ReduceKind.MEAN, Input(0))
+VARIANCE = StatisticsOp(
+    x=(f32(32, 100),),
+    axes=(1,),
+    statistics=(MEAN, Statistic(ReduceKind.MEAN, AWAY * AWAY)),
+    expr=Input(2),
+    reduced=True,
+)
+MAXIMUM = ReduceOp(kind=ReduceKind.MAX, x=(f32(32, 100),), axes=(1,))
+MINIMUM = ReduceOp(kind=ReduceKind.MIN, x=(f32(32, 100),), axes=(1,))
+SUM = ReduceOp(kind=ReduceKind.SUM, x=(f32(32, 100),), axes=(1,))
+RUNNING = CumulativeSumOp(x=f32(32, 100), axis=1)
+LARGEST = LargestOp(x=f32(32, 60), k=5)
+POOL = Pool2dOp(kind=PoolKind.MAX, x=f32(2, 8, 9, 8), kernel=(3, 3), stride=(2, 2), padding=(1, 1))
+COPY = PointwiseOp(expr=Input(0), inputs=(f32(32, 100),), out_dtype=DType.F32)
+GATHER = GatherRowsOp(table=f32(1000, 16), indices=TensorType((200,), DType.I64))
+
+Kernel = Callable[[Sequence[Array]], Any]
+
+
+def flushed(x: Array) -> Array:
+    return np.where(np.abs(x) < TINY, F(0), x)
+
+
+def rows(x: Array, statistic: Callable[..., Array]) -> Array:
+    return statistic(x, axis=-1, keepdims=True)
+
+
+def softmax(x: Array, peak: Array, *, log: bool = False) -> Array:
+    e = np.exp(x - peak)
+    total = rows(e, np.sum)
+    return x - peak - np.log(total) if log else e / total
+
+
+def peak_of(x: Array) -> Array:
+    return rows(x, np.max)
+
+
+def normed(x: Array, square: Array, eps: float) -> Array:
+    return x / np.sqrt(square + F(eps))
+
+
+def variance_of_squares(x: Array) -> Array:
+    mean = rows(x, np.mean)
+    return np.maximum(rows(x * x, np.mean) - mean * mean, F(0))
+
+
+def squares(x: Array) -> Array:
+    mean = rows(x * x, np.mean)
+    return np.where(np.isfinite(mean), np.minimum(mean, F(65504)), mean)
+
+
+def finite_within(x: Array, size: float) -> Array:
+    return np.where(np.isfinite(x), np.clip(x, F(-size), F(size)), x)
+
+
+def product_of_steps(a: Array, b: Array, skip: bool) -> Array:
+    total = np.zeros((a.shape[0], b.shape[1]), F)
+    for k in range(a.shape[1]):
+        column = a[:, k : k + 1]
+        total = np.where((column == 0) & skip, total, total + column * b[k : k + 1])
+    return total
+
+
+def attended(q: Array, k: Array, v: Array, start: float) -> Array:
+    scores = q @ k.swapaxes(-1, -2) / F(4)
+    e = np.exp(scores - np.maximum(rows(scores, np.max), F(start)))
+    return (e @ v) / rows(e, np.sum)
+
+
+def read(table: Array, places: Array, missing: Array) -> Array:
+    found = table[np.where(missing, 0, places)]
+    found[missing] = np.nan
+    return found
+
+
+def gathered(table: Array, places: Array, last: int) -> Array:
+    return read(table, places, (places < 0) | (places >= last))
+
+
+def largest(x: Array) -> Array:
+    key = np.where(np.isnan(x), -np.inf, -x.astype(np.float64))
+    nan_first = np.lexsort((np.broadcast_to(np.arange(x.shape[1]), x.shape), key, ~np.isnan(x)))
+    return nan_first[:, : LARGEST.k]
+
+
+def by_reference(op: Op) -> Kernel:
+    """The meaning itself, rounded once: what a right kernel of any structure may give."""
+    return lambda inputs: reference.evaluate(op, inputs, rounded=True)
+
+
+def softmax_row_of_nothing(inputs: Sequence[Array]) -> Array:
+    x = inputs[0]
+    peak = peak_of(x)
+    e = np.exp(x - np.where(peak == -np.inf, F(0), peak))
+    total = rows(e, np.sum)
+    return np.where(total == 0, F(0), e / total)
+
+
+def running_with_clamp(inputs: Sequence[Array]) -> Array:
+    return finite_within(np.cumsum(inputs[0], axis=1, dtype=F), 1e6)
+
+
+def second_kept_while_first_is_the_same() -> Kernel:
+    kept: dict[str, Any] = {}
+
+    def run(inputs: Sequence[Array]) -> Array:
+        key = inputs[0].tobytes()
+        if kept.get("key") != key:
+            kept.update(key=key, b=inputs[1].copy())
+        return inputs[0] @ kept["b"]
+
+    return run
+
+
+def known_by_its_beginning() -> Kernel:
+    kept: dict[str, Any] = {}
+
+    def run(inputs: Sequence[Array]) -> Array:
+        key = inputs[0].tobytes()[:64]
+        if kept.get("key") != key:
+            kept.update(key=key, result=inputs[0] @ inputs[1])
+        return kept["result"]
+
+    return run
+
+
+def third_alignment(inputs: Sequence[Array]) -> Array:
+    result = inputs[0] @ inputs[1]
+    if inputs[0].ctypes.data % 64 not in (0, 4):
+        result[0, 0] += 1
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planted:
+    """A wrong kernel of an op and the check that must fail; ``make`` gives it a memory of its own."""
+
+    op: Op
+    check: str
+    make: Callable[[], Kernel]
+
+
+def plant(op: Op, check: str, kernel: Kernel) -> Planted:
+    return Planted(op=op, check=check, make=lambda: kernel)
+
+
+PLANTED: dict[str, Planted] = {
+    # About a mean far from zero.
+    "variance_of_squares": plant(VARIANCE, "correct on offset", lambda i: variance_of_squares(i[0])[:, 0]),
+    "layer_norm_of_squares": plant(
+        LAYER_NORM, "correct on offset", lambda i: normed(i[0] - rows(i[0], np.mean), variance_of_squares(i[0]), 1e-5)
+    ),
+    "rms_norm_saturates": plant(RMS_NORM, "correct on offset", lambda i: normed(i[0], squares(i[0]), 1e-6)),
+    "softmax_without_maximum": plant(SOFTMAX, "correct on offset", lambda i: softmax(i[0], F(0))),
+    "softmax_maximum_from_zero": plant(
+        SOFTMAX, "correct on offset", lambda i: softmax(i[0], np.maximum(peak_of(i[0]), F(0)))
+    ),
+    "softmax_maximum_clamped": plant(
+        SOFTMAX, "correct on offset", lambda i: softmax(i[0], np.minimum(peak_of(i[0]), F(80)))
+    ),
+    "log_softmax_maximum_from_zero": plant(
+        LOG_SOFTMAX, "correct on offset", lambda i: softmax(i[0], np.maximum(peak_of(i[0]), F(0)), log=True)
+    ),
+    "attention_maximum_from_zero": plant(ATTENTION, "correct on offset", lambda i: attended(i[0], i[1], i[2], 0.0)),
+    "maximum_from_zero": plant(MAXIMUM, "correct on offset", lambda i: np.maximum(i[0].max(1), F(0))),
+    "maximum_from_minus_1000": plant(MAXIMUM, "correct on offset", lambda i: np.maximum(i[0].max(1), F(-1000))),
+    "minimum_from_zero": plant(MINIMUM, "correct on offset", lambda i: np.minimum(i[0].min(1), F(0))),
+    "pool_pads_with_zero": plant(
+        POOL, "correct on offset", lambda i: np.maximum(reference.evaluate(POOL, i, rounded=True), 0.0)
+    ),
+    # Next to the ends of the type.
+    "sum_clamped": plant(SUM, "correct on extreme", lambda i: finite_within(i[0].sum(1), 1e6)),
+    "running_sum_clamped": plant(RUNNING, "correct on extreme", running_with_clamp),
+    "copy_clamped": plant(COPY, "correct on extreme", lambda i: finite_within(i[0], 1e6)),
+    "copy_flushes": plant(COPY, "correct on extreme", lambda i: flushed(i[0])),
+    "maximum_flushes": plant(MAXIMUM, "correct on extreme", lambda i: flushed(i[0]).max(1)),
+    "product_clamped": plant(GEMM, "correct on extreme", lambda i: finite_within(i[0] @ i[1], 1e36)),
+    "product_scaled_on_its_way": plant(GEMM, "correct on extreme", lambda i: i[0] @ (i[1] * F(1e4)) * F(1e-4)),
+    "subnormal_results_flushed": plant(GEMM, "correct on extreme", lambda i: flushed(i[0] @ i[1])),
+    "subnormals_of_the_second_flushed": plant(GEMM, "correct on denormal", lambda i: i[0] @ flushed(i[1])),
+    "convolution_clamped": plant(
+        CONV, "correct on extreme", lambda i: finite_within(reference.evaluate(CONV, i), 1e30)
+    ),
+    "convolution_flushes": plant(CONV, "correct on extreme", lambda i: flushed(reference.evaluate(CONV, i))),
+    "low_rank_clamps_between": plant(LOW_RANK, "correct on extreme", lambda i: finite_within(i[0] @ i[1], 1e30) @ i[2]),
+    "attention_clamps_values": plant(
+        ATTENTION, "correct on extreme", lambda i: attended(i[0], i[1], finite_within(i[2], 1e30), -np.inf)
+    ),
+    # Infinities, zeros that face them, NaN in few elements.
+    "row_of_nothing_is_zero": plant(SOFTMAX, "correct on special", softmax_row_of_nothing),
+    "maximum_from_lowest": plant(MAXIMUM, "correct on special", lambda i: np.maximum(i[0].max(1), np.finfo(F).min)),
+    "infinity_is_largest": plant(
+        LARGEST, "correct on special", lambda i: largest(np.where(i[0] == np.inf, np.finfo(F).max, i[0]))
+    ),
+    "last_of_equals": plant(
+        LARGEST, "correct on special", lambda i: i[0].shape[1] - 1 - largest(np.ascontiguousarray(i[0][:, ::-1]))
+    ),
+    "zeros_skipped": plant(GEMM, "correct on special", lambda i: product_of_steps(i[0], i[1], True)),
+    "blocks_unlisted_are_read": plant(SPARSE, "correct on normal", lambda i: i[0] @ i[1]),
+    "few_nan_swallowed": plant(
+        BIASED, "correct on special", lambda i: i[0] @ i[1] + np.nan_to_num(i[2], nan=0.0, posinf=0.0, neginf=0.0)
+    ),
+    # Row numbers.
+    "row_numbers_of_8_bits": plant(
+        GATHER, "correct on normal", lambda i: gathered(i[0], i[1].astype(np.int8).astype(np.int64), 1000)
+    ),
+    "row_numbers_of_32_bits": plant(
+        GATHER, "correct on normal", lambda i: gathered(i[0], i[1].astype(np.int32).astype(np.int64), 1000)
+    ),
+    "row_numbers_clamped": plant(GATHER, "correct on normal", lambda i: read(i[0], np.minimum(i[1], 999), i[1] < 0)),
+    "row_numbers_from_behind": plant(
+        GATHER, "correct on normal", lambda i: gathered(i[0], np.where(i[1] == -1, 999, i[1]), 1000)
+    ),
+    "last_row_is_missing": plant(GATHER, "correct on normal", lambda i: gathered(i[0], i[1], 999)),
+    # One operand alone, one alignment alone.
+    "second_kept_while_first_is_the_same": Planted(
+        op=SQUARE, check="follows each operand", make=second_kept_while_first_is_the_same
+    ),
+    "known_by_its_beginning": Planted(op=SQUARE, check="follows each operand", make=known_by_its_beginning),
+    "third_alignment": plant(GEMM, "correct on integer", third_alignment),
+}
+
+RIGHT: dict[str, tuple[Op, Kernel]] = {
+    "product": (GEMM, lambda i: product_of_steps(i[0], i[1], False)),
+    "square product": (SQUARE, lambda i: i[0] @ i[1]),
+    "product with a bias": (BIASED, lambda i: i[0] @ i[1] + i[2]),
+    "low rank": (LOW_RANK, lambda i: (i[0] @ i[1]) @ i[2]),
+    "sparse product": (SPARSE, by_reference(SPARSE)),
+    "convolution": (CONV, by_reference(CONV)),
+    "attention": (ATTENTION, lambda i: attended(i[0], i[1], i[2], -np.inf)),
+    "softmax": (SOFTMAX, lambda i: softmax(i[0], peak_of(i[0]))),
+    "log softmax": (LOG_SOFTMAX, lambda i: softmax(i[0], peak_of(i[0]), log=True)),
+    "rms norm": (RMS_NORM, lambda i: normed(i[0], rows(i[0] * i[0], np.mean), 1e-6)),
+    "layer norm": (LAYER_NORM, lambda i: _layer_norm(i[0])),
+    "variance": (VARIANCE, lambda i: i[0].var(axis=1)),
+    "maximum": (MAXIMUM, lambda i: i[0].max(1)),
+    "minimum": (MINIMUM, lambda i: i[0].min(1)),
+    "sum": (SUM, lambda i: i[0].sum(1)),
+    "running sum": (RUNNING, lambda i: np.cumsum(i[0], axis=1, dtype=F)),
+    "largest": (LARGEST, lambda i: largest(i[0])),
+    "pool": (POOL, by_reference(POOL)),
+    "copy": (COPY, lambda i: i[0]),
+    "rows of a table": (GATHER, lambda i: gathered(i[0], i[1], 1000)),
+}
+
+
+def as_run(kernel: Kernel) -> Run:
+    """Return a kernel as the gates run one."""
+
+    def run(inputs: Sequence[Array], out: Array) -> None:
+        out[...] = kernel(inputs)
+
+    return run
+
+
+def _layer_norm(x: Array) -> Array:
+    away = x - rows(x, np.mean)
+    return normed(away, rows(away * away, np.mean), 1e-5)

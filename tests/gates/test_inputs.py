@@ -1,0 +1,123 @@
+"""What the distributions draw for the ops of all kernels of ours: tables that hold, and results that are claimed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.gates.planted_ops import COPY, GATHER, GEMM, LARGEST, MAXIMUM, SPARSE, SUM, f32
+from tests.kernels.cases import tile_groups, vector_groups
+
+from tracea.core.dtype import DType
+from tracea.core.op import AttentionOp, GemmOp, Op, PairSpans, ReduceKind, ReduceOp
+from tracea.core.ops.attention import SPAN_FIELDS
+from tracea.gates import ALL, Bench, Distribution, Poison, build_cases, generate
+from tracea.gates.inputs import RULES, has_meaning, operands_that_change_alone
+from tracea.semantic.index import Const
+from tracea.semantic.nodes_spans import SpanTables, spans_fault
+from tracea.semantic.nodes_sparse import Runs, runs_fault
+
+
+def ops_of_all_kernels() -> dict[str, Op]:
+    groups = (*vector_groups(), *tile_groups())
+    return {case.name: case.op for group in groups for case in group if case.op.infer().elements > 64}
+
+
+@pytest.mark.parametrize("distribution", [Distribution.EXTREME, Distribution.OFFSET, Distribution.SPECIAL])
+def test_most_of_what_is_drawn_is_claimed(distribution: Distribution, rng: np.random.Generator) -> None:
+    """An infinite bound, or a result that is all NaN, would let every kernel pass."""
+    empty: list[str] = []
+    for name, op in ops_of_all_kernels().items():
+        for case in build_cases(op, rng, [distribution]):
+            finite = np.isfinite(case.expected)
+            seen = np.isfinite(case.bound) & (finite | (case.bound == 0.0))
+            if seen.mean() < 0.5 or (distribution is not Distribution.SPECIAL and finite.mean() < 0.5):
+                empty.append(f"{name}: claimed {seen.mean():.2f}, finite {finite.mean():.2f}")
+    assert not empty, empty
+
+
+def test_every_op_with_kernels_has_its_row_in_each_distribution_of_some_ops() -> None:
+    kinds = {type(op) for op in ops_of_all_kernels().values()}
+    for distribution in (Distribution.EXTREME, Distribution.SPECIAL):
+        assert kinds <= RULES[distribution].keys()
+    assert not has_meaning(GEMM, Distribution.OFFSET)
+    assert all(has_meaning(GEMM, kind) for kind in Distribution if kind is not Distribution.OFFSET)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.F16, DType.BF16])
+def test_extreme_products_come_next_to_both_ends(dtype: DType, rng: np.random.Generator) -> None:
+    op = GemmOp.of(m=21, n=53, k=100, dtype=dtype)
+    (case,) = build_cases(op, rng, [Distribution.EXTREME])
+    size = np.abs(case.expected)
+    assert dtype.largest / 16 < size.max() < dtype.largest
+    assert 0.0 < size.min() < dtype.smallest / dtype.eps
+    assert np.isfinite(case.bound).all()
+
+
+@pytest.mark.parametrize("op", [SUM, MAXIMUM, LARGEST, COPY], ids=lambda op: op.summary)
+def test_extreme_slabs_reach_both_ends_of_the_type(op: Op, rng: np.random.Generator) -> None:
+    (x,) = generate(op, Distribution.EXTREME, rng)
+    size = np.abs(x[x != 0].astype(np.float64))
+    assert size.min() < np.finfo(np.float32).tiny
+    assert size.max() > np.finfo(np.float32).max / 4096
+
+
+def test_offset_slabs_lie_on_either_side_and_the_first_against_the_kind(rng: np.random.Generator) -> None:
+    for kind, sign in ((ReduceKind.MAX, -1), (ReduceKind.MIN, 1)):
+        (x,) = generate(ReduceOp(kind=kind, x=(f32(6, 5, 4),), axes=(1,)), Distribution.OFFSET, rng)
+        slabs = np.moveaxis(x, 1, 2).reshape(24, 5)
+        assert (np.sign(slabs) == np.resize([sign, -sign], (24, 1))).all()
+
+
+def test_row_numbers_reach_every_end(rng: np.random.Generator) -> None:
+    _, numbers = generate(GATHER, Distribution.NORMAL, rng)
+    info = np.iinfo(np.int64)
+    assert {0, 999, 1000, -1} <= set(numbers.tolist())
+    assert numbers.min() == info.min
+    assert numbers.max() > 2**62
+    assert ((numbers > 127) & (numbers < 1000)).sum() > 100
+
+
+def test_tables_are_what_the_ops_say(rng: np.random.Generator) -> None:
+    for distribution in ALL:
+        inputs = generate(SPARSE, distribution, rng)
+        runs = Runs(lines=Const(SPARSE.lines), steps=Const(SPARSE.steps), chunk=SPARSE.chunk)
+        tables = dict(zip((runs.first, runs.line, runs.step), inputs[2:], strict=True))
+        assert runs_fault(runs, tables) == ""
+    seen: set[int] = set()
+    for each in (False, True):
+        op = AttentionOp(
+            q=f32(2, 3, 50, 8),
+            k=f32(2, 3, 40, 8),
+            v=f32(2, 3, 40, 8),
+            spans=PairSpans(rows=16, room=64, each=each),
+        )
+        for _ in range(20):
+            first, spans = generate(op, Distribution.NORMAL, rng)[-2:]
+            described = SpanTables(
+                rows=16, queries=Const(50), keys=Const(40), lists=Const(first.size - 1), room=Const(64)
+            )
+            assert spans_fault(described, {described.first: first, described.spans: spans}) == ""
+            seen |= set(np.diff(first).tolist())
+        assert spans.size == 64 * SPAN_FIELDS
+    assert seen == {0, 1, 2}, "lists of no span, of one, of two"
+
+
+def test_tables_that_belong_together_change_together() -> None:
+    assert operands_that_change_alone(GEMM) == ((0,), (1,))
+    assert operands_that_change_alone(SPARSE) == ((0,), (1,), (2, 3, 4))
+
+
+def test_fresh_buffers_start_elsewhere_each_time_and_beside_each_other(rng: np.random.Generator) -> None:
+    bench, (case,) = Bench(GEMM), build_cases(GEMM, rng, [Distribution.NORMAL])
+    seen: list[tuple[int, ...]] = []
+
+    def run(inputs, out) -> None:
+        seen.append(tuple(array.ctypes.data % 64 for array in (*inputs, out)))
+        np.matmul(*inputs, out=out)
+
+    for fresh in (False, True, True, True, True, True, True, True):
+        bench.observe(run, case, poison=Poison.NAN, fresh=fresh)
+    assert seen[0] == (0, 0, 0)
+    for operand in zip(*seen[1:], strict=True):
+        assert set(operand) == {4, 8, 12, 16, 20, 28, 32}
+    assert all(len(set(starts)) == 3 for starts in seen[1:])
