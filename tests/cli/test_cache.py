@@ -61,7 +61,9 @@ def test_cache_export_and_import_carry_trials_as_advice(
         assert cli.main(["cache", "import", str(file)]) == 0
         assert expected in capsys.readouterr().out
     assert cli.main(["cache", "ls"]) == 0
-    assert "0 trials of earlier searches, 1 imported" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "0 trials of earlier searches, 1 imported" in out
+    assert "elsewhere, imported" in out
     file.write_bytes(file.read_bytes()[:-9])
     assert cli.main(["cache", "import", str(file)]) == cli.BAD_USAGE
     assert cli.main(["cache", "gc", "--unused-days", "-1"]) == cli.BAD_USAGE
@@ -213,7 +215,7 @@ def test_ls_names_the_op_that_an_entry_and_a_trial_belong_to(
     assert [line for line in lines if "compiled kernel" in line and f"{op} by gemm.direct" in line]
     assert [line for line in lines if "compiler's identity" in line and "python -m ziglang" in line]
     (searched,) = (line.split() for line in lines if line.strip().startswith("gemm "))
-    assert searched == ["gemm", "1", "1", "1", "ms"]  # one trial, verified; of a variant that it does not say
+    assert searched == ["gemm", "here", "1", "1", "1", "ms"]  # one trial, verified; of a variant that it does not say
 
 
 def test_hostile_schedules_are_refused_by_import_with_the_reason(

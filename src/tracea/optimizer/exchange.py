@@ -113,7 +113,7 @@ def read_trials(path: str | os.PathLike[str]) -> list[tuple[TrialRecord, float |
         with open(path, "rb") as file:
             content = file.read()
     except OSError as error:
-        raise _refused(path, str(error)) from error
+        raise _refused(path, error.strerror or str(error)) from error
     return _of_store(path) if content.startswith(_DATABASE) else _of_lines(path, content)
 
 

@@ -39,7 +39,7 @@ def remove_entries(
     if (key is None) != all:
         raise InvalidOption(
             field="key",
-            got=key,
+            got="both" if all else "nothing",
             expected="a key, or --all",
             remedy="tracea cache rm --all, or a key of tracea cache ls",
         )
@@ -110,9 +110,12 @@ def list_entries(
             )
         if tried := ops_tried(root):
             print_table(
-                ("op that was searched", "trials", "verified", "fastest", "by"),
-                [(each.op_key, str(each.trials), str(each.verified), each.fastest, each.variant) for each in tried],
-                numbers=(1, 2, 3),
+                ("op that was searched", "where", "trials", "verified", "fastest", "by"),
+                [
+                    (each.op_key, each.where, str(each.trials), str(each.verified), each.fastest, each.variant)
+                    for each in tried
+                ],
+                numbers=(2, 3, 4),
             )
     return 1 if check and any(entry.problem for entry in entries) else 0
 

@@ -49,9 +49,10 @@ def count_trials(root: Path) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpTried:
-    """One op of the trial store: how many trials were made here, and the fastest verified one, "" where none is."""
+    """One op of the trial store: how many trials were made here or elsewhere, and the fastest verified one, if any."""
 
     op_key: str
+    where: str
     trials: int
     verified: int
     fastest: str
@@ -59,7 +60,7 @@ class OpTried:
 
 
 def ops_tried(root: Path) -> list[OpTried]:
-    """Return the ops that were searched here, in the order of their first trial."""
+    """Return the ops that were searched here, and those of imported trials, in the order of their first trial."""
     path = root / TRIALS
     if not path.is_file():
         return []
@@ -67,12 +68,12 @@ def ops_tried(root: Path) -> list[OpTried]:
     from tracea.profiler.duration import shown_us
 
     with TrialStore(path) as store:
-        found = store.find()
-    by_op: dict[str, list[StoredTrial]] = {}
+        found = store.find(imported=None)
+    by_op: dict[tuple[str, bool], list[StoredTrial]] = {}
     for trial in found:
-        by_op.setdefault(trial.record.key.op_key, []).append(trial)
+        by_op.setdefault((trial.record.key.op_key, trial.is_imported), []).append(trial)
     listed: list[OpTried] = []
-    for op_key, trials in by_op.items():
+    for (op_key, is_imported), trials in by_op.items():
         good = [
             (trial.retimed_ms or trial.record.outcome.latency_ms or 0.0, trial.record.key.variant)
             for trial in trials
@@ -82,6 +83,7 @@ def ops_tried(root: Path) -> list[OpTried]:
         listed.append(
             OpTried(
                 op_key=op_key,
+                where="elsewhere, imported" if is_imported else "here",
                 trials=len(trials),
                 verified=len(good),
                 fastest=shown_us(1e3 * latency_ms) if good else "",
