@@ -14,7 +14,7 @@ from tests.kernels.native import Unit, host_isas, poisoned
 
 from tracea.core.op import GemmOp, Op
 from tracea.gates import Distribution, Run, build_cases, check_fences, judge
-from tracea.kernels.arguments import arguments, buffer_types
+from tracea.kernels.arguments import arguments, buffer_types, result_offsets
 from tracea.kernels.registry import find
 from tracea.semantic.tile_kernel import BufferRole
 
@@ -41,7 +41,9 @@ def run_of(unit: Unit, built: Built, op: Op, threads: int) -> Run:
             own = arguments(built.pack, op) if "panels" not in buffer_types(built.pack, op) else values
             unit.call(built.pack.name, [addresses[position], address], own, threads=threads)
             addresses[position] = address
-        unit.call(built.kernel.name, [*addresses, out.ctypes.data], values, threads=threads)
+        firsts = result_offsets(built.kernel, op).values()
+        results = [out.ctypes.data + first * out.itemsize for first in firsts]
+        unit.call(built.kernel.name, [*addresses, *results], values, threads=threads)
         del kept
 
     return run

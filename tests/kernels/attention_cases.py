@@ -11,7 +11,7 @@ from tests.kernels.conformance import Case
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, select, tanh
-from tracea.core.op import AttentionOp, Epilogue, PairSpans
+from tracea.core.op import AttentionGradientOp, AttentionOp, Epilogue, PairSpans
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.kernels.attention.spans import Band, span_tables
 from tracea.semantic.tile_builders import (
@@ -146,6 +146,39 @@ def decode_cases() -> tuple[Case, ...]:
             ("allowed", attention(**short, t=1100, score=allowed(1, 1, 1, 1100)), parts),
             ("alibi", attention(1, 4, 2, 2, 600, score=alibi(4, 2, 600)), parts),
             ("negative_scale", attention(**short, t=600, scale=-0.3), parts),
+        )
+    )
+
+
+def gradient(forward: AttentionOp, grad: TensorType | None = None) -> AttentionGradientOp:
+    """Return the gradients of an attention."""
+    y = TensorType(forward.shape, forward.q.dtype)
+    return AttentionGradientOp(forward=forward, grad=y if grad is None else grad, y=y)
+
+
+def gradient_cases() -> tuple[Case, ...]:
+    """Kernels of gradients: blocks are small, so that there are several of queries and of keys, with tails."""
+    small = {"bq": 16, "bk": 24}
+    strided = replace(strided_attention(), out=None)
+    position = alibi(4, 37, 45)
+    return tuple(
+        Case.of(f"gradient_{name}", "attention.gradient", op, **schedule)
+        for name, op, schedule in (
+            ("default", gradient(attention(1, 2, 2, 65, 300, 64)), {}),
+            ("dense", gradient(attention(s=150, dv=20)), small),
+            ("wide", gradient(attention(1, 2, 2, s=70, d=140, dv=70)), small),
+            ("causal", gradient(attention(s=130, t=131, causal=True)), small),
+            ("causal_window", gradient(attention(s=130, t=100, causal=True, window=40)), small),
+            ("far_window", gradient(attention(s=150, t=20, window=9)), small),
+            ("no_keys", gradient(attention(t=0)), small),
+            ("f64", gradient(attention(dtype=DType.F64, causal=True)), small),
+            ("bf16", gradient(attention(dtype=DType.BF16, dv=7)), small),
+            ("strided", gradient(strided, TensorType((2, 2, 19, 7), F32, StridedLayout((600, 300, 1, 21)))), small),
+            ("added", gradient(attention(score=added(37, 45))), small),
+            ("allowed", gradient(attention(score=allowed(37, 45), causal=True)), small),
+            ("alibi", gradient(attention(score=position)), small),
+            ("soft_cap", gradient(attention(score=SOFT_CAP, window=20)), small),
+            ("negative_scale", gradient(attention(scale=-0.3)), small),
         )
     )
 

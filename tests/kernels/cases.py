@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
-from tests.kernels.attention_cases import attention_cases
+from tests.kernels.attention_cases import attention_cases, gradient_cases
 from tests.kernels.conformance import Case
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.low_rank_cases import low_rank_cases
@@ -330,6 +330,7 @@ def vector_groups() -> tuple[tuple[Case, ...], ...]:
     """Every kernel that is compiled for each instruction set, those of a unit together."""
     return (
         attention_cases(),
+        gradient_cases(),
         gemm_cases(),
         low_rank_cases(),
         sparse_cases(),

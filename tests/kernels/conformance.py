@@ -17,7 +17,7 @@ from tracea.core.reference import evaluate
 from tracea.core.tensor_type import TensorType
 from tracea.emitters.cpu.emitter import emit
 from tracea.emitters.kernel_source import KernelSource
-from tracea.kernels.arguments import arguments, buffer_types
+from tracea.kernels.arguments import arguments, buffer_types, result_offsets
 from tracea.kernels.attention.spans import Band, span_tables
 from tracea.kernels.gemm.block_sparse import run_tables
 from tracea.kernels.registry import find
@@ -175,7 +175,9 @@ def run(
         panels = _packed(unit, built, op, operands[position], values, threads=threads)
         keep.append(panels)
         addresses[position] = panels.address
-    unit.call(built.kernel.name, [*addresses, result.address], values, threads=threads, backward=backward)
+    firsts = result_offsets(built.kernel, op).values()
+    results = [result.address + first * result.array.itemsize for first in firsts]
+    unit.call(built.kernel.name, [*addresses, *results], values, threads=threads, backward=backward)
     for tensor in tensors:
         tensor.check_surroundings()
     return result.array.copy()

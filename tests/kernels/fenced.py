@@ -21,7 +21,7 @@ from tests.kernels.native import Unit, has_tiles, round_up
 from tracea.core.accuracy import error_bound
 from tracea.core.op import GemmOp, Op
 from tracea.core.reference import evaluate
-from tracea.kernels.arguments import arguments
+from tracea.kernels.arguments import arguments, result_offsets
 from tracea.kernels.registry import find
 from tracea.semantic.tile_kernel import BufferRole
 
@@ -99,7 +99,8 @@ def run(unit: Unit, case: Case, isa: str, op: Op, *, fence: str, threads: int) -
         packed = memory.block(int(panels.nbytes.evaluate(values)))
         call(built.pack.name, built.pack_source, [operands[position], packed], arguments(built.pack, op))
         operands[position] = packed
-    call(built.kernel.name, built.source, [*operands, address], values)
+    results = [address + first * result.itemsize for first in result_offsets(built.kernel, op).values()]
+    call(built.kernel.name, built.source, [*operands, *results], values)
     wrong = np.abs(result.astype(np.float64) - evaluate(op, inputs)) > error_bound(op, inputs, worst_case=True)
     assert not wrong.any(), case.name
     memory.release()

@@ -6,7 +6,7 @@ import platform
 from typing import Any
 
 import pytest
-from tests.kernels.attention_cases import attention
+from tests.kernels.attention_cases import attention, gradient
 from tests.kernels.conformance import Case, build
 from tests.kernels.low_rank_cases import low_rank_golden
 from tests.kernels.native import ISA_FLAGS, Unit, host_isas
@@ -70,6 +70,7 @@ GOLDEN = (
         "attention.flash",
         attention(1, 12, 12, 1024, 1024, 64, spans=PairSpans(rows=64, room=256)),
     ),
+    Case.of("attention.gradient", "attention.gradient", gradient(attention(1, 12, 12, 1024, 1024, 64, causal=True))),
     Case.of("attention.decode", "attention.decode", attention(1, 12, 2, 1, 32_768, 64)),
     Case.of("gemm.packed", "gemm.packed", GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True)),
     Case.of("gemm.packed.columns", "gemm.packed", LINEAR),

@@ -15,7 +15,7 @@ from tracea.core.op import GemmOp, Op
 from tracea.core.reference import evaluate
 from tracea.emitters.cpu.emitter import emit
 from tracea.errors import ProofFailed
-from tracea.kernels.arguments import arguments, buffer_types, operand_buffers, result_buffer
+from tracea.kernels.arguments import arguments, buffer_types, operand_buffers, result_offsets
 from tracea.kernels.registry import VARIANTS, find
 from tracea.semantic.interpreter import interpret
 from tracea.semantic.nodes import Barrier, Block, For, Node
@@ -88,7 +88,8 @@ def interpreted(built: Built, kernel: TileKernel, op: Op, inputs: list[np.ndarra
         buffers[source] = interpret(built.pack, packed, arguments(built.pack, op), threads=2, seed=seed)["panels"]
     result = op.infer()
     memory = np.zeros(max(1, result.extent[1]), result.dtype.numpy)
-    buffers[result_buffer(kernel).name] = memory
+    for name, first in result_offsets(kernel, op).items():
+        buffers[name] = memory[first:]
     assert set(types) >= set(buffers)
     interpret(kernel, buffers, values, threads=2, seed=seed, tables=tables)
     return np.lib.stride_tricks.as_strided(memory, result.static_shape, [s * memory.itemsize for s in result.strides])

@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.kernels.conformance import CANARY_BYTES, Built
+from tests.kernels.conformance import CANARY, CANARY_BYTES, Built
 from tests.kernels.native import INCLUDE, round_up
 
-from tracea.kernels.arguments import operand_buffers, result_buffer
-from tracea.semantic.tile_kernel import Buffer, TileKernel
+from tracea.kernels.arguments import operand_buffers
+from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 
 DRIVER = Path(__file__).with_name("driver.cpp")
 FLAGS = (
@@ -129,8 +129,11 @@ class EmulatedUnit:
         """Call kernel ``name`` on memory of this process."""
         source, kernel = self._sources[name], self._kernels[name]
         values = [integers[key] for key in source.integers]
-        buffers = (*operand_buffers(kernel), result_buffer(kernel))
-        sizes = [_extent_bytes(buffer, integers) + 2 * CANARY_BYTES for buffer in buffers]
+        results = [buffer for buffer in kernel.buffers if buffer.role is BufferRole.OUTPUT]
+        lengths = [_extent_bytes(buffer, integers) for buffer in operand_buffers(kernel)]
+        lengths += [4 * int(table.length.evaluate(integers)) for table in kernel.tables]
+        lengths += [_extent_bytes(buffer, integers) for buffer in results]
+        sizes = [length + 2 * CANARY_BYTES for length in lengths]
         assert len(sizes) == len(pointers)
         head = (
             self._names.index(name),
@@ -142,11 +145,22 @@ class EmulatedUnit:
         )
         numbers = (*head, *values, *sizes)
         blocks = [ctypes.string_at(address - CANARY_BYTES, size) for address, size in zip(pointers, sizes, strict=True)]
+        # Several results lie one after the other: each gets canaries of its own.
+        parts = range(len(sizes) - len(results), len(sizes)) if len(results) > 1 else range(0)
+        fence = bytes([CANARY]) * CANARY_BYTES
+        for part in parts:
+            blocks[part] = fence + blocks[part][CANARY_BYTES:-CANARY_BYTES] + fence
         answer = run_binary(self.binary, given=struct.pack(f"<{len(numbers)}q", *numbers) + b"".join(blocks))
         assert len(answer) == sum(sizes)
         start = 0
-        for address, size in zip(pointers, sizes, strict=True):
-            ctypes.memmove(address - CANARY_BYTES, answer[start : start + size], size)
+        for number, (address, size) in enumerate(zip(pointers, sizes, strict=True)):
+            block = answer[start : start + size]
+            if number in parts:
+                assert block.startswith(fence), f"{name} wrote before result {number}"
+                assert block.endswith(fence), f"{name} wrote behind result {number}"
+                ctypes.memmove(address, block[CANARY_BYTES:-CANARY_BYTES], size - 2 * CANARY_BYTES)
+            else:
+                ctypes.memmove(address - CANARY_BYTES, block, size)
             start += size
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from tracea.core.attention_gradient_meaning import attention_gradient_error
 from tracea.core.attention_meaning import attention_error
 from tracea.core.dtype import DType
 from tracea.core.function import Array
@@ -31,6 +32,7 @@ from tracea.core.indexed_meaning import indexed_enclosure
 from tracea.core.interval import Enclosure, around, enclose
 from tracea.core.meaning import bind_op, epilogue_of, factors, main_value, row_source, sources
 from tracea.core.op import (
+    AttentionGradientOp,
     AttentionOp,
     BlockSparseOp,
     Conv2dOp,
@@ -150,6 +152,9 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
         case AttentionOp():
             constant = partial(sum_constant, dtype=compute, worst_case=worst_case)
             return around(value, attention_error(op, arrays, compute, constant))
+        case AttentionGradientOp():
+            constant = partial(sum_constant, dtype=compute, worst_case=worst_case)
+            return around(value, attention_gradient_error(op, arrays, compute, constant))
         case _:
             return value, value
     lost = np.where(error > 0.0, terms * dtype.smallest, 0.0)

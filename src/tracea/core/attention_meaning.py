@@ -87,28 +87,43 @@ def _not_finite(op: AttentionOp, arrays: Sequence[Array], values: Array) -> tupl
     return (~hidden).astype(np.float64) @ odd > 0, hidden.astype(np.float64) @ odd > 0
 
 
-def attention_error(
+def weight_error(
     op: AttentionOp, arrays: Sequence[Array], compute: DType, constant: Callable[[int], float]
-) -> Array:
-    """Return the largest error of the weighted sums; ``constant`` is that of a sum of so many terms, in eps."""
-    q, k, v = arrays[:3]
+) -> tuple[Array, Array]:
+    """Return the largest relative error of the weights, and the largest of the scaled products.
+
+    Shapes: both (batch, heads, s, t).
+    """
+    q, k = arrays[:2]
     operands = arrays[3 : 3 + len(op.score.operands)]
-    eps, repeat = compute.eps, q.shape[1] // max(1, k.shape[1])
-    keys, values = np.repeat(k, repeat, axis=1).swapaxes(-1, -2), np.abs(np.repeat(v, repeat, axis=1))
+    eps = compute.eps
+    keys = np.repeat(k, q.shape[1] // max(1, k.shape[1]), axis=1).swapaxes(-1, -2)
     scores = attention_scores(op, arrays)
     seen = np.isfinite(scores)
-    size = np.abs(op.softmax_scale) * (np.abs(q) @ np.abs(keys))
-    error = (constant(q.shape[3]) + 3) * eps * size
+    of_products = (constant(q.shape[3]) + 3) * eps * np.abs(op.softmax_scale) * (np.abs(q) @ np.abs(keys))
+    error = of_products
     if not op.score.is_identity:
         products = op.softmax_scale * (q @ keys)
         low, high = enclose(op.score.expr, [around(products, error), *((x, x) for x in operands)], compute)
         error = np.maximum(high - scores, scores - low)
     error = np.where(seen, error, 0.0)
-    weights, distance = normalised_weights(np.where(seen, scores, -np.inf))
+    _, distance = normalised_weights(np.where(seen, scores, -np.inf))
     shift = error + 2 * eps * np.where(seen, np.abs(distance), 0.0)
     relative = np.expm1(shift + np.max(shift, axis=-1, keepdims=True, initial=0.0) + 16 * eps)
     # A kernel may round the weights to the storage type before the second product, as matrix units ask for.
-    relative = relative + op.q.dtype.eps + 2 * constant(k.shape[2]) * eps
+    return relative + op.q.dtype.eps + 2 * constant(k.shape[2]) * eps, of_products
+
+
+def attention_error(
+    op: AttentionOp, arrays: Sequence[Array], compute: DType, constant: Callable[[int], float]
+) -> Array:
+    """Return the largest error of the weighted sums; ``constant`` is that of a sum of so many terms, in eps."""
+    q, _, v = arrays[:3]
+    values = np.abs(np.repeat(v, q.shape[1] // max(1, v.shape[1]), axis=1))
+    scores = attention_scores(op, arrays)
+    seen = np.isfinite(scores)
+    weights, _ = normalised_weights(np.where(seen, scores, -np.inf))
+    relative, _ = weight_error(op, arrays, compute, constant)
     # What would underflow may be flushed: each weight is a multiple of the smallest, of a sum that is at least 1.
     shares = weights * relative + np.where(seen, 2 * compute.smallest, 0.0)
     found = shares @ np.where(np.isfinite(values), values, 0.0)

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from tracea.core.attention_gradient_meaning import attention_gradient_value
 from tracea.core.attention_meaning import attention_value
 from tracea.core.dtype import round_tf32
 from tracea.core.function import Array
 from tracea.core.indexed_meaning import indexed_value
 from tracea.core.op import (
+    AttentionGradientOp,
     AttentionOp,
     BlockSparseOp,
     Conv2dOp,
@@ -137,6 +139,8 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:  # noqa: PLR0911 - one
                 return _pool2d(op, arrays[0])
             case AttentionOp():
                 return attention_value(op, arrays)
+            case AttentionGradientOp():
+                return attention_gradient_value(op, arrays)
             case SourceOp():
                 raise InvalidInput(
                     field="op", got="source", expected="a value", remedy="bind the source by its node's id"

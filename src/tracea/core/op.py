@@ -6,6 +6,7 @@ from typing import Any
 
 from tracea.core.codec import Codec
 from tracea.core.ops.attention import AttentionOp, PairSpans
+from tracea.core.ops.attention_gradient import AttentionGradientOp
 from tracea.core.ops.base import BASE_CLASSES, Epilogue, Op
 from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.ops.conv2d import Conv2dOp
@@ -22,6 +23,7 @@ __all__ = [
     "CODEC_CLASSES",
     "OP_CLASSES",
     "WITHOUT_KERNEL",
+    "AttentionGradientOp",
     "AttentionOp",
     "BlockSparseOp",
     "Conv2dOp",
@@ -67,6 +69,7 @@ OP_CLASSES: tuple[type[Op], ...] = (
     Conv2dOp,
     Pool2dOp,
     AttentionOp,
+    AttentionGradientOp,
     SourceOp,
 )
 # What is there already, is another way to read it, or is written by others: nothing runs for these.

@@ -17,7 +17,7 @@ from tracea.doctor import Decision
 from tracea.errors import InvalidOption, InvalidShape
 from tracea.flow.kernel import Built, build, build_pack
 from tracea.flow.phases import phase
-from tracea.kernels.arguments import arguments, buffer_types, operand_buffers, result_buffer
+from tracea.kernels.arguments import arguments, buffer_types, operand_buffers, result_offsets
 from tracea.kernels.operands import bind
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
@@ -224,7 +224,8 @@ class _Assembly:
     def _kernel_call(self, node: Node, kernel: LoadedKernel, built: Built, slots: Sequence[Slot]) -> Call:
         names = [part.name for part in (*operand_buffers(built.kernel), *built.kernel.tables)]
         pointers = dict(zip(names, slots, strict=True))
-        pointers[result_buffer(built.kernel).name] = self._slot(node.id)
+        for result, first in result_offsets(built.kernel).items():
+            pointers[result] = _later(self._slot(node.id), first * node.type.dtype.nbytes)
         return Call.binding(
             kernel,
             pointers=pointers,
@@ -238,6 +239,11 @@ class _Assembly:
         function = LibraryFunction.BMM if op.batch else LibraryFunction.MM
         call = LibraryCall(function=function, operands=(node.type, *op.operands))
         return Call(kernel=call, pointers=(self._slot(node.id), *(self._slot(name) for name in node.inputs)))
+
+
+def _later(slot: Slot, offset_bytes: int) -> Slot:
+    """Return the place that lies so many bytes behind a slot's beginning."""
+    return replace(slot, offset=slot.offset + offset_bytes) if offset_bytes else slot
 
 
 def _laid_out(values: Any, type_: TensorType) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

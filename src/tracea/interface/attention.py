@@ -23,10 +23,10 @@ from tracea.runtime.extension import dispatcher
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["attention"]
+__all__ = ["NAMES", "attention", "checked_operands", "checked_window", "forward_op", "written_score"]
 
 _MOST_OPERANDS: Final = 4
-_NAMES: Final = ("q", "k", "v", "mask", *(f"operands[{i}]" for i in range(_MOST_OPERANDS)))
+NAMES: Final = ("q", "k", "v", "mask", *(f"operands[{i}]" for i in range(_MOST_OPERANDS)))
 
 
 def attention(
@@ -65,25 +65,14 @@ def attention(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a window below 1,
     a scale that is not finite, a score that names more operands than there are, or what does not go together.
     """
-    given = len(operands) if hasattr(operands, "__len__") else None
-    if given is None or given > _MOST_OPERANDS:
-        raise InvalidOp(
-            field="operands",
-            got=type(operands).__name__ if given is None else given,
-            expected=f"a sequence of at most {_MOST_OPERANDS} arrays",
-            remedy="compute what does not depend on the score beforehand",
-        )
-    if window is not None and (isinstance(window, bool) or not hasattr(window, "__index__") or index(window) < 1):
-        raise InvalidOp(
-            field="window", got=window, expected="a whole number >= 1", remedy="a window of 1 is the diagonal"
-        )
+    others, window = checked_operands(operands), checked_window(window)
     if isinstance(global_tokens, bool) or not hasattr(global_tokens, "__index__") or index(global_tokens) < 0:
         raise InvalidOp(
             field="global_tokens", got=global_tokens, expected="a whole number >= 0", remedy="0 is a window alone"
         )
     band = Band(
         causal=flag("causal", causal),
-        window=None if window is None else index(window),
+        window=window,
         global_tokens=index(global_tokens),
     )
     listed = listed_pairs(
@@ -91,7 +80,6 @@ def attention(
     )
     spans, *tables = (None, None, None) if listed is None else listed
     by_position = (band.causal, band.window) if spans is None else (False, None)
-    others = (*operands, *(None,) * (_MOST_OPERANDS - len(operands)))
     return _dispatch()(
         q,
         k,
@@ -102,12 +90,40 @@ def attention(
         out,
         *by_position,
         None if scale is None else number("scale", scale, example=0.125),
-        None if score is None else _expression(score),
+        None if score is None else written_score(score),
         *((None,) * 3 if spans is None else (spans.rows, spans.room, spans.each)),
     )
 
 
-def _expression(score: Any) -> str:
+def checked_operands(operands: Any) -> tuple[Any, ...]:
+    """Return a score's operands, None for those that there are not.
+
+    Raises: InvalidOp: they are no sequence, or too many.
+    """
+    given = len(operands) if hasattr(operands, "__len__") else None
+    if given is None or given > _MOST_OPERANDS:
+        raise InvalidOp(
+            field="operands",
+            got=type(operands).__name__ if given is None else given,
+            expected=f"a sequence of at most {_MOST_OPERANDS} arrays",
+            remedy="compute what does not depend on the score beforehand",
+        )
+    return (*operands, *(None,) * (_MOST_OPERANDS - len(operands)))
+
+
+def checked_window(window: Any) -> int | None:
+    """Return a window as a number.
+
+    Raises: InvalidOp: it is none, or below 1.
+    """
+    if window is not None and (isinstance(window, bool) or not hasattr(window, "__index__") or index(window) < 1):
+        raise InvalidOp(
+            field="window", got=window, expected="a whole number >= 1", remedy="a window of 1 is the diagonal"
+        )
+    return None if window is None else index(window)
+
+
+def written_score(score: Any) -> str:
     """Return an expression as text: what a signature is told apart by."""
     if not isinstance(score, EXPR_CLASSES):
         raise InvalidOp(
@@ -126,13 +142,29 @@ def _written(score: Expr) -> str:
 
 @cache
 def _dispatch() -> Any:
-    return dispatcher(len(_NAMES) + 2, _missed)
+    return dispatcher(len(NAMES) + 2, _missed)
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     causal, window, scale, written, rows, room, each = attributes
-    given = Given.of(_NAMES, arrays[: len(_NAMES)], out)
-    q, k, v, mask = given.type(0), given.type(1), given.type(2), given.optional(3)
+    given = Given.of(NAMES, arrays[: len(NAMES)], out)
+    op = forward_op(given, causal=causal, window=window, scale=scale, written=written)
+    spans = None if rows is None else PairSpans(rows=rows, room=room, each=each)
+    op = replace(op, out=given.result, spans=spans)
+    if out is None:
+        op = replace(op, out=like_queries(op.q, op.infer()))
+    given.check_result(op)
+    return compile_op(op, threads=threads)
+
+
+def forward_op(
+    given: Given, *, causal: bool, window: int | None, scale: float | None, written: str | None, first: int = 0
+) -> AttentionOp:
+    """Return the op of a call whose q, k, v, mask and score's operands are given from ``first`` on.
+
+    Raises: InvalidShape, InvalidDType; InvalidOp: the score names more operands than there are.
+    """
+    q, k, v, mask = *(given.type(first + i) for i in range(3)), given.optional(first + 3)
     for name, type_ in (("q", q), ("k", k), ("v", v)):
         if type_.rank != 4 or not type_.dtype.is_float:
             kind = InvalidShape if type_.rank != 4 else InvalidDType
@@ -144,17 +176,17 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
             )
     check_same_dtype("attention", q, k)
     check_same_dtype("attention", q, v)
-    for position in range(3, len(_NAMES)):
+    for position in range(first + 3, first + len(NAMES)):
         other = given.optional(position)
         if other is not None and not (other.dtype.is_float or other.dtype is DType.BOOL):
             raise InvalidDType(
-                field=_NAMES[position],
+                field=given.names[position],
                 got=other.dtype.value,
                 expected="floats or booleans",
                 remedy="convert integers to floats",
             )
     score: Expr = Input(0) if written is None else Expr.from_dict(json.loads(written))
-    others = [type_ for type_ in map(given.optional, range(4, len(_NAMES))) if type_ is not None]
+    others = [type_ for type_ in map(given.optional, range(first + 4, first + len(NAMES))) if type_ is not None]
     if mask is not None:
         # The arrays come in the order q, k, v, mask, operands: the mask is the first of the score's.
         shifted = {position: Input(position + 1) for position in range(1, len(others) + 1)}
@@ -163,8 +195,8 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
         score = select(Input(1), score, float("-inf")) if seen else score + Input(1)
         others = [mask, *others]
     heads = (*q.shape[:3], k.shape[2])
-    given.check_broadcasts(heads, *range(3, len(_NAMES)))
-    op = AttentionOp(
+    given.check_broadcasts(heads, *range(first + 3, first + len(NAMES)))
+    return AttentionOp(
         q=q,
         k=k,
         v=v,
@@ -172,10 +204,4 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
         window=window,
         scale=scale,
         score=Epilogue(score, tuple(others)),
-        out=given.result,
-        spans=None if rows is None else PairSpans(rows=rows, room=room, each=each),
     )
-    if out is None:
-        op = replace(op, out=like_queries(q, op.infer()))
-    given.check_result(op)
-    return compile_op(op, threads=threads)

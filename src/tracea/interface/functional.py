@@ -15,6 +15,7 @@ from tracea.core.tensor_type import TensorType, broadcast_shapes
 from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.attention import attention
+from tracea.interface.attention_gradient import attention_backward
 from tracea.interface.block_sparse import block_sparse_matmul
 from tracea.interface.fusion import fuse
 from tracea.interface.gradients import (
@@ -59,6 +60,7 @@ __all__ = [
     "argmax",
     "argmin",
     "attention",
+    "attention_backward",
     "avg_pool2d",
     "batch_norm",
     "batch_norm_training",

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from tracea.core.ops.attention import AttentionOp
+from tracea.core.ops.attention_gradient import AttentionGradientOp
 from tracea.core.ops.base import Op
 from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.ops.conv2d import Conv2dOp
@@ -20,6 +21,7 @@ from tracea.core.ops.rows import ReduceOp, RowOp
 from tracea.core.ops.statistics import StatisticsOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
+from tracea.kernels.attention.gradient import attention_gradient_types
 from tracea.kernels.attention.operands import attention_types
 from tracea.kernels.attention.spans import SPAN_ROOM
 from tracea.kernels.conv.operands import conv_types, sizes_of
@@ -40,7 +42,7 @@ from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.semantic.tile_order import order_table
 from tracea.targets.gpu import load_gpu
 
-__all__ = ["arguments", "buffer_types", "operand_buffers", "result_buffer", "tables"]
+__all__ = ["arguments", "buffer_types", "operand_buffers", "result_buffer", "result_offsets", "tables"]
 
 _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]] = {
     GemmOp: gemm_types,
@@ -52,6 +54,7 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
     PointwiseOp: chain_types,
     ReduceOp: reduce_types,
     AttentionOp: attention_types,
+    AttentionGradientOp: attention_gradient_types,
     StatisticsOp: statistics_types,
     CumulativeSumOp: scan_types,
     GatherRowsOp: gather_types,
@@ -129,6 +132,17 @@ def tables(kernel: TileKernel, op: Op | None = None) -> dict[str, Any]:
 def operand_buffers(kernel: TileKernel) -> tuple[Buffer, ...]:
     """Return the buffers that the op's operands are passed as, in the op's order."""
     return tuple(buffer for buffer in kernel.buffers if buffer.role in (BufferRole.INPUT, BufferRole.CONSTANT))
+
+
+def result_offsets(kernel: TileKernel, op: Op | None = None) -> dict[str, int]:
+    """Return the buffers that the result is written to, each with the element of the result that it begins with.
+
+    ``op`` is the one that is run, None the kernel's own.
+    """
+    described: Any = kernel.op if op is None else op
+    names = [buffer.name for buffer in kernel.buffers if buffer.role is BufferRole.OUTPUT]
+    offsets = described.offsets if isinstance(described, AttentionGradientOp) else (0,)
+    return dict(zip(names, offsets, strict=True))
 
 
 def result_buffer(kernel: TileKernel) -> Buffer:

@@ -20,7 +20,7 @@ from tracea.semantic.nodes_attention import (
 )
 from tracea.semantic.nodes_spans import SpanUse
 
-__all__ = ["AttentionNode", "attend"]
+__all__ = ["AttentionNode", "attend", "by_query", "matrix"]
 
 AttentionNode: TypeAlias = AttentionStart | AttentionStep | AttentionFinish | AttentionCombine
 
@@ -42,7 +42,7 @@ def attend(node: AttentionNode, executor: Executor) -> None:
                 target = region(node.target, executor, node)
                 rows = math.prod(target.shape[:-1])
                 totals = region(node.state.totals, executor, node).reshape(-1)[:rows]
-                sums = _by_query(region(node.state.sums, executor, node))[:rows]
+                sums = by_query(region(node.state.sums, executor, node))[:rows]
                 means = np.where(totals[:, None] == 0.0, 0.0, sums / np.where(totals == 0.0, 1.0, totals)[:, None])
                 target[...] = means.reshape(target.shape).astype(target.dtype)
             case AttentionCombine():
@@ -51,14 +51,14 @@ def attend(node: AttentionNode, executor: Executor) -> None:
 
 def _step(node: AttentionStep, executor: Executor) -> None:
     env = executor.env
-    queries = _by_query(region(node.queries, executor, node)).astype(np.float64)
-    keys, values = (_matrix(region(part, executor, node)).astype(np.float64) for part in (node.keys, node.values))
+    queries = by_query(region(node.queries, executor, node)).astype(np.float64)
+    keys, values = (matrix(region(part, executor, node)).astype(np.float64) for part in (node.keys, node.values))
     rows, first_query, first_key = (int(index.evaluate(env)) for index in (node.rows, node.first_query, node.first_key))
     if rows > queries.shape[0] or keys.shape[0] != values.shape[0]:
         detail = f"{rows} rows of {queries.shape[0]} queries, {keys.shape[0]} keys with {values.shape[0]} values"
         raise RunError(kernel="AttentionStep", detail=detail)
     queries = queries[:rows]
-    operands = [_matrix(region(part, executor, node)).astype(np.float64) for part in node.operands]
+    operands = [matrix(region(part, executor, node)).astype(np.float64) for part in node.operands]
     scores = np.broadcast_to(node.score.evaluate([node.scale * (queries @ keys.T), *operands]), (rows, keys.shape[0]))
     hidden = hidden_pairs(first_query, rows, first_key, keys.shape[0], causal=node.causal, window=node.window)
     if node.span is not None:
@@ -94,7 +94,7 @@ def _combine(node: AttentionCombine, executor: Executor) -> None:
 def _update(state: AttentionState, executor: Executor, node: AttentionStep, scores: Array, values: Array) -> None:
     rows = scores.shape[0]
     peaks, totals, sums = (region(part, executor, node) for part in state.regions)
-    before, total, summed = peaks.reshape(-1).copy(), totals.reshape(-1).copy(), _by_query(sums).copy()
+    before, total, summed = peaks.reshape(-1).copy(), totals.reshape(-1).copy(), by_query(sums).copy()
     peak = np.maximum(before[:rows], scores.max(axis=1, initial=-np.inf))
     top = np.where(peak == -np.inf, 0.0, peak)
     weights, fade = np.exp(scores - top[:, None]), np.exp(before[:rows] - top)
@@ -106,11 +106,12 @@ def _update(state: AttentionState, executor: Executor, node: AttentionStep, scor
     sums[...] = summed.reshape(panels, panel, width).transpose(0, 2, 1).reshape(sums.shape)
 
 
-def _by_query(panels: Array) -> Array:
+def by_query(panels: Array) -> Array:
     """Return (panels, depth, panel), after axes of extent 1, as (queries, depth)."""
     last = panels.reshape(panels.shape[-3:])
     return last.transpose(0, 2, 1).reshape(-1, last.shape[1])
 
 
-def _matrix(array: Array) -> Array:
+def matrix(array: Array) -> Array:
+    """Return the last two axes of a region whose others have extent 1."""
     return array.reshape(array.shape[-2:])

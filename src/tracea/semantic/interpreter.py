@@ -11,6 +11,7 @@ import numpy as np
 from tracea.errors import InvalidInput, RunError
 from tracea.semantic import execute
 from tracea.semantic.execute_attention import attend
+from tracea.semantic.execute_attention_gradient import differentiate
 from tracea.semantic.execute_sparse import sum_runs
 from tracea.semantic.machine import (
     Array,
@@ -41,6 +42,12 @@ from tracea.semantic.nodes_async import (
     WgmmaWait,
 )
 from tracea.semantic.nodes_attention import AttentionCombine, AttentionFinish, AttentionStart, AttentionStep
+from tracea.semantic.nodes_attention_gradient import (
+    AttentionDeltas,
+    AttentionGradient,
+    AttentionPeaks,
+    AttentionSlopeEnd,
+)
 from tracea.semantic.nodes_spans import spans_fault
 from tracea.semantic.nodes_sparse import RunProduct, runs_fault
 from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
@@ -53,6 +60,10 @@ _TILES: Mapping[type[Node], Callable[[Any, Executor], None]] = {
     AttentionStep: attend,
     AttentionFinish: attend,
     AttentionCombine: attend,
+    AttentionPeaks: differentiate,
+    AttentionDeltas: differentiate,
+    AttentionGradient: differentiate,
+    AttentionSlopeEnd: differentiate,
 }
 
 

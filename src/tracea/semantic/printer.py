@@ -8,6 +8,7 @@ from tracea.core.expr import Binary, Cast, Constant, Expr, Input, Select, Unary
 from tracea.semantic import nodes as n
 from tracea.semantic import nodes_async as g
 from tracea.semantic import nodes_attention as att
+from tracea.semantic import nodes_attention_gradient as grad
 from tracea.semantic import nodes_sparse as sparse
 from tracea.semantic.predicate import FALSE, TRUE, Predicate
 from tracea.semantic.tile_kernel import Buffer, TileKernel
@@ -167,18 +168,39 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
             hidden = (" causal" if node.causal else "") + ("" if node.window is None else f" window {node.window}")
             where = f"queries from {node.first_query}, keys from {node.first_key}{hidden}, scale {node.scale:g}"
             score = "" if node.score == Input(0) else f", score {_expr(node.score)} of ({_all(node.operands)})"
+            spans = "" if node.span is None else f", span {node.span.number} of {node.span.tables.spans}"
             taken = _call(node.intrinsic, node.queries, node.keys, node.values)
-            return f"{_all(node.state.regions)} take {taken} of {where}{score} through {node.scores}"
+            return f"{_all(node.state.regions)} take {taken} of {where}{spans}{score} through {node.scores}"
         case att.AttentionFinish():
             return f"{node.target} = {node.state.sums} / {node.state.totals}"
         case att.AttentionCombine():
             return f"{node.target} = parts of {node.part} keys of {node.state.sums} / {node.state.totals}"
+        case grad.AttentionPeaks() | grad.AttentionGradient():
+            return _key_block(node)
+        case grad.AttentionDeltas():
+            return f"{node.deltas} = row sums of {node.grads} * {node.results}; {node.totals} = their inverses"
+        case grad.AttentionSlopeEnd():
+            return f"{node.target} = {node.sums}"
         case g.SignalFlag():
             return f"signal {node.flag}"
         case g.AwaitFlag():
             return f"await {node.flag}"
         case _:
             return repr(node)
+
+
+def _key_block(node: grad.AttentionPeaks | grad.AttentionGradient) -> str:
+    hidden = (" causal" if node.causal else "") + ("" if node.window is None else f" window {node.window}")
+    where = f"queries from {node.first_query}, keys from {node.first_key}{hidden}, scale {node.scale:g}"
+    score = "" if node.score == Input(0) else f", score {_expr(node.score)} of ({_all(node.operands)})"
+    if isinstance(node, grad.AttentionPeaks):
+        taken = _call(node.intrinsic, node.queries, node.keys)
+        return f"{_all((node.peaks, node.totals))} take {taken} of {where}{score} through {node.scores}"
+    read = (node.queries, node.keys, node.values, node.grads, node.query_rows, node.grad_rows)
+    by = _all((node.peaks, node.totals, node.deltas))
+    sums = _all((node.sums, node.key_sums, node.value_sums))
+    taken = f"{_call(node.intrinsic, *read)} of {where}{score}, slope {_expr(node.slope)}"
+    return f"{sums} += {taken} by {by} through {node.scores}, {node.slopes}"
 
 
 def _call(intrinsic: n.Intrinsic, *operands: n.Region) -> str:

@@ -8,7 +8,7 @@ from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor
 from tracea.emitters.cpu.printer import Printer
 from tracea.errors import EmitError
-from tracea.semantic.access import Intrinsic
+from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import Const
 from tracea.semantic.nodes_attention import (
     AttentionCombine,
@@ -18,9 +18,17 @@ from tracea.semantic.nodes_attention import (
     AttentionStep,
 )
 
-__all__ = ["attention_combine", "attention_finish", "attention_start", "attention_step"]
+__all__ = [
+    "attention_combine",
+    "attention_finish",
+    "attention_start",
+    "attention_step",
+    "reach_of",
+    "side_by_side",
+]
 
 ROWS = "attention_rows"  # the routine for few queries; others are tiles of queries
+TILE = "attention_tile"  # one of the forward op, others are of gradients and start alike
 _EVERY_KEY = "kEveryKey"  # attention.h: no query is that far from a key
 
 
@@ -38,14 +46,8 @@ def attention_step(printer: Printer, node: AttentionStep) -> None:
     compute = printer.buffer(node.scores).dtype
     by_rows = node.intrinsic.name == ROWS
     for rows in (node.keys, node.values):
-        dtype = printer.buffer(rows).dtype
-        widened = by_rows and compute is DType.F32 and dtype in (DType.F16, DType.BF16)
-        if printer.step(rows, -1) not in (Const(0), Const(1)) or not (dtype is compute or widened):
-            detail = f"rows of {compute.value}, whose elements lie side by side, are read in place"
-            raise EmitError(node=f"AttentionStep {rows}", detail=detail, remedy="copy the rows first")
-    reach = [_EVERY_KEY if node.window is None else str(node.window - 1)] * 2
-    if node.causal:
-        reach[1] = "0"
+        side_by_side(printer, "AttentionStep", rows, compute=compute, widened=by_rows)
+    reach = reach_of(node.causal, node.window)
     if node.span is not None:
         if by_rows:
             raise EmitError(node="AttentionStep", detail=f"{ROWS} takes no span", remedy="use attention.flash")
@@ -95,6 +97,25 @@ def attention_finish(printer: Printer, node: AttentionFinish) -> None:
     )
 
 
+def side_by_side(printer: Printer, node: str, rows: Region, *, compute: DType, widened: bool = False) -> None:
+    """Check that a routine can read rows in place; ``widened``: of 16-bit floats too, where sums are of f32.
+
+    Raises:
+        EmitError: it cannot.
+    """
+    dtype = printer.buffer(rows).dtype
+    fits = dtype is compute or (widened and compute is DType.F32 and dtype in (DType.F16, DType.BF16))
+    if printer.step(rows, -1) not in (Const(0), Const(1)) or not fits:
+        detail = f"rows of {compute.value}, whose elements lie side by side, are read in place"
+        raise EmitError(node=f"{node} {rows}", detail=detail, remedy="copy the rows first")
+
+
+def reach_of(causal: bool, window: int | None) -> list[str]:
+    """Return how far behind and ahead of itself a query sees keys, as text."""
+    behind = _EVERY_KEY if window is None else str(window - 1)
+    return [behind, "0" if causal else behind]
+
+
 def _tile(printer: Printer, intrinsic: Intrinsic, state: AttentionState) -> str:
     printer.use("attention.h", "pack.h")
     get, buffer = intrinsic.attribute, printer.buffer(state.sums)
@@ -102,8 +123,11 @@ def _tile(printer: Printer, intrinsic: Intrinsic, state: AttentionState) -> str:
         printer.use("attention_rows.h")
         tile = printer.declare_type(f"AttentionRows<{C_TYPES[buffer.dtype]}>", "Rows")
     else:
+        kind = "AttentionTile" if intrinsic.name == TILE else "AttentionGradientTile"
+        if intrinsic.name != TILE:
+            printer.use("attention_gradient.h")
         tile = printer.declare_type(
-            f"AttentionTile<{C_TYPES[buffer.dtype]}, {get('mr')}, {get('nv')}, {get('unroll')}>", "Tile"
+            f"{kind}<{C_TYPES[buffer.dtype]}, {get('mr')}, {get('nv')}, {get('unroll')}>", "Tile"
         )
     panel = printer.text(buffer.shape[-1])
     printer.declare_check(f"{tile}::columns == {panel}", "the kernel was built for this vector length")

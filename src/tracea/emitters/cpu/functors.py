@@ -44,7 +44,8 @@ def epilogue_functor(
     parts = _Parts(printer, compute, *((-1, -2) if transposed else (-2, -1)))
     loads = parts.loads(expr, operands, first=1)
     body = Writer()
-    with body.block(f"TRACEA_INLINE V operator()(V x0, {_PLACE}) const"):
+    first = "" if 0 in expr.inputs() else "[[maybe_unused]] "
+    with body.block(f"TRACEA_INLINE V operator()({first}V x0, {_PLACE}) const"):
         body.line(f"return {parts.value(body, expr, loads)};")
     if not prefetch_columns:
         return parts.instance("Epilogue", body)

@@ -9,6 +9,12 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input
 from tracea.core.ops.rows import ReduceKind, RowKind
 from tracea.emitters.cpu.attention import attention_combine, attention_finish, attention_start, attention_step
+from tracea.emitters.cpu.attention_gradient import (
+    attention_deltas,
+    attention_gradient,
+    attention_peaks,
+    attention_slope_end,
+)
 from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_functor
 from tracea.emitters.cpu.index_text import predicate_text
@@ -33,6 +39,12 @@ from tracea.semantic.nodes import (
     RowTile,
 )
 from tracea.semantic.nodes_attention import AttentionCombine, AttentionFinish, AttentionStart, AttentionStep
+from tracea.semantic.nodes_attention_gradient import (
+    AttentionDeltas,
+    AttentionGradient,
+    AttentionPeaks,
+    AttentionSlopeEnd,
+)
 from tracea.semantic.nodes_fragments import FragmentOp
 from tracea.semantic.nodes_sparse import RunProduct
 
@@ -336,4 +348,8 @@ TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     AttentionStep: attention_step,
     AttentionFinish: attention_finish,
     AttentionCombine: attention_combine,
+    AttentionPeaks: attention_peaks,
+    AttentionDeltas: attention_deltas,
+    AttentionGradient: attention_gradient,
+    AttentionSlopeEnd: attention_slope_end,
 }

@@ -35,7 +35,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["FLASH", "build_flash"]
+__all__ = ["FLASH", "build_flash", "check_register_tile", "visible_keys"]
 
 _BATCH, _KV_HEADS, _SHARING, _QUERIES, _KEYS, _DEPTH, _WIDTH = SIZES
 _FIRST, _ROWS = Var("first"), Var("rows")
@@ -49,7 +49,7 @@ def build_flash(op: AttentionOp, schedule: Schedule, target: Target) -> TileKern
     """Return the kernel of an attention."""
     schedule.check_range(1, "mr", "nv", "unroll", "bq", "bk")
     schedule.check_range(0, "copy_keys", "copy_values", most=1)
-    _check_tile(schedule, target)
+    check_register_tile(schedule, target)
     copies = {name: bool(schedule.integer(f"copy_{name}")) for name in ("keys", "values")}
     operands = AttentionOperands.of(op, SIZES, copy_keys=copies["keys"], copy_values=copies["values"])
     compute, get = operands.compute, schedule.integer
@@ -98,7 +98,7 @@ def build_flash(op: AttentionOp, schedule: Schedule, target: Target) -> TileKern
         operands=tuple(operands.window(extra, HEAD, (_FIRST, key), (_ROWS, _COUNT)) for extra in operands.extras),
         span=None if spans is None else spans.use,
     )
-    begin, end = _visible(op)
+    begin, end = visible_keys(op, _FIRST, _ROWS)
     over_keys = For(
         var=_OFFSET,
         extent=maximum(0, _END - _BEGIN),
@@ -161,7 +161,12 @@ def build_flash(op: AttentionOp, schedule: Schedule, target: Target) -> TileKern
     )
 
 
-def _check_tile(schedule: Schedule, target: Target) -> None:
+def check_register_tile(schedule: Schedule, target: Target) -> None:
+    """Check a schedule's register tile.
+
+    Raises:
+        InvalidSchedule: it needs more registers than there are, or its tail is no rest of its rows.
+    """
     mr, nv = schedule.integer("mr"), schedule.integer("nv")
     if not fits_registers(mr, nv, target):
         raise InvalidSchedule(
@@ -173,15 +178,15 @@ def _check_tile(schedule: Schedule, target: Target) -> None:
     schedule.check_range(0, "tail", most=mr - 1)  # the values' columns that are left of the last tile
 
 
-def _visible(op: AttentionOp) -> tuple[Index, Index]:
-    """Return the first key that a query of the block may see, and the one after the last."""
+def visible_keys(op: AttentionOp, first: Index, rows: Index) -> tuple[Index, Index]:
+    """Return the first key that one of ``rows`` queries from ``first`` on may see, and the one after the last."""
     begin: Index = Const(0)
     end: Index = _KEYS
     if op.window is not None:
-        begin = maximum(0, _FIRST - (op.window - 1))
-        end = minimum(_KEYS, _FIRST + _ROWS + (op.window - 1))
+        begin = maximum(0, first - (op.window - 1))
+        end = minimum(_KEYS, first + rows + (op.window - 1))
     if op.causal:
-        end = minimum(_KEYS, _FIRST + _ROWS)
+        end = minimum(_KEYS, first + rows)
     return begin, end
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "Sizes",
     "attention_requirements",
     "attention_types",
+    "by_key_head",
     "computed_type",
     "copied_rows",
     "is_apart",
@@ -59,10 +60,10 @@ def attention_types(op: AttentionOp, like: AttentionOp | None = None) -> dict[st
             field="attention", got=_fixed(op), expected=_fixed(like), remedy="build the kernel for this mask and score"
         )
     heads, kv_heads = op.q.static_shape[1], op.k.static_shape[1]
-    types = {"q": _by_key_head(op.q, heads, kv_heads), "k": _strided(op.k), "v": _strided(op.v)}
+    types = {"q": by_key_head(op.q, heads, kv_heads), "k": _strided(op.k), "v": _strided(op.v)}
     for position, operand in enumerate(op.score.operands, start=_EXTRA):
-        types[f"x{position}"] = _by_key_head(operand, heads, kv_heads)
-    return types | {"y": _by_key_head(op.infer(), heads, kv_heads)}
+        types[f"x{position}"] = by_key_head(operand, heads, kv_heads)
+    return types | {"y": by_key_head(op.infer(), heads, kv_heads)}
 
 
 def _fixed(op: AttentionOp) -> tuple[object, ...]:
@@ -74,7 +75,7 @@ def _strided(type_: TensorType) -> TensorType:
     return TensorType(type_.static_shape, type_.dtype, StridedLayout(type_.strides))
 
 
-def _by_key_head(type_: TensorType, heads: int, kv_heads: int) -> TensorType:
+def by_key_head(type_: TensorType, heads: int, kv_heads: int) -> TensorType:
     """Split the third axis from the end, the heads, in two; a tensor without it is as it was."""
     shape, strides = type_.static_shape, type_.strides
     if len(shape) < 3:

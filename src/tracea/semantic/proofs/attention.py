@@ -21,13 +21,14 @@ from tracea.semantic.nodes_attention import (
     AttentionState,
     AttentionStep,
 )
+from tracea.semantic.nodes_attention_gradient import KeyBlock
 from tracea.semantic.proofs.attention_spans import every_span
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.tiling import chain, stride_of
 from tracea.semantic.proofs.walk import Box, Loop, Site
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 
-__all__ = ["prove_attention"]
+__all__ = ["check_numbers", "every_key", "operands_aligned", "prove_attention", "rows_of"]
 
 _ONE = Polynomial.of(1)
 
@@ -39,16 +40,18 @@ def prove_attention(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
         ProofFailed: positions, operands or numbers are not those of the op, a visible key may be left out or taken
         twice, or the state is not begun before and finished after all keys.
     """
+    if any(isinstance(site.node, KeyBlock) for site in sites):
+        return  # of gradients, which have a proof of their own
     for site in sites:
         if isinstance(site.node, AttentionStep):
             _numbers(kernel, site, site.node)
             end = _one_state(sites, site, site.node)
             result = _result_of(kernel, site, site.node, end)
-            queries = _rows_of(kernel, sites, site, site.node.queries)
-            keys, values = (_rows_of(kernel, sites, site, part) for part in (site.node.keys, site.node.values))
+            queries = rows_of(kernel, sites, site, site.node.queries)
+            keys, values = (rows_of(kernel, sites, site, part) for part in (site.node.keys, site.node.values))
             _aligned(kernel, site, site.node, queries=queries, keys=keys, values=values, result=result)
             if site.node.span is None:
-                yield _every_key(kernel, site, site.node, keys, end)
+                yield every_key(kernel, site, site.node, keys, end)
             else:
                 yield every_span(kernel, site, site.node, site.node.span, keys=keys, result=result)
         elif isinstance(site.node, AttentionStart | AttentionFinish | AttentionCombine) and not any(
@@ -61,13 +64,24 @@ def _numbers(kernel: TileKernel, site: Site, node: AttentionStep) -> None:
     op = kernel.op
     if not isinstance(op, AttentionOp):
         raise refuse("attention", site.label, f"the kernel's op is {type(op).__name__}, no attention")
+    check_numbers(site, node, op)
+    rows = (node.span and node.span.tables.rows, op.spans and op.spans.rows)
+    if rows[0] != rows[1]:
+        raise refuse("attention", site.label, f"rows of spans is {rows[0]}, the op's is {rows[1]}")
+
+
+def check_numbers(site: Site, node: AttentionStep | KeyBlock, op: AttentionOp) -> None:
+    """Show that scale, mask and score are an attention's.
+
+    Raises:
+        ProofFailed: they are not.
+    """
     for what, ours, theirs in (
         ("scale", node.scale, op.softmax_scale),
         ("causal", node.causal, op.causal),
         ("window", node.window, op.window),
         ("score", node.score, op.score.expr),
         ("operands of the score", len(node.operands), len(op.score.operands)),
-        ("rows of spans", node.span and node.span.tables.rows, op.spans and op.spans.rows),
     ):
         if ours != theirs:
             raise refuse("attention", site.label, f"{what} is {ours}, the op's is {theirs}")
@@ -125,8 +139,14 @@ def _result_of(kernel: TileKernel, step: Site, node: AttentionStep, end: Site) -
     return Box(target.buffer, (*ours.offset[:heads], *target.offset[heads:]), target.extent)
 
 
-def _rows_of(kernel: TileKernel, sites: Sequence[Site], step: Site, region: Region) -> Box:
-    """Return the rows of an operand that a region holds: its own, or those that were copied there."""
+def rows_of(kernel: TileKernel, sites: Sequence[Site], step: Site, region: Region, *, axis: int = 0) -> Box:
+    """Return the rows of an operand that a region holds: its own, or those that were copied there.
+
+    ``axis`` is the one that panels cut, where it is in panels: of rows, or of their elements.
+
+    Raises:
+        ProofFailed: they were not found.
+    """
     if kernel.buffer(region.buffer).role is not BufferRole.SCRATCH:
         return step.box(region)
     writers = [s for s in sites if any(a.region.buffer == region.buffer and a.writes for a in s.node.accesses())]
@@ -136,7 +156,7 @@ def _rows_of(kernel: TileKernel, sites: Sequence[Site], step: Site, region: Regi
     if writer.loops != step.loops[: len(writer.loops)]:
         raise refuse("attention", step.label, f"{region.buffer} is written in a loop of its own")
     if isinstance(node, Pack):
-        packed = node.axis == 0 and node.terms == 1 and node.granule == 1
+        packed = node.axis == axis and node.terms == 1 and node.granule == 1
         whole = packed and step.box(region) == writer.box(node.target)
         if whole and node.panel == normalize(kernel.buffer(region.buffer).shape[-1]).constant:
             return writer.box(node.source)
@@ -181,23 +201,43 @@ def _aligned(
     widths = {kernel.buffer(part.buffer).shape[-1] for part in (node.queries, node.scores, *node.state.regions)}
     if widths != {panel}:
         raise refuse("attention", site.label, f"panels of {sorted(map(str, widths))} queries")
-    for region in node.operands:
-        box = site.box(region)
-        wanted = (*result.offset[:-2], queries.offset[-2], keys.offset[-2])
-        extents = (*(_ONE for _ in result.offset[:-2]), rows, keys.extent[-2])
-        for axis, size in enumerate(kernel.buffer(region.buffer).shape):
-            if normalize(size) != _ONE:
-                pairs.append((f"axis {axis} of {region.buffer}", box.offset[axis], wanted[axis]))
-                pairs.append((f"extent {axis} of {region.buffer}", box.extent[axis], extents[axis]))
+    pairs += operands_aligned(kernel, site, node, result.offset[:-2], queries=queries, keys=keys)
     for what, left, right in pairs:
         if not site.facts.proves_equal(left, right):
             raise refuse("attention", site.label, f"{what}: {left.to_index()} and {right.to_index()}")
 
 
-def _every_key(kernel: TileKernel, site: Site, node: AttentionStep, keys: Box, end: Site) -> Fact:
+def operands_aligned(
+    kernel: TileKernel,
+    site: Site,
+    node: AttentionStep | KeyBlock,
+    head: tuple[Polynomial, ...],
+    *,
+    queries: Box,
+    keys: Box,
+) -> list[tuple[str, Polynomial, Polynomial]]:
+    """Return what has to be equal so that a score's operands are those of a block's pairs: names and both sides."""
+    pairs: list[tuple[str, Polynomial, Polynomial]] = []
+    wanted = (*head, queries.offset[-2], keys.offset[-2])
+    extents = (*(_ONE for _ in head), site.canonical(node.rows), keys.extent[-2])
+    for region in node.operands:
+        box = site.box(region)
+        for axis, size in enumerate(kernel.buffer(region.buffer).shape):
+            if normalize(size) != _ONE:
+                pairs.append((f"axis {axis} of {region.buffer}", box.offset[axis], wanted[axis]))
+                pairs.append((f"extent {axis} of {region.buffer}", box.extent[axis], extents[axis]))
+    return pairs
+
+
+def every_key(
+    kernel: TileKernel, site: Site, node: AttentionStep | KeyBlock, keys: Box, end: Site | None = None
+) -> Fact:
     """Show that the loop over keys sweeps an interval once, outside of which no query of the block sees a key.
 
-    Of keys in parts those of a part, and that the parts are all there.
+    Of keys in parts, which ``end`` brings together, those of a part, and that the parts are all there.
+
+    Raises:
+        ProofFailed: a visible key may be left out or taken twice.
     """
     loop = site.loops[-1]
     offset, extent = keys.offset[-2], keys.extent[-2]
@@ -219,7 +259,8 @@ def _every_key(kernel: TileKernel, site: Site, node: AttentionStep, keys: Box, e
         seen.append(query - key)
     if node.window is not None:
         seen += [key - query + (node.window - 1), query - key + (node.window - 1)]
-    if isinstance(end.node, AttentionCombine):
+    if end is not None and isinstance(end.node, AttentionCombine):
+        assert isinstance(node, AttentionStep)
         seen += _own_part(kernel, site, node, end.node, total, begin, begin + size)
     visible = facts.plus(seen)
     for what, goal in (("before the first", key - begin), ("after the last", begin + size - 1 - key)):

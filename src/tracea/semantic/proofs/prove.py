@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tracea.semantic.proofs.attention import prove_attention
+from tracea.semantic.proofs.attention_gradient import prove_attention_gradient
 from tracea.semantic.proofs.banks import prove_banks
 from tracea.semantic.proofs.bounds import prove_bounds, prove_divisions
 from tracea.semantic.proofs.certificate import Certificate, Fact, refuse
@@ -54,6 +55,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_coverage(kernel, sites),
         *prove_reduction(kernel, sites),
         *prove_attention(kernel, sites),
+        *prove_attention_gradient(kernel, sites),
         *prove_fragment_products(kernel, sites),
         *prove_races(kernel, sites, rings),
         *prove_sparse(kernel, sites),

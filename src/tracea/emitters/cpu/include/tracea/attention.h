@@ -95,28 +95,15 @@ struct AttentionTile {
                                      const AttentionState<T>& state, T* scores, T scale, const Score& score) {
         for (int64_t column = 0; column < queries.rows; column += columns) {
             const int64_t rows = queries.rows - column < columns ? queries.rows - column : columns;
-            const int64_t distance =
-                queries.first + column - keys.first;  // of the panel's first query to the block's first key
-            const int64_t begin = clamp(queries.begin - column, 0, rows);
-            const int64_t end = clamp(queries.end - column, begin, rows);
-            const int64_t low = clamp(distance + begin - queries.behind, 0, keys.count);
-            const int64_t high = clamp(distance + end + queries.ahead, low, keys.count);
-            if (low == high || begin == end) continue;
-            const bool whole = begin == 0 && end == rows;  // else no key is seen by all queries
+            const Seen seen = seen_by(queries, column, rows, keys.first, keys.count);
+            if (seen.low == seen.high) continue;
+            const int64_t count = seen.high - seen.low;
             const T* panel = queries.panels + column * queries.depth;
-            multiply_keys(high - low, queries.depth, keys.keys + low * keys.key_row, keys.key_row, panel, scores);
-            const Seen seen{low,
-                            high,
-                            whole ? clamp(distance + rows - 1 - queries.behind, low, high) : high,
-                            whole ? clamp(distance + queries.ahead + 1, low, high) : high,
-                            distance - queries.behind,
-                            distance + queries.ahead,
-                            begin,
-                            end};
+            multiply_keys(count, queries.depth, keys.keys + seen.low * keys.key_row, keys.key_row, panel, scores);
             T* sums = state.sums + column * keys.width;
             const State at{state.peaks + column, state.totals + column, sums};
             weigh(scores, seen, at, keys.width, scale, Place{column, rows}, score);
-            multiply_values<Tail>(high - low, keys.width, keys.values + low * keys.value_row, keys.value_row, scores,
+            multiply_values<Tail>(count, keys.width, keys.values + seen.low * keys.value_row, keys.value_row, scores,
                                   sums);
         }
     }
@@ -125,32 +112,10 @@ struct AttentionTile {
     template <class Storage>
     static TRACEA_NOINLINE void finish(int64_t rows, int64_t width, const AttentionState<T>& state, Storage* out,
                                        int64_t out_row, int64_t out_column) {
-        constexpr int L = V::lanes;
-        for (int64_t first = 0; first < rows; first += L) {
-            const int64_t panel = first / columns * columns;
-            const T* sums = state.sums + panel * width + (first - panel);
-            const V total = load<V>(state.totals + first);
-            const V empty = zero<V>();
-            const V factor = select(equal(total, empty), empty, div(broadcast<V>(T(1)), total));
-            const int64_t lines = rows - first < L ? rows - first : L;
-            for (int64_t x = 0; x < width; x += L) {
-                const int64_t n = width - x < L ? width - x : L;
-                V block[L];
-                for (int i = 0; i < L; ++i) block[i] = i < n ? mul(load<V>(sums + (x + i) * columns), factor) : empty;
-                transpose(block);
-                for (int i = 0; i < lines; ++i) {
-                    Storage* target = out + (first + i) * out_row + x * out_column;
-                    if (out_column == 1) {
-                        store_partial(target, block[i], n);
-                    } else {
-                        store_strided(target, out_column, block[i], n);
-                    }
-                }
-            }
-        }
+        store_rows<true>(rows, width, state, out, out_row, out_column);
     }
 
-private:
+protected:
     // Keys low .. high - 1 of a block; all queries of the panel see whole_low .. whole_high - 1. Query i sees the keys low_of_first + i ..
     // high_of_first + i, those from `begin` to `end` do.
     struct Seen {
@@ -172,6 +137,57 @@ private:
 
     static TRACEA_INLINE int64_t clamp(int64_t x, int64_t low, int64_t high) {
         return x < low ? low : (x > high ? high : x);
+    }
+
+    // out[i][x] = sums, divided by totals if Means.
+    template <bool Means, class Storage>
+    static TRACEA_INLINE void store_rows(int64_t rows, int64_t width, const AttentionState<T>& state, Storage* out,
+                                         int64_t out_row, int64_t out_column) {
+        constexpr int L = V::lanes;
+        for (int64_t first = 0; first < rows; first += L) {
+            const int64_t panel = first / columns * columns;
+            const T* sums = state.sums + panel * width + (first - panel);
+            const V empty = zero<V>();
+            V factor = broadcast<V>(T(1));
+            if constexpr (Means) {
+                const V total = load<V>(state.totals + first);
+                factor = select(equal(total, empty), empty, div(factor, total));
+            }
+            const int64_t lines = rows - first < L ? rows - first : L;
+            for (int64_t x = 0; x < width; x += L) {
+                const int64_t n = width - x < L ? width - x : L;
+                V block[L];
+                for (int i = 0; i < L; ++i) block[i] = i < n ? mul(load<V>(sums + (x + i) * columns), factor) : empty;
+                transpose(block);
+                for (int i = 0; i < lines; ++i) {
+                    Storage* target = out + (first + i) * out_row + x * out_column;
+                    if (out_column == 1) {
+                        store_partial(target, block[i], n);
+                    } else {
+                        store_strided(target, out_column, block[i], n);
+                    }
+                }
+            }
+        }
+    }
+
+    // What a panel's queries see of `count` keys from position `first_key` on; nothing where low == high.
+    static TRACEA_INLINE Seen seen_by(const AttentionQueries<T>& queries, int64_t column, int64_t rows,
+                                      int64_t first_key, int64_t count) {
+        const int64_t distance = queries.first + column - first_key;  // of the panel's first query to the first key
+        const int64_t begin = clamp(queries.begin - column, 0, rows);
+        const int64_t end = clamp(queries.end - column, begin, rows);
+        const int64_t low = clamp(distance + begin - queries.behind, 0, count);
+        const int64_t high = begin == end ? low : clamp(distance + end + queries.ahead, low, count);
+        const bool whole = begin == 0 && end == rows;  // else no key is seen by all queries
+        return {low,
+                high,
+                whole ? clamp(distance + rows - 1 - queries.behind, low, high) : high,
+                whole ? clamp(distance + queries.ahead + 1, low, high) : high,
+                distance - queries.behind,
+                distance + queries.ahead,
+                begin,
+                end};
     }
 
     template <int Rows>

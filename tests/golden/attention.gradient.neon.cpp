@@ -1,0 +1,161 @@
+// attention_gradient_2359296_f32_0121107ddfe302f0 | attention.gradient | neon | bk=192,bq=256,copy_keys=0,copy_values=0,mr=6,nv=4,tail=4,unroll=2
+#include "tracea/abi.h"
+#include "tracea/attention.h"
+#include "tracea/attention_gradient.h"
+#include "tracea/config.h"
+#include "tracea/convert.h"
+#include "tracea/index.h"
+#include "tracea/math.h"
+#include "tracea/pack.h"
+#include "tracea/row_tiles.h"
+#include "tracea/rows.h"
+#include "tracea/team.h"
+#include "tracea/vec.h"
+
+namespace tracea_attention_gradient_2b0fa40e94caa070cbfe_text {
+using namespace tracea;
+
+struct Load0 {
+  template <class V>
+  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
+    const auto k0 = broadcast<V>(typename V::element(0.0));
+    return select(lane_mask<V>(lanes), k0, zero<V>());
+  }
+  TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
+  }
+};
+
+struct Store0 {
+  float* y;
+  int64_t y_row;
+  template <class V>
+  TRACEA_INLINE void at(int64_t row, int64_t col, V x0, int64_t lanes) const {
+    StoreRows<float, false>{y, y_row}.template at<V>(row, col, x0, lanes);
+  }
+  TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
+    StoreRows<float, false>{y, y_row}.prefetch(row, col);
+  }
+};
+
+using Tile0 = AttentionGradientTile<float, 6, 4, 2>;
+static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
+struct Load1 {
+  const float* x0;
+  int64_t x0_row;
+  template <class V>
+  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
+    const V v0 = load_partial<V>(x0 + row * x0_row + col, lanes);
+    return v0;
+  }
+  TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
+    prefetch_l2(x0 + row * x0_row + col);
+  }
+};
+
+extern "C" __attribute__((visibility("default"))) void tracea_attention_gradient_2b0fa40e94caa070cbfe(const tracea_call* call, int32_t rank) {
+  const float* const grad = static_cast<const float*>(call->pointers[0]);
+  const float* const y = static_cast<const float*>(call->pointers[1]);
+  const float* const q = static_cast<const float*>(call->pointers[2]);
+  const float* const k = static_cast<const float*>(call->pointers[3]);
+  const float* const v = static_cast<const float*>(call->pointers[4]);
+  float* const grad_q = static_cast<float*>(call->pointers[5]);
+  float* const grad_k = static_cast<float*>(call->pointers[6]);
+  float* const grad_v = static_cast<float*>(call->pointers[7]);
+  const int64_t batch = call->integers[0];
+  const int64_t kv_heads = call->integers[1];
+  const int64_t sharing = call->integers[2];
+  const int64_t s = call->integers[3];
+  const int64_t dv = call->integers[4];
+  const int64_t grad_stride0 = call->integers[5];
+  const int64_t grad_stride1 = call->integers[6];
+  const int64_t grad_stride2 = call->integers[7];
+  const int64_t grad_stride3 = call->integers[8];
+  const int64_t y_stride0 = call->integers[9];
+  const int64_t y_stride1 = call->integers[10];
+  const int64_t y_stride2 = call->integers[11];
+  const int64_t y_stride3 = call->integers[12];
+  const int64_t d = call->integers[13];
+  const int64_t q_stride0 = call->integers[14];
+  const int64_t q_stride1 = call->integers[15];
+  const int64_t q_stride2 = call->integers[16];
+  const int64_t q_stride3 = call->integers[17];
+  const int64_t t = call->integers[18];
+  const int64_t k_stride0 = call->integers[19];
+  const int64_t k_stride1 = call->integers[20];
+  const int64_t k_stride2 = call->integers[21];
+  const int64_t v_stride0 = call->integers[22];
+  const int64_t v_stride1 = call->integers[23];
+  const int64_t v_stride2 = call->integers[24];
+  const int64_t grad_q_stride0 = call->integers[25];
+  const int64_t grad_q_stride1 = call->integers[26];
+  const int64_t grad_q_stride2 = call->integers[27];
+  const int64_t grad_q_stride3 = call->integers[28];
+  const int64_t grad_k_stride0 = call->integers[29];
+  const int64_t grad_k_stride1 = call->integers[30];
+  const int64_t grad_k_stride2 = call->integers[31];
+  const int64_t grad_v_stride0 = call->integers[32];
+  const int64_t grad_v_stride1 = call->integers[33];
+  const int64_t grad_v_stride2 = call->integers[34];
+  float* const queries = reinterpret_cast<float*>(thread_scratch(call, rank));
+  float* const grads = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 1024);
+  float* const results = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 1024 + dv * 1024);
+  float* const query_rows = reinterpret_cast<float*>(thread_scratch(call, rank) + d * 1024 + dv * 2048);
+  float* const grad_rows = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + d * 1024 + dv * 2048);
+  float* const peaks = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 1024 + dv * 2048);
+  float* const totals = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 1024 + dv * 2048 + 1024);
+  float* const deltas = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 1024 + dv * 2048 + 2048);
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 1024 + dv * 2048 + 3072);
+  float* const scores = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 2048 + dv * 2048 + 3072);
+  float* const slopes = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 2048 + dv * 2048 + 15360);
+  float* const key_sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 2048 + dv * 2048 + 27648);
+  float* const value_sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (d * t + 15) / 16 * 64 + (d + 15) / 16 * 16384 + (dv + 15) / 16 * 16384 + d * 2048 + dv * 2048 + 27648);
+  for (TaskLoop tasks0(call, rank, 0, batch * kv_heads); tasks0.next();) {
+    const int64_t task = tasks0.task();
+    const int64_t i_batch = task / kv_heads;
+    const int64_t i_kv = task % kv_heads;
+    // PointwiseTile key_sums[0 : +t, 0 : +d]
+    map_rows<float, 0>(t, d, Load0{}, Store0{key_sums, d});
+    // PointwiseTile value_sums[0 : +t, 0 : +dv]
+    map_rows<float, 0>(t, dv, Load0{}, Store0{value_sums, dv});
+    for (int64_t i_sharing = 0; i_sharing < sharing; ++i_sharing) {
+      for (int64_t first = 0; first < s; first += 256) {
+        const int64_t rows = min_index(s - first, 256);
+        // Pack q[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +d] -> queries
+        pack_a<float, 16>(q + first * q_stride3 + i_batch * q_stride0 + i_kv * q_stride1 + i_sharing * q_stride2, q_stride3, 1, rows, d, d, queries);
+        // Pack grad[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv] -> grads
+        pack_a<float, 16>(grad + first * grad_stride3 + grad_stride0 * i_batch + grad_stride1 * i_kv + grad_stride2 * i_sharing, grad_stride3, 1, rows, dv, dv, grads);
+        // Pack y[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv] -> results
+        pack_a<float, 16>(y + first * y_stride3 + i_batch * y_stride0 + i_kv * y_stride1 + i_sharing * y_stride2, y_stride3, 1, rows, dv, dv, results);
+        // Pack q[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +d] -> query_rows
+        pack_b<float, 16>(q + first * q_stride3 + i_batch * q_stride0 + i_kv * q_stride1 + i_sharing * q_stride2, q_stride3, 1, rows, d, 256, query_rows);
+        // Pack grad[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +dv] -> grad_rows
+        pack_b<float, 16>(grad + first * grad_stride3 + grad_stride0 * i_batch + grad_stride1 * i_kv + grad_stride2 * i_sharing, grad_stride3, 1, rows, dv, 256, grad_rows);
+        // AttentionStart sums[0 : +(rows + 15) / 16, 0 : +d, 0 : +16]
+        Tile0::start(rows, d, {peaks, totals, sums});
+        const int64_t peak_begin = 0;
+        const int64_t peak_end = min_index(first + rows, t);
+        for (int64_t peak_offset = 0; peak_offset < max_index(peak_end - peak_begin, 0); peak_offset += 192) {
+          const int64_t peak_count = min_index(max_index(peak_end - peak_begin, 0) - peak_offset, 192);
+          // AttentionPeaks k[i_batch : +1, i_kv : +1, peak_begin + peak_offset : +peak_count, 0 : +d]
+          Tile0::peak({queries, rows, d, first, kEveryKey, 0}, k + i_batch * k_stride0 + i_kv * k_stride1 + k_stride2 * peak_begin + k_stride2 * peak_offset, k_stride2, peak_count, peak_begin + peak_offset, {peaks, totals, nullptr}, scores, float(0.125), PlainScore{});
+        }
+        // AttentionDeltas deltas[0 : +(rows + 15) / 16, 0 : +16]
+        Tile0::begin(rows, dv, grads, results, totals, deltas);
+        const int64_t slope_begin = 0;
+        const int64_t slope_end = min_index(first + rows, t);
+        for (int64_t slope_offset = 0; slope_offset < max_index(slope_end - slope_begin, 0); slope_offset += 192) {
+          const int64_t slope_count = min_index(max_index(slope_end - slope_begin, 0) - slope_offset, 192);
+          // AttentionGradient k[i_batch : +1, i_kv : +1, slope_begin + slope_offset : +slope_count, 0 : +d] v[i_batch : +1, i_kv : +1, slope_begin + slope_offset : +slope_count, 0 : +dv]
+          Tile0::step<4>({queries, rows, d, first, kEveryKey, 0}, AttentionKeys<float>{k + i_batch * k_stride0 + i_kv * k_stride1 + k_stride2 * slope_begin + k_stride2 * slope_offset, k_stride2, v + i_batch * v_stride0 + i_kv * v_stride1 + slope_begin * v_stride2 + slope_offset * v_stride2, v_stride2, slope_count, dv, slope_begin + slope_offset}, {grads, query_rows, grad_rows, 256, peaks, totals, deltas, sums}, {key_sums + d * slope_begin + d * slope_offset, value_sums + dv * slope_begin + dv * slope_offset}, scores, slopes, float(0.125), PlainScore{}, PlainSlope{});
+        }
+        // AttentionSlopeEnd grad_q[i_batch : +1, i_kv : +1, i_sharing : +1, first : +rows, 0 : +d]
+        Tile0::end(rows, d, sums, grad_q + first * grad_q_stride3 + grad_q_stride0 * i_batch + grad_q_stride1 * i_kv + grad_q_stride2 * i_sharing, grad_q_stride3, 1);
+      }
+    }
+    // PointwiseTile grad_k[i_batch : +1, i_kv : +1, 0 : +t, 0 : +d]
+    map_rows<float, 0>(t, d, Load1{key_sums, d}, Store0{grad_k + grad_k_stride0 * i_batch + grad_k_stride1 * i_kv, grad_k_stride2});
+    // PointwiseTile grad_v[i_batch : +1, i_kv : +1, 0 : +t, 0 : +dv]
+    map_rows<float, 0>(t, dv, Load1{value_sums, dv}, Store0{grad_v + grad_v_stride0 * i_batch + grad_v_stride1 * i_kv, grad_v_stride2});
+  }
+}
+}  // namespace tracea_attention_gradient_2b0fa40e94caa070cbfe_text
