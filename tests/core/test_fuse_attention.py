@@ -74,6 +74,18 @@ def repeated_heads(graph: Graph) -> Node:
     return attended(graph, product(graph, q, swap(graph, repeat(D))), repeat(DV))
 
 
+def one_repeated_head(graph: Graph) -> Node:
+    """A head of keys for all queries, which strides of 0 say without a copy."""
+    q = graph.add_input((1, 6, S, D))
+
+    def repeat(size: int) -> Node:
+        x = graph.add_view(ViewKind.RESHAPE, graph.add_input((1, 1, T, size)), shape=(1, 1, 1, T, size))
+        x = graph.add_view(ViewKind.EXPAND, x, shape=(1, 1, 6, T, size))
+        return graph.add_view(ViewKind.RESHAPE, x, shape=(1, 6, T, size))
+
+    return attended(graph, product(graph, q, swap(graph, repeat(D))), repeat(DV))
+
+
 def one_head_of_keys(graph: Graph) -> Node:
     q, k, v = graph.add_input((2, 3, S, D)), graph.add_input((T, D)), graph.add_input((1, 1, T, DV))
     return attended(graph, product(graph, q, swap(graph, k)), v)
@@ -108,6 +120,7 @@ CASES: dict[str, Callable[[Graph], Node]] = {
         without_lead,
         merged_lead,
         repeated_heads,
+        one_repeated_head,
         one_head_of_keys,
         capped,
         epilogue_of_the_product,
@@ -152,11 +165,12 @@ def test_a_factor_becomes_the_scale_and_the_default_one_none() -> None:
     assert op.score.is_identity
 
 
-def test_shared_keys_are_read_once() -> None:
+@pytest.mark.parametrize(("build", "lead"), [(repeated_heads, (2, 3)), (one_repeated_head, (1, 1))])
+def test_shared_keys_are_read_once(build: Callable[[Graph], Node], lead: tuple[int, int]) -> None:
     graph = Graph()
-    repeated_heads(graph)
+    build(graph)
     (op,) = attentions(run_pipeline(graph).graph)
-    assert op.k.shape == (2, 3, T, D)
+    assert (op.k.shape, op.v.shape) == ((*lead, T, D), (*lead, T, DV))
 
 
 MASKS: dict[str, tuple[Any, Any, bool]] = {

@@ -252,19 +252,16 @@ def _of_heads(viewed: _Viewed, batch: tuple[Dim, ...], lead: tuple[Dim, ...]) ->
 
 
 def _before_repetition(draft: Draft, viewed: _Viewed, lead: tuple[Dim, ...]) -> _Viewed | None:
-    """Return (batch, kv_heads, tokens, size) of a copy that holds each head several times; None of anything else."""
-    copy = draft.nodes[viewed.name]
-    if viewed.views or not isinstance(copy.op, ViewOp) or copy.op.kind is not ViewKind.RESHAPE:
+    """Return (batch, kv_heads, tokens, size) of what holds each head several times; None of anything else."""
+    merged = draft.nodes[viewed.name]
+    if viewed.views or not isinstance(merged.op, ViewOp) or merged.op.kind is not ViewKind.RESHAPE:
         return None
-    copy = draft.nodes[copy.inputs[0]]
-    if not isinstance(copy.op, PointwiseOp) or copy.op.expr != Input(0) or len(copy.inputs) != 1:
-        return None
-    spread = draft.nodes[copy.inputs[0]]
-    if (
-        not isinstance(spread.op, ViewOp)
-        or spread.op.kind is not ViewKind.EXPAND
-        or copy.op.out_dtype is not (spread.type.dtype)
-    ):
+    spread = draft.nodes[merged.inputs[0]]
+    if isinstance(spread.op, PointwiseOp):  # a copy: seldom do strides say a head several times in one axis
+        if spread.op.expr != Input(0) or [x.dtype for x in spread.op.inputs] != [spread.op.out_dtype]:
+            return None
+        spread = draft.nodes[spread.inputs[0]]
+    if not isinstance(spread.op, ViewOp) or spread.op.kind is not ViewKind.EXPAND:
         return None
     shape, before = spread.op.shape, spread.op.x.shape
     if len(shape) != _AXES + 1 or before != (*shape[:2], 1, *shape[3:]) or shape[3:] != viewed.type.shape[-2:]:

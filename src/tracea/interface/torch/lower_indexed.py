@@ -14,6 +14,7 @@ from tracea.core.graph import Node
 from tracea.core.op import GatherRowsOp, PointwiseOp, ReduceKind, ReduceOp, SourceOp, ViewKind, ViewOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidIndex
+from tracea.interface.torch.types import extremes
 
 if TYPE_CHECKING:
     from tracea.core.graph import Graph
@@ -103,8 +104,7 @@ def check_rows(tensor: torch.Tensor, rows: int, field: str) -> None:
         InvalidIndex: one names none; the error says it, and the number of rows.
     """
     if tensor.numel():
-        low, high = torch.aminmax(tensor)
-        _check_extremes(int(low), int(high), rows, field)
+        _check_extremes(*extremes(tensor), rows, field)
 
 
 def check_ranges(results: Sequence[torch.Tensor], ranges: Sequence[IndexedRange]) -> None:

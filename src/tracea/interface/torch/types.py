@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import torch
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import Dim, StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape, InvalidStride
-from tracea.runtime.buffers import refuse_tangent
+from tracea.runtime.buffers import refuse_tangent, view
 
-__all__ = ["EXACT_INTEGERS", "Dims", "check_exact", "check_tensor", "dtype_of", "tensor_type_of"]
+__all__ = ["EXACT_INTEGERS", "Dims", "check_exact", "check_tensor", "dtype_of", "extremes", "tensor_type_of"]
 
 _DTYPES: Final[dict[torch.dtype, DType]] = {
     torch.float64: DType.F64,
@@ -72,6 +74,17 @@ def check_tensor(tensor: torch.Tensor, field: str) -> None:
         )
 
 
+def extremes(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the least and the largest of integers, at least one; no operator of torch runs, which each call pays."""
+    values = _flat(tensor) if tensor.is_contiguous() else view(tensor).numpy()
+    return int(np.min(values)), int(np.max(values))
+
+
+def _flat(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
+    return np.frombuffer(memory, dtype_of(tensor.dtype, "indices").numpy)
+
+
 EXACT_INTEGERS: Final = 2**53  # up to here f64, in which kernels compute integers, tells every two of them apart
 
 
@@ -83,7 +96,7 @@ def check_exact(tensor: torch.Tensor, field: str) -> None:
     """
     if tensor.dtype is not torch.int64 or tensor.numel() == 0:
         return
-    low, high = (int(bound) for bound in torch.aminmax(tensor))
+    low, high = extremes(tensor)
     if low < -EXACT_INTEGERS or high > EXACT_INTEGERS:
         raise InvalidInput(
             field=field,
