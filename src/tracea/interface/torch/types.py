@@ -81,7 +81,7 @@ def extremes(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _flat(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
+    memory: Any = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
     return np.frombuffer(memory, dtype_of(tensor.dtype, "indices").numpy)
 
 
