@@ -22,6 +22,7 @@ _SHORT_RUN: Final = 32  # channels: up to here the taps of a row are one run, so
 _GAP: Final = 16  # elements between pixels: a pitch that is a power of two would fall on few sets of the cache
 _DEEP: Final = 512  # channels of a block where a group has more than twice as many
 _SHORT_SUM: Final = 64  # products
+_FAR: Final = 8  # steps of a panel that is asked for ahead
 _TASKS_PER_CORE: Final = 3
 
 # Tiles of mr pixels by nv vectors of filters that fill the registers, by instruction set.
@@ -112,7 +113,7 @@ def conv_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
             base = _schedule(op, target, mr, nv, cb=0 if cb == channels else cb)
             for rows in dict.fromkeys((base.integer("rows"), 1, 2, 4, 7, 14)):
                 if rows <= static(op.shape[2]):
-                    for unroll in (1, 2):
+                    for unroll in (1, base.integer("unroll")):
                         chosen.append({**base, "rows": rows, "unroll": unroll})
     return ScheduleSpace.listed(chosen)
 
@@ -169,8 +170,19 @@ def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Sch
     item = op.accumulator.nbytes
     row_bytes = columns * (depth + gap) * item
     rows, kb = band_of(op, target, row_bytes, filters=filters, step=nr, filter_bytes=op.taps * item)
+    # A panel in the first cache is not asked for ahead, which leaves room for longer runs of steps; those of few
+    # channels are often multiples of 3.
+    near = op.taps * nr * item <= target.l1d_bytes // 2
     return Schedule(
-        mr=mr, nv=nv, unroll=2, prefetch=8, tail=width % mr, rows=rows, kb=kb, cb=0 if cb >= channels else cb, gap=gap
+        mr=mr,
+        nv=nv,
+        unroll=2 if not near else 3 if channels <= _SHORT_RUN else 4,
+        prefetch=0 if near else _FAR,
+        tail=width % mr,
+        rows=rows,
+        kb=kb,
+        cb=0 if cb >= channels else cb,
+        gap=gap,
     )
 
 
