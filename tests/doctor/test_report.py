@@ -161,6 +161,7 @@ def test_without_a_compiler_the_report_says_so_and_still_comes(monkeypatch: pyte
     report = examine()
     assert report.ceilings is None
     assert any("No C++ compiler" in problem.what for problem in report.problems)
+    assert "Ceilings      not measured: that takes a compiler" in str(report)
 
 
 def test_importing_the_doctor_is_light() -> None:

@@ -12,7 +12,6 @@ from tracea.targets import read_product
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tracea.doctor.ceilings import Ceilings
     from tracea.doctor.gpus import GpuReport
     from tracea.doctor.report import Report, VariantLine
 
@@ -30,7 +29,7 @@ def render(report: Report, *, variants: bool = False) -> str:
         *_toolchain(report),
         *_place(report),
         *_gpus(report.gpus),
-        *_ceilings(report.ceilings),
+        *_ceilings(report),
         *(_variants(report) if variants else _variant_count(report)),
         *_problems(report),
     ]
@@ -122,9 +121,10 @@ def _stated(product: str | None) -> Iterator[str]:
         )
 
 
-def _ceilings(ceilings: Ceilings | None) -> Iterator[str]:
+def _ceilings(report: Report) -> Iterator[str]:
+    ceilings = report.ceilings
     if ceilings is None:
-        yield "Ceilings      not measured"
+        yield f"Ceilings      not measured{'' if report.toolchain.compiler else ': that takes a compiler'}"
         return
     busy, strange = why_under_load(ceilings), doubts(ceilings)
     spoiled = f", {busy}: rates may be too low, times too high" if busy else ""
