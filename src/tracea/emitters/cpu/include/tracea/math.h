@@ -1,8 +1,8 @@
 // Vector elementary functions for kernels: NaN in gives NaN out, infinities and signed zeros behave as in C, nothing raises. Float results on
-// AVX-512, AVX2, NEON and plain agree bit for bit except where an estimate instruction is named.
+// AVX-512, AVX2, NEON and plain agree bit for bit except where an estimate instruction is named, and those of gelu where TRACEA_LOOK_UP (table.h) is the same.
 //
 // Largest error over all float32 inputs (every 101st bit pattern: tests/headers/ulp_sweep.cpp), in units in the last place, against double:
-//   sin 1.5   cos 1.5   exp 0.89   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 7.6 (-0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
+//   sin 1.5   cos 1.5   exp 0.89   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 7.6 (3.0 from -5 on by table; -0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
 // (silu's deep tail multiplies a subnormal sigmoid, gelu_tanh's rounds its cubic: up to 190 units on results below that).
 // Double versions of exp, log, sin, cos, tanh, erf, sigmoid, gelu and silu call the C library lane by lane; they are correct, not fast.
 #ifndef TRACEA_MATH_H
@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "tracea/config.h"
+#include "tracea/gelu_table.h"
 #include "tracea/unroll.h"
 #include "tracea/vec.h"
 
@@ -253,10 +254,11 @@ TRACEA_INLINE VecD erf(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::erf(v); });
 }
 
-// x Phi(x), the exact form: x or 0, less |x| Phi(-|x|). That tail is exp(-x^2 / 2) times a quotient of polynomials, so it does not cancel; both have
-// positive terms only. Minus infinity gives NaN, as torch. Below -12.8, where the result is smaller than 1.1e-36, it is -0: subnormal intermediates would cost
-// fifteen times the rest; above 12.8, infinity among it, the tail is that of 0, times 0.
-TRACEA_INLINE VecF gelu(VecF x) {
+namespace detail {
+// x Phi(x) by an exponential, which has the relative accuracy of its tail wherever it is not subnormal: exp(-x^2 / 2) times a quotient of polynomials, so
+// that nothing cancels; both have positive terms only. Minus infinity gives NaN, as torch. Below -12.8, where the result is smaller than 1.1e-36, it is -0:
+// subnormal intermediates would cost fifteen times the rest; above 12.8, infinity among it, the tail is that of 0, times 0.
+TRACEA_INLINE VecF gelu_far(VecF x) {
     const VecF most = broadcast<VecF>(12.8F);
     const VecF m = select(not_greater(x, most), abs(x), zero<VecF>());
     // -m^2 / 2 = n ln 2 - r / 2: the square is never rounded by itself, so the tail keeps its relative accuracy.
@@ -271,6 +273,27 @@ TRACEA_INLINE VecF gelu(VecF x) {
     const VecF q = detail::polynomial(m, 1.0F, 0x1.79a84ap+0F, 0x1.c83beap-1F, 0x1.1201bap-2F, 0x1.245d9ep-5F);
     const VecF tail = scale_pow2_where(not_greater(m, most), div(mul(e, p), q), n);
     return fnma(m, tail, max_second(zero<VecF>(), x));
+}
+}  // namespace detail
+
+// x Phi(x), the exact form: x or 0, less |x| Phi(-|x|). With tables a lane up to 5 looks up its polynomial of that tail, in 0.6 of the time; where any is
+// further out, those lanes take the exponential, and the others do not, so that a lane's bits do not depend on its neighbours.
+TRACEA_INLINE VecF gelu(VecF x) {
+#if TRACEA_LOOK_UP
+    const VecF t = abs(x);
+    const VecF scale = broadcast<VecF>(detail::gelu_scale);
+    const VecF shifted = fma(t, scale, broadcast<VecF>(table_shift));
+    const VecF s = fnma(t, scale, sub(shifted, broadcast<VecF>(table_shift)));
+    VecF c[6];
+    look_up(detail::gelu_tails, shifted, c);
+    const VecF tail = fma(fma(fma(fma(fma(c[5], s, c[4]), s, c[3]), s, c[2]), s, c[1]), s, c[0]);
+    const VecF near = fnma(t, tail, max_second(zero<VecF>(), x));
+    const auto far = less(broadcast<VecF>(detail::gelu_limit), t);
+    if (TRACEA_UNLIKELY(any(far))) return select(far, detail::gelu_far(x), near);
+    return near;
+#else
+    return detail::gelu_far(x);
+#endif
 }
 TRACEA_INLINE VecD gelu(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return v * 0.5 * ::erfc(-v * 0.70710678118654752440); });
