@@ -6,9 +6,9 @@ Each schedule is built, proved, compiled and judged on poisoned outputs against 
 fails ends the sweep. Schedules of one register tile share a unit, since they share the code that is slow to compile.
 
 Every schedule is timed in turns with the variant's default, by one thread's own time, in rounds that each walk the
-space in another random order. Its latency is the default's times the median of its quotients over all rounds, so the
-host's slow phases cancel. The schedules close to the best get more rounds: the lowest of a thousand noisy figures is
-otherwise a lucky one.
+space in another random order; operands lie in huge pages, as in the suites. Its latency is the default's times the
+median of its quotients over all rounds, so the host's slow phases cancel. The schedules close to the best get more
+rounds: the lowest of a thousand noisy figures is otherwise a lucky one.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ from tracea.kernels.gemm.packed_space import unpruned_space
 from tracea.optimizer import SearchSpace
 from tracea.optimizer.replay import RecordedSpace
 from tracea.profiler import Timed, capture, compare
+from tracea.runtime.buffers import aligned_empty
 from tracea.runtime.compiler import compile
 from tracea.runtime.program import Call, InputSlot, OutputSlot, Program
 from tracea.runtime.toolchain import find_compiler
@@ -77,7 +78,7 @@ class Candidate:
 
 def program_of(op: GemmOp, schedules: Sequence[Schedule]) -> list[Program]:
     """Return the programs of schedules that were compiled in one unit."""
-    built = [build(op, VARIANT, schedule, for_threads(host(), 1)) for schedule in schedules]
+    built = [build(op, VARIANT, schedule, for_threads(host(), 1), kept=True) for schedule in schedules]
     programs: list[Program] = []
     for each, loaded in zip(built, compile([each.source for each in built]), strict=True):
         pointers: dict[str, InputSlot | OutputSlot] = {
@@ -128,8 +129,8 @@ class Sweep:
         groups = [list(group) for _, group in groupby(sorted(self.positions, key=tile), key=tile)]
         return [group[first : first + UNIT] for group in groups for first in range(0, len(group), UNIT)]
 
-    def candidates(self) -> list[Candidate]:
-        """Return the schedules with their programs, compiled and judged."""
+    def candidates(self, *, judged: bool) -> list[Candidate]:
+        """Return the schedules with their programs, compiled and judged, which the run before may have done."""
         units = self.units()
         found: list[Candidate] = []
         case = build_cases(self.op, self.rng, (Distribution.WIDE,))[0]
@@ -138,7 +139,8 @@ class Sweep:
             started = time.perf_counter()
             named = [self.space.schedule(self.space.rows[position]) for position in unit]
             for position, schedule, program in zip(unit, named, program_of(self.op, named), strict=True):
-                require_correct(program, self.op, case, bench)
+                if not judged:
+                    require_correct(program, self.op, case, bench)
                 found.append(Candidate(position=position, schedule=schedule, program=program))
             seconds = time.perf_counter() - started
             print(f"unit {number}/{len(units)}: {len(unit)} schedules in {seconds:.1f} s, all right", flush=True)
@@ -146,8 +148,10 @@ class Sweep:
 
     def time(self, candidates: Sequence[Candidate], rounds: int, close_rounds: int) -> None:
         """Time all candidates in turns with the default, then those close to the best again."""
-        inputs = [self.rng.standard_normal(operand.static_shape, np.float32) for operand in self.op.operands]
-        out = np.empty(self.op.infer().static_shape, np.float32)
+        inputs = [aligned_empty(operand.static_shape, DType.F32) for operand in self.op.operands]
+        for array in inputs:
+            self.rng.standard_normal(dtype=np.float32, out=array)
+        out = aligned_empty(self.op.infer().static_shape, DType.F32)
         for each in candidates:
             each.call = each.program.bound(*inputs, out=out, threads=1)
         reference = next(each for each in candidates if each.schedule == self.default)
@@ -227,6 +231,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--close-rounds", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--prepare", action="store_true", help="prove, compile and judge only, for --prepared")
+    parser.add_argument("--prepared", action="store_true", help="time what --prepare left in the cache")
     parser.add_argument("--compile-core", type=int, help="the core to build, compile and judge on")
     parser.add_argument("--time-core", type=int, help="the core to time on, one sweep at once")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -237,9 +243,11 @@ def main() -> None:
     sweep = Sweep(op, rows=options.rows, seed=options.seed)
     print(f"{op.key}: {len(sweep.space)} schedules, {len(sweep.positions)} of them now", flush=True)
     try:
-        candidates = sweep.candidates()
+        candidates = sweep.candidates(judged=options.prepared)
     except VerdictFailed as failed:
         sys.exit(f"a schedule of the space is wrong: {failed}")
+    if options.prepare:
+        return
     with timing_on(options.time_core):
         sweep.time(candidates, options.rounds, options.close_rounds)
     recorded = sweep.recorded(candidates, options.rounds, shlex.join(["python", *sys.argv]))

@@ -1,4 +1,4 @@
-// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.packed | avx2 | kc=384,mc=128,mr=4,nc=3072,nv=3,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=0,unroll=2,upcoming=0
+// gemm_128x3072x768_f32_8f473adfed1f59de | gemm.packed | avx2 | kc=192,mc=128,mr=4,nc=3072,nv=3,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=0,unroll=2,upcoming=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,10 +10,10 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_packed_7e3d63d522ef83ca715a_text {
+namespace tracea_gemm_packed_865f284e17a974cbfd0a_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 4, 3, 2, PanelA<4>, PackedB, GemmPrefetch<0, 0, true, false>>;
+using Tile0 = GemmTile<float, 4, 3, 2, PanelA<4>, PackedB, GemmPrefetch<0, 0, true, true, true>>;
 static_assert(Tile0::columns == 24, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_7e3d63d522ef83ca715a(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_865f284e17a974cbfd0a(const tracea_call* call, int32_t rank) {
   const float* const a = static_cast<const float*>(call->pointers[0]);
   const float* const b = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -44,25 +44,25 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_7e3d63
   const int64_t x2_stride0 = call->integers[5];
   const int64_t c_stride0 = call->integers[6];
   float* const b_panels = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const a_panels = reinterpret_cast<float*>(thread_scratch(call, rank) + 36864);
+  float* const a_panels = reinterpret_cast<float*>(thread_scratch(call, rank) + 18432);
   for (TaskLoop tasks0(call, rank, 0, (n + 3071) / 3072); tasks0.next();) {
     const int64_t jc = tasks0.task() * 3072;
     const int64_t nc = min_index(n - jc, 3072);
-    for (int64_t pc = 0; pc < k; pc += 384) {
-      const int64_t kc = min_index(k - pc, 384);
+    for (int64_t pc = 0; pc < k; pc += 192) {
+      const int64_t kc = min_index(k - pc, 192);
       // Pack a[0 : +m, pc : +kc] -> a_panels
-      pack_a<float, 4>(a + pc, a_stride0, 1, m, kc, 384, a_panels);
+      pack_a<float, 4>(a + pc, a_stride0, 1, m, kc, 192, a_panels);
       for (int64_t jp = 0; jp < nc; jp += 24) {
         const int64_t pw = min_index(nc - jp, 24);
         // Pack b[pc : +kc, jc + jp : +pw] -> b_panels
-        pack_b<float, 24>(b + b_stride0 * pc + jc + jp, b_stride0, 1, kc, pw, 384, b_panels);
+        pack_b<float, 24>(b + b_stride0 * pc + jc + jp, b_stride0, 1, kc, pw, 192, b_panels);
         for (int64_t jr = 0; jr < pw; jr += 24) {
           const int64_t columns = min_index(pw - jr, 24);
           for (int64_t ir = 0; ir < m; ir += 4) {
             const int64_t rows = min_index(m - ir, 4);
             // MicroKernel c[ir : +rows, (jc + jp) + jr : +columns]
             if (k <= pc + kc) prefetch_tile(x2 + ir * x2_stride0 + jc + jp + jr, x2_stride0, rows, columns);
-            Tile0::run<4>(rows, columns, kc, a_panels + ir / 4 * 1536, 4, b_panels + jr / 24 * 9216, 24, c + c_stride0 * ir + jc + jp + jr, c_stride0, 0 < pc);
+            Tile0::run<4>(rows, columns, kc, a_panels + ir / 4 * 768, 4, b_panels + jr / 24 * 4608, 24, c + c_stride0 * ir + jc + jp + jr, c_stride0, 0 < pc, {b + ir / 4 * b_stride0 * 6 + b_stride0 * pc + jc + jp + jr + 24, 12, b_stride0});
             if (k <= pc + kc) store_tile(c + c_stride0 * ir + jc + jp + jr, c_stride0, rows, columns, 0, 0, c + c_stride0 * ir + jc + jp + jr, c_stride0, 1, Epilogue0{x1 + jc + jp + jr, x2 + ir * x2_stride0 + jc + jp + jr, x2_stride0});
           }
         }
@@ -70,4 +70,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_7e3d63
     }
   }
 }
-}  // namespace tracea_gemm_packed_7e3d63d522ef83ca715a_text
+}  // namespace tracea_gemm_packed_865f284e17a974cbfd0a_text

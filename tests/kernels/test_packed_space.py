@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from tracea.core.dtype import DType
 from tracea.core.op import GemmOp
+from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.blocking import Blocking, packed_default
 from tracea.kernels.gemm.packed import build_packed
 from tracea.kernels.gemm.packed_space import unpruned_space
+from tracea.semantic.nodes import MicroKernel
 from tracea.semantic.proofs import prove
 from tracea.targets import load
 
@@ -24,7 +27,8 @@ def test_no_two_schedules_of_the_unpruned_space_are_the_same_kernel(isa: str, sh
         blocking = Blocking.of(schedule, op, target)
         columns = blocking.split == "columns"
         rows = m if columns else min(blocking.mc, m)
-        seen.add((blocking.mr, blocking.nv, min(blocking.kc, k), rows, min(blocking.nc, n), blocking.split))
+        blocks = (min(blocking.kc, k), rows, min(blocking.nc, n))
+        seen.add((blocking.mr, blocking.nv, *blocks, blocking.split, blocking.upcoming))
     assert len(seen) == len(space)
 
 
@@ -41,3 +45,30 @@ def test_schedules_of_the_unpruned_space_are_proved(shape: tuple[int, int, int],
     space = unpruned_space(op, target)
     for index in rng.integers(0, len(space), 6).tolist():
         prove(build_packed(op, space.schedule(space.rows[index]), target))
+
+
+def test_tiles_ask_for_the_rows_of_the_next_panel_where_b_has_rows_that_no_cache_of_a_core_holds() -> None:
+    target, op = load("avx512"), GemmOp.of(m=128, n=3072, k=768)
+    assert packed_default(op, target).integer("upcoming") == 1
+    others = (
+        GemmOp.of(m=128, n=3072, k=768, transpose_b=True),
+        GemmOp.of(m=128, n=3072, k=768, dtype=DType.BF16),
+        GemmOp.of(m=128, n=192, k=768),
+    )
+    assert [packed_default(other, target).integer("upcoming") for other in others] == [0, 0, 0]
+    for other in others[:2]:
+        asking = packed_default(other, target).with_values(upcoming=1)
+        with pytest.raises(InvalidSchedule, match="upcoming: got 1, expected 0 with split=columns where b has strides"):
+            build_packed(other, asking, target)
+
+
+def test_each_row_of_the_next_panel_is_asked_for_by_one_tile() -> None:
+    target, op = load("avx512"), GemmOp.of(m=100, n=3072, k=768)
+    schedule = packed_default(op, target)
+    kernel = build_packed(op, schedule, target)
+    tile = next(node for node in kernel.body.walk() if isinstance(node, MicroKernel))
+    assert tile.ahead is not None
+    rows = int(tile.ahead.extent[0].evaluate({}))
+    tiles = -(-100 // schedule.integer("mr"))
+    assert rows * (tiles - 1) < schedule.integer("kc") <= rows * tiles
+    assert int(tile.intrinsic.attribute("upcoming_lines")) == rows * 3  # 48 columns

@@ -292,13 +292,15 @@ class MicroKernel(Node):
     The interior is opaque. ``intrinsic.meaning(a, b)`` gets both operands as NumPy arrays of the accumulator's dtype
     without their leading axes of extent 1, and returns at least (rows, columns) of c; what it returns beyond them
     (panel padding) is dropped. The routine reads panels in whole granules of ``granule`` steps. ``masked``: zeros stand
-    for what of a is outside of its buffer, which the routine does not read.
+    for what of a is outside of its buffer, which the routine does not read. ``ahead`` is asked for early, for others:
+    nothing of it is read, and it may lie outside of its buffer.
     """
 
     intrinsic: Intrinsic
     a: Region
     b: Region
     c: Region
+    ahead: Region | None = None
     accumulate: Predicate = FALSE
     finish: Predicate = TRUE
     epilogue: EpilogueCall | None = None

@@ -166,7 +166,8 @@ def _gemm_tile(printer: Printer, node: MicroKernel) -> str:
     a = f"PanelA<{mr}>" if get("a") == "panel" else "RowsA"
     b = "PackedB" if get("b") == "panel" else "RowsB"
     lines = int(get("upcoming_lines"))
-    prefetch = f"GemmPrefetch<{get('prefetch_a')}, {get('prefetch_b')}, true, {'true' if lines else 'false'}>"
+    upcoming = "false" if not lines else "true" if node.ahead is None else "true, true"
+    prefetch = f"GemmPrefetch<{get('prefetch_a')}, {get('prefetch_b')}, true, {upcoming}>"
     dtype = C_TYPES[printer.buffer(node.c).dtype]
     tile = printer.declare_type(f"GemmTile<{dtype}, {mr}, {nv}, {get('unroll')}, {a}, {b}, {prefetch}>", "Tile")
     if get("b") == "panel":
@@ -187,6 +188,8 @@ def _gemm_tile(printer: Printer, node: MicroKernel) -> str:
 
 def _upcoming(printer: Printer, node: MicroKernel, lines: int) -> str:
     """The share of b's next panel that belongs to this tile: a's panel index counts the tiles of the block."""
+    if node.ahead is not None:
+        return f", {{{printer.address(node.ahead)}, {lines}, {printer.strides(node.ahead)[0]}}}"
     dtype = printer.buffer(node.b).dtype
     pitch = printer.buffer(node.b).element_strides[-3]
     share = printer.text(node.a.offset[0] * (lines * _LINE_BYTES // dtype.nbytes) + pitch)

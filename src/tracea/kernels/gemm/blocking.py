@@ -20,7 +20,9 @@ __all__ = [
     "Blocking",
     "check_tile",
     "equal_blocks",
+    "fetches_rows",
     "fits_registers",
+    "has_rows",
     "packed_default",
     "packed_space",
     "prepacked_default",
@@ -34,6 +36,7 @@ _MOST: Final = 2**24  # of a schedule's numbers: far beyond every cache, and no 
 _LINE_BYTES: Final = 64
 _DEEP: Final = 1024  # bytes / 4 of a K block: few passes over C; the best of the sweep in benchmarks/NOTES.md
 _SHALLOW: Final = 384  # where all rows of A are one block
+_FETCHED: Final = 192  # the same where tiles fetch the rows of the next panel: this one stays in the first-level cache
 _SHORT_SUM: Final = 192  # below this K, packing and C weigh more than the products
 _FAR_AHEAD: Final = 32  # steps: B straight from memory
 _WALKED_ROWS: Final = 16  # of a block whose sums are short: C is walked along its rows
@@ -52,7 +55,8 @@ class Blocking:
     Units: ``mr``, ``mc`` rows; ``nv`` vectors, ``nr``, ``nc`` columns; ``kc`` steps. ``tail`` rows have code of their
     own.
     ``sweep`` panels of B are packed at a time; ``upcoming`` is 1 where tiles fetch B's next panel into the second-level
-    cache. Panels for matrix tiles hold each element as a sum of ``terms`` and come in granules of ``granule`` steps.
+    cache, or the rows that it is packed from where that is done just before its use. Panels for matrix tiles hold each
+    element as a sum of ``terms`` and come in granules of ``granule`` steps.
     """
 
     mr: int
@@ -107,6 +111,10 @@ class Blocking:
         panel_lines = -(-self.kc * self.nr * element_bytes // _LINE_BYTES)
         return -(-panel_lines // max(1, rows // self.mr))
 
+    def upcoming_rows(self, rows: int) -> int:
+        """Return the rows of B's next panel that each tile of a block of ``rows`` rows fetches before it is packed."""
+        return -(-self.kc // max(1, rows // self.mr))
+
     @property
     def matrix_tiles(self) -> bool:
         """Whether tiles are matrix registers, whose routine works on a whole block of C."""
@@ -118,6 +126,17 @@ class Blocking:
         return (self.mr, self.tail) if self.tail else (self.mr,)
 
 
+def has_rows(op: GemmOp) -> bool:
+    """Whether the columns of B follow each other in the sums' type, so that tiles can ask for its rows by lines."""
+    return op.b.strides[-1] == 1 and op.b.dtype is op.accumulator
+
+
+def fetches_rows(op: GemmOp, target: Target) -> bool:
+    """Whether tiles ask for the rows that the next panel is packed from: B has rows, and no core's cache holds them."""
+    n, k = _known(op.n), _known(op.k)
+    return has_rows(op) and k * n * op.accumulator.nbytes > target.l2_bytes
+
+
 def packed_default(op: GemmOp, target: Target) -> Schedule:
     """Return the schedule that needs no tuning: blocks near the measured best that divide evenly among the cores."""
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
@@ -127,7 +146,8 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
     # The epilogue walks a tile row by row: longer rows, fewer of them.
     mr, nv = _TILES[target.isa][1 if wide or not op.epilogue.is_identity else 0]
     if columns:
-        kc, mc, nc = equal_blocks(k, _SHALLOW // narrow), round_up(m, mr), -(-n // target.cores)
+        depth = _FETCHED if fetches_rows(op, target) else _SHALLOW
+        kc, mc, nc = equal_blocks(k, depth // narrow), round_up(m, mr), -(-n // target.cores)
     else:
         kc, mc = min(_row_blocks(m, k, mr, op, target, walked=wide))[1:]
         nc = _shared_columns(n, kc, op, target)
@@ -143,7 +163,7 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
         nc=round_up(nc, nv * lanes),
         tail=m % mr,
         sweep=1 if columns else PANELS_PER_SWEEP,
-        upcoming=0 if columns or 4 * kc * nc * op.accumulator.nbytes <= target.l2_bytes else 1,
+        upcoming=int(fetches_rows(op, target) if columns else 4 * kc * nc * op.accumulator.nbytes > target.l2_bytes),
         split="columns" if columns else "rows",
     )
 
@@ -203,7 +223,7 @@ def _space(
             if kept and kc * nc * nbytes <= 8 * target.l2_bytes:
                 yield {"kc": kc, "mc": mc, "nc": nc, "upcoming": upcoming, "split": "rows", "sweep": PANELS_PER_SWEEP}
         # All rows of A are one block; a panel of B that was packed just now is in the cache already.
-        for kc, nc, upcoming in product(kcs, ncs, (0,) if fresh else (0, 1)):
+        for kc, nc, upcoming in product(kcs, ncs, (0,) if fresh and not has_rows(op) else (0, 1)):
             if 2 * m * kc * nbytes <= target.l2_bytes:
                 yield {"kc": kc, "mc": default["mc"], "nc": nc, "upcoming": upcoming, "split": "columns", "sweep": 1}
 

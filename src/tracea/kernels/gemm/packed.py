@@ -13,13 +13,15 @@ from collections.abc import Sequence
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
-from tracea.kernels.gemm.blocking import Blocking, packed_default
+from tracea.errors import InvalidSchedule
+from tracea.kernels.gemm.blocking import Blocking, has_rows, packed_default
 from tracea.kernels.gemm.matrix_tiles import matrix_tiles
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
 from tracea.kernels.gemm.packed_space import unpruned_space
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS
 from tracea.kernels.operands import scratch
 from tracea.kernels.variant import Variant
+from tracea.semantic.access import Region
 from tracea.semantic.index import Const, Index, Var, ceil_div
 from tracea.semantic.nodes import Barrier, For, Level, MicroKernel, Node, Pack, Parallel, block
 from tracea.semantic.schedule import Schedule
@@ -42,8 +44,19 @@ def build_packed(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
 
 
 def build_blocked(variant: str, op: GemmOp, blocking: Blocking, schedule: Schedule, target: Target) -> TileKernel:
-    """Return the GEMM of ``op`` that packs both operands into the panels of ``blocking``, whatever its tiles are."""
+    """Return the GEMM of ``op`` that packs both operands into the panels of ``blocking``, whatever its tiles are.
+
+    Raises:
+        InvalidSchedule: tiles are to ask for rows that B has not.
+    """
     operands = GemmOperands.of(op)
+    if blocking.split == "columns" and blocking.upcoming and not has_rows(op):
+        raise InvalidSchedule(
+            field="upcoming",
+            got=blocking.upcoming,
+            expected=f"0 with split=columns where b has strides {op.b.strides} and is {op.b.dtype.value}",
+            remedy="upcoming=0",
+        )
     if blocking.split == "rows":
         return _by_rows(variant, operands, blocking, schedule, target)
     return _by_columns(variant, operands, blocking, schedule, target)
@@ -129,6 +142,7 @@ def _by_columns(
                 extents=(M, _PW),
                 b_origin=(Const(0), Const(0)),
                 sums_origin=(Const(0), _JP),
+                next_rows=_next_rows(operands, blocking) if blocking.upcoming else None,
             ),
         ),
     )
@@ -141,6 +155,13 @@ def _by_columns(
     )
     body = operands.tasks(var=_JC, extent=N, step=blocking.nc, length=_NC, body=(k_loop,))
     return operands.kernel(variant, schedule, target, (b_panels, a_panels, *sums), body)
+
+
+def _next_rows(operands: GemmOperands, blocking: Blocking) -> Region:
+    """Return a tile's share of the rows of B that the panels after this sweep are packed from."""
+    rows = blocking.upcoming_rows(blocking.mc)
+    column = _JC + _JP + _JR + blocking.sweep * blocking.nr
+    return operands.at(operands.b, _PC + _IR // blocking.mr * rows, column, rows, blocking.nr)
 
 
 def panel_buffer(
@@ -175,12 +196,13 @@ def tile_loops(
     extents: tuple[Index, Index],
     b_origin: tuple[Index, Index],
     sums_origin: tuple[Index, Index],
+    next_rows: Region | None = None,
 ) -> tuple[Node, ...]:
     """Return the loops over the register tiles of the block of C that begins at ``origin`` and has these ``extents``.
 
     A's panels are those of the block; B's begin at panel and step ``b_origin``. Where C cannot hold the sums between K
-    blocks, those of the block begin at ``sums_origin`` of the scratch ``sums``. Matrix tiles need no loops: their
-    routine takes the block.
+    blocks, those of the block begin at ``sums_origin`` of the scratch ``sums``. What a tile fetches for later is its
+    part of B's next panel, or ``next_rows``. Matrix tiles need no loops: their routine takes the block.
     """
     if blocking.matrix_tiles:
         c = operands.at(operands.c, *origin, *extents)
@@ -195,6 +217,9 @@ def tile_loops(
     c = operands.at(operands.c, row, column, _ROWS, _COLUMNS)
     if sums:
         c = sums[0].region((sums_origin[0] + _IR, sums_origin[1] + _JR), (_ROWS, _COLUMNS))
+    fetched = blocking.upcoming_lines(blocking.mc, operands.accumulator.nbytes)
+    if next_rows is not None:
+        fetched = blocking.upcoming_rows(blocking.mc) * -(-nr * operands.accumulator.nbytes // 64)
     tile = MicroKernel(
         intrinsic=gemm_tile(
             panels=(True, True),
@@ -203,8 +228,9 @@ def tile_loops(
             unroll=blocking.unroll,
             prefetch=(blocking.prefetch_a, blocking.prefetch_b),
             rows=blocking.rows,
-            upcoming_lines=blocking.upcoming_lines(blocking.mc, operands.accumulator.nbytes),
+            upcoming_lines=fetched,
         ),
+        ahead=next_rows,
         a=a_panels.region((_IR // mr, 0, 0), (1, _KC, mr)),
         b=b_panels.region((b_origin[0] + _JR // nr, b_origin[1], 0), (1, _KC, nr)),
         c=c,

@@ -10,7 +10,7 @@ from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
-from tracea.kernels.gemm.blocking import PANELS_PER_SWEEP, Blocking, fits_registers, packed_default
+from tracea.kernels.gemm.blocking import PANELS_PER_SWEEP, Blocking, fetches_rows, fits_registers, packed_default
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
@@ -48,6 +48,7 @@ def unpruned_space(op: GemmOp, target: Target) -> ScheduleSpace:
     nbytes = op.accumulator.nbytes
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
     heights, widths = _HEIGHTS[target.isa], _WIDTHS[target.isa]
+    fetched = (0, 1) if fetches_rows(op, target) else (0,)
     mc_values = _up_to_whole(m, default["mc"], *_M_BLOCKS)
     splits = ("rows", "columns") if m <= _FEW_ROWS or default["split"] == "columns" else ("rows",)
 
@@ -62,10 +63,11 @@ def unpruned_space(op: GemmOp, target: Target) -> ScheduleSpace:
             and kc * nv * lanes * nbytes <= 2 * target.l1d_bytes
             and kc * nc * nbytes <= 8 * target.l2_bytes
             # A task of columns packs all rows, and each panel of B just before its use; shared panels are packed in
-            # sweeps, and gained from fetching the next one wherever that was measured.
+            # sweeps, and gained from fetching the next one wherever that was measured. To fetch the rows that the next
+            # one is packed from gained with short K blocks only.
             and (mc == mc_values[-1] if columns else mc >= mr and mc * kc * nbytes <= target.l2_bytes // 2)
             and chosen["sweep"] == (1 if columns else PANELS_PER_SWEEP)
-            and chosen["upcoming"] == (0 if columns else 1)
+            and chosen["upcoming"] in (fetched if columns else (1,))
         )
 
     axes: dict[str, tuple[Value, ...]] = {
@@ -79,7 +81,9 @@ def unpruned_space(op: GemmOp, target: Target) -> ScheduleSpace:
         "nc": _up_to_whole(n, default["nc"], *_N_BLOCKS),
         "tail": _sorted(default["tail"], *(m % mr for mr in heights)),
         "sweep": _sorted(default["sweep"], *(1 if split == "columns" else PANELS_PER_SWEEP for split in splits)),
-        "upcoming": _sorted(default["upcoming"], *(0 if split == "columns" else 1 for split in splits)),
+        "upcoming": _sorted(
+            default["upcoming"], *(fetched if "columns" in splits else ()), *((1,) if "rows" in splits else ())
+        ),
         "split": splits,
     }
     space = ScheduleSpace.enumerated(axes, valid)
@@ -89,11 +93,11 @@ def unpruned_space(op: GemmOp, target: Target) -> ScheduleSpace:
 
 
 def _effect(schedule: Schedule, op: GemmOp, target: Target) -> tuple[int | str, ...]:
-    """Return what a schedule's values come to: tile, blocks, split."""
+    """Return what a schedule's values come to: tile, blocks, split, and what is fetched early."""
     blocking = Blocking.of(schedule, op, target)
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
     rows = m if blocking.split == "columns" else min(blocking.mc, m)
-    return blocking.mr, blocking.nv, min(blocking.kc, k), rows, min(blocking.nc, n), blocking.split
+    return blocking.mr, blocking.nv, min(blocking.kc, k), rows, min(blocking.nc, n), blocking.split, blocking.upcoming
 
 
 def _up_to_whole(extent: int, default: Value, *blocks: int) -> tuple[int, ...]:

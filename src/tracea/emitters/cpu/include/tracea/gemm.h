@@ -7,6 +7,7 @@
 //   using Tile = GemmTile<float, 14, 2, 2, PackedA, PackedB>;
 //   Tile::run<14, 8>(rows, columns, k, a, a_stride, b, b_stride, c, c_stride, accumulate);
 //   Tile::run<14, 8>(..., accumulate, upcoming_panel<Tile>(b, k, ir, mc));      // with GemmPrefetch<0, 0, true, true>
+//   Tile::run<14, 8>(..., accumulate, {raw_b, lines, raw_stride});              // with GemmPrefetch<0, 0, true, true, true>
 //
 // Where the operands lie:
 //   PackedA   panel of a_stride rows: element (i, k) at a[k * a_stride + i]      (a_stride is the panel height, MR of the full tile)
@@ -68,13 +69,15 @@ struct RowsB {
 };
 
 // Prefetch distances in reduction steps; 0 leaves it to the hardware. CLines: the tile of C, for writing. UpcomingLines: the lines of an Upcoming, into the
-// second-level cache.
-template <int ADistance = 0, int BDistance = 0, bool CLines = true, bool UpcomingLines = false>
+// second-level cache; with UpcomingRows they are rows as wide as the tile, such as those of a matrix that the next panel is packed from.
+template <int ADistance = 0, int BDistance = 0, bool CLines = true, bool UpcomingLines = false,
+          bool UpcomingRows = false>
 struct GemmPrefetch {
     static constexpr int a = ADistance;
     static constexpr int b = BDistance;
     static constexpr bool c = CLines;
     static constexpr bool upcoming = UpcomingLines;
+    static constexpr bool upcoming_rows = UpcomingRows;
 };
 
 // A tile's share of what is needed next, usually of the next packed panel of B: `lines` cache lines, fetched one every Unroll steps (two at a time were
@@ -83,6 +86,7 @@ template <class T>
 struct Upcoming {
     const T* first = nullptr;
     int64_t lines = 0;
+    int64_t row_stride = 0;  // of rows
 };
 
 template <class T, int MR, int NV, int Unroll, class A, class B, class Prefetch = GemmPrefetch<>>
@@ -206,7 +210,17 @@ struct GemmTile {
                     steps();
                 }
             }
-            if constexpr (Prefetch::upcoming) {
+            if constexpr (Prefetch::upcoming_rows) {
+                int64_t column = 0;
+                for (int64_t line = 0; line < upcoming.lines && remaining >= Unroll; ++line, remaining -= Unroll) {
+                    prefetch_l2(upcoming.first);
+                    ++column;
+                    const bool wrap = column == row_lines;
+                    upcoming.first += wrap ? upcoming.row_stride - (row_lines - 1) * line_elements : line_elements;
+                    column = wrap ? 0 : column;
+                    steps();
+                }
+            } else if constexpr (Prefetch::upcoming) {
                 for (int64_t line = 0; line < upcoming.lines && remaining >= Unroll; ++line, remaining -= Unroll) {
                     prefetch_l2(upcoming.first);
                     upcoming.first += line_elements;
