@@ -243,7 +243,20 @@ def a_softmax_of_other_rows(graph: Graph) -> None:
     graph.set_outputs(product(graph, weights, v))
 
 
-@pytest.mark.parametrize("build", [read_twice, of_columns, logarithms, a_softmax_of_other_rows])
+def wide_heads(graph: Graph) -> None:
+    q, k, v = (graph.add_input((1, 1, 2, size)) for size in (257, 257, 2))
+    graph.set_outputs(attended(graph, product(graph, q, swap(graph, k)), v))
+
+
+def flipped_keys(graph: Graph) -> None:
+    q, k, v = operands(graph, 1, 2)
+    flip = graph.add_view(ViewKind.SLICE, k, starts=(0, 0, T - 1, 0), steps=(1, 1, -1, 1), shape=k.type.shape)
+    graph.set_outputs(attended(graph, product(graph, q, swap(graph, flip)), v))
+
+
+@pytest.mark.parametrize(
+    "build", [read_twice, of_columns, logarithms, a_softmax_of_other_rows, wide_heads, flipped_keys]
+)
 def test_what_only_looks_like_attention_stays(build: Callable[[Graph], None], seed: int) -> None:
     graph = Graph()
     build(graph)

@@ -24,6 +24,9 @@ __all__ = ["FuseAttention"]
 
 _AXES = 4  # (batch, heads, tokens, size)
 _MOST_OPERANDS = 4
+# What attention is for, and its kernels take: larger heads, or more of them, stay products.
+_MOST_SIZE = 256
+_MOST_HEADS = 4096
 _SWAPPED = {2: (1, 0), 3: (0, 2, 1), 4: (0, 1, 3, 2)}
 
 
@@ -277,6 +280,10 @@ def _attention(
 ) -> AttentionOp | None:
     q, k, v = (each.type for each in taken)
     types = tuple(draft.nodes[name].type for name in scores.operands)
+    if q.static_shape[1] > _MOST_HEADS or max(q.static_shape[3], v.static_shape[3]) > _MOST_SIZE:
+        return None
+    if any(stride < 0 for tensor in (q, k, v, *types) for stride in tensor.strides):
+        return None  # a flip: products copy it
     floats = {tensor.dtype for tensor in (q, k, v, *types, result) if tensor.dtype is not DType.BOOL}
     if not all(dtype.is_float for dtype in floats) or not q.dtype is k.dtype is v.dtype:
         return None
