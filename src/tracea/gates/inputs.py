@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from tracea.core.op import (
+    AttentionGradientOp,
     AttentionOp,
     BlockSparseOp,
     Conv2dOp,
@@ -26,6 +27,7 @@ from tracea.core.op import (
     StatisticsOp,
     ViewOp,
 )
+from tracea.gates import inputs_gradients as gradients
 from tracea.gates import inputs_products as products
 from tracea.gates import inputs_slabs as slabs
 from tracea.gates import inputs_tables as tables
@@ -60,6 +62,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         Conv2dOp: products.extreme_pixels,
         LowRankOp: products.extreme_rows,
         AttentionOp: products.extreme_values,
+        AttentionGradientOp: gradients.extreme_gradients,
         RowOp: slabs.extreme,
         ReduceOp: slabs.extreme,
         StatisticsOp: slabs.extreme,
@@ -77,6 +80,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         Conv2dOp: products.zeros_that_face,
         LowRankOp: products.zeros_that_face,
         AttentionOp: products.hidden_rows,
+        AttentionGradientOp: gradients.hidden_queries,
         RowOp: slabs.special,
         ReduceOp: slabs.special,
         StatisticsOp: slabs.special,

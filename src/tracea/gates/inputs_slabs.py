@@ -96,12 +96,15 @@ def special(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
 
     def infinite(slabs: NDArray[np.float64]) -> None:
         count, length = len(slabs), int(slabs.shape[1])
-        kinds = (
+        kinds = [
             np.full(length, hidden),
             np.where(rng.random((length,)) < 0.5, hidden, slabs[0]),
             rng.choice(ties, length),
             np.full(length, -hidden),
-        )
+        ]
+        if _compares(op):
+            # Each end of the type comes before the infinity that it is not.
+            kinds.append(np.resize([source.dtype.lowest, -np.inf, source.dtype.largest, np.inf], length))
         some = min(len(kinds), max(1, count // 2))
         first = 0 if count > 1 else int(rng.integers(len(kinds)))
         for place, slab in zip(rng.permutation(count)[:some], kinds[first:], strict=False):
