@@ -8,7 +8,7 @@ The kernels are those of the tests: every variant, element type, layout and inst
 the default schedule's values and others, on extents drawn anew, on one thread to three. Each is judged by all
 distributions, two poisons, three hashes, twenty further runs that keep no memory, each operand changed alone, and
 beside a page without access on either side of every array. A refusal is printed with the seed that replays it. A part
-is every n-th of the same kernels, so that all parts together are what one run judges.
+is a stretch of the same kernels, in the order of what is compiled: all parts are what one run judges.
 """
 
 from __future__ import annotations
@@ -67,17 +67,17 @@ def part(text: str) -> tuple[int, int]:
 
 
 def judged(least: int, seed: int, number: int, count: int) -> dict[str, Any]:
-    """Judge every ``count``-th kernel from the ``number``-th on, each with draws of its own."""
+    """Judge one of ``count`` stretches of the kernels, each kernel with draws of its own."""
     started = time.monotonic()
     rng = np.random.default_rng(seed)
     kernels = good(host_isas(), rng)
     while len(kernels) < least:
         kernels += good(host_isas(), rng)
-    chosen = range(number - 1, len(kernels), count)
+    chosen = range(len(kernels) * (number - 1) // count, len(kernels) * number // count)
     alarms = [alarm for i in chosen for alarm in refused([kernels[i]], np.random.default_rng((seed, i)))]
     return {
         "seed": seed,
-        "parts": f"{number}/{count}",
+        "parts": [f"{number}/{count}"],
         "kernels": len(chosen),
         "seconds": round(time.monotonic() - started, 1),
         "false_alarms": len(alarms),
@@ -88,15 +88,15 @@ def judged(least: int, seed: int, number: int, count: int) -> dict[str, Any]:
 
 
 def joined(paths: Sequence[Path]) -> dict[str, Any]:
-    """Sum records of parts; an error where they are not all parts of one run, each once."""
+    """Sum records of parts, and say which; an error where one is there twice, or they are not of one run."""
     records = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     seeds = {record["seed"] for record in records}
-    parts = sorted(record["parts"] for record in records)
-    if len(seeds) != 1 or parts != sorted(f"{i + 1}/{len(records)}" for i in range(len(records))):
-        raise SystemExit(f"parts {parts} of seeds {sorted(seeds)} are not one run: give every part of one seed once")
+    parts = sorted(name for record in records for name in record["parts"])
+    if len(seeds) != 1 or len({name.split("/")[1] for name in parts}) != 1 or len(set(parts)) != len(parts):
+        raise SystemExit(f"parts {parts} of seeds {sorted(seeds)} are not one run: give parts of one seed, each once")
     return {
         "seed": seeds.pop(),
-        "parts": f"all of {len(records)}",
+        "parts": parts,
         **{key: sum(record[key] for record in records) for key in ("kernels", "seconds", "false_alarms")},
         **{key: _summed([record[key] for record in records]) for key in ("by_variant", "by_instruction_set")},
         "refused": [alarm for record in records for alarm in record["refused"]],
