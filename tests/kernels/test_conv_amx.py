@@ -199,6 +199,28 @@ def test_a_band_is_as_high_as_what_its_windows_read_of_the_halo_allows() -> None
     assert found.default_schedule(op, replace(load("amx"), cores=1)).integer("rows") == 7
 
 
+@pytest.mark.parametrize(
+    ("channels", "filters", "stride", "chosen"),
+    [
+        (17, 19, 1, "conv.amx_prepacked"),
+        (40, 20, 1, "conv.amx_prepacked"),
+        (32, 8, 1, "conv.amx_prepacked"),
+        (12, 19, 1, "conv.prepacked"),
+        (24, 8, 1, "conv.prepacked"),
+        (18, 24, 2, "conv.prepacked"),
+    ],
+)
+def test_tiles_are_chosen_where_vectors_would_multiply_more_padding(
+    channels: int, filters: int, stride: int, chosen: str
+) -> None:
+    # 17 channels by 19 filters fill a third of a granule, but two vectors of filters no better. Strides split more
+    # pixels than they use.
+    op = Conv2dOp.of(
+        channels=channels, size=(56, 56), filters=filters, kernel=(3, 3), padding=(1, 1), stride=(stride, stride)
+    )
+    assert candidates(op, load("amx"))[0].id == chosen
+
+
 def test_kernel_is_refused_where_it_does_not_fit() -> None:
     op = Conv2dOp.of(channels=64, size=(14, 14), filters=64, kernel=(3, 3))
     assert "conv.amx" not in [variant.id for variant in candidates(op, load("avx512"))]

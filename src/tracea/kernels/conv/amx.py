@@ -6,6 +6,7 @@ bytes an element. See docs/adr/0004 for the arithmetic and emitters/cpu/include/
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Final
 
@@ -36,7 +37,7 @@ from tracea.kernels.conv.requirements import CONV_REQUIREMENTS, FLAT_RESULT
 from tracea.kernels.gemm.amx import MATRIX_TILES
 from tracea.kernels.gemm.blocking import round_up
 from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
-from tracea.kernels.operands import scratch
+from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Preference, Variant
@@ -61,7 +62,11 @@ __all__ = [
 
 _TERMS: Final = 3  # of a float32
 _MOST: Final = 2**24
-_FILLED: Final = 0.45  # of granules: below, vectors are faster
+_FILLED: Final = 0.45  # of granules: as much is always enough
+# Cycles of a pixel, measured (benchmarks/NOTES.md): a granule's products, and splitting a block of its channels.
+_GRANULE_CYCLES: Final = 12.5
+_SPLIT_CYCLES: Final = 14.0
+_SURELY: Final = 1.1  # of the cycles on tiles: vectors that take more are slower
 _SPLIT_PAYS: Final = 64  # products of an element of the image, from which on tiles save more than its splitting costs
 _PIXEL_BYTES: Final = 2 * (_TERMS * GRANULE + 1)  # of a block of channels
 
@@ -278,7 +283,13 @@ def _by_shape(op: Conv2dOp, target: Target) -> float:
     # Vectors that read the image where it lies copy nothing; tiles split each element first, whatever it is used for.
     if op.x.is_static and ConvOperands.of(op).reads_image and whole * filters < _SPLIT_PAYS:
         return -60.0
-    return 40.0 if filled >= _FILLED else -60.0
+    if filled >= _FILLED:
+        return 40.0
+    # A tap of a result: vectors multiply whole vectors of filters by every channel, tiles whole granules.
+    vectors = channels * -(-filters // vector_lanes(target, op.accumulator)) / target.fma_per_cycle
+    each = op.stride[0] * op.stride[1] / math.prod(op.w.static_shape[2:])  # pixels that are split for it
+    tiles = -(-channels // GRANULE) * (_GRANULE_CYCLES * -(-filters // TILE) + _SPLIT_CYCLES * each)
+    return 40.0 if vectors >= _SURELY * tiles else -60.0
 
 
 _SHAPE = Preference(name="whole granules", score=_by_shape)
