@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from examples.transformer import BERT, BUILDERS, GPT2, LLAMA, bert, error, gpt2_decode, gpt2_prefill, llama_block, small
+from tests.interface.torch.compare import check_capture
 from torch import nn
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -43,7 +44,7 @@ def test_a_model_computes_what_float64_does(build: Any, written_out: bool, seed:
         for parameter in module.parameters():
             parameter.copy_(torch.randn(parameter.shape) / max(parameter.shape[-1], 1) ** 0.5)
         inputs = pytree.tree_map(lambda x: torch.randn(x.shape) if x.is_floating_point() else x, inputs)
-        fast = tracea.optimize(module, inputs, budget=None, threads=1)
+        fast = tracea.optimize(module, inputs, budget=None)  # by the kernels that the example compiles
         assert error(module, inputs, fast(*inputs)) <= 1e-4
 
 
@@ -59,7 +60,7 @@ class Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("build", BUILDERS, ids=lambda build: build.__name__)
+@pytest.mark.parametrize("build", [gpt2_decode, llama_block], ids=lambda build: build.__name__)
 def test_no_operator_of_torch_runs_in_an_optimized_model(build: Any) -> None:
     module, inputs = built(build, False)
     fast = tracea.optimize(module, inputs, budget=None, threads=1, library=False)
@@ -147,9 +148,7 @@ def test_attention_is_found_however_it_is_written(written: Any, seed: int) -> No
     inputs = tuple(torch.randn(2, 6, 32, generator=generator) for _ in range(3))
     _, ops = kernels(Line(), inputs)
     assert sum(isinstance(op, AttentionOp) for op in ops) == 1
-    with torch.inference_mode():
-        fast = tracea.optimize(Line(), inputs, budget=None, threads=1)
-        assert error(Line(), inputs, fast(*inputs)) <= 1e-4
+    check_capture(capture(Line(), inputs), Line(), inputs, tolerance=1e-5)
 
 
 def test_what_is_no_op_is_named_with_its_line() -> None:
