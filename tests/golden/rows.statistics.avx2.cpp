@@ -55,6 +55,20 @@ struct Load1 {
 
 struct Load2 {
   const float* x0;
+  template <class V>
+  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
+    const V v0 = load_broadcast<V>(x0);
+    const auto k0 = broadcast<V>(typename V::element(1e-05));
+    const auto t1 = add(v0, k0);
+    const auto t2 = rsqrt(t1);
+    return select(lane_mask<V>(lanes), t2, zero<V>());
+  }
+  TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
+  }
+};
+
+struct Load3 {
+  const float* x0;
   int64_t x0_row;
   const float* x1;
   int64_t x1_row;
@@ -67,12 +81,9 @@ struct Load2 {
     const V v2 = load_broadcast<V>(x2);
     const V v3 = load_broadcast<V>(x3);
     const auto t0 = sub(v0, v2);
-    const auto k1 = broadcast<V>(typename V::element(1e-05));
-    const auto t2 = add(v3, k1);
-    const auto t3 = rsqrt(t2);
-    const auto t4 = mul(t0, t3);
-    const auto t5 = mul(t4, v1);
-    return select(lane_mask<V>(lanes), t5, zero<V>());
+    const auto t1 = mul(t0, v3);
+    const auto t2 = mul(t1, v1);
+    return select(lane_mask<V>(lanes), t2, zero<V>());
   }
   TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
     prefetch_l2(x0 + row * x0_row + col);
@@ -109,6 +120,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_statistics_99
   const int64_t y_stride2 = call->integers[11];
   float* const s0 = reinterpret_cast<float*>(thread_scratch(call, rank));
   float* const s1 = reinterpret_cast<float*>(thread_scratch(call, rank) + 64);
+  float* const s2 = reinterpret_cast<float*>(thread_scratch(call, rank) + 128);
   for (TaskLoop tasks0(call, rank, 0, n1); tasks0.next();) {
     const int64_t i1 = tasks0.task();
     for (int64_t i0 = 0; i0 < n0; ++i0) {
@@ -116,8 +128,10 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_statistics_99
       reduce_slab<float, MeanOf>(n2, n3, Load0{x0 + i0 * x0_stride0 + i1 * x0_stride1, x0_stride2}, Store0{s0});
       // ReduceTile mean s1[0 : +1, 0 : +1, 0 : +1, 0 : +1]
       reduce_slab<float, MeanOf>(n2, n3, Load1{x0 + i0 * x0_stride0 + i1 * x0_stride1, x0_stride2, s0}, Store0{s1});
+      // PointwiseTile s2[0 : +1, 0 : +1, 0 : +1, 0 : +1]
+      map_rows<float, 0>(1, 1, Load2{s1}, Store0{s2});
       // PointwiseTile y[i0 : +1, i1 : +1, 0 : +n2, 0 : +n3]
-      map_rows<float, 0>(n2, n3, Load2{x0 + i0 * x0_stride0 + i1 * x0_stride1, x0_stride2, x1 + i1 * x1_stride1, x1_stride2, s0, s1}, Store1{y + i0 * y_stride0 + i1 * y_stride1, y_stride2});
+      map_rows<float, 0>(n2, n3, Load3{x0 + i0 * x0_stride0 + i1 * x0_stride1, x0_stride2, x1 + i1 * x1_stride1, x1_stride2, s0, s2}, Store1{y + i0 * y_stride0 + i1 * y_stride1, y_stride2});
       streaming_fence();
     }
   }

@@ -62,6 +62,48 @@ def test_layer_norm_and_rms_norm(rng):
     assert torch.autograd.gradcheck(rms, (doubles(rng, 2, 3, 6), doubles(rng, 6)))
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 2, 0)])
+def test_group_norm_and_batch_norm(rng, order):
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        return x.permute(*order)
+
+    group = joined(
+        lambda x, w, b: tracea.ops.group_norm(turned(x), 2, w, b),
+        lambda g, y, x, w, b: (
+            (found := tracea.ops.group_norm_backward(g, turned(x), 2, w))[0].permute(*order),
+            *found[1:],
+        ),
+    )
+    batch = joined(
+        lambda x, w, b: tracea.ops.batch_norm_training(turned(x), w, b)[0],
+        lambda g, y, x, w, b: (
+            (found := tracea.ops.batch_norm_training_backward(g, turned(x), w))[0].permute(*order),
+            *found[1:],
+        ),
+    )
+    for call in (group, batch):
+        assert torch.autograd.gradcheck(call, (doubles(rng, 3, 4, 3, 2), doubles(rng, 4), doubles(rng, 4)))
+    nothing = torch.zeros(0, 4, 3)
+    for dx, dw, db in (
+        tracea.ops.group_norm_backward(nothing, nothing, 2),
+        tracea.ops.batch_norm_training_backward(nothing, nothing),
+    ):
+        assert dx.shape == (0, 4, 3)
+        assert dw.tolist() == db.tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rope(rng, interleaved):
+    cos, sin = doubles(rng, 3, 4).detach(), doubles(rng, 3, 4).detach()
+    call = joined(
+        lambda x: tracea.ops.rope(x, cos, sin, interleaved=interleaved),
+        lambda g, y, x: tracea.ops.rope_backward(g, cos, sin, interleaved=interleaved),
+    )
+    assert torch.autograd.gradcheck(call, (doubles(rng, 2, 3, 8),))
+    with pytest.raises(InvalidShape, match="grad: got"):
+        tracea.ops.rope_backward(torch.zeros(3, 7), cos.float(), sin.float())
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_cross_entropy(rng, reduction, smoothing):
@@ -93,6 +135,18 @@ def test_in_float32_and_bfloat16_beside_torch(rng):
         y = x.double().softmax(-1)
         meant = y * (g.double() - (g.double() * y).sum(-1, keepdim=True))
         assert float((tracea.ops.softmax_backward(g, y.to(dtype)) - meant).abs().max()) < close
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sums_over_many_long_rows(rng, threads):
+    torch.set_num_threads(threads)
+    x, g, w = (torch.from_numpy(rng.standard_normal(shape)) for shape in ((1536, 520), (1536, 520), (520,)))
+    wide = [x.clone().requires_grad_(), w.clone().requires_grad_(), w.clone().requires_grad_()]
+    expected = torch.autograd.grad(functional.layer_norm(wide[0], (520,), wide[1], wide[2]), wide, g)
+    for found, meant in zip(tracea.ops.layer_norm_backward(g, x, w), expected, strict=True):
+        assert torch.allclose(found, meant, rtol=1e-9, atol=1e-9)
+    assert torch.allclose(tracea.ops.sum(x, 0), x.sum(0), rtol=1e-11, atol=1e-11)
+    assert torch.allclose(tracea.ops.var(x, 0), x.var(0), rtol=1e-11, atol=1e-11)
 
 
 def test_extreme_scores_and_ignored_rows(rng):
@@ -129,6 +183,12 @@ REFUSED = {
     "a smoothing above 1": (InvalidOp, lambda: tracea.ops.cross_entropy(X, T, label_smoothing=1.5)),
     "a gradient of another shape": (InvalidShape, lambda: tracea.ops.cross_entropy_backward(X, X, T)),
     "gradients that are not alike": (InvalidShape, lambda: tracea.ops.softmax_backward(X, X[:1])),
+    "groups that do not divide the channels": (
+        InvalidShape,
+        lambda: tracea.ops.group_norm_backward(X[..., None], X[..., None], 2),
+    ),
+    "no number of groups": (InvalidOp, lambda: tracea.ops.group_norm_backward(X, X, 0)),
+    "a weight of other channels": (InvalidShape, lambda: tracea.ops.batch_norm_training_backward(X, X, T.float())),
     "a weight of another length": (InvalidShape, lambda: tracea.ops.layer_norm_backward(X, X, torch.zeros(2))),
 }
 

@@ -54,6 +54,21 @@ def softmax_backward(*shape: int, dtype: DType = F32) -> StatisticsOp:
     return StatisticsOp(x=(x, x), axes=(-1,), statistics=(dot,), expr=Y * (X - Input(2)))
 
 
+def layer_norm_backward(rows: int, columns: int) -> StatisticsOp:
+    """The gradient for the rows: a root of one statistic is in another one and in the result."""
+    x = tensor(rows, columns)
+    away = Y - Input(2)
+    scale = Unary(UnaryFunction.RSQRT, Input(3) + 1e-5)
+    statistics = (
+        Statistic(ReduceKind.MEAN, Y),
+        Statistic(ReduceKind.MEAN, away * away),
+        Statistic(ReduceKind.MEAN, X * (away * scale)),
+        Statistic(ReduceKind.MEAN, X),
+    )
+    slope = X - (away * scale) * Input(4) - Input(5)
+    return StatisticsOp(x=(x, x), axes=(-1,), statistics=statistics, expr=slope * scale)
+
+
 def first_largest(rows: int, columns: int) -> StatisticsOp:
     """The place of a row's largest element, the first one, NaN being the largest."""
     is_it = select(Binary(BinaryFunction.EQ, X, Input(2)), 1.0, Binary(BinaryFunction.NE, X, X))
@@ -81,6 +96,8 @@ def statistics_cases() -> tuple[Case, ...]:
         Case.of("batch_norm", "rows.statistics", norm(tensor(2, 3, 50), tensor(3, 1), axes=(0, 2))),
         Case.of("batch_norm_last", "rows.statistics", norm(last, tensor(70, 1), axes=(0, 2), out=last), block=32),
         Case.of("batch_norm_across", "rows.statistics", norm(last, tensor(70, 1), axes=(0, 2))),
+        Case.of("rows_normalised", "rows.statistics", norm(tensor(9, 100), tensor(100), axes=(1,)), block=4),
+        Case.of("layer_norm_backward", "rows.statistics", layer_norm_backward(7, 90), block=3),
         Case.of("softmax_backward", "rows.statistics", softmax_backward(9, 100), block=2),
         Case.of("softmax_backward_bf16", "rows.statistics", softmax_backward(3, 3, 33, dtype=BF16)),
         Case.of("variance_rows", "rows.statistics", variance(tensor(9, 100), 1), block=2),

@@ -6,14 +6,17 @@ from dataclasses import replace
 
 import pytest
 from tests.kernels.cases import F32
+from tests.kernels.slab_cases import layer_norm_backward
 
-from tracea.core.expr import Input, activation
+from tracea.core.expr import Input, Unary, activation
 from tracea.core.op import Epilogue, Op, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidSchedule
 from tracea.kernels.registry import find
 from tracea.kernels.rows.normalize import build_normalize
+from tracea.semantic.nodes import PointwiseTile, ReduceTile
 from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets import Target, load
 
 MIB = 1 << 20
@@ -109,3 +112,27 @@ def test_an_overlap_that_a_kind_does_not_have_is_refused(kind: RowKind, overlap:
     chosen = Schedule(rows=4, split="rows", overlap=overlap, prefetch=0, streaming=0, fixed=0)
     with pytest.raises(InvalidSchedule, match="overlap"):
         build_normalize(op, chosen, SERVER)
+
+
+def functions_of_tiles(kernel: TileKernel) -> list[tuple[str, list[str]]]:
+    """Each tile's target, and the functions that it computes for each element."""
+    tiles = [node for node in kernel.body.walk() if isinstance(node, PointwiseTile | ReduceTile)]
+    found: list[tuple[str, list[str]]] = []
+    for tile in tiles:
+        expr = tile.expr if isinstance(tile, PointwiseTile) else tile.prologue
+        used = [part.function.value for part in expr.walk() if isinstance(part, Unary)]
+        found.append((tile.target.buffer, used))
+    return found
+
+
+def test_a_root_of_a_long_slab_is_computed_once() -> None:
+    variant = find("rows.statistics")
+    assert variant.build is not None
+    assert variant.default_schedule is not None
+    for columns in (100, 20):
+        op = layer_norm_backward(7, columns)
+        kernel = variant.build(op, variant.default_schedule(op, SERVER), SERVER)
+        once = [("s0", []), ("s1", []), ("s2", ["rsqrt"]), ("s3", []), ("s4", []), ("y", [])]
+        each = [("s0", []), ("s1", []), ("s2", ["rsqrt"]), ("s3", []), ("y", ["rsqrt", "rsqrt"])]
+        found = functions_of_tiles(kernel)
+        assert [(name, used[:2]) for name, used in found] == (once if columns == 100 else each)

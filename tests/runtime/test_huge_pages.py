@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+import tracea
 from tracea.core.dtype import DType
 from tracea.runtime.buffers import aligned_empty
 
@@ -48,6 +50,14 @@ def test_a_large_array_lies_in_huge_pages() -> None:
     array.fill(1.0)
     assert array.ctypes.data % HUGE_PAGE == 0
     assert huge_kib(array.ctypes.data) * 1024 >= array.nbytes // 2
+
+
+@pytest.mark.skipif(not granted(), reason="this system grants no huge pages")
+def test_a_large_new_result_lies_in_huge_pages() -> None:
+    x = torch.ones(2048, 4096)
+    result = tracea.ops.copy(x)
+    assert torch.equal(result, x)
+    assert huge_kib(result.data_ptr() + HUGE_PAGE) * 1024 >= result.nbytes // 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -22,6 +22,8 @@ from tracea.kernels.registry import candidates
 __all__ = ["add_reduction", "add_statistics", "wide_type"]
 
 _TASKS: Final = 4  # a thread, for the first stage to keep all of them busy
+_PAGE_BYTES: Final = 4096
+_MANY_PAGES: Final = 1024
 _SMALL: Final = 1 << 16  # source elements below which one task is as fast
 
 
@@ -136,7 +138,7 @@ def _first_stage(op: ReduceOp, threads: int) -> tuple[tuple[int, int] | None, tu
     results = op.infer().elements
     fits = bool(candidates(op, for_threads(host(), threads)))
     busy = threads == 1 or results >= _TASKS * threads or math.prod(source) < _SMALL
-    if fits and busy:
+    if fits and busy and not _turns_many_pages(op):
         return None
     near = [axis for axis in op.axes if source[axis] != 1]
     if len(near) > 1:
@@ -148,8 +150,19 @@ def _first_stage(op: ReduceOp, threads: int) -> tuple[tuple[int, int] | None, tu
         return None
     (axis,) = near
     parts = next((parts for parts in (64, 32, 16, 8) if source[axis] % parts == 0 and source[axis] > parts), None)
-    whole = all(x.shape == op.source_shape for x in op.x)
-    return None if parts is None or not whole else ((axis, parts), (axis + 1,))
+    alike = all(x.rank == len(source) and x.shape[axis] == source[axis] for x in op.x)
+    return None if parts is None or not alike else ((axis, parts), (axis + 1,))
+
+
+def _turns_many_pages(op: ReduceOp) -> bool:
+    """Tell whether one task would walk down columns of more rows than a core keeps addresses of pages for."""
+    source, steps = op.source_shape, _steps(op)
+    near = [axis for axis in op.axes if source[axis] != 1]
+    if len(near) != 1 or source[near[0]] < _MANY_PAGES:  # pyright: ignore[reportOperatorIssue]
+        return False
+    step = steps[near[0]]
+    beside = any(dim != 1 and 0 < own < step for dim, own in zip(source, steps, strict=True))
+    return beside and step * op.x[0].dtype.nbytes >= _PAGE_BYTES
 
 
 def _steps(op: ReduceOp) -> tuple[int, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -10,11 +9,12 @@ import numpy as np
 
 from tracea.core.op import BlockSparseOp
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.errors import InvalidDType, InvalidInput, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.operands import Given, check_same_dtype
 from tracea.interface.results import compile_as_views, filled
 from tracea.kernels.gemm.block_sparse import chunk_of, run_tables
+from tracea.runtime.buffers import view
 from tracea.runtime.extension import dispatcher
 from tracea.semantic.tile_builders import masked_factor_tiles
 
@@ -58,8 +58,9 @@ def _mask(given: Any) -> np.ndarray[Any, Any]:
     Raises: InvalidDType: NumPy cannot read it, as where it is of bf16, has no memory or follows gradients.
     """
     try:
-        return np.ascontiguousarray(np.asarray(given), dtype=bool)
-    except (TypeError, ValueError, RuntimeError) as error:
+        is_read = str(getattr(given, "dtype", "")) == "torch.bool"  # without a call of torch's
+        return np.ascontiguousarray(view(given).numpy() if is_read else np.asarray(given), dtype=bool)
+    except (TypeError, ValueError, RuntimeError, InvalidInput) as error:
         raise InvalidDType(
             field="block_mask",
             got=str(getattr(given, "dtype", type(given).__name__)),
@@ -72,8 +73,6 @@ def _multiply(a: Any, b: Any, mask: np.ndarray[Any, Any], block: int, out: Any, 
     depth, columns = (int(size) for size in (a.shape[::-1] if is_turned else b.shape))
     chunk = chunk_of(float(mask.mean()) if mask.size else 0.0, depth, block)
     tables = _tables(mask.tobytes(), depth, columns, block, chunk)
-    if hasattr(a, "data_ptr"):
-        tables = tuple(sys.modules["torch"].from_numpy(table) for table in tables)
     return _dispatch()(a, b, *tables, out, block, chunk, is_turned)
 
 

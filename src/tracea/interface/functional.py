@@ -19,6 +19,8 @@ from tracea.interface.attention_gradient import attention_backward
 from tracea.interface.block_sparse import block_sparse_matmul
 from tracea.interface.fusion import fuse
 from tracea.interface.gradients import (
+    batch_norm_training_backward,
+    group_norm_backward,
     layer_norm_backward,
     log_softmax_backward,
     rms_norm_backward,
@@ -41,7 +43,7 @@ from tracea.interface.policy import library, library_allowed
 from tracea.interface.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from tracea.interface.prepacked import PrepackedWeight, prepack
 from tracea.interface.reductions import all, amax, amin, any, mean, prod, std, sum, var
-from tracea.interface.rotary import rope
+from tracea.interface.rotary import rope, rope_backward
 from tracea.interface.signals import conv1d
 from tracea.interface.transposed import conv2d_grad_input, conv2d_grad_weight, conv_transpose2d
 from tracea.interface.volume_gradients import conv3d_grad_input, conv3d_grad_weight, conv_transpose3d
@@ -64,6 +66,7 @@ __all__ = [
     "avg_pool2d",
     "batch_norm",
     "batch_norm_training",
+    "batch_norm_training_backward",
     "block_sparse_matmul",
     "conv1d",
     "conv2d",
@@ -82,6 +85,7 @@ __all__ = [
     "fuse",
     "gemm",
     "group_norm",
+    "group_norm_backward",
     "layer_norm",
     "layer_norm_backward",
     "library",
@@ -95,6 +99,7 @@ __all__ = [
     "rms_norm",
     "rms_norm_backward",
     "rope",
+    "rope_backward",
     "softmax",
     "softmax_backward",
     "std",

@@ -5,26 +5,34 @@ Statistics are computed again from the input, which costs less than reading them
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tracea.core.expr import Expr, Input, Unary, UnaryFunction, exp
-from tracea.core.graph import Graph
-from tracea.core.op import ReduceKind, Statistic, StatisticsOp
+from tracea.core.graph import Graph, Node
+from tracea.core.op import ReduceKind, Statistic, StatisticsOp, ViewKind
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
-from tracea.flow.compile import compile_graph, compile_op
-from tracea.flow.reduction import add_reduction, wide_type
-from tracea.interface.normalizations import positive_eps
+from tracea.flow.compile import compile_graph
+from tracea.flow.reduction import add_reduction, add_statistics, wide_type
+from tracea.interface.normalizations import check_groups, positive_eps
 from tracea.interface.operands import Given
 from tracea.interface.reductions import axis_of
-from tracea.interface.results import compile_as_vectors, filled, vector
+from tracea.interface.results import compile_as_vectors, filled, state_result, vector
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
-    from tracea.runtime.program import Program
+    pass
 
-__all__ = ["layer_norm_backward", "log_softmax_backward", "rms_norm_backward", "softmax_backward"]
+__all__ = [
+    "batch_norm_training_backward",
+    "group_norm_backward",
+    "layer_norm_backward",
+    "log_softmax_backward",
+    "rms_norm_backward",
+    "softmax_backward",
+]
 
 
 def softmax_backward(grad: Any, y: Any, dim: int = -1, *, out: Any = None) -> Any:
@@ -73,6 +81,32 @@ def rms_norm_backward(grad: Any, x: Any, weight: Any = None, eps: float = 1e-6) 
     return dispatch(grad, x, weight, None, found, "x"), dispatch(grad, x, weight, None, found, "weight")
 
 
+def group_norm_backward(
+    grad: Any, x: Any, num_groups: int, weight: Any = None, eps: float = 1e-5
+) -> tuple[Any, Any, Any]:
+    """Return the gradients of ``group_norm(x, num_groups, weight, bias, eps)`` for x, weight and bias.
+
+    Shapes: grad and x are (n, c, ...), weight (c,); the gradients those of x, weight, weight.
+
+    Raises: as :func:`layer_norm_backward`; InvalidOp: ``num_groups`` is no whole number from 1 on.
+    """
+    groups, found = check_groups(num_groups), positive_eps(eps)
+    wanted = ("x", "weight", "bias")
+    return tuple(_dispatch_channels()(grad, x, weight, None, groups, found, each) for each in wanted)  # pyright: ignore[reportReturnType]
+
+
+def batch_norm_training_backward(grad: Any, x: Any, weight: Any = None, eps: float = 1e-5) -> tuple[Any, Any, Any]:
+    """Return the gradients of the first result of ``batch_norm_training(x, weight, bias, eps)`` for its operands.
+
+    Shapes: grad and x are (n, c, ...), weight (c,); the gradients those of x, weight, weight.
+
+    Raises: as :func:`layer_norm_backward`.
+    """
+    found = positive_eps(eps)
+    wanted = ("x", "weight", "bias")
+    return tuple(_dispatch_channels()(grad, x, weight, None, 0, found, each) for each in wanted)  # pyright: ignore[reportReturnType]
+
+
 @cache
 def _dispatch_softmax() -> Any:
     return dispatcher(2, _missed_softmax)
@@ -100,8 +134,7 @@ def _dispatch_norm(*, is_centred: bool) -> Any:
         given = Given.of(("grad", "x", "weight"), arrays, out)
         given.check_floats()
         eps, wanted = attributes
-        grad, x = _alike(given, "x")
-        weight = given.optional(2)
+        x, weight = _alike(given, "x")[1], given.optional(2)
         if x.rank == 0 or (weight is not None and weight.shape != x.shape[-1:]):
             raise InvalidShape(
                 field="weight",
@@ -112,11 +145,17 @@ def _dispatch_norm(*, is_centred: bool) -> Any:
         if x.elements == 0:  # no row, or rows without a column
             shape = x.shape if wanted == "x" else x.shape[-1:]
             return filled(arrays[1], TensorType(shape, x.dtype), out, 0.0)
+        graph, nodes = _sources(given)
+        axes, others = (x.rank - 1,), tuple(range(x.rank - 1))
         if wanted == "x":
-            return compile_op(_for_x(grad, x, weight, eps, is_centred=is_centred), threads=threads)
-        return _for_parameter(
-            grad, x, weight, eps, is_centred=is_centred, is_weight=wanted == "weight", threads=threads
-        )
+            node = _for_x(graph, nodes, axes, eps, is_centred=is_centred, threads=threads)
+        else:
+            is_weight = wanted == "weight"
+            node = _for_parameter(
+                graph, nodes, (axes, others), eps, is_centred=is_centred, is_weight=is_weight, threads=threads
+            )
+        state_result(graph, node, node.type.shape, None)
+        return compile_graph(graph, threads=threads, name="norm_backward").program
 
     return dispatcher(3, missed)
 
@@ -130,76 +169,127 @@ def _alike(given: Given, name: str) -> tuple[TensorType, TensorType]:
     return grad, other
 
 
+def _sources(given: Given) -> tuple[Graph, list[Node]]:
+    """Return a graph of grad, x and, where it was given, the weight."""
+    graph = Graph()
+    types = (given.type(0), given.type(1), given.optional(2))
+    return graph, [graph.add_input(type_) for type_ in types if type_ is not None]
+
+
 def _moments(first: int, *, x: Expr, is_centred: bool) -> tuple[tuple[Statistic, ...], Expr, int]:
-    """Return the statistics of a norm from ``Input(first)`` on, the row before its scale, and where the next one is."""
+    """Return the statistics of a norm from ``Input(first)`` on, a slab before its scale, and where the next one is."""
     if not is_centred:
         return (Statistic(ReduceKind.MEAN, x * x),), x, first + 1
     away = x - Input(first)
     return (Statistic(ReduceKind.MEAN, x), Statistic(ReduceKind.MEAN, away * away)), away, first + 2
 
 
-def _for_x(grad: TensorType, x: TensorType, weight: TensorType | None, eps: float, *, is_centred: bool) -> StatisticsOp:
-    """Return the op of ``scale · (g - mean g - normal · mean(g · normal))``, g the gradient before the weight."""
-    sources = (grad, x) if weight is None else (grad, x, weight)
-    g: Expr = Input(0) if weight is None else Input(0) * Input(2)
-    moments, away, following = _moments(len(sources), x=Input(1), is_centred=is_centred)
+def _for_x(
+    graph: Graph, nodes: Sequence[Node], axes: tuple[int, ...], eps: float, *, is_centred: bool, threads: int
+) -> Node:
+    """Append ``scale · (g - mean g - normal · mean(g · normal))``, g the gradient before the weight."""
+    x = nodes[1].type
+    g: Expr = Input(0) if len(nodes) == 2 else Input(0) * Input(2)
+    moments, away, following = _moments(len(nodes), x=Input(1), is_centred=is_centred)
     scale = Unary(UnaryFunction.RSQRT, Input(following - 1) + eps)
     along = Statistic(ReduceKind.MEAN, g * (away * scale))
     level = (Statistic(ReduceKind.MEAN, g),) if is_centred else ()
     slope = g - (away * scale) * Input(following)
     if is_centred:
         slope = slope - Input(following + 1)
-    return StatisticsOp(
-        x=sources,
-        axes=(-1,),
+    op = StatisticsOp(
+        x=tuple(node.type for node in nodes),
+        axes=axes,
         statistics=(*moments, along, *level),
         expr=slope * scale,
         out=TensorType(x.shape, x.dtype),
     )
+    return add_statistics(graph, op, nodes, threads=threads)
 
 
 def _for_parameter(
-    grad: TensorType,
-    x: TensorType,
-    weight: TensorType | None,
+    graph: Graph,
+    nodes: Sequence[Node],
+    axes: tuple[tuple[int, ...], tuple[int, ...]],
     eps: float,
     *,
     is_centred: bool,
     is_weight: bool,
     threads: int,
-) -> Program:
-    """Return the sum over rows of the gradient, for the weight times the normalised rows."""
-    graph = Graph()
-    gradient, source = graph.add_input(grad), graph.add_input(x)
-    if weight is not None:
-        graph.add_input(weight)
-    axes = tuple(range(x.rank - 1))
-    result = TensorType(x.shape[-1:], x.dtype)
-    wide = TensorType((*x.shape[:-1], 1), wide_type(x.dtype))
-    nodes = [gradient]
-    expr: Expr = Input(0)
+) -> Node:
+    """Append the sum of the gradient, for the weight times what is normalised.
+
+    ``axes`` are those of a slab, and those that a parameter does not have.
+    """
+    gradient, source = nodes[:2]
+    of_slab, others = axes
+    x = source.type
+    used, expr = [gradient], Input(0)
     if is_weight:
-        moments, _, following = _moments(1, x=Input(0), is_centred=is_centred)
-        scale = StatisticsOp(
-            x=(x,),
-            axes=(-1,),
-            statistics=moments,
-            expr=Unary(UnaryFunction.RSQRT, Input(following - 1) + eps),
-            reduced=True,
-            keepdims=True,
-            out=wide,
-        )
-        nodes += [source, graph.add(scale, [source])]
-        expr = expr * (Input(1) * Input(2))
+        shape = tuple(1 if axis in of_slab else dim for axis, dim in enumerate(x.shape))
+        one = {"axes": of_slab, "reduced": True, "keepdims": True, "out": TensorType(shape, wide_type(x.dtype))}
+        slabs = [source]
         if is_centred:
-            center = StatisticsOp(
-                x=(x,), axes=(-1,), statistics=moments[:1], expr=Input(1), reduced=True, keepdims=True, out=wide
-            )
-            nodes.append(graph.add(center, [source]))
-            expr = Input(0) * ((Input(1) - Input(3)) * Input(2))
-    if not axes:
-        node = graph.add_pointwise(expr, *nodes, out_dtype=x.dtype)
+            mean = Statistic(ReduceKind.MEAN, Input(0))
+            center = StatisticsOp(x=(x,), statistics=(mean,), expr=Input(1), **one)  # pyright: ignore[reportArgumentType]
+            slabs.append(add_statistics(graph, center, [source], threads=threads))
+        away = Input(0) - Input(1) if is_centred else Input(0)
+        scale = StatisticsOp(
+            x=tuple(node.type for node in slabs),
+            statistics=(Statistic(ReduceKind.MEAN, away * away),),
+            expr=Unary(UnaryFunction.RSQRT, Input(len(slabs)) + eps),
+            **one,  # pyright: ignore[reportArgumentType]
+        )
+        used += [add_statistics(graph, scale, slabs, threads=threads), *slabs]
+        expr = Input(0) * ((Input(2) - Input(3) if is_centred else Input(2)) * Input(1))
+    if not others:
+        return graph.add_pointwise(expr, *used, out_dtype=x.dtype)
+    kept = tuple(dim for axis, dim in enumerate(x.shape) if axis not in others)
+    out = TensorType(kept, x.dtype)
+    return add_reduction(graph, ReduceKind.SUM, used, others, prologue=expr, out=out, threads=threads)
+
+
+@cache
+def _dispatch_channels() -> Any:
+    return dispatcher(3, _missed_channels)
+
+
+def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    given = Given.of(("grad", "x", "weight"), arrays, out)
+    given.check_floats()
+    groups, eps, wanted = attributes
+    x, weight = _alike(given, "x")[1], given.optional(2)
+    if x.rank < 2 or (groups and x.static_shape[1] % groups):
+        raise InvalidShape(
+            field="x",
+            got=x.shape,
+            expected=f"(n, c, ...), c a multiple of {groups} groups" if groups else "(n, c, ...)",
+            remedy="choose a number of groups that divides the channels" if groups else "give the batch and channels",
+        )
+    channels = x.static_shape[1]
+    if weight is not None and weight.shape != (channels,):
+        raise InvalidShape(
+            field="weight", got=weight.shape, expected=(channels,), remedy="give one value for each channel"
+        )
+    wide = x.shape if wanted == "x" else (channels,)
+    if x.elements == 0:
+        return filled(arrays[1], TensorType(wide, x.dtype), out, 0.0)
+    graph, nodes = _sources(given)
+    split = (x.shape[0], groups, channels // groups, *x.shape[2:]) if groups else x.shape
+    ends = (1,) * (x.rank - 2)
+    shapes = (split, split, (*split[1:3], *ends) if groups else (channels, *ends))
+    nodes = [
+        node if node.type.shape == shape else graph.add_view(ViewKind.RESHAPE, node, shape=shape)
+        for node, shape in zip(nodes, shapes, strict=False)
+    ]
+    axes = tuple(range(2, len(split)))
+    others = (0, *axes[1:]) if groups else (0, *axes)
+    if not groups:
+        axes = others
+    if wanted == "x":
+        node = _for_x(graph, nodes, axes, eps, is_centred=True, threads=threads)
     else:
-        node = add_reduction(graph, ReduceKind.SUM, nodes, axes, prologue=expr, out=result, threads=threads)
-    graph.set_outputs(node)
+        is_weight = wanted == "weight"
+        node = _for_parameter(graph, nodes, (axes, others), eps, is_centred=True, is_weight=is_weight, threads=threads)
+    state_result(graph, node, wide, None)
     return compile_graph(graph, threads=threads, name="norm_backward").program

@@ -25,7 +25,15 @@ from tracea.runtime.extension import dispatcher
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["batch_norm", "batch_norm_training", "compiled_softmax", "group_norm", "log_softmax", "positive_eps"]
+__all__ = [
+    "batch_norm",
+    "batch_norm_training",
+    "check_groups",
+    "compiled_softmax",
+    "group_norm",
+    "log_softmax",
+    "positive_eps",
+]
 
 _NAMES: Final = ("x", "weight", "bias")
 
@@ -48,9 +56,7 @@ def group_norm(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: ``num_groups`` is no
     whole number from 1 on, or eps is negative or not finite.
     """
-    if isinstance(num_groups, bool) or not hasattr(num_groups, "__index__") or index(num_groups) < 1:
-        raise InvalidOp(field="num_groups", got=num_groups, expected="a whole number from 1 on", remedy="num_groups=32")
-    return _dispatch_group_norm()(x, weight, bias, out, index(num_groups), positive_eps(eps))
+    return _dispatch_group_norm()(x, weight, bias, out, check_groups(num_groups), positive_eps(eps))
 
 
 def batch_norm(
@@ -95,6 +101,16 @@ def _all_but_channels(x: TensorType) -> tuple[int, ...]:
     return (0, *range(2, len(shape)))
 
 
+def check_groups(num_groups: Any) -> int:
+    """Return a number of groups.
+
+    Raises: InvalidOp: it is no whole number from 1 on.
+    """
+    if isinstance(num_groups, bool) or not hasattr(num_groups, "__index__") or index(num_groups) < 1:
+        raise InvalidOp(field="num_groups", got=num_groups, expected="a whole number from 1 on", remedy="num_groups=32")
+    return index(num_groups)
+
+
 def positive_eps(eps: Any) -> float:
     """Return what is added inside a root.
 
@@ -136,7 +152,9 @@ def compiled_softmax(kind: RowKind, x: Any, out: Any, dim: Any, threads: int) ->
         x=(type_,),
         axes=(axis,),
         statistics=(Statistic(ReduceKind.MAX, Input(0)), Statistic(ReduceKind.SUM, exp(away))),
-        expr=exp(away) / Input(2) if kind is RowKind.SOFTMAX else away - Unary(UnaryFunction.LOG, Input(2)),
+        expr=exp(away) * Unary(UnaryFunction.RECIPROCAL, Input(2))
+        if kind is RowKind.SOFTMAX
+        else away - Unary(UnaryFunction.LOG, Input(2)),
         out=_result(given, type_),
     )
     return compile_op(of_rows, threads=threads)

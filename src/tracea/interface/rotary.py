@@ -16,12 +16,16 @@ from tracea.runtime.extension import dispatcher
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["rope"]
+__all__ = ["rope", "rope_backward"]
 
 # What the two elements of a pair become: x0 cos - x1 sin, x1 cos + x0 sin.
 _TURNED: Final[tuple[Expr, Expr]] = (
     Input(0) * Input(2) - Input(1) * Input(3),
     Input(1) * Input(2) + Input(0) * Input(3),
+)
+_TURNED_BACK: Final[tuple[Expr, Expr]] = (
+    Input(0) * Input(2) + Input(1) * Input(3),
+    Input(1) * Input(2) - Input(0) * Input(3),
 )
 
 
@@ -36,7 +40,17 @@ def rope(x: Any, cos: Any, sin: Any, *, interleaved: bool = False, out: Any = No
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
-    return _dispatch()(x, cos, sin, out, flag("interleaved", interleaved))
+    return _dispatch()(x, cos, sin, out, flag("interleaved", interleaved), False)
+
+
+def rope_backward(grad: Any, cos: Any, sin: Any, *, interleaved: bool = False, out: Any = None) -> Any:
+    """Return the gradient of :func:`rope` for x, each pair turned back: ``(g0 cos + g1 sin, g1 cos - g0 sin)``.
+
+    Shapes: as :func:`rope`, grad being alike its result.
+
+    Raises: as :func:`rope`.
+    """
+    return _dispatch()(grad, cos, sin, out, flag("interleaved", interleaved), True)
 
 
 @cache
@@ -45,13 +59,14 @@ def _dispatch() -> Any:
 
 
 def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
-    given = Given.of(("x", "cos", "sin"), arrays, out)
+    interleaved, is_back = attributes
+    name = "grad" if is_back else "x"
+    given = Given.of((name, "cos", "sin"), arrays, out)
     given.check_floats()
-    (interleaved,) = attributes
     x, tables = given.type(0), (given.type(1), given.type(2))
     if x.rank == 0 or x.static_shape[-1] % 2:
         raise InvalidShape(
-            field="x", got=x.shape, expected="(..., positions, d), d even", remedy="turn an even number of elements"
+            field=name, got=x.shape, expected="(..., positions, d), d even", remedy="turn an even number of elements"
         )
     half = x.static_shape[-1] // 2
     for index in (1, 2):
@@ -75,6 +90,6 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
             operands=parts,
             offset=between * position,
         )
-        for position, expr in enumerate(_TURNED)
+        for position, expr in enumerate(_TURNED_BACK if is_back else _TURNED)
     ]
     return compile_sections(sections, inputs=(x, *tables), output=y, threads=threads, name="rope")

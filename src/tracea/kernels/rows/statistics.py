@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from tracea.core.dtype import DType
-from tracea.core.expr import Expr, Input
+from tracea.core.expr import Binary, BinaryFunction, Expr, Input, Unary, UnaryFunction
 from tracea.core.ops.rows import ReduceOp
 from tracea.core.ops.statistics import Statistic, StatisticsOp
 from tracea.core.tensor_type import TensorType
@@ -48,6 +48,9 @@ __all__ = [
 _COLUMNS: Final = 64  # of a tile of columns: whole cache lines, and few enough that a long slab stays in cache
 _TILE_BYTES: Final = 128 << 10  # of a tile, over all sources: half of the smallest second cache that a core has
 _FEW_TILES: Final = 4  # a core, at least
+
+_WORTH_A_NUMBER: Final = 64  # elements of a slab, four vectors: from here on a function a slab costs less than one each
+_CHEAP: Final = (UnaryFunction.NEG, UnaryFunction.ABS, UnaryFunction.FLOOR)
 
 _Source: TypeAlias = StatisticsOp | ReduceOp
 
@@ -123,27 +126,34 @@ def build_statistics(op: _Source, schedule: Schedule, target: Target) -> TileKer
     held: list[Index | int] = [1] * rank
     if blocked is not None:
         offset[blocked], extent[blocked], held[blocked] = start, length, step
-    numbers = tuple(scratch(f"s{i}", compute, MemorySpace.THREAD, *held) for i in range(len(meant.statistics)))
+    steps, result = _steps(meant, plan)
+    numbers = tuple(scratch(f"s{i}", compute, MemorySpace.THREAD, *held) for i in range(len(steps)))
     one: list[Index] = [Const(1) if axis in reduced else size for axis, size in enumerate(extent)]
     regions = [_window(buffer, offset, extent) for buffer in xs]
     regions += [_window(buffer, [Const(0)] * rank, one) for buffer in numbers]
 
     nodes: list[Node] = []
-    for index, statistic in enumerate(meant.statistics):
-        expr, inputs = _used(statistic.expr, regions)
-        nodes.append(
-            ReduceTile(
-                kind=statistic.kind,
-                intrinsic=_routine(plan.slabs, compute),
-                inputs=inputs,
-                prologue=expr,
-                shape=tuple(extent),
-                axes=reduced,
-                target=regions[len(xs) + index],
-                count=product(*(sizes[axis] for axis in reduced)),
+    for made, target_ in zip(steps, regions[len(xs) :], strict=True):
+        if isinstance(made, Statistic):
+            expr, inputs = _used(made.expr, regions)
+            nodes.append(
+                ReduceTile(
+                    kind=made.kind,
+                    intrinsic=_routine(plan.slabs, compute),
+                    inputs=inputs,
+                    prologue=expr,
+                    shape=tuple(extent),
+                    axes=reduced,
+                    target=target_,
+                    count=product(*(sizes[axis] for axis in reduced)),
+                )
             )
-        )
-    expr, inputs = _used(meant.expr, regions)
+        else:
+            expr, inputs = _used(made, regions)
+            nodes.append(
+                PointwiseTile(intrinsic=map_tile(compute, streaming=False), expr=expr, inputs=inputs, target=target_)
+            )
+    expr, inputs = _used(result, regions)
     streaming = not meant.reduced and bool(schedule.integer("streaming"))
     into = one if meant.reduced else extent
     nodes.append(
@@ -165,6 +175,45 @@ def build_statistics(op: _Source, schedule: Schedule, target: Target) -> TileKer
         buffers=buffers,
         body=body,
     )
+
+
+def _steps(op: StatisticsOp, plan: SlabPlan) -> tuple[list[Statistic | Expr], Expr]:
+    """Return the numbers of a slab in the order in which they are made, and the result's expression, over all of them.
+
+    What costs more than arithmetic and follows from numbers alone, such as the root of a variance, is a number too:
+    made once a slab, not once a vector of it.
+    """
+    count = len(op.x)
+    dims = plan.dims(op.source_shape)
+    is_long = math.prod(known(dims[axis]) for axis in plan.reduced) >= _WORTH_A_NUMBER
+    steps: list[Statistic | Expr] = []
+    place: dict[Expr, int] = {}  # of what is made once
+    moved: dict[int, Expr] = {}  # the op's statistics among the steps
+
+    def once(expr: Expr) -> Expr:
+        used = expr.inputs()
+        if used and used[0] >= count and any(_is_costly(part) for part in expr.walk()):
+            if expr not in place:
+                place[expr] = count + len(steps)
+                steps.append(expr)
+            return Input(place[expr])
+        return expr.with_parts([once(part) for part in expr.parts])
+
+    def placed(expr: Expr) -> Expr:
+        stated = expr.substitute(moved)
+        return once(stated) if is_long else stated
+
+    for index, statistic in enumerate(op.statistics):
+        expr = placed(statistic.expr)
+        moved[count + index] = Input(count + len(steps))
+        steps.append(Statistic(statistic.kind, expr))
+    return steps, op.expr.substitute(moved) if op.reduced else placed(op.expr)
+
+
+def _is_costly(expr: Expr) -> bool:
+    if isinstance(expr, Unary):
+        return expr.function not in _CHEAP
+    return isinstance(expr, Binary) and expr.function in (BinaryFunction.DIV, BinaryFunction.POW)
 
 
 def _window(buffer: Buffer, offset: Sequence[Index], extent: Sequence[Index]) -> Region:

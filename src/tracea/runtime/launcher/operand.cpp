@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
 #include <numpy/arrayobject.h>
@@ -23,6 +25,9 @@ typedef int32_t (*DeleteTensor)(Tensor);
 typedef int32_t (*Constant)(void);
 typedef PyObject* (*Wrap)(Tensor);
 typedef bool (*Flag)(void);
+
+constexpr uintptr_t huge_page = uintptr_t{1} << 21;
+constexpr uintptr_t worth_huge_pages = uintptr_t{1} << 22;  // from here on NumPy asks for them too
 
 constexpr const char* torch_names[TRACEA_DTYPES] = {"float64", "float32", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool"};
 
@@ -230,6 +235,17 @@ void place_axes(int32_t rank, const int64_t* shape, const int64_t* wanted, int64
     }
 }
 
+// Asks for huge pages where a new result lies: written once, memory in pages of 4 KiB costs more than what is written.
+void ask_for_huge_pages(char* data, int32_t dtype, int32_t rank, const int64_t* shape) {
+    uintptr_t bytes = static_cast<uintptr_t>(element_bytes[dtype]);
+    for (int i = 0; i < rank; ++i) bytes *= static_cast<uintptr_t>(shape[i]);
+    if (bytes < worth_huge_pages) return;
+    const uintptr_t address = reinterpret_cast<uintptr_t>(data);
+    const uintptr_t skip = (huge_page - address % huge_page) % huge_page;
+    const uintptr_t inside = (bytes - skip) / huge_page * huge_page;  // of the result alone
+    madvise(data + skip, inside, MADV_HUGEPAGE);                      // advice: where there are none, all is as it was
+}
+
 PyObject* allocate_torch(int32_t dtype, int32_t rank, const int64_t* shape, const int64_t* wanted, char** data) {
     if (torch.wrap != nullptr) {
         int64_t strides[most_dims];
@@ -240,6 +256,7 @@ PyObject* allocate_torch(int32_t dtype, int32_t rank, const int64_t* shape, cons
             PyObject* result = torch.data_pointer(tensor, &address) == 0 ? torch.wrap(tensor) : nullptr;
             torch.drop(tensor);  // the Python object holds its own reference
             *data = static_cast<char*>(address);
+            if (result != nullptr) ask_for_huge_pages(*data, dtype, rank, shape);
             if (result != nullptr) return result;
         }
         PyErr_Clear();  // no memory, most likely: torch.empty says so in torch's words

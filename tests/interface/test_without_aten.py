@@ -1,0 +1,102 @@
+"""Ops of rows, reductions, indices and sparse products run on kernels of ours alone: they call no operator of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import tracea
+
+ops = tracea.ops
+
+
+class Counted(TorchDispatchMode):
+    """Lists the calls of aten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+X, Y = torch.randn(6, 40, 12), torch.randn(6, 40, 12).softmax(1)
+G, W, B = torch.randn(6, 40, 12), torch.randn(12), torch.randn(12)
+CHANNELS, OTHERS = torch.rand(40), torch.rand(40)
+LOGITS, CLASSES = torch.randn(9, 7), torch.arange(9) % 7
+COUNTS = torch.arange(48).reshape(6, 8)
+LEFT, RIGHT, BLOCKS = torch.randn(40, 64), torch.randn(64, 48), torch.ones(2, 2, dtype=torch.bool)
+COS = torch.randn(40, 6)
+ONE, TABLE = torch.ones(()), torch.randn(48, 5)
+NARROW, LOW = RIGHT[:, :4], RIGHT[:4]
+CHAIN = ops.fuse(["add", "gelu", "mul"])
+
+CALLS: dict[str, Callable[[], Any]] = {
+    "softmax": lambda: ops.softmax(X),
+    "softmax of columns": lambda: ops.softmax(X, 1),
+    "log_softmax": lambda: ops.log_softmax(X, 0),
+    "softmax_backward": lambda: ops.softmax_backward(G, Y, 1),
+    "log_softmax_backward": lambda: ops.log_softmax_backward(G, Y),
+    "layer_norm": lambda: ops.layer_norm(X, W, B),
+    "rms_norm": lambda: ops.rms_norm(X, W),
+    "layer_norm_backward": lambda: ops.layer_norm_backward(G, X, W),
+    "rms_norm_backward": lambda: ops.rms_norm_backward(G, X, W),
+    "group_norm": lambda: ops.group_norm(X, 4, CHANNELS, OTHERS),
+    "group_norm_backward": lambda: ops.group_norm_backward(G, X, 4, CHANNELS),
+    "batch_norm_training_backward": lambda: ops.batch_norm_training_backward(G, X, CHANNELS),
+    "batch_norm": lambda: ops.batch_norm(X, OTHERS, CHANNELS),
+    "batch_norm_training": lambda: ops.batch_norm_training(X, CHANNELS, OTHERS),
+    "sum": lambda: ops.sum(X, (0, 2)),
+    "mean": lambda: ops.mean(X),
+    "prod": lambda: ops.prod(X, 1),
+    "amax": lambda: ops.amax(X, 0, True),
+    "amin": lambda: ops.amin(X, 2),
+    "var": lambda: ops.var(X, 1),
+    "std": lambda: ops.std(X, 2),
+    "any": lambda: ops.any(X, 0),
+    "all": lambda: ops.all(COUNTS, 1),
+    "sum of integers": lambda: ops.sum(COUNTS, 0),
+    "argmax": lambda: ops.argmax(X, 1),
+    "argmin of integers": lambda: ops.argmin(COUNTS),
+    "cumsum": lambda: ops.cumsum(X, 1),
+    "topk": lambda: ops.topk(X, 3, 1),
+    "copy": lambda: ops.copy(X),
+    "embedding": lambda: ops.embedding(COUNTS, TABLE),
+    "rope": lambda: ops.rope(X, COS, COS),
+    "rope_backward": lambda: ops.rope_backward(X, COS, COS, interleaved=True),
+    "cross_entropy": lambda: ops.cross_entropy(LOGITS, CLASSES, label_smoothing=0.1),
+    "cross_entropy_backward": lambda: ops.cross_entropy_backward(ONE, LOGITS, CLASSES),
+    "low_rank_mlp": lambda: ops.low_rank_mlp(LEFT, NARROW, LOW, activation="gelu"),
+    "block_sparse_matmul": lambda: ops.block_sparse_matmul(LEFT, RIGHT, BLOCKS, block_size=32, factor="b"),
+    "block_sparse_matmul of a": lambda: ops.block_sparse_matmul(LEFT, RIGHT, BLOCKS, block_size=32, factor="a"),
+    "fuse": lambda: CHAIN(X, W, G),
+    "gemm": lambda: ops.gemm(LEFT, RIGHT),
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_no_call_of_aten(name: str) -> None:
+    for _ in range(2):  # a new signature, then a known one
+        with ops.library(False), Counted() as counted:
+            CALLS[name]()
+        assert not counted.calls
+
+
+def test_a_call_of_aten_is_counted() -> None:
+    with Counted() as counted:
+        torch.softmax(X, 1)
+    assert counted.calls == ["aten._softmax.default"]
