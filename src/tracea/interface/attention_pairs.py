@@ -26,6 +26,7 @@ __all__ = ["Listed", "listed_pairs"]
 _KEPT: Final = 64  # masks and lengths whose tables are remembered
 _ROWS: Final = 96  # queries of a list, where no block says otherwise
 _MOST_ROWS: Final = 192
+_PANEL: Final = 32  # queries of the narrowest panel
 _LARGEST_BLOCK: Final = 2**24
 
 Listed = tuple[PairSpans, Any, Any]
@@ -169,7 +170,8 @@ def _block_sparse(  # noqa: PLR0917 - one key of the cache
     masks = listed.reshape(-1, *shape) if listed.size else np.zeros((1, *shape), dtype=bool)
     tables: list[TileTable] = [block_sparse_tiles(grid, one if min(grid.extents) else one[:0, :0]) for one in masks]
     parts = -(-blocks[0] // _MOST_ROWS)  # of a block that is too large for one list
-    rows = blocks[0] * (_ROWS // blocks[0]) if blocks[0] <= _ROWS else -(-blocks[0] // parts)
+    # Lists of several small blocks waste less than panels that one of them does not fill (benchmarks/NOTES.md).
+    rows = blocks[0] * max(1, _PANEL // blocks[0]) if parts == 1 else -(-blocks[0] // parts)
     return span_tables(tables, rows=rows, band=band, each=each)
 
 
