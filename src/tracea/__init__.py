@@ -54,7 +54,8 @@ def __getattr__(name: str) -> Any:
     if name not in _FACE:
         raise AttributeError(f"module 'tracea' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     module_name, attribute = _FACE[name]
-    module = import_module(module_name)
+    with import_module("tracea.core.collector").collector_paused():
+        module = import_module(module_name)
     value = module if attribute is None else getattr(module, attribute)
     globals()[name] = value
     return value

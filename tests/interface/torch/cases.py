@@ -279,6 +279,14 @@ IMAGES: dict[str, tuple[Call, tuple[Any, ...]]] = {
         lambda x, w: aten.conv1d.padding(x, w, None, [1], "same", [2], 1).relu(),
         (rows(2, 4, 9), rows(6, 4, 3)),
     ),
+    "aten.conv3d.default": (
+        lambda x, w, b: aten.conv3d.default(x, w, b, [2, 1, 1], [1, 0, 1], [1, 1, 2], 2),
+        (rows(2, 4, 5, 4, 6), rows(6, 2, 3, 2, 3), rows(6)),
+    ),
+    "aten.conv3d.padding": (
+        lambda x, w: aten.conv3d.padding(x, w, None, [1, 1, 1], "same", [1, 1, 1], 1).relu(),
+        (rows(1, 4, 4, 5, 5), rows(6, 4, 3, 1, 3)),
+    ),
     "aten.conv_transpose2d.input": (
         lambda x, w, b: aten.conv_transpose2d.input(x, w, b, [2, 3], [1, 0], [1, 0], 2, [1, 2]),
         (rows(2, 4, 5, 4), rows(4, 3, 3, 2), rows(6)),

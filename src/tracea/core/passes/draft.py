@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
+from itertools import chain, count
 from typing import Protocol
 
 from tracea.core.graph import Graph, Node
@@ -86,8 +87,11 @@ class Draft:
 
     def fresh(self, label: str) -> str:
         """Return an id that no node has, from ``label``."""
-        taken = {*self.nodes, *(name for node in self.nodes.values() for name in node.fused)}
-        return next(name for name in (label, *(f"{label}.{i}" for i in range(2, len(taken) + 3))) if name not in taken)
+        names = chain((label,), (f"{label}.{number}" for number in count(2)))
+        return next(name for name in names if not self._is_taken(name))
+
+    def _is_taken(self, name: str) -> bool:
+        return name in self.nodes or any(name in node.fused for node in self.nodes.values() if node.fused)
 
     def finish(self) -> Graph:
         """Return the verified graph, every node as early as its old place and its inputs allow."""

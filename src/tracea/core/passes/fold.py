@@ -49,16 +49,27 @@ class FoldConstants:
         """Return the graph with simpler expressions, and with constants of the same id for constant subgraphs."""
         draft = Draft(graph)
         known: dict[str, Any] = {name: self.values[name] for name in graph.constants if name in self.values}
+        looked_at: dict[str, Node] = {}  # views of known values; most are of weights, which nothing here reads
         made: dict[str, np.ndarray[Any, Any]] = {}
+
+        def value_of(name: str) -> Any:
+            if name not in known:
+                view = looked_at[name]
+                known[name] = evaluate(view.op, [value_of(source) for source in view.inputs], rounded=True)
+            return known[name]
+
         for node in graph:
-            if isinstance(node.op, SourceOp) or not node.inputs or any(name not in known for name in node.inputs):
+            is_known = all(name in known or name in looked_at for name in node.inputs)
+            if isinstance(node.op, SourceOp) or not node.inputs or not is_known:
                 continue
-            value = evaluate(node.op, [known[name] for name in node.inputs], rounded=True)
+            if isinstance(node.op, ViewOp):
+                looked_at[node.id] = node
+                continue
+            value = evaluate(node.op, [value_of(name) for name in node.inputs], rounded=True)
             known[node.id] = value
-            if not isinstance(node.op, ViewOp):
-                made[node.id] = value.astype(node.type.dtype.numpy, order="C")
-                source = SourceOp(kind=SourceKind.CONSTANT, type=node.type.contiguous())
-                draft.put(Node(id=node.id, op=source, fused=node.fused))
+            made[node.id] = value.astype(node.type.dtype.numpy, order="C")
+            source = SourceOp(kind=SourceKind.CONSTANT, type=node.type.contiguous())
+            draft.put(Node(id=node.id, op=source, fused=node.fused))
         folded = replace(self, values={**self.values, **made}).apply(draft.finish())
         return Folded(graph=folded, values={name: made[name] for name in folded.constants if name in made})
 

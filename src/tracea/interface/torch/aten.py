@@ -16,6 +16,7 @@ from tracea.interface.torch import lower_pools as pools
 from tracea.interface.torch import lower_rows as rows
 from tracea.interface.torch import lower_statistics as statistics
 from tracea.interface.torch import lower_views as views
+from tracea.interface.torch import lower_volumes as volumes
 
 __all__ = ["LOWERINGS", "VIEWS", "WITHOUT_VALUE"]
 
@@ -77,6 +78,8 @@ _IMAGES: Final[dict[str, Callable[..., Any]]] = {
     "aten.conv2d.padding": images.conv2d_padded,
     "aten.conv1d.default": images.conv1d,
     "aten.conv1d.padding": images.conv1d_padded,
+    "aten.conv3d.default": volumes.conv3d,
+    "aten.conv3d.padding": volumes.conv3d_padded,
     "aten.conv_transpose2d.input": images.conv_transpose2d,
     "aten.conv_transpose1d.default": images.conv_transpose1d,
     "aten.max_pool2d.default": pools.batched(pools.max_pool2d, 4),

@@ -2,16 +2,18 @@
 
 A convolution or a pooling writes (n, c, h, w) channels last. The same memory is (n, h, w, c) row-major, its pixels: ops
 element by element are made over these, so that the kernels of a network hand images on as they are, without a copy. A
-sequence (n, c, l) is an image of one row.
+sequence (n, c, l) is an image of one row, a volume (n, c, d, h, w) the images of its planes, (n·d, c, h, w).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tracea.core.op import ViewKind
+from tracea.core.expr import Input
+from tracea.core.op import PointwiseOp, ViewKind
 from tracea.core.passes.fuse_images import TO_IMAGE, TO_PIXELS
+from tracea.core.tensor_type import static
 from tracea.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -20,30 +22,60 @@ if TYPE_CHECKING:
 
 __all__ = ["Images"]
 
+PLANES_FIRST: Final = (0, 2, 1, 3, 4)  # of (n, c, d, h, w): (n, d, c, h, w), and back
+
 
 class Images:
-    """Knows the pixels of the images that were made so far, and the images of the sequences."""
+    """Knows the pixels of the images that were made so far, and the images of the sequences and volumes."""
 
     def __init__(self, graph: Graph, label: Callable[[str], str]) -> None:
         self._graph = graph
         self._label = label
         self._pixels: dict[str, Node] = {}  # by the image's id
-        self._image_of: dict[str, Node] = {}  # by the sequence's id
+        self._image_of: dict[str, Node] = {}  # by the sequence's or the volume's id
 
     def made(self, image: Node) -> Node:
         """Return a new image channels last, and remember its pixels."""
         self._pixels[image.id] = self._view(image, TO_PIXELS, "pixels")
         return image
 
-    def of_pixels(self, pixels: Node, rank: int = 4) -> Node:
-        """Return the image of new pixels, or the sequence."""
+    def of_pixels(self, pixels: Node, shape: Sequence[Dim]) -> Node:
+        """Return the image of new pixels, or the sequence or volume, as which it has ``shape``."""
+        rank = len(shape)
         image = self._view(pixels, TO_IMAGE, "" if rank == 4 else "image")
         self._pixels[image.id] = pixels
-        return image if rank == 4 else self.sequence(image)
+        return image if rank == 4 else self.sequence(image) if rank == 3 else self.volume(image, static(shape[0]))
 
-    def pixels(self, image: Node) -> Node | None:
-        """Return the pixels of an image or a sequence that is kept channels last; None of any other value."""
+    def pixels(self, image: Node, *, of_planes: bool = False) -> Node | None:
+        """Return the pixels of an image or a sequence that is kept channels last; None of any other value.
+
+        ``of_planes``: those of a volume's planes, too.
+        """
+        if image.type.rank == 5 and not of_planes:
+            return None
         return self._pixels.get(self._image_of.get(image.id, image).id)
+
+    def volume(self, planes: Node, n: int) -> Node:
+        """Return images of planes as n volumes (n, c, d, h, w), and remember them."""
+        count, c, h, width = planes.type.static_shape
+        apart = self._reshaped(planes, (n, count // n, c, h, width), "planes_apart")
+        made = self._view(apart, PLANES_FIRST, "")
+        self._image_of[made.id] = planes
+        return made
+
+    def planes_of(self, x: Node) -> Node:
+        """Return the planes of a volume (n, c, d, h, w) as images, copied where they follow at several distances."""
+        if x.id not in self._image_of:
+            n, c, d, h, width = x.type.static_shape
+            first = self._view(x, PLANES_FIRST, f"{x.id}.planes")
+            try:
+                planes = self._reshaped(first, (n * d, c, h, width), f"{x.id}.images")
+            except InvalidInput:
+                copy = PointwiseOp(expr=Input(0), inputs=(first.type,), out_dtype=x.type.dtype)
+                copied = self._graph.add(copy, (first,), name=self._label(f"{x.id}.copy"))
+                planes = self._reshaped(copied, (n * d, c, h, width), f"{x.id}.images")
+            self._image_of[x.id] = planes
+        return self._image_of[x.id]
 
     def sequence(self, image: Node) -> Node:
         """Return an image of one row as (n, c, l), and remember it."""
@@ -60,11 +92,12 @@ class Images:
 
     def operands(self, tensors: Sequence[Node], shape: Sequence[Dim]) -> list[Node] | None:
         """Return the operands of an op element by element as pixels; None where no image has the result's shape."""
-        if len(shape) not in (3, 4) or not any(
-            self.pixels(tensor) is not None and tensor.type.shape == tuple(shape) for tensor in tensors
+        if len(shape) not in (3, 4, 5) or not any(
+            self.pixels(tensor, of_planes=True) is not None and tensor.type.shape == tuple(shape) for tensor in tensors
         ):
             return None
-        lifted = tensors if len(shape) == 4 else [self._as_image(tensor) for tensor in tensors]
+        lift = self._as_planes if len(shape) == 5 else self._as_image
+        lifted = tensors if len(shape) == 4 else [lift(tensor) for tensor in tensors]
         found = [None if each is None else self._pixels.get(each.id) or self._as_pixels(each) for each in lifted]
         return None if any(each is None for each in found) else [each for each in found if each is not None]
 
@@ -78,6 +111,17 @@ class Images:
             return self._image_of.get(x.id) or self._reshaped(x, _lifted(x.type.shape), f"{x.id}.image")
         except InvalidInput:
             return None
+
+    def _as_planes(self, x: Node) -> Node | None:
+        """Return an operand that broadcasts to a volume as one that broadcasts to its planes."""
+        if x.type.rank == 0 or x.id in self._image_of:
+            return self._image_of.get(x.id, x)
+        if x.type.rank < 4 or not x.type.is_static:
+            return None
+        *batch, c, d, h, width = x.type.static_shape
+        if (d, h, width) == (1, 1, 1) and set(batch) <= {1}:  # one number for each channel
+            return self._reshaped(x, (c, 1, 1), f"{x.id}.image")
+        return None
 
     def _as_pixels(self, x: Node) -> Node | None:
         rank = x.type.rank

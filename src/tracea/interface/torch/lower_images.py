@@ -25,7 +25,9 @@ __all__ = [
     "conv_transpose2d",
     "mean_of_image",
     "normalized",
+    "padding_of",
     "pair",
+    "unreached",
 ]
 
 
@@ -100,7 +102,7 @@ def conv2d_padded(
     groups: int = 1,
 ) -> Node:
     """Lower a convolution whose padding is a word."""
-    around = _around(low, weight, padding, pair(dilation))
+    around = padding_of(low, weight, padding, pair(dilation))
     return conv2d(low, x, weight, bias, stride, around, dilation, groups)
 
 
@@ -115,10 +117,10 @@ def conv1d_padded(
     groups: int = 1,
 ) -> Node:
     """Lower a convolution of sequences whose padding is a word."""
-    return conv1d(low, x, weight, bias, stride, _around(low, weight, padding, dilation), dilation, groups)
+    return conv1d(low, x, weight, bias, stride, padding_of(low, weight, padding, dilation), dilation, groups)
 
 
-def _around(low: Lowering, weight: Node, padding: str, dilation: Sequence[int]) -> list[int]:
+def padding_of(low: Lowering, weight: Node, padding: str, dilation: Sequence[int]) -> list[int]:
     """Return how many zeros a word puts on each side of each axis."""
     around = [0] * len(dilation)
     if padding == "same":
@@ -223,7 +225,7 @@ def _phase(
     n, k, groups = numbers
     shape = (n, k, row.count, column.count)
     if not row.taps or not column.taps:
-        return _unreached(low, x, extras, shape)
+        return unreached(low, x, extras, shape)
     _, _, h, width = x.type.static_shape
     image = low.slice(low.slice(x, 2, row.start, h - row.start), 3, column.start, width - column.start)
     taps = low.slice(filters, 2, row.tap, row.taps, row.tap_step)
@@ -242,7 +244,7 @@ def _phase(
     return low.graph.add(op, (image, taps, *extras), name=low.label(f"phase{row.first}_{column.first}"))
 
 
-def _unreached(low: Lowering, x: Node, extras: tuple[Node, ...], shape: tuple[int, ...]) -> Node:
+def unreached(low: Lowering, x: Node, extras: tuple[Node, ...], shape: tuple[int, ...]) -> Node:
     """Return rows and columns that no tap reaches: the bias alone."""
     if extras:
         return low.expand(extras[0], shape)
@@ -252,9 +254,12 @@ def _unreached(low: Lowering, x: Node, extras: tuple[Node, ...], shape: tuple[in
 
 def mean_of_image(low: Lowering, kind: ReduceKind, x: Node, axes: Sequence[int], *, keepdims: bool) -> Node | None:
     """Return a reduction over rows and columns, made over pixels, where vectors are of channels; None of others."""
-    pixels = low.images.pixels(x)
+    pixels = low.images.pixels(x, of_planes=True)
     if pixels is None or sorted(axis % x.type.rank for axis in axes) != list(range(2, x.type.rank)):
         return None
+    if x.type.rank == 5:  # the pixels of a volume's planes follow each other
+        n, _, *size = x.type.static_shape
+        pixels = low.reshape(pixels, (n, size[0], size[1] * size[2], x.type.shape[1]))
     means = low.reduce(kind, pixels, (1, 2), keepdims=False)
     return low.reshape(means, low.shape) if keepdims else means
 

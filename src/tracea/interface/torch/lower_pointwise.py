@@ -260,7 +260,7 @@ def batch_norm(
     del momentum
     if training or mean is None or variance is None:
         return batch_norm_of_training(low)
-    if low.images.pixels(x) is not None:
+    if low.images.pixels(x, of_planes=True) is not None:
         return images.normalized(low, x, (mean, variance), weight, bias, float(eps))
     expr = (X - Y) * Unary(UnaryFunction.RSQRT, Z + float(eps))
     operands = [mean, variance]

@@ -253,7 +253,7 @@ def upsample_nearest(low: Lowering, x: Node, *_: Any) -> Node:
     pixels = low.images.pixels(x) or low.permute(image, (0, 2, 3, 1))
     apart = low.reshape(pixels, (n, h, 1, width, 1, c))
     wide = low.graph.add_view(ViewKind.EXPAND, apart, shape=(n, h, down, width, right, c), name=low.label("repeated"))
-    return low.images.of_pixels(low.reshape(low.copy(wide), (n, p, q, c)), x.type.rank)
+    return low.images.of_pixels(low.reshape(low.copy(wide), (n, p, q, c)), low.shape)
 
 
 def concatenate(low: Lowering, tensors: Sequence[Node], axis: int = 0) -> Node:

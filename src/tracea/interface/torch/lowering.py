@@ -81,7 +81,7 @@ class Lowering:
         pixels = self.images.operands(tensors, whole)
         if pixels is not None:
             over_pixels = PointwiseOp(expr=value, inputs=_types(pixels), out_dtype=out_dtype)
-            return self.images.of_pixels(self.add(over_pixels, pixels, part="pixels"), len(whole))
+            return self.images.of_pixels(self.add(over_pixels, pixels, part="pixels"), whole)
         matrices = self._as_matrices(tensors)
         if matrices is None:
             return self.add(PointwiseOp(expr=value, inputs=_types(tensors), out_dtype=out_dtype), tensors)

@@ -47,9 +47,10 @@ def optimize(
     """
     check_budget(budget)
     count = thread_count(threads)
-    frozen = _frozen(module)
+    with collector_paused():
+        frozen = _frozen(module)
 
-    def compiled(inputs: Any, trials: Budget | None, heard: Listener = silent) -> Compiled:
+    def compiled(inputs: Any, trials: Budget | None, heard: Listener) -> Compiled:
         phase(f"export {type(module).__name__}")
         with collector_paused():
             captured = capture(frozen, inputs)
@@ -73,9 +74,13 @@ def optimize(
             run=run, input_spec=captured.input_spec, output_spec=captured.output_spec, report=_Report(optimized)
         )
 
+    def compiled_at_once(inputs: Any, heard: Listener = silent) -> Compiled:
+        with collector_paused():
+            return compiled(inputs, None, heard)
+
     with shown_unless_heard(listener if budget is not None else listener or silent) as heard:
-        made = compiled(example_inputs, budget, heard)
-    return OptimizedModule(made, recompile=lambda inputs: compiled(inputs, None))
+        made = compiled_at_once(example_inputs, heard) if budget is None else compiled(example_inputs, budget, heard)
+    return OptimizedModule(made, recompile=compiled_at_once)
 
 
 def _frozen(module: torch.nn.Module) -> torch.nn.Module:
