@@ -15,6 +15,7 @@ from tracea.core import reference
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.op import (
+    AttentionGradientOp,
     AttentionOp,
     BlockSparseOp,
     Conv2dOp,
@@ -53,6 +54,7 @@ CONV = Conv2dOp.of(channels=6, size=(9, 8), filters=10, kernel=(3, 3), padding=(
 LOW_RANK = LowRankOp.of(m=21, n=33, k=40, r=8)
 SPARSE = BlockSparseOp.of(m=17, n=48, k=48, block=16)
 ATTENTION = AttentionOp(q=f32(1, 2, 9, 16), k=f32(1, 2, 20, 16), v=f32(1, 2, 20, 16))
+ATTENTION_GRADIENT = AttentionGradientOp(forward=ATTENTION, grad=f32(1, 2, 9, 16), y=f32(1, 2, 9, 16))
 SOFTMAX = RowOp(kind=RowKind.SOFTMAX, x=(f32(32, 100),))
 LOG_SOFTMAX = RowOp(kind=RowKind.LOG_SOFTMAX, x=(f32(32, 100),))
 LAYER_NORM = RowOp(kind=RowKind.LAYER_NORM, x=(f32(32, 100),), eps=1e-5)
@@ -289,6 +291,7 @@ RIGHT: dict[str, tuple[Op, Kernel]] = {
     "sparse product": (SPARSE, by_reference(SPARSE)),
     "convolution": (CONV, by_reference(CONV)),
     "attention": (ATTENTION, lambda i: attended(i[0], i[1], i[2], -np.inf)),
+    "attention's gradient": (ATTENTION_GRADIENT, by_reference(ATTENTION_GRADIENT)),
     "softmax": (SOFTMAX, lambda i: softmax(i[0], peak_of(i[0]))),
     "log softmax": (LOG_SOFTMAX, lambda i: softmax(i[0], peak_of(i[0]), log=True)),
     "rms norm": (RMS_NORM, lambda i: normed(i[0], rows(i[0] * i[0], np.mean), 1e-6)),

@@ -11,6 +11,7 @@ import numpy as np
 from tracea.core.op import (
     CumulativeSumOp,
     LargestOp,
+    PointwiseOp,
     Pool2dOp,
     PoolKind,
     ReduceKind,
@@ -121,11 +122,15 @@ def every_magnitude(op: Op, values: list[NDArray[np.float64]], rng: np.random.Ge
 
 
 def special_values(op: Op, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
-    """Half of all elements are zeros of both signs, infinities, NaN, and the ends of what the type holds."""
+    """Half of all elements are zeros of both signs, infinities, NaN; of what is only moved the ends of the type too.
+
+    Arithmetic on the ends overflows in the type and not in the reference: less an infinity that is NaN and not one.
+    """
+    moved = not isinstance(op, PointwiseOp) or not op.expr.arithmetic
     for index, operand in enumerate(op.operands):
         kind = operand.dtype
         if kind.is_float:
-            ends = [0.0, 1.0, kind.largest, kind.smallest / kind.eps, kind.smallest, np.inf]
+            ends = [0.0, 1.0, np.inf, *((kind.largest, kind.smallest / kind.eps, kind.smallest) if moved else ())]
             chosen = rng.choice([*ends, *(-end for end in ends), np.nan], values[index].shape)
             values[index] = np.where(rng.random(values[index].shape) < 0.5, chosen, values[index])
 

@@ -1,4 +1,4 @@
-// Phi(-t), what GELU takes of its argument, for 0 <= t <= 5: one polynomial of degree 5 for each of 32 segments.
+// Phi(-t), what GELU takes of its argument, for 0 <= t < 5: one polynomial of degree 5 for each of 32 segments.
 //
 // Segment n is about t = n / scale, and its polynomial one in n - scale t, between -1/2 and 1/2; the last one is centred at 31 and ends at 31.5. Minimax in
 // relative error (Remez in 40 digits, segment by segment), rounded to float: 9.8e-8 at most, in the last segment.
@@ -13,7 +13,8 @@ TRACEA_BEGIN_NAMESPACE
 namespace detail {
 
 constexpr float gelu_scale = 0x1.933334p+2F;
-constexpr float gelu_limit = 5.0F;  // 31.5 / scale
+// Just below 5: scale is above 6.3, so that 5 scale is above 31.5 and would ask for row 32, which is the first.
+constexpr float gelu_limit = 0x1.3ffffep+2F;
 // clang-format off
 inline constexpr Table32<6> gelu_tails = table_of_rows({
     {0x1p-1F, 0x1.036034p-4F, -0x1.104e7ep-33F, -0x1.16d456p-12F, -0x1.c4e59p-29F, 0x1.0c9942p-20F},

@@ -276,7 +276,7 @@ TRACEA_INLINE VecF gelu_far(VecF x) {
 }
 }  // namespace detail
 
-// x Phi(x), the exact form: x or 0, less |x| Phi(-|x|). With tables a lane up to 5 looks up its polynomial of that tail, in 0.6 of the time; where any is
+// x Phi(x), the exact form: x or 0, less |x| Phi(-|x|). With tables a lane below 5 looks up its polynomial of that tail, in 0.6 of the time; where any is
 // further out, those lanes take the exponential, and the others do not, so that a lane's bits do not depend on its neighbours.
 TRACEA_INLINE VecF gelu(VecF x) {
 #if TRACEA_LOOK_UP
