@@ -47,6 +47,29 @@ void sweep(const char* name, uint64_t stride, F&& f, R&& reference) {
     printf("%s %.3f %a\n", name, worst, static_cast<double>(at));
 }
 
+// Both sides of each border between two polynomials of a table, and of where the table ends: what a sweep steps over.
+void gelu_borders() {
+    for (int half = 1; half <= 2 * 32 - 1; half += 2) {
+        const float border = static_cast<float>(half / (2.0 * static_cast<double>(detail::gelu_scale)));
+        uint32_t bits = 0;
+        memcpy(&bits, &border, sizeof bits);
+        for (uint32_t u = bits - 64; u < bits + 64; u += VecF::lanes) {
+            for (const uint32_t sign : {0U, 0x80000000U}) {
+                float in[VecF::lanes];
+                float out[VecF::lanes];
+                for (int i = 0; i < VecF::lanes; ++i) in[i] = float_of((u + static_cast<uint32_t>(i)) | sign);
+                store(out, gelu(load<VecF>(in)));
+                for (int i = 0; i < VecF::lanes; ++i) {
+                    const double x = static_cast<double>(in[i]);
+                    const double want = x * 0.5 * ::erfc(-x * 0.70710678118654752440);
+                    const double error = fabs(static_cast<double>(out[i]) - want) / ulp_of(want);
+                    CHECK(error <= 9.0, "gelu(%a) is %a, wrong by %.1f units", x, static_cast<double>(out[i]), error);
+                }
+            }
+        }
+    }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -67,6 +90,7 @@ int main(int argc, char** argv) {
         CHECK(exact > -1.1e-36, "gelu(%a) is %a, which is not negligible", x, exact);
         return isinf(x) ? exact : -0.0;
     });
+    gelu_borders();
     sweep("gelu_tanh", stride, [](VecF x) { return gelu_tanh(x); },
           [&](double x) { return x * sigmoid_exact(1.5957691216057308 * (x + 0.044715 * x * x * x)); });
     return 0;
