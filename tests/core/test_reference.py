@@ -221,6 +221,22 @@ def test_nothing_is_claimed_where_a_tap_outside_of_the_image_is_not_finite(form:
     assert np.isinf(bound[:, [0, 2, 4, 5, 7]]).sum() == 0, "a filter of numbers is claimed everywhere"
 
 
+def test_what_a_query_does_not_see_is_no_part_of_its_sum_and_nothing_is_claimed_of_zero_times_it(rng) -> None:
+    q, k, v = draw(rng, 1, 1, 8, 4), draw(rng, 1, 1, 8, 4), draw(rng, 1, 1, 8, 3)
+    v[0, 0, 1, 0], v[0, 0, 5, 0], v[0, 0, 0, 1] = np.inf, np.nan, -np.inf
+    op = AttentionOp(**dict(zip("qkv", types(q, k, v), strict=True)), causal=True)
+    value, bound = evaluate(op, [q, k, v])[0, 0], error_bound(op, [q, k, v])[0, 0]
+    assert np.isfinite(value[0, 0])
+    assert (value[1:5, 0] == np.inf).all()
+    assert np.isnan(value[5:, 0]).all()
+    assert np.isinf(bound[:5, 0]).all(), "they hide a key whose value is not finite"
+    assert (bound[5:, 0] == 0.0).all(), "they see every such key"
+    assert (value[:, 1] == -np.inf).all()
+    assert (bound[:, 1] == 0.0).all()
+    assert np.isfinite(value[:, 2]).all()
+    assert (bound[:, 2] < 1e-4).all()
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [None, 1, 4])
 def test_attention_agrees_with_torch(causal: bool, window: int | None, rng) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tracea.core.attention_gradient_meaning import attention_gradient_error
-from tracea.core.attention_meaning import attention_error
+from tracea.core.attention_meaning import attention_error, beside_not_finite
 from tracea.core.dtype import DType
 from tracea.core.function import Array
 from tracea.core.indexed_meaning import indexed_enclosure
@@ -101,20 +101,34 @@ def error_bound(op: Op, inputs: Sequence[Any], *, worst_case: bool = False) -> A
         bound = np.maximum(stored.round(high) - expected, expected - stored.round(low))
         bound = np.where(np.isnan(bound), np.inf, bound)
         bound = np.where(np.isfinite(expected), np.maximum(bound, 0.0), 0.0)
-        return _unclaimed_padding(op, arrays, bound) if isinstance(op, Conv2dOp) else bound
+        return np.where(_unclaimed(op, arrays, expected), np.inf, bound)
 
 
-def _unclaimed_padding(op: Conv2dOp, arrays: list[Array], bound: Array) -> Array:
-    """Return the bound, infinite where a tap that is not finite lies outside of the image.
+def _unclaimed(op: Op, arrays: list[Array], expected: Array) -> Array | bool | np.bool_:
+    """Return where a correct kernel may give anything, as it may multiply zeros by what is not finite or skip them."""
+    match op:
+        case Conv2dOp():
+            return _outside_not_finite(op, arrays)
+        case AttentionOp():
+            return beside_not_finite(op, arrays)
+        case AttentionGradientOp():
+            # Every gradient sums over pairs that are hidden, or whose weight may be flushed.
+            return ~np.isfinite(expected)
+        case _:
+            return False
+
+
+def _outside_not_finite(op: Conv2dOp, arrays: list[Array]) -> Array | bool:
+    """Return where a tap that is not finite lies outside of the image.
 
     Kernels that hold the padding multiply its zeros and get NaN, kernels that skip what lies outside do not: libraries
     have both. A result that counts fewer such taps inside of the image than its filter has, has one outside.
     """
     image, odd = arrays[0], (~np.isfinite(arrays[1])).astype(np.float64)
     if not odd.any():
-        return bound
+        return False
     inside = main_value(op, [np.ones_like(image), odd])
-    return np.where(inside < odd.sum(axis=(1, 2, 3))[:, None, None], np.inf, bound)
+    return inside < odd.sum(axis=(1, 2, 3))[:, None, None]
 
 
 def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, worst_case: bool) -> Enclosure:

@@ -66,7 +66,8 @@ def attention_gradient_error(
     pairs, kv_heads, eps = _Pairs.of(op, arrays), k.shape[1], compute.eps
     relative, product_error = weight_error(op.forward, arrays[2:], compute, constant)
     relative = _split(relative, kv_heads)
-    weights = pairs.weights * relative + 2 * compute.smallest
+    # A weight that is no normal number may be flushed: a key of such weights alone has a gradient of their size.
+    weights = pairs.weights * relative + 2 * compute.smallest / compute.eps
     g, width = np.abs(_split(grad, kv_heads)), v.shape[-1]
     rated = g @ np.abs(v)[:, :, None].swapaxes(-1, -2)
     delta = (g * np.abs(_split(y, kv_heads))).sum(axis=-1, keepdims=True)

@@ -17,6 +17,7 @@ __all__ = [
     "attention_error",
     "attention_scores",
     "attention_value",
+    "beside_not_finite",
     "hidden_from",
     "hidden_pairs",
     "normalised_weights",
@@ -76,15 +77,27 @@ def attention_value(op: AttentionOp, arrays: Sequence[Array]) -> Array:
     q, _, v = arrays[:3]
     weights, _ = normalised_weights(attention_scores(op, arrays))
     values = np.repeat(v, q.shape[1] // max(1, v.shape[1]), axis=1)
-    reached, _ = _not_finite(op, arrays, values)
-    return np.where(reached, weights @ values, weights @ np.where(np.isfinite(values), values, 0.0))
+    found = weights @ np.where(np.isfinite(values), values, 0.0)
+    if np.isfinite(values).all():
+        return found
+    seen = ~hidden_from(op, arrays)
+    shares = np.where(np.isnan(weights), 1.0, weights)
+    for odd in (np.inf, -np.inf):
+        reached = (seen & (shares > 0.0)).astype(np.float64) @ (values == odd).astype(np.float64) > 0
+        found = found + np.where(reached, odd, 0.0)
+    lost = (seen & (shares == 0.0)).astype(np.float64) @ np.isinf(values).astype(np.float64) > 0
+    lost |= np.broadcast_to(seen, weights.shape).astype(np.float64) @ np.isnan(values).astype(np.float64) > 0
+    return np.where(lost, np.nan, found)
 
 
-def _not_finite(op: AttentionOp, arrays: Sequence[Array], values: Array) -> tuple[Array, Array]:
-    """Return for each result whether a value that is not finite stands at a key that is seen, and at a hidden one."""
-    hidden = hidden_from(op, arrays)
-    odd = (~np.isfinite(values)).astype(np.float64)
-    return (~hidden).astype(np.float64) @ odd > 0, hidden.astype(np.float64) @ odd > 0
+def beside_not_finite(op: AttentionOp, arrays: Sequence[Array]) -> Array:
+    """Return for each result whether a value that is not finite stands at a key that is hidden.
+
+    A kernel may weigh a block's hidden keys by 0, or not read them: nothing is claimed of 0 times what is not finite.
+    """
+    q, _, v = arrays[:3]
+    odd = (~np.isfinite(np.repeat(v, q.shape[1] // max(1, v.shape[1]), axis=1))).astype(np.float64)
+    return hidden_from(op, arrays).astype(np.float64) @ odd > 0
 
 
 def weight_error(
@@ -126,7 +139,4 @@ def attention_error(
     relative, _ = weight_error(op, arrays, compute, constant)
     # What would underflow may be flushed: each weight is a multiple of the smallest, of a sum that is at least 1.
     shares = weights * relative + np.where(seen, 2 * compute.smallest, 0.0)
-    found = shares @ np.where(np.isfinite(values), values, 0.0)
-    # A kernel may weigh a block's hidden keys by 0, or not read them: nothing is claimed of 0 times what is not finite.
-    _, beside = _not_finite(op, arrays, values)
-    return np.where(beside, np.inf, found)
+    return shares @ np.where(np.isfinite(values), values, 0.0)
