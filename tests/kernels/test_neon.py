@@ -68,7 +68,7 @@ int main() {
     }
     char* team = static_cast<char*>(block(head[4]));
     char* thread = static_cast<char*>(block(head[5] * head[1]));
-    const tracea_call call = {pointers.data(), integers.data(), nullptr, team, thread, head[5], nullptr};
+    const tracea_call call = {pointers.data(), integers.data(), nullptr, team, thread, head[5], nullptr, 0};
     tracea_test_run(kernels[head[0]], &call, static_cast<int32_t>(head[1]));
     for (size_t i = 0; i < pointers.size(); ++i) fwrite(pointers[i], 1, static_cast<size_t>(sizes[i]), stdout);
     fflush(stdout);

@@ -58,7 +58,7 @@ int main() {
     tracea_team team;
     memset(&team, 0, sizeof team);
     team.size = threads;
-    const tracea_call call = {pointers.data(), integers.data(), nullptr, allocate(head[4]), allocate(head[5] * threads), head[5], &team};
+    const tracea_call call = {pointers.data(), integers.data(), nullptr, allocate(head[4]), allocate(head[5] * threads), head[5], &team, 0};
     std::vector<std::thread> others;
     for (int32_t rank = 1; rank < threads; ++rank) others.emplace_back([&call, kernel, rank] { kernel(&call, rank); });
     kernel(&call, 0);

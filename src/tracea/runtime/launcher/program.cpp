@@ -71,7 +71,7 @@ bool serial(const tracea_program* program, int64_t call) { return !program->call
 // The calls [begin, end) as one thread of a team sees them. Serial calls belong to rank 0, with a team of one.
 void walk(void* context, int32_t rank) {
     const Run* run = static_cast<const Run*>(context);
-    const tracea_call team{nullptr, nullptr, nullptr, nullptr, nullptr, 0, run->team};
+    const tracea_call team{nullptr, nullptr, nullptr, nullptr, nullptr, 0, run->team, 0};
     for (int64_t i = run->begin; i < run->end; ++i) {
         if (!serial(run->program, i))
             run->program->calls[i].kernel(&run->calls[i], rank);
