@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from operator import index
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tracea.core.op import Conv2dOp
 from tracea.core.ops.images import like_image
@@ -14,6 +14,7 @@ from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.sections import compile_sections
 from tracea.flow.transposed import Transposed
+from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
 from tracea.interface.images import pair
 from tracea.interface.operands import Given, check_same_dtype
 from tracea.interface.policy import library_allowed
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
 __all__ = ["conv2d_grad_input", "conv2d_grad_weight", "conv_transpose2d"]
-
-_MOST_TAPS: Final = 256  # of the kernels: the pixels of a result's gradient are taps there
 
 
 def conv_transpose2d(
@@ -81,7 +80,9 @@ def conv2d_grad_input(
     convolution has.
     """
     numbers = _numbers(stride, padding, dilation, groups)
-    return _dispatch_grad_input()(grad, weight, out, *numbers, *_shape("input_shape", input_shape), library_allowed())
+    return _dispatch_grad_input()(
+        grad, weight, out, *numbers, *extents_of("input_shape", input_shape, 4), library_allowed()
+    )
 
 
 def conv2d_grad_weight(
@@ -104,7 +105,9 @@ def conv2d_grad_weight(
     convolution has.
     """
     numbers = _numbers(stride, padding, dilation, groups)
-    return _dispatch_grad_weight()(x, grad, out, *numbers, *_shape("weight_shape", weight_shape), library_allowed())
+    return _dispatch_grad_weight()(
+        x, grad, out, *numbers, *extents_of("weight_shape", weight_shape, 4), library_allowed()
+    )
 
 
 def _numbers(stride: Any, padding: Any, dilation: Any, groups: Any) -> tuple[int, ...]:
@@ -120,16 +123,6 @@ def _groups(groups: Any) -> int:
     if isinstance(groups, bool) or not hasattr(groups, "__index__") or not 1 <= index(groups) < 2**31:
         raise InvalidOp(field="groups", got=groups, expected="a whole number from 1 on", remedy="groups=1")
     return index(groups)
-
-
-def _shape(name: str, shape: Any) -> tuple[int, ...]:
-    try:
-        extents = tuple(index(extent) for extent in shape)
-    except TypeError:
-        extents = ()
-    if len(extents) != 4 or not all(0 <= extent < 2**31 for extent in extents):
-        raise InvalidShape(field=name, got=shape, expected="four extents", remedy=f"{name}=tuple(tensor.shape)")
-    return extents
 
 
 @cache
@@ -152,31 +145,18 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     stride, padding, dilation, groups = attributes[:2], attributes[2:4], attributes[4:6], attributes[6]
     more, (activation, allowed) = attributes[7:9], attributes[9:]
     x, weight, bias = *_images(given, "conv_transpose2d"), given.optional(2)
-    _, channels, *size = x.static_shape
-    rows, filters, *taps = weight.static_shape
-    if channels != rows or channels % groups or 0 in (channels, *size, *taps):
-        raise InvalidShape(
-            field="conv_transpose2d",
-            got={"x": x.shape, "weight": weight.shape, "groups": groups},
-            expected="x (n, c, h, w), weight (c, k/groups, r, s), c a multiple of groups, only n and k may be 0",
-            remedy="make the channels of x and weight agree",
-        )
-    if bias is not None and bias.shape != (filters * groups,):
-        raise InvalidShape(
-            field="bias", got=bias.shape, expected=(filters * groups,), remedy="give one value for each filter"
-        )
-    extents = tuple(
-        (length - 1) * step - 2 * pad + gap * (tap - 1) + extra + 1
-        for length, step, pad, gap, tap, extra in zip(size, stride, padding, dilation, taps, more, strict=True)
+    extents = transposed_extents(
+        "conv_transpose2d",
+        x,
+        weight,
+        bias,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        more=more,
+        groups=groups,
     )
-    if min(extents) < 1:
-        raise InvalidShape(
-            field="conv_transpose2d",
-            got={"x": x.shape, "weight": weight.shape, "result": extents},
-            expected="a result of at least 1×1",
-            remedy="pad less: padding leaves out rows and columns of the result",
-        )
-    y = _result(given, like_image(x, (x.shape[0], filters * groups, *extents), x.dtype))
+    y = _result(given, like_image(x, (x.shape[0], *extents), x.dtype))
     whole = Transposed(
         x=x,
         w=weight,
@@ -199,7 +179,7 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     numbers, shape, allowed = attributes[:7], attributes[7:11], attributes[11]
     grad, weight = _images(given, "conv2d_grad_input")
     forward = _forward(TensorType(shape, grad.dtype), weight, numbers)
-    _same_shape("grad", grad, forward)
+    same_shape(grad, forward.shape)
     y = _result(given, like_image(grad, shape, grad.dtype))
     whole = Transposed(
         x=grad,
@@ -220,14 +200,8 @@ def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
     numbers, shape, allowed = attributes[:7], attributes[7:11], attributes[11]
     x, grad = _images(given, "conv2d_grad_weight")
     forward = _forward(x, TensorType(shape, x.dtype), numbers)
-    _same_shape("grad", grad, forward)
-    if 0 in grad.static_shape or max(grad.static_shape[2:]) > _MOST_TAPS:
-        raise InvalidShape(
-            field="grad",
-            got=grad.shape,
-            expected=f"at least one image and filter, at most {_MOST_TAPS} rows and columns",
-            remedy="sum the gradients of bands of rows; that of no images is zero",
-        )
+    same_shape(grad, forward.shape)
+    check_taps(grad)
     y = _result(given, like_image(x, shape, x.dtype))
     whole = FilterGradient(
         x=x,
@@ -261,16 +235,6 @@ def _images(given: Given, op: str) -> tuple[TensorType, TensorType]:
 def _forward(x: TensorType, weight: TensorType, numbers: tuple[Any, ...]) -> Conv2dOp:
     """Return the convolution that is differentiated, which checks its own numbers."""
     return Conv2dOp(x=x, w=weight, stride=numbers[:2], padding=numbers[2:4], dilation=numbers[4:6], groups=numbers[6])
-
-
-def _same_shape(name: str, found: TensorType, forward: Conv2dOp) -> None:
-    if found.shape != forward.shape:
-        raise InvalidShape(
-            field=name,
-            got=found.shape,
-            expected=forward.shape,
-            remedy="give the gradient of that convolution's result, and its stride, padding, dilation and groups",
-        )
 
 
 def _result(given: Given, y: TensorType) -> TensorType:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from operator import index
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tracea.core.op import Epilogue
 from tracea.core.ops.volumes import like_volume
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidOp, InvalidShape
+from tracea.errors import InvalidOp
 from tracea.flow.sections import compile_sections
 from tracea.flow.volume_gradient import VolumeFilterGradient
 from tracea.flow.volumes import VolumeTransposed
+from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
 from tracea.interface.operands import Given
 from tracea.interface.policy import library_allowed
 from tracea.interface.volumes import check_forward, result_of, triple, volumes_of, whole_number
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
 __all__ = ["conv3d_grad_input", "conv3d_grad_weight", "conv_transpose3d"]
-
-_MOST_TAPS: Final = 256  # of the kernels: the rows and columns of a result's gradient are taps there
 
 
 def conv_transpose3d(
@@ -81,7 +79,9 @@ def conv3d_grad_input(
     convolution has.
     """
     numbers = _numbers(stride, padding, dilation, groups)
-    return _dispatch_grad_input()(grad, weight, out, *numbers, *_shape("input_shape", input_shape), library_allowed())
+    return _dispatch_grad_input()(
+        grad, weight, out, *numbers, *extents_of("input_shape", input_shape, 5), library_allowed()
+    )
 
 
 def conv3d_grad_weight(
@@ -104,7 +104,9 @@ def conv3d_grad_weight(
     convolution has.
     """
     numbers = _numbers(stride, padding, dilation, groups)
-    return _dispatch_grad_weight()(x, grad, out, *numbers, *_shape("weight_shape", weight_shape), library_allowed())
+    return _dispatch_grad_weight()(
+        x, grad, out, *numbers, *extents_of("weight_shape", weight_shape, 5), library_allowed()
+    )
 
 
 def _numbers(stride: Any, padding: Any, dilation: Any, groups: Any) -> tuple[int, ...]:
@@ -114,16 +116,6 @@ def _numbers(stride: Any, padding: Any, dilation: Any, groups: Any) -> tuple[int
         *triple("dilation", dilation, 1),
         whole_number("groups", groups, 1),
     )
-
-
-def _shape(name: str, shape: Any) -> tuple[int, ...]:
-    try:
-        extents = tuple(index(extent) for extent in shape)
-    except TypeError:
-        extents = ()
-    if len(extents) != 5 or not all(0 <= extent < 2**31 for extent in extents):
-        raise InvalidShape(field=name, got=shape, expected="five extents", remedy=f"{name}=tuple(tensor.shape)")
-    return extents
 
 
 @cache
@@ -147,32 +139,19 @@ def _missed_transposed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     more, (activation, allowed) = attributes[10:13], attributes[13:]
     x, weight = volumes_of(given, "conv_transpose3d")
     bias = given.optional(2)
-    _, channels, *size = x.static_shape
-    rows, filters, *taps = weight.static_shape
-    if channels != rows or channels % groups or 0 in (channels, *size, *taps):
-        raise InvalidShape(
-            field="conv_transpose3d",
-            got={"x": x.shape, "weight": weight.shape, "groups": groups},
-            expected="x (n, c, d, h, w), weight (c, k/groups, t, r, s), c a multiple of groups, only n and k may be 0",
-            remedy="make the channels of x and weight agree",
-        )
-    if bias is not None and bias.shape != (filters * groups,):
-        raise InvalidShape(
-            field="bias", got=bias.shape, expected=(filters * groups,), remedy="give one value for each filter"
-        )
-    extents = tuple(
-        (length - 1) * step - 2 * pad + gap * (tap - 1) + extra + 1
-        for length, step, pad, gap, tap, extra in zip(size, stride, padding, dilation, taps, more, strict=True)
+    extents = transposed_extents(
+        "conv_transpose3d",
+        x,
+        weight,
+        bias,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        more=more,
+        groups=groups,
     )
-    if min(extents) < 1:
-        raise InvalidShape(
-            field="conv_transpose3d",
-            got={"x": x.shape, "weight": weight.shape, "result": extents},
-            expected="a result of at least 1×1×1",
-            remedy="pad less: padding leaves out planes, rows and columns of the result",
-        )
     Epilogue.of(activation=activation)  # an unknown one is refused before anything is compiled
-    y = result_of(given, like_volume(x, (x.static_shape[0], filters * groups, *extents), x.dtype))
+    y = result_of(given, like_volume(x, (x.static_shape[0], *extents), x.dtype))
     whole = VolumeTransposed(
         x=x,
         w=weight,
@@ -192,7 +171,7 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     given = Given.of(("grad", "weight"), arrays, out)
     numbers, shape, allowed = attributes[:10], attributes[10:15], attributes[15]
     grad, weight = volumes_of(given, "conv3d_grad_input")
-    _check_grad("grad", grad, check_forward("conv3d_grad_input", shape, weight.static_shape, numbers))
+    same_shape(grad, check_forward("conv3d_grad_input", shape, weight.static_shape, numbers))
     y = result_of(given, like_volume(grad, shape, grad.dtype))
     whole = VolumeTransposed(x=grad, w=weight, y=y, **_named(numbers)).by_fewest_sums()
     return _compiled(whole, (grad, weight), y, threads, library=allowed, name="conv3d_grad_input")
@@ -202,14 +181,8 @@ def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
     given = Given.of(("x", "grad"), arrays, out)
     numbers, shape, allowed = attributes[:10], attributes[10:15], attributes[15]
     x, grad = volumes_of(given, "conv3d_grad_weight")
-    _check_grad("grad", grad, check_forward("conv3d_grad_weight", x.static_shape, shape, numbers))
-    if 0 in grad.static_shape or max(grad.static_shape[2:]) > _MOST_TAPS:
-        raise InvalidShape(
-            field="grad",
-            got=grad.shape,
-            expected=f"at least one volume and filter, at most {_MOST_TAPS} planes, rows and columns",
-            remedy="sum the gradients of bands of rows; that of no volumes is zero",
-        )
+    same_shape(grad, check_forward("conv3d_grad_weight", x.static_shape, shape, numbers))
+    check_taps(grad)
     y = result_of(given, like_volume(x, shape, x.dtype))
     whole = VolumeFilterGradient(x=x, grad=grad, y=y, **_named(numbers)).by_fewest_sums()
     return _compiled(whole, (x, grad), y, threads, library=allowed, name="conv3d_grad_weight")
@@ -217,16 +190,6 @@ def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
 
 def _named(numbers: tuple[Any, ...]) -> dict[str, Any]:
     return {"stride": numbers[:3], "padding": numbers[3:6], "dilation": numbers[6:9], "groups": numbers[9]}
-
-
-def _check_grad(name: str, grad: TensorType, expected: tuple[int, ...]) -> None:
-    if grad.shape != expected:
-        raise InvalidShape(
-            field=name,
-            got=grad.shape,
-            expected=expected,
-            remedy="give the gradient of that convolution's result, and its stride, padding, dilation and groups",
-        )
 
 
 def _compiled(

@@ -1,0 +1,109 @@
+"""Shapes of transposed convolutions and of gradients, of images and of volumes: what results, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any, Final
+
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidShape
+
+__all__ = ["check_taps", "extents_of", "same_shape", "transposed_extents"]
+
+_MOST_TAPS: Final = 256  # of the kernels: the places of a result's gradient are taps there
+_COUNTS: Final = {4: "four", 5: "five"}
+_AXES: Final = {4: ("h, w", "r, s", "rows and columns"), 5: ("d, h, w", "t, r, s", "planes, rows and columns")}
+
+
+def extents_of(name: str, shape: Any, rank: int) -> tuple[int, ...]:
+    """Return a stated shape of ``rank`` axes.
+
+    Raises:
+        InvalidShape: it is no sequence of so many whole numbers from 0 on.
+    """
+    try:
+        extents = tuple(index(extent) for extent in shape)
+    except TypeError:
+        extents = ()
+    if len(extents) != rank or not all(0 <= extent < 2**31 for extent in extents):
+        expected = f"{_COUNTS[rank]} extents"
+        raise InvalidShape(field=name, got=shape, expected=expected, remedy=f"{name}=tuple(tensor.shape)")
+    return extents
+
+
+def transposed_extents(
+    op: str,
+    x: TensorType,
+    weight: TensorType,
+    bias: TensorType | None,
+    *,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    more: Sequence[int],
+    groups: int,
+) -> tuple[int, ...]:
+    """Return the filters of a transposed convolution's result and its extents behind them.
+
+    Raises:
+        InvalidShape: the channels do not agree, the bias is not one value a filter, or nothing would result.
+    """
+    _, channels, *size = x.static_shape
+    rows, filters, *taps = weight.static_shape
+    places, windows, axes = _AXES[x.rank]
+    if channels != rows or channels % groups or 0 in (channels, *size, *taps):
+        raise InvalidShape(
+            field=op,
+            got={"x": x.shape, "weight": weight.shape, "groups": groups},
+            expected=f"x (n, c, {places}), weight (c, k/groups, {windows}), c a multiple of groups, "
+            "only n and k may be 0",
+            remedy="make the channels of x and weight agree",
+        )
+    if bias is not None and bias.shape != (filters * groups,):
+        raise InvalidShape(
+            field="bias", got=bias.shape, expected=(filters * groups,), remedy="give one value for each filter"
+        )
+    extents = tuple(
+        (length - 1) * step - 2 * pad + gap * (tap - 1) + extra + 1
+        for length, step, pad, gap, tap, extra in zip(size, stride, padding, dilation, taps, more, strict=True)
+    )
+    if min(extents) < 1:
+        raise InvalidShape(
+            field=op,
+            got={"x": x.shape, "weight": weight.shape, "result": extents},
+            expected=f"a result of at least {'×'.join('1' for _ in extents)}",
+            remedy=f"pad less: padding leaves out {axes} of the result",
+        )
+    return (filters * groups, *extents)
+
+
+def same_shape(grad: TensorType, expected: tuple[Any, ...]) -> None:
+    """Refuse a gradient of another shape than that of the convolution's result.
+
+    Raises:
+        InvalidShape: its shape is another one.
+    """
+    if grad.shape != expected:
+        raise InvalidShape(
+            field="grad",
+            got=grad.shape,
+            expected=expected,
+            remedy="give the gradient of that convolution's result, and its stride, padding, dilation and groups",
+        )
+
+
+def check_taps(grad: TensorType) -> None:
+    """Refuse a gradient that no kernel takes as its taps.
+
+    Raises:
+        InvalidShape: it is empty, or an axis of it is longer than the taps of a kernel.
+    """
+    if 0 in grad.static_shape or max(grad.static_shape[2:]) > _MOST_TAPS:
+        what = "image" if grad.rank == 4 else "volume"
+        raise InvalidShape(
+            field="grad",
+            got=grad.shape,
+            expected=f"at least one {what} and filter, at most {_MOST_TAPS} {_AXES[grad.rank][2]}",
+            remedy=f"sum the gradients of bands of rows; that of no {what}s is zero",
+        )
