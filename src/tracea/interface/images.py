@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from operator import index
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from tracea.core.graph import Graph
 from tracea.core.op import Conv2dOp, Epilogue, ViewKind
@@ -15,12 +14,13 @@ from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
+from tracea.interface.whole_numbers import pair, whole_number
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["conv2d", "pair"]
+__all__ = ["conv2d"]
 
 
 def conv2d(
@@ -46,33 +46,8 @@ def conv2d(
     """
     (down, right), (gap_r, gap_s) = pair("stride", stride, 1), pair("dilation", dilation, 1)
     above, left = _padding(weight, padding, (down, right), (gap_r, gap_s))
-    numbers = (down, right, above, left, gap_r, gap_s, _count("groups", groups, 1))
+    numbers = (down, right, above, left, gap_r, gap_s, whole_number("groups", groups, 1))
     return _dispatch_conv2d()(x, weight, bias, residual, out, *numbers, activation, library_allowed())
-
-
-def pair(name: str, value: Any, least: int) -> tuple[int, int]:
-    """Return one whole number, or two, as (rows, columns).
-
-    Raises: InvalidOp: it is neither, or less than ``least``.
-    """
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        values = tuple(cast("Sequence[Any]", value))
-        if len(values) in (1, 2):
-            return _count(name, values[0], least), _count(name, values[-1], least)
-    elif hasattr(value, "__index__"):
-        number = _count(name, value, least)
-        return number, number
-    raise InvalidOp(
-        field=name, got=value, expected="a whole number, or two: rows and columns", remedy=f"{name}={max(1, least)}"
-    )
-
-
-def _count(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= index(value) < 2**31:
-        raise InvalidOp(
-            field=name, got=value, expected=f"whole numbers from {least} on", remedy=f"{name}={max(1, least)}"
-        )
-    return index(value)
 
 
 def _padding(weight: Any, padding: Any, stride: tuple[int, int], dilation: tuple[int, int]) -> tuple[int, int]:

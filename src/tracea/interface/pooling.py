@@ -10,8 +10,8 @@ from tracea.core.op import Pool2dOp, PoolKind
 from tracea.core.ops.images import like_image
 from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_op
-from tracea.interface.images import pair
 from tracea.interface.operands import Given, flag
+from tracea.interface.whole_numbers import pair
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from operator import index
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from tracea.core.op import Conv2dOp, Epilogue
 from tracea.core.ops.images import like_image
@@ -14,6 +13,7 @@ from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.sections import Part, Section, compile_sections
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
+from tracea.interface.whole_numbers import single
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ def conv1d(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
     activation, or a number that no convolution has.
     """
-    step, gap = _single("stride", stride, 1), _single("dilation", dilation, 1)
-    before, same = (0, padding == "same") if isinstance(padding, str) else (_single("padding", padding, 0), False)
+    step, gap = single("stride", stride, 1), single("dilation", dilation, 1)
+    before, same = (0, padding == "same") if isinstance(padding, str) else (single("padding", padding, 0), False)
     if isinstance(padding, str) and (padding not in ("same", "valid") or (same and step != 1)):
         raise InvalidOp(
             field="padding",
@@ -52,17 +52,8 @@ def conv1d(
             expected='a number, "valid", or "same" with stride 1',
             remedy="padding=0",
         )
-    numbers = (step, before, gap, _single("groups", groups, 1), same)
+    numbers = (step, before, gap, single("groups", groups, 1), same)
     return _dispatch_conv1d()(x, weight, bias, residual, out, *numbers, activation, library_allowed())
-
-
-def _single(name: str, value: Any, least: int) -> int:
-    """Return a whole number, which may be given as a sequence of one."""
-    given = tuple(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else (value,)
-    number: Any = given[0] if len(given) == 1 else None
-    if not isinstance(number, bool) and hasattr(number, "__index__") and least <= index(number) < 2**31:
-        return index(number)
-    raise InvalidOp(field=name, got=value, expected=f"a whole number from {least} on", remedy=f"{name}={max(1, least)}")
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 from tracea.core.op import Conv2dOp
@@ -15,9 +14,9 @@ from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.sections import compile_sections
 from tracea.flow.transposed import Transposed
 from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
-from tracea.interface.images import pair
 from tracea.interface.operands import Given, check_same_dtype
 from tracea.interface.policy import library_allowed
+from tracea.interface.whole_numbers import pair, whole_number
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def conv_transpose2d(
             expected=f"less than the stride {steps} or the dilation {gaps}",
             remedy="output_padding=0",
         )
-    numbers = (*steps, *pair("padding", padding, 0), *gaps, _groups(groups))
+    numbers = (*steps, *pair("padding", padding, 0), *gaps, whole_number("groups", groups, 1))
     return _dispatch_transposed()(x, weight, bias, out, *numbers, *more, activation, library_allowed())
 
 
@@ -115,14 +114,8 @@ def _numbers(stride: Any, padding: Any, dilation: Any, groups: Any) -> tuple[int
         *pair("stride", stride, 1),
         *pair("padding", padding, 0),
         *pair("dilation", dilation, 1),
-        _groups(groups),
+        whole_number("groups", groups, 1),
     )
-
-
-def _groups(groups: Any) -> int:
-    if isinstance(groups, bool) or not hasattr(groups, "__index__") or not 1 <= index(groups) < 2**31:
-        raise InvalidOp(field="groups", got=groups, expected="a whole number from 1 on", remedy="groups=1")
-    return index(groups)
 
 
 @cache

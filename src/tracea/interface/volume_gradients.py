@@ -16,7 +16,8 @@ from tracea.flow.volumes import VolumeTransposed
 from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
 from tracea.interface.operands import Given
 from tracea.interface.policy import library_allowed
-from tracea.interface.volumes import check_forward, result_of, triple, volumes_of, whole_number
+from tracea.interface.volumes import check_forward, result_of, volumes_of
+from tracea.interface.whole_numbers import triple, whole_number
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:

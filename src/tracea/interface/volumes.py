@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from operator import index
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from tracea.core.op import Epilogue
 from tracea.core.ops.volumes import like_volume
@@ -16,14 +15,13 @@ from tracea.flow.sections import compile_sections
 from tracea.flow.volumes import VolumeConvolution
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
+from tracea.interface.whole_numbers import triple, whole_number
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
-__all__ = ["check_forward", "conv3d", "result_of", "triple", "volumes_of", "whole_number"]
-
-_MOST: int = 2**31
+__all__ = ["check_forward", "conv3d", "result_of", "volumes_of"]
 
 
 def conv3d(
@@ -52,39 +50,6 @@ def conv3d(
     around = _padding(weight, padding, steps, gaps) if isinstance(padding, str) else triple("padding", padding, 0)
     numbers = (*steps, *around, *gaps, whole_number("groups", groups, 1))
     return _dispatch_conv3d()(x, weight, bias, residual, out, *numbers, activation, library_allowed())
-
-
-def triple(name: str, value: Any, least: int) -> Triple:
-    """Return one whole number, or three, as (planes, rows, columns).
-
-    Raises: InvalidOp: it is neither, or less than ``least``.
-    """
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        values = tuple(cast("Sequence[Any]", value))
-        if len(values) in (1, 3):
-            planes, rows, columns = (whole_number(name, each, least) for each in (values * 3)[:3])
-            return planes, rows, columns
-    elif hasattr(value, "__index__"):
-        number = whole_number(name, value, least)
-        return number, number, number
-    raise InvalidOp(
-        field=name,
-        got=value,
-        expected="a whole number, or three: planes, rows and columns",
-        remedy=f"{name}={max(1, least)}",
-    )
-
-
-def whole_number(name: str, value: Any, least: int) -> int:
-    """Return a whole number from ``least`` on.
-
-    Raises: InvalidOp: it is none.
-    """
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not least <= index(value) < _MOST:
-        raise InvalidOp(
-            field=name, got=value, expected=f"whole numbers from {least} on", remedy=f"{name}={max(1, least)}"
-        )
-    return index(value)
 
 
 def _padding(weight: Any, padding: str, stride: Triple, dilation: Triple) -> Triple:
