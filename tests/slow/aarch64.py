@@ -125,7 +125,15 @@ class EmulatedUnit:
         table = f"static const tracea_kernel tracea_test_kernels[] = {{{', '.join(self._names)}}};"
         self.binary = compile_binary("\n".join((*texts, *declared, table, DRIVER.read_text(encoding="utf-8"))), *NEON)
 
-    def call(self, name: str, pointers: Sequence[int], integers: Mapping[str, int], *, threads: int = 1) -> None:
+    def call(
+        self,
+        name: str,
+        pointers: Sequence[int],
+        integers: Mapping[str, int],
+        *,
+        threads: int = 1,
+        backward: bool = False,
+    ) -> None:
         """Call kernel ``name`` on memory of this process."""
         source, kernel = self._sources[name], self._kernels[name]
         values = [integers[key] for key in source.integers]
@@ -142,6 +150,7 @@ class EmulatedUnit:
             len(pointers),
             round_up(int(source.team_scratch_bytes.evaluate(integers))),
             round_up(int(source.thread_scratch_bytes.evaluate(integers))),
+            int(backward),
         )
         numbers = (*head, *values, *sizes)
         blocks = [ctypes.string_at(address - CANARY_BYTES, size) for address, size in zip(pointers, sizes, strict=True)]

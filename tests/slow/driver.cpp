@@ -1,8 +1,9 @@
 // Runs one kernel of this unit on memory that it reads from standard input, and writes that memory back. What comes before this text: the kernels, and
 // `tracea_test_kernels`, which lists them.
 //
-// Request, 64-bit integers: kernel, threads, count of integers, count of pointers, bytes of team scratch, bytes of a thread's scratch; the integers; for
-// each pointer the bytes of its block; then the blocks. A kernel's pointer is `margin` bytes into its block. Answer: the blocks.
+// Request, 64-bit integers: kernel, threads, count of integers, count of pointers, bytes of team scratch, bytes of a thread's scratch, whether tasks are
+// walked from the last one; the integers; for each pointer the bytes of its block; then the blocks. A kernel's pointer is `margin` bytes into its block.
+// Answer: the blocks.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ char* allocate(int64_t bytes) {
 }  // namespace
 
 int main() {
-    const std::vector<int64_t> head = read_integers(6);
+    const std::vector<int64_t> head = read_integers(7);
     const tracea_kernel kernel = tracea_test_kernels[head[0]];
     const int32_t threads = static_cast<int32_t>(head[1]);
     const std::vector<int64_t> integers = read_integers(head[2]);
@@ -58,7 +59,7 @@ int main() {
     tracea_team team;
     memset(&team, 0, sizeof team);
     team.size = threads;
-    const tracea_call call = {pointers.data(), integers.data(), nullptr, allocate(head[4]), allocate(head[5] * threads), head[5], &team, 0};
+    const tracea_call call = {pointers.data(), integers.data(), nullptr, allocate(head[4]), allocate(head[5] * threads), head[5], &team, head[6]};
     std::vector<std::thread> others;
     for (int32_t rank = 1; rank < threads; ++rank) others.emplace_back([&call, kernel, rank] { kernel(&call, rank); });
     kernel(&call, 0);
