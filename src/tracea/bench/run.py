@@ -11,8 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from tracea.bench.contest import COPY, Rules, contest, screen
 from tracea.bench.suites import problems
+from tracea.bench.unfinished import Unfinished
 from tracea.core.dtype import DType
 from tracea.doctor import diagnose_load, measured_ceilings, probe_machine
 from tracea.errors import InvalidOption
@@ -21,7 +24,7 @@ from tracea.profiler.duration import shown_us
 from tracea.profiler.environment import capture
 from tracea.profiler.load import measure_load
 from tracea.profiler.measurement import MINIMUM_PAIRS
-from tracea.profiler.record import Record, Row, write
+from tracea.profiler.record import Record, Row
 
 if TYPE_CHECKING:
     from tracea.bench.contest import Heat, Refused
@@ -50,14 +53,18 @@ def run_suite(
     processes: int = 3,
     library: bool = False,
     output: Path | None = None,
+    resume: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> list[Record]:
     """Time every problem of a suite whose name contains ``only``; one record per number of threads.
 
-    With ``output``, a folder, each record is written as ``<suite>-<threads>t.json`` there.
+    With ``output``, a folder, each record is written as ``<suite>-<threads>t.json`` there, its rows beside it as they
+    are measured; with ``resume``, rows that a run of the same command left there when it was stopped are not measured
+    again.
 
     Raises:
-        InvalidOption: the suite or a peer is unknown, no problem's name contains ``only``, or a count cannot be had.
+        InvalidOption: the suite or a peer is unknown, no problem's name contains ``only``, a count cannot be had, or
+            what is to be resumed was another run.
         VerdictFailed, RunError: as :func:`contest`.
     """
     chosen = [problem for problem in problems(suite) if only is None or only in problem.name]
@@ -70,33 +77,37 @@ def run_suite(
     if progress is not None and (problem := diagnose_load(measure_load())):
         progress(f"warning: {problem}")
     machine = probe_machine()
-    records: list[Record] = []
+    runs: list[Unfinished] = []
     for rules in every:
         count = rules.threads
-        phase("measure what this machine reaches at best")
-        limits = _limits(machine, count)
-        rows: list[Row] = []
+        path = None if output is None else output / f"{suite}-{count}t.json"
+        begun = Record(suite=suite, command=_command(), environment=capture(threads=count), rows=())
+        run = Unfinished.read(path, begun) if resume and path is not None else None
+        if run is None:
+            phase("measure what this machine reaches at best")
+            run = Unfinished(path, msgspec.structs.replace(begun, ceilings=_limits(machine, count)))
+        done = {row.problem for row in run.record.rows}
+        left = [problem for problem in chosen if problem.name not in done]
         screened: dict[str, Heat | Refused] = {}
-        for number, problem in enumerate(chosen):
+        for number, problem in enumerate(left):
             if number % _SCREENED_TOGETHER == 0:
-                several = chosen[number : number + _SCREENED_TOGETHER]
-                phase(f"{suite}, {_threads(count)}: find the fastest peer of problems from {number + 1} on")
+                several = left[number : number + _SCREENED_TOGETHER]
+                phase(f"{suite}, {_threads(count)}: find the fastest peer of problems from {len(done) + number + 1} on")
                 screened = screen(suite, several, rules)
-            phase(f"{suite} {problem.name}, {_threads(count)}: problem {number + 1} of {len(chosen)}")
-            rows.append(contest(suite, problem, rules, screened.get(problem.name)))
+            phase(f"{suite} {problem.name}, {_threads(count)}: problem {len(done) + number + 1} of {len(chosen)}")
+            run.add(contest(suite, problem, rules, screened.get(problem.name)))
             if progress is not None:
-                progress(_line(rows[-1], limits))
-        record = Record(
-            suite=suite,
-            command=shlex.join(("tracea", *sys.argv[1:])),
-            environment=capture(threads=count),
-            ceilings=limits,
-            rows=tuple(rows),
-        )
-        records.append(record)
-        if output is not None:
-            write(output / f"{suite}-{count}t.json", record)
-    return records
+                progress(_line(run.record.rows[-1], run.record.ceilings))
+        run.finish()
+        runs.append(run)
+    for run in runs:  # a run that is stopped at its second number of threads has the first still
+        run.forget()
+    return [run.record for run in runs]
+
+
+def _command() -> str:
+    """Return the command that is run, as it would be run from the beginning."""
+    return shlex.join(("tracea", *(word for word in sys.argv[1:] if word != "--resume")))
 
 
 def _threads(count: int) -> str:

@@ -54,6 +54,7 @@ def bench(
     processes: int = 3,
     library: Annotated[bool, Parameter(negative=())] = False,
     output: Path | None = None,
+    resume: Annotated[bool, Parameter(negative=())] = False,
     gpu: GpuFlags = GpuFlags(),
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
@@ -80,6 +81,8 @@ def bench(
     output
         Folder for the records; by default benchmarks/results where that exists, but none for a part of a suite: a
         record of a few rows would take the place of the whole.
+    resume
+        Go on with what the same command left in the folder when it was stopped.
     json
         Print the records as JSON.
     """
@@ -91,6 +94,10 @@ def bench(
     from tracea.profiler.measurement import MINIMUM_PAIRS
 
     folder = output or (_RESULTS if only is None and _RESULTS.is_dir() else None)
+    if resume and folder is None:
+        raise InvalidOption(
+            field="--resume", got="no folder for records", expected="--output", remedy="name the folder of the run"
+        )
     with shown_progress() as progress, telling(progress.phase):
         records = run_suite(
             suite,
@@ -101,6 +108,7 @@ def bench(
             processes=processes,
             library=library,
             output=folder,
+            resume=resume,
             progress=progress.note,
         )
     if json:

@@ -14,7 +14,7 @@ from tracea.errors import InvalidOption
 from tracea.profiler.environment import Environment
 from tracea.profiler.measurement import Measurement, Ratio
 
-__all__ = ["SCHEMA_VERSION", "Record", "Row", "read", "write", "write_json"]
+__all__ = ["SCHEMA_VERSION", "Record", "Row", "check_ratios", "read", "write", "write_json"]
 
 SCHEMA_VERSION: Final = 1
 _DIGITS: Final = 1e-9  # what two ways of adding up the same numbers may differ by
@@ -87,6 +87,16 @@ def read(path: Path) -> Record:
             expected=f"schema version {SCHEMA_VERSION}",
             remedy="measure again, or read it with the version of Tracea that wrote it",
         ) from error
+    check_ratios(path, record)
+    return record
+
+
+def check_ratios(path: Path, record: Record) -> None:
+    """Refuse a record of ``path`` that was edited.
+
+    Raises:
+        InvalidOption: a ratio is not what the samples beside it give.
+    """
     for number, row in enumerate(record.rows):
         for peer, said, found in _contradictions(row):
             raise InvalidOption(
@@ -95,19 +105,19 @@ def read(path: Path) -> Record:
                 expected="the ratio that its samples give",
                 remedy="the file was edited: measure the problem again by tracea bench",
             )
-    return record
 
 
 def _contradictions(row: Row) -> Iterator[tuple[str, Ratio, str]]:
     """Yield each ratio that the samples kept beside it cannot have given, by its peer, and what they do give.
 
     The samples are of the last process only. The ratio's interval covers the median of each process; of a single one
-    the ratio is the median of its pairs. A peer without samples says nothing.
+    the ratio is the median of its pairs. A ratio to a peer without samples is one that nothing here gives.
     """
     by_name = {each.name: each for each in row.measurements[1:]}
     for peer, said in row.ratios.items():
         theirs = by_name.get(peer)
         if theirs is None:
+            yield peer, said, f"no pairs: there are none of {peer}"
             continue
         ours = row.measurements[0]
         if len(theirs.samples_us) != len(ours.samples_us):
