@@ -6,9 +6,11 @@ the kernel ``gemm``, in its main loop and outside of it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections import Counter
@@ -21,6 +23,7 @@ from tracea.errors import CompileError, ToolchainMissing
 __all__ = ["count_opcodes", "disassemble", "find_disassembler"]
 
 _SECONDS: Final = 60.0
+_ATTEMPTS: Final = 2
 _REMEDY: Final = "pip install 'tracea[cuda]'"
 _KERNEL: Final = re.compile(r"^\.text\.(\S+):$")
 # An address, the guard if there is one, the opcode with its modifiers.
@@ -44,7 +47,7 @@ def disassemble(cubin: bytes) -> str:
 
     Raises:
         ToolchainMissing: there is no nvdisasm.
-        CompileError: it refused the file.
+        CompileError: it refused the file, or gave no answer in a minute, twice.
     """
     tool = find_disassembler()
     if tool is None:
@@ -53,10 +56,19 @@ def disassemble(cubin: bytes) -> str:
         file.write(cubin)
         file.flush()
         command = [str(tool), "--print-code", file.name]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+        answer = _answer(command)
     if answer.returncode != 0:
         raise CompileError(command=command, log=answer.stderr or answer.stdout, exit_code=answer.returncode)
     return answer.stdout
+
+
+def _answer(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command; once more where it was late, since the clock goes on while a machine sleeps or stops processes."""
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    log = f"stopped after {_SECONDS:g} s, {_ATTEMPTS} times"
+    raise CompileError(command=command, log=log, exit_code=-signal.SIGKILL, remedy="choose a smaller schedule")
 
 
 def count_opcodes(sass: str) -> Mapping[str, Counter[str]]:

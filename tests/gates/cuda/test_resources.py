@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from tracea.errors import CompileError, InvalidOption, ToolchainMissing, Verdict
 from tracea.gates import resources
 from tracea.gates.resources import NotChecked, ResourceBudget, judge_binary, measure_resources, resident_blocks
 from tracea.gates.verdict import Verdict
-from tracea.runtime import nvrtc
+from tracea.runtime import nvrtc, sass
 from tracea.runtime.cubin import CubinKernel, read_cubin
 from tracea.runtime.nvrtc import compile_text, missing, parse_diagnostics
 from tracea.runtime.ptxas_log import parse_ptxas_log
@@ -376,3 +377,20 @@ def test_resident_blocks_follow_the_scarcest_resource(
         code_bytes=1,
     )
     assert resident_blocks(kernel, load_gpu(architecture), threads=threads, shared_bytes=shared_bytes) == blocks
+
+
+@pytest.mark.parametrize(("late", "answers"), [(1, True), (2, False)])
+def test_a_disassembler_that_is_late_is_asked_once_more(
+    late: int, answers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "nvdisasm"
+    asked = tmp_path / "asked"
+    tool.write_text(f'#!/bin/sh\necho >> "{asked}"\n[ $(wc -l < "{asked}") -gt {late} ] || exec sleep 60\necho said\n')
+    tool.chmod(0o700)
+    monkeypatch.setattr(sass, "find_disassembler", lambda: tool)
+    monkeypatch.setattr(sass, "_SECONDS", 2.0)
+    if answers:
+        assert disassemble(b"cubin") == "said\n"
+    else:
+        with pytest.raises(CompileError, match="stopped after 2 s, 2 times"):
+            disassemble(b"cubin")
