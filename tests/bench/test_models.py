@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import torch
 import tracea
 from tracea.bench import models, session
 from tracea.bench.models import CONTENDERS, load_builder, time_models
-from tracea.bench.session import OptimizeReport, optimize_file
+from tracea.bench.session import OptimizeReport, TableRow, optimize_file
 from tracea.errors import InvalidOption, VerdictFailed
 from tracea.profiler.timer import compare
 
@@ -104,6 +105,27 @@ def test_what_came_of_a_step_is_told_before_the_next_one_begins(builder: str, mo
     assert "gemm" in heard.said[made]
     time = r"[\d.]+ (ns|µs|ms|s)"
     assert re.fullmatch(rf"(\S.* {time} \([\d.]+ times ours\); )+\S.* {time}", heard.said[-1])
+
+
+def test_each_row_says_when_it_was_measured_and_whether_others_disturbed_it() -> None:
+    timed = compare({name: lambda: sum(range(200)) for name in (*CONTENDERS, session.OURS)}, pairs=30)
+
+    def rows(threads: int, date: str, **changes: Any) -> list[TableRow]:
+        changed = {
+            name: replace(each, **{"busy_cores": 0.0, "disturbed": 0, **changes}) for name, each in timed.items()
+        }
+        dated = {
+            name: replace(each, environment=replace(each.environment, date=date)) for name, each in changed.items()
+        }
+        return session._rows([dated], threads)
+
+    quiet, loaded = rows(1, "2026-05-04"), rows(2, "2026-05-05", busy_cores=0.6)
+    assert {(row.measured, row.doubt) for row in quiet} == {("2026-05-04", "")}
+    assert {row.measured for row in loaded} == {"2026-05-05"}
+    assert all(row.doubt.startswith("others used 0.6 of ") for row in loaded)
+    assert {row.doubt for row in rows(1, "", disturbed=14)} == {""}  # a median holds
+    assert {row.doubt for row in rows(1, "", disturbed=15)} == {"15 of 30 rounds disturbed"}
+    assert {row.doubt for row in rows(1, "", busy_cores=None)} == {""}  # nobody counted
 
 
 @pytest.mark.slow

@@ -32,7 +32,6 @@ class Report:
 
     passed: bool = True
     machine: str = "one core\nof silicon"
-    measured: str = "2026-05-04"
     graph: str = "x = source()\nreturn x"
     share: float = 0.875
     from_cache: bool = False
@@ -52,8 +51,15 @@ class Report:
     def table(self) -> list[Any]:
         ratio = Ratio(median=1.5, low=1.25, high=1.75, pairs=30, processes=3)
         return [
-            SimpleNamespace(name="tracea", threads=1, median_ms=1.0, ratio=None),
-            SimpleNamespace(name="eager [red]", threads=1, median_ms=1.5, ratio=ratio),
+            SimpleNamespace(name="tracea", threads=1, median_ms=1.0, ratio=None, measured="2026-05-04", doubt=""),
+            SimpleNamespace(
+                name="eager [red]",
+                threads=2,
+                median_ms=1.5,
+                ratio=ratio,
+                measured="2026-05-05",
+                doubt="others used 1.3 of 2 cores",
+            ),
         ]
 
     def to_json(self) -> str:
@@ -97,6 +103,22 @@ def test_optimize_prints_every_part(session, capsys: pytest.CaptureFixture[str])
     ):
         assert part in captured.out
     assert "detail of the check" not in captured.out
+
+
+def test_each_row_has_its_own_date_and_only_a_doubtful_one_is_marked(
+    session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = session(Report())
+    assert cli.main(["optimize", "model.py:build", "--again"]) == 0
+    assert asked["again"] is True
+    lines = capsys.readouterr().out.splitlines()
+    (quiet,) = (line for line in lines if "2026-05-04" in line)
+    (doubtful,) = (line for line in lines if "2026-05-05" in line)
+    assert "tracea" in quiet
+    assert "doubtful" not in quiet
+    assert "eager [red]" in doubtful
+    assert "doubtful: others used 1.3 of 2 cores" in doubtful
+    assert any("--again, on an idle machine" in line for line in lines)
 
 
 def test_optimize_fails_with_a_failed_verdict_and_says_why(session, capsys: pytest.CaptureFixture[str]) -> None:

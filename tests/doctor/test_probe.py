@@ -6,6 +6,7 @@ import json
 import platform
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tracea import targets
 from tracea.doctor import host, identify, probe_machine
 from tracea.doctor.installed import torch_install
 from tracea.doctor.probe import Machine
+from tracea.doctor.report import Report
 
 X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="reads x86 flags")
 AVX512 = "fpu sse2 avx2 fma f16c avx512f avx512bw avx512dq avx512vl"
@@ -93,6 +95,22 @@ def test_the_fingerprint_is_of_identity_and_not_of_limits(tmp_path: Path) -> Non
     other = machine(tmp_path / "c", AVX512.replace("avx512vl", ""))
     assert identify(other).hardware != identify(found).hardware
     assert identify(other).toolchain == identify(found).toolchain
+
+
+@X86
+def test_a_core_with_matrix_tiles_is_not_called_one_of_those_before_them(tmp_path: Path) -> None:
+    plain = machine(tmp_path / "plain", AVX512)
+    tiled = machine(tmp_path / "tiled", f"{AVX512} amx_tile amx_bf16")
+    for name, called in (("icelake", "sapphirerapids"), ("sapphirerapids", "sapphirerapids"), ("zen5", "zen5")):
+        assert replace(tiled.hardware, microarchitecture=name).core == called
+        assert replace(plain.hardware, microarchitecture=name).core == name
+    hidden = replace(tiled, hardware=replace(tiled.hardware, microarchitecture="icelake"))
+    report = Report(
+        machine=hidden, target=hidden.target, fingerprint=identify(hidden), ceilings=None, variants=(), problems=()
+    )
+    assert "Some Processor (sapphirerapids, x86_64" in str(report)
+    assert report.to_dict()["processor"]["core"] == "sapphirerapids"
+    assert identify(hidden) != identify(replace(hidden, hardware=replace(hidden.hardware, microarchitecture="zen5")))
 
 
 def test_this_machine_is_found_once_and_names_a_known_instruction_set() -> None:

@@ -150,6 +150,40 @@ def test_a_measured_choice_says_how_far_the_limit_is_and_how_much_longer_the_oth
     assert "operand 1 is not constant" in flips["gemm.prepacked"]
 
 
+def test_a_shipped_time_is_never_called_measured_here() -> None:
+    shipped = "measured on a machine with 2 cores of Some Processor on 2026-01-02, not here"
+    known = {
+        name: Known(schedule=Schedule(kc=768), latency_us=us, shipped=shipped)
+        for name, us in (("gemm.packed", 3154.0), ("gemm.direct", 3375.0))
+    }
+    found = replace(MEASURED, decision=decide(GEMM, targets.load("avx512"), known=known))
+    text = str(found)
+    assert f"the fastest of those shipped with Tracea: 3.154 ms, {shipped}" in text
+    assert "Shipped          3.154 ms, 191.5 GFLOP/s, 1.25 times the limit; no time of this machine" in text
+    assert "gemm.direct: a measurement here that turns the shipped times round" in text
+    assert not re.search(r"^Measured|fastest measured|was measured", text, re.MULTILINE)
+    assert found.to_dict()["shipped"] == shipped
+    assert [each["shipped"] for each in found.to_dict()["decision"]["candidates"][:2]] == [shipped, shipped]
+    decided = found.decision.explain()
+    assert "gemm.direct: 3.375 ms shipped" in decided
+    assert f"would flip it: a measurement here: the times are shipped ones, {shipped}" in decided
+    kernels = tuple(ExplainedKernel(op=GEMM, nodes=(name,), explanation=each) for name, each in PAIR.items())
+    model = GraphExplanation(name="m", captured=2, pipeline=run_pipeline(tracea.Graph()), kernels=kernels)
+    assert "\nMeasured         6.308 ms, the kernels' times added up;" in str(model)
+    half = replace(model, kernels=(kernels[0], replace(kernels[1], explanation=found)))
+    assert "\nMeasured         6.308 ms, the kernels' times added up, 1 of the 2 shipped with Tracea" in str(half)
+    both = replace(model, kernels=tuple(replace(each, explanation=found) for each in kernels))
+    assert "\nShipped          6.308 ms, the kernels' times added up, none of them measured here" in str(both)
+
+
+def test_variants_that_lack_the_same_are_told_in_a_line() -> None:
+    text = str(replace(MEASURED, decision=decide(GEMM, targets.load("avx512"))))
+    refused = text.split("Not possible")[1].split("Would change it", maxsplit=1)[0].splitlines()[1:]
+    reasons = [line.split(": ", 1)[1] for line in refused if line]
+    assert "  gemm.stream, gemm.stream_split: needs m <= 4, here: m = 512" in refused
+    assert len(set(reasons)) == len(reasons)
+
+
 def test_a_limit_of_vectors_is_called_one_in_every_line_where_matrix_tiles_run() -> None:
     assert isinstance(MEASURED.roof, Roof)
     noted = replace(MEASURED, roof=replace(MEASURED.roof, note="this peak is that of vectors"))

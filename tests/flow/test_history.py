@@ -143,7 +143,21 @@ def test_a_shipped_hero_counts_for_its_constants_only(monkeypatch):
         monkeypatch.setattr(history, "_heroes", lambda: (replace(hero, constants=constants),))  # noqa: B023
         assert chosen(constants=constants).variant == "gemm.packed"
         assert chosen(constants=constants).measurement is not None
+        assert chosen(constants=constants).chosen.shipped.endswith("on 2025-06-15, not here")
         assert chosen(constants=other) == unmeasured[other]
+
+
+def test_one_measurement_here_puts_all_shipped_times_aside(monkeypatch, empty_cache):
+    plain = study_key(SKINNY, "", 1)
+    measured = Provenance(
+        hardware=dict(plain.hardware), toolchain=dict(plain.toolchain), latency_ms=1e-6, trials=1, recorded_at=1.75e9
+    )
+    hero = Hero(op_key=SKINNY.key, variant="gemm.packed", schedule=fastest_schedule_of("gemm.packed"), record=measured)
+    monkeypatch.setattr(history, "_heroes", lambda: (hero,))
+    assert chosen().chosen.shipped
+    record("gemm.direct", fastest_schedule_of("gemm.direct"), 2.0, op=SKINNY)
+    assert (chosen().variant, chosen().chosen.shipped) == ("gemm.direct", "")
+    assert chosen().reason.startswith("the fastest measured: 2")
 
 
 def test_constants_that_no_variant_packs_do_not_part_a_search():

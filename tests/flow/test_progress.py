@@ -98,6 +98,19 @@ def test_without_a_terminal_what_is_over_at_once_says_nothing_and_what_lasts_say
         assert lines.getvalue() == said
 
 
+def test_a_single_long_step_says_what_it_is_before_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = io.StringIO()
+    monkeypatch.setattr(progress_module, "_QUICK_S", 0.05)
+    monkeypatch.setattr(sys, "stderr", lines)
+    with shown_unless_heard(None):
+        phase("export Sequential")
+        deadline = time.monotonic() + 4.0  # less than the silence that is broken in any case
+        while not lines.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert lines.getvalue() == "export Sequential\n"
+    assert lines.getvalue() == "export Sequential\n"
+
+
 def test_a_standard_error_that_is_not_there_is_not_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = io.StringIO()
     closed.close()

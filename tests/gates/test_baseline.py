@@ -32,6 +32,12 @@ def record(
             problem=name,
             measurements=(
                 Measurement(name="ours", samples_us=(us,) * 30, calls_per_sample=1, environment=ENVIRONMENT),
+                Measurement(
+                    name=peer,
+                    samples_us=(us * (low + high) / 2,) * 30,
+                    calls_per_sample=1,
+                    environment=ENVIRONMENT,
+                ),
             ),
             ratios={peer: Ratio(median=(low + high) / 2, low=low, high=high, pairs=30)},
         )
@@ -82,8 +88,17 @@ def test_what_cannot_be_compared_is_refused() -> None:
     verdict = Verdict(subject="v", checks=(Check(name="c", passed=True, figure=0, limit=0),), seed=1)
     with pytest.raises(InvalidOption, match="two of a kind"):
         against_baseline(verdict, BASELINE)
-    with pytest.raises(InvalidOption, match="suite and threads"):
+    with pytest.raises(InvalidOption, match="suite and threads: got suite other, 1 thread, expected suite s, 1 thread"):
         against_baseline(record({"a": (1, 1)}, suite="other"), BASELINE)
+
+
+def test_the_heading_says_how_many_threads_and_no_seed_where_nothing_was_drawn() -> None:
+    verdict = against_baseline(BASELINE, BASELINE)
+    assert verdict.lines[0] == "suite s, 1 thread, against its baseline: passed, 2 checks"
+    assert verdict.to_dict()["seed"] is None
+    slower = against_baseline(record({"a": (0.1, 0.2), "b": (0.9, 1.0)}), BASELINE)
+    assert "seed" not in to_junit([slower])
+    assert verdict_of(a=True).lines[0].endswith("seed 7")
 
 
 def verdict_of(**checks: bool) -> Verdict:

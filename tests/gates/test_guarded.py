@@ -112,7 +112,8 @@ INF, NAN = float("inf"), float("nan")
         (NAN, 1.0, INF, True),
         (1.0, 1.0, NAN, True),
         (2.0, 1.0, NAN, False),  # a bound that is no number vouches for nothing
-        (-0.0, 0.0, 0.0, True),
+        (-0.0, 0.0, 0.0, True),  # the sign of a zero is not part of the contract, whichever way it is lost
+        (0.0, -0.0, 0.0, True),
     ],
 )
 def test_an_element_is_right_within_its_bound_and_of_the_same_kind(

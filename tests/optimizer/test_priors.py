@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -101,3 +102,5 @@ def test_every_shipped_hero_names_its_machine_and_measurement() -> None:
         assert hero.record.hardware
         assert hero.record.toolchain
         assert hero.record.latency_ms > 0.0
+        assert hero.record.machine
+        assert re.fullmatch(r"measured on a machine with .+ on 20\d\d-\d\d-\d\d, not here", hero.record.where_and_when)

@@ -113,6 +113,8 @@ def several(*, processes: int) -> Record:
         (lambda row: row["measurements"][0].update(samples_us=[0.5, 0.5, 0.75]), "the samples give 3.000"),
         (lambda row: row["measurements"][1].update(samples_us=[1.0] * 3), "the samples give 1.000"),
         (lambda row: row["measurements"][1].update(samples_us=[1.5] * 4), "no pairs: 3 of ours, 4 of torch"),
+        (lambda row: row["measurements"].pop(1), "no pairs: there are none of torch"),
+        (lambda row: row["measurements"][1].update(name="other"), "no pairs: there are none of torch"),
     ],
 )
 def test_a_ratio_that_its_samples_contradict_is_refused(tmp_path: Path, processes: int, edit: Any, said: str) -> None:

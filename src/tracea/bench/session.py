@@ -14,8 +14,10 @@ import tracea
 from tracea import targets
 from tracea.bench.models import CONTENDERS, OURS, find_builder, load_builder, time_models
 from tracea.doctor import Decision, diagnose_load, examine
+from tracea.doctor.doubt import OTHERS
 from tracea.flow.graph_explanation import GraphExplanation, explain_graph
 from tracea.flow.history import study_key
+from tracea.flow.load_note import load_noted_once
 from tracea.flow.phases import phase, telling
 from tracea.flow.progress import silent
 from tracea.flow.tuning import check_timed_threads
@@ -47,17 +49,22 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """One contender at one number of threads; ``ratio`` is its time over ours."""
+    """One contender at one number of threads; ``ratio`` is its time over ours.
+
+    ``measured`` is when that was, and ``doubt`` why the times may be wrong, empty where nothing speaks against them.
+    """
 
     name: str
     threads: int
     median_ms: float
     ratio: Ratio | None
+    measured: str = ""
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizeReport:
-    """What an optimized model has to tell; ``measured`` is when the table was.
+    """What an optimized model has to tell.
 
     ``problems`` are what stood in the way of good times just now. Units: ``seconds`` is the whole call's.
     """
@@ -68,9 +75,13 @@ class OptimizeReport:
     share: float | None
     table: tuple[TableRow, ...]
     from_cache: bool
-    measured: str
     seconds: float
     problems: tuple[str, ...] = ()
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """When the table's rows were measured, each date once."""
+        return tuple(dict.fromkeys(row.measured for row in self.table))
 
     def to_json(self) -> str:
         """Return the report as JSON text."""
@@ -85,6 +96,7 @@ def optimize_file(
     threads: int | None = None,
     progress: Listener | None = None,
     peers: bool = True,
+    again: bool = False,
     pairs: int = MINIMUM_PAIRS,
     processes: int = PROCESSES,
 ) -> OptimizeReport:
@@ -92,7 +104,7 @@ def optimize_file(
 
     Without ``threads`` the model is made for one thread, and for two where there are two cores. The comparison with
     PyTorch is measured in fresh ``processes``, ``pairs`` rounds in each, and kept: a second call with the same model,
-    machine and toolchain answers from the record.
+    machine and toolchain answers from the record, unless it is to be measured ``again``.
 
     Raises:
         InvalidOption: there is no such file or function, or more threads are asked for than there are cores.
@@ -105,6 +117,7 @@ def optimize_file(
             threads=threads,
             progress=progress,
             peers=peers,
+            again=again,
             pairs=pairs,
             processes=processes,
         )
@@ -144,6 +157,7 @@ def _optimized(
     threads: int | None,
     progress: Listener | None,
     peers: bool,
+    again: bool,
     pairs: int,
     processes: int,
 ) -> OptimizeReport:
@@ -153,10 +167,15 @@ def _optimized(
         check_timed_threads(count)
     find_builder(builder)  # before torch, which takes seconds
     problem = diagnose_load(measure_load())
-    problems = () if problem is None else (str(problem),)
+    problems: list[str] = []
     note = _unheard if progress is None else progress.note
+
+    def warn(text: str) -> None:
+        problems.append(text)
+        note(f"warning: {text}")
+
     if problem is not None:
-        note(f"warning: {problem}")
+        warn(str(problem))
     phase("import torch")
     import torch
 
@@ -164,10 +183,9 @@ def _optimized(
     module, inputs = load_builder(builder)()
     optimized: dict[int, Optimized] = {}
     rows: list[TableRow] = []
-    dates: list[str] = []
     phase("examine the machine")
     machine = str(examine())
-    with torch.inference_mode():
+    with torch.inference_mode(), load_noted_once(warn, is_said=problem is not None):
         for count in counts:
             made: Any = tracea.optimize(
                 module, inputs, budget=budget, threads=count, listener=_labelled(progress, count)
@@ -177,8 +195,9 @@ def _optimized(
             if not peers:
                 continue
             phase(f"{count} thread{'s' if count > 1 else ''}: time beside eager and Inductor in {processes} processes")
-            timed = _recorded_times(builder, made.optimized, threads=count, pairs=pairs, processes=processes)
-            dates.append(timed[0][OURS].environment.date)
+            timed = _recorded_times(
+                builder, made.optimized, threads=count, pairs=pairs, processes=processes, again=again
+            )
             rows += (found := _rows(timed, count))
             note("; ".join(f"{row.name} {shown_us(1e3 * row.median_ms)}{_over(row.ratio)}" for row in found))
     first = optimized[counts[0]]
@@ -189,9 +208,8 @@ def _optimized(
         share=first.share,
         table=tuple(rows),
         from_cache=all(each.from_cache for each in optimized.values()),
-        measured=min(dates, default=""),
         seconds=time.monotonic() - started,
-        problems=problems,
+        problems=tuple(problems),
     )
 
 
@@ -220,9 +238,9 @@ def _labelled(progress: Listener | None, threads: int) -> Any:
 
 
 def _recorded_times(
-    builder: str, optimized: Optimized, *, threads: int, pairs: int, processes: int
+    builder: str, optimized: Optimized, *, threads: int, pairs: int, processes: int, again: bool
 ) -> list[dict[str, Measurement]]:
-    """Return the times of all contenders: from the dated record of the same program, else measured now."""
+    """Return the times of all contenders: from the dated record of the same program, else, or again, measured now."""
     import torch
 
     plan = optimized.compiled.plan
@@ -248,7 +266,10 @@ def _recorded_times(
         )
         (place / "times.json").write_bytes(msgspec.json.encode(timed))
 
-    entry = default_store().entry(content_key(ingredients), measure, ingredients)
+    key = content_key(ingredients)
+    if again:
+        default_store().remove(key)
+    entry = default_store().entry(key, measure, ingredients)
     return msgspec.json.decode((entry / "times.json").read_bytes(), type=list[dict[str, Measurement]])
 
 
@@ -261,5 +282,25 @@ def _rows(timed: Sequence[Mapping[str, Measurement]], threads: int) -> list[Tabl
     for name in (*CONTENDERS, OURS):
         median = sorted(process[name].median_us for process in timed)[len(timed) // 2]
         ratio = None if name == OURS else Ratio.merge([(process[name], process[OURS]) for process in timed])
-        rows.append(TableRow(name=timed[0][name].name, threads=threads, median_ms=median / 1e3, ratio=ratio))
+        rows.append(
+            TableRow(
+                name=timed[0][name].name,
+                threads=threads,
+                median_ms=median / 1e3,
+                ratio=ratio,
+                measured=timed[0][name].environment.date,
+                doubt=_doubt([process[name] for process in timed]),
+            )
+        )
     return rows
+
+
+def _doubt(processes: Sequence[Measurement]) -> str:
+    """Say why a time may be wrong: others used the cores, or so many rounds were disturbed that no median holds."""
+    busy = max((each.busy_cores for each in processes if each.busy_cores is not None), default=0.0)
+    if busy >= OTHERS:
+        cores = len(processes[0].environment.cores)
+        return f"others used {busy:.1f} of {cores} core{'s' if cores > 1 else ''}"
+    worst = max(processes, key=lambda each: each.disturbed / len(each.samples_us))
+    rounds = len(worst.samples_us)
+    return f"{worst.disturbed} of {rounds} rounds disturbed" if 2 * worst.disturbed >= rounds else ""

@@ -31,8 +31,9 @@ def explain(
     """Say which kernel would run an op, or each of a model's, and why, which others there are, and the least time.
 
     Nothing is built or searched; a model is captured and fused as tracea optimize does. Times are those of earlier
-    searches on this machine; the limit follows from the machine's measured ceilings, or for another machine from what
-    its vendor states.
+    searches on this machine; before there were any, those that Tracea ships for such a processor, marked as shipped,
+    with where and when they were measured. The limit follows from the machine's measured ceilings, or for another
+    machine from what its vendor states.
 
     Example: tracea explain gemm -m 2048 -n 2048 -k 2048 --target a100 --dtype f16
 

@@ -24,6 +24,7 @@ def optimize(
     seconds: float | None = None,
     threads: int | None = None,
     peers: bool = True,
+    again: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Make a model's program for this machine: captured, fused, tuned, verified, and timed against PyTorch.
@@ -43,13 +44,17 @@ def optimize(
         two cores.
     peers
         Time eager and Inductor too.
+    again
+        Time all of them again where an earlier run did; without it the table is that run's, with its date.
     json
         Print the report as JSON.
     """
     from tracea.bench.session import optimize_file
 
     with shown_progress() as progress:
-        report = optimize_file(builder, trials=trials, seconds=seconds, threads=threads, progress=progress, peers=peers)
+        report = optimize_file(
+            builder, trials=trials, seconds=seconds, threads=threads, progress=progress, peers=peers, again=again
+        )
     if json:
         print_json(report.to_json())
     else:
@@ -72,10 +77,24 @@ def render(report: OptimizeReport) -> None:
     print_title("result")
     if report.table:
         print_table(
-            ("contender", "threads", "median", "time over ours"),
-            [(row.name, str(row.threads), shown_us(1e3 * row.median_ms), _shown(row.ratio)) for row in report.table],
-            title=f"interleaved in fresh processes, {report.measured}",
+            ("contender", "threads", "median", "time over ours", "measured", ""),
+            [
+                (
+                    row.name,
+                    str(row.threads),
+                    shown_us(1e3 * row.median_ms),
+                    _shown(row.ratio),
+                    row.measured,
+                    f"doubtful: {row.doubt}" if row.doubt else "",
+                )
+                for row in report.table
+            ],
+            title="interleaved in fresh processes",
             numbers=(1, 2),
+        )
+    if any(row.doubt for row in report.table):
+        print(
+            "doubtful times may be too long, and their ratios wrong: --again, on an idle machine, measures them again"
         )
     for problem in report.problems:
         print(f"warning: {printable(problem)}")

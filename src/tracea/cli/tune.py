@@ -72,6 +72,7 @@ def tune(
     op = parse_op(kind, problem)
     from tracea.cli.trial_log import TrialLog
     from tracea.doctor import diagnose_load
+    from tracea.flow.load_note import load_noted_once
     from tracea.flow.phases import telling
     from tracea.flow.tuning import check_timed_threads
     from tracea.flow.tuning import tune as search
@@ -82,8 +83,12 @@ def tune(
     budget = Budget(trials, seconds)
     logged = nullcontext() if log is None else TrialLog(log, op.key)
     with logged as written, shown_progress() as progress, telling(progress.phase):
-        if busy := diagnose_load(measure_load()):
+
+        def warn(busy: object) -> None:
             progress.note(f"warning: {busy}")
+
+        if busy := diagnose_load(measure_load()):
+            warn(busy)
         progress.phase(f"tune {op.key}")
 
         def guided(guidance: Guidance) -> None:
@@ -99,18 +104,19 @@ def tune(
             if written is not None:
                 written(variant, heard)
 
-        tuned = search(
-            op,
-            budget=budget,
-            sampler=sampler,
-            threads=threads,
-            constants=parse_constants(problem),
-            variant=variant,
-            seed=seed,
-            listener=listen,
-            policy=policy,
-            on_guidance=guided,
-        )
+        with load_noted_once(warn, is_said=busy is not None):
+            tuned = search(
+                op,
+                budget=budget,
+                sampler=sampler,
+                threads=threads,
+                constants=parse_constants(problem),
+                variant=variant,
+                seed=seed,
+                listener=listen,
+                policy=policy,
+                on_guidance=guided,
+            )
     if json:
         print_json(_as_dict(tuned))
     else:
@@ -201,7 +207,9 @@ def _print(tuned: Tuned, asked: int) -> None:
 
 
 def _tie(each: FinalTime, final: Sequence[FinalTime]) -> str:
-    """Say with whom a candidate ties that was measured no slower, and yet is behind."""
+    """Say with whom a candidate ties that was measured no slower, and yet is behind, and where nobody can tell."""
+    if each.is_unclear:
+        return "too noisy to tell"
     if not each.is_tie:
         return ""
     ahead = [other for other in final if not other.is_tie and other.latency_ms <= each.ranked_ms]

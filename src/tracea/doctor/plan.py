@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tracea.errors import InvalidOption
 from tracea.profiler.duration import shown_us
+from tracea.profiler.sequential import RESOLUTION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,25 +46,35 @@ _SAME: Final = 1e-9
 class Candidate:
     """A variant that can be used, with its score and, where it was measured, its time. Units: ``latency_us`` is µs.
 
-    ``ranked_us`` is the time by which it ranks where a race decided a tie for another; None: as measured.
+    ``ranked_us`` is the time by which it ranks where a race decided a tie for another; None: as measured. ``shipped``
+    says where and when the time was measured if that was not here; empty where it was. ``is_unclear``: the race was too
+    noisy to tell it from its winner.
     """
 
     variant: str
     score: float
     latency_us: float | None = None
     ranked_us: float | None = None
+    shipped: str = ""
+    is_unclear: bool = False
 
     def ties_with(self, winner: Candidate) -> bool:
         """Whether both were measured and this one is no slower, so that only the race's tie put it behind."""
-        if self.latency_us is None or winner.latency_us is None:
+        if self.latency_us is None or winner.latency_us is None or self.is_in_doubt(winner):
             return False
         # Records from before medians were kept have the winner's time and a last digit more.
         return self.latency_us <= winner.latency_us * (1 + _SAME)
 
+    def is_in_doubt(self, winner: Candidate) -> bool:
+        """Whether both were measured, and nobody can say which is faster: what is called a tie lies closer together."""
+        if self.latency_us is None or winner.latency_us is None:
+            return False
+        return self.is_unclear or winner.is_unclear or (1 + RESOLUTION) * self.latency_us < winner.latency_us
+
     def __str__(self) -> str:
-        return f"{self.variant}: " + (
-            f"score {self.score:g}" if self.latency_us is None else f"{shown_us(self.latency_us)} measured"
-        )
+        if self.latency_us is None:
+            return f"{self.variant}: score {self.score:g}"
+        return f"{self.variant}: {shown_us(self.latency_us)} {'shipped' if self.shipped else 'measured'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +113,7 @@ class Decision:
 
     @property
     def measurement(self) -> Candidate | None:
-        """The chosen candidate with its measured time; None where nothing was measured and the score decided."""
+        """The chosen candidate with its time, measured here or shipped; None where the score decided without one."""
         return self.chosen if self.chosen.latency_us is not None else None
 
     @property
@@ -114,9 +125,11 @@ class Decision:
                 return "nothing: there is no other variant"
             return f"meeting '{self.told_rejections[0].requirement}' for {self.told_rejections[0].variant}"
         best, won = others[0], self.chosen
-        if best.ties_with(won):
+        if best.ties_with(won) or best.is_in_doubt(won):
             return f"{best.variant}: {_flip(won, best)}"
         if best.latency_us is not None and won.latency_us is not None:
+            if won.shipped:
+                return f"a measurement here: the times are shipped ones, {won.shipped}"
             return f"{best.variant} {best.latency_us / won.latency_us - 1:.1%} faster than measured"
         return f"a measurement of {best.variant} below one of {won.variant}"
 
@@ -164,7 +177,8 @@ class Decision:
             "schedule": None if self.schedule is None else dict(self.schedule),
             "reason": self.reason,
             "candidates": [
-                {"variant": c.variant, "score": c.score, "latency_us": c.latency_us} for c in self.candidates
+                {"variant": c.variant, "score": c.score, "latency_us": c.latency_us, "shipped": c.shipped}
+                for c in self.candidates
             ],
             "rejections": [
                 {
@@ -193,9 +207,15 @@ def _flip(won: Candidate, other: Candidate) -> str:
         return f"a measurement: none was made, and the scores decided, {won.score:g} against {other.score:g}"
     if other.latency_us is None:
         return f"a measurement below {shown_us(won.latency_us)}: it was not measured here"
+    if other.is_in_doubt(won):
+        times = f"{shown_us(other.latency_us)} against {shown_us(won.latency_us)}"
+        return f"a race on a quieter machine: this one was too noisy to tell them apart, {times}"
     if other.ties_with(won):
         times = f"{shown_us(other.latency_us)} against {shown_us(won.latency_us)}"
         return f"being faster beyond the noise: it is a tie with {won.variant}, {times}"
+    if won.shipped:
+        times = f"{shown_us(other.latency_us)} against {shown_us(won.latency_us)}"
+        return f"a measurement here that turns the shipped times round, {times}"
     times = other.latency_us / won.latency_us
     return (
         f"{times - 1:.1%} faster than it was measured: {shown_us(other.latency_us)} against {shown_us(won.latency_us)}"

@@ -29,6 +29,10 @@ _NEEDED: Final[dict[Isa, frozenset[str]]] = {
     "neon": frozenset({"asimd"}),
     "plain": frozenset(),
 }
+# Intel's server cores with AVX-512 as archspec names them, and what came next: the first with AMX.
+# Source: Intel, Architecture Instruction Set Extensions Programming Reference (319433), table 1-2.
+_BEFORE_TILES: Final = frozenset({"skylake_avx512", "cascadelake", "cannonlake", "icelake"})
+_FIRST_WITH_TILES: Final = "sapphirerapids"
 # Vendor, display family and models, and archspec's name. Models whose instruction sets a name stands for as well are
 # with it: Emerald and Granite Rapids have those of Sapphire Rapids.
 # Source: Intel SDM vol. 4, table 2-1; AMD, Processor Programming References of families 19h and 1Ah.
@@ -90,6 +94,17 @@ class Hardware:
     granted: bool = False
     shown: tuple[Isa, ...] = ()
     tiles_refused: str = ""
+
+    @property
+    def core(self) -> str:
+        """What to call the core: the microarchitecture, or where that has no matrix tiles, the first one that does.
+
+        A hypervisor that hides a single flag has archspec name an earlier core, which the tiles show that it is not.
+        The identity keeps archspec's name: measurements are kept under it.
+        """
+        if self.microarchitecture in _BEFORE_TILES and self.processor.flags >= TILE_FLAGS:
+            return _FIRST_WITH_TILES
+        return self.microarchitecture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

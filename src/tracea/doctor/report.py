@@ -63,6 +63,7 @@ class Report:
                 "vendor": hardware.processor.vendor,
                 "architecture": hardware.processor.architecture,
                 "microarchitecture": hardware.microarchitecture,
+                "core": hardware.core,
                 "virtual": hardware.processor.virtual,
                 "isas": list(hardware.isas),
                 "cores_present": hardware.cores_present,

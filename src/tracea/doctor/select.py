@@ -30,12 +30,16 @@ __all__ = ["History", "Known", "decide", "plan_ops"]
 class Known:
     """What is known of a variant for one op on this machine: its best schedule and the time of that, in µs.
 
-    ``ranked_us`` is the time by which it ranks where a race decided a tie for another; None: as measured.
+    ``ranked_us`` is the time by which it ranks where a race decided a tie for another; None: as measured. ``shipped``
+    says where and when it was measured if that was not here: the time came with Tracea. ``is_unclear``: the race was
+    too noisy to tell it from its winner.
     """
 
     schedule: Schedule | None
     latency_us: float
     ranked_us: float | None = None
+    shipped: str = ""
+    is_unclear: bool = False
 
     @property
     def rank_us(self) -> float:
@@ -92,6 +96,8 @@ def decide(
             score=variant.score(op, target),
             latency_us=past.latency_us if past else None,
             ranked_us=past.ranked_us if past else None,
+            shipped=past.shipped if past else "",
+            is_unclear=past.is_unclear if past else False,
         )
         fitting.append((variant, candidate))
     if not fitting:
@@ -203,9 +209,15 @@ def _default_schedule(variant: Variant, op: Op, target: Target | GpuTarget) -> S
 
 def _reason(winner: Candidate, fitting: Sequence[Candidate]) -> str:
     if winner.latency_us is not None:
+        unclear = [each.variant for each in fitting if each is not winner and each.is_in_doubt(winner)]
+        if unclear:
+            others = " and ".join(unclear)
+            return f"{shown_us(winner.latency_us)}, in doubt: the race was too noisy to tell it from {others}"
         tied = [each.variant for each in fitting if each is not winner and each.ties_with(winner)]
         if tied:
             return f"{shown_us(winner.latency_us)}, a tie with {' and '.join(tied)}: the race could not tell them apart"
+        if winner.shipped:
+            return f"the fastest of those shipped with Tracea: {shown_us(winner.latency_us)}, {winner.shipped}"
         return f"the fastest measured: {shown_us(winner.latency_us)}"
     if len(fitting) == 1:
         return "the only one that fits"

@@ -39,7 +39,7 @@ def render(report: Report, *, variants: bool = False) -> str:
 def _machine(report: Report) -> Iterator[str]:
     machine, hardware = report.machine, report.machine.hardware
     place = ", in a virtual machine" if hardware.processor.virtual else ""
-    kind = f"{hardware.microarchitecture}, {hardware.processor.architecture}{place}"
+    kind = f"{hardware.core}, {hardware.processor.architecture}{place}"
     yield f"Processor     {hardware.processor.model} ({kind})"
     isas = ["plain C++" if isa == "plain" else isa for isa in hardware.isas]
     yield f"Kernels for   {', '.join(isas)} (the first is used)"

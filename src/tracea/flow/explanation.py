@@ -38,7 +38,7 @@ class Explanation:
     """One op's decision with everything that it rests on; prints as text that a newcomer can read.
 
     ``guidance`` is where a search of the chosen variant would look, None where a library was chosen. ``latency_us`` is
-    the time that was measured of the choice, None where none was.
+    the time of the choice, None where there is none.
     """
 
     op: Op
@@ -51,8 +51,13 @@ class Explanation:
 
     @property
     def latency_us(self) -> float | None:
-        """The measured time of the choice, from the records of this machine."""
+        """The time of the choice, from the records of this machine or, where :attr:`shipped` says so, of Tracea's."""
         return self.decision.chosen.latency_us
+
+    @property
+    def shipped(self) -> str:
+        """Where and when the time was measured, if that was not here; empty where it was."""
+        return self.decision.chosen.shipped
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain JSON values."""
@@ -71,6 +76,7 @@ class Explanation:
             "flops": self.op.flops,
             "bytes": self.op.bytes,
             "latency_us": self.latency_us,
+            "shipped": self.shipped,
             "decision": self.decision.to_dict(),
             "roof": roof,
             "policy": None if self.guidance is None else self.guidance.to_dict(),
@@ -158,7 +164,7 @@ def _here(
         except (CompileError, RunError, ToolchainMissing):
             ceilings = None  # the doctor says what is wrong with the compiler; here the roof is not known
     computed = _computed(op, decision)
-    name = f"{machine.hardware.processor.model} ({machine.hardware.microarchitecture}), {target.isa}"
+    name = f"{machine.hardware.processor.model} ({machine.hardware.core}), {target.isa}"
     return Explanation(
         op=op,
         machine=f"this one: {name}",

@@ -51,7 +51,12 @@ def _sums(found: GraphExplanation) -> Iterator[str]:
         least += f" ({beside} of the {different} use matrix tiles, which may beat their limits: those are of vectors)"
     if found.latency_us is not None:
         share = "" if limit is None else f"; the time is {found.latency_us / limit:.2f} times that"
-        yield _line("Measured", f"{shown_us(found.latency_us)}, the kernels' times added up; {least}{share}")
+        title, origin = "Measured", ""
+        if found.shipped == different:
+            title, origin = "Shipped", ", none of them measured here"
+        elif found.shipped:
+            origin = f", {found.shipped} of the {different} shipped with Tracea and not measured here"
+        yield _line(title, f"{shown_us(found.latency_us)}, the kernels' times added up{origin}; {least}{share}")
     else:
         missing = sum(kernel.latency_us is None for kernel in found.kernels)
         yield _line("Measured", f"not all: {missing} of the {different} were not; {least}")
@@ -143,7 +148,11 @@ def _roof(found: Explanation) -> Iterator[str]:
         yield _line("Measured", f"not yet; {remedy}")
         return
     distance = "" if isinstance(roof, NoRoof) else f", {latency / roof.least_us:.2f} times {_limit(roof)}"
-    yield _line("Measured", f"{shown_us(latency)}, {_rate(found.op.flops / latency / 1_000, 'FLOP/s')}{distance}")
+    speed = f"{shown_us(latency)}, {_rate(found.op.flops / latency / 1_000, 'FLOP/s')}{distance}"
+    if found.shipped:
+        yield _line("Shipped", f"{speed}; no time of this machine: tracea tune measures it here")
+    else:
+        yield _line("Measured", speed)
 
 
 def _limit(roof: Roof) -> str:
@@ -161,7 +170,8 @@ def _doubts(found: Explanation, roof: Roof) -> Iterator[str]:
     beaten = roof.beaten_by(found.decision.candidates)
     if beaten is not None and beaten.latency_us is not None:
         yield (
-            f"  doubtful: {beaten.variant} was measured at {shown_us(beaten.latency_us)}, below that: "
+            f"  doubtful: {beaten.variant} was measured {'elsewhere ' if beaten.shipped else ''}"
+            f"at {shown_us(beaten.latency_us)}, below that: "
             f"a rate is too low ({remedy})"
         )
     if roof.doubt:
@@ -178,19 +188,25 @@ def _others(found: Explanation) -> Iterator[str]:
         if each.latency_us is None:
             yield f"  {each.variant}: not measured, its score is {each.score:g} against {won.score:g}"
         elif won.latency_us is None:
-            yield f"  {each.variant}: measured, {shown_us(each.latency_us)}"
+            yield f"  {each.variant}: {'shipped' if each.shipped else 'measured'}, {shown_us(each.latency_us)}"
+        elif each.is_in_doubt(won):
+            best = shown_us(won.latency_us)
+            yield f"  {each.variant}: {shown_us(each.latency_us)}, too noisy to tell from {won.variant} at {best}"
         elif each.ties_with(won):
             best = shown_us(won.latency_us)
             yield f"  {each.variant}: {shown_us(each.latency_us)}, a tie with {won.variant} at {best}"
         else:
             yield f"  {each.variant}: {shown_us(each.latency_us)}, {each.latency_us / won.latency_us:.2f} times as long"
-    refused: dict[str, list[Rejection]] = {}
+    refused: dict[str, list[str]] = {}
     for each in decision.told_rejections:
-        refused.setdefault(each.variant, []).append(each)
+        refused.setdefault(each.variant, []).append(_why_not(each))
     if refused:
         yield _line("Not possible", f"{len(refused)}")
-    for name, rejections in refused.items():
-        yield f"  {name}: {'; '.join(map(_why_not, rejections))}"
+    alike: dict[str, list[str]] = {}  # those that lack the same are told in a line
+    for name, reasons in refused.items():
+        alike.setdefault("; ".join(reasons), []).append(name)
+    for why, names in alike.items():
+        yield f"  {', '.join(names)}: {why}"
 
 
 def _why_not(rejection: Rejection) -> str:

@@ -38,7 +38,7 @@ class ExplainedKernel:
 
     @property
     def latency_us(self) -> float | None:
-        """The measured time of all its nodes, None where none was measured."""
+        """The time of all its nodes, None where there is none."""
         latency = None if self.explanation is None else self.explanation.latency_us
         return None if latency is None else latency * len(self.nodes)
 
@@ -65,8 +65,13 @@ class GraphExplanation:
 
     @property
     def latency_us(self) -> float | None:
-        """The sum of the measured times, None where one is missing."""
+        """The sum of the times, measured here or shipped with Tracea, None where one is missing."""
         return _sum([kernel.latency_us for kernel in self.kernels])
+
+    @property
+    def shipped(self) -> int:
+        """How many of the kernels' times were not measured here, but came with Tracea."""
+        return sum(kernel.explanation is not None and bool(kernel.explanation.shipped) for kernel in self.kernels)
 
     @property
     def least_us(self) -> float | None:
@@ -83,6 +88,7 @@ class GraphExplanation:
                 {"node": fusion.node, "op": fusion.op, "parts": list(fusion.parts)} for fusion in self.pipeline.fusions
             ],
             "latency_us": self.latency_us,
+            "shipped": self.shipped,
             "least_us": self.least_us,
             "kernels": [
                 {

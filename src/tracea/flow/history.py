@@ -219,15 +219,17 @@ def known_variants(op: Op, threads: int, constants: Iterable[int] = ()) -> dict[
     compared = [trial for trial in found if trial.retimed_ms is not None]
     best: dict[str, Known] = {}
     for trial in compared or found:
-        latency_ms = trial.retimed_ms if trial.retimed_ms is not None else trial.record.outcome.latency_ms
+        latency_ms = trial.rank_ms if trial.rank_ms is not None else trial.record.outcome.latency_ms
         assert latency_ms is not None  # a verified outcome has one
-        _keep(best, trial.record.key.variant, trial.record.schedule, latency_ms, trial.median_ms)
+        variant, schedule = trial.record.key.variant, trial.record.schedule
+        _keep(best, variant, schedule, latency_ms, trial.median_ms, is_unclear=trial.is_unclear)
     if not found:
         for hero in _heroes():
             if (hero.op_key, hero.constants) != (key.op_key, key.constants):
                 continue
             if fingerprint(hero.record.hardware) == key.hardware_fingerprint:
-                _keep(best, hero.variant, hero.schedule, hero.record.latency_ms)
+                shipped = hero.record.where_and_when
+                _keep(best, hero.variant, hero.schedule, hero.record.latency_ms, shipped=shipped)
     return best
 
 
@@ -242,8 +244,17 @@ def _keep(
     schedule: Mapping[str, Value],
     rank_ms: float,
     median_ms: float | None = None,
+    *,
+    shipped: str = "",
+    is_unclear: bool = False,
 ) -> None:
     known = best.get(variant)
     if known is None or 1e3 * rank_ms < known.rank_us:
         measured_us = 1e3 * (rank_ms if median_ms is None else median_ms)
-        best[variant] = Known(schedule=schedule_of(schedule), latency_us=measured_us, ranked_us=1e3 * rank_ms)
+        best[variant] = Known(
+            schedule=schedule_of(schedule),
+            latency_us=measured_us,
+            ranked_us=1e3 * rank_ms,
+            shipped=shipped,
+            is_unclear=is_unclear,
+        )

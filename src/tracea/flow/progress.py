@@ -127,6 +127,7 @@ class LineProgress(Progress):
         self._now = ""
         self._silence_s = silence_s
         self._ended = threading.Event()
+        self._printing = threading.Lock()  # the thread that breaks the silence prints too
 
     def breaking_silence(self) -> threading.Thread:
         """Return a started thread that says what goes on whenever nothing was said for a while, until :meth:`close`."""
@@ -139,6 +140,9 @@ class LineProgress(Progress):
         self._ended.set()
 
     def _watch(self) -> None:
+        if self._ended.wait(max(0.0, self._speaks_at - time.monotonic())):
+            return
+        self._print_held()  # what takes longer than that says what it is at, however long the step takes
         wait = self._silence_s
         while not self._ended.wait(wait):
             patience = self._patience()
@@ -168,13 +172,18 @@ class LineProgress(Progress):
     def note(self, line: str) -> None:
         """Print the line."""
         self._held.append(printable(line))
-        if time.monotonic() < self._speaks_at:
-            return
-        self._printed_at = time.monotonic()
-        said, self._held = self._held, []
-        # A caller's stream that is closed or full must not end what the lines are about.
-        with suppress(OSError, ValueError):
-            print("\n".join(said), file=self._stream, flush=True)
+        if time.monotonic() >= self._speaks_at:
+            self._print_held()
+
+    def _print_held(self) -> None:
+        with self._printing:
+            said, self._held = self._held, []
+            if not said:
+                return
+            self._printed_at = time.monotonic()
+            # A caller's stream that is closed or full must not end what the lines are about.
+            with suppress(OSError, ValueError):
+                print("\n".join(said), file=self._stream, flush=True)
 
     def _begin(self, label: str, total: int) -> None:
         self._step, self._total, self._best_ms = label, total, None

@@ -42,7 +42,7 @@ class _OfModels(msgspec.Struct, frozen=True):
 class _Judged(msgspec.Struct, frozen=True):
     subject: str
     checks: tuple[Check, ...]
-    seed: int
+    seed: int | None
     passed: bool | None = None
     target: str = ""
 
@@ -140,7 +140,10 @@ def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, mar
     mine, theirs = ((each.suite, each.environment.threads) for each in (fresh, baseline))
     if mine != theirs:
         raise InvalidOption(
-            field="suite and threads", got=mine, expected=theirs, remedy="measure the suite of the baseline"
+            field="suite and threads",
+            got=_suite(fresh),
+            expected=_suite(baseline),
+            remedy="measure the suite of the baseline, with as many threads",
         )
     for side, each in (("fresh record", fresh), ("baseline", baseline)):
         _require_one_measured_row_a_problem(side, each)
@@ -148,8 +151,12 @@ def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, mar
     rows = {row.problem: row for row in fresh.rows}
     same = fresh.environment.hardware == baseline.environment.hardware
     checks = [check for row in baseline.rows for check in _row(rows.get(row.problem), row, margin, same_machine=same)]
-    subject = f"suite {fresh.suite}, {mine[1]} threads, against its baseline"
-    return Verdict(subject=subject, checks=tuple(checks), seed=0)
+    return Verdict(subject=f"{_suite(fresh)}, against its baseline", checks=tuple(checks), seed=None)
+
+
+def _suite(record: Record) -> str:
+    count = record.environment.threads
+    return f"suite {record.suite}, {count} thread{'' if count == 1 else 's'}"
 
 
 def _require_one_subject(fresh: Verdict, baseline: Verdict) -> None:

@@ -41,7 +41,7 @@ def to_junit(
                 skipped.text = _text(str(check))
             elif not check.passed:
                 failure = ElementTree.SubElement(case, "failure", message=_text(str(check)))
-                failure.text = _text(f"{check}\nseed {verdict.seed}")
+                failure.text = _text(f"{check}" if verdict.seed is None else f"{check}\nseed {verdict.seed}")
         for text in unseen:
             what, _, why = text.partition(": ")
             case = ElementTree.SubElement(suite, "testcase", name=_text(what), classname=_text(verdict.subject))

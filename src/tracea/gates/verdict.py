@@ -29,11 +29,14 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """All checks of one kernel; it passed if every one of them did."""
+    """All checks of one kernel; it passed if every one of them did.
+
+    ``seed`` is that of the inputs, None where none were drawn, as where two records are compared.
+    """
 
     subject: str
     checks: tuple[Check, ...]
-    seed: int
+    seed: int | None
 
     def __post_init__(self) -> None:
         if not self.checks:
@@ -80,8 +83,8 @@ class Verdict:
         count = len(self.checks)
         checks = f"{count} check{'' if count == 1 else 's'}"
         result = f"passed, {checks}" if self.passed else f"FAILED, {len(self.failures)} of {checks} failed"
-        head = f"{self.subject}: {result}, seed {self.seed}"
-        return (head, *(f"  {check}" for check in self.checks))
+        drawn = "" if self.seed is None else f", seed {self.seed}"
+        return (f"{self.subject}: {result}{drawn}", *(f"  {check}" for check in self.checks))
 
     def __str__(self) -> str:
         return "\n".join(self.lines)

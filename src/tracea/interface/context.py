@@ -11,7 +11,7 @@ from tracea.core.graph import Graph, Node
 from tracea.doctor import Decision
 from tracea.errors import InvalidDevice, InvalidOption
 from tracea.flow.compile import Compiled
-from tracea.flow.progress import Listener, shown_unless_heard, silent
+from tracea.flow.progress import Listener, shown_unless_heard
 from tracea.interface.optimized import Optimized, optimize_graph
 from tracea.optimizer.budget import Budget, check_budget
 from tracea.runtime.native import check_threads
@@ -172,10 +172,10 @@ class Context:
 
         ``budget`` None searches nothing: what earlier searches found is used, and scores decide the rest.
         ``values`` gives the data of the graph's constants by id, as NumPy arrays. ``listener(label, progress)`` hears
-        of each trial; without one, a search's progress is shown on standard error.
+        of each trial; without one, what takes longer than a second shows its steps on standard error.
         """
         allowed = check_budget(budget)
-        with shown_unless_heard(listener if allowed is not None else listener or silent) as heard:
+        with shown_unless_heard(listener) as heard:
             optimized = optimize_graph(
                 graph, values, budget=allowed, threads=self.threads, library=library, listener=heard
             )

@@ -13,6 +13,7 @@ from tracea.core.passes.pipeline import run_pipeline
 from tracea.flow.assemble import Values, compute_nodes, constant_operands
 from tracea.flow.compile import Compiled, compile_graph, thread_count
 from tracea.flow.completed import tuned_once
+from tracea.flow.load_note import load_noted_once
 from tracea.flow.phases import phase
 from tracea.flow.progress import Listener, silent
 from tracea.flow.tuning import Tuned
@@ -80,13 +81,14 @@ def optimize_graph(
     with collector_paused():
         pipeline = run_pipeline(graph, values)
     searches = _distinct(pipeline.graph) if budget is not None else []
-    for number, (node, op, constants) in enumerate(searches, start=1):
-        phase(f"tune kernel {number}/{len(searches)}: {op.key}")
-        heard = _for_node(listener, node)
-        assert budget is not None  # else there are no searches
-        tuned[node.id] = tuned_once(
-            op, budget=budget, threads=count, constants=constants, library=library, listener=heard
-        )
+    with load_noted_once():
+        for number, (node, op, constants) in enumerate(searches, start=1):
+            phase(f"tune kernel {number}/{len(searches)}: {op.key}")
+            heard = _for_node(listener, node)
+            assert budget is not None  # else there are no searches
+            tuned[node.id] = tuned_once(
+                op, budget=budget, threads=count, constants=constants, library=library, listener=heard
+            )
     with collector_paused():
         compiled = compile_graph(graph, values, threads=count, library=library, pipeline=pipeline)
     verdicts: dict[str, Verdict] = {}

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 import tracea
 from tracea.errors import InvalidInput, UnsupportedNode
+from tracea.flow import progress
 
 
 class Line(nn.Module):
@@ -172,3 +173,15 @@ def test_eight_threads_call_one_module_with_shapes_that_are_new_to_it() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(8)))
+
+
+def test_what_is_compiled_without_a_search_says_its_steps_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_QUICK_S", 0.0)
+    tracea.optimize(mlp(), (values(5, 16),), budget=None)
+    said = capsys.readouterr().err
+    assert "export Sequential" in said
+    assert "compile" in said
+    tracea.optimize(mlp(), (values(5, 16),), budget=None, listener=lambda *_: None)
+    assert capsys.readouterr().err == ""

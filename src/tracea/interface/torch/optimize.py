@@ -78,7 +78,7 @@ def optimize(
         with collector_paused():
             return compiled(inputs, None, heard)
 
-    with shown_unless_heard(listener if budget is not None else listener or silent) as heard:
+    with shown_unless_heard(listener) as heard:
         made = compiled_at_once(example_inputs, heard) if budget is None else compiled(example_inputs, budget, heard)
     return OptimizedModule(made, recompile=compiled_at_once)
 

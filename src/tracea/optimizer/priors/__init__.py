@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -34,7 +35,8 @@ _READABLE_VERSIONS: Final = (1, 2)
 class Provenance:
     """The measurement behind a hero config.
 
-    Units: milliseconds; ``recorded_at`` seconds since 1970. ``trials`` is how many schedules it was the best of.
+    Units: milliseconds; ``recorded_at`` seconds since 1970. ``trials`` is how many schedules it was the best of, and
+    ``machine`` what a reader calls the hardware whose fingerprint is kept.
     """
 
     hardware: dict[str, Value]
@@ -42,6 +44,13 @@ class Provenance:
     latency_ms: float
     trials: int
     recorded_at: float
+    machine: str = ""
+
+    @property
+    def where_and_when(self) -> str:
+        """The machine and the day of the measurement, as a reader is told of it."""
+        day = datetime.fromtimestamp(self.recorded_at, UTC).date().isoformat()
+        return f"measured on {self.machine or 'a machine like this one'} on {day}, not here"
 
     def __post_init__(self) -> None:
         if not self.hardware or not self.toolchain or not self.latency_ms > 0.0 or self.trials < 1:
@@ -64,8 +73,8 @@ class Hero:
     constants: tuple[int, ...] = ()
 
     @classmethod
-    def of_study(cls, trials: Sequence[StoredTrial]) -> Hero:
-        """Take the best of a study's stored trials.
+    def of_study(cls, trials: Sequence[StoredTrial], *, machine: str = "") -> Hero:
+        """Take the best of a study's stored trials; ``machine`` names the one that they were measured on.
 
         Raises: InvalidOption where none succeeded or they are of several studies.
         """
@@ -91,6 +100,7 @@ class Hero:
                 latency_ms=latency,
                 trials=len(trials),
                 recorded_at=best.record.recorded_at,
+                machine=machine,
             ),
         )
 
