@@ -1,14 +1,16 @@
 """Tune one problem twice on a loaded machine, again and again: do the two tunings choose schedules of the same speed?
 
     taskset -c 0,1 python benchmarks/loaded_tuning.py --output benchmarks/results/loaded-tuning.json
+    taskset -c 0,1 python benchmarks/loaded_tuning.py --threads 2 --output benchmarks/results/loaded-tuning-team.json
 
-A busy loop runs on one core: beside the timed one, or on it. What is tuned is one product under schedules that are
-compiled and judged once: the default, those that differ least from it, which are the hard ones to tell apart, and as
-many drawn from the whole space. A tuning is what ``tracea tune`` does with them: each is timed in turns with the first,
-the three fastest race, and the search's fastest keeps a tie. A one-shot tuning times each once, one after the other,
-and takes the fastest. Both read the same clock of their thread, to which the loop does not add; one-shot with the
-wall's clock, as a script would, stands beside. The true times are of a machine without the loop, all schedules in
-turns, half of the rounds before everything else and half after it.
+A busy loop runs on one core: beside the timed one, or on it. A team of two threads is timed on both cores, with a loop
+on one of them, and with one on each (a quarter of the repeats: such tunings take long). What is tuned is one product
+under schedules that are compiled and judged once: the default, those that differ least from it, which are the hard ones
+to tell apart, and as many drawn from the whole space. A tuning is what ``tracea tune`` does with them: each is timed in
+turns with the first, the three fastest race, and the search's fastest keeps a tie. A one-shot tuning times each once,
+one after the other, and takes the fastest. Both read the same clock of their thread, to which the loop does not add;
+one-shot with the wall's clock, as a script would, stands beside. A team has no clock but the wall's. The true times are
+of a machine without the loop, all schedules in turns, half of the rounds before everything else and half after it.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,7 @@ from tracea.profiler.measurement import median_interval
 
 VARIANT = "gemm.packed"
 FINALISTS = 3
-BATCH_US = 1_000.0
+BATCH_US = {1: 1_000.0, 2: 2_000.0}
 WARMUP_US = 2_000.0
 CLOSE = 1.03
 TRUE_PAIRS = 80
@@ -49,12 +51,12 @@ TRUE_PAIRS = 80
 Functions = Mapping[str, Callable[[], object]]
 
 
-surroundings = cache(partial(capture, threads=1))  # reads what is installed: once for all comparisons
+surroundings = cache(capture)  # reads what is installed: once for all comparisons
 
 
-def candidates(op: GemmOp, count: int, seed: int) -> dict[str, Callable[[], object]]:
+def candidates(op: GemmOp, count: int, seed: int, threads: int) -> dict[str, Callable[[], object]]:
     """Compile and judge ``count`` schedules, the default first, then its neighbours; a call each on the same arrays."""
-    variant, target = find(VARIANT), for_threads(host(), 1)
+    variant, target = find(VARIANT), for_threads(host(), threads)
     space = search_space(op, variant, target)
     assert variant.default_schedule is not None
     rng = np.random.default_rng(seed)
@@ -74,17 +76,22 @@ def candidates(op: GemmOp, count: int, seed: int) -> dict[str, Callable[[], obje
             break
         if schedule.key in found:
             continue
-        judge_candidate(op, Candidate(variant=VARIANT, schedule=schedule.key), threads=1, seed=seed).require()
-        program = compile_node(op, {}, threads=1, variant=VARIANT, schedule=schedule).program
-        found[schedule.key] = program.bound(a, b, out=out, threads=1)
+        judge_candidate(op, Candidate(variant=VARIANT, schedule=schedule.key), threads=threads, seed=seed).require()
+        program = compile_node(op, {}, threads=threads, variant=VARIANT, schedule=schedule).program
+        found[schedule.key] = program.bound(a, b, out=out, threads=threads)
     return found
 
 
-def tuned(functions: Functions) -> tuple[str, dict[str, Any]]:
+def timing(threads: int) -> dict[str, Any]:
+    """Return how everything is timed: one thread by its own clock, a team by the wall's."""
+    clock = time.thread_time_ns if threads == 1 else time.perf_counter_ns
+    return {"batch_us": BATCH_US[threads], "threads": threads, "clock": clock}
+
+
+def tuned(functions: Functions, threads: int) -> tuple[str, dict[str, Any]]:
     """Search and final, as ``tracea tune`` does them; return the choice and what the race says."""
     first, *others = functions
-    options: dict[str, Any] = {"batch_us": BATCH_US, "warmup_us": WARMUP_US, "clock": time.thread_time_ns}
-    options["environment"] = surroundings()
+    options = {**timing(threads), "warmup_us": WARMUP_US, "environment": surroundings(threads=threads)}
     slowness = {first: 1.0}
     for name in others:
         timed = compare({"it": functions[name], "first": functions[first]}, pairs=9, **options)
@@ -98,16 +105,18 @@ def tuned(functions: Functions) -> tuple[str, dict[str, Any]]:
         "discarded": measured.discarded,
         "disturbed": measured.disturbed,
         "ties": len(final.ties),
+        "unclear": len(final.unclear),
+        "slices_left_out": measured.left_out,
     }
 
 
-def one_shot(functions: Functions, clock: Callable[[], int]) -> str:
+def one_shot(functions: Functions, clock: Callable[[], int], batch_us: float) -> str:
     """Call each once to warm it up and time one batch, one schedule after the other; return the fastest."""
     took: dict[str, float] = {}
     for name, function in functions.items():
         function()
         start, calls = clock(), 0
-        while clock() - start < BATCH_US * 1e3:
+        while clock() - start < batch_us * 1e3:
             function()
             calls += 1
         took[name] = (clock() - start) / calls
@@ -115,23 +124,21 @@ def one_shot(functions: Functions, clock: Callable[[], int]) -> str:
 
 
 @contextmanager
-def busy_loop(core: int | None) -> Generator[None]:
-    """Keep a core busy with an endless loop; None: no loop."""
-    if core is None:
-        yield
-        return
-    loop = f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
-    with subprocess.Popen([sys.executable, "-c", loop]) as process:
-        try:
+def busy_loops(cores: Sequence[int]) -> Generator[None]:
+    """Keep each of the cores busy with an endless loop."""
+    with ExitStack() as stack:
+        for core in cores:
+            loop = f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+            process = stack.enter_context(subprocess.Popen([sys.executable, "-c", loop]))
+            stack.callback(process.kill)
+        if cores:
             time.sleep(0.3)
-            yield
-        finally:
-            process.kill()
+        yield
 
 
-def true_samples(functions: Functions) -> dict[str, tuple[float, ...]]:
+def true_samples(functions: Functions, threads: int) -> dict[str, tuple[float, ...]]:
     """Time all schedules in turns for long, without the loop."""
-    timed = compare(functions, pairs=TRUE_PAIRS, batch_us=BATCH_US, clock=time.thread_time_ns)
+    timed = compare(functions, pairs=TRUE_PAIRS, **timing(threads))
     return {name: measurement.samples_us for name, measurement in timed.items()}
 
 
@@ -163,33 +170,49 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timed-core", type=int, default=1)
     parser.add_argument("--other-core", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1, choices=tuple(BATCH_US))
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
+    threads = options.threads
     op = GemmOp.of(m=192, n=384, k=256)
-    functions = candidates(op, options.schedules, options.seed)
-    os.sched_setaffinity(0, {options.timed_core})
-    before = true_samples(functions)
+    functions = candidates(op, options.schedules, options.seed, threads)
+    timed, other = options.timed_core, options.other_core
+    os.sched_setaffinity(0, {timed} if threads == 1 else {timed, other})
+    before = true_samples(functions, threads)
     choices: dict[str, dict[str, list[tuple[str, str]]]] = {}
     conditions: dict[str, dict[str, Any]] = {}
-    for label, core in (("no loop", None), ("loop beside", options.other_core), ("loop on it", options.timed_core)):
-        repeats = options.repeats if core is not None else max(1, options.repeats // 4)
+    few = max(1, options.repeats // 4)
+    clocks = {"thread": time.thread_time_ns, "wall": time.perf_counter_ns}
+    plan: tuple[tuple[str, tuple[int, ...], int], ...] = (
+        ("no loop", (), few),
+        ("loop beside", (other,), options.repeats),
+        ("loop on it", (timed,), options.repeats),
+    )
+    if threads > 1:
+        del clocks["thread"]
+        plan = (
+            ("no loop", (), few),
+            ("loop on one core", (other,), options.repeats),
+            ("loops on both cores", (timed, other), few),
+        )
+    for label, cores, repeats in plan:
         races: list[dict[str, Any]] = []
 
         def choose(races: list[dict[str, Any]] = races) -> str:
-            winner, facts = tuned(functions)
+            winner, facts = tuned(functions, threads)
             races.append(facts)
             return winner
 
-        with busy_loop(core):
+        with busy_loops(cores):
             started = time.monotonic()
             choices[label] = {"tuned": pairs_of(choose, repeats)}
             seconds = (time.monotonic() - started) / (2 * repeats)
-            for how, clock in (("thread", time.thread_time_ns), ("wall", time.perf_counter_ns)):
-                once = partial(one_shot, functions, clock)
+            for how, clock in clocks.items():
+                once = partial(one_shot, functions, clock, BATCH_US[threads])
                 choices[label][f"one shot, {how} clock"] = pairs_of(once, repeats)
         means = {key: statistics.mean(facts[key] for facts in races) for key in races[0]}
         conditions[label] = {"seconds_of_a_tuning": seconds, "race_means": means}
-    after = true_samples(functions)
+    after = true_samples(functions, threads)
     true_us = {name: statistics.median((*before[name], *after[name])) for name in functions}
     for name in sorted(true_us, key=lambda name: true_us[name]):
         low, high, _ = median_interval((*before[name], *after[name]))
@@ -198,19 +221,19 @@ def main() -> None:
         conditions[label]["choices"] = {how: agreement(pairs, true_us) for how, pairs in found.items()}
         for how, figures in conditions[label]["choices"].items():
             print(
-                f"{label:12s} {how:24s} within 3 %: {figures['share_within_3_percent']:.0%}, "
+                f"{label:20s} {how:24s} within 3 %: {figures['share_within_3_percent']:.0%}, "
                 f"largest difference {figures['largest_difference']:.1%}, "
                 f"loss to the best: median {figures['median_loss_to_best']:.1%}, "
                 f"largest {figures['largest_loss_to_best']:.1%}"
             )
         seconds, means = conditions[label]["seconds_of_a_tuning"], conditions[label]["race_means"]
-        print(f"{label:12s} a tuning takes {seconds:.2f} s; its race {means}")
+        print(f"{label:20s} a tuning takes {seconds:.2f} s; its race {means}")
     if options.output is not None:
         record = {
             "schema_version": 1,
             "suite": "loaded_tuning",
             "command": " ".join(["python", *sys.argv]),
-            "environment": msgspec.to_builtins(surroundings()),
+            "environment": msgspec.to_builtins(surroundings(threads=threads)),
             "op": op.key,
             "variant": VARIANT,
             "true_us": true_us,

@@ -165,6 +165,27 @@ def test_a_tie_is_decided_by_the_race_and_told_by_what_was_measured() -> None:
     assert next(flip.what for flip in decision.flips if flip.variant == "packed") == said
 
 
+def test_what_was_too_noisy_to_tell_is_in_doubt_and_never_a_tie() -> None:
+    known = {
+        "library": Known(schedule=None, latency_us=53.45, ranked_us=53.45, is_unclear=True),
+        "packed": Known(schedule=Schedule(kc=64), latency_us=21.54, ranked_us=21.54),
+    }
+    decision = decide(GEMM, AVX512, variants=ALL, known=known)
+    assert decision.variant == "packed"
+    assert decision.reason == "21.54 µs, in doubt: the race was too noisy to tell it from library"
+    said = "a race on a quieter machine: this one was too noisy to tell them apart, 53.45 µs against 21.54 µs"
+    assert decision.flip == f"library: {said}"
+    assert "tie" not in decision.explain()
+    without = decide(GEMM, AVX512, variants=ALL, known=known, exclude=["packed"])
+    assert without.reason == "the fastest measured: 53.45 µs"  # nothing else was measured
+    # A rank that contradicts the times is no tie either, whoever wrote it.
+    odd = {
+        "library": Known(schedule=None, latency_us=53.45, ranked_us=53.45),
+        "packed": Known(schedule=Schedule(kc=64), latency_us=21.54, ranked_us=53.46),
+    }
+    assert "tie" not in decide(GEMM, AVX512, variants=ALL, known=odd).explain()
+
+
 def test_a_product_is_not_told_of_the_variant_for_no_work() -> None:
     decision = decide(GemmOp.of(m=64, n=64, k=64), targets.load("avx2"))
     assert "gemm.empty" in {rejection.variant for rejection in decision.rejections}  # the data has it

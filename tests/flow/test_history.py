@@ -20,6 +20,7 @@ from tracea.doctor import host
 from tracea.errors import CacheCorrupt
 from tracea.flow import history
 from tracea.flow.compile import compile_node, decision_for, for_threads
+from tracea.flow.final import final_times
 from tracea.flow.history import known_variants, packable, schedule_of, store, study_key, verified
 from tracea.optimizer.exchange import export_trials
 from tracea.optimizer.priors import Hero, Provenance
@@ -69,6 +70,32 @@ def test_a_tie_ranks_as_the_race_decided_and_shows_what_was_measured():
     found = known_variants(OP, 1)
     assert (found["library.gemm"].latency_us, found["gemm.packed"].latency_us) == (1500.0, 1490.0)
     assert found["library.gemm"].rank_us < found["gemm.packed"].rank_us
+
+
+def test_what_a_comparison_was_too_noisy_to_tell_is_said_so_and_outlives_the_process():
+    won, lost = record("gemm.packed", {"mr": 8}, 1.0), record("library.gemm", {}, 2.0)
+    store().retime(won, 1.5, median_ms=1.5, comparison={"is_unclear": 0.0, "rounds": 240.0})
+    store().retime(lost, 1.9, median_ms=1.9, comparison={"is_unclear": 1.0, "low": 0.4, "high": 2.0})
+    found = known_variants(OP, 1)
+    assert {name: each.is_unclear for name, each in found.items()} == {"gemm.packed": False, "library.gemm": True}
+    assert {each.variant: (each.is_unclear, each.is_tie) for each in final_times(OP, 1)} == {
+        "gemm.packed": (False, False),
+        "library.gemm": (True, False),
+    }
+    decision = decision_for(OP, for_threads(host(), 1), threads=1, variant="gemm.packed")
+    assert decision.chosen.latency_us == 1500.0
+
+
+def test_a_tie_of_an_older_record_that_its_own_times_contradict_decides_nothing():
+    """Before, an interval that held 1 was a tie however wide: the library kept 53.45 us against 21.54."""
+    ahead, behind = record("library.gemm", {}, 2.0), record("gemm.packed", {"mr": 8}, 1.0)
+    store().retime(ahead, 0.05345, median_ms=0.05345)
+    store().retime(behind, math.nextafter(0.05345, 1.0), median_ms=0.02154)
+    found = known_variants(OP, 1)
+    assert found["gemm.packed"].rank_us == pytest.approx(21.54)
+    assert found["gemm.packed"].rank_us < found["library.gemm"].rank_us
+    assert found["gemm.packed"].is_unclear
+    assert [each.variant for each in final_times(OP, 1)] == ["gemm.packed", "library.gemm"]
 
 
 def test_a_comparison_outranks_single_times():

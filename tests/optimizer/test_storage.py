@@ -94,10 +94,17 @@ def test_a_retiming_is_kept_beside_the_measurement(tmp_path: Path) -> None:
         assert (stored.retimed_ms, stored.median_ms, stored.record.outcome.latency_ms) == (1.25, None, 1.5)
         store.retime(trial_id, 1.25, median_ms=1.2)  # a tie that another won: ranked behind it
         (stored,) = store.find()
-        assert (stored.retimed_ms, stored.median_ms) == (1.25, 1.2)
+        assert (stored.retimed_ms, stored.median_ms, stored.comparison) == (1.25, 1.2, {})
+        store.retime(trial_id, 1.25, median_ms=1.2, comparison={"rounds": 240.0, "is_unclear": 1.0})
+        (stored,) = store.find()
+        assert (stored.comparison, stored.is_unclear, stored.rank_ms) == (
+            {"rounds": 240.0, "is_unclear": 1.0},
+            True,
+            1.25,
+        )
         store.retime(trial_id, None)
         (stored,) = store.find()
-        assert (stored.retimed_ms, stored.median_ms) == (None, None)
+        assert (stored.retimed_ms, stored.median_ms, stored.comparison) == (None, None, {})
         with pytest.raises(InvalidOption):
             store.retime(trial_id + 1, 1.0)
 
@@ -358,6 +365,7 @@ def test_every_cell_of_a_row_is_covered_by_its_digest(tmp_path: Path) -> None:
             "latency_ms": "0.5",
             "retimed_ms": "0.5",
             "median_ms": "0.5",
+            "comparison": "'{}'",
             "imported": "1",
             "record": "replace(record, '0.25', '0.26')",
             "digest": "''",

@@ -94,7 +94,8 @@ def rank(data: Any) -> list[dict[str, Any]]:
 
     Returns the fields of an Outcome for each candidate, in order: "wrong" for one that a gate refused, "crashed" for a
     library that cannot be loaded. A latency is what was measured; the metric "rank_ms" is never below that of one from
-    which a candidate does not differ beyond the noise and which won the tie.
+    which a candidate does not differ beyond the noise and which won the tie. "is_unclear": the race went on as long as
+    it may and was too noisy to tell it from the winner. A library keeps no tie against a lower median of ours.
     """
     request = msgspec.convert(data, Request)
     missing = _load(request.modules)
@@ -116,7 +117,14 @@ def rank(data: Any) -> list[dict[str, Any]]:
             (name for name, candidate in passed.items() if candidate == request.incumbent), min(passed, key=int)
         )
         functions = {name: bench.timed(candidate) for name, candidate in passed.items()}
-        found = race(functions, first, batch_us=_BATCH_US, threads=request.threads, clock=_clock(request.threads))
+        found = race(
+            functions,
+            first,
+            batch_us=_BATCH_US,
+            threads=request.threads,
+            clock=_clock(request.threads),
+            yielding=[name for name, candidate in passed.items() if find(candidate.variant).is_library],
+        )
         outcomes |= _outcomes(found)
     return [outcomes[str(i)] for i in range(len(request.candidates))]
 
@@ -159,7 +167,9 @@ def _outcomes(found: Race) -> dict[str, dict[str, Any]]:
             "rounds": float(found.rounds),
             "rounds_discarded": float(measurement.discarded),
             "rounds_disturbed": float(measurement.disturbed),
+            "slices_left_out": measurement.left_out,
             "is_tie": float(name in found.ties),
+            "is_unclear": float(name in found.unclear),
             "rank_ms": latency_us / 1e3,
         }
         if measurement.busy_cores is not None:

@@ -2,7 +2,8 @@
 
 What came out is what later decisions use. Only the latest final counts: two comparisons an hour apart saw two
 different machines. There is no decision inside the noise: the last final's winner keeps a tie; before there was one,
-the library, which runs where nothing was measured.
+the library, which runs where nothing was measured, unless ours has the lower median. Where it is too noisy to tell
+after many more rounds than usual, the lower median is taken, and the record says that it is in doubt.
 """
 
 from __future__ import annotations
@@ -41,18 +42,20 @@ LIBRARY_MODULES: Final = ("torch",)  # what a child loads to have the library va
 class FinalTime:
     """What the last final says of one candidate: the time that was measured, and the one by which it ranks.
 
-    The two differ where a tie was decided for another that is ahead.
+    The two differ where a tie was decided for another that is ahead. ``is_unclear``: it was too noisy to tell it from
+    the winner.
     """
 
     variant: str
     schedule: Mapping[str, Value]
     latency_ms: float
     ranked_ms: float
+    is_unclear: bool = False
 
     @property
     def is_tie(self) -> bool:
         """Whether it lost to one from which it does not differ beyond the noise."""
-        return self.latency_ms < self.ranked_ms
+        return self.latency_ms < self.ranked_ms and not self.is_unclear
 
 
 def final_times(op: Op, threads: int, constants: Sequence[int] = ()) -> tuple[FinalTime, ...]:
@@ -61,11 +64,12 @@ def final_times(op: Op, threads: int, constants: Sequence[int] = ()) -> tuple[Fi
         FinalTime(
             variant=trial.record.key.variant,
             schedule=trial.record.schedule,
-            latency_ms=trial.retimed_ms if trial.median_ms is None else trial.median_ms,
-            ranked_ms=trial.retimed_ms,
+            latency_ms=rank_ms if trial.median_ms is None else trial.median_ms,
+            ranked_ms=rank_ms,
+            is_unclear=trial.is_unclear,
         )
         for trial in verified(op, threads, constants)
-        if trial.retimed_ms is not None
+        if (rank_ms := trial.rank_ms) is not None
     ]
     return tuple(sorted(found, key=lambda each: each.ranked_ms))
 
@@ -133,7 +137,7 @@ def _finalists(earlier: Iterable[StoredTrial]) -> list[StoredTrial]:
             chosen.append(trial)
     defended = [trial for trial in ours if trial.retimed_ms is not None]
     if defended:
-        winner = min(defended, key=lambda trial: trial.retimed_ms or float("inf"))
+        winner = min(defended, key=lambda trial: trial.rank_ms or float("inf"))
         if _candidate(winner) not in map(_candidate, chosen):
             chosen.append(winner)
     return chosen
@@ -143,7 +147,7 @@ def _incumbent(earlier: Iterable[StoredTrial], libraries: Sequence[str]) -> Cand
     """Return who keeps a tie: the last final's winner, else the library, else (None) the search's fastest."""
     compared = [trial for trial in earlier if trial.retimed_ms is not None]
     if compared:
-        return _candidate(min(compared, key=lambda trial: trial.retimed_ms or float("inf")))
+        return _candidate(min(compared, key=lambda trial: trial.rank_ms or float("inf")))
     return Candidate(variant=libraries[0]) if libraries else None
 
 
@@ -185,7 +189,8 @@ def _record(key: StudyKey, schedule: dict[str, Value], seed: int, outcome: Outco
 
 def _retime(number: int, outcome: Outcome) -> None:
     """Note by which latency a candidate ranks, as the race decided, and which was measured."""
-    store().retime(number, outcome.metrics.get("rank_ms", outcome.latency_ms), median_ms=outcome.latency_ms)
+    rank_ms = outcome.metrics.get("rank_ms", outcome.latency_ms)
+    store().retime(number, rank_ms, median_ms=outcome.latency_ms, comparison=outcome.metrics)
 
 
 def _candidate(trial: StoredTrial) -> Candidate:

@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 RECORD_VERSION: Final = 2  # 1 had no constants in its key: it counts as of none
+_CREDIBLE: Final = 1.03  # what two medians of a tie may differ by
 _MAX_CHARACTERS: Final = 1 << 20  # a record has some hundred; more is no record
 
 Facts = Mapping[str, Value]
@@ -113,7 +114,9 @@ class StoredTrial:
     """A record with its place in the store, and its latency in a later interleaved comparison if it took part.
 
     ``retimed_ms`` ranks, ``median_ms`` was measured there: below it where a tie was decided for one that is ahead.
-    ``is_imported``: it was measured elsewhere, so that it says what to try here and never what is fast here.
+    ``comparison`` holds what that rests on, by name: rounds, how many were disturbed, the interval; empty in rows from
+    before it was kept. ``is_imported``: it was measured elsewhere, so that it says what to try here and never what is
+    fast here.
     """
 
     id: int
@@ -121,6 +124,24 @@ class StoredTrial:
     retimed_ms: float | None
     median_ms: float | None = None
     is_imported: bool = False
+    comparison: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether the comparison was too noisy to tell it from the winner; of old rows, as far as their times show it.
+
+        They called a tie whatever the interval held 1 in, and let the one ahead keep it.
+        """
+        if self.comparison:
+            return bool(self.comparison.get("is_unclear"))
+        return None not in (self.retimed_ms, self.median_ms) and self.rank_ms != self.retimed_ms
+
+    @property
+    def rank_ms(self) -> float | None:
+        """The latency by which it ranks, None where it took no part; not behind a tie that its own time contradicts."""
+        if self.comparison or self.retimed_ms is None or self.median_ms is None:
+            return self.retimed_ms
+        return self.median_ms if self.retimed_ms > _CREDIBLE * self.median_ms else self.retimed_ms
 
 
 def fingerprint(facts: Facts) -> str:

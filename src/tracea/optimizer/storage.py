@@ -8,83 +8,27 @@ migrated in place when it is opened.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self
 
 import msgspec
 
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOption
 from tracea.optimizer.records import StoredTrial, StudyKey, TrialRecord, decode_record, encode_record, fingerprint
+from tracea.optimizer.schema import COLUMNS, LATER, MIGRATIONS, Row, digest_of
 from tracea.optimizer.trial import OutcomeKind
 
 __all__ = ["MIGRATIONS", "StoredTrial", "StudyKey", "TrialRecord", "TrialStore", "fingerprint"]
 
 _BUSY_SECONDS: Final = 60.0
-
-_Row: TypeAlias = tuple[int, str, str, str, str, str, str, float | None, float | None, int, str, str, float | None]
-_COLUMNS: Final = (
-    "id, op_key, variant, constants, hardware, toolchain, kind, latency_ms, retimed_ms, imported, record, digest,"
-    " median_ms"
-)
-
-
-def _create_tables(connection: sqlite3.Connection) -> None:
-    connection.execute(
-        """
-        CREATE TABLE trial (
-            id INTEGER PRIMARY KEY,
-            op_key TEXT NOT NULL,
-            variant TEXT NOT NULL,
-            hardware TEXT NOT NULL,
-            toolchain TEXT NOT NULL,
-            kind TEXT NOT NULL,
-            latency_ms REAL,
-            retimed_ms REAL,
-            schedule TEXT NOT NULL,
-            record TEXT NOT NULL
-        ) STRICT
-        """
-    )
-    connection.execute("CREATE INDEX trial_by_study ON trial (op_key, variant, hardware, toolchain)")
-    connection.execute("CREATE INDEX trial_by_hardware ON trial (hardware, op_key)")
-
-
-def _add_constants(connection: sqlite3.Connection) -> None:
-    # What was recorded before counts as measured without constants, which holds for every variant but those that pack
-    # ahead: these are never asked for without one.
-    connection.execute("ALTER TABLE trial ADD COLUMN constants TEXT NOT NULL DEFAULT '[]'")
-
-
-def _add_digests(connection: sqlite3.Connection) -> None:
-    # The database notices a damaged page, not a changed cell: from here on each row carries a digest of its cells.
-    connection.execute("ALTER TABLE trial ADD COLUMN imported INTEGER NOT NULL DEFAULT 0")
-    connection.execute("ALTER TABLE trial ADD COLUMN digest TEXT NOT NULL DEFAULT ''")
-    rows = connection.execute(f"SELECT {_COLUMNS.removesuffix(', median_ms')} FROM trial").fetchall()
-    connection.executemany("UPDATE trial SET digest = ? WHERE id = ?", [(_digest(row[1:-1]), row[0]) for row in rows])
-
-
-def _add_medians(connection: sqlite3.Connection) -> None:
-    # Of comparisons before, only the latency that ranks is known; a row without a median keeps its digest.
-    connection.execute("ALTER TABLE trial ADD COLUMN median_ms REAL")
-
-
-# Step i brings a file from version i to i + 1. A released step is never edited: a change of the schema is a new one
-# at the end.
-MIGRATIONS: Final[tuple[Callable[[sqlite3.Connection], None], ...]] = (
-    _create_tables,
-    _add_constants,
-    _add_digests,
-    _add_medians,
-)
 
 
 class TrialStore:
@@ -135,23 +79,29 @@ class TrialStore:
                     added += 1
         return added
 
-    def retime(self, trial_id: int, latency_ms: float | None, *, median_ms: float | None = None) -> None:
+    def retime(
+        self,
+        trial_id: int,
+        latency_ms: float | None,
+        *,
+        median_ms: float | None = None,
+        comparison: Mapping[str, float] | None = None,
+    ) -> None:
         """Note the latency by which a trial ranks in the latest interleaved comparison; None: it took no part.
 
         ``median_ms`` is what was measured, which may be below the rank's where the comparison could not tell it from
-        one that is ahead.
+        one that is ahead; ``comparison`` is what it rests on.
 
         Raises: InvalidOption for an id that is not stored.
         """
         with self._transaction() as connection:
-            found: _Row | None = connection.execute(
-                f"SELECT {_COLUMNS} FROM trial WHERE id = ?", (trial_id,)
-            ).fetchone()
+            found: Row | None = connection.execute(f"SELECT {COLUMNS} FROM trial WHERE id = ?", (trial_id,)).fetchone()
             if found is not None:
-                digest = _digest((*found[1:8], latency_ms, *found[9:11]), median_ms)
+                text = None if comparison is None else msgspec.json.encode(comparison, order="deterministic").decode()
+                digest = digest_of((*found[1:8], latency_ms, *found[9:11]), median_ms, text)
                 connection.execute(
-                    "UPDATE trial SET retimed_ms = ?, median_ms = ?, digest = ? WHERE id = ?",
-                    (latency_ms, median_ms, digest, trial_id),
+                    "UPDATE trial SET retimed_ms = ?, median_ms = ?, comparison = ?, digest = ? WHERE id = ?",
+                    (latency_ms, median_ms, text, digest, trial_id),
                 )
         if found is None:
             raise InvalidOption(
@@ -198,9 +148,7 @@ class TrialStore:
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         with self._lock:
             rows = self._guarded(
-                lambda: (
-                    self._current().execute(f"SELECT {_COLUMNS} FROM trial{where} ORDER BY id", arguments).fetchall()
-                )
+                lambda: self._current().execute(f"SELECT {COLUMNS} FROM trial{where} ORDER BY id", arguments).fetchall()
             )
         # Not by SQL: a changed flag would pass over its row in silence, and its digest would never be looked at.
         return [trial for trial in self._decoded(rows) if imported is None or trial.is_imported == imported]
@@ -215,19 +163,25 @@ class TrialStore:
         if answer != "ok":
             raise CacheCorrupt(path=self.path, detail=str(answer), remedy="move the file away; a new one is made")
 
-    def _decoded(self, rows: list[_Row]) -> Iterator[StoredTrial]:
+    def _decoded(self, rows: list[Row]) -> Iterator[StoredTrial]:
         bad = 0
         for row in rows:
-            trial_id, retimed_ms, imported, text, digest, median_ms = row[0], *row[8:]
+            trial_id, retimed_ms, imported, text, digest, median_ms, compared = row[0], *row[8:]
             try:
-                if digest != _digest(row[1:-2], median_ms):
+                if digest != digest_of(row[1 : -1 - LATER], median_ms, compared):
                     raise InvalidOption(field="trial", got=digest, expected="the digest of its row", remedy="")
                 record = decode_record(text)
-            except InvalidOption:
+                comparison = {} if compared is None else msgspec.json.decode(compared, type=dict[str, float])
+            except (InvalidOption, msgspec.MsgspecError):
                 bad += 1
                 continue
             yield StoredTrial(
-                id=trial_id, record=record, retimed_ms=retimed_ms, median_ms=median_ms, is_imported=bool(imported)
+                id=trial_id,
+                record=record,
+                retimed_ms=retimed_ms,
+                median_ms=median_ms,
+                is_imported=bool(imported),
+                comparison=comparison,
             )
         if bad:
             warnings.warn(
@@ -364,18 +318,13 @@ def _insert(connection: sqlite3.Connection, record: TrialRecord, retimed_ms: flo
     cursor = connection.execute(
         "INSERT INTO trial (op_key, variant, constants, hardware, toolchain, kind, latency_ms, retimed_ms, imported,"
         f" record, digest, schedule) VALUES ({', '.join('?' * (len(cells) + 2))})",
-        (*cells, _digest(cells), schedule),
+        (*cells, digest_of(cells), schedule),
     )
     return int(cursor.lastrowid or 0)
 
 
 def _decoded_text(text: bytes) -> str:
     return text.decode(errors="replace")
-
-
-def _digest(cells: tuple[Any, ...], median_ms: float | None = None) -> str:
-    covered = cells if median_ms is None else (*cells, median_ms)
-    return hashlib.blake2b(msgspec.json.encode(covered), digest_size=16).hexdigest()
 
 
 def _text(constants: tuple[int, ...]) -> str:

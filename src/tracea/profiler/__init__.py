@@ -6,7 +6,7 @@ from tracea.profiler.processes import run_in_processes
 from tracea.profiler.race import Race, race
 from tracea.profiler.record import Record, Row, read, write
 from tracea.profiler.roofline import Distance, Roofline
-from tracea.profiler.sequential import RULE, Rule, Standing, sequential_interval
+from tracea.profiler.sequential import RESOLUTION, RULE, Rule, Standing, sequential_interval
 from tracea.profiler.timer import BATCH_US, Timed, compare, measure
 from tracea.profiler.watch import WATCH, Watch
 
@@ -14,6 +14,7 @@ __all__ = [
     "BATCH_US",
     "CONFIDENCE",
     "MINIMUM_PAIRS",
+    "RESOLUTION",
     "RULE",
     "WATCH",
     "Distance",

@@ -29,9 +29,11 @@ MINIMUM_PAIRS: Final = 30
 class Measurement:
     """The times of one function, one sample a round, with the environment that they were taken in.
 
-    Units: each sample is microseconds of one call, averaged over ``calls_per_sample`` calls. ``discarded`` rounds were
-    measured and left out since other programs disturbed them, ``disturbed`` ones are among the samples all the same;
-    ``busy_cores`` is how many cores' worth of time other programs took meanwhile, None where nobody says.
+    Units: each sample is microseconds of one call of ``calls_per_sample``: their mean, of a team's the median of short
+    slices. ``discarded`` rounds were measured and left out since other programs disturbed them, ``disturbed`` ones are
+    among the samples all the same; ``left_out`` is the share of a team's slices that do not count, since a thread lost
+    its core in them; ``busy_cores`` is how many cores' worth of time other programs took meanwhile, None where nobody
+    says.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Measurement:
     discarded: int = 0
     disturbed: int = 0
     busy_cores: float | None = None
+    left_out: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.samples_us or not all(math.isfinite(sample) and sample > 0 for sample in self.samples_us):

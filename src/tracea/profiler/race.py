@@ -1,12 +1,15 @@
-"""Race: an incumbent and its challengers in turns, until it is certain who is faster; the incumbent keeps every tie.
+"""Race: an incumbent and its challengers in turns, until it is certain who is faster; the incumbent keeps a tie.
 
 A choice between two that do not differ beyond the noise is a throw of dice that the next run throws again. Here it is
-no choice: what is in use stays, and the race says that it was a tie.
+no choice: what is in use stays, and the race says that it was a tie, which is a finding: they are equal within the
+resolution. Where the samples are too noisy to find anything the race goes on for a while; after that nobody keeps
+anything against a median that is lower beyond the resolution, and the race says that it is in doubt.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +34,7 @@ class Race:
 
     ``ratios`` are winner's time over the other's (above 1: the other is faster, which no one is beyond the noise);
     ``standings`` are of the challengers to the incumbent. ``is_certain``: it ended before its rounds were spent.
+    ``yielding`` keep no tie against a lower median of another that does not yield.
     """
 
     incumbent: str
@@ -40,11 +44,17 @@ class Race:
     standings: Mapping[str, Standing]
     is_certain: bool
     rule: Rule
+    yielding: frozenset[str] = frozenset()
 
     @property
     def ties(self) -> tuple[str, ...]:
-        """Who is neither slower than the winner nor faster, beyond the noise."""
-        return tuple(name for name, ratio in self.ratios.items() if ratio.low <= 1.0 <= ratio.high)
+        """Who is as fast as the winner within the rule's resolution, and not slower for certain."""
+        return tuple(name for name, ratio in self.ratios.items() if self.rule.standing(ratio) is Standing.TIE)
+
+    @property
+    def unclear(self) -> tuple[str, ...]:
+        """Who cannot be told from the winner since the samples are too noisy."""
+        return tuple(name for name, ratio in self.ratios.items() if self.rule.standing(ratio) is Standing.UNCLEAR)
 
     def latencies_us(self) -> dict[str, float]:
         """Return a latency each, in the order of who won: nobody inside the noise of a better-placed one is before it.
@@ -56,7 +66,7 @@ class Race:
         left.remove(self.winner)
         samples = {name: measurement.samples_us for name, measurement in self.measurements.items()}
         while left:
-            order.append(_winner(samples, tuple(left), self.rule, _comparisons(self.measurements)))
+            order.append(_choice(samples, tuple(left), self.rule, _comparisons(self.measurements), self.yielding))
             left.remove(order[-1])
         latencies: dict[str, float] = {}
         floor = 0.0
@@ -73,8 +83,9 @@ class Race:
     def __str__(self) -> str:
         verb = "stays" if self.winner == self.incumbent else f"replaces {self.incumbent}"
         lines = [f"{self.winner} {verb} after {self.rounds} rounds"]
+        said = {Standing.TIE: "a tie", Standing.UNCLEAR: "too noisy to tell"}
         lines += [
-            f"  {name}: {'a tie' if name in self.ties else 'slower'}, winner / it {ratio}"
+            f"  {name}: {said.get(self.rule.standing(ratio), 'slower')}, winner / it {ratio}"
             for name, ratio in self.ratios.items()
         ]
         return "\n".join(lines)
@@ -92,10 +103,12 @@ def race(
     clock: Clock = time.perf_counter_ns,
     watch: Watch = WATCH,
     meter: OccupancyMeter = occupancy,
+    yielding: Collection[str] = (),
 ) -> Race:
     """Time all ``functions`` in turns until ``rule`` ends it, and say who wins; of equals the one that comes first.
 
-    Disturbed rounds are left out, as many as ``watch`` allows of the most rounds; later ones count as they are.
+    Disturbed rounds are left out, as many as ``watch`` allows of the most rounds, or of those so far if there are more;
+    later ones count as they are. Those ``yielding`` keep no tie against a lower median of another.
 
     Raises:
         InvalidOption: there is no such incumbent.
@@ -110,13 +123,18 @@ def race(
     kept: list[Round] = []
     samples: dict[str, list[float]] = {name: [] for name in names}
     discarded = disturbed = 0
-    winner, is_certain = incumbent, len(names) == 1
+    winner, is_certain, is_unclear = incumbent, len(names) == 1, False
     with quiet_collector():
         rounds = Rounds(functions, batch_us=batch_us, warmup_us=warmup_us, threads=threads, clock=clock, meter=meter)
-        while len(kept) < rule.most and not (kept and is_certain):
+        began = meter().wall_ns
+        while not (kept and is_certain):
+            if len(kept) >= rule.most:  # more than was meant, while nothing else can be said than that it is too noisy
+                is_spent = len(kept) >= rule.extension * rule.most or (meter().wall_ns - began) / 1e9 > rule.seconds
+                if is_spent or not is_unclear:
+                    break
             taken = rounds.take()
             if watch.is_disturbed(taken):
-                if discarded < watch.most(rule.most) - rule.most:
+                if discarded < watch.most(max(rule.most, len(kept))) - max(rule.most, len(kept)):
                     discarded += 1
                     continue
                 disturbed += 1
@@ -124,9 +142,11 @@ def race(
             for name, sample in taken.samples_us.items():
                 samples[name].append(sample)
             winner = _winner(samples, names, rule, comparisons)
-            others = (_ratio(samples, winner, name, rule, comparisons) for name in names if name != winner)
+            others = [_ratio(samples, winner, name, rule, comparisons) for name in names if name != winner]
             is_certain = all(rule.is_over(ratio) for ratio in others)
+            is_unclear = any(rule.standing(ratio) is Standing.UNCLEAR for ratio in others)
     busy = load.read()
+    winner = _choice(samples, names, rule, comparisons, yielding)
     return Race(
         incumbent=incumbent,
         winner=winner,
@@ -141,7 +161,29 @@ def race(
         standings={name: rule.standing(_ratio(samples, incumbent, name, rule, comparisons)) for name in names[1:]},
         is_certain=is_certain,
         rule=rule,
+        yielding=frozenset(yielding),
     )
+
+
+def _choice(samples: _Samples, names: tuple[str, ...], rule: Rule, comparisons: int, yielding: Collection[str]) -> str:
+    """Return who is beaten by nobody, and holds nothing by doubt alone.
+
+    Whoever keeps its place since nothing could be told loses it to the lowest median beyond the resolution; one that
+    yields also loses a tie, to any lower median of one that does not.
+    """
+    winner = _winner(samples, names, rule, comparisons)
+    medians = {name: statistics.median(samples[name]) for name in names}
+    for name in sorted(names, key=lambda each: (medians[each], names.index(each))):
+        if medians[name] >= medians[winner]:
+            break
+        ratios = {other: _ratio(samples, name, other, rule, comparisons) for other in names if other != name}
+        if any(rule.standing(ratio) is Standing.FASTER for ratio in ratios.values()):
+            continue
+        is_unclear = rule.standing(ratios[winner]) is Standing.UNCLEAR
+        is_lower = medians[winner] > (1.0 + rule.resolution) * medians[name]
+        if (is_unclear and is_lower) or (winner in yielding and name not in yielding):
+            return name
+    return winner
 
 
 def _winner(samples: _Samples, names: tuple[str, ...], rule: Rule, comparisons: int) -> str:

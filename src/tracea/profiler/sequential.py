@@ -23,7 +23,9 @@ from typing import Final
 from tracea.errors import InvalidOption
 from tracea.profiler.measurement import CONFIDENCE, Ratio
 
-__all__ = ["RULE", "Rule", "Standing", "sequential_interval"]
+__all__ = ["RESOLUTION", "RULE", "Rule", "Standing", "sequential_interval"]
+
+RESOLUTION: Final = 0.03  # what a race must be able to tell: two tunings shall not differ by more
 
 
 def sequential_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
@@ -46,11 +48,16 @@ def _log_choose(n: int, k: int) -> float:
 
 
 class Standing(enum.StrEnum):
-    """What a comparison says of a challenger: faster or slower beyond the noise, or neither."""
+    """What a comparison says of a challenger: faster or slower beyond the noise; equal as far as matters; or nothing.
+
+    A tie is a finding: the whole interval lies within the resolution about 1. Where it holds 1 and reaches beyond, the
+    samples are too noisy to tell.
+    """
 
     FASTER = "faster"
     SLOWER = "slower"
     TIE = "tie"
+    UNCLEAR = "unclear"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,21 +65,30 @@ class Rule:
     """When a comparison ends, and what it says then.
 
     It ends early when the interval of the ratio lies beyond 1 ± ``margin``, the smallest difference that matters, or
-    within it; else after ``most`` rounds. What the interval then leaves 1 out of is decided, all else a tie.
+    within it; else after ``most`` rounds. What leaves 1 out then is decided, what lies within ``resolution`` about 1 is
+    a tie. While neither is so it goes on, up to ``extension`` times as many rounds or for ``seconds`` in all; after
+    that it is unclear.
 
     Raises:
-        InvalidOption: a confidence outside (0, 1), a negative margin, or fewer than one round.
+        InvalidOption: a confidence outside (0, 1), a negative margin, resolution or time, fewer than one round, or an
+            extension below 1.
     """
 
     confidence: float = CONFIDENCE
     margin: float = 0.01
     most: int = 60
+    resolution: float = RESOLUTION
+    extension: int = 4
+    seconds: float = 60.0
 
     def __post_init__(self) -> None:
         for field, is_good, expected in (
             ("confidence", 0.0 < self.confidence < 1.0, "between 0 and 1"),
             ("margin", 0.0 <= self.margin < 1.0, "from 0 to 1"),
             ("most", self.most >= 1, "at least 1 round"),
+            ("resolution", 0.0 <= self.resolution < 1.0, "from 0 to 1"),
+            ("extension", self.extension >= 1, "at least 1 time"),
+            ("seconds", self.seconds >= 0.0, "from 0 on"),
         ):
             if not is_good:
                 raise InvalidOption(
@@ -93,10 +109,13 @@ class Rule:
         return ratio.low > above or ratio.high < below or (below <= ratio.low and ratio.high <= above)
 
     def standing(self, ratio: Ratio) -> Standing:
-        """Return what a finished comparison says; inside the noise it is a tie."""
+        """Return what a comparison says; a tie where equal within the resolution, and else inside the noise unclear."""
         if ratio.low > 1.0:
             return Standing.FASTER
-        return Standing.SLOWER if ratio.high < 1.0 else Standing.TIE
+        if ratio.high < 1.0:
+            return Standing.SLOWER
+        above = 1.0 + self.resolution
+        return Standing.TIE if 1.0 / above <= ratio.low and ratio.high <= above else Standing.UNCLEAR
 
 
 RULE: Final = Rule()

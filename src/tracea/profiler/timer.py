@@ -2,19 +2,21 @@
 
 A host that shares its cores is fast for a while and slow for a while. Timed one after the other, two equal functions
 differ by as much as those phases do; timed in turns, each round's quotient sees one phase only. A batch of calls
-is cut in halves, which run forwards and then backwards through the functions: what drifts within a round cancels, and
-halves that disagree say that the round was disturbed (see ``profiler.watch``).
+is cut in slices (see ``profiler.batch``): half of them run forwards through the functions and then half backwards, so
+that what drifts within a round cancels, and slices that disagree say that it was disturbed (see ``profiler.watch``).
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from tracea.errors import InvalidOption
+from tracea.profiler.batch import Clock, Slice, Timed, grown, parts_of, run, sized, summary
 from tracea.profiler.environment import Environment, capture
 from tracea.profiler.load import LoadMeter
 from tracea.profiler.measurement import MINIMUM_PAIRS, Measurement
@@ -25,11 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["BATCH_US", "Clock", "Rounds", "Timed", "compare", "measure", "quiet_collector"]
 
-Timed: TypeAlias = Callable[[], object]
-Clock: TypeAlias = Callable[[], int]
-
 BATCH_US: Final = 2_000.0
-_MAX_CALLS: Final = 1_000_000
+_PATIENCE: Final = 10.0  # a slice, or a function's part of a round, that takes so many times as long waits for others
+_RESIZED: Final = 3  # how often a round is taken again since its batches turned out too short
+# A batch of one call has nothing to compare within itself. So many times its least, while others of the round are not
+# beside theirs, it was interrupted: no kernel's own times differ like that.
+_STALL: Final = 4.0
+_MOSTLY: Final = 0.5  # of a team's slices, more than these must be quiet
 
 
 def compare(
@@ -99,27 +103,56 @@ class Rounds:
         self._threads = threads
         self._clock = clock
         self._meter = meter
+        self._batch_us = batch_us
         self._index = 0
-        self.calls = {
-            name: _batch_size(function, batch_us, warmup_us, clock) for name, function in self._functions.items()
-        }
+        found = {name: sized(function, batch_us, warmup_us, clock) for name, function in self._functions.items()}
+        self.calls = {name: each.calls for name, each in found.items()}
+        self._least_us = {name: each.least_us for name, each in found.items()}
 
     def take(self) -> Round:
-        """Time one round: of each function one batch, in halves where a batch has several calls."""
+        """Time one round: of each function one batch; with more calls, again, where a batch was far too short."""
+        taken = self._taken()
+        for _ in range(_RESIZED):
+            calls = {name: grown(count, taken.samples_us[name], self._batch_us) for name, count in self.calls.items()}
+            if calls == self.calls:
+                break
+            self.calls = calls
+            taken = self._taken()
+        return taken
+
+    def _taken(self) -> Round:
         order = _order(tuple(self._functions), self._index)
         self._index += 1
+        parts = {name: parts_of(calls, self._threads, self._batch_us) for name, calls in self.calls.items()}
         before = self._meter()
-        first = {name: self._timed(name, calls) for name in order if (calls := self.calls[name] // 2)}
-        second = {name: self._timed(name, self.calls[name] - self.calls[name] // 2) for name in _back(order, first)}
+        first = {name: self._timed(name, half) for name in order if (half := parts[name][: len(parts[name]) // 2])}
+        second = {name: self._timed(name, parts[name][len(parts[name]) // 2 :]) for name in _back(order, first)}
         after = self._meter()
         samples: dict[str, float] = {}
+        left_out: dict[str, float] = {}
         noise = 0.0
-        for name, calls in self.calls.items():
-            samples[name] = (first.get(name, 0.0) + second[name]) / calls
-            if name in first and samples[name] > 0:
-                halves = first[name] / (calls // 2), second[name] / (calls - calls // 2)
-                noise = max(noise, abs(halves[0] - halves[1]) / samples[name])
-        return Round(samples_us=samples, noise=noise, load=_load(before, after, self._threads))
+        for name in self._functions:
+            slices = (*first.get(name, ()), *second[name])
+            samples[name], disagreement, left_out[name] = summary(slices, self._threads)
+            noise = max(noise, disagreement)
+        if self._threads == 1:
+            load = _load(before, after)
+        else:  # what the samples leave out did not disturb them
+            load = max((share for share in left_out.values() if share >= _MOSTLY), default=0.0)
+        return Round(samples_us=samples, noise=max(noise, self._stall(samples)), load=load, left_out=left_out)
+
+    def _stall(self, samples: Mapping[str, float]) -> float:
+        """Return by how much a batch of one call was interrupted; 0 where none was: see ``_STALL``."""
+        excess: dict[str, float] = {}
+        for name, sample in samples.items():
+            self._least_us[name] = min(self._least_us[name] or sample, sample)
+            excess[name] = sample / self._least_us[name] if self._least_us[name] > 0.0 else 1.0
+        found = 0.0
+        for name, times in excess.items():
+            beside = min((other for theirs, other in excess.items() if theirs != name), default=1.0)
+            if self.calls[name] == 1 and times > _STALL * beside:
+                found = max(found, times / beside - 1.0)
+        return found
 
     def measurements(
         self,
@@ -140,32 +173,41 @@ class Rounds:
                 discarded=discarded,
                 disturbed=disturbed,
                 busy_cores=busy_cores,
+                left_out=sum(each.left_out.get(name, 0.0) for each in rounds) / len(rounds),
             )
             for name, calls in self.calls.items()
         }
 
-    def _timed(self, name: str, calls: int) -> float:
-        return _batch_us(self._functions[name], calls, self._clock)
+    def _timed(self, name: str, parts: Sequence[int]) -> list[Slice]:
+        function, clock = self._functions[name], self._clock
+        if self._threads == 1:
+            return [run(function, calls, clock) for calls in parts]
+        found: list[Slice] = []
+        limit_us, spent = _PATIENCE * max(self._batch_us, 1.0), 0.0
+        for calls in parts:
+            switches = self._meter().switches
+            taken = run(function, calls, clock, limit_us=limit_us / len(parts))
+            found.append(replace(taken, is_stalled=self._meter().switches > switches))
+            spent += taken.took_us
+            if spent > limit_us:  # everybody's turn has come by then, and so has this one's next round
+                break
+        return found
 
 
-def _back(order: tuple[str, ...], first: Mapping[str, float]) -> tuple[str, ...]:
+def _back(order: tuple[str, ...], first: Mapping[str, Sequence[Slice]]) -> tuple[str, ...]:
     """Return the order of the second halves: backwards, so that drift within a round cancels; forwards without any."""
     return order[::-1] if first else order
 
 
-def _load(before: Occupancy, after: Occupancy, threads: int) -> float:
-    """Return the share of a round in which others had the core.
+def _load(before: Occupancy, after: Occupancy) -> float:
+    """Return the share of a round in which others had the one thread's core: it was switched out against its will.
 
-    One thread: the time that it did not run, if it was switched out against its will (a thread that waits for a device
-    rests of its own accord). Several: how many switches there were for each of their milliseconds; a clock of their own
-    would also count how long they wait for each other.
+    A thread that waits for a device rests of its own accord.
     """
     wall, switches = after.wall_ns - before.wall_ns, after.switches - before.switches
     if wall <= 0 or switches <= 0:
         return 0.0
-    if threads == 1:
-        return max(0.0, 1.0 - (after.thread_ns - before.thread_ns) / wall)
-    return switches * 1e6 / (threads * wall)
+    return max(0.0, 1.0 - (after.thread_ns - before.thread_ns) / wall)
 
 
 def measure(
@@ -186,33 +228,6 @@ def _order(names: tuple[str, ...], round_index: int) -> tuple[str, ...]:
     shift = round_index % len(names)
     rotated = names[shift:] + names[:shift]
     return rotated[::-1] if (round_index // len(names)) % 2 else rotated
-
-
-def _batch_us(function: Timed, calls: int, clock: Clock) -> float:
-    start = clock()
-    for _ in range(calls):
-        function()
-    return (clock() - start) / 1_000
-
-
-def _batch_size(function: Timed, batch_us: float, warmup_us: float, clock: Clock) -> int:
-    """Warm the function up and return how many calls last ``batch_us``.
-
-    The first call is not counted: it may compile, page in or allocate what later ones find ready.
-    """
-    function()
-    calls, spent = 1, 0.0
-    while True:
-        took = _batch_us(function, calls, clock)
-        spent += took
-        if took >= batch_us or calls >= _MAX_CALLS:
-            break
-        # Twice as many, or straight to what the last batch suggests: a clock too coarse for one call still gets there.
-        calls = min(_MAX_CALLS, max(2 * calls, int(calls * batch_us / took) if took > 0 else 0))
-    while spent < warmup_us:
-        took = _batch_us(function, calls, clock)
-        spent += max(took, 1e-3)
-    return max(1, min(_MAX_CALLS, round(calls * batch_us / took))) if took > 0 else calls
 
 
 @contextmanager

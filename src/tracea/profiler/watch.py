@@ -2,7 +2,9 @@
 
 Two signs, both of which say nothing about who is faster, so that leaving a round out favours nobody: the cores were
 taken away in the middle of it (time passed in which the thread did not run, and it was switched out against its will),
-and the two halves of one function's batch, measured apart within the round, do not agree.
+and the slices of one function's batch, measured apart within the round, do not agree (of one call alone: it took many
+times its least, and the round's others did not). Of a team's batch the slices in which a thread lost its core are left
+out before, and the round is disturbed where most were.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from tracea.errors import InvalidOption
@@ -51,13 +53,15 @@ def _switches() -> int:
 class Round:
     """One sample of every function, in microseconds of a call, with what disturbed them.
 
-    ``noise`` is the largest difference between the halves of a batch, as a share of their mean; ``load`` the share of
-    the round's time that other programs took.
+    ``noise`` is the largest difference between the slices of a batch, as a share of its sample; ``load`` the share of
+    the round that other programs took, as far as it counts. ``left_out`` is by function the share of its batch's slices
+    that do not: a thread of the team lost its core in them.
     """
 
     samples_us: Mapping[str, float]
     noise: float
     load: float
+    left_out: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +80,11 @@ class Watch:
     repeats: float = 0.5
 
     def __post_init__(self) -> None:
-        for field in ("load", "noise", "repeats"):
-            value = getattr(self, field)
+        for name in ("load", "noise", "repeats"):
+            value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0.0):
                 raise InvalidOption(
-                    field=f"watch.{field}", got=value, expected="a number from 0 on", remedy="use Watch() as it is"
+                    field=f"watch.{name}", got=value, expected="a number from 0 on", remedy="use Watch() as it is"
                 )
 
     def is_disturbed(self, measured: Round) -> bool:
