@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.kernels.conformance import Case, build, check, random_inputs, unit_of
+from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
 from tests.kernels.native import host_isas
 
 from tracea.core.dtype import DType
@@ -49,7 +49,8 @@ PAIRS = tuple(
 ACTIVATIONS = tuple(case(name, activation(name)) for name in activation_names())
 CASTS = tuple(case(f"cast_{dtype.value}", Cast(Input(0) * 100.0, dtype)) for dtype in C_TYPES)
 CASTS_F64 = tuple(case(f"cast_{dtype.value}_f64", Cast(Input(0) * 100.0, dtype), DType.F64) for dtype in C_TYPES)
-ALL = (*FUNCTIONS, *PAIRS, *ACTIVATIONS, *CASTS, *CASTS_F64)
+ROUNDED = tuple(case(f"rounded_{dtype.value}", Cast(Input(0), dtype), DType.F64) for dtype in C_TYPES)
+ALL = (*FUNCTIONS, *PAIRS, *ACTIVATIONS, *CASTS, *CASTS_F64, *ROUNDED)
 
 
 @pytest.mark.parametrize("isa", host_isas())
@@ -63,13 +64,21 @@ def test_function_means_what_its_numpy_meaning_says(index: int, isa: str, rng: n
 
 @pytest.mark.parametrize("isa", host_isas())
 @pytest.mark.parametrize(
-    "name", ["max", "min", "lt", "ne", "relu", "abs", "neg", "floor", "cast_i32", "cast_bf16", "cast_bool"]
+    "name", ["max", "min", "fmod", "lt", "ne", "relu", "abs", "neg", "floor", "cast_i32", "cast_bf16", "cast_bool"]
 )
 def test_special_values_pass_as_the_meaning_says(name: str, isa: str) -> None:
     chosen = next(case for case in ALL if case.name == name)
     specials = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 3e38, -1.5], np.float32)
     inputs = [np.resize(np.roll(specials, shift), SHAPE) for shift in range(len(chosen.op.operands))]
     check(unit_of(ALL, isa), build(chosen, isa), chosen.op, inputs)
+
+
+@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("chosen", ROUNDED, ids=lambda chosen: chosen.name)
+def test_a_cast_in_a_chain_of_doubles_rounds_each_of_them(chosen: Case, isa: str, rng: np.random.Generator) -> None:
+    values = rng.standard_normal(SHAPE) * 10.0 ** rng.integers(-3, 3, SHAPE)
+    found = run(unit_of(ALL, isa), build(chosen, isa), chosen.op, [values])
+    np.testing.assert_array_equal(found, chosen.op.expr.evaluate([values]))
 
 
 def lines(expr: Expr, inputs: dict[int, str] | None = None) -> tuple[str, list[str]]:

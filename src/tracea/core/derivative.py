@@ -28,6 +28,8 @@ _COMPARISONS: Final = frozenset(
     {BinaryFunction.LT, BinaryFunction.LE, BinaryFunction.GT, BinaryFunction.GE, BinaryFunction.EQ, BinaryFunction.NE}
 )
 
+_UNWRITTEN: Final = (BinaryFunction.POW, BinaryFunction.FMOD)
+
 
 def derivative(expr: Expr, index: int) -> Expr:
     """Return the derivative of an expression for ``Input(index)``; where one side or the other may be taken, one is.
@@ -36,7 +38,7 @@ def derivative(expr: Expr, index: int) -> Expr:
     equal, as torch does; a comparison and a floor give zero.
 
     Raises:
-        InvalidOp: a power or a cast of something that the input is in: neither is written down here.
+        InvalidOp: a power, a remainder or a cast of something that the input is in: none is written down here.
     """
     if index not in expr.inputs():
         return _ZERO
@@ -49,14 +51,14 @@ def derivative(expr: Expr, index: int) -> Expr:
             return select(condition, derivative(if_true, index), derivative(if_false, index))
         case Binary(function=function) if function in _COMPARISONS:
             return _ZERO
-        case Binary(function=function, left=left, right=right) if function is not BinaryFunction.POW:
+        case Binary(function=function, left=left, right=right) if function not in _UNWRITTEN:
             return _binary(function, left, right, derivative(left, index), derivative(right, index))
         case _:
             raise InvalidOp(
                 field="score",
                 got=str(expr),
                 expected="sums, products, quotients, functions of one variable, selections",
-                remedy="write powers as products, or exp(c * log(x))",
+                remedy="write powers as products, or exp(c * log(x)); leave remainders out",
             )
 
 

@@ -42,7 +42,7 @@ class UnaryFunction(Enum):
 
 
 class BinaryFunction(Enum):
-    """A scalar function of two arguments; the comparisons give 1 or 0."""
+    """A scalar function of two arguments; the comparisons give 1 or 0, and FMOD the exact rest, of the left's sign."""
 
     ADD = "add"
     SUB = "sub"
@@ -51,6 +51,7 @@ class BinaryFunction(Enum):
     MAX = "max"
     MIN = "min"
     POW = "pow"
+    FMOD = "fmod"
     LT = "lt"
     LE = "le"
     GT = "gt"
@@ -116,6 +117,7 @@ _BINARY: dict[BinaryFunction, Callable[[Array, Array], Any]] = {
     BinaryFunction.MAX: np.maximum,
     BinaryFunction.MIN: np.minimum,
     BinaryFunction.POW: np.power,
+    BinaryFunction.FMOD: np.fmod,
     BinaryFunction.LT: np.less,
     BinaryFunction.LE: np.less_equal,
     BinaryFunction.GT: np.greater,

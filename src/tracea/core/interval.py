@@ -132,6 +132,8 @@ def _unary(function: UnaryFunction, part: Enclosure, compute: DType) -> Enclosur
 def _binary(function: BinaryFunction, left: Enclosure, right: Enclosure, compute: DType) -> Enclosure:
     if function in (BinaryFunction.MAX, BinaryFunction.MIN):
         return function.meaning(left[0], right[0]), function.meaning(left[1], right[1])
+    if function is BinaryFunction.FMOD:
+        return _remainder(left, right)
     corners = [function.meaning(x, y) for x in left for y in right]
     low, high = np.minimum.reduce(np.broadcast_arrays(*corners)), np.maximum.reduce(np.broadcast_arrays(*corners))
     left_is_exact, right_is_exact = left[0] == left[1], right[0] == right[1]
@@ -145,6 +147,19 @@ def _binary(function: BinaryFunction, left: Enclosure, right: Enclosure, compute
     else:
         unknown = np.zeros(low.shape, dtype=bool)
     return _unknown_where(unknown, widen((low, high), units, compute))
+
+
+def _remainder(left: Enclosure, right: Enclosure) -> Enclosure:
+    # Exact where both are; else of the left's sign, and no larger than either. A divisor that may be 0 claims nothing.
+    function = BinaryFunction.FMOD
+    value = function.meaning(left[0], right[0])
+    certain = (left[0] == left[1]) & (right[0] == right[1]) | np.isnan(left[0]) | np.isnan(right[0])
+    dividend = np.maximum(np.abs(left[0]), np.abs(left[1]))
+    most = np.minimum(dividend, np.maximum(np.abs(right[0]), np.abs(right[1])))
+    low, high = np.where(left[0] < 0.0, -most, 0.0), np.where(left[1] > 0.0, most, 0.0)
+    unknown = (right[0] <= 0.0) & (right[1] >= 0.0) | np.isinf(dividend)
+    low, high = _unknown_where(unknown, (low, high))
+    return np.where(certain, value, low), np.where(certain, value, high)
 
 
 def _comparison(function: BinaryFunction, left: Enclosure, right: Enclosure) -> Enclosure:

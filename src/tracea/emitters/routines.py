@@ -33,6 +33,7 @@ BINARY: Final[Mapping[BinaryFunction, str]] = {
     BinaryFunction.MAX: "maximum({0}, {1})",
     BinaryFunction.MIN: "minimum({0}, {1})",
     BinaryFunction.POW: "pow({0}, {1})",
+    BinaryFunction.FMOD: "fmod({0}, {1})",
     BinaryFunction.LT: "less({0}, {1})",
     BinaryFunction.LE: "less_equal({0}, {1})",
     BinaryFunction.GT: "less({1}, {0})",

@@ -30,6 +30,7 @@ X, Y, Z = rows(4, 6), rows(4, 6) + 1.0, rows(2, 4, 6)
 V = rows(6)
 P, Q = positive(4, 6), positive(4, 6) * 0.5
 M, N = mask(4, 6), mask(4, 6) ^ mask(6)
+TENTHS = torch.arange(-12.0, 12.0, dtype=F64).reshape(4, 6) * 0.5  # by tenths, their quotients round to whole numbers
 
 VIEWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.view.default": (lambda x: aten.view.default(x, [2, -1]), (X,)),
@@ -165,8 +166,15 @@ POINTWISE: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.mul.Scalar": (lambda x: aten.mul.Scalar(x, -2), (X,)),
     "aten.div.Tensor": (aten.div.Tensor, (X, P)),
     "aten.div.Scalar": (lambda x: aten.div.Scalar(x, 3), (X,)),
-    "aten.div.Tensor_mode": (lambda x, y: aten.div.Tensor_mode(x, y, rounding_mode="floor"), (X, P)),
-    "aten.div.Scalar_mode": (lambda x: aten.div.Scalar_mode(x, 0.7, rounding_mode="floor"), (X,)),
+    "aten.div.Tensor_mode": (lambda x, y: aten.div.Tensor_mode(x, y, rounding_mode="trunc"), (X, P)),
+    "aten.div.Scalar_mode": (lambda x: aten.div.Scalar_mode(x, 0.1, rounding_mode="floor"), (TENTHS,)),
+    "aten.floor_divide.default": (aten.floor_divide.default, (TENTHS, TENTHS.flip(0) * 0.1)),
+    "aten.floor_divide.Scalar": (lambda x: aten.floor_divide.Scalar(x, 0.1), (TENTHS,)),
+    "aten.remainder.Tensor": (aten.remainder.Tensor, (TENTHS, TENTHS.flip(0) * 0.1)),
+    "aten.remainder.Scalar": (lambda x: aten.remainder.Scalar(x, -0.1), (TENTHS,)),
+    "aten.remainder.Scalar_Tensor": (lambda x: aten.remainder.Scalar_Tensor(2.5, x), (TENTHS,)),
+    "aten.fmod.Tensor": (aten.fmod.Tensor, (TENTHS, TENTHS.flip(0) * 0.1)),
+    "aten.fmod.Scalar": (lambda x: aten.fmod.Scalar(x, -0.1), (TENTHS,)),
     "aten.maximum.default": (aten.maximum.default, (X, Y)),
     "aten.max.other": (aten.max.other, (X, Y)),
     "aten.minimum.default": (aten.minimum.default, (X, Y)),

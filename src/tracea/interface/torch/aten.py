@@ -13,6 +13,7 @@ from tracea.interface.torch import lower_indexed as indexed
 from tracea.interface.torch import lower_matrix as matrix
 from tracea.interface.torch import lower_pointwise as pointwise
 from tracea.interface.torch import lower_pools as pools
+from tracea.interface.torch import lower_quotients as quotients
 from tracea.interface.torch import lower_rows as rows
 from tracea.interface.torch import lower_statistics as statistics
 from tracea.interface.torch import lower_views as views
@@ -171,10 +172,17 @@ _POINTWISE: Final[dict[str, Callable[..., Any]]] = {
     "aten.rsub.Scalar": pointwise.rsub,
     "aten.mul.Tensor": pointwise.binary(BinaryFunction.MUL),
     "aten.mul.Scalar": pointwise.binary(BinaryFunction.MUL),
-    "aten.div.Tensor": pointwise.div,
-    "aten.div.Scalar": pointwise.div,
-    "aten.div.Tensor_mode": pointwise.div,
-    "aten.div.Scalar_mode": pointwise.div,
+    "aten.div.Tensor": quotients.div,
+    "aten.div.Scalar": quotients.div,
+    "aten.div.Tensor_mode": quotients.div,
+    "aten.div.Scalar_mode": quotients.div,
+    "aten.floor_divide.default": quotients.floor_divide,
+    "aten.floor_divide.Scalar": quotients.floor_divide,
+    "aten.remainder.Tensor": quotients.remainder,
+    "aten.remainder.Scalar": quotients.remainder,
+    "aten.remainder.Scalar_Tensor": quotients.remainder,
+    "aten.fmod.Tensor": quotients.fmod,
+    "aten.fmod.Scalar": quotients.fmod,
     "aten.maximum.default": pointwise.binary(BinaryFunction.MAX),
     "aten.max.other": pointwise.binary(BinaryFunction.MAX),
     "aten.minimum.default": pointwise.binary(BinaryFunction.MIN),

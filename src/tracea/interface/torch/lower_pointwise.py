@@ -39,7 +39,6 @@ __all__ = [
     "clamp_max",
     "comparison",
     "convert",
-    "div",
     "elu",
     "fill",
     "filled",
@@ -141,15 +140,6 @@ def rsub(low: Lowering, left: Operand, right: Operand, alpha: float = 1) -> Node
 
 def _scaled(x: Expr, factor: float) -> Expr:
     return x if factor == 1 else x * float(factor)
-
-
-def div(low: Lowering, left: Operand, right: Operand, rounding_mode: str | None = None) -> Node:
-    """Lower ``left / right``, or the floor of it."""
-    if rounding_mode == "floor":
-        return low.pointwise(Unary(UnaryFunction.FLOOR, X / Y), left, right)
-    if rounding_mode is not None:
-        low.refuse(f"rounding_mode={rounding_mode!r}", "divide without a rounding mode, or with 'floor'")
-    return low.pointwise(X / Y, left, right)
 
 
 def gelu(low: Lowering, x: Node, approximate: str = "none") -> Node:

@@ -51,6 +51,7 @@ _FEW_TILES: Final = 4  # a core, at least
 
 _WORTH_A_NUMBER: Final = 64  # elements of a slab, four vectors: from here on a function a slab costs less than one each
 _CHEAP: Final = (UnaryFunction.NEG, UnaryFunction.ABS, UnaryFunction.FLOOR)
+_COSTLY: Final = (BinaryFunction.DIV, BinaryFunction.POW, BinaryFunction.FMOD)
 
 _Source: TypeAlias = StatisticsOp | ReduceOp
 
@@ -213,7 +214,7 @@ def _steps(op: StatisticsOp, plan: SlabPlan) -> tuple[list[Statistic | Expr], Ex
 def _is_costly(expr: Expr) -> bool:
     if isinstance(expr, Unary):
         return expr.function not in _CHEAP
-    return isinstance(expr, Binary) and expr.function in (BinaryFunction.DIV, BinaryFunction.POW)
+    return isinstance(expr, Binary) and expr.function in _COSTLY
 
 
 def _window(buffer: Buffer, offset: Sequence[Index], extent: Sequence[Index]) -> Region:

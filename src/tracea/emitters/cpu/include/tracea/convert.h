@@ -85,8 +85,12 @@ TRACEA_INLINE VecF round_float(VecF v, double) { return v; }
 TRACEA_INLINE VecD round_float(VecD v, double) { return v; }
 TRACEA_INLINE VecD round_float(VecD v, float) {
     double lanes[VecD::lanes];
+    float rounded[VecD::lanes];
     store(lanes, v);
-    for (int i = 0; i < VecD::lanes; ++i) lanes[i] = static_cast<double>(static_cast<float>(lanes[i]));
+    for (int i = 0; i < VecD::lanes; ++i) rounded[i] = static_cast<float>(lanes[i]);
+    // Of a value that goes there and back in one piece, g++ 12 -O3 makes a vector and leaves both conversions out.
+    __asm__ volatile("" : "+m"(rounded));
+    for (int i = 0; i < VecD::lanes; ++i) lanes[i] = static_cast<double>(rounded[i]);
     return load<VecD>(lanes);
 }
 template <class Half>

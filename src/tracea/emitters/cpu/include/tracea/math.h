@@ -307,7 +307,7 @@ TRACEA_INLINE V gelu_tanh(V x) {
     return mul(x, sigmoid(mul(x, inner)));
 }
 
-// ---- powers --------------------------------------------------------------------------------------------------------------------------------------
+// ---- powers, remainders --------------------------------------------------------------------------------------------------------------------------
 template <class V>
 TRACEA_INLINE V relu(V x) {
     return max_second(zero<V>(), x);  // a NaN is the second operand and stays
@@ -330,6 +330,18 @@ TRACEA_INLINE VecF pow(VecF a, VecF b) {
     store(lanes, a);
     store(others, b);
     for (int i = 0; i < VecF::lanes; ++i) lanes[i] = ::powf(lanes[i], others[i]);
+    return load<VecF>(lanes);
+}
+// What is left of a after b is taken from it as often as it goes, of a's sign: exact, however many times that is.
+TRACEA_INLINE VecD fmod(VecD a, VecD b) {
+    return detail::lane_by_lane(a, b, [](double x, double y) { return ::fmod(x, y); });
+}
+TRACEA_INLINE VecF fmod(VecF a, VecF b) {
+    float lanes[VecF::lanes];
+    float others[VecF::lanes];
+    store(lanes, a);
+    store(others, b);
+    for (int i = 0; i < VecF::lanes; ++i) lanes[i] = ::fmodf(lanes[i], others[i]);
     return load<VecF>(lanes);
 }
 

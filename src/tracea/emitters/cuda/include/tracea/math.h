@@ -1,7 +1,8 @@
 // Scalar functions of epilogues, in float: exact operations of IEEE 754, and functions of the CUDA math library without fast-math.
 //
 // Maximum errors in units of the last place, over the full range (CUDA C++ Programming Guide 13.0, Mathematical Functions, single precision):
-// expf 1, logf 1, sinf 2, cosf 2, tanhf 2, erff 2, erfcf 4, rsqrtf 2, powf 4; sqrtf and division are rounded correctly.
+// expf 1, logf 1, sinf 2, cosf 2, tanhf 2, erff 2, erfcf 4, rsqrtf 2, powf 4, fmodf 0; sqrtf and division are rounded
+// correctly.
 #ifndef TRACEA_MATH_H
 #define TRACEA_MATH_H
 
@@ -38,6 +39,7 @@ TRACEA_DEVICE float cos(float x) { return ::cosf(x); }
 TRACEA_DEVICE float tanh(float x) { return ::tanhf(x); }
 TRACEA_DEVICE float erf(float x) { return ::erff(x); }
 TRACEA_DEVICE float pow(float a, float b) { return ::powf(a, b); }
+TRACEA_DEVICE float fmod(float a, float b) { return ::fmodf(a, b); }
 TRACEA_DEVICE float floor(float x) { return ::floorf(x); }
 TRACEA_DEVICE float sigmoid(float x) { return 1.0F / (1.0F + ::expf(-x)); }
 

@@ -19,6 +19,7 @@ float tanhf(float) noexcept;
 float erff(float) noexcept;
 float erfcf(float) noexcept;
 float powf(float, float) noexcept;
+float fmodf(float, float) noexcept;
 float floorf(float) noexcept;
 float truncf(float) noexcept;
 float fmaf(float, float, float) noexcept;
