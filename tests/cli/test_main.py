@@ -10,6 +10,7 @@ import pytest
 
 import tracea
 from tracea.cli import main as cli
+from tracea.cli.problem import KIND_NAMES, KINDS
 from tracea.errors import CacheCorrupt, InvalidOption, ToolchainMissing, UnsupportedNode, VerdictFailed
 
 VERBS = ("bench", "cache", "doctor", "emit", "explain", "optimize", "tune")
@@ -62,6 +63,14 @@ def test_every_verb_has_help_with_an_example_and_json(verb: str, capsys: pytest.
     text = " ".join(capsys.readouterr().out.split())
     assert f"Example: tracea {verb}" in text
     assert "--json" in text or verb == "cache"
+
+
+@pytest.mark.parametrize("verb", ["emit", "explain", "tune", "verify"])
+def test_help_names_every_kind_of_op_that_the_verb_takes(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([verb, "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert " ".join(KIND_NAMES.split()) in text
+    assert all(kind in KIND_NAMES for kind in KINDS)
 
 
 def test_help_loads_no_numpy_and_no_torch() -> None:

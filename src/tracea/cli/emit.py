@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json, print_notes
-from tracea.cli.problem import ProblemFlags, parse_constants, parse_op, parse_schedule
+from tracea.cli.problem import Kind, ProblemFlags, parse_constants, parse_op, parse_schedule
 from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _SWITCH = Parameter(negative=(), group="Form")
 
 
 def emit(
-    kind: str,
+    kind: Kind,
     /,
     *,
     problem: ProblemFlags = ProblemFlags(),  # noqa: B008  # frozen
@@ -39,8 +39,6 @@ def emit(
 
     Parameters
     ----------
-    kind
-        gemm, conv2d, softmax, log_softmax, layer_norm, rms_norm or pointwise.
     target
         host, an architecture such as avx512, neon or sm_90a, or a product such as zen4 or h200 (tracea targets ls).
     variant

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json, printable
-from tracea.cli.problem import KINDS, ProblemFlags, parse_constants, parse_op, refuse_problem_flags
+from tracea.cli.problem import KIND_NAMES, KINDS, ProblemFlags, parse_constants, parse_op, refuse_problem_flags
 from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -15,9 +15,14 @@ if TYPE_CHECKING:
 
 __all__ = ["explain"]
 
+_KIND: Final = (
+    f"{KIND_NAMES}; or a model, file.py:function, where the function takes nothing and returns "
+    "(module, example_inputs)."
+)
+
 
 def explain(
-    kind: str,
+    kind: Annotated[str, Parameter(help=_KIND)],
     /,
     *,
     problem: ProblemFlags = ProblemFlags(),  # noqa: B008  # frozen
@@ -41,9 +46,6 @@ def explain(
 
     Parameters
     ----------
-    kind
-        gemm, conv2d, softmax, log_softmax, layer_norm, rms_norm or pointwise; or a model, file.py:function, where the
-        function takes nothing and returns (module, example_inputs).
     target
         host, an instruction set such as avx512, a GPU architecture such as sm_80, or a product such as zen4 or a100
         (tracea targets ls). Another machine's kernels are chosen by what they require and by score, and judged

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 __all__ = [
     "DTYPES",
     "KINDS",
+    "KIND_NAMES",
+    "Kind",
     "ProblemFlags",
     "parse_constants",
     "parse_op",
@@ -25,6 +27,8 @@ __all__ = [
 ]
 
 KINDS: Final = ("gemm", "conv2d", "attention", "softmax", "log_softmax", "layer_norm", "rms_norm", "pointwise")
+KIND_NAMES: Final = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
+Kind = Annotated[str, Parameter(help=f"{KIND_NAMES}.")]  # a verb's first argument
 DTYPES: Final = ("f32", "f64", "f16", "bf16")
 # As others call them.
 _SPELLED: Final = {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tracea.cli.console import counted, print_json, print_table, printable
-from tracea.cli.problem import ProblemFlags, parse_constants, parse_op
+from tracea.cli.problem import Kind, ProblemFlags, parse_constants, parse_op
 from tracea.flow.progress import shown_progress
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _SHOWN_TRIALS = 5
 
 
 def tune(
-    kind: str,
+    kind: Kind,
     /,
     *,
     problem: ProblemFlags = ProblemFlags(),  # noqa: B008  # frozen
@@ -48,8 +48,6 @@ def tune(
 
     Parameters
     ----------
-    kind
-        gemm, conv2d, softmax, log_softmax, layer_norm, rms_norm or pointwise.
     trials
         Trials at most; those of earlier runs count. Each variant that fits tries its first schedule in any case.
     seconds

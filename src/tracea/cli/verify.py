@@ -8,14 +8,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json, print_notes
-from tracea.cli.problem import ProblemFlags, parse_constants, parse_op, parse_schedule
+from tracea.cli.problem import KIND_NAMES, ProblemFlags, parse_constants, parse_op, parse_schedule
 from tracea.cli.report_file import require_writable, write_report
 
 __all__ = ["verify"]
 
 
 def verify(
-    kind: str,
+    kind: Annotated[str, Parameter(help=f"{KIND_NAMES}; of a GPU gemm.")],
     /,
     *,
     problem: ProblemFlags = ProblemFlags(),  # noqa: B008  # frozen
@@ -40,8 +40,6 @@ def verify(
 
     Parameters
     ----------
-    kind
-        gemm, conv2d, softmax, log_softmax, layer_norm, rms_norm or pointwise; of a GPU gemm.
     target
         host, a GPU architecture such as sm_90a, or a product such as h200 (tracea targets ls).
     variant

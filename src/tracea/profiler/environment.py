@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Environment", "capture"]
 
 # What changes the speed of the numbers that are compared: ours, the peers, and what both stand on.
-_PACKAGES: Final = ("tracea", "numpy", "torch", "onnxruntime")
+_PACKAGES: Final = ("tracea", "numpy", "torch", "onnxruntime", "openvino")
 _VARIABLES: Final = ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS", "TRACEA_THREADS")
 
 
