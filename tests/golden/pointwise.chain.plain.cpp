@@ -29,8 +29,8 @@ struct Load0 {
     return select(lane_mask<V>(lanes), t2, zero<V>());
   }
   TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
-    prefetch_l2(x0 + row * x0_row + col);
-    prefetch_l2(x2 + row * x2_row + col);
+    prefetch_l1(x0 + row * x0_row + col);
+    prefetch_l1(x2 + row * x2_row + col);
   }
 };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from tests.kernels.slab_cases import layer_norm_backward
 from tracea.core.expr import Input, Unary, activation
 from tracea.core.op import Epilogue, Op, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
+from tracea.emitters.cpu.emitter import emit
 from tracea.errors import InvalidSchedule
 from tracea.kernels.registry import find
 from tracea.kernels.rows.normalize import build_normalize
@@ -136,3 +138,25 @@ def test_a_root_of_a_long_slab_is_computed_once() -> None:
         each = [("s0", []), ("s1", []), ("s2", ["rsqrt"]), ("s3", []), ("y", ["rsqrt", "rsqrt"])]
         found = functions_of_tiles(kernel)
         assert [(name, used[:2]) for name, used in found] == (once if columns == 100 else each)
+
+
+def asks(op: Op) -> list[str]:
+    """The requests for lines to come in a kernel's text."""
+    variant = find("pointwise.chain" if isinstance(op, PointwiseOp) else "rows.normalize")
+    assert variant.build is not None
+    text = emit(variant.build(op, default(op, SERVER), SERVER), "avx512").text
+    return re.findall(r"prefetch_l\d(?=\(x)", text)
+
+
+def test_several_streams_are_asked_for_into_the_first_cache_and_less_than_a_page_ahead() -> None:
+    x, vector = TensorType((4096, 4096), F32), TensorType((4096,), F32)
+    two = PointwiseOp(expr=Input(0) * Input(1) + Input(2), inputs=(x, vector, x), out_dtype=F32)
+    one = PointwiseOp(expr=Input(0) * Input(1), inputs=(x, vector), out_dtype=F32)
+    assert [asks(op) for op in (chain(4096, 4096), two, one, softmax(4096, 4096))] == [
+        ["prefetch_l1"] * 3,
+        ["prefetch_l1"] * 2,
+        ["prefetch_l2"],
+        ["prefetch_l2"],
+    ]
+    ahead = default(two, SERVER).integer("prefetch") * SERVER.vector_bytes
+    assert 0 < ahead < SERVER.page_bytes
