@@ -67,6 +67,22 @@ def test_without_a_compiler_resources_are_not_checked(monkeypatch: pytest.Monkey
     assert any(text.startswith("resources: ") and "nvrtc" in text for text in found.not_checked)
 
 
+def test_without_a_compiler_for_the_emulator_nothing_is_said_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ToolchainMissing(tool="C++ compiler", searched=("PATH",), remedy="pip install 'tracea[zig]'")
+
+    monkeypatch.setattr(verifying, "emulate", refuse)
+    found = verify_op(OP, target="sm_80", variant="gemm.mma_cp_async", schedule=dict(SMALL), seed=3)
+    assert found.passed, str(found)
+    assert not any("emulated" in check.name for check in found.verdict.checks)
+    assert [text.split(":")[0] for text in found.not_checked if "C++ compiler" in text] == ["emulator", "float64"]
+
+
+def test_a_product_over_nothing_needs_no_wide_copies() -> None:
+    op = GemmOp.of(m=64, n=64, k=0, dtype=DType.BF16, transpose_b=True)
+    assert verify_op(op, target="sm_120a", variant="gemm.mma_cp_async", seed=3).passed
+
+
 def test_a_broken_text_fails() -> None:
     target = load_gpu("sm_80")
     built = build(OP, "gemm.mma_cp_async", small_schedule(), target)

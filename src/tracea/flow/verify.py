@@ -260,7 +260,7 @@ def verify_for_gpu(
             checks += _emulated(op, built, schedules, number)
     except ToolchainMissing as error:
         missing += [f"emulator: {error}", f"float64: {error}"]
-    budget = budget_of(variant, op, target.name, aligned=_aligned(op))
+    budget = budget_of(variant, op, target.name, aligned=_copies_wide(schedule))
     compiled = judge_binary(built.source, target=target, budget=budget)
     if isinstance(compiled, NotChecked):
         missing.append(f"resources: {compiled.reason}")
@@ -315,13 +315,9 @@ def _unseen(check: Check) -> bool:
     return check.figure == "not checked"
 
 
-def _aligned(op: GemmOp) -> bool:
-    """Tell whether rows of A and B begin at multiples of 16 bytes: those are copied by the wide instructions."""
-    for kind in (op.a, op.b):
-        steps = [stride * kind.dtype.nbytes for stride in kind.strides if stride not in (0, 1)]
-        if any(step % _RESIDUE for step in steps):
-            return False
-    return True
+def _copies_wide(schedule: Schedule) -> bool:
+    """Tell whether A and B are copied 16 bytes at a time, as rows that begin at multiples of them allow."""
+    return all(schedule[chunk] == _RESIDUE for chunk in ("chunk_a", "chunk_b") if chunk in schedule)
 
 
 def reduced(op: GemmOp, schedule: Schedule) -> GemmOp:

@@ -25,7 +25,7 @@ _MOVES: Final = {
 def budget_of(variant: str, op: GemmOp, architecture: str, *, aligned: bool = True) -> ResourceBudget:
     """Return the budget of a GEMM variant for an op on an architecture: no spill, no stack, and its instructions.
 
-    ``aligned``: rows begin at multiples of 16 bytes, so that the wide copies are taken.
+    ``aligned``: rows begin at multiples of 16 bytes, and are copied by so many.
     """
     least: dict[str, int] = {}
     moves = _MOVES.get(variant)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from tracea.errors import CacheError, ToolchainMissing
 from tracea.gates.comparison import Comparison, compare_output
 from tracea.gates.guarded import GuardedArray, Poison
 from tracea.gates.verdict import Check
@@ -60,6 +61,9 @@ class Bench:
         """Run once on the case's inputs and report; ``fresh`` uses new buffers that start some elements off alignment.
 
         What a run left beside an input stays and is reported again: a kernel gets no second chance there.
+
+        Raises:
+            ToolchainMissing, CacheError: the machine could not run it.
         """
         inputs, output = self._misaligned() if fresh else self._kept
         for guarded, values in zip(inputs, case.inputs, strict=True):
@@ -69,6 +73,8 @@ class Bench:
         try:
             with np.errstate(all="ignore"):  # some of the inputs are meant to overflow
                 run([guarded.array for guarded in inputs], output.array)
+        except (ToolchainMissing, CacheError):  # says what this machine lacks, and nothing of the candidate
+            raise
         except Exception as raised:  # any failure of a candidate is a finding about it, kept in the verdict
             error = f"{type(raised).__name__}: {raised}"
         return Observation(

@@ -17,6 +17,9 @@ _POINTER = re.compile(r"[\w>]\*(?: const)? (\w+)\b")
 _DECLARED = re.compile(r"\b(int32_t|int64_t) ((?:\w+(?: = [\w.]+)?, (?!(?:u?int|const|T|f|b|e)\w* \w))*\w+)")
 _STRUCT = re.compile(r"struct \w+_args \{(.*?)\};", re.DOTALL)
 _UNCAST = re.compile(r"\bint32_t (\w+) = args\.\w+;")
+# What makes 32 bits of an expression: a cast, or a name of that type; and what takes some of its bits.
+_CUT = re.compile(r"static_cast<u?int32_t>\(|\bu?int32_t\{|\(u?int32_t\)\s*\(?|\bu?int32_t \w+ = ")
+_LOWER = re.compile(r"%|&|>>|\bu?int32_t\b")
 _LITERAL = re.compile(r"\d+")
 _WIDE = re.compile(r"int64_t\{.*\}|static_cast<int64_t>\(.*\)", re.DOTALL)
 _OPEN, _CLOSE = "([{", ")]}"
@@ -36,17 +39,32 @@ def narrow_addresses(text: str) -> Iterator[str]:
             yield f"line {line(struct.start(1) + member.start())}: {member[1]}: an argument of 32 bits"
     for cut in _UNCAST.finditer(code):
         yield f"line {line(cut.start())}: {cut[1]}: an argument of 64 bits, cut to 32"
+    whole = wide - narrow
+    for cut in _CUT.finditer(code):
+        for term in _terms(code, cut.end()):
+            if len(factors := _split(term, "*")) > 1 and _is_wide(factors, whole):
+                yield f"line {line(cut.start())}: {_joined(term)}: a product of 64 bits, cut to 32"
     for pointer in sorted(set(_POINTER.findall(code))):
         for use in re.finditer(rf"(?<![\w.>]){pointer}\s[+-]\s", code):
             for term in _terms(code, use.end()):
                 factors = _split(term, "*")
-                if len(factors) > 1 and not _is_wide(factors, wide - narrow) and not _LITERAL.fullmatch(factors[-1]):
-                    yield f"line {line(use.start())}: {pointer} + … {' '.join(term.split())}: a product of 32 bits"
+                if any(_LOWER.search(factor) and _holds(factor, whole) for factor in factors):
+                    yield f"line {line(use.start())}: {pointer} + … {_joined(term)}: the lower bits of a stride"
+                elif len(factors) > 1 and not _is_wide(factors, whole) and not _LITERAL.fullmatch(factors[-1]):
+                    yield f"line {line(use.start())}: {pointer} + … {_joined(term)}: a product of 32 bits"
 
 
 def _names(code: str, type_: str) -> set[str]:
     found = [match[2] for match in _DECLARED.finditer(code) if match[1] == type_]
     return {name.split(" ")[0] for names in found for name in names.split(", ")}
+
+
+def _joined(term: str) -> str:
+    return " ".join(term.split())
+
+
+def _holds(factor: str, names: set[str]) -> bool:
+    return not names.isdisjoint(re.findall(r"\w+", factor))
 
 
 def _is_wide(factors: list[str], wide: set[str]) -> bool:

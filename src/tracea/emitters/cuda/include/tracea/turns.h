@@ -25,7 +25,8 @@ struct Turns {
         if (place >= tiles) return false;
         tile = static_cast<int32_t>(place);
         turn = static_cast<int32_t>(following);
-        first = static_cast<int32_t>(following * steps);
+        const int64_t step = following * steps;  // a launch keeps tiles * steps within 31 bits
+        first = static_cast<int32_t>(step);
         following += shares;
         return true;
     }
