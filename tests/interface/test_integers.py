@@ -68,6 +68,9 @@ def test_integers_are_exact_or_refused() -> None:
         for call in (ops.amax, ops.amin, ops.argmax, ops.argmin):
             with pytest.raises(InvalidInput, match=r"expected integers below 2\^53"):
                 call(torch.tensor(numbers_))
+    assert int(ops.sum(torch.tensor([[2**53 - 1, 1, -5]]), 1)) == 2**53 - 5  # in whatever order
+    with pytest.raises(InvalidInput, match="3 of them"):
+        ops.sum(torch.tensor([[2**53 - 1, 2, -5]]), 1)
     many = torch.full((1,), 2**31 - 1, dtype=torch.int32).expand(2**23)
     with pytest.raises(InvalidInput, match="numbers up to 2147483647, 8388608 of them"):
         ops.sum(many)

@@ -19,6 +19,18 @@ SEVERAL = torch.ones(3)
 
 REFUSED: dict[str, tuple[type[TraceaError], str, Callable[[], Any]]] = {
     "causal": (InvalidOp, "causal", lambda: tracea.ops.attention(Q, Q, Q, causal=SEVERAL)),
+    "causal of two": (InvalidOp, "causal: got 2", lambda: tracea.ops.attention(Q, Q, Q, causal=2)),
+    "one tensor of operands": (InvalidOp, "operands", lambda: tracea.ops.attention(Q, Q, Q, operands=Q)),
+    "lengths": (
+        InvalidOp,
+        "lengths",
+        lambda: tracea.ops.attention(Q, Q, Q, lengths=torch.ones(5, dtype=torch.int64, device="meta")),
+    ),
+    "padding": (
+        InvalidOp,
+        "padding",
+        lambda: tracea.ops.conv2d(X[None, None], X[None, None], padding=bytearray(b"ab")),
+    ),
     "operands": (InvalidOp, "operands", lambda: tracea.ops.attention(Q, Q, Q, operands=5)),
     "score": (InvalidOp, "score", lambda: tracea.ops.attention(Q, Q, Q, score=[1])),
     "keepdim": (InvalidOp, "keepdim", lambda: tracea.ops.sum(X, 1, keepdim=SEVERAL)),
@@ -45,6 +57,51 @@ REFUSED: dict[str, tuple[type[TraceaError], str, Callable[[], Any]]] = {
         lambda: tracea.ops.block_sparse_matmul(A, B, MASK, block_size=32, out=torch.empty(33, 50, 1)),
     ),
 }
+
+
+NO_NUMBERS: dict[str, Any] = {
+    "an array": np.array([1, 2]),
+    "a tensor": torch.tensor([1, 2]),
+    "a float": torch.tensor(1.5),
+    "no data": torch.ones((), dtype=torch.int64, device="meta"),
+    "too large": 2**70,
+}
+TAKES_A_NUMBER: dict[str, tuple[type[TraceaError], Callable[[Any], Any]]] = {
+    "window": (InvalidOp, lambda n: tracea.ops.attention(Q, Q, Q, window=n)),
+    "global_tokens": (InvalidOp, lambda n: tracea.ops.attention(Q, Q, Q, window=3, global_tokens=n)),
+    "num_groups": (InvalidOp, lambda n: tracea.ops.group_norm(X, n)),
+    "k": (InvalidOp, lambda n: tracea.ops.topk(X, n)),
+    "ignore_index": (InvalidOp, lambda n: tracea.ops.cross_entropy(X, torch.zeros(4).long(), ignore_index=n)),
+    "stride": (InvalidOp, lambda n: tracea.ops.conv2d(X[None, None], X[None, None], stride=n)),
+    "dim": (InvalidShape, lambda n: tracea.ops.softmax(X, dim=n)),
+    "dim of sums": (InvalidShape, lambda n: tracea.ops.sum(X, dim=n)),
+    "dim of places": (InvalidShape, lambda n: tracea.ops.argmax(X, dim=n)),
+    "dim of running sums": (InvalidShape, lambda n: tracea.ops.cumsum(X, dim=n)),
+}
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS)
+@pytest.mark.parametrize("name", TAKES_A_NUMBER)
+def test_what_is_no_whole_number_is_refused_by_name(name: str, value: str) -> None:
+    kind, call = TAKES_A_NUMBER[name]
+    with pytest.raises(kind, match=f"{name.split(maxsplit=1)[0]}: got .*Remedy: "):
+        call(NO_NUMBERS[value])
+
+
+def test_numbers_of_arrays_are_numbers() -> None:
+    assert torch.equal(tracea.ops.sum(X, torch.tensor(1)), tracea.ops.sum(X, 1))
+    assert torch.equal(tracea.ops.topk(X, np.int64(2))[1], X.topk(2).indices)
+
+
+def test_gradients_of_attention_take_what_attention_takes() -> None:
+    class Foreign:
+        def __init__(self, array: torch.Tensor) -> None:
+            self.__dlpack__ = array.__dlpack__
+            self.__dlpack_device__ = array.__dlpack_device__
+
+    found = tracea.ops.attention_backward(*[Foreign(Q)] * 5)
+    for got, wanted in zip(found, tracea.ops.attention_backward(*[Q] * 5), strict=True):
+        np.testing.assert_array_equal(got, wanted.numpy())
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -6,8 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from operator import index
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from tracea.core.dtype import DType
 from tracea.core.expr import EXPR_CLASSES, Expr, Input, select
@@ -17,6 +16,7 @@ from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.attention_pairs import listed_pairs
 from tracea.interface.operands import Given, check_same_dtype, flag, number
+from tracea.interface.whole_numbers import whole_number
 from tracea.kernels.attention.spans import Band
 from tracea.runtime.extension import dispatcher
 
@@ -66,14 +66,10 @@ def attention(
     a scale that is not finite, a score that names more operands than there are, or what does not go together.
     """
     others, window = checked_operands(operands), checked_window(window)
-    if isinstance(global_tokens, bool) or not hasattr(global_tokens, "__index__") or index(global_tokens) < 0:
-        raise InvalidOp(
-            field="global_tokens", got=global_tokens, expected="a whole number >= 0", remedy="0 is a window alone"
-        )
     band = Band(
         causal=flag("causal", causal),
         window=window,
-        global_tokens=index(global_tokens),
+        global_tokens=whole_number("global_tokens", global_tokens, 0, remedy="0 is a window alone"),
     )
     listed = listed_pairs(
         q, k, band=band, block_mask=block_mask, block_size=block_size, lengths=lengths, key_lengths=key_lengths
@@ -100,15 +96,17 @@ def checked_operands(operands: Any) -> tuple[Any, ...]:
 
     Raises: InvalidOp: they are no sequence, or too many.
     """
-    given = len(operands) if hasattr(operands, "__len__") else None
-    if given is None or given > _MOST_OPERANDS:
+    kind = type(operands).__name__
+    is_sequence = isinstance(operands, Sequence) and not isinstance(operands, str | bytes)
+    given = tuple(cast("Sequence[Any]", operands)) if is_sequence else None
+    if given is None or len(given) > _MOST_OPERANDS:
         raise InvalidOp(
             field="operands",
-            got=type(operands).__name__ if given is None else given,
+            got=kind if given is None else len(given),
             expected=f"a sequence of at most {_MOST_OPERANDS} arrays",
             remedy="compute what does not depend on the score beforehand",
         )
-    return (*operands, *(None,) * (_MOST_OPERANDS - len(operands)))
+    return (*given, *(None,) * (_MOST_OPERANDS - len(given)))
 
 
 def checked_window(window: Any) -> int | None:
@@ -116,11 +114,7 @@ def checked_window(window: Any) -> int | None:
 
     Raises: InvalidOp: it is none, or below 1.
     """
-    if window is not None and (isinstance(window, bool) or not hasattr(window, "__index__") or index(window) < 1):
-        raise InvalidOp(
-            field="window", got=window, expected="a whole number >= 1", remedy="a window of 1 is the diagonal"
-        )
-    return None if window is None else index(window)
+    return None if window is None else whole_number("window", window, 1, remedy="1 is the diagonal, None sees all")
 
 
 def written_score(score: Any) -> str:

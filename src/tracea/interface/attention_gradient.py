@@ -13,6 +13,7 @@ from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.attention import NAMES, checked_operands, checked_window, forward_op, written_score
 from tracea.interface.operands import Given, check_same_dtype, flag, number
+from tracea.runtime.buffers import view
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def attention_backward(
     parts: list[Any] = []
     first = 0
     for operand in (q, k, v):
-        shape = tuple(map(int, operand.shape))
+        shape = view(operand).shape
         last = first + math.prod(shape)
         parts.append(flat[first:last].reshape(shape))
         first = last

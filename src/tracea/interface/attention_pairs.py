@@ -100,8 +100,8 @@ def _shape(name: str, array: Any) -> tuple[int, ...]:
 
 def _lengths(name: str, given: Any, total: int) -> tuple[int, ...]:
     try:
-        found = tuple(index(length) for length in (given.tolist() if hasattr(given, "tolist") else given))
-    except TypeError as error:
+        found = tuple(map(index, given.tolist() if hasattr(given, "tolist") else given))
+    except (TypeError, RuntimeError) as error:  # of a tensor that has no data, RuntimeError
         raise InvalidOp(
             field=name, got=type(given).__name__, expected="a sequence of whole numbers", remedy=f"{name}=[5, 3]"
         ) from error

@@ -48,6 +48,7 @@ from tracea.interface.signals import conv1d
 from tracea.interface.transposed import conv2d_grad_input, conv2d_grad_weight, conv_transpose2d
 from tracea.interface.volume_gradients import conv3d_grad_input, conv3d_grad_weight, conv_transpose3d
 from tracea.interface.volumes import conv3d
+from tracea.interface.whole_numbers import axis_number
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def softmax(x: Any, dim: int = -1, *, out: Any = None) -> Any:
 
     Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
-    return _dispatch_softmax()(x, out, dim)
+    return _dispatch_softmax()(x, out, axis_number("dim", dim))
 
 
 def layer_norm(x: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5, *, out: Any = None) -> Any:

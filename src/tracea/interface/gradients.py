@@ -20,6 +20,7 @@ from tracea.interface.normalizations import check_groups, positive_eps
 from tracea.interface.operands import Given
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, filled, state_result, vector
+from tracea.interface.whole_numbers import axis_number
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def softmax_backward(grad: Any, y: Any, dim: int = -1, *, out: Any = None) -> An
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
-    return _dispatch_softmax()(grad, y, out, dim, False)
+    return _dispatch_softmax()(grad, y, out, axis_number("dim", dim), False)
 
 
 def log_softmax_backward(grad: Any, y: Any, dim: int = -1, *, out: Any = None) -> Any:
@@ -52,7 +53,7 @@ def log_softmax_backward(grad: Any, y: Any, dim: int = -1, *, out: Any = None) -
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
-    return _dispatch_softmax()(grad, y, out, dim, True)
+    return _dispatch_softmax()(grad, y, out, axis_number("dim", dim), True)
 
 
 def layer_norm_backward(grad: Any, x: Any, weight: Any = None, eps: float = 1e-5) -> tuple[Any, Any, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
-from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,12 +14,13 @@ from tracea.core.expr import Input
 from tracea.core.graph import Graph
 from tracea.core.op import CumulativeSumOp, GatherRowsOp, LargestOp, PointwiseOp, ViewKind
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.errors import InvalidDType, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
-from tracea.interface.operands import Given
+from tracea.interface.operands import Given, flag
 from tracea.interface.ranges import check_indices
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, compile_as_views, state_result, vector
+from tracea.interface.whole_numbers import axis_number, whole_number
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def cumsum(x: Any, dim: int, *, out: Any = None) -> Any:
 
     Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
-    return _dispatch_sums()(x, out, dim)
+    return _dispatch_sums()(x, out, axis_number("dim", dim))
 
 
 def embedding(indices: Any, table: Any, *, out: Any = None) -> Any:
@@ -73,10 +73,9 @@ def topk(x: Any, k: int, dim: int = -1, *, largest: bool = True) -> tuple[Any, A
 
     Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride; InvalidOp: no such k.
     """
-    if isinstance(k, bool) or not hasattr(k, "__index__"):
-        raise InvalidOp(field="k", got=k, expected="a whole number", remedy="k=5")
-    places = _dispatch_places()(x, None, index(k), not largest, dim)
-    return _dispatch_elements()(x, places, None, dim), places
+    count, axis = whole_number("k", k, 0, remedy="k=5"), axis_number("dim", dim)
+    places = _dispatch_places()(x, None, count, not flag("largest", largest), axis)
+    return _dispatch_elements()(x, places, None, axis), places
 
 
 @cache

@@ -18,6 +18,7 @@ from tracea.flow.reduction import wide_type
 from tracea.interface.operands import Given, flag
 from tracea.interface.ranges import check_exact_numbers
 from tracea.interface.reductions import axis_of
+from tracea.interface.whole_numbers import axis_number
 from tracea.runtime.buffers import view
 from tracea.runtime.extension import dispatcher
 
@@ -32,7 +33,7 @@ def argmax(x: Any, dim: int | None = None, keepdim: bool = False, *, out: Any = 
     Raises: InvalidShape: there is no such axis, or no element. InvalidInput: an integer is beyond 2^53. InvalidDType,
     InvalidDevice, InvalidStride, OverlappingOutput.
     """
-    return _dispatch_extreme()(x, out, True, dim, flag("keepdim", keepdim))
+    return _dispatch_extreme()(x, out, True, _axis(dim), flag("keepdim", keepdim))
 
 
 def argmin(x: Any, dim: int | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -40,7 +41,11 @@ def argmin(x: Any, dim: int | None = None, keepdim: bool = False, *, out: Any = 
 
     Raises: as :func:`argmax`.
     """
-    return _dispatch_extreme()(x, out, False, dim, flag("keepdim", keepdim))
+    return _dispatch_extreme()(x, out, False, _axis(dim), flag("keepdim", keepdim))
+
+
+def _axis(dim: Any) -> int | None:
+    return None if dim is None else axis_number("dim", dim)
 
 
 @cache

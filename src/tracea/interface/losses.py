@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from tracea.flow.reduction import add_reduction, wide_type
 from tracea.interface.operands import Given, number
 from tracea.interface.ranges import EXACT_INTEGERS, check_indices
 from tracea.interface.results import filled, state_result
+from tracea.interface.whole_numbers import read_whole
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def cross_entropy_backward(
 
 
 def _numbers(ignore_index: Any, label_smoothing: Any, reduction: Any) -> tuple[int, float, str]:
-    is_number = hasattr(ignore_index, "__index__") and not isinstance(ignore_index, bool)
-    if not is_number or abs(index(ignore_index)) >= EXACT_INTEGERS:
+    ignored = read_whole(ignore_index)
+    if ignored is None or abs(ignored) >= EXACT_INTEGERS:
         raise InvalidOp(
             field="ignore_index",
             got=ignore_index,
@@ -91,7 +91,7 @@ def _numbers(ignore_index: Any, label_smoothing: Any, reduction: Any) -> tuple[i
         raise InvalidOp(field="label_smoothing", got=smoothing, expected="0 to 1", remedy="label_smoothing=0.1")
     if reduction not in _REDUCTIONS:
         raise InvalidOp(field="reduction", got=reduction, expected=_REDUCTIONS, remedy='reduction="mean"')
-    return index(ignore_index), smoothing, reduction
+    return ignored, smoothing, reduction
 
 
 def _check_classes(logits: Any, target: Any, ignore_index: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from operator import index
 from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.expr import Expr, Input, Unary, UnaryFunction, exp
@@ -19,6 +18,7 @@ from tracea.flow.reduction import add_statistics, wide_type
 from tracea.interface.operands import Given, number
 from tracea.interface.reductions import axis_of, mean, var
 from tracea.interface.results import compile_as_vectors, compile_as_views, filled, state_result, vector
+from tracea.interface.whole_numbers import axis_number, whole_number
 from tracea.kernels.registry import candidates
 from tracea.runtime.extension import dispatcher
 
@@ -43,7 +43,7 @@ def log_softmax(x: Any, dim: int = -1, *, out: Any = None) -> Any:
 
     Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
-    return _dispatch_log_softmax()(x, out, dim)
+    return _dispatch_log_softmax()(x, out, axis_number("dim", dim))
 
 
 def group_norm(
@@ -106,9 +106,7 @@ def check_groups(num_groups: Any) -> int:
 
     Raises: InvalidOp: it is no whole number from 1 on.
     """
-    if isinstance(num_groups, bool) or not hasattr(num_groups, "__index__") or index(num_groups) < 1:
-        raise InvalidOp(field="num_groups", got=num_groups, expected="a whole number from 1 on", remedy="num_groups=32")
-    return index(num_groups)
+    return whole_number("num_groups", num_groups, 1, remedy="num_groups=32")
 
 
 def positive_eps(eps: Any) -> float:

@@ -151,8 +151,9 @@ def flag(name: str, value: Any) -> bool:
 
     Raises: InvalidOp: it is neither.
     """
-    if not isinstance(value, int) and type(value) is not np.bool_:
-        raise InvalidOp(field=name, got=type(value).__name__, expected="True | False", remedy=f"{name}=True")
+    if (not isinstance(value, int) or value not in (0, 1)) and type(value) is not np.bool_:
+        got = value if isinstance(value, int) else type(value).__name__
+        raise InvalidOp(field=name, got=got, expected="True | False", remedy=f"{name}=True")
     return bool(value)
 
 

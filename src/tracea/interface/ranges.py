@@ -47,21 +47,32 @@ def is_exact(dtype: DType, terms: int) -> bool:
     return dtype.is_float or terms * _LARGEST[dtype] <= EXACT_INTEGERS
 
 
-def check_exact_numbers(x: Any, terms: int, what: str) -> None:
+def check_exact_numbers(x: Any, terms: int, what: str, axes: tuple[int, ...] = ()) -> None:
     """Check that kernels, which compute integers in f64, see each of them as it is, and a sum of so many of them.
+
+    Of sums over ``axes`` neither the positive terms nor the negative ones may pass 2^53: then no order of them does.
 
     Raises: InvalidInput: a number, or what so many of the largest sum up to, is beyond 2^53.
     """
     if is_exact(view(x).dtype, terms) or 0 in view(x).shape:
         return
     largest = max(map(abs, _extremes(x, None)))
-    if terms * largest >= EXACT_INTEGERS:  # 2^53 + 1 is 2^53 in f64
+    if terms * largest >= EXACT_INTEGERS and not (axes and _sums_are_exact(x, axes)):  # 2^53 + 1 is 2^53 in f64
         raise InvalidInput(
             field="x",
             got=f"numbers up to {largest}, {terms} of them" if terms > 1 else f"a number of {largest}",
             expected=f"{what} below 2^53, up to which f64 counts",
             remedy="keep integers smaller, sum fewer of them at once, or use torch for these",
         )
+
+
+def _sums_are_exact(x: Any, axes: tuple[int, ...]) -> bool:
+    values: np.ndarray[Any, Any] = view(x).numpy()
+    for part in (np.maximum(values, 0), np.minimum(values, 0)):
+        about = np.abs(part.sum(axis=axes, dtype=np.float64))  # of 2^60 and less, the sum of integers does not wrap
+        if np.max(about) > 2.0**60 or np.max(np.abs(part.sum(axis=axes, dtype=np.int64))) > EXACT_INTEGERS:
+            return False
+    return True
 
 
 def _extremes(numbers: Any, ignored: int | None) -> tuple[int, int]:

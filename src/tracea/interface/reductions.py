@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from operator import index
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, select
@@ -20,6 +19,7 @@ from tracea.flow.reduction import add_reduction, add_statistics, wide_type
 from tracea.interface.operands import Given, flag, number
 from tracea.interface.ranges import check_exact_numbers, is_exact
 from tracea.interface.results import filled, state_result
+from tracea.interface.whole_numbers import axis_number, read_whole
 from tracea.runtime.extension import dispatcher
 
 __all__ = ["all", "amax", "amin", "any", "axes_of", "axis_of", "mean", "prod", "std", "sum", "var"]
@@ -136,15 +136,13 @@ def _correction(value: Any) -> float:
 def _numbers(dim: Any) -> tuple[int, ...]:
     if dim is None:
         return ()
-    try:
-        found = (index(dim),) if hasattr(dim, "__index__") else tuple(index(axis) for axis in dim)
-    except TypeError as error:
-        raise InvalidShape(
-            field="dim", got=dim, expected="an axis, several or None", remedy="dim=-1, dim=(0, 2)"
-        ) from error
-    if not found or isinstance(dim, bool):
-        raise InvalidShape(field="dim", got=dim, expected="an axis, several or None", remedy="dim=None reduces all")
-    return found
+    if read_whole(dim) is not None:
+        return (axis_number("dim", dim),)
+    several = cast("Sequence[Any]", dim) if isinstance(dim, Sequence) and not isinstance(dim, str | bytes) else ()
+    if not several:
+        expected, remedy = "an axis, several or None", "dim=-1, dim=(0, 2); dim=None reduces all"
+        raise InvalidShape(field="dim", got=dim, expected=expected, remedy=remedy)
+    return tuple(axis_number("dim", axis) for axis in several)
 
 
 def axis_of(dim: Any, rank: int) -> int:
@@ -152,10 +150,10 @@ def axis_of(dim: Any, rank: int) -> int:
 
     Raises: InvalidShape: there is none.
     """
-    axes = max(rank, 1)
-    if isinstance(dim, bool) or not hasattr(dim, "__index__") or not -axes <= index(dim) < axes:
+    axes, axis = max(rank, 1), read_whole(dim)
+    if axis is None or not -axes <= axis < axes:
         raise InvalidShape(field="dim", got=dim, expected=f"an axis of rank {rank}", remedy="name an axis that exists")
-    return index(dim) % axes
+    return axis % axes
 
 
 def axes_of(dims: Sequence[int], rank: int) -> tuple[int, ...]:
@@ -181,7 +179,7 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
     terms = math.prod(x.static_shape[axis] for axis in axes) if name == "sum" else 1
     if name not in ("sum", "max", "min") or is_exact(x.dtype, terms):
         return _program(arrays, out, attributes, threads)
-    check_exact_numbers(arrays[0], terms, "sums" if name == "sum" else "integers")
+    check_exact_numbers(arrays[0], terms, "sums" if name == "sum" else "integers", axes if name == "sum" else ())
     return _dispatch_exact()(arrays[0], out, *attributes)
 
 

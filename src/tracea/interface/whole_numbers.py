@@ -1,4 +1,4 @@
-"""Whole numbers as users give them to convolutions and pools: one, or one for each axis."""
+"""Whole numbers as users give them: one, or one for each axis. Arrays and tensors of more than one are none."""
 
 from __future__ import annotations
 
@@ -6,27 +6,50 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any, Final, cast
 
-from tracea.errors import InvalidOp
+from tracea.errors import InvalidOp, InvalidShape
 
-__all__ = ["pair", "single", "triple", "whole_number"]
+__all__ = ["axis_number", "pair", "read_whole", "single", "triple", "whole_number"]
 
-_END: Final = 2**31
+_LARGEST: Final = 2**31 - 1
 
 
-def whole_number(name: str, value: Any, least: int) -> int:
-    """Return a whole number from ``least`` on.
+def read_whole(value: Any) -> int | None:
+    """Return a whole number; None where it is none.
+
+    Every array and tensor has an ``__index__``, which those of one whole number in this machine's memory answer.
+    """
+    try:
+        return None if isinstance(value, bool) else index(value)
+    except (TypeError, RuntimeError):
+        return None
+
+
+def whole_number(name: str, value: Any, least: int, most: int = _LARGEST, *, remedy: str | None = None) -> int:
+    """Return a whole number from ``least`` to ``most``.
 
     Raises:
         InvalidOp: it is none.
     """
-    try:
-        number = least - 1 if isinstance(value, bool) else index(value)
-    except TypeError:  # arrays and tensors have an __index__, which only those of one whole number answer
-        number = least - 1
-    if not least <= number < _END:
+    number = read_whole(value)
+    if number is None or not least <= number <= most:
         raise InvalidOp(
-            field=name, got=value, expected=f"whole numbers from {least} on", remedy=f"{name}={max(1, least)}"
+            field=name,
+            got=value,
+            expected=f"whole numbers from {least} " + (f"to {most}" if number is not None and number > most else "on"),
+            remedy=remedy or f"{name}={max(1, least)}",
         )
+    return number
+
+
+def axis_number(name: str, value: Any) -> int:
+    """Return the number of an axis, counted from the first or from the last.
+
+    Raises:
+        InvalidShape: it is no whole number.
+    """
+    number = read_whole(value)
+    if number is None or abs(number) > _LARGEST:
+        raise InvalidShape(field=name, got=value, expected="an axis, a whole number", remedy=f"{name}=-1 is the last")
     return number
 
 
@@ -61,10 +84,10 @@ def triple(name: str, value: Any, least: int) -> tuple[int, int, int]:
 
 
 def _each(name: str, value: Any, least: int, axes: int, several: str) -> tuple[int, ...]:
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview):
         values = tuple(cast("Sequence[Any]", value))
         if len(values) in (1, axes):
             return tuple(whole_number(name, each, least) for each in (values * axes)[:axes])
-    elif hasattr(value, "__index__"):
+    elif read_whole(value) is not None:
         return (whole_number(name, value, least),) * axes
     raise InvalidOp(field=name, got=value, expected=f"a whole number, or {several}", remedy=f"{name}={max(1, least)}")

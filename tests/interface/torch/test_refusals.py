@@ -120,6 +120,30 @@ def test_a_stock_module_is_named_by_its_path_and_the_line_that_asked() -> None:
     assert caught.value.location == f"module '1' (ConvTranspose3d), captured at {asked}"
 
 
+def test_a_number_that_only_a_run_knows_is_refused() -> None:
+    class Reads(nn.Module):
+        def forward(self, x):
+            return x * x.sum().item()  # a number
+
+    with pytest.raises(UnsupportedNode, match="a number that only a run knows") as caught:
+        capture(Reads(), inputs_of((3, 4)))
+    assert caught.value.location == f"{HERE}:{line_with(Reads, 'a number')} in forward"
+
+
+def test_the_size_of_a_dynamic_axis_is_no_number_of_an_expression() -> None:
+    class Adds(nn.Module):
+        def forward(self, x):
+            return x.sum(0) + x.shape[0]
+
+    with pytest.raises(UnsupportedNode, match="a number that only a run knows"):
+        capture(Adds(), inputs_of((3, 4)), dynamic=({0: torch.export.Dim("rows", min=1, max=64)},))
+
+
+def test_parameters_that_are_not_initialized_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"weight: got .*lazy module.* Remedy: call module\(\*example_inputs\)"):
+        capture(nn.LazyLinear(4), inputs_of((3, 4)))
+
+
 def test_integer_arithmetic_is_refused() -> None:
     class Counts(nn.Module):
         def forward(self, x):

@@ -49,7 +49,10 @@ def dropout(low: Lowering, x: Node, probability: float, train: bool) -> Node:
         Refusal: it is on.
     """
     if train and probability > 0.0:
-        low.refuse(f"a dropout of {probability} in training mode", "call module.eval() first: this is for inference")
+        low.refuse(
+            f"a dropout of {probability} in training mode",
+            "call module.eval() first: this is for inference; F.dropout needs training=self.training",
+        )
     return x
 
 

@@ -90,6 +90,11 @@ class Lowering:
 
     def _term(self, operand: Operand, tensors: list[Node]) -> Expr:
         if not isinstance(operand, Node):
+            if not isinstance(operand, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+                self.refuse(
+                    "a number that only a run knows",
+                    "keep values as tensors, without .item(); make dynamic axes static",
+                )
             return Constant(float(operand))
         if operand.id in self._scalars:
             return Constant(self._scalars[operand.id])

@@ -53,7 +53,7 @@ def check_tensor(tensor: torch.Tensor, field: str) -> None:
     Raises:
         InvalidDevice: it is elsewhere, or has no data.
         InvalidDType: its element type is not one of ours.
-        InvalidInput: it is sparse or quantized. InvalidStride: it is a lazy view.
+        InvalidInput: it is sparse or quantized, or not initialized. InvalidStride: it is a lazy view.
     """
     if tensor.device.type != "cpu":
         raise InvalidDevice(
@@ -62,6 +62,13 @@ def check_tensor(tensor: torch.Tensor, field: str) -> None:
     if tensor.layout is not torch.strided:
         raise InvalidInput(
             field=field, got=str(tensor.layout), expected="torch.strided", remedy="convert it with .to_dense()"
+        )
+    if torch.nn.parameter.is_lazy(tensor):
+        raise InvalidInput(
+            field=field,
+            got="a parameter of a lazy module that has not run",
+            expected="initialized parameters",
+            remedy="call module(*example_inputs) once before",
         )
     dtype_of(tensor.dtype, field)
     refuse_tangent(tensor, torch, field)
