@@ -15,7 +15,7 @@ from tracea.bench.ours import contender as our_contender
 from tracea.bench.peers import FAMILIES, peers, surroundings
 from tracea.bench.peers.peer import Allocation, Peer
 from tracea.bench.problem import Problem
-from tracea.bench.sparse_suite import low_rank_problem, sparse_problem
+from tracea.bench.sparse_suite import grouped_problem, low_rank_problem, sparse_problem
 from tracea.bench.suites import (
     SUITES,
     chain_problems,
@@ -44,6 +44,7 @@ SMALL = (
     conv_problem(6, 9, 3, 1, 8, groups=3, dilation=2),
     sparse_problem(96, 32, 0.5),
     low_rank_problem(20, 30, 40, 4),
+    grouped_problem(5, 40, 30, 20),
     attention_problem("dense", 3, 20, 33, size=24),
     attention_problem("causal", 3, 20, 20, causal=True),
     attention_problem("window", 2, 30, 30, window=5),

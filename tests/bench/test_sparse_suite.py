@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tracea.bench.peers.torch import FAMILY
-from tracea.bench.sparse_suite import low_rank_problem, sparse_problem
+from tracea.bench.sparse_suite import grouped_problem, low_rank_problem, sparse_problem
 from tracea.bench.suites import problems
 from tracea.core.op import BlockSparseOp
 from tracea.core.reference import evaluate
@@ -15,7 +15,7 @@ from tracea.core.reference import evaluate
 
 def test_the_suite_has_every_density_and_every_rank() -> None:
     names = [problem.name for problem in problems("sparse")]
-    assert len(names) == len(set(names)) == 1 + 2 * 6 + 6
+    assert len(names) == len(set(names)) == 1 + 2 * 6 + 6 + 2
     assert names[0].endswith("dense")
 
 
@@ -29,6 +29,17 @@ def test_blocks_that_are_not_listed_are_zero_for_everybody(density: float) -> No
     assert blocks.sum() == first[-1]
     assert blocks[step[: first[-1]], line[: first[-1]]].all()
     np.testing.assert_allclose(evaluate(problem.op, (a, b, first, line, step)), a.astype(np.float64) @ b, atol=1e-12)
+
+
+@pytest.mark.parametrize("peer", ["torch.experts", "torch.grouped"])
+def test_torch_multiplies_the_same_ragged_groups(peer: str) -> None:
+    problem = grouped_problem(6, 700, 24, 32)  # a group of more rows than a part has, and a small one
+    (found,) = [each for each in FAMILY.peers if each.supports(problem) and each.name == peer]
+    arrays = problem.arrays(1)
+    assert len(set(np.diff(arrays[2]).tolist())) > 4
+    with FAMILY.surroundings(1):
+        got = found.build(problem, arrays, 1).result()
+    np.testing.assert_allclose(got, evaluate(problem.op, arrays), rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("problem", [sparse_problem(64, 32, 0.5), low_rank_problem(20, 30, 40, 8)], ids=str)

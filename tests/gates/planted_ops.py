@@ -22,6 +22,7 @@ from tracea.core.op import (
     CumulativeSumOp,
     GatherRowsOp,
     GemmOp,
+    GroupedGemmOp,
     LargestOp,
     LowRankOp,
     Op,
@@ -53,6 +54,7 @@ SQUARE = GemmOp.of(m=48, n=48, k=48)
 CONV = Conv2dOp.of(channels=6, size=(9, 8), filters=10, kernel=(3, 3), padding=(1, 1))
 LOW_RANK = LowRankOp.of(m=21, n=33, k=40, r=8)
 SPARSE = BlockSparseOp.of(m=17, n=48, k=48, block=16)
+GROUPED = GroupedGemmOp.of(m=30, n=40, k=24, groups=3, parts=6)
 ATTENTION = AttentionOp(q=f32(1, 2, 9, 16), k=f32(1, 2, 20, 16), v=f32(1, 2, 20, 16))
 ATTENTION_GRADIENT = AttentionGradientOp(forward=ATTENTION, grad=f32(1, 2, 9, 16), y=f32(1, 2, 9, 16))
 SOFTMAX = RowOp(kind=RowKind.SOFTMAX, x=(f32(32, 100),))
@@ -82,6 +84,17 @@ Kernel = Callable[[Sequence[Array]], Any]
 
 def flushed(x: Array) -> Array:
     return np.where(np.abs(x) < TINY, F(0), x)
+
+
+def grouped(i: Sequence[Array], *, none: int | None = None, further: int = 0, left_out: int = 0) -> Array:
+    x, weights, first, number = i
+    out = np.zeros((x.shape[0], weights.shape[2]), F)
+    for begin, end, group in zip(first[:-1], first[1:], number, strict=True):
+        which = none if group == len(weights) else (int(group) + further) % len(weights)
+        if which is not None:
+            part = slice(int(begin), max(int(begin), int(end) - left_out))
+            out[part] = x[part] @ weights[which]
+    return out
 
 
 def rows(x: Array, statistic: Callable[..., Array]) -> Array:
@@ -260,6 +273,9 @@ PLANTED: dict[str, Planted] = {
     ),
     "zeros_skipped": plant(GEMM, "correct on special", lambda i: product_of_steps(i[0], i[1], True)),
     "blocks_unlisted_are_read": plant(SPARSE, "correct on normal", lambda i: i[0] @ i[1]),
+    "rows_of_no_group_take_the_last": plant(GROUPED, "correct on normal", lambda i: grouped(i, none=2)),
+    "groups_one_further": plant(GROUPED, "correct on normal", lambda i: grouped(i, further=1)),
+    "last_row_of_each_part_left_out": plant(GROUPED, "correct on normal", lambda i: grouped(i, left_out=1)),
     "few_nan_swallowed": plant(
         BIASED, "correct on special", lambda i: i[0] @ i[1] + np.nan_to_num(i[2], nan=0.0, posinf=0.0, neginf=0.0)
     ),
@@ -289,6 +305,7 @@ RIGHT: dict[str, tuple[Op, Kernel]] = {
     "product with a bias": (BIASED, lambda i: i[0] @ i[1] + i[2]),
     "low rank": (LOW_RANK, lambda i: (i[0] @ i[1]) @ i[2]),
     "sparse product": (SPARSE, by_reference(SPARSE)),
+    "grouped product": (GROUPED, grouped),
     "convolution": (CONV, by_reference(CONV)),
     "attention": (ATTENTION, lambda i: attended(i[0], i[1], i[2], -np.inf)),
     "attention's gradient": (ATTENTION_GRADIENT, by_reference(ATTENTION_GRADIENT)),

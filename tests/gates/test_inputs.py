@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.gates.planted_ops import COPY, GATHER, GEMM, LARGEST, MAXIMUM, SPARSE, SUM, f32
+from tests.gates.planted_ops import COPY, GATHER, GEMM, GROUPED, LARGEST, MAXIMUM, SPARSE, SUM, f32
 from tests.kernels.cases import tile_groups, vector_groups
 
 from tracea.core.dtype import DType
@@ -83,6 +83,9 @@ def test_tables_are_what_the_ops_say(rng: np.random.Generator) -> None:
         runs = Runs(lines=Const(SPARSE.lines), steps=Const(SPARSE.steps), chunk=SPARSE.chunk)
         tables = dict(zip((runs.first, runs.line, runs.step), inputs[2:], strict=True))
         assert runs_fault(runs, tables) == ""
+        *_, first, number = generate(GROUPED, distribution, rng)
+        assert (first[0], first[-1], int(np.diff(first).min())) == (0, GROUPED.m, 0)
+        assert 0 <= number.min() <= number.max() <= GROUPED.groups
     seen: set[int] = set()
     for each in (False, True):
         op = AttentionOp(
@@ -105,6 +108,7 @@ def test_tables_are_what_the_ops_say(rng: np.random.Generator) -> None:
 def test_tables_that_belong_together_change_together() -> None:
     assert operands_that_change_alone(GEMM) == ((0,), (1,))
     assert operands_that_change_alone(SPARSE) == ((0,), (1,), (2, 3, 4))
+    assert operands_that_change_alone(GROUPED) == ((0,), (1,), (2, 3))
 
 
 def test_fresh_buffers_start_elsewhere_each_time_and_beside_each_other(rng: np.random.Generator) -> None:

@@ -32,6 +32,8 @@ CHANNELS, OTHERS = torch.rand(40), torch.rand(40)
 LOGITS, CLASSES = torch.randn(9, 7), torch.arange(9) % 7
 COUNTS = torch.arange(48).reshape(6, 8)
 LEFT, RIGHT, BLOCKS = torch.randn(40, 64), torch.randn(64, 48), torch.ones(2, 2, dtype=torch.bool)
+WEIGHTS, SHIFTS, ENDS = torch.randn(3, 64, 20), torch.randn(3, 20), torch.tensor([7, 7, 33])
+TURNED = torch.randn(3, 20, 64).transpose(1, 2)
 COS = torch.randn(40, 6)
 ONE, TABLE = torch.ones(()), torch.randn(48, 5)
 NARROW, LOW = RIGHT[:, :4], RIGHT[:4]
@@ -75,6 +77,8 @@ CALLS: dict[str, Callable[[], Any]] = {
     "low_rank_mlp": lambda: ops.low_rank_mlp(LEFT, NARROW, LOW, activation="gelu"),
     "block_sparse_matmul": lambda: ops.block_sparse_matmul(LEFT, RIGHT, BLOCKS, block_size=32, factor="b"),
     "block_sparse_matmul of a": lambda: ops.block_sparse_matmul(LEFT, RIGHT, BLOCKS, block_size=32, factor="a"),
+    "grouped_gemm": lambda: ops.grouped_gemm(LEFT, WEIGHTS, ENDS, bias=SHIFTS, activation="gelu"),
+    "grouped_gemm of turned weights": lambda: ops.grouped_gemm(LEFT, TURNED, ENDS),
     "fuse": lambda: CHAIN(X, W, G),
     "gemm": lambda: ops.gemm(LEFT, RIGHT),
 }

@@ -11,6 +11,7 @@ from itertools import chain
 from tests.kernels.attention_cases import attention_cases, gradient_cases
 from tests.kernels.conformance import Case
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
+from tests.kernels.grouped_cases import grouped_cases, grouped_tile_cases
 from tests.kernels.low_rank_cases import low_rank_cases
 from tests.kernels.pool_cases import pool_cases
 from tests.kernels.slab_cases import slab_cases
@@ -335,6 +336,7 @@ def vector_groups() -> tuple[tuple[Case, ...], ...]:
         gemm_cases(),
         low_rank_cases(),
         sparse_cases(),
+        grouped_cases(),
         conv_cases(),
         row_cases(),
         chain_cases(),
@@ -346,7 +348,7 @@ def vector_groups() -> tuple[tuple[Case, ...], ...]:
 
 def tile_groups() -> tuple[tuple[Case, ...], ...]:
     """Every kernel on matrix tiles, those of a unit together."""
-    return (amx_cases(), amx_conv_cases(), sparse_tile_cases())
+    return (amx_cases(), amx_conv_cases(), sparse_tile_cases(), grouped_tile_cases())
 
 
 def tile_cases() -> tuple[Case, ...]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 from tests.kernels.native import Unit
+from tests.kernels.routing import grouped_inputs, random_routing
 
 from tracea.core.accuracy import error_bound
-from tracea.core.op import AttentionOp, BlockSparseOp, Op
+from tracea.core.op import AttentionOp, BlockSparseOp, GroupedGemmOp, Op
 from tracea.core.ops.attention import SPAN_FIELDS
 from tracea.core.reference import evaluate
 from tracea.core.tensor_type import TensorType
@@ -124,6 +125,8 @@ def random_inputs(op: Op, rng: np.random.Generator) -> list[np.ndarray]:
     """Return values of each operand, as the operand's type rounds them; tables are those of a random mask."""
     if isinstance(op, BlockSparseOp):
         return sparse_inputs(op, rng.random((op.steps, op.lines)) < 0.5, rng)
+    if isinstance(op, GroupedGemmOp):
+        return grouped_inputs(op, *random_routing(op, rng), rng)
     spans = random_spans(op, rng) if isinstance(op, AttentionOp) and op.spans is not None else []
     inputs = []
     for type_ in op.operands[: len(op.operands) - len(spans)]:

@@ -11,7 +11,7 @@ from tests.kernels.conformance import Case, build
 from tests.kernels.native import compile_text, host_isas
 
 from tracea.core.dtype import DType
-from tracea.core.op import BlockSparseOp, GemmOp
+from tracea.core.op import BlockSparseOp, GemmOp, GroupedGemmOp
 from tracea.kernels.registry import find
 from tracea.targets import load
 
@@ -20,6 +20,7 @@ OPS = {
     "f32": GemmOp.of(m=512, n=512, k=512),
     "f64": GemmOp.of(m=512, n=512, k=512, dtype=DType.F64),
     "blocks": BlockSparseOp.of(m=512, n=512, k=512, block=32, chunk=8),
+    "groups": GroupedGemmOp.of(m=512, n=512, k=512, groups=8),
     "fused": GemmOp.of(m=512, n=3072, k=768, bias=True, activation="gelu", residual=True),
 }
 PRODUCT = re.compile(r"\bvfmadd\d+p[sd]\b")
@@ -55,6 +56,7 @@ def loops(text: str) -> list[list[str]]:
         ("gemm.packed", "fused"),
         ("gemm.direct", "f32"),
         ("gemm.block_sparse", "blocks"),
+        ("gemm.grouped", "groups"),
     ],
 )
 def test_hot_loop_has_the_products_of_its_steps_and_no_stack_access(variant: str, name: str, isa: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.kernels.attention_cases import attention, gradient
 from tests.kernels.conformance import Case, build
+from tests.kernels.grouped_cases import grouped_golden
 from tests.kernels.low_rank_cases import low_rank_golden
 from tests.kernels.native import ISA_FLAGS, Unit, host_isas
 from tests.kernels.slab_cases import slab_golden
@@ -131,6 +132,7 @@ GOLDEN = (
     *low_rank_golden(),
     *slab_golden(),
     *sparse_golden(),
+    *grouped_golden(),
 )
 
 

@@ -11,7 +11,7 @@ from tests.kernels.conformance import Built, build, random_inputs
 
 from tracea.core.accuracy import error_bound
 from tracea.core.dtype import DType
-from tracea.core.op import GemmOp, Op
+from tracea.core.op import GemmOp, GroupedGemmOp, Op
 from tracea.core.reference import evaluate
 from tracea.emitters.cpu.emitter import emit
 from tracea.errors import ProofFailed
@@ -47,6 +47,7 @@ def test_kernel_is_proved_for_every_argument(name: str) -> None:
         ("gemm.stream", GemmOp.of(m=1, n=4096, k=4096)),
         ("gemm.stream_split", GemmOp.of(m=3, n=1000, k=2048, bias=True, activation="gelu", residual=True)),
         ("gemm.dot", GemmOp.of(m=1, n=1000, k=2048, transpose_b=True)),
+        ("gemm.grouped", GroupedGemmOp.of(m=512, n=4096, k=1024, groups=8, parts=11, bias=True, activation="gelu")),
     ],
 )
 @pytest.mark.parametrize("isa", ["avx512", "avx2", "neon", "plain"])

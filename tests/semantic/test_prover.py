@@ -11,6 +11,7 @@ from tracea.semantic.index import (
     Const,
     FloorDiv,
     Index,
+    Lookup,
     Max,
     Min,
     Mod,
@@ -163,3 +164,24 @@ def test_a_product_is_no_less_than_the_products_inside_it() -> None:
     free = Polynomial.atom(Var("x"))  # may be negative: then its product is less than the rest
     assert not Facts().proves(whole * free - normalize(batch * heads))
     assert not Facts().proves(normalize(Param("Z", 0) * heads * rows) - normalize(heads))
+
+
+def test_entries_of_an_ascending_table_are_in_order_and_those_of_others_are_not() -> None:
+    i, j = Var("i"), Var("j")
+    known = [*loop(i, N), *loop(j, N), normalize(j - i) - 1]
+    tables = [(name, Polynomial({}), normalize(M)) for name in ("t", "u")]
+    facts = Facts(known, tables=tables, ascending={"t": normalize(N + 1)})
+
+    def grows(table: str, first: Index, second: Index) -> bool:
+        return facts.proves(normalize(Lookup(table, second) - Lookup(table, first)))
+
+    assert grows("t", i, i + 1)
+    assert grows("t", i, j)
+    assert grows("t", i + 1, j)
+    assert not grows("t", i + 2, j)
+    assert not grows("t", j, i)
+    assert not grows("u", i, i + 1)
+    assert facts.plus(()).intervals("t") == (normalize(N), normalize(M))
+    assert facts.intervals("u") is None
+    begins_later = Facts(tables=[("t", Polynomial.of(1), normalize(M))], ascending={"t": normalize(N)})
+    assert begins_later.intervals("t") is None

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from tracea.core.dtype import DType
-from tracea.core.op import AttentionOp, BlockSparseOp, Conv2dOp, GemmOp, LowRankOp, Op, PointwiseOp
+from tracea.core.op import AttentionOp, BlockSparseOp, Conv2dOp, GemmOp, GroupedGemmOp, LowRankOp, Op, PointwiseOp
 from tracea.core.tensor_type import TensorType
 from tracea.kernels.gemm.block_sparse import run_tables
+from tracea.kernels.gemm.grouped import PART_ROWS, part_tables
 from tracea.runtime.buffers import aligned_empty
-from tracea.semantic.tile_builders import masked_factor_tiles
+from tracea.semantic.tile_builders import masked_factor_tiles, ragged_tiles
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,6 +50,8 @@ class Problem:
         generator = np.random.default_rng(seed)
         if isinstance(self.op, BlockSparseOp):
             return _listed(self.op, self.density, generator)
+        if isinstance(self.op, GroupedGemmOp):
+            return _routed(self.op, generator)
         made: list[NDArray[np.float32]] = []
         for index, operand in enumerate(self.op.operands):
             memory, data = _laid_out(operand)
@@ -77,7 +80,7 @@ class Problem:
             return "roofline"  # one query reads its keys once
         if isinstance(self.op, Conv2dOp):  # a depthwise one reads and writes more than it computes
             return "peak" if self.op.groups == 1 else "roofline"
-        if isinstance(self.op, BlockSparseOp | LowRankOp):
+        if isinstance(self.op, BlockSparseOp | LowRankOp | GroupedGemmOp):
             return "roofline"
         if not isinstance(self.op, GemmOp):
             return "copy"
@@ -99,6 +102,23 @@ def _listed(op: BlockSparseOp, density: float, generator: np.random.Generator) -
     made[1] *= np.float32(op.k**-0.5)
     table = masked_factor_tiles(rows=op.m, columns=op.n, depth=op.k, mask=mask, block=op.block, factor="b")
     for given in run_tables(table, op.block, op.chunk):
+        listed: NDArray[np.int32] = aligned_empty(given.shape, DType.I32)
+        listed[...] = given
+        made.append(listed)
+    return tuple(made)
+
+
+def _routed(op: GroupedGemmOp, generator: np.random.Generator) -> tuple[NDArray[Any], ...]:
+    """Return rows, matrices and the tables of a ragged draw: each group as likely as a flat Dirichlet draw says."""
+    made: list[NDArray[Any]] = []
+    for operand in (op.x, op.weights):
+        memory, data = _laid_out(operand)
+        generator.standard_normal(dtype=np.float32, out=memory)
+        made.append(data)
+    made[1] *= np.float32(op.k**-0.5)
+    counts = generator.multinomial(op.m, generator.dirichlet(np.ones(op.groups))).tolist()
+    table = ragged_tiles(counts, op.n, depth=op.k, tile_rows=PART_ROWS, tile_columns=op.n)
+    for given in part_tables(table, op.groups, op.parts):
         listed: NDArray[np.int32] = aligned_empty(given.shape, DType.I32)
         listed[...] = given
         made.append(listed)

@@ -39,6 +39,7 @@ from tracea.core.op import (
     CumulativeSumOp,
     GatherRowsOp,
     GemmOp,
+    GroupedGemmOp,
     JoinOp,
     LargestOp,
     LowRankOp,
@@ -53,6 +54,7 @@ from tracea.core.op import (
     StatisticsOp,
     ViewOp,
 )
+from tracea.core.ops.grouped_gemm import grouped_rows
 from tracea.core.statistics_meaning import product_error, statistics_enclosure
 
 __all__ = ["compute_type", "error_bound", "sum_constant"]
@@ -131,7 +133,9 @@ def _outside_not_finite(op: Conv2dOp, arrays: list[Array]) -> Array | bool:
     return inside < odd.sum(axis=(1, 2, 3))[:, None, None]
 
 
-def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, worst_case: bool) -> Enclosure:
+def _main_enclosure(  # noqa: PLR0911 - one case an op
+    op: Op, arrays: list[Array], value: Array, compute: DType, worst_case: bool
+) -> Enclosure:
     match op:
         case GemmOp():
             terms, dtype = arrays[0].shape[-1], op.accumulator
@@ -140,6 +144,8 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
         case BlockSparseOp():
             terms, dtype = op.k, op.accumulator
             error = main_value(op, [np.abs(arrays[0]), np.abs(arrays[1]), *arrays[2:]])
+        case GroupedGemmOp():
+            return _grouped_enclosure(op, arrays, compute, sum_constant(op.k, op.accumulator, worst_case=worst_case))
         case LowRankOp():
             x, a, b = (np.abs(array) for array in arrays[:3])
             both = sum(sum_constant(count, op.accumulator, worst_case=worst_case) for count in a.shape)
@@ -173,6 +179,20 @@ def _main_enclosure(op: Op, arrays: list[Array], value: Array, compute: DType, w
             return value, value
     lost = np.where(error > 0.0, terms * dtype.smallest, 0.0)
     return around(value, sum_constant(terms, dtype, worst_case=worst_case) * dtype.eps * error + lost)
+
+
+def _grouped_enclosure(op: GroupedGemmOp, arrays: list[Array], compute: DType, constant: float) -> Enclosure:
+    """Return the enclosure of each group's rows; rows of no group are zero and nothing else."""
+    low, high = np.zeros(op.shape), np.zeros(op.shape)
+    kind = op.accumulator
+    for rows, group in grouped_rows(op, arrays):
+        x, weights = arrays[0][rows], arrays[1][group]
+        size = np.abs(x) @ np.abs(weights)
+        lost = np.where(size > 0.0, op.k * kind.smallest, 0.0)
+        extras = () if op.bias is None else (arrays[2][group],)
+        main = around(x @ weights, constant * kind.eps * size + lost)
+        low[rows], high[rows] = enclose(op.expr, [main, *((bias, bias) for bias in extras)], compute)
+    return low, high
 
 
 def _pool_enclosure(op: Pool2dOp, x: Array, value: Array, compute: DType, worst_case: bool) -> Enclosure:

@@ -24,6 +24,7 @@ from tracea.core.op import (
     CumulativeSumOp,
     GatherRowsOp,
     GemmOp,
+    GroupedGemmOp,
     JoinOp,
     LargestOp,
     LowRankOp,
@@ -42,6 +43,7 @@ from tracea.core.op import (
 from tracea.core.ops.base import Epilogue
 from tracea.core.ops.block_sparse import block_sparse_value
 from tracea.core.ops.gemm import MatrixMath
+from tracea.core.ops.grouped_gemm import grouped_value
 from tracea.core.statistics_meaning import reduced, statistics_value
 from tracea.core.tensor_type import SymbolicDim, static
 from tracea.errors import InvalidInput, InvalidOp, InvalidShape
@@ -108,7 +110,7 @@ def epilogue_of(op: Op) -> Epilogue:
     return getattr(op, "epilogue", NO_EPILOGUE)
 
 
-def main_value(op: Op, arrays: Sequence[Array]) -> Array:  # noqa: PLR0911 - one case an op
+def main_value(op: Op, arrays: Sequence[Array]) -> Array:  # noqa: PLR0911, PLR0912 - one case an op
     """Return the value before the epilogue: what ``Input(0)`` of the epilogue means."""
     with np.errstate(all="ignore"):
         match op:
@@ -117,6 +119,8 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:  # noqa: PLR0911 - one
                 return np.broadcast_to(a @ b, op.infer().static_shape)
             case BlockSparseOp():
                 return block_sparse_value(op, arrays)
+            case GroupedGemmOp():
+                return grouped_value(op, arrays)
             case LowRankOp():
                 return (arrays[0] @ arrays[1]) @ arrays[2]
             case PointwiseOp(expr=expr):

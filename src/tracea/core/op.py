@@ -11,6 +11,7 @@ from tracea.core.ops.base import BASE_CLASSES, Epilogue, Op
 from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp, MatrixMath
+from tracea.core.ops.grouped_gemm import GroupedGemmOp
 from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp
 from tracea.core.ops.join import JoinOp
 from tracea.core.ops.low_rank import LowRankOp
@@ -31,6 +32,7 @@ __all__ = [
     "Epilogue",
     "GatherRowsOp",
     "GemmOp",
+    "GroupedGemmOp",
     "JoinOp",
     "LargestOp",
     "LowRankOp",
@@ -57,6 +59,7 @@ OP_CLASSES: tuple[type[Op], ...] = (
     GemmOp,
     LowRankOp,
     BlockSparseOp,
+    GroupedGemmOp,
     RowOp,
     ReduceOp,
     StatisticsOp,

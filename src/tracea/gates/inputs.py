@@ -16,6 +16,7 @@ from tracea.core.op import (
     CumulativeSumOp,
     GatherRowsOp,
     GemmOp,
+    GroupedGemmOp,
     JoinOp,
     LargestOp,
     LowRankOp,
@@ -44,7 +45,7 @@ Rule: TypeAlias = Callable[[Any, "list[NDArray[np.float64]]", "np.random.Generat
 Fill: TypeAlias = Callable[[Any, "list[NDArray[Any]]", "np.random.Generator"], None]
 
 RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
-    Distribution.EDGES: {GemmOp: products.few_steps},
+    Distribution.EDGES: {GemmOp: products.few_steps, GroupedGemmOp: products.few_steps},
     Distribution.LARGE: {GemmOp: products.there_and_back},
     Distribution.DENORMAL: {GemmOp: products.subnormal_factors},
     Distribution.OFFSET: {
@@ -59,6 +60,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
     Distribution.EXTREME: {
         GemmOp: products.extreme_results,
         BlockSparseOp: products.extreme_results,
+        GroupedGemmOp: products.extreme_results,
         Conv2dOp: products.extreme_pixels,
         LowRankOp: products.extreme_rows,
         AttentionOp: products.extreme_values,
@@ -77,6 +79,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
     Distribution.SPECIAL: {
         GemmOp: products.zeros_that_face,
         BlockSparseOp: products.zeros_that_face,
+        GroupedGemmOp: products.zeros_that_face,
         Conv2dOp: products.zeros_that_face,
         LowRankOp: products.zeros_that_face,
         AttentionOp: products.hidden_rows,
@@ -98,6 +101,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
 TABLES: Final[Mapping[type[Op], Fill]] = {
     GatherRowsOp: tables.row_numbers,
     BlockSparseOp: tables.listed_blocks,
+    GroupedGemmOp: tables.routed_rows,
     AttentionOp: tables.spans_of_pairs,
 }
 
@@ -123,6 +127,8 @@ def generate(op: Op, distribution: Distribution, rng: np.random.Generator) -> tu
 def operands_that_change_alone(op: Op) -> tuple[tuple[int, ...], ...]:
     """Return the operands, one by one; tables that belong together are one."""
     count = len(op.operands)
-    together = 3 if isinstance(op, BlockSparseOp) else len(op.tables) if isinstance(op, AttentionOp) else 0
+    together = 3 if isinstance(op, BlockSparseOp) else 0
+    if isinstance(op, AttentionOp | GroupedGemmOp):
+        together = len(op.tables)
     alone = [(index,) for index in range(count - together)]
     return (*alone, tuple(range(count - together, count))) if together else tuple(alone)

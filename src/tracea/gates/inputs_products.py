@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracea.core.dtype import DType
-    from tracea.core.op import AttentionOp, BlockSparseOp, GemmOp
+    from tracea.core.op import AttentionOp, BlockSparseOp, GemmOp, GroupedGemmOp
 
 __all__ = [
     "extreme_pixels",
@@ -33,7 +33,7 @@ __all__ = [
 _SCORE = 200.0  # exp of it is no number of f32, and exp of less this is zero
 
 
-def few_steps(op: GemmOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+def few_steps(op: GemmOp | GroupedGemmOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
     """Zeros of the first factor but at the first step, the last, and two others."""
     depth = values[0].shape[-1]
     if depth == 0:
@@ -82,7 +82,9 @@ def subnormal_factors(op: GemmOp, values: list[NDArray[np.float64]], rng: np.ran
     values[1][..., tiny] = np.rint(rng.normal(size=(*b.shape[:-1], tiny.size)) * 4.0) * tiny_b
 
 
-def extreme_results(op: GemmOp | BlockSparseOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+def extreme_results(
+    op: GemmOp | BlockSparseOp | GroupedGemmOp, values: list[NDArray[np.float64]], rng: np.random.Generator
+) -> None:
     """Sums of one sign, in most rows next to the largest number, in few rows and half of the columns subnormal."""
     a, b = values[0], values[1]
     if not _all_floats(op) or not a.size or not b.size:
@@ -92,8 +94,8 @@ def extreme_results(op: GemmOp | BlockSparseOp, values: list[NDArray[np.float64]
     values[1] = rng.uniform(0.5, 1.0, b.shape) * _signs((*b.shape[:-2], 1, b.shape[-1]), rng)
     rows = a.shape[-2]
     small = rng.permutation(rows)[:2] if rows > 2 else _part(rows, rng)
-    size = np.full((rows, 1), min(high, op.a.dtype.largest / 2.0))
-    size[small], less = _powers(low, op.a.dtype, op.b.dtype)
+    size = np.full((rows, 1), min(high, op.operands[0].dtype.largest / 2.0))
+    size[small], less = _powers(low, op.operands[0].dtype, op.operands[1].dtype)
     values[0] *= size
     values[1][..., _part(b.shape[-1], rng)] *= less
 
@@ -128,7 +130,9 @@ def extreme_pixels(op: Conv2dOp, values: list[NDArray[np.float64]], rng: np.rand
 
 
 def zeros_that_face(
-    op: GemmOp | BlockSparseOp | Conv2dOp | LowRankOp, values: list[NDArray[np.float64]], rng: np.random.Generator
+    op: GemmOp | BlockSparseOp | GroupedGemmOp | Conv2dOp | LowRankOp,
+    values: list[NDArray[np.float64]],
+    rng: np.random.Generator,
 ) -> None:
     """Half of all factors are zeros, some of what they face is not finite: zero times that is NaN and not zero."""
     last = 2 if isinstance(op, LowRankOp) else 1

@@ -11,9 +11,9 @@ from tracea.core.ops.attention import SPAN_FIELDS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracea.core.op import AttentionOp, BlockSparseOp, GatherRowsOp
+    from tracea.core.op import AttentionOp, BlockSparseOp, GatherRowsOp, GroupedGemmOp
 
-__all__ = ["listed_blocks", "row_numbers", "spans_of_pairs"]
+__all__ = ["listed_blocks", "routed_rows", "row_numbers", "spans_of_pairs"]
 
 
 def row_numbers(op: GatherRowsOp, stored: list[NDArray[Any]], rng: np.random.Generator) -> None:
@@ -39,6 +39,29 @@ def listed_blocks(op: BlockSparseOp, stored: list[NDArray[Any]], rng: np.random.
     first[1:] = np.cumsum(counts)
     lines[: order.size], steps[: order.size] = line[order], step[order]
     stored[2:] = [first, lines, steps]
+
+
+def routed_rows(op: GroupedGemmOp, stored: list[NDArray[Any]], rng: np.random.Generator) -> None:
+    """Parts of all rows in turn: of groups in any order, of none, and without rows; what no part reads is NaN."""
+    number, counts = np.zeros(op.parts, np.int64), np.zeros(op.parts, np.int64)
+    number[:] = rng.integers(0, op.groups + 1, op.parts)
+    if op.parts:
+        counts[:] = rng.multinomial(op.m, rng.dirichlet(np.ones(op.parts)))
+    if op.parts > 2 and op.groups:  # one of each kind
+        some, none, empty = (int(part) for part in rng.permutation(op.parts)[:3])
+        number[[some, none, empty]] = (*rng.integers(0, op.groups, 1), op.groups, *rng.integers(0, op.groups, 1))
+        counts[some] += counts[empty]
+        counts[empty] = 0
+        for part in (some, none):
+            taken = int(counts[part] == 0 and counts.max() > 1)
+            counts[int(np.argmax(counts))] -= taken
+            counts[part] += taken
+    stored[0][np.repeat(number, counts) == op.groups] = np.nan
+    unused = np.setdiff1d(np.arange(op.groups), number[counts > 0])
+    for values in stored[1:-2]:
+        values[unused] = np.nan
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    stored[-2:] = [ends.astype(stored[-2].dtype), number.astype(stored[-1].dtype)]
 
 
 def spans_of_pairs(op: AttentionOp, stored: list[NDArray[Any]], rng: np.random.Generator) -> None:

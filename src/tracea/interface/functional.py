@@ -26,6 +26,7 @@ from tracea.interface.gradients import (
     rms_norm_backward,
     softmax_backward,
 )
+from tracea.interface.grouped_gemm import grouped_gemm
 from tracea.interface.images import conv2d
 from tracea.interface.indexing import copy, cumsum, embedding, topk
 from tracea.interface.indices import argmax, argmin
@@ -87,6 +88,7 @@ __all__ = [
     "gemm",
     "group_norm",
     "group_norm_backward",
+    "grouped_gemm",
     "layer_norm",
     "layer_norm_backward",
     "library",

@@ -13,6 +13,7 @@ from tracea.core.ops.base import Op
 from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp
+from tracea.core.ops.grouped_gemm import GroupedGemmOp
 from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp
 from tracea.core.ops.low_rank import LowRankOp
 from tracea.core.ops.pointwise import PointwiseOp
@@ -28,6 +29,7 @@ from tracea.kernels.conv.operands import conv_types, sizes_of
 from tracea.kernels.gemm.block_sparse import block_sparse_types
 from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS, ORDER_TABLE
 from tracea.kernels.gemm.gpu.spaces import order_of
+from tracea.kernels.gemm.grouped import PARTS, grouped_types
 from tracea.kernels.gemm.low_rank import low_rank_types
 from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.operands import bind
@@ -48,6 +50,7 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
     GemmOp: gemm_types,
     LowRankOp: low_rank_types,
     BlockSparseOp: block_sparse_types,
+    GroupedGemmOp: grouped_types,
     Conv2dOp: conv_types,
     Pool2dOp: pool_types,
     RowOp: normalize_types,
@@ -101,6 +104,8 @@ def arguments(kernel: TileKernel, op: Op | None = None) -> dict[str, int]:
     given = {size.name: value for size, value in sizes.items() if size in kernel.params}
     if isinstance(described, AttentionOp) and described.spans is not None:
         given[SPAN_ROOM.name] = described.spans.room
+    if isinstance(described, GroupedGemmOp):
+        given[PARTS.name] = described.parts
     # A persistent grid has a block for each multiprocessor of the target: with another number it is as right.
     machine = {MULTIPROCESSORS.name: load_gpu(kernel.target).sm_count} if MULTIPROCESSORS in kernel.params else {}
     values = bind(kernel, types, given | machine)

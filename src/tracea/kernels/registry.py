@@ -24,6 +24,7 @@ from tracea.kernels.gemm.gemv_split import STREAM_SPLIT
 from tracea.kernels.gemm.gpu.cp_async import MMA_CP_ASYNC
 from tracea.kernels.gemm.gpu.register_stages import MMA_SYNC, SIMT
 from tracea.kernels.gemm.gpu.tma_variants import MMA_TMA, TCGEN05, WGMMA
+from tracea.kernels.gemm.grouped import GROUPED, GROUPED_AMX
 from tracea.kernels.gemm.low_rank import LOW_RANK
 from tracea.kernels.gemm.packed import PACKED
 from tracea.kernels.gemm.prepacked import PREPACKED
@@ -53,6 +54,8 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     LOW_RANK,
     BLOCK_SPARSE,
     BLOCK_SPARSE_AMX,
+    GROUPED,
+    GROUPED_AMX,
     AMX,
     AMX_PREPACKED,
     CONV_PACKED,

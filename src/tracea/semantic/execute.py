@@ -361,7 +361,9 @@ def _finished(value: Array, epilogue: EpilogueCall | None, executor: Executor, n
     if epilogue is None:
         return value
     operands = [_operand(operand, executor, node, scalars) for operand in epilogue.operands]
-    return np.broadcast_to(epilogue.expr.evaluate([value, *operands]), value.shape)
+    found = np.asarray(epilogue.expr.evaluate([value, *operands]))
+    own = found.shape[max(0, found.ndim - value.ndim) :]  # an operand may have more axes, of one element each
+    return np.broadcast_to(found.reshape(own), value.shape)
 
 
 def _operand(operand: Region | Scalar, executor: Executor, node: Node, scalars: Scalars) -> Any:

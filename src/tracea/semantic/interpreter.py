@@ -149,6 +149,13 @@ class _Run:
             entries = np.asarray(env[table.name])
             low, high = table.minimum.evaluate(env), table.maximum.evaluate(env)
             twice = table.permutation and len(np.unique(entries)) != len(entries)
+            if table.ascending and (np.any(np.diff(entries) < 0) or [*entries[:1], *entries[-1:]] != [low, high]):
+                raise InvalidInput(
+                    field=table.name,
+                    got=entries.tolist(),
+                    expected=f"entries that ascend from {low} to {high}",
+                    remedy="recompute the table",
+                )
             if twice or len(entries) != table.length.evaluate(env) or np.any((entries < low) | (entries > high)):
                 raise InvalidInput(
                     field=table.name,

@@ -239,24 +239,49 @@ def ragged_tiles(
             expected="a number of rows and of columns for each group, none below 0",
             remedy="say 0 for a group without rows",
         )
-    tiles: list[Array] = [np.empty((0, 8), dtype=np.int64)]
+    extents = (sum(lengths), max(widths, default=0) if shared else sum(widths), depth)
+    if not causal and order is TileOrder.ROW:  # as a routing asks for before every product: no loop over the groups
+        tiles = _ragged_rectangles(lengths, widths, shared=shared, depth=depth, tile=(tile_rows, tile_columns))
+        return TileTable(
+            kind=TilingKind.RAGGED, order=order, extents=extents, tiles=tiles, launches=np.arange(len(tiles))
+        )
+    parts: list[Array] = [np.empty((0, 8), dtype=np.int64)]
     launches: list[Array] = [np.empty(0, dtype=np.int64)]
     row = column = count = 0
     for group, (height, width) in enumerate(zip(lengths, widths, strict=True)):
         grid = TileGrid(rows=height, columns=width, depth=depth, tile_rows=tile_rows, tile_columns=tile_columns)
         part = causal_tiles(grid, order=order) if causal else dense_tiles(grid, order=order)
-        tiles.append(part.tiles + np.array([row, row, column, column, 0, 0, 0, group]))
+        parts.append(part.tiles + np.array([row, row, column, column, 0, 0, 0, group]))
         launches.append(part.launches + np.int64(count))
         count += len(part.tiles)
         row, column = row + height, column if shared else column + width
-    extents = (sum(lengths), max(widths, default=0) if shared else sum(widths), depth)
     return TileTable(
         kind=TilingKind.RAGGED,
         order=order,
         extents=extents,
-        tiles=np.concatenate(tiles),
+        tiles=np.concatenate(parts),
         launches=np.concatenate(launches),
     )
+
+
+def _ragged_rectangles(
+    lengths: Sequence[int], widths: Sequence[int], *, shared: bool, depth: int, tile: tuple[int, int]
+) -> Array:
+    """Return all tiles of ragged groups, group by group and row by row."""
+    TileGrid(rows=0, columns=0, depth=depth, tile_rows=tile[0], tile_columns=tile[1])  # refuses a tile below 1 x 1
+    height, width = np.asarray(lengths, np.int64), np.asarray(widths, np.int64)
+    rows, columns = (-(-extent // size) for extent, size in zip((height, width), tile, strict=True))
+    counts = rows * columns * min(depth, 1)
+    group: Array = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+    row, column = np.divmod(place, columns[group])
+    fields: list[Array] = []
+    for extent, size, at, together in ((height, tile[0], row, False), (width, tile[1], column, shared)):
+        origin: Array = np.zeros_like(extent) if together else np.cumsum(extent) - extent
+        begin = at * size
+        fields += [origin[group] + begin, origin[group] + np.minimum(begin + size, extent[group])]
+    same = np.ones_like(group)
+    return np.stack([*fields, 0 * same, depth * same, int(TileRole.MAIN) * same, group], axis=1)
 
 
 def _corners(grid: TileGrid) -> tuple[Array, Array, Array, Array]:

@@ -128,7 +128,8 @@ class Buffer:
 class Table:
     """A table of integers that the host computes (a tile graph), and the range that its entries are checked against.
 
-    ``permutation``: the entries are the numbers below the length, each once, which the host checks too.
+    ``permutation``: the entries are the numbers below the length, each once. ``ascending``: none is below the one
+    before, the first is the minimum and the last the maximum. The host checks both too.
     """
 
     name: str
@@ -136,6 +137,7 @@ class Table:
     minimum: Index
     maximum: Index
     permutation: bool = False
+    ascending: bool = False
 
     def __post_init__(self) -> None:
         for name in ("length", "minimum", "maximum"):

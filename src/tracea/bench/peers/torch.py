@@ -9,11 +9,12 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from tracea.bench.peers.conv import conv_numbers, has_relu, image, is_conv
 from tracea.bench.peers.peer import Allocation, Contender, Family, Peer
-from tracea.core.op import AttentionOp, BlockSparseOp, Conv2dOp, GemmOp, LowRankOp, RowKind, RowOp
+from tracea.core.op import AttentionOp, BlockSparseOp, Conv2dOp, GemmOp, GroupedGemmOp, LowRankOp, RowKind, RowOp
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,6 +151,37 @@ def _thin(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int)
     return _into(torch, "torch.mm twice (out=)", lambda: mm(mm(x, a, out=inner), b, out=out), out)
 
 
+def _experts(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
+    """A product for each group that has rows, one after the other."""
+    torch, (x, weights, first, number, out) = _setup(problem, arrays)
+    ends = _ends(first, number, len(weights))
+    slices = [(group, slice(begin, end)) for group, (begin, end) in enumerate(pairwise((0, *ends))) if begin < end]
+    parts = [(x[rows], weights[group], out[rows]) for group, rows in slices]
+    mm = torch.mm
+
+    def run() -> Any:
+        for a, b, c in parts:
+            mm(a, b, out=c)
+        return out
+
+    return _into(torch, "torch.mm(out=) for each", run, out)
+
+
+def _grouped_mm(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
+    torch, (x, weights, first, number, _) = _setup(problem, arrays)
+    offsets = torch.tensor(_ends(first, number, len(weights)), dtype=torch.int32)
+    return _fresh(torch, "torch._grouped_mm", partial(torch._grouped_mm, x, weights, offs=offsets))
+
+
+def _ends(first: Any, number: Any, count: int) -> list[int]:
+    """Return the row behind each group's last one: a group may be several parts, or none."""
+    begins, groups = first.tolist(), number.tolist()
+    rows: dict[int, int] = {}
+    for begin, end, group in zip(begins[:-1], begins[1:], groups, strict=True):
+        rows[group] = rows.get(group, 0) + end - begin
+    return list(accumulate(rows.get(group, 0) for group in range(count)))
+
+
 def _attention(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> Contender:
     """Torch chooses its flash kernel where it can; it has no window, which is a mask of booleans there."""
     torch, (q, k, v, _) = _setup(problem, arrays)
@@ -212,6 +244,8 @@ FAMILY: Final = Family(
         Peer(name="torch.chain", supports=lambda problem: problem.is_chain, build=_chain),
         Peer(name="torch.masked", supports=lambda problem: isinstance(problem.op, BlockSparseOp), build=_masked_mm),
         Peer(name="torch.thin", supports=lambda problem: isinstance(problem.op, LowRankOp), build=_thin),
+        Peer(name="torch.experts", supports=lambda problem: isinstance(problem.op, GroupedGemmOp), build=_experts),
+        Peer(name="torch.grouped", supports=lambda problem: isinstance(problem.op, GroupedGemmOp), build=_grouped_mm),
         Peer(name="torch.sdpa", supports=lambda problem: isinstance(problem.op, AttentionOp), build=_attention),
         Peer(name="torch.conv", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=False)),
         Peer(name="torch.conv_last", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=True)),

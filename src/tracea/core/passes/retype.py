@@ -12,6 +12,7 @@ from tracea.core.op import (
     Conv2dOp,
     Epilogue,
     GemmOp,
+    GroupedGemmOp,
     JoinOp,
     LowRankOp,
     Op,
@@ -59,19 +60,21 @@ def relaid(draft: Draft, name: str, type_: TensorType) -> dict[str, Node] | None
 
 
 def _with_result(op: Op, type_: TensorType) -> Op | None:
-    products = GemmOp | LowRankOp | BlockSparseOp | Conv2dOp
+    products = GemmOp | LowRankOp | BlockSparseOp | GroupedGemmOp | Conv2dOp
     if not isinstance(op, products | Pool2dOp | RowOp | ReduceOp | PointwiseOp | JoinOp | AttentionOp):
         return None
     made = replace(op, out=type_)
     return made if made.infer() == type_ else None
 
 
-def _with_operands(op: Op, types: Sequence[TensorType]) -> Op:
+def _with_operands(op: Op, types: Sequence[TensorType]) -> Op:  # noqa: PLR0911 - one case an op
     match op:
         case GemmOp():
             return replace(op, a=types[0], b=types[1], epilogue=_epilogue(op.epilogue, types[2:]))
         case BlockSparseOp():
             return replace(op, a=types[0], b=types[1])
+        case GroupedGemmOp():
+            return replace(op, x=types[0], weights=types[1], bias=None if op.bias is None else types[2])
         case LowRankOp():
             return replace(op, x=types[0], a=types[1], b=types[2], epilogue=_epilogue(op.epilogue, types[3:]))
         case Conv2dOp():

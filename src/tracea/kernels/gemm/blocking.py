@@ -8,6 +8,7 @@ from itertools import product
 from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
+from tracea.core.ops.grouped_gemm import GroupedGemmOp
 from tracea.core.tensor_type import Dim
 from tracea.errors import InvalidSchedule
 from tracea.kernels.operands import vector_lanes
@@ -28,6 +29,7 @@ __all__ = [
     "prepacked_default",
     "prepacked_space",
     "round_up",
+    "wide_tile",
 ]
 
 PANELS_PER_SWEEP: Final = 8  # panels of B that one packing task fills: reads run along rows of B (pack.h)
@@ -76,7 +78,7 @@ class Blocking:
     granule: int = 1
 
     @classmethod
-    def of(cls, schedule: Schedule, op: GemmOp, target: Target) -> Blocking:
+    def of(cls, schedule: Schedule, op: GemmOp | GroupedGemmOp, target: Target) -> Blocking:
         """Read and check a schedule.
 
         Raises:
@@ -275,6 +277,11 @@ def fits_registers(mr: int, nv: int, target: Target) -> bool:
     """Whether the accumulators, the vectors of B and one broadcast of A fit the vector registers."""
     # The plain build's vectors are arrays that no register holds: any tile compiles there.
     return target.isa == "plain" or mr * nv + nv + 1 <= target.vector_registers
+
+
+def wide_tile(target: Target) -> tuple[int, int]:
+    """Return rows and vectors of the register tile for few rows and short sums."""
+    return _TILES[target.isa][1]
 
 
 def check_tile(schedule: Schedule, target: Target) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from functools import partial
 
 from tracea.kernels.gemm.blocking import Blocking
-from tracea.kernels.gemm.operands import GemmOperands, K
+from tracea.kernels.gemm.operands import BlockOperands, K
 from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import Const, Index, Var, ceil_div
 from tracea.semantic.intrinsics import terms_product
@@ -42,7 +42,7 @@ def amx_block(terms: int) -> Intrinsic:
 
 
 def matrix_tiles(
-    operands: GemmOperands,
+    operands: BlockOperands,
     blocking: Blocking,
     *,
     panels: tuple[Buffer, Buffer],

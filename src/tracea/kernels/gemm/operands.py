@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
@@ -20,10 +21,39 @@ from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 
-__all__ = ["GemmOperands", "gemm_tile", "gemm_types", "kernel_name", "merged_batch"]
+__all__ = ["BlockOperands", "GemmOperands", "gemm_tile", "gemm_types", "kernel_name", "merged_batch"]
 
 M, N = Param("m"), Param("n")
 K = Param("k", minimum=1)  # an empty sum is a kernel of its own: gemm.empty
+
+
+class BlockOperands(Protocol):
+    """What the loops over the tiles of a block ask of a product's operands: of a GEMM's, or of one group's."""
+
+    @property
+    def a(self) -> Buffer:
+        """The first factor."""
+        ...
+
+    @property
+    def c(self) -> Buffer:
+        """The result."""
+        ...
+
+    @property
+    def accumulator(self) -> DType:
+        """The element type of the sums."""
+        ...
+
+    def at(
+        self, buffer: Buffer, row: Index | int, column: Index | int, rows: Index | int, columns: Index | int
+    ) -> Region:
+        """Return a rectangle of one of the operands or of the result."""
+        ...
+
+    def epilogue(self, row: Index, column: Index, rows: Index, columns: Index) -> EpilogueCall | None:
+        """Return the call that turns a tile of sums into C, or None where the sums are C."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

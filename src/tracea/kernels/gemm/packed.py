@@ -16,7 +16,7 @@ from tracea.core.ops.gemm import GemmOp
 from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.blocking import Blocking, has_rows, packed_default
 from tracea.kernels.gemm.matrix_tiles import matrix_tiles
-from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
+from tracea.kernels.gemm.operands import BlockOperands, GemmOperands, K, M, N, gemm_tile
 from tracea.kernels.gemm.packed_space import unpruned_space
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS
 from tracea.kernels.operands import scratch
@@ -172,7 +172,7 @@ def panel_buffer(
     return scratch(name, DType.BF16 if blocking.matrix_tiles else dtype, space, panels, depth, width * blocking.terms)
 
 
-def pack_a(operands: GemmOperands, a_panels: Buffer, rows: tuple[Index, Index], blocking: Blocking) -> Pack:
+def pack_a(operands: BlockOperands, a_panels: Buffer, rows: tuple[Index, Index], blocking: Blocking) -> Pack:
     """Return the packing of a block of A: ``rows`` are the first and their number, columns those of the K block."""
     first, count = rows
     mr = blocking.mr
@@ -187,7 +187,7 @@ def pack_a(operands: GemmOperands, a_panels: Buffer, rows: tuple[Index, Index], 
 
 
 def tile_loops(
-    operands: GemmOperands,
+    operands: BlockOperands,
     blocking: Blocking,
     *,
     panels: tuple[Buffer, Buffer],
@@ -197,12 +197,14 @@ def tile_loops(
     b_origin: tuple[Index, Index],
     sums_origin: tuple[Index, Index],
     next_rows: Region | None = None,
+    heights: Sequence[int] = (),
 ) -> tuple[Node, ...]:
     """Return the loops over the register tiles of the block of C that begins at ``origin`` and has these ``extents``.
 
     A's panels are those of the block; B's begin at panel and step ``b_origin``. Where C cannot hold the sums between K
     blocks, those of the block begin at ``sums_origin`` of the scratch ``sums``. What a tile fetches for later is its
-    part of B's next panel, or ``next_rows``. Matrix tiles need no loops: their routine takes the block.
+    part of B's next panel, or ``next_rows``. ``heights`` are the row counts with code of their own, if not those of the
+    blocking. Matrix tiles need no loops: their routine takes the block.
     """
     if blocking.matrix_tiles:
         c = operands.at(operands.c, *origin, *extents)
@@ -219,7 +221,7 @@ def tile_loops(
         c = sums[0].region((sums_origin[0] + _IR, sums_origin[1] + _JR), (_ROWS, _COLUMNS))
     fetched = blocking.upcoming_lines(blocking.mc, operands.accumulator.nbytes)
     if next_rows is not None:
-        fetched = blocking.upcoming_rows(blocking.mc) * -(-nr * operands.accumulator.nbytes // 64)
+        fetched = (next_rows.extent[-2].constant or 0) * -(-nr * operands.accumulator.nbytes // 64)
     tile = MicroKernel(
         intrinsic=gemm_tile(
             panels=(True, True),
@@ -227,7 +229,7 @@ def tile_loops(
             nv=blocking.nv,
             unroll=blocking.unroll,
             prefetch=(blocking.prefetch_a, blocking.prefetch_b),
-            rows=blocking.rows,
+            rows=heights or blocking.rows,
             upcoming_lines=fetched,
         ),
         ahead=next_rows,

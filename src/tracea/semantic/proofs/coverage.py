@@ -12,7 +12,7 @@ from tracea.semantic.nodes_sparse import RunProduct
 from tracea.semantic.predicate import FALSE, TRUE, And, Not, Predicate
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.prover import Facts
-from tracea.semantic.proofs.tiling import chain
+from tracea.semantic.proofs.tiling import chain, hull
 from tracea.semantic.proofs.walk import Box, Loop, LoopKind, Segment, Site, turns_of
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 
@@ -109,14 +109,26 @@ def _alternatives(writes: Sequence[Write], write: Write) -> Predicate:
         if other is write:
             continue
         (*outer, mine), (*others, theirs) = write.site.guards or (TRUE,), other.site.guards or (TRUE,)
-        same = other.box == write.box and other.site.loops == write.site.loops and outer == others
+        same = outer == others and _same_share(write, other)
         if not same or len(writes) > 2 or not _opposite(mine, theirs):
             raise refuse(
                 "coverage",
                 other.site.label,
                 f"writes {write.box.buffer}, which {write.site.label} writes too: not shown to exclude each other",
             )
-    return And(write.site.guards[:-1])
+    return _without(write.happens, set(write.site.guards[-1:]))
+
+
+def _same_share(write: Write, other: Write) -> bool:
+    """Return whether two writes are of the same elements in each iteration of the loops that both stand in."""
+    boxes: list[Box] = []
+    for one, another in ((write, other), (other, write)):
+        inner = [loop for loop in one.site.loops if loop not in another.site.loops]
+        united = hull(one.box, inner, one.site.unguarded)
+        if united is None:
+            return False
+        boxes.append(united[0])
+    return boxes[0] == boxes[1]
 
 
 def _opposite(a: Predicate, b: Predicate) -> bool:

@@ -12,6 +12,7 @@ from tracea.semantic.proofs.certificate import Certificate, Fact, refuse
 from tracea.semantic.proofs.coverage import prove_coverage
 from tracea.semantic.proofs.extent import prove_scratch, prove_widths, span_guards
 from tracea.semantic.proofs.flags import flag_buffers, prove_flags, workspaces
+from tracea.semantic.proofs.groups import prove_groups
 from tracea.semantic.proofs.index_range import prove_index_range
 from tracea.semantic.proofs.initialized import prove_initialized
 from tracea.semantic.proofs.matrix_groups import prove_products
@@ -59,6 +60,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_fragment_products(kernel, sites),
         *prove_races(kernel, sites, rings),
         *prove_sparse(kernel, sites),
+        *prove_groups(kernel, sites),
         *prove_initialized(kernel, sites, rings | listed_panels(kernel)),
         *prove_slots(kernel, sites),
         *prove_placed_rings(kernel, sites),

@@ -10,9 +10,10 @@ is split into its two cases.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
+from types import MappingProxyType
 
 from tracea.semantic.index import Compare, Const, FloorDiv, Index, Lookup, Max, Min, Mod, Not, Param, Relation, as_index
 from tracea.semantic.linear import Polynomial, normalize
@@ -28,17 +29,19 @@ _FACTORS = 3  # of fewer, the bounds of products say it
 class Facts:
     """An immutable set of polynomials known to be >= 0, with the ranges of tables and the answers given so far."""
 
-    __slots__ = ("_answers", "_bounds_of_tables", "_contradictory", "_excluded", "known", "use_maxima")
+    __slots__ = ("_answers", "_ascending", "_bounds_of_tables", "_contradictory", "_excluded", "known", "use_maxima")
 
     def __init__(
         self,
         known: Iterable[Polynomial] = (),
         *,
         tables: Sequence[tuple[str, Polynomial, Polynomial]] = (),
+        ascending: Mapping[str, Polynomial] = MappingProxyType({}),
         use_maxima: bool = False,
     ) -> None:
         self.known: tuple[Polynomial, ...] = tuple(dict.fromkeys(known))
         self._bounds_of_tables = {name: (low, high) for name, low, high in tables}
+        self._ascending = ascending  # the number of entries by name
         self.use_maxima = use_maxima
         self._answers: dict[Polynomial, bool] = {}
         self._excluded: dict[tuple[Polynomial, ...], bool] = {}
@@ -48,7 +51,15 @@ class Facts:
         """Return these facts and more."""
         result = Facts((*self.known, *more), use_maxima=self.use_maxima)
         result._bounds_of_tables = self._bounds_of_tables
+        result._ascending = self._ascending
         return result
+
+    def intervals(self, table: str) -> tuple[Polynomial, Polynomial] | None:
+        """Return how many intervals an ascending table that begins at 0 cuts, and of what; None of another table."""
+        low, high = self._bounds_of_tables.get(table, (None, None))
+        if table not in self._ascending or high is None or low != Polynomial({}):
+            return None
+        return self._ascending[table] - 1, high
 
     def assuming(self, predicate: Predicate) -> tuple[Facts, ...]:
         """Return the cases of a condition, added to these facts: what follows in every case follows from it."""
@@ -100,9 +111,10 @@ class Facts:
     ) -> bool:
         # Most goals follow from what speaks of their own unknowns: the rest is looked at where that is not enough.
         near, _ = self._relevant(constraints, atoms, hops=1)
-        if eliminates(near):
+        if eliminates([*near, *self._order(near, constraints)]):
             return True
         relevant, seen = self._relevant(constraints, atoms)
+        relevant = [*relevant, *self._order(relevant, constraints)]
         products = self._products(relevant)
         if eliminates([*relevant, *products]):
             return True
@@ -166,6 +178,30 @@ class Facts:
                 quotient = 0 if below is None else least // below
                 return (*_definition(atom), Polynomial.atom(atom) - quotient)
         return _definition(atom)
+
+    def _order(self, chosen: Sequence[Polynomial], constraints: list[Polynomial]) -> list[Polynomial]:
+        """Return of the entries of ascending tables that occur which is no smaller than which."""
+        if not self._ascending:
+            return []
+        entries = {atom for p in chosen for atom in p.atoms() if isinstance(atom, Lookup)}
+        known = sorted((entry for entry in entries if entry.table in self._ascending), key=_text)
+        result: list[Polynomial] = []
+        for position, first in enumerate(known):
+            for second in known[position + 1 :]:
+                if first.table != second.table:
+                    continue
+                gap, growth = normalize(second.index) - normalize(first.index), Polynomial.atom(second)
+                growth = growth - Polynomial.atom(first)
+                result += [growth] if self._is_ahead(gap, constraints) else []
+                result += [-growth] if self._is_ahead(-gap, constraints) else []
+        return result
+
+    def _is_ahead(self, gap: Polynomial, constraints: list[Polynomial]) -> bool:
+        """Return whether a difference of positions was shown to be 0 or more, by what bears on it directly."""
+        known = gap.constant
+        if known is not None:
+            return known >= 0
+        return eliminates(self._relevant([*constraints, -gap - 1], gap.atoms(), hops=1)[0])
 
     def _products(self, constraints: Sequence[Polynomial]) -> list[Polynomial]:
         """Return bounds of the products that occur: a bound of one factor times another factor less its minimum."""

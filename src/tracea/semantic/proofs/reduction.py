@@ -9,6 +9,7 @@ from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import MicroKernel, ReduceTile
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.coverage import exactly_at, first_and_last
+from tracea.semantic.proofs.groups import is_group
 from tracea.semantic.proofs.intermediate import traced
 from tracea.semantic.proofs.partial_sums import prove_partial_sum
 from tracea.semantic.proofs.pooling import is_pool, prove_pool
@@ -57,6 +58,8 @@ def _micro_kernel(kernel: TileKernel, sites: Sequence[Site], site: Site, node: M
         offset, extent, full = swept.offset[axis], swept.extent[axis], shape[axis]
         if full.constant == 1 or any(loop.var in offset.atoms() for loop in ours):
             continue
+        if is_group(kernel, swept.buffer, offset):
+            continue  # proofs/groups.py shows that it is the tile's
         used = chain(offset, extent, full, site.loops, site.unguarded)
         if used is None or set(used.loops) & set(summed):
             raise refuse(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracea.semantic.index import Index, ceil_div, minimum
+from tracea.semantic.index import Index, Lookup, ceil_div, minimum
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.predicate import Not, Predicate
 from tracea.semantic.proofs.prover import Facts, alternatives, conjuncts
@@ -48,11 +48,13 @@ def chain(
     A loop with stride S must have ceil(E / S) iterations for the E elements that are left to it, and leaves min(S, E
     − S·q) to the next; or more iterations, of which a guard lets exactly those with S·q < E through. ``padded``: the
     interval may reach beyond what is left, where the access is masked; so may whole iterations that stay within the
-    stride of the loop around them, as those beyond what is left of the axis do.
+    stride of the loop around them, as those beyond what is left of the axis do. A loop over the intervals that an
+    ascending table cuts the axis into leaves one of them to the next.
     """
     used = [loop for loop in loops if stride_of(offset, loop).terms]
-    rest = offset
-    left = full
+    rest, left, cut = _interval(offset, full, loops)
+    if cut in used:
+        return None
     around: Polynomial | None = None
     through: list[Predicate] = []
     for loop in _slowest_first(used, offset):
@@ -78,7 +80,26 @@ def chain(
     inside = facts.plus([p for guard in guards for p in conjuncts(guard) or ()])
     if not inside.proves_equal(left, extent) and not (padded and inside.proves(extent - left) and used):
         return None
-    return Sweep(tuple(used), tuple(through))
+    return Sweep((*used, *([cut] if cut else ())), tuple(through))
+
+
+def _interval(
+    offset: Polynomial, full: Polynomial, loops: Sequence[Loop]
+) -> tuple[Polynomial, Polynomial, Loop | None]:
+    """Return what of an offset lies within one interval of an ascending table, its length, and the loop over all.
+
+    The whole offset, the axis and no loop, where no table's intervals are the axis.
+    """
+    for loop in loops:
+        for atom in offset.atoms():
+            if not isinstance(atom, Lookup) or normalize(atom.index) != loop.atom or offset.coefficient((atom,)) != 1:
+                continue
+            cut = loop.outside.intervals(atom.table)
+            if cut is None or cut[1] != full or not loop.outside.proves_equal(loop.count, cut[0]):
+                continue
+            begin, end = Polynomial.atom(atom), normalize(Lookup(atom.table, atom.index + 1))
+            return offset - begin, end - begin, loop
+    return offset, full, None
 
 
 def _guard_of(inside: Polynomial, guards: Sequence[Predicate], facts: Facts) -> Predicate | None:

@@ -166,7 +166,8 @@ def turns_of(site: Site) -> Turns | None:
 def walk(kernel: TileKernel) -> tuple[Site, ...]:
     """Return every node of the kernel in program order, structural ones before what is inside them."""
     tables = tuple((t.name, normalize(t.minimum), normalize(t.maximum)) for t in kernel.tables)
-    facts = Facts(conjuncts(kernel.assumptions) or (), tables=tables)
+    ascending = {t.name: normalize(t.length) for t in kernel.tables if t.ascending}
+    facts = Facts(conjuncts(kernel.assumptions) or (), tables=tables, ascending=ascending)
     walker = _Walker(kernel)
     walker.block(kernel.body, _Scope((), (), facts, facts, {}, {}), ())
     return tuple(walker.sites)
