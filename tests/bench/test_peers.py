@@ -44,7 +44,7 @@ SMALL = (
     conv_problem(6, 9, 3, 1, 8, groups=3, dilation=2),
     sparse_problem(96, 32, 0.5),
     low_rank_problem(20, 30, 40, 4),
-    grouped_problem(5, 40, 30, 20),
+    grouped_problem(5, 40, 32, 20),
     attention_problem("dense", 3, 20, 33, size=24),
     attention_problem("causal", 3, 20, 20, causal=True),
     attention_problem("window", 2, 30, 30, window=5),

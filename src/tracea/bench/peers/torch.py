@@ -225,6 +225,12 @@ def _is_plain_gemm(problem: Problem) -> bool:
     return isinstance(problem.op, GemmOp) and problem.op.epilogue.is_identity
 
 
+def _has_aligned_groups(problem: Problem) -> bool:
+    """Whether torch takes the groups: it refuses rows that are no multiple of 16 bytes."""
+    op = problem.op
+    return isinstance(op, GroupedGemmOp) and op.n % 4 == op.k % 4 == 0
+
+
 FAMILY: Final = Family(
     surroundings=inference,
     peers=(
@@ -245,7 +251,7 @@ FAMILY: Final = Family(
         Peer(name="torch.masked", supports=lambda problem: isinstance(problem.op, BlockSparseOp), build=_masked_mm),
         Peer(name="torch.thin", supports=lambda problem: isinstance(problem.op, LowRankOp), build=_thin),
         Peer(name="torch.experts", supports=lambda problem: isinstance(problem.op, GroupedGemmOp), build=_experts),
-        Peer(name="torch.grouped", supports=lambda problem: isinstance(problem.op, GroupedGemmOp), build=_grouped_mm),
+        Peer(name="torch.grouped", supports=_has_aligned_groups, build=_grouped_mm),
         Peer(name="torch.sdpa", supports=lambda problem: isinstance(problem.op, AttentionOp), build=_attention),
         Peer(name="torch.conv", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=False)),
         Peer(name="torch.conv_last", supports=is_conv, build=lambda p, a, _: _conv(p, a, last=True)),
