@@ -1,4 +1,4 @@
-// grouped_gemm_8x512x4096x1024_f32_a6faabdf36f7af30 | gemm.grouped | avx2 | kc=172,mc=256,mr=4,nc=528,nv=3,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=0,unroll=2,upcoming=11
+// grouped_gemm_8x512x4096x1024_f32_a6faabdf36f7af30 | gemm.grouped | avx2 | kc=172,mc=258,mr=6,nc=512,nv=2,prefetch_a=0,prefetch_b=0,split=columns,sweep=1,tail=0,unroll=2,upcoming=16
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -12,11 +12,11 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_grouped_8802a00b2d79acb1d251_text {
+namespace tracea_gemm_grouped_76a70b096fcceaf2a316_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 4, 3, 2, PanelA<4>, PackedB, GemmPrefetch<0, 0, true, true, true>>;
-static_assert(Tile0::columns == 24, "the kernel was built for this vector length");
+using Tile0 = GemmTile<float, 6, 2, 2, PanelA<6>, PackedB, GemmPrefetch<0, 0, true, true, true>>;
+static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
   template <class V>
@@ -50,7 +50,7 @@ struct Store0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_grouped_8802a00b2d79acb1d251(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_grouped_76a70b096fcceaf2a316(const tracea_call* call, int32_t rank) {
   const float* const a = static_cast<const float*>(call->pointers[0]);
   const float* const b = static_cast<const float*>(call->pointers[1]);
   const float* const bias = static_cast<const float*>(call->pointers[2]);
@@ -67,32 +67,32 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_grouped_8802a
   const int64_t c_stride0 = call->integers[9];
   const int64_t parts = call->integers[10];
   float* const a_panels = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const b_panels = reinterpret_cast<float*>(thread_scratch(call, rank) + 176128);
-  for (TaskLoop tasks0(call, rank, 0, (n + 527) / 528 * parts); tasks0.next();) {
+  float* const b_panels = reinterpret_cast<float*>(thread_scratch(call, rank) + 177536);
+  for (TaskLoop tasks0(call, rank, 0, (n + 511) / 512 * parts); tasks0.next();) {
     const int64_t task = tasks0.task();
-    const int64_t part = task / ((n + 527) / 528);
-    const int64_t jc = task % ((n + 527) / 528) * 528;
-    const int64_t nc = min_index(n - jc, 528);
+    const int64_t part = task / ((n + 511) / 512);
+    const int64_t jc = task % ((n + 511) / 512) * 512;
+    const int64_t nc = min_index(n - jc, 512);
     const int64_t part_begin = part_first[part];
     const int64_t part_rows = part_first[part + 1] - part_first[part];
     const int64_t group = part_group[part];
     if (group < groups) {
-      for (int64_t ic = 0; ic < part_rows; ic += 256) {
-        const int64_t mc = min_index(part_rows - ic, 256);
+      for (int64_t ic = 0; ic < part_rows; ic += 258) {
+        const int64_t mc = min_index(part_rows - ic, 258);
         for (int64_t pc = 0; pc < k; pc += 172) {
           const int64_t kc = min_index(k - pc, 172);
           // Pack a[part_begin + ic : +mc, pc : +kc] -> a_panels
-          pack_a<float, 4>(a + a_stride0 * ic + a_stride0 * part_begin + pc, a_stride0, 1, mc, kc, 172, a_panels);
-          for (int64_t jp = 0; jp < nc; jp += 24) {
-            const int64_t pw = min_index(nc - jp, 24);
+          pack_a<float, 6>(a + a_stride0 * ic + a_stride0 * part_begin + pc, a_stride0, 1, mc, kc, 172, a_panels);
+          for (int64_t jp = 0; jp < nc; jp += 16) {
+            const int64_t pw = min_index(nc - jp, 16);
             // Pack b[group : +1, pc : +kc, jc + jp : +pw] -> b_panels
-            pack_b<float, 24>(b + b_stride0 * group + b_stride1 * pc + jc + jp, b_stride1, 1, kc, pw, 172, b_panels);
-            for (int64_t jr = 0; jr < pw; jr += 24) {
-              const int64_t columns = min_index(pw - jr, 24);
-              for (int64_t ir = 0; ir < mc; ir += 4) {
-                const int64_t rows = min_index(mc - ir, 4);
+            pack_b<float, 16>(b + b_stride0 * group + b_stride1 * pc + jc + jp, b_stride1, 1, kc, pw, 172, b_panels);
+            for (int64_t jr = 0; jr < pw; jr += 16) {
+              const int64_t columns = min_index(pw - jr, 16);
+              for (int64_t ir = 0; ir < mc; ir += 6) {
+                const int64_t rows = min_index(mc - ir, 6);
                 // MicroKernel c[(part_begin + ic) + ir : +rows, (jc + jp) + jr : +columns]
-                Tile0::run<4, 3, 2, 1>(rows, columns, kc, a_panels + ir / 4 * 688, 4, b_panels + jr / 24 * 4128, 24, c + c_stride0 * ic + c_stride0 * ir + c_stride0 * part_begin + jc + jp + jr, c_stride0, 0 < pc, {b + ir / 4 * b_stride1 * 11 + b_stride0 * group + b_stride1 * pc + jc + jp + jr + 24, 22, b_stride1});
+                Tile0::run<6, 4, 3, 2>(rows, columns, kc, a_panels + ir / 6 * 1032, 6, b_panels + jr / 16 * 2752, 16, c + c_stride0 * ic + c_stride0 * ir + c_stride0 * part_begin + jc + jp + jr, c_stride0, 0 < pc, {b + ir / 6 * b_stride1 * 16 + b_stride0 * group + b_stride1 * pc + jc + jp + jr + 16, 16, b_stride1});
                 if (k <= pc + kc) store_tile(c + c_stride0 * ic + c_stride0 * ir + c_stride0 * part_begin + jc + jp + jr, c_stride0, rows, columns, 0, 0, c + c_stride0 * ic + c_stride0 * ir + c_stride0 * part_begin + jc + jp + jr, c_stride0, 1, Epilogue0{bias + bias_stride0 * group + jc + jp + jr});
               }
             }
@@ -106,4 +106,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_grouped_8802a
     }
   }
 }
-}  // namespace tracea_gemm_grouped_8802a00b2d79acb1d251_text
+}  // namespace tracea_gemm_grouped_76a70b096fcceaf2a316_text
