@@ -21,10 +21,11 @@ def test_phase_that_lacks_an_arrival_at_the_end_is_reported() -> None:
     st_global<float>(args.c + t, 0.0F);
 """
     assert run(floats(body.format(count=2), shared_bytes=64))[0].clean
-    # With one arrival too many for a phase of one, two phases end; of a second warp pair three make one and a half.
+    # Of four arrivals three make a phase, and any one of them may be the one that is left for the next.
     report, _ = run(floats(body.format(count=3), threads=128, shared_bytes=64), size=128)
-    assert report.kinds == {"mbarrier phase left unfinished"}
-    assert "lacks 2 of its 3 arrivals" in report.findings[0].detail
+    left = "mbarrier phase left unfinished"
+    assert report.kinds == {left, "race: mbarrier arrival may count for the phase before"}
+    assert "lacks 2 of its 3 arrivals" in next(f for f in report.findings if f.kind == left).detail
 
 
 def test_routine_says_at_its_caller_what_it_requires() -> None:

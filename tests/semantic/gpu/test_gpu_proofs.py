@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tracea.errors import ProofFailed, TraceaError
-from tracea.semantic.index import Const, Mod
+from tracea.semantic.index import Const, Mod, Var
 from tracea.semantic.nodes import Barrier, CopyTile, Let, Level, Node, block
 from tracea.semantic.nodes_async import (
     AsyncCopy,
@@ -249,6 +249,27 @@ def test_an_index_beyond_32_bits_is_refused() -> None:
     assert caught.value.proof == "index range"
     (fact,) = prove(kernel).about("index range")
     assert "m <= " in fact.statement
+
+
+def test_workers_that_divide_the_flat_space_of_steps_need_it_to_fit_64_bits() -> None:
+    shares = next(case for case in gpu_cases() if case.way == "stream-K").kernel()
+    assert isinstance(shares.assumptions, And)
+    kept = tuple(part for part in shares.assumptions.parts if not str(part).endswith("((k + 31) / 32) <= 2147483647"))
+    assert len(kept) == len(shares.assumptions.parts) - 1
+    caught = refused(replace(shares, assumptions=And(kept)), "index range", "does not fit 64 bits")
+    assert "SegmentLoop" in str(caught)
+
+
+def test_a_release_of_a_use_that_was_not_filled_is_refused() -> None:
+    kernel = kernel_of("gemm.wgmma")
+    step = Var("k_step")
+
+    def released(behind: int) -> TileKernel:
+        return change(kernel, MbarrierArrive, lambda node: replace(node, slot=(step - behind) % 3))
+
+    assert prove(released(1)).about("slots")  # as it is shipped, from step 1
+    refused(released(2), "division", "k_step - 2 of .* was not shown to be at least 0")
+    refused(released(-1), "slots", "releases use k_step . 1 in iteration k_step")
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -51,6 +51,7 @@ void Machine::admit() {
         warp.block = block.get();
         warp.lanes = &block->lanes[w * WARP];
         warp.index = w;
+        warp.rank = draw_rank(*block, w);
         release(warp);
     }
     resident_.push_back(std::move(block));
@@ -84,6 +85,7 @@ void Machine::run(void (*kernel)(const void*), const void* arguments, const Opti
     kernel_ = kernel;
     arguments_ = arguments;
     rng_ = chosen.seed * 0x9e3779b97f4a7c15u + 1;
+    draw_schedule();
     aborted_ = false;
     bytewise = false;
     elided_ = 0;
@@ -96,8 +98,9 @@ void Machine::run(void (*kernel)(const void*), const void* arguments, const Opti
     stacks_made_ = 0;
     pending_blocks_.resize(options.blocks);
     for (uint32_t i = 0; i < options.blocks; ++i) pending_blocks_[i] = options.blocks - 1 - i;  // taken from the end
-    if (options.seed == 1) std::reverse(pending_blocks_.begin(), pending_blocks_.end());
-    for (uint32_t i = options.blocks; options.seed > 1 && i > 1; --i) {
+    if (order_ == Order::BACKWARD) std::reverse(pending_blocks_.begin(), pending_blocks_.end());
+    const bool drawn = order_ == Order::RANDOM || order_ == Order::PRIORITIES;
+    for (uint32_t i = options.blocks; drawn && i > 1; --i) {
         std::swap(pending_blocks_[i - 1], pending_blocks_[random(i)]);
     }
     table.threads = options.threads;
@@ -105,9 +108,9 @@ void Machine::run(void (*kernel)(const void*), const void* arguments, const Opti
     Traps traps;
     while (!aborted_ && !(pending_blocks_.empty() && resident_.empty())) {
         while (!pending_blocks_.empty() && resident_.size() < options.resident) admit();
-        Lane* next = nullptr;
+        Lane* next = order_ == Order::PRIORITIES ? first_by_rank() : nullptr;
         for (auto& block : resident_) {
-            if (block->ready_warps == 0) continue;
+            if (next != nullptr || block->ready_warps == 0) continue;
             Warp& warp = block->warps[__builtin_ctz(block->ready_warps)];
             next = &warp.lanes[__builtin_ctz(warp.ready)];
             break;

@@ -1,4 +1,5 @@
-// cp.async: the destination is poisoned at the issue and written by the wait that forces it, no sooner.
+// cp.async: the destination is poisoned at the issue and written by the wait that forces it, no sooner; or it is written
+// at the issue, and known to be no sooner.
 #include <string.h>
 
 #include "machine.h"
@@ -6,6 +7,15 @@
 
 namespace tracea::emulator {
 namespace {
+
+void bring(Lane& lane, const PendingCopy& copy) {
+    uint8_t* shared = &lane.owner->shared[copy.shared];
+    if (copy.source_bytes > 0) {
+        const Buffer* buffer = machine.memory.find(copy.global, copy.source_bytes, lane, copy.site, false);
+        if (buffer != nullptr) memcpy(shared, buffer->host + (copy.global - buffer->address), copy.source_bytes);
+    }
+    memset(shared + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
+}
 
 void copy_async(uint32_t to, const void* from, uint32_t bytes, uint32_t source_bytes, int at) {
     const Site site = machine.enter(Primitive::CP_ASYNC, at);
@@ -36,17 +46,17 @@ void copy_async(uint32_t to, const void* from, uint32_t bytes, uint32_t source_b
         note(lane, to, bytes, site, false);
         if (source_bytes > 0) note(lane, address, bytes, site, true);
     }
-    memset(&lane.owner->shared[to], 0xff, bytes);
-    lane.open.push_back({to, address, bytes, source_bytes, site});
+    const PendingCopy copy{to, address, bytes, source_bytes, site};
+    if (machine.at_once()) {
+        bring(lane, copy);
+    } else {
+        memset(&lane.owner->shared[to], 0xff, bytes);
+    }
+    lane.open.push_back(copy);
 }
 
 void land(Lane& lane, const PendingCopy& copy) {
-    uint8_t* shared = &lane.owner->shared[copy.shared];
-    if (copy.source_bytes > 0) {
-        const Buffer* buffer = machine.memory.find(copy.global, copy.source_bytes, lane, copy.site, false);
-        if (buffer != nullptr) memcpy(shared, buffer->host + (copy.global - buffer->address), copy.source_bytes);
-    }
-    memset(shared + copy.source_bytes, 0, copy.bytes - copy.source_bytes);
+    if (!machine.at_once()) bring(lane, copy);
     lane.owner->shadow.land(copy.shared, copy.bytes, lane.block, lane.thread, lane.clock, copy.site);
 }
 

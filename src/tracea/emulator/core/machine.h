@@ -29,6 +29,15 @@ struct Block;
 
 enum class State : uint8_t { READY, WAITING, DONE };
 
+// A schedule, which a seed names: who runs next, and when an asynchronous operation does its work.
+enum class Order : uint8_t {
+    FORWARD,     // warps and blocks in their order, until they must wait
+    BACKWARD,    // the other way
+    RANDOM,      // any of those that can run, at any point where others may notice
+    PRIORITIES,  // the one with the highest rank, which takes over as soon as it can run
+};
+enum class Landing : uint8_t { LATE, SOMETIMES, AT_ONCE };
+
 // A cp.async, or a tile store, between its issue and the wait that forces it.
 struct PendingCopy {
     uint32_t shared;
@@ -90,6 +99,7 @@ struct Warp {
     uint32_t ready = 0;    // lanes that can run
     uint32_t arrived = 0;  // lanes that stand at `meeting`
     Site meeting = 0;
+    int64_t rank = 0;               // the highest runs, where a schedule has priorities
     std::vector<Request> requests;  // accesses since the last collective
 };
 
@@ -101,8 +111,15 @@ struct NamedBarrier {
     std::vector<Warp*> waiting;
 };
 
+// What a thread did at a time.
+struct Step {
+    uint32_t thread;
+    Clock clock;
+    Site site;
+};
+
 struct Mbarrier {
-    uint32_t count = 0, missing = 0, agent = 0;
+    uint32_t address = 0, count = 0, missing = 0, agent = 0;
     int64_t bytes = 0;
     uint32_t completed = 0;  // phases
     Clock initialised_clock = 0;
@@ -111,6 +128,11 @@ struct Mbarrier {
     Site site = 0;
     Message gathering, published;
     std::vector<std::pair<Lane*, uint32_t>> waiting;  // with the parity
+    // Whether phases are the same under every schedule (mbarrier.cpp):
+    bool judged = true;
+    bool announced = false, announced_before = false;  // bytes, in the phase that is open, and in the one before
+    std::vector<Step> arrivals, arrivals_before;
+    std::vector<Step> passed;  // waits for the phase before the one that is open, which no arrival knows of
 };
 
 struct MatrixOperation {
@@ -120,6 +142,7 @@ struct MatrixOperation {
     Site site;
     std::vector<void*> accumulators;  // one for each thread
     std::vector<uint32_t> pieces[4];  // of 16 bytes of shared memory, that are being read, by warp
+    bool performed = false;           // at its issue
 };
 
 // How far one warp of a warpgroup is: matrix operations are counted from the block's first.
@@ -154,7 +177,6 @@ struct Block {
     uint32_t live = 0;
     std::vector<Lane> lanes;
     std::vector<Warp> warps;
-    std::vector<uint32_t> order;  // of the warps
     uint32_t ready_warps = 0;
     std::vector<uint8_t> shared;
     Shadow shadow;
@@ -199,10 +221,11 @@ public:
     // --- scheduling
     void wait(std::string what);  // until `wake`
     void wake(Lane& lane);
-    void yield();                 // let others run if the seed says so
+    void yield();                 // let others run if the schedule says so
     void poll(uint64_t address);  // until it is written, or nobody else can run
     void wake_pollers(uint64_t address);
-    void enqueue(TileTransfer transfer) { transfers_.push_back(std::move(transfer)); }
+    void enqueue(TileTransfer transfer);
+    bool at_once() const { return landing_ == Landing::AT_ONCE; }
     [[noreturn]] void abort_run();
     [[noreturn]] void trap(int signal, uintptr_t address);
     [[noreturn]] void exhausted();
@@ -242,6 +265,9 @@ private:
     void leave();
     [[noreturn]] void finish_fiber();
     Lane* choose();
+    Lane* first_by_rank();
+    void draw_schedule();
+    int64_t draw_rank(const Block& block, uint32_t warp);
     void go(Lane* next);
     [[noreturn]] void stop();
     void admit();
@@ -262,6 +288,9 @@ private:
     const void* arguments_ = nullptr;
     uint64_t rng_ = 1;
     uint64_t progress_ = 0;  // fibers woken or ended
+    Order order_ = Order::FORWARD;
+    Landing landing_ = Landing::LATE;
+    int64_t lowest_rank_ = 0;
     bool aborted_ = false;
     Site elided_ = 0;
 };

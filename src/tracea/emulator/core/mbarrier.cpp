@@ -1,4 +1,11 @@
 // mbarriers: a phase ends when its arrivals and its bytes have come; who waits then knows what those who arrived knew.
+//
+// A wait names the parity of a phase, and an arrival names none at all: which phase they mean is decided by when they
+// come. Two rules make that the same under every schedule, and they are judged by what threads know, not by the schedule
+// that is run. (1) A phase ends only after every wait for the one before: of each such wait some arrival of the phase
+// knows, or the copy of some of its bytes. Else the wait may come too late, see the parity that it waits for to end, and
+// wait for a phase that perhaps never does. (2) Who arrives knows that the phase before is over: else the arrival may
+// count for that one. A kernel that keeps them and stops under no deadlock in one schedule does so in none.
 #include "mbarrier.h"
 
 namespace tracea::emulator {
@@ -19,14 +26,40 @@ Mbarrier* find_mbarrier(Lane& lane, uint32_t address, Site site) {
     return &barrier;
 }
 
+void note_progress(Mbarrier& barrier, const Lane& lane) {
+    std::erase_if(barrier.passed, [&](const Step& wait) {
+        return wait.thread == lane.thread ? wait.clock <= lane.clock
+                                          : machine.knows(lane, lane.block, wait.thread, wait.clock);
+    });
+}
+
 void settle(Mbarrier& barrier) {
     if (barrier.missing != 0 || barrier.bytes != 0) return;
+    for (const Step& wait : barrier.passed) {
+        if (barrier.arrivals.empty()) break;
+        machine
+            .report("race: mbarrier phase may end before a wait for the one before", barrier.arrivals.back().site,
+                    wait.site)
+            .say(
+                "phase %u of the mbarrier at byte %u ends with the arrival of thread %u, which does not come after the "
+                "wait "
+                "of thread %u for phase %lld: that one may find the next phase, of the same parity, and wait for ever",
+                barrier.completed, barrier.address, barrier.arrivals.back().thread, wait.thread,
+                static_cast<long long>(barrier.completed) - 1);
+        break;  // one of them says it
+    }
+    barrier.passed.clear();
+    barrier.arrivals_before = std::move(barrier.arrivals);
+    barrier.arrivals.clear();
+    barrier.announced_before = barrier.announced;
+    barrier.announced = false;
     ++barrier.completed;
     barrier.missing = barrier.count;
     barrier.published = barrier.gathering;
     std::vector<std::pair<Lane*, uint32_t>> left;
     for (const auto& [lane, parity] : barrier.waiting) {
         if ((barrier.completed & 1) != parity) {
+            if (barrier.judged) barrier.passed.push_back({lane->thread, lane->clock, lane->site});
             machine.wake(*lane);
         } else {
             left.push_back({lane, parity});
@@ -36,6 +69,41 @@ void settle(Mbarrier& barrier) {
 }
 
 namespace {
+
+// How many phases of a barrier a lane knows to be over.
+uint32_t known_phases(const Mbarrier& barrier, const Lane& lane) {
+    const Block& block = *lane.owner;
+    const Clock all = block.agents_synced[barrier.agent - machine.options.threads];
+    return lane.era == block.era ? std::max(all, lane.known[barrier.agent]) : all;
+}
+
+// Rule 2, of an arrival in the phase that is open.
+void check_arrival(const Mbarrier& barrier, const Lane& lane, Site site) {
+    if (!barrier.judged || known_phases(barrier, lane) >= barrier.completed) return;
+    const Step* unknown = nullptr;
+    for (const Step& arrival : barrier.arrivals_before) {
+        if (arrival.thread == lane.thread || machine.knows(lane, lane.block, arrival.thread, arrival.clock)) continue;
+        unknown = &arrival;
+    }
+    if (unknown == nullptr && !barrier.announced_before) return;
+    machine
+        .report("race: mbarrier arrival may count for the phase before", site, unknown != nullptr ? unknown->site : 0)
+        .say("thread %u arrives at the mbarrier at byte %u in phase %u, and does not know that the one before is over",
+             lane.thread, barrier.address, barrier.completed);
+}
+
+// Rule 1, of a wait that begins: the phase that it means, as far as its lane knows, is not followed by another that ended.
+void check_wait(const Mbarrier& barrier, const Lane& lane, uint32_t parity, Site site) {
+    const uint32_t known = known_phases(barrier, lane);
+    const int64_t meant = (known & 1) != parity ? static_cast<int64_t>(known) - 1 : static_cast<int64_t>(known);
+    if (!barrier.judged || barrier.completed < meant + 2) return;
+    machine.report("race: mbarrier phase may end before a wait for the one before", site)
+        .say(
+            "thread %u waits for parity %u of the mbarrier at byte %u; it knows of %u phases that are over, and means "
+            "phase "
+            "%lld, but already %u are over",
+            lane.thread, parity, barrier.address, known, static_cast<long long>(meant), barrier.completed);
+}
 
 void mbarrier_init(uint32_t address, uint32_t count, int at) {
     const Site site = machine.enter(Primitive::MBARRIER_INIT, at);
@@ -56,6 +124,7 @@ void mbarrier_init(uint32_t address, uint32_t count, int at) {
     block.shadow.write(address, 8, lane, site);
     for (uint32_t i = 0; i < 8; i += block.shadow.granule) block.shadow.at(address + i).flags |= Cell::MBARRIER;
     Mbarrier barrier;
+    barrier.address = address;
     barrier.count = barrier.missing = count;
     barrier.agent = machine.options.threads + static_cast<uint32_t>(block.mbarriers.size());
     barrier.initialised_by = lane.thread;
@@ -85,6 +154,10 @@ void mbarrier_arrive(uint32_t address, uint32_t bytes, bool expects, int at) {
                  lane.thread, barrier->count, static_cast<long long>(barrier->bytes));
         return;
     }
+    check_arrival(*barrier, lane, site);
+    note_progress(*barrier, lane);
+    barrier->arrivals.push_back({lane.thread, lane.clock, site});
+    barrier->announced = barrier->announced || expects;
     machine.publish(lane, barrier->gathering);
     barrier->bytes += bytes;
     --barrier->missing;
@@ -101,9 +174,13 @@ void mbarrier_wait(uint32_t address, uint32_t parity, int at) {
         machine.report("invalid operand", site).say("parity %u by thread %u", parity, lane.thread);
         parity &= 1;
     }
+    if (machine.elided(site)) barrier->judged = false;  // who does not learn of phases says nothing of which it means
+    check_wait(*barrier, lane, parity, site);
     if ((barrier->completed & 1) == parity) {
         barrier->waiting.push_back({&lane, parity});
         machine.wait("phase parity " + std::to_string(parity) + " of the mbarrier at byte " + std::to_string(address));
+    } else if (barrier->judged) {
+        barrier->passed.push_back({lane.thread, lane.clock, site});
     }
     if (machine.elided(site)) return;
     machine.receive(lane, barrier->published);

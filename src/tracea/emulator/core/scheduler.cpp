@@ -1,6 +1,7 @@
 // Who runs next. A fiber runs until it must wait; then another lane of its warp, another warp, another block. Only when
 // no fiber can run does the copy engine get to work, as late as the contract of a copy allows; then a further block is
-// started; and if even that is impossible the kernel is in a deadlock.
+// started; and if even that is impossible the kernel is in a deadlock. Other schedules let one warp overtake the others
+// as soon as it can run, and copies land as soon as they are issued: what is never late may be as wrong.
 #include <string.h>
 
 #include "machine.h"
@@ -9,6 +10,8 @@ namespace tracea::emulator {
 namespace {
 
 constexpr uint32_t POLLS_IN_VAIN = 1000;  // of one thread, while nobody else can run
+constexpr uint64_t FIRST_DRAWN = 5;       // seeds below have a schedule of their own
+constexpr uint32_t BETWEEN_CHANGES = 32;  // points at which the running warp keeps its rank, on average
 
 }  // namespace
 
@@ -89,10 +92,67 @@ void Machine::wake(Lane& lane) {
 }
 
 void Machine::yield() {
-    if (options.seed < 2 || random(4) != 0) return;
+    if (order_ == Order::PRIORITIES) {
+        Warp& warp = *current->warp;
+        if (options.seed >= FIRST_DRAWN && random(BETWEEN_CHANGES) == 0) warp.rank = --lowest_rank_;
+        Lane* first = first_by_rank();
+        if (first->warp != &warp) go(first);
+        return;
+    }
+    if (order_ != Order::RANDOM || random(4) != 0) return;
     // The lane stays ready: another one goes first.
     Lane* next = choose();
     if (next != nullptr) go(next);
+}
+
+// The first seeds are the corners: warps in order, in reverse, at random, the first ones always first (in most kernels
+// they consume, so that who produces for them is starved), the last ones always first. Further seeds draw ranks, which
+// change now and then, or warps, with each kind of landing in turn.
+void Machine::draw_schedule() {
+    constexpr Order orders[] = {Order::FORWARD, Order::BACKWARD, Order::RANDOM, Order::PRIORITIES, Order::PRIORITIES};
+    constexpr Landing first[] = {Landing::LATE, Landing::AT_ONCE, Landing::SOMETIMES, Landing::AT_ONCE,
+                                 Landing::AT_ONCE};
+    constexpr Landing drawn[] = {Landing::AT_ONCE, Landing::LATE, Landing::SOMETIMES};
+    lowest_rank_ = 0;
+    if (options.seed < FIRST_DRAWN) {
+        order_ = orders[options.seed];
+        landing_ = first[options.seed];
+        return;
+    }
+    const uint64_t number = options.seed - FIRST_DRAWN;
+    order_ = number % 6 < 3 ? Order::PRIORITIES : Order::RANDOM;
+    landing_ = drawn[number % 3];
+}
+
+int64_t Machine::draw_rank(const Block& block, uint32_t warp) {
+    if (order_ != Order::PRIORITIES) return 0;
+    if (options.seed >= FIRST_DRAWN) {  // warps apart, or the four of a warpgroup, which have one role, together
+        const bool together = (options.seed - FIRST_DRAWN) / 6 % 2 == 0 && warp % 4 != 0;
+        return (together ? block.warps[warp - 1].rank : random(1u << 30)) - together;
+    }
+    const int64_t place = static_cast<int64_t>(warp) * options.blocks + block.index;
+    const int64_t all = static_cast<int64_t>(options.threads / WARP) * options.blocks;
+    return options.seed + 1 < FIRST_DRAWN ? all - place : place + 1;
+}
+
+// The lane that goes on in the warp with the highest rank; null where none can run.
+Lane* Machine::first_by_rank() {
+    Warp* best = nullptr;
+    for (auto& block : resident_) {
+        for (uint32_t left = block->ready_warps; left != 0; left &= left - 1) {
+            Warp& warp = block->warps[__builtin_ctz(left)];
+            if (best == nullptr || warp.rank > best->rank) best = &warp;
+        }
+    }
+    return best == nullptr ? nullptr : &best->lanes[__builtin_ctz(best->ready)];
+}
+
+void Machine::enqueue(TileTransfer transfer) {
+    if (at_once()) {
+        complete(transfer);
+    } else {
+        transfers_.push_back(std::move(transfer));
+    }
 }
 
 void Machine::wake_pollers(uint64_t address) {
@@ -125,8 +185,12 @@ bool Machine::wake_one_poller() {
 }
 
 Lane* Machine::choose() {
-    if (!transfers_.empty() && options.seed % 2 == 1 && random(4) == 0) step_transfer();
+    if (!transfers_.empty() && landing_ == Landing::SOMETIMES && random(4) == 0) step_transfer();
     for (;;) {
+        if (order_ == Order::PRIORITIES) {
+            Lane* first = first_by_rank();
+            if (first != nullptr) return first;
+        }
         Warp& warp = *current->warp;
         const uint32_t others = warp.ready & ~(1u << current->index);
         if (others != 0) {  // the next lane of the same warp, in rotation
@@ -134,18 +198,19 @@ Lane* Machine::choose() {
             return &warp.lanes[__builtin_ctz(above != 0 ? above : others)];
         }
         Block* block = current->owner;
-        if (block->ready_warps == 0 || (options.seed > 1 && random(2) == 0)) {
+        if (block->ready_warps == 0 || (order_ == Order::RANDOM && random(2) == 0)) {
             std::vector<Block*> able;
             for (auto& each : resident_) {
                 if (each->ready_warps != 0) able.push_back(each.get());
             }
-            block = able.empty() ? nullptr : able[options.seed > 1 ? random(static_cast<uint32_t>(able.size())) : 0];
+            block =
+                able.empty() ? nullptr : able[order_ == Order::RANDOM ? random(static_cast<uint32_t>(able.size())) : 0];
         }
         if (block != nullptr) {
             const auto count = static_cast<uint32_t>(block->warps.size());
             uint32_t from = block == current->owner ? current->warp->index : 0;
-            if (options.seed > 1) from = random(count);
-            const bool down = options.seed == 1;
+            if (order_ == Order::RANDOM) from = random(count);
+            const bool down = order_ == Order::BACKWARD;
             for (uint32_t step = 1; step <= count; ++step) {
                 const uint32_t index = down ? (from + count - step % count) % count : (from + step) % count;
                 Warp& other = block->warps[index];

@@ -1,5 +1,5 @@
-// TMA: boxes of tensors between global and shared memory. A load lands when nobody can run without it (or, by the seed,
-// at some earlier moment); a store reads shared memory in the wait that forces it.
+// TMA: boxes of tensors between global and shared memory. A load lands when nobody can run without it (or, by the
+// schedule, earlier, or in its issue); a store reads shared memory in the wait that forces it.
 #include <string.h>
 
 #include "mbarrier.h"
@@ -115,6 +115,7 @@ void tile_load(uint32_t to, const void* opaque, uint32_t address, TileCoordinate
             buffer->shadow.read(piece.global - buffer->address, piece.bytes, lane, site);
         }
     }
+    note_progress(*barrier, lane);
     machine.enqueue(std::move(transfer));
     machine.yield();
 }

@@ -1,7 +1,7 @@
 // wgmma: a warpgroup's products of tiles in shared memory. The four warps meet to issue a product, and nowhere else: a
 // fence, a commit and a wait are each warp's own. A warp's quarter of a product reads its operands, and writes its
-// accumulators, in the wait of that warp that forces it; until then the accumulators hold poison and the operands must
-// not change.
+// accumulators, in the wait of that warp that forces it, or in the issue; until the wait the accumulators hold poison and
+// the operands must not change.
 #include <string.h>
 
 #include <algorithm>
@@ -275,8 +275,15 @@ void give_back(const Warp& warp, Warpgroup& group, MatrixStream& stream, Site si
 
 void wgmma(WgmmaForm form, void* d, uint64_t a, uint64_t b, bool accumulate, int at) {
     Call call{d, a, b, accumulate};
-    together(Primitive::WGMMA, at, &call,
-             [form](Block& block, uint32_t index, Site site) { begin(block, index, site, form); });
+    together(Primitive::WGMMA, at, &call, [form](Block& block, uint32_t index, Site site) {
+        Warpgroup& group = block.warpgroups[index];
+        const size_t before = group.operations.size();
+        begin(block, index, site, form);
+        if (!machine.at_once() || group.operations.size() == before) return;
+        MatrixOperation& operation = group.operations.back();
+        for (uint32_t quarter = 0; quarter < 4; ++quarter) perform(block, group, operation, quarter);
+        operation.performed = true;
+    });
 }
 
 // Holds the warp that executes it, not its warpgroup: the issue of every product was met by all four already.
@@ -289,7 +296,7 @@ void wgmma_wait(uint32_t pending, int at) {
             ++stream.completed;
             for (; stream.performed < stream.groups.front(); ++stream.performed) {
                 const MatrixOperation& operation = group.operations[stream.performed - group.first];
-                perform(block, group, operation, warp.index % 4);
+                if (!operation.performed) perform(block, group, operation, warp.index % 4);
                 for (const uint32_t piece : operation.pieces[warp.index % 4]) {
                     block.shadow.end_reading(piece, 16, block.index, agent, stream.completed, operation.site);
                 }

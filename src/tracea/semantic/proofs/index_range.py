@@ -2,21 +2,25 @@
 
 A parameter that occurs only as a stride is 64 bits wide, and so is what it is multiplied with. All else that the text
 computes is 32 bits wide, in the simplest form of each expression: every part of that form is shown to stay within.
+Workers that share a flat space of tiles and steps divide it in 64 bits: tiles · steps · workers is shown to fit those.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from tracea.semantic.fields import expressions, subexpressions
 from tracea.semantic.index import INT32_MAX, Const, Index
-from tracea.semantic.nodes_async import Gather
+from tracea.semantic.nodes_async import Gather, SegmentLoop
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.interval import Ranges
 from tracea.semantic.proofs.walk import LoopKind, Site
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 
 __all__ = ["prove_index_range", "wide_params"]
+
+_INT64_MAX: Final = 2**63 - 1
 
 
 def wide_params(kernel: TileKernel) -> frozenset[str]:
@@ -44,6 +48,8 @@ def prove_index_range(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fac
         if isinstance(site.node, Gather):
             continue  # the width proof has its points
         ranges = Ranges(kernel, site)
+        if isinstance(site.node, SegmentLoop):
+            _flat_space(ranges, site, site.node)
         seen: set[Index] = set()
         for expression in expressions(site.node):
             for part in subexpressions(expression.simplify()):
@@ -60,3 +66,13 @@ def prove_index_range(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fac
                 raise refuse("index range", site.label, f"{part} has {spans}, which does not fit 32 bits")
     limits = ", ".join(f"{p.name} <= {p.maximum}" for p in kernel.params if p.name not in wide)
     yield Fact("index range", kernel.name, f"{count} indices fit 32 bits where {limits}", (("indices", count),))
+
+
+def _flat_space(ranges: Ranges, site: Site, node: SegmentLoop) -> None:
+    """Show that the largest product from which a worker computes its share fits 64 bits."""
+    places, workers = ranges.of_expression((node.tiles * node.steps).simplify()), ranges.of_expression(node.workers)
+    if places is not None and workers is not None and places.high * workers.high <= _INT64_MAX:
+        return
+    most = "no bound" if places is None or workers is None else f"up to {places.high} · {workers.high}"
+    detail = f"({node.tiles}) * ({node.steps}) * ({node.workers}) has {most}, which does not fit 64 bits"
+    raise refuse("index range", site.label, detail)
