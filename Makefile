@@ -93,7 +93,7 @@ GPU_PYTHON ?= python3
 GPU_WHEELS ?= wheels
 GPU_SITE := build/gpu-site
 GPU_FLAGS ?=
-GPU_IS_DRY = $(findstring --driver null,$(GPU_FLAGS))
+GPU_IS_DRY = $(findstring --driver null,$(subst =, ,$(GPU_FLAGS)))
 # What no device took part in is no result: it stays out of the folder that is committed.
 GPU_RESULTS = $(if $(GPU_IS_DRY),build/gpu-dry-run,benchmarks/results)
 .PHONY: gpu
@@ -122,7 +122,7 @@ golden: $(WHEEL_STAMP) ## accept the emitted text of every kernel as the new tes
 wheel: $(WHEEL_STAMP) ## build the wheel and install it in the environment
 
 .PHONY: venv
-venv: $(VENV)/.setup ## make the environment with all that the other targets need
+venv: $(VENV)/.setup ## make the environment of the other targets, which `make wheel` installs tracea into
 
 .PHONY: clean
 clean: ## remove the environment and everything that was built

@@ -90,7 +90,15 @@ def test_every_dependency_of_the_package_is_required(tool: ModuleType) -> None:
     assert set(tool.CARRIED) <= set(tool.REQUIRED)
 
 
-@pytest.mark.parametrize(("flags", "folder"), [("", "benchmarks/results"), ("--driver null", "build/gpu-dry-run")])
+@pytest.mark.parametrize(
+    ("flags", "folder"),
+    [
+        ("", "benchmarks/results"),
+        ("--every 12", "benchmarks/results"),
+        ("--driver null", "build/gpu-dry-run"),
+        ("--driver=null --target sm_80", "build/gpu-dry-run"),
+    ],
+)
 def test_a_dry_run_leaves_nothing_that_git_would_see(flags: str, folder: str) -> None:
     done = subprocess.run(
         ["make", "-n", "gpu", f"GPU_FLAGS={flags}"], cwd=ROOT, capture_output=True, text=True, check=True

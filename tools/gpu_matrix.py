@@ -92,10 +92,24 @@ def page(judged: Judged, when: str) -> str:
     table += [f"{_line(row)} {row.schedule.replace(',', ', ')} |" for row in rows]
     names = [f"| feature | {' | '.join(_NAMES)} |", "|---" * (len(_NAMES) + 1) + "|"]
     names += [f"| {feature.name} {_line(row)}" for feature, row in zip(FEATURES, features, strict=True)]
-    head = _HEAD + "\n".join(table) + f"\n\n{_summary(rows)}\n"
+    head = _HEAD + _overview() + "\n".join(table) + f"\n\n{_summary(rows)}\n"
     body = _FEATURES + "\n".join(names) + f"\n\n{_summary(features)}\n\n"
     missing = "\n## What is not there, and why\n\n" + "\n".join(_rejections()) + "\n"
     return head + body + _times(judged, when) + missing
+
+
+def _overview() -> str:
+    """Return the table of variants by architectures, with the elements of each kernel that is judged below."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for cell in _running():
+        found.setdefault(cell.variant, {}).setdefault(cell.architecture, []).append(cell.element)
+    columns = list(dict.fromkeys(cell.architecture for cell in cells()))
+    lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    lines += [
+        f"| {variant} | {' | '.join(', '.join(by.get(column, ())) for column in columns)} |"
+        for variant, by in found.items()
+    ]
+    return "\n".join(lines) + "\n\n"
 
 
 def _summary(rows: Sequence[Row]) -> str:

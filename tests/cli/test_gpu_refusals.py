@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tracea.cli.main import BAD_USAGE, FAILED, main
+from tracea.cli.main import BAD_USAGE, main
 
 OP = ["gemm", "-m", "1024", "-n", "1024", "-k", "1024", "--dtype", "f16"]
 
@@ -21,7 +21,7 @@ OP = ["gemm", "-m", "1024", "-n", "1024", "-k", "1024", "--dtype", "f16"]
         (["--target", "sm_91"], BAD_USAGE, "use sm_90a, the nearest"),
         (["--target", "SM80"], BAD_USAGE, "use sm_80, the nearest"),
         (["--target", "sm_80", "--schedule", "bm=512,bn=512"], BAD_USAGE, "use bm=128, bn=256:"),
-        (["--target", "sm_80", "--schedule", "bk=64,stages=8"], FAILED, "limit 166_912 bytes. Remedy: stages=4"),
+        (["--target", "sm_80", "--schedule", "bk=64,stages=8"], BAD_USAGE, "limit 166_912 bytes. Remedy: stages=4"),
         (["--target", "sm_80", "--schedule", "chunk_a=32"], BAD_USAGE, "use 16"),
         (["--target", "sm_75", "--variant", "gemm.mma_cp_async"], BAD_USAGE, "sm_75 without cp_async"),
         (["--target", "sm_100a", "--variant", "gemm.tcgen05"], BAD_USAGE, "none in this version"),

@@ -157,7 +157,8 @@ def test_the_documented_activations_are_those_there_are() -> None:
         ({"epilogue": "residuall"}, "use residual"),
         ({"dtype": "fp16"}, "use f16, if that was meant"),
         ({"dtype": "float32"}, "use f32, if that was meant"),
-        ({"dtype": "int8"}, "Remedy: name one of these"),
+        ({"dtype": "int8"}, "use s8, if that was meant"),
+        ({"dtype": "int4"}, "Remedy: name one of these"),
     ],
 )
 def test_a_misspelt_term_or_element_type_names_what_may_have_been_meant(flags: dict[str, str], meant: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json, print_notes
-from tracea.cli.problem import Kind, ProblemFlags, parse_constants, parse_op, parse_schedule
+from tracea.cli.problem import KIND_NAMES, ProblemFlags, parse_constants, parse_op, parse_schedule
 from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _SWITCH = Parameter(negative=(), group="Form")
 
 
 def emit(
-    kind: Kind,
+    kind: Annotated[str, Parameter(help=f"{KIND_NAMES}; of a GPU gemm alone.")],
     /,
     *,
     problem: ProblemFlags = ProblemFlags(),  # noqa: B008  # frozen
@@ -62,7 +62,7 @@ def emit(
     if len(chosen) > 1:
         raise InvalidOption(field="form", got=chosen, expected="one form", remedy=f"give --{chosen[0]} alone")
     form = chosen[0] if chosen else "source"
-    op, values = parse_op(kind, problem), parse_schedule(schedule)
+    op, values = parse_op(kind, problem, target=target), parse_schedule(schedule)
     from tracea.flow.text import emit_text, rejected_above
 
     text = emit_text(op, target=target, variant=variant, schedule=values, form=form, constants=parse_constants(problem))

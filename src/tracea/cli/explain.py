@@ -65,7 +65,7 @@ def explain(
         return _explain_model(
             kind, problem, target=target, threads=threads, library=library, measure=measure, range=range, json=json
         )
-    op = parse_op(kind, problem)
+    op = parse_op(kind, problem, target=target)
     bounds = _bounds(range)
     from tracea.flow.explanation import explain as explained
 

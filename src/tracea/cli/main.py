@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError
 import tracea
 from tracea.cli import bench, cache, doctor, emit, explain, gate, optimize, targets, tune, verify
 from tracea.cli.console import discard_output, prepare_streams, print_error, print_json
-from tracea.errors import InvalidInput, InvalidOption, TraceaError, TraceaWarning, UnsupportedNode
+from tracea.errors import InvalidInput, InvalidOption, ResourceExceeded, TraceaError, TraceaWarning, UnsupportedNode
 
 __all__ = ["BAD_USAGE", "FAILED", "GOOD", "app", "main"]
 
@@ -86,7 +86,7 @@ def _report(error: TraceaError, *, as_json: bool) -> int:
     if as_json:
         _print_object(error.to_dict())
     print_error(_one_line(str(error)))
-    return BAD_USAGE if isinstance(error, InvalidInput | UnsupportedNode) else FAILED
+    return BAD_USAGE if isinstance(error, InvalidInput | UnsupportedNode | ResourceExceeded) else FAILED
 
 
 def _report_no_room(error: OSError) -> int:

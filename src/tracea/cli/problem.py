@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
+from tracea.cli.element_types import parse_dtype, parse_elements, parse_result, require_kernels
 from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:
-    from tracea.core.dtype import DType
     from tracea.core.op import Epilogue, Op
     from tracea.core.tensor_type import TensorType
 
 __all__ = [
-    "DTYPES",
     "KINDS",
     "KIND_NAMES",
     "Kind",
@@ -29,19 +28,11 @@ __all__ = [
 KINDS: Final = ("gemm", "conv2d", "attention", "softmax", "log_softmax", "layer_norm", "rms_norm", "pointwise")
 KIND_NAMES: Final = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
 Kind = Annotated[str, Parameter(help=f"{KIND_NAMES}.")]  # a verb's first argument
-DTYPES: Final = ("f32", "f64", "f16", "bf16")
-# As others call them.
-_SPELLED: Final = {
-    **dict.fromkeys(("fp16", "float16", "half"), "f16"),
-    **dict.fromkeys(("fp32", "float32", "float"), "f32"),
-    **dict.fromkeys(("fp64", "float64", "double"), "f64"),
-    "bfloat16": "bf16",
-}
 _DEFAULT_EPILOGUES: Final = {"layer_norm": "weight,bias", "rms_norm": "weight"}
 _NORM_EPS: Final = 1e-5
 _ROW_FLAGS: Final = ("--rows", "--columns")
 _FLAGS: Final = {
-    "gemm": ("-m", "-n", "-k", "--batch", "--transpose-a", "--transpose-b", "--constant-b"),
+    "gemm": ("-m", "-n", "-k", "--batch", "--transpose-a", "--transpose-b", "--constant-b", "--out"),
     "conv2d": (
         "--channels",
         "--size",
@@ -117,16 +108,19 @@ class ProblemFlags:
     columns: int | None = None
     """softmax, log_softmax, layer_norm, rms_norm, pointwise: elements of a row"""
     dtype: str = "f32"
-    """f32, f64, f16 or bf16"""
+    """f32, f64, f16 or bf16; of a gemm for a GPU also tf32, s8, e4m3 or e5m2"""
+    out: str | None = None
+    """gemm: f32, f64, f16, bf16 or i32, the result's; by default f32 of tf32, e4m3 and e5m2, i32 of s8, else as a's"""
     epilogue: str | None = None
     """what follows, in order: bias, weight, residual, gate and activations, such as bias,gelu,residual"""
 
 
-def parse_op(kind: str, flags: ProblemFlags) -> Op:
-    """Return the op that a kind and its flags say.
+def parse_op(kind: str, flags: ProblemFlags, *, target: str | None = None) -> Op:
+    """Return the op that a kind and its flags say; ``target`` is what it is for, where that is known.
 
     Raises:
-        InvalidOption: the kind, an epilogue's term or the batch is unknown, or a flag is missing or belongs elsewhere.
+        InvalidOption: the kind, an epilogue's term or the batch is unknown, a flag is missing or belongs elsewhere, or
+            the target has no kernels for the element type.
         InvalidInput: the op refuses its sizes or its type.
     """
     if kind not in KINDS:
@@ -134,6 +128,8 @@ def parse_op(kind: str, flags: ProblemFlags) -> Op:
     _refuse_foreign(kind, flags)
     match kind:
         case "gemm":
+            if target is not None:
+                require_kernels(flags.dtype, target)
             return _gemm(flags)
         case "conv2d":
             return _conv2d(flags)
@@ -168,7 +164,15 @@ def parse_schedule(text: str | None) -> dict[str, int | str] | None:
                 expected="key=value, each key once",
                 remedy="separate by commas: mc=280,kc=512",
             )
-        values[key] = int(value) if _is_whole(value.removeprefix("-")) else value
+        digits = value.removeprefix("-")
+        if digits.isascii() and digits.isdecimal() and not _is_whole(digits):
+            raise InvalidOption(
+                field=f"--schedule {key}",
+                got=value,
+                expected="a whole number of 18 digits at most",
+                remedy=f"leave {key} out for its default, or give one of its size",
+            )
+        values[key] = int(value) if _is_whole(digits) else value
     return values
 
 
@@ -212,6 +216,7 @@ def _given(flags: ProblemFlags) -> dict[str, bool]:
         "--transpose-a": flags.transpose_a,
         "--transpose-b": flags.transpose_b,
         "--constant-b": flags.constant_b,
+        "--out": flags.out is not None,
         "--rows": flags.rows is not None,
         "--columns": flags.columns is not None,
         "--channels": flags.channels is not None,
@@ -248,12 +253,20 @@ def _gemm(flags: ProblemFlags) -> Op:
     m, n, k = (
         _required(value, f"-{name}", example) for value, name in ((flags.m, "m"), (flags.n, "n"), (flags.k, "k"))
     )
-    dtype, batch = _dtype(flags), _batch(flags.batch)
+    (dtype, math, wanted), batch = parse_elements(flags.dtype), _batch(flags.batch)
+    result = TensorType((*batch, m, n), parse_result(flags.out, wanted))
     plain = GemmOp.of(
-        m=m, n=n, k=k, dtype=dtype, batch=batch, transpose_a=flags.transpose_a, transpose_b=flags.transpose_b
+        m=m,
+        n=n,
+        k=k,
+        dtype=dtype,
+        batch=batch,
+        transpose_a=flags.transpose_a,
+        transpose_b=flags.transpose_b,
+        out_dtype=result.dtype,
+        math=math,
     )
-    epilogue = _epilogue(flags.epilogue or "", TensorType((*batch, m, n), dtype), Epilogue.identity())
-    return GemmOp(m=m, n=n, k=k, batch=batch, a=plain.a, b=plain.b, epilogue=epilogue, accumulator=plain.accumulator)
+    return replace(plain, epilogue=_epilogue(flags.epilogue or "", result, Epilogue.identity()))
 
 
 def _conv2d(flags: ProblemFlags) -> Op:
@@ -274,7 +287,7 @@ def _conv2d(flags: ProblemFlags) -> Op:
         padding=_pair("--padding", flags.padding, 0),
         dilation=_pair("--dilation", flags.dilation, 1),
         groups=1 if flags.groups is None else flags.groups,
-        dtype=_dtype(flags),
+        dtype=parse_dtype(flags.dtype),
         channels_last=flags.channels_last,
     )
     result = plain.infer()
@@ -295,7 +308,7 @@ def _attention(flags: ProblemFlags) -> Op:
     seq, dim = _required(flags.seq, "--seq", example), _required(flags.dim, "--dim", example)
     kv_heads, kv_seq = flags.kv_heads or heads, seq if flags.kv_seq is None else flags.kv_seq
     q, k = ((*batch, heads, seq, dim), (*batch, kv_heads, kv_seq, dim))
-    queries, keys = TensorType(q, _dtype(flags)), TensorType(k, _dtype(flags))
+    queries, keys = TensorType(q, parse_dtype(flags.dtype)), TensorType(k, parse_dtype(flags.dtype))
     return AttentionOp(q=queries, k=keys, v=keys, causal=flags.causal, window=flags.window)
 
 
@@ -315,7 +328,7 @@ def _row(kind: str, flags: ProblemFlags) -> Op:
 
     example = f"{kind} --rows 4096 --columns 4096"
     rows, columns = _required(flags.rows, "--rows", example), _required(flags.columns, "--columns", example)
-    x = TensorType((rows, columns), _dtype(flags))
+    x = TensorType((rows, columns), parse_dtype(flags.dtype))
     text = _DEFAULT_EPILOGUES.get(kind, "") if flags.epilogue is None else flags.epilogue
     epilogue = _epilogue(text, x, Epilogue.identity())
     return RowOp(kind=RowKind(kind), x=(x,), epilogue=epilogue, eps=_NORM_EPS if kind.endswith("norm") else 0.0)
@@ -329,25 +342,9 @@ def _pointwise(flags: ProblemFlags) -> Op:
     rows, columns = _required(flags.rows, "--rows", example), _required(flags.columns, "--columns", example)
     if not (flags.epilogue or "").strip():
         raise InvalidOption(field="--epilogue", got="nothing", expected="what is done to the elements", remedy=example)
-    x = TensorType((rows, columns), _dtype(flags))
+    x = TensorType((rows, columns), parse_dtype(flags.dtype))
     chain = _epilogue(flags.epilogue or "", x, Epilogue.identity())
     return PointwiseOp(expr=chain.expr, inputs=(x, *chain.operands), out_dtype=x.dtype)
-
-
-def _dtype(flags: ProblemFlags) -> DType:
-    from tracea.core.dtype import DType
-    from tracea.targets.unknown import meant, near
-
-    if flags.dtype not in DTYPES:
-        spelled = _SPELLED.get(flags.dtype.lower())
-        close = near(flags.dtype, DTYPES) if spelled is None else (spelled,)
-        raise InvalidOption(
-            field="--dtype",
-            got=flags.dtype,
-            expected=" ".join(DTYPES),
-            remedy=f"{meant(close)}name one of these: kernels compute in no other element type yet",
-        )
-    return DType.parse(flags.dtype)
 
 
 def _batch(text: str) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ def tune(
     json
         Print the result as JSON.
     """
-    op = parse_op(kind, problem)
+    op = parse_op(kind, problem, target="host")
     from tracea.cli.trial_log import TrialLog
     from tracea.doctor import diagnose_load
     from tracea.flow.load_note import load_noted_once

@@ -15,7 +15,7 @@ __all__ = ["verify"]
 
 
 def verify(
-    kind: Annotated[str, Parameter(help=f"{KIND_NAMES}; of a GPU gemm.")],
+    kind: Annotated[str, Parameter(help=f"{KIND_NAMES}; of a GPU gemm alone.")],
     /,
     *,
     problem: ProblemFlags = ProblemFlags(),  # noqa: B008  # frozen
@@ -59,7 +59,7 @@ def verify(
     json
         Print the verdict as JSON.
     """
-    op, values = parse_op(kind, problem), parse_schedule(schedule)
+    op, values = parse_op(kind, problem, target=target), parse_schedule(schedule)
     require_writable(junit, option="--junit")
     from tracea.bench.against import against_torch
     from tracea.flow.text import rejected_above

@@ -17,6 +17,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
+from tracea.targets.unknown import near
 
 __all__ = ["Built", "build", "build_pack", "choose_for_gpu", "passed_over"]
 
@@ -69,21 +70,11 @@ def choose_for_gpu(
             remedy="name a CPU target: kernels of other ops exist there only",
         )
     fitting = [each for each in candidates(op, target) if not each.is_library]
-    chosen = find(variant) if variant is not None else next(iter(fitting), None)
-    if chosen is None or chosen not in fitting or chosen.default_schedule is None:
-        asked = variants_of("cuda") if chosen is None else (chosen,)
-        reasons = [
-            f"{each.id}: needs {unmet.needed}, found {unmet.found}"
-            for each in asked
-            if each.backend == target.backend and isinstance(op, each.op_type)
-            for _, unmet in each.unmet(op, target)
-        ]
-        raise InvalidOption(
-            field="variant",
-            got=variant or op.key,
-            expected=[each.id for each in fitting] or reasons or [each.id for each in variants_of("cuda")],
-            remedy="; ".join(reasons[:2]) or f"name a variant with a kernel on {target.name}",
-        )
+    if not fitting:
+        raise _unbuilt(op, target)
+    chosen = fitting[0] if variant is None else next((each for each in fitting if each.id == variant), None)
+    if chosen is None or chosen.default_schedule is None:
+        raise _unfit(op, target, variant or "", [each.id for each in fitting])
     default = chosen.default_schedule(op, target)
     unknown = sorted(set(schedule or {}) - set(default))
     if unknown:
@@ -96,10 +87,43 @@ def choose_for_gpu(
     return chosen.id, default.with_values(**(schedule or {}))
 
 
+def _unbuilt(op: Op, target: GpuTarget) -> InvalidOption:
+    """Return why no variant of ours builds an op: of the one that lacks least, what it lacks."""
+    ours = [each for each in variants_of(target.backend) if each.build is not None and isinstance(op, each.op_type)]
+    nearest = min(ours, key=lambda each: (len(each.unmet(op, target)), -each.score(op, target)))
+    lacks = [lack for _, lack in nearest.unmet(op, target)]
+    return InvalidOption(
+        field=f"gemm on {target.name}",
+        got="; ".join(lack.found for lack in lacks),
+        expected="; ".join(lack.needed for lack in lacks),
+        remedy="; ".join(lack.remedy for lack in lacks),
+    )
+
+
+def _unfit(op: Op, target: GpuTarget, name: str, fitting: list[str]) -> InvalidOption:
+    """Return why a named variant does not build an op, and the most promising one that does."""
+    here = {each.id: each for each in variants_of(target.backend)}
+    close = [each for each in near(name, fitting) if each != name]
+    use = f"use {close[0] if close else fitting[0]}"
+    lacks = [lack for _, lack in here[name].unmet(op, target)] if name in here else []
+    if not lacks:
+        why = "" if name not in here else ", a library's call that is not printed"
+        return InvalidOption(field="variant", got=f"{name}{why}", expected=fitting, remedy=use)
+    needs = "; ".join(f"needs {lack.needed}, found {lack.found}" for lack in lacks)
+    more = [lack.remedy for requirement, lack in here[name].unmet(op, target) if not requirement.of_target]
+    return InvalidOption(
+        field=f"variant {name} on {target.name}",
+        got=needs,
+        expected=fitting,
+        remedy=f"{use}, which builds this op there"
+        + (f"; or {'; '.join(more)}" if more and len(more) == len(lacks) else ""),
+    )
+
+
 def passed_over(op: Op, target: GpuTarget, chosen: str) -> tuple[str, ...]:
     """Return, a line each, the variants that rank above the chosen one, and why they cannot be built.
 
-    One that nothing builds yet is left out: no other call would get it.
+    One that nothing builds yet, or that this target can never have, is left out: no other call would get it.
     """
     rank = find(chosen).score(op, target)
     kin = [each for each in variants_of(target.backend) if isinstance(op, each.op_type)]
@@ -107,7 +131,10 @@ def passed_over(op: Op, target: GpuTarget, chosen: str) -> tuple[str, ...]:
     for each in sorted(kin, key=lambda each: -each.score(op, target)):
         if each.build is None:
             continue
-        unmet = [f"needs {lack.needed}, found {lack.found} ({lack.remedy})" for _, lack in each.unmet(op, target)]
+        lacks = each.unmet(op, target)
+        if any(requirement.of_target for requirement, _ in lacks):
+            continue
+        unmet = [f"needs {lack.needed}, found {lack.found} ({lack.remedy})" for _, lack in lacks]
         if unmet and each.score(op, target) > rank:
             lines.append(f"{each.id} ranks above {chosen} and was rejected: {'; '.join(unmet)}")
     return tuple(lines)

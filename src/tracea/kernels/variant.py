@@ -31,10 +31,14 @@ class Unmet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """A condition on (op, target) without which the variant cannot be built; ``check`` returns None where it holds."""
+    """A condition on (op, target) without which the variant cannot be built; ``check`` returns None where it holds.
+
+    ``of_target``: it asks of the target alone, so that no change of the op can meet it.
+    """
 
     name: str
     check: Callable[[Any, AnyTarget], Unmet | None]
+    of_target: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -281,8 +281,7 @@ def _architecture_of(product: Product) -> str:
 
 
 def _nearest(name: str) -> str:
-    """Return the latest target that is no later than the one named, the earliest one before them all."""
+    """Return the target whose number is nearest, the earlier one of two: what runs there runs on the later one."""
     wanted = int("".join(filter(str.isdecimal, name[:16])) or 0)
     known = {target: int("".join(filter(str.isdecimal, target))) for target in gpu_names()}
-    earlier = [target for target, number in known.items() if number <= wanted]
-    return earlier[-1] if earlier else gpu_names()[0]
+    return min(known, key=lambda target: (abs(known[target] - wanted), known[target]))

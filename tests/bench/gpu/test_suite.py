@@ -47,6 +47,14 @@ def test_hero_problems_are_contested() -> None:
     assert {"bf16 8192x8192x8192", "f16 4096x4096x4096"} <= set(names)
 
 
+def test_a_dry_run_is_not_written_among_results(tmp_path: Path) -> None:
+    results = tmp_path / "benchmarks" / "results"
+    results.mkdir(parents=True)
+    with pytest.raises(InvalidOption, match=r"--output: .*Remedy: --output build/gpu-dry-run"):
+        run_gpu_suite(driver="null", target="sm_80", stages=("sanitizer",), output=results)
+    assert not list(results.iterdir())
+
+
 def test_a_dry_record_says_that_it_has_no_time(tmp_path: Path) -> None:
     notes: list[str] = []
     phases: list[str] = []

@@ -30,6 +30,7 @@ from tracea.targets.gpu import load_gpu
 __all__ = ["render", "run_gpu_suite"]
 
 _TOTAL_SECONDS: Final = 585.0
+RESULTS: Final = Path("benchmarks/results")  # measured on devices, and committed
 _DRY_SLACK: Final = 4.0  # the emulator, on any machine, is no device: a dry run's items and stages may take this longer
 _SECONDS_BETWEEN_LINES: Final = 5.0
 _PACKAGES: Final = ("cuda-bindings", "nvidia-cuda-nvrtc", "triton", "ml-dtypes", "scipy")
@@ -64,6 +65,13 @@ def run_gpu_suite(
     if every < 1 or pairs < 1 or trials < 1:
         got = {"every": every, "pairs": pairs, "trials": trials}
         raise InvalidOption(field="numbers", got=got, expected="each at least 1", remedy="leave them out")
+    if driver == "null" and output is not None and _is_for_results(output):
+        raise InvalidOption(
+            field="--output",
+            got=output,
+            expected=f"another folder than {RESULTS}: a dry run has no result",
+            remedy="--output build/gpu-dry-run",
+        )
     name, facts = _device(driver, target, device)
     slack = _DRY_SLACK if driver == "null" else 1.0
     settings = Settings(
@@ -99,6 +107,10 @@ def run_gpu_suite(
     record.is_complete = True
     journal.save()
     return record
+
+
+def _is_for_results(folder: Path) -> bool:
+    return folder.resolve().parts[-len(RESULTS.parts) :] == RESULTS.parts
 
 
 def _run_stage(stage: str, journal: Journal, seconds: float, progress: Callable[[str], None] | None) -> None:

@@ -21,15 +21,26 @@ from tracea.semantic.nodes import Let, Node
 from tracea.semantic.tile_kernel import Buffer, BufferRole, Table
 from tracea.semantic.tile_order import TileOrder
 
-__all__ = ["MULTIPROCESSORS", "ORDER_TABLE", "GpuOperands", "K", "M", "N", "chunk_bytes_of", "is_contiguous"]
+__all__ = [
+    "MOST_BLOCKS",
+    "MOST_EXTENT",
+    "MULTIPROCESSORS",
+    "ORDER_TABLE",
+    "GpuOperands",
+    "K",
+    "M",
+    "N",
+    "chunk_bytes_of",
+    "is_contiguous",
+]
 
-_MOST: Final = 2**31 - 2**12  # a tile beyond the last row still has a 32-bit coordinate
-M, N = Param("m", 1, _MOST), Param("n", 1, _MOST)
-K = Param("k", 0, _MOST)
+MOST_EXTENT: Final = 2**31 - 2**12  # a tile beyond the last row still has a 32-bit coordinate
+M, N = Param("m", 1, MOST_EXTENT), Param("n", 1, MOST_EXTENT)
+K = Param("k", 0, MOST_EXTENT)
 MULTIPROCESSORS: Final = Param("multiprocessors", 1, 2**16)  # that a persistent grid has blocks for
 ORDER_TABLE: Final = "tile_order"
 _PLACE: Final = Var("place")
-_TILES_LIMIT: Final = 2**31 - 1  # blocks of a grid's only axis
+MOST_BLOCKS: Final = 2**31 - 1  # blocks of a grid's only axis
 _CHUNKS: Final = (16, 8, 4)
 
 
@@ -129,7 +140,7 @@ class GpuOperands:
 
     def assumptions(self, blocks: Index) -> Predicate:
         """Return the guards of the launch: strides that pieces allow, and a grid that fits its axis."""
-        found: Predicate = blocks <= _TILES_LIMIT
+        found: Predicate = blocks <= MOST_BLOCKS
         for buffer, chunk in ((self.a, self.a_chunk_bytes), (self.b, self.b_chunk_bytes)):
             elements = chunk // buffer.dtype.nbytes
             for stride in buffer.element_strides[:-1]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp, MatrixMath
 from tracea.core.tensor_type import BlockedLayout
 from tracea.errors import InvalidSchedule
+from tracea.kernels.gemm.gpu.operands import MOST_EXTENT
 from tracea.kernels.gemm.gpu.products import WarpProduct
 from tracea.kernels.requirements import condition, non_negative_strides, strided_layouts
 from tracea.kernels.variant import Requirement, Unmet
-from tracea.targets.gpu import GpuTarget
+from tracea.targets.gpu import GpuTarget, gpu_names, load_gpu
 
 __all__ = [
     "CUDA",
+    "EXTENTS",
     "GPU_GEMM_REQUIREMENTS",
-    "NON_EMPTY",
     "NO_FP8",
     "SIMT_REQUIREMENTS",
     "TENSOR_CORES",
@@ -33,7 +34,7 @@ def _check_backend(op: object, target: Any) -> Unmet | None:
     return Unmet(needed="cuda", found=f"{target.backend}: {target.isa}", remedy="choose a GPU target such as sm_80")
 
 
-CUDA = Requirement(name="backend", check=_check_backend)
+CUDA = Requirement(name="backend", check=_check_backend, of_target=True)
 
 # Element type, the arithmetic allowed -> what PTX calls it, and the feature that has it.
 _ELEMENTS: Final[Mapping[tuple[DType, MatrixMath], tuple[str, str]]] = {
@@ -75,24 +76,51 @@ def warp_product(op: GemmOp, target: GpuTarget) -> WarpProduct:
 
 def _check_element(op: Any, target: Any) -> Unmet | None:
     found = _ELEMENTS.get((op.a.dtype, op.math))
-    names = f"{op.a.dtype.value} and {op.b.dtype.value}, math {op.math.value}"
     if op.a.dtype is not op.b.dtype or found is None:
-        known = " | ".join(f"{dtype.value}{' as tf32' if math is MatrixMath.TF32 else ''}" for dtype, math in _ELEMENTS)
-        return Unmet(needed=f"one of {known}, for both", found=names, remedy="use gemm.simt, or an op with math tf32")
+        rounded = "gemm.simt multiplies f32 as it is; --dtype tf32 (math tf32) rounds it for tensor cores"
+        remedy = rounded if op.a.dtype is op.b.dtype is DType.F32 else "use gemm.simt"
+        return Unmet(needed=f"{_either(_NATIVE)}, for both", found=_elements_of(op), remedy=remedy)
     if not target.has(found[1]):
-        return Unmet(needed=f"a target with {found[1]}", found=f"{target.name}, {names}", remedy="use gemm.simt")
+        having = [name for name in gpu_names() if load_gpu(name).has(found[1])]
+        rounded = found[1] == "tf32"
+        remedy = f"targets with {found[0]}: {' '.join(having)}"
+        if not rounded:
+            remedy += "; gemm.simt takes it too" if found[1] != "fp8" else ""
+        element = found[0] if found[0] in found[1] else f"{found[0]} ({found[1]})"
+        return Unmet(needed=f"tensor cores that take {element}", found=f"those of {target.name}", remedy=remedy)
     return None
+
+
+def _either(names: Iterable[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} or {last}"
+
+
+def _elements_of(op: Any) -> str:
+    """Return how a command line says the element types of an op's factors, both where they differ."""
+    said = [_ELEMENTS.get((kind.dtype, op.math), (kind.dtype.value, ""))[0] for kind in (op.a, op.b)]
+    return " and ".join(dict.fromkeys(said))
 
 
 TENSOR_CORES = Requirement(name="element types of tensor cores", check=_check_element)
 
-NON_EMPTY = condition(
-    "m, n >= 1",
-    lambda op, _: op.m != 0 and op.n != 0 and 0 not in op.batch,
-    needed="at least one result",
-    found=lambda op: f"m = {op.m}, n = {op.n}, batch {op.batch}",
-    remedy="there is nothing to compute",
-)
+
+def _check_extents(op: Any, target: Any) -> Unmet | None:
+    del target
+    named = (("m", op.m), ("n", op.n), *(("batch", dim) for dim in op.batch))
+    empty = [name for name, dim in named if dim == 0]
+    if empty:
+        least = " and ".join(f"{name}=1" for name in dict.fromkeys(empty))
+        needed = "m, n and batch of 1 at least"
+        return Unmet(needed=needed, found=f"{empty[0]} = 0: nothing to compute", remedy=f"use {least} or more")
+    for name, dim in (("m", op.m), ("n", op.n), ("k", op.k)):
+        if isinstance(dim, int) and dim > MOST_EXTENT:
+            remedy = f"use {name}={MOST_EXTENT} at most in a call"
+            return Unmet(needed=f"{name} of {MOST_EXTENT} at most", found=f"{name} = {dim}", remedy=remedy)
+    return None
+
+
+EXTENTS = Requirement(name="extents", check=_check_extents)
 _REACH: Final = 2**31 - 1
 
 
@@ -130,14 +158,14 @@ _EXACT = condition(
     lambda op, _: op.infer().dtype.is_float or op.epilogue.is_identity,
     needed="no epilogue on an integer result",
     found=lambda op: f"an epilogue on {op.infer()}",
-    remedy="let the result be a float type",
+    remedy="let the result be a float type, such as out f16",
 )
 
 GPU_GEMM_REQUIREMENTS = (
     strided_layouts,
     non_negative_strides,
     _STRIDES,
-    NON_EMPTY,
+    EXTENTS,
     TENSOR_CORES,
     _SUMS,
     _RESULT,
@@ -169,7 +197,7 @@ _ANY_RESULT = condition(
     found=lambda op: ", ".join(t.dtype.value for t in (op.infer(), *op.epilogue.operands)),
     remedy="choose another out type",
 )
-SIMT_REQUIREMENTS = (strided_layouts, non_negative_strides, _STRIDES, NON_EMPTY, _ANY_SUMS, _IEEE, _ANY_RESULT, _EXACT)
+SIMT_REQUIREMENTS = (strided_layouts, non_negative_strides, _STRIDES, EXTENTS, _ANY_SUMS, _IEEE, _ANY_RESULT, _EXACT)
 
 
 NO_FP8 = condition(
@@ -195,4 +223,4 @@ def features(*names: str) -> Requirement:
             remedy="choose a target that has it",
         )
 
-    return Requirement(name=" and ".join(names), check=check)
+    return Requirement(name=" and ".join(names), check=check, of_target=True)

@@ -48,11 +48,18 @@ def workers_of(schedule: Schedule, tiles: Index) -> Index | None:
             expected=f"0 for a block of its own for each tile, or 1 to {_MOST_WORKERS} workers",
             remedy=f"use stream_k={0 if stream < 0 else _MOST_WORKERS}",
         )
-    if not 1 <= split <= _MOST_SPLITS or (split > 1 and stream > 0):
+    if not 1 <= split <= _MOST_SPLITS:
+        raise InvalidSchedule(
+            field="split_k",
+            got=split,
+            expected=f"1 to {_MOST_SPLITS} blocks for each tile",
+            remedy=f"use split_k={1 if split < 1 else _MOST_SPLITS}",
+        )
+    if split > 1 and stream > 0:
         raise InvalidSchedule(
             field="split_k, stream_k",
             got=(split, stream),
-            expected=f"split_k 1 to {_MOST_SPLITS} and stream_k 0, or split_k 1 and some workers",
+            expected="split_k 1 where stream_k has workers, or stream_k 0",
             remedy="use split_k=1, stream_k=0 for one block a tile",
         )
     if stream > 0:

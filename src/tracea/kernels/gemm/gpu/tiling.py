@@ -186,11 +186,12 @@ class GpuTiling:
                 remedy=f"use stages={_HELD_STAGES}",
             )
         if not self._least_stages <= self.stages <= _MOST_STAGES:
+            most = min(_MOST_STAGES, max(self._fitting_stages(target), self._least_stages))
             raise InvalidSchedule(
                 field="stages",
                 got=self.stages,
-                expected=f"{self._least_stages} to {_MOST_STAGES}",
-                remedy=f"use {min(max(self.stages, self._least_stages), _MOST_STAGES)}",
+                expected=f"{self._least_stages} to {most}, as many as this tile has room for on {target.name}",
+                remedy=f"use {min(max(self.stages, self._least_stages), most)}",
             )
         if self.threads > target.threads_per_block:
             raise InvalidSchedule(
@@ -261,9 +262,12 @@ class GpuTiling:
                 tile = replace(tile, bm=tile.bm // 2) if tile.bm >= tile.bn else replace(tile, bn=tile.bn // 2)
             bk //= 2
 
+    def _fitting_stages(self, target: GpuTarget) -> int:
+        stage = (self.bm + self.bn) * self.bk * self.product.storage.nbytes
+        return (target.shared_bytes_per_block - self.staging_bytes) // stage
+
     def _smaller(self, target: GpuTarget) -> str:
-        stage = self.ring_bytes // self.stages
-        fitting = (target.shared_bytes_per_block - self.staging_bytes) // stage
+        stage, fitting = self.ring_bytes // self.stages, self._fitting_stages(target)
         if fitting >= 1:
             return f"stages={fitting}"
         return f"halve bk or the tile: one stage is {stage} bytes"

@@ -7,12 +7,20 @@ from typing import Any, Final
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp, MatrixMath
+from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidSchedule, ResourceExceeded
 from tracea.kernels.gemm.gpu.group_tiling import GroupTiling
+from tracea.kernels.gemm.gpu.operands import is_contiguous
 from tracea.kernels.gemm.gpu.products import GroupProduct
 from tracea.kernels.gemm.gpu.program import flag
 from tracea.kernels.gemm.gpu.remedies import with_remedies
-from tracea.kernels.gemm.gpu.requirements import CUDA, GPU_GEMM_REQUIREMENTS, features, warp_product
+from tracea.kernels.gemm.gpu.requirements import (
+    CUDA,
+    GPU_GEMM_REQUIREMENTS,
+    TENSOR_CORES,
+    features,
+    warp_product,
+)
 from tracea.kernels.gemm.gpu.spaces import (
     chunks,
     default_tiling,
@@ -26,6 +34,7 @@ from tracea.kernels.gemm.gpu.spaces import (
 from tracea.kernels.gemm.gpu.tiling import GpuTiling
 from tracea.kernels.gemm.gpu.tma import build_with_warps, check_rows
 from tracea.kernels.gemm.gpu.warpgroups import build_with_groups
+from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Requirement, Unmet, Variant
@@ -100,11 +109,32 @@ def _check_layout(op: Any, target: Any) -> Unmet | None:
     majors, pieces = k_major(op, product), chunks(op, product)
     if majors == (True, True) and pieces == (_PIECE, _PIECE):
         return None
+    types = gemm_types(op)
+    stored = {"a": (types["a"], "(m, k)"), "b": (types["b_t"], "(n, k), transpose_b")}
+    across = {name: each for name, each in stored.items() if not is_contiguous(each[0], -1)}
+    if across:
+        found = [f"{name} has stride {kind.strides[-1]} along k" for name, (kind, _) in across.items()]
+        remedies = [f"store {name} as {order}" for name, (_, order) in across.items()]
+        needed = "a and b contiguous along k"
+    else:
+        size = op.a.dtype.nbytes
+        uneven = {name: step for name, (kind, _) in stored.items() if (step := _uneven_step(kind)) is not None}
+        found = [f"rows of {name} {step * size} bytes apart" for name, step in uneven.items()]
+        even = sorted({-(-step * size // _PIECE) * _PIECE for step in uneven.values()})
+        remedies = [f"let rows begin every {nbytes // size} elements ({nbytes} bytes)" for nbytes in even]
+        needed = f"rows of a and b that begin at multiples of {_PIECE} bytes"
     return Unmet(
-        needed="a and b contiguous along k, rows at multiples of 16 bytes",
-        found=f"{op.a} and {op.b}",
-        remedy="gemm.mma_cp_async takes any layout; or store a as (m, k) and b as (n, k)",
+        needed=needed,
+        found=" and ".join(found) or f"{op.a} and {op.b}",
+        remedy=" and ".join(remedies) or "gemm.mma_cp_async takes any layout",
     )
+
+
+def _uneven_step(kind: TensorType) -> int | None:
+    """Return the first distance of rows that is no multiple of a piece, in elements."""
+    steps = zip(kind.shape[:-1], kind.strides[:-1], strict=True)
+    uneven = [step for dim, step in steps if dim != 1 and step * kind.dtype.nbytes % _PIECE]
+    return uneven[-1] if uneven else None
 
 
 _ALONG_K = Requirement(name="rows along k", check=_check_layout)
@@ -115,14 +145,23 @@ _SOME_K = condition(
     found=lambda op: f"k = {op.k}",
     remedy="gemm.mma_cp_async stores the epilogue of zero",
 )
-_AS_STORED = condition(
-    "factors multiplied as they are stored",
-    lambda op, _: op.math is not MatrixMath.TF32,
-    needed="f16, bf16, s8, e4m3 or e5m2",
-    found=lambda op: f"{op.a.dtype.value}, math {op.math.value}",
-    remedy="wgmma would truncate f32 in shared memory instead of rounding it: use gemm.mma_tma",
-)
 _NATIVE_TMA = (CUDA, features("tma", "mbarrier"), *GPU_GEMM_REQUIREMENTS, _ALONG_K, _SOME_K)
+
+
+def _check_stored(op: Any, target: Any) -> Unmet | None:
+    if DType.F32 not in (op.a.dtype, op.b.dtype):
+        return TENSOR_CORES.check(op, target)
+    rounded = op.math is MatrixMath.TF32
+    return Unmet(
+        needed="f16, bf16, s8, e4m3 or e5m2, for both",
+        found="tf32: wgmma would truncate f32 in shared memory instead of rounding it" if rounded else "f32",
+        remedy="gemm.mma_tma and gemm.mma_cp_async round f32 to tf32" + ("" if rounded else ": --dtype tf32"),
+    )
+
+
+# In the place of what mma.sync takes: wgmma reads factors as they lie in shared memory.
+_AS_STORED = Requirement(name="factors multiplied as they are stored", check=_check_stored)
+_GROUP_TMA = tuple(_AS_STORED if each is TENSOR_CORES else each for each in _NATIVE_TMA)
 
 
 def _wgmma_schedules(op: GemmOp, target: GpuTarget) -> Iterator[dict[str, Value]]:
@@ -184,7 +223,7 @@ WGMMA = Variant(
     id=_WGMMA_ID,
     op_type=GemmOp,
     backend="cuda",
-    requirements=(*_NATIVE_TMA, features("wgmma", "setmaxnreg"), _AS_STORED),
+    requirements=(*_GROUP_TMA, features("wgmma", "setmaxnreg")),
     preferences=(),
     priority=90,
     build=with_remedies(build_wgmma, _wgmma_space, _holds_groups),
@@ -199,7 +238,7 @@ def _check_tcgen05(op: object, target: Any) -> Unmet | None:
         return None  # said by the requirement of the feature
     return Unmet(
         needed="a builder for tcgen05",
-        found=f"none in this version, on {target.name}, which has it",
+        found="none in this version",
         remedy="gemm.mma_tma and gemm.mma_cp_async run there by mma.sync",
     )
 
@@ -208,7 +247,11 @@ TCGEN05 = Variant(
     id="gemm.tcgen05",
     op_type=GemmOp,
     backend="cuda",
-    requirements=(CUDA, features("tcgen05"), Requirement(name="builder of tcgen05", check=_check_tcgen05)),
+    requirements=(
+        CUDA,
+        features("tcgen05"),
+        Requirement(name="builder of tcgen05", check=_check_tcgen05, of_target=True),
+    ),
     preferences=(),
     priority=95,
     build=None,
