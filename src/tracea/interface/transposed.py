@@ -11,6 +11,7 @@ from tracea.core.ops.images import like_image
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.filter_gradient import FilterGradient
+from tracea.flow.filter_products import FilterProducts
 from tracea.flow.sections import compile_sections
 from tracea.flow.transposed import Transposed
 from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
@@ -205,8 +206,18 @@ def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
         dilation=forward.dilation,
         groups=forward.groups,
     )
+    products = FilterProducts.of(whole)
+    sections, temporaries = (
+        (whole.sections(), ()) if products is None else (tuple(products.sections()), products.temporaries)
+    )
     return compile_sections(
-        whole.sections(), inputs=(x, grad), output=y, threads=threads, library=allowed, name="conv2d_grad_weight"
+        sections,
+        inputs=(x, grad),
+        output=y,
+        temporaries=temporaries,
+        threads=threads,
+        library=allowed,
+        name="conv2d_grad_weight",
     )
 
 

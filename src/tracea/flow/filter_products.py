@@ -1,0 +1,276 @@
+"""The gradient of a convolution with respect to its filters, as matrix products: one for each row of the filters.
+
+``gradient[k, r, s, c] = sum over pixels of grad[k, pixel] · x[pixel moved by r and s, c]``. The columns s are laid out
+beside each other first: a copy of the image that has, for each pixel, the channels of all its columns. In it, the next
+row of a filter is as many pixels further on, so all rows share the copy: a result's pixels are one axis of a product,
+filters the second, columns with channels the third. A 1x1 filter needs no copy.
+
+A step over rows parts the copy: rows of the image that no two rows of the filters share never meet in a product. Where
+there are several images, a row of each follows before the next row, so that pixels stay one axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from tracea.core.expr import Constant, Input
+from tracea.core.op import GemmOp, PointwiseOp
+from tracea.core.tensor_type import TensorType
+from tracea.flow.filter_gradient import FilterGradient
+from tracea.flow.sections import Part, Section, Temporary, part_type
+
+__all__ = ["FilterProducts"]
+
+_FEWEST: Final = 8  # filters, and channels: a tile's. Measured: runs of 3 channels take longer to copy than to multiply
+_MOST_COPIES: Final = 8  # of the image, by columns: memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterProducts:
+    """The gradient for the filters of a convolution, of inputs 0, its image, and 1, the gradient of its result.
+
+    Shapes: x (n, c, h, w); grad (n, k, p, q); y (k, c, r, s). ``stride``, ``padding`` and ``dilation`` are those of the
+    convolution, which has one group.
+    """
+
+    x: TensorType
+    grad: TensorType
+    y: TensorType
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+
+    @classmethod
+    def of(cls, whole: FilterGradient) -> FilterProducts | None:
+        """Return the same gradient by products; None where they fill no tile, or the copy would take much memory."""
+        k, c, _, s = whole.y.static_shape
+        is_wide = min(k, c) >= _FEWEST and s <= _MOST_COPIES * whole.stride[1]
+        if whole.groups != 1 or whole.total is not None or not is_wide or not whole.x.elements * whole.grad.elements:
+            return None
+        return cls(
+            x=whole.x,
+            grad=whole.grad,
+            y=whole.y,
+            stride=whole.stride,
+            padding=whole.padding,
+            dilation=whole.dilation,
+        )
+
+    @property
+    def temporaries(self) -> tuple[TensorType, ...]:
+        """The image's copy, its parts one after the other, then those of the gradient and the result that there are."""
+        return tuple(TensorType((size,), self.x.dtype) for size in self._sizes.values())
+
+    def sections(self) -> Iterator[Section]:
+        """Yield the copies, then the products, then the result's own order."""
+        if self._is_plain:
+            yield self._product(0, Part(0), self._step(self.x, 1))
+            return
+        for residue in self._residues:
+            yield from self._columns(residue)
+        if "grad" in self._sizes:
+            yield self._copied_gradient()
+        row = self._row_elements
+        for tap in range(self.y.static_shape[2]):
+            residue, shift = self._place(tap)
+            start = self._starts[residue] + shift * row
+            yield self._product(tap, Temporary(self._index("image"), start), self._width)
+        if "result" in self._sizes:
+            yield self._ordered_result()
+
+    # Sizes.
+
+    @property
+    def _width(self) -> int:
+        _, c, _, s = self.y.static_shape
+        return s * c
+
+    @property
+    def _row_elements(self) -> int:
+        """Elements of a row of the copy: of each image, of each pixel of the result, columns with channels."""
+        n, _, _, q = self.grad.static_shape
+        return n * q * self._width
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the image's own pixels are the product's axis."""
+        return (
+            self.y.static_shape[2:] == (1, 1)
+            and self.stride == (1, 1)
+            and self.padding == (0, 0)
+            and all(_pixels_step(type_) is not None for type_ in (self.x, self.grad))
+        )
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        """Elements of each temporary, by what it holds."""
+        if self._is_plain:
+            return {}
+        found = {"image": sum(self._rows(residue) for residue in self._residues) * self._row_elements}
+        if _rows_step(self.grad) is None:
+            found["grad"] = self.grad.elements
+        if self._result_step is None:
+            found["result"] = self.y.elements
+        return found
+
+    def _index(self, what: str) -> int:
+        return list(self._sizes).index(what)
+
+    def _place(self, tap: int) -> tuple[int, int]:
+        """Return which part of the copy has a row of the filters' pixels, and how many rows further on."""
+        shift, residue = divmod(tap * self.dilation[0], self.stride[0])
+        return residue, shift
+
+    @property
+    def _residues(self) -> tuple[int, ...]:
+        return tuple(sorted({self._place(tap)[0] for tap in range(self.y.static_shape[2])}))
+
+    def _rows(self, residue: int) -> int:
+        places = [self._place(tap) for tap in range(self.y.static_shape[2])]
+        return self.grad.static_shape[2] + max(shift for each, shift in places if each == residue)
+
+    @property
+    def _starts(self) -> dict[int, int]:
+        """The element of the copy that each of its parts begins with."""
+        starts: dict[int, int] = {}
+        first = 0
+        for residue in self._residues:
+            starts[residue] = first
+            first += self._rows(residue) * self._row_elements
+        return starts
+
+    # Copies.
+
+    def _columns(self, residue: int) -> Iterator[Section]:
+        """Yield what fills a part of the copy: zeros where windows reach beyond the image, else its pixels."""
+        n, c, h, w = self.x.static_shape
+        q, s = self.grad.static_shape[3], self.y.static_shape[3]
+        count, row, start = self._rows(residue), self._row_elements, self._starts[residue]
+        top, bottom = _within(count, self.stride[0], residue - self.padding[0], h)
+        for first, last in ((0, top), (bottom, count)):
+            yield from self._zeros((1, 1, 1, (last - first) * row), (0, 0, 0, 1), start + first * row)
+        strides = (row, q * self._width, self._width, 1)
+        _, x_channel, x_row, x_column = self.x.strides
+        for tap in range(s):
+            shift = tap * self.dilation[1] - self.padding[1]
+            left, right = _within(q, self.stride[1], shift, w)
+            place = start + top * row + tap * c
+            for first, last in ((0, left), (right, q)):
+                yield from self._zeros((bottom - top, n, last - first, c), strides, place + first * self._width)
+            shape = (bottom - top, n, right - left, c)
+            if prod(shape):
+                steps = (self.stride[0] * x_row, self.x.strides[0], self.stride[1] * x_column, x_channel)
+                source = (top * self.stride[0] + residue - self.padding[0]) * x_row
+                source += (left * self.stride[1] + shift) * x_column
+                yield Section(
+                    op=_copy(part_type(self.x, shape, steps), part_type(self.x, shape, strides)),
+                    operands=(Part(0, source),),
+                    offset=place + left * self._width,
+                    temporary=self._index("image"),
+                )
+
+    def _zeros(self, shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Iterator[Section]:
+        """Yield what sets a part of the copy to zero, whatever x holds, if the part has elements."""
+        if prod(shape):
+            source, out = part_type(self.x, shape, (0,) * len(shape)), part_type(self.x, shape, strides)
+            op = PointwiseOp(expr=Constant(0.0), inputs=(source,), out_dtype=self.x.dtype, out=out)
+            yield Section(op=op, operands=(Part(0),), offset=offset, temporary=self._index("image"))
+
+    def _copied_gradient(self) -> Section:
+        """Return the copy of the gradient in the order of the image's: rows, images, columns."""
+        n, k, p, q = self.grad.static_shape
+        image, filters, row, column = self.grad.strides
+        shape, steps = (p, n, q, k), (row, image, column, filters)
+        strides = (n * q * k, q * k, k, 1) if filters == 1 else (n * q, q, 1, p * n * q)
+        op = _copy(part_type(self.grad, shape, steps), part_type(self.grad, shape, strides))
+        return Section(op=op, operands=(Part(1),), temporary=self._index("grad"))
+
+    def _ordered_result(self) -> Section:
+        """Return the copy of the products into the gradient: their columns with channels are no axis of it."""
+        k, c, r, s = self.y.static_shape
+        source = part_type(self.y, (k, c, r, s), (r * s * c, 1, s * c, c))
+        return Section(op=_copy(source, self.y), operands=(Temporary(self._index("result")),))
+
+    # Products.
+
+    def _product(self, tap: int, image: Part | Temporary, step: int) -> Section:
+        """Return the product that gives a row of the filters; ``step`` is from one pixel of the image to the next."""
+        n, k, p, q = self.grad.static_shape
+        _, _, r, _ = self.y.static_shape
+        pixels, width = n * p * q, self._width
+        across = self.x.strides[1] if isinstance(image, Part) else 1
+        filters_step, pixel_step = self._gradient_steps()
+        gradient: Part | Temporary = Temporary(self._index("grad")) if "grad" in self._sizes else Part(1)
+        filter_step, column_step, start = self.y.strides[0], self._result_step, tap * self.y.strides[2]
+        if column_step is None:
+            filter_step, column_step, start = r * width, 1, tap * width
+        op = GemmOp(
+            m=k,
+            n=width,
+            k=pixels,
+            a=part_type(self.grad, (k, pixels), (filters_step, pixel_step)),
+            b=part_type(self.x, (pixels, width), (step, across)),
+            out=part_type(self.y, (k, width), (filter_step, column_step)),
+        )
+        target = self._index("result") if "result" in self._sizes else None
+        return Section(op=op, operands=(gradient, image), offset=start, temporary=target)
+
+    def _gradient_steps(self) -> tuple[int, int]:
+        """Return the strides of the gradient, or of its copy, over filters and over pixels."""
+        n, k, p, q = self.grad.static_shape
+        if "grad" not in self._sizes:
+            step = _pixels_step(self.grad) if self._is_plain else _rows_step(self.grad)
+            assert step is not None  # else there is a copy
+            return self.grad.strides[1], step
+        return (1, k) if self.grad.strides[1] == 1 else (n * p * q, 1)
+
+    @staticmethod
+    def _step(type_: TensorType, default: int) -> int:
+        step = _pixels_step(type_)
+        return default if step is None else step
+
+    @property
+    def _result_step(self) -> int | None:
+        """Return the stride of columns with channels as one axis of the result; None where they are none."""
+        _, c, _, s = self.y.static_shape
+        _, channel, _, column = self.y.strides
+        if s == 1 or c == 1:
+            step = channel if s == 1 else column
+            return step if step == 1 else None
+        return 1 if channel == 1 and column == c else None
+
+
+def _copy(x: TensorType, y: TensorType) -> PointwiseOp:
+    return PointwiseOp(expr=Input(0), inputs=(x,), out_dtype=x.dtype, out=y)
+
+
+def _within(count: int, step: int, start: int, size: int) -> tuple[int, int]:
+    """Return the first index whose ``start + index·step`` is at least 0, and the first one where it is not below size.
+
+    Both are at most ``count``, the second not below the first.
+    """
+    first = min(count, max(0, -(start // step)))
+    return first, max(first, min(count, (size - 1 - start) // step + 1))
+
+
+def _rows_step(type_: TensorType) -> int | None:
+    """Return the stride of one image's pixels as one axis; None where they are none, or nothing is contiguous."""
+    n, channels, rows, columns = type_.static_shape
+    _, channel, row, column = type_.strides
+    step = column if columns > 1 else row
+    is_one = rows == 1 or columns == 1 or row == columns * column
+    is_contiguous = step == 1 or (channel == 1 and step >= channels)
+    return step if n == 1 and is_one and is_contiguous else None
+
+
+def _pixels_step(type_: TensorType) -> int | None:
+    """Return the stride of all images' pixels as one axis; None where they are none, or nothing is contiguous."""
+    n, channels, rows, columns = type_.static_shape
+    if n == 1:
+        return _rows_step(type_)
+    if channels == 1 or type_.strides != (rows * columns * channels, 1, columns * channels, channels):
+        return None
+    return channels
