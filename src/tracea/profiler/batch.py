@@ -13,7 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-__all__ = ["Clock", "Sized", "Slice", "Timed", "grown", "parts_of", "run", "sized", "summary"]
+from tracea.errors import InvalidOption
+
+__all__ = ["Clock", "Sized", "Slice", "Timed", "grown", "parts_of", "require_time", "run", "sized", "summary"]
 
 Timed: TypeAlias = Callable[[], object]
 Clock: TypeAlias = Callable[[], int]
@@ -87,24 +89,39 @@ def sized(function: Timed, batch_us: float, warmup_us: float, clock: Clock) -> S
 
     The first call is not counted: it may compile, page in or allocate what later ones find ready. One batch says
     nothing: where the core is taken away in it, a single call seems to last as long as thousands do. So does none that
-    is too short to be one.
+    is too short to be one. What is too short for the most calls gets no warm-up beyond that: it had some millions.
+
+    Raises: InvalidOption: the clock stands still, or its step is longer than a batch.
     """
     function()
-    calls, spent, confirmed, least = 1, 0.0, 0, math.inf
+    calls, spent, confirmed, least, unseen = 1, 0.0, 0, math.inf, 0
     while True:
         taken = run(function, calls, clock, limit_us=10.0 * max(batch_us, 1.0))
-        spent += max(taken.took_us, 1e-3)
+        spent += max(taken.took_us, 0.0)
+        if taken.took_us == 0.0:
+            unseen = max(unseen, taken.calls)
         if 2.0 * taken.took_us < batch_us and calls < _MAX_CALLS:
             calls = _larger(calls, taken, batch_us)
             continue
         confirmed += 1
         if taken.took_us > 0.0:
             least = min(least, taken.call_us)
-        if taken.took_us >= _LONG_US or (confirmed >= _CONFIRMED and spent >= warmup_us):
+        is_warm = spent >= warmup_us or calls >= _MAX_CALLS or least == math.inf
+        if taken.took_us >= _LONG_US or (confirmed >= _CONFIRMED and is_warm):
             break
-    if least == math.inf:
-        return Sized(calls=calls, least_us=0.0)
+    require_time("a batch", calls, 0.0 if least == math.inf else least)
+    if unseen * least > batch_us > 0.0:
+        raise _too_coarse(f"0 us for {unseen} calls of {least:g} us each", f"steps below a batch of {batch_us:g} us")
     return Sized(calls=_clamped(batch_us / least), least_us=least)
+
+
+def require_time(name: str, calls: int, took_us: float) -> None:
+    """Refuse a sample in which no time passed, or less: nothing can be said of it, nor divided by it.
+
+    Raises: InvalidOption.
+    """
+    if not took_us > 0.0:
+        raise _too_coarse(f"{took_us:g} us for {name} of {calls} calls", "a clock that goes on while they run")
 
 
 def grown(calls: int, call_us: float, batch_us: float) -> int:
@@ -118,6 +135,15 @@ def _larger(calls: int, taken: Slice, batch_us: float) -> int:
     # Twice as many, or straight to what the last batch suggests: a clock too coarse for one call still gets there.
     suggested = int(batch_us / taken.call_us) if taken.took_us > 0.0 else 0
     return min(_MAX_CALLS, max(2 * calls, suggested))
+
+
+def _too_coarse(got: str, expected: str) -> InvalidOption:
+    return InvalidOption(
+        field="clock",
+        got=got,
+        expected=expected,
+        remedy="time.perf_counter_ns, a longer batch_us, or a function that does something",
+    )
 
 
 def _clamped(calls: float) -> int:

@@ -111,7 +111,7 @@ def race(
     later ones count as they are. Those ``yielding`` keep no tie against a lower median of another.
 
     Raises:
-        InvalidOption: there is no such incumbent.
+        InvalidOption: there is no such incumbent, or the clock stands still or is too coarse for a batch.
     """
     if incumbent not in functions:
         raise InvalidOption(

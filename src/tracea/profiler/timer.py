@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tracea.errors import InvalidOption
-from tracea.profiler.batch import Clock, Slice, Timed, grown, parts_of, run, sized, summary
+from tracea.profiler.batch import Clock, Slice, Timed, grown, parts_of, require_time, run, sized, summary
 from tracea.profiler.environment import Environment, capture
 from tracea.profiler.load import LoadMeter
 from tracea.profiler.measurement import MINIMUM_PAIRS, Measurement
@@ -59,7 +59,7 @@ def compare(
     Units: ``batch_us`` and ``warmup_us`` are microseconds; the warm-up is given to each function.
 
     Raises:
-        InvalidOption: no function, or fewer than one pair.
+        InvalidOption: no function, fewer than one pair, or a clock that stands still or is too coarse for a batch.
     """
     if pairs < 1:
         raise InvalidOption(
@@ -110,14 +110,21 @@ class Rounds:
         self._least_us = {name: each.least_us for name, each in found.items()}
 
     def take(self) -> Round:
-        """Time one round: of each function one batch; with more calls, again, where a batch was far too short."""
+        """Time one round: of each function one batch; with more calls, again, where a batch was far too short.
+
+        So is a round in which the clock went back or stood still: a few times at most.
+
+        Raises: InvalidOption: it still does.
+        """
         taken = self._taken()
         for _ in range(_RESIZED):
             calls = {name: grown(count, taken.samples_us[name], self._batch_us) for name, count in self.calls.items()}
-            if calls == self.calls:
+            if calls == self.calls and min(taken.samples_us.values()) > 0.0:
                 break
             self.calls = calls
             taken = self._taken()
+        for name, sample in taken.samples_us.items():
+            require_time(f"a sample of {name}", self.calls[name], sample)
         return taken
 
     def _taken(self) -> Round:
