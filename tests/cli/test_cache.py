@@ -255,3 +255,18 @@ def test_an_export_over_another_caches_store_is_refused(
     assert cli.main(["cache", "export", str(other / "trials.sqlite")]) == cli.BAD_USAGE
     assert "no export of trials" in capsys.readouterr().err
     assert (other / "trials.sqlite").read_bytes() == before
+
+
+def test_ls_says_that_a_directory_that_others_could_write_is_refused(
+    empty_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    entry_of(empty_cache)
+    assert cli.main(["cache", "ls"]) == 0
+    assert "Refused" not in capsys.readouterr().out
+    empty_cache.chmod(0o770)
+    assert cli.main(["cache", "ls"]) == 1
+    said = capsys.readouterr().out
+    assert f"Refused: {empty_cache} can be written by others (mode 0770). Nothing here is used" in said
+    assert f"chmod go-w {empty_cache}" in said
+    assert cli.main(["cache", "ls", "--json"]) == 1
+    assert "written by others" in json.loads(capsys.readouterr().out)["refused"]

@@ -22,7 +22,8 @@ class CachePlace:
     """Where compiled kernels and trials are kept.
 
     ``refused`` is why the directory cannot be used, empty where it can. ``runs`` tells whether the file system lets a
-    program load libraries from it; None where the system does not say. Units: bytes.
+    program load libraries from it; None where the system does not say. ``is_read`` tells of one that is refused whether
+    only writing fails, so that what is there is still used. Units: bytes.
     """
 
     path: str
@@ -30,6 +31,7 @@ class CachePlace:
     remedy: str
     runs: bool | None
     free_bytes: int | None
+    is_read: bool = False
 
 
 def probe_place(root: Callable[[], Path] = cache_root) -> CachePlace:
@@ -41,7 +43,12 @@ def probe_place(root: Callable[[], Path] = cache_root) -> CachePlace:
         CacheStore(place).prepare()
     except CacheError as error:
         return CachePlace(
-            path=path or str(error.path), refused=error.detail, remedy=error.remedy, runs=None, free_bytes=None
+            path=path or str(error.path),
+            refused=error.detail,
+            remedy=error.remedy,
+            runs=None,
+            free_bytes=None,
+            is_read=_is_read(path),
         )
     except OSError as error:
         return CachePlace(
@@ -50,12 +57,21 @@ def probe_place(root: Callable[[], Path] = cache_root) -> CachePlace:
             remedy="TRACEA_CACHE_DIR names another directory",
             runs=None,
             free_bytes=None,
+            is_read=_is_read(path),
         )
     return _of_directory(place)
 
 
 def diagnose_place(place: CachePlace) -> tuple[Problem, ...]:
     """Return what keeps the cache from being of use."""
+    if place.refused and place.is_read:
+        return (
+            Problem(
+                what=f"The cache directory {place.path} cannot be written: {place.refused}. Sound kernels and trials "
+                "that are there are used; what is new is compiled and measured again in every process",
+                remedy=place.remedy,
+            ),
+        )
     if place.refused:
         return (
             Problem(
@@ -81,6 +97,11 @@ def diagnose_place(place: CachePlace) -> tuple[Problem, ...]:
             )
         )
     return tuple(found)
+
+
+def _is_read(path: str) -> bool:
+    """Tell whether kernels were kept there and are used, though no more can be kept."""
+    return bool(path) and Path(path, "v1", "objects").is_dir() and CacheStore(Path(path)).refusal() is None
 
 
 def _of_directory(path: Path) -> CachePlace:

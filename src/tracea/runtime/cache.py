@@ -27,7 +27,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,6 +53,7 @@ _PLACE_ERRORS: Final = frozenset(
         errno.EACCES,
         errno.EPERM,
         errno.ENOTDIR,
+        errno.EISDIR,
         errno.ENOENT,
         errno.EFBIG,
         errno.EIO,
@@ -213,6 +214,16 @@ class CacheStore:
             )
         return self._base / "objects" / key
 
+    def refusal(self) -> CacheError | None:
+        """Return why nothing that is here is used, None where it is, whether or not more can be written."""
+        try:
+            for path in (self.root, self._base, self._base / "objects"):
+                if os.path.lexists(path):
+                    _require_private(path, follow=path == self.root)
+        except OSError as error:
+            return error if isinstance(error, CacheError) else CacheUnwritable(path=self.root, detail=str(error))
+        return None
+
     def prepare(self) -> None:
         """Create the directories, private, and refuse those that others could write."""
         if self._prepared and self._base.is_dir():
@@ -350,7 +361,8 @@ def _private_store(reason: CacheError) -> CacheStore:
         if store is None or not store.root.is_dir():
             store = _process.private = CacheStore(Path(tempfile.mkdtemp(prefix="tracea-")))
             atexit.register(_remove_private, store.root, os.getpid())
-            warnings.warn(reason, stacklevel=4)
+            went_on = f"{reason.detail}; this process goes on in a temporary directory, which ends with it"
+            warnings.warn(replace(reason, detail=went_on), stacklevel=4)
         return store
 
 

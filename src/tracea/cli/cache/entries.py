@@ -71,6 +71,8 @@ def list_entries(
 ) -> int:
     """List the entries of the cache, oldest first, and the ops that earlier searches have trials of.
 
+    A directory that others could write is refused, which is said: nothing in it is used, and the exit code is 1.
+
     Example: tracea cache ls --check --json
 
     Parameters
@@ -83,13 +85,16 @@ def list_entries(
     from tracea.runtime.cache import CacheStore
 
     root = directory()
-    entries = list(CacheStore(root).entries(check=check))
+    store = CacheStore(root)
+    refusal = store.refusal()
+    entries = list(store.entries(check=check))
     trials, imported = count_trials(root)
     total = sum(entry.bytes for entry in entries)
     if json:
         print_json(
             {
                 "root": str(root),
+                "refused": None if refusal is None else refusal.detail,
                 "bytes": total,
                 "trials": trials,
                 "imported": imported,
@@ -102,6 +107,8 @@ def list_entries(
             f"{in_line(str(root))}: {counted(len(entries), 'entry', 'entries')}, {size(total)}; "
             f"{counted(trials, 'trial')} of earlier searches{also}"
         )
+        if refusal is not None:
+            print(in_line(f"Refused: {refusal.path} {refusal.detail}. Nothing here is used. Remedy: {refusal.remedy}"))
         if entries:
             print_table(
                 ("date", "size", "what", "of", "key", *(("state",) if check else ())),
@@ -117,7 +124,7 @@ def list_entries(
                 ],
                 numbers=(2, 3, 4),
             )
-    return 1 if check and any(entry.problem for entry in entries) else 0
+    return 1 if refusal is not None or (check and any(entry.problem for entry in entries)) else 0
 
 
 def collect(
