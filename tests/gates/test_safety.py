@@ -146,6 +146,8 @@ def test_slower_than_the_best_library_for_certain_fails_and_within_the_noise_pas
     assert not check.passed
     assert check.name == "latency: best / ours"
     assert check.figure == pytest.approx(200 / 300, rel=0.15)
+    assert check.interval is not None
+    assert check.interval[0] <= float(check.figure) <= check.interval[1]
     assert set(measured) == {"slow", "best", "ours"}
     assert check_latency(busy(100), libraries, runs=40, warmup=2)[0].passed
     assert check_latency(busy(300), libraries, runs=40, warmup=2, least=0.5)[0].passed

@@ -15,7 +15,7 @@ from tracea.flow.progress import shown_progress
 
 if TYPE_CHECKING:
     from tracea.flow.progress import Progress
-    from tracea.gates.verdict import Verdict
+    from tracea.gates.baseline import Comparison
     from tracea.profiler.record import Record
 
 __all__ = ["INCONCLUSIVE", "gate"]
@@ -87,7 +87,11 @@ def gate(
         print("\n".join(map(in_line, verdict.lines)))
         if doubt:
             print(in_line(f"inconclusive, neither passed nor a regression: {doubt}"))
-    written = write_report(junit, to_junit([verdict], inconclusive=doubt), option="--junit")
+    written = write_report(
+        junit,
+        to_junit([verdict], not_checked={verdict.subject: verdict.not_checked}, inconclusive=doubt),
+        option="--junit",
+    )
     if doubt and written:
         return INCONCLUSIVE
     return 0 if verdict.passed and written else 1
@@ -107,7 +111,7 @@ def _refuse_overwriting(junit: Path | None, *, baseline: Path, fresh: Path | Non
             )
 
 
-def _measured_verdict(stored: Record, only: str | None, margin: float) -> tuple[Verdict, str]:
+def _measured_verdict(stored: Record, only: str | None, margin: float) -> tuple[Comparison, str]:
     """Measure and compare; what failed once is measured once more, and counts where it fails again.
 
     The text is empty, or says why what failed twice proves nothing: others used the cores before or after.
@@ -143,7 +147,7 @@ def _measured_verdict(stored: Record, only: str | None, margin: float) -> tuple[
     return verdict, "" if busy is None else str(busy)
 
 
-def _slower(verdict: Verdict, found: Record) -> list[str]:
+def _slower(verdict: Comparison, found: Record) -> list[str]:
     """Return the problems that were measured and are slower."""
     from tracea.gates.baseline import NOT_MEASURED
 

@@ -14,23 +14,25 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from tracea.errors import InvalidOption
+from tracea.gates.slower import compare_ratios, compare_times
 from tracea.gates.verdict import Check, Verdict
-from tracea.profiler.measurement import Measurement, Ratio
+from tracea.profiler.measurement import Ratio
 from tracea.profiler.record import Record, Row, read
 
-__all__ = ["MARGIN", "NOT_MEASURED", "against_baseline", "read_evidence"]
+__all__ = ["MARGIN", "NOT_MEASURED", "Comparison", "against_baseline", "read_evidence"]
 
 MARGIN: Final = 0.05
 NOT_MEASURED: Final = "not measured"  # the figure of what the baseline has and the fresh record lacks
 _PARTS_FOR_GPU: Final = 4  # of a subject: op | variant | target | schedule
 _AS_BEFORE: Final = "failed in the baseline too"
+_LATENCY: Final = "latency: "  # how the names of the latency gate's checks begin; the fastest library's name follows
 
 
 class _OfModels(msgspec.Struct, frozen=True):
@@ -52,6 +54,18 @@ class _OfTarget(Verdict):
     """A verdict that says what it was made for, as that of tracea verify does."""
 
     target: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(Verdict):
+    """The verdict on what is fresh against a baseline, and what of it could not be looked at: never called passed."""
+
+    not_checked: tuple[str, ...] = ()
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What the text says: the result, each check, then what was not checked."""
+        return (*super(Comparison, self).lines, *(f"  ??   not checked: {text}" for text in self.not_checked))
 
 
 def read_evidence(path: Path) -> Record | Verdict:
@@ -97,6 +111,20 @@ def _refuse_contradictions(path: Path, verdict: Verdict, *, said: bool | None) -
             expected=f"at most {check.limit}, the limit",
             remedy=remedy,
         )
+    for check in verdict.checks:
+        if check.interval is not None and not _is_ordered(check):
+            raise InvalidOption(
+                field=f"{path}: check {check.name}",
+                got=f"{check.figure} in {list(check.interval)}",
+                expected="0 < low <= figure <= high, all finite",
+                remedy=remedy,
+            )
+
+
+def _is_ordered(check: Check) -> bool:
+    if check.interval is None or isinstance(check.figure, str):
+        return False
+    return 0.0 < check.interval[0] <= check.figure <= check.interval[1] < math.inf
 
 
 def _contradicts(check: Check) -> bool:
@@ -120,7 +148,7 @@ def _refuse_models(path: Path, data: bytes) -> None:
     )
 
 
-def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, margin: float = MARGIN) -> Verdict:
+def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, margin: float = MARGIN) -> Comparison:
     """Compare two records, or two verdicts: one check for each problem, or check, of the baseline.
 
     Raises:
@@ -131,7 +159,9 @@ def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, mar
     if isinstance(fresh, Verdict) and isinstance(baseline, Verdict):
         _require_one_subject(fresh, baseline)
         subject = f"{fresh.subject} against its baseline"
-        return Verdict(subject=subject, checks=_checks(fresh, baseline), seed=fresh.seed)
+        unseen: list[str] = []
+        checks = tuple(_checks(fresh, baseline, margin, unseen))
+        return Comparison(subject=subject, checks=checks, seed=fresh.seed, not_checked=tuple(unseen))
     if isinstance(fresh, Verdict) or isinstance(baseline, Verdict):
         kinds = [type(each).__name__.lower() for each in (fresh, baseline)]
         raise InvalidOption(
@@ -151,7 +181,7 @@ def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, mar
     rows = {row.problem: row for row in fresh.rows}
     same = fresh.environment.hardware == baseline.environment.hardware
     checks = [check for row in baseline.rows for check in _row(rows.get(row.problem), row, margin, same_machine=same)]
-    return Verdict(subject=f"{_suite(fresh)}, against its baseline", checks=tuple(checks), seed=None)
+    return Comparison(subject=f"{_suite(fresh)}, against its baseline", checks=tuple(checks), seed=None)
 
 
 def _suite(record: Record) -> str:
@@ -215,33 +245,54 @@ def _require_one_measured_row_a_problem(side: str, record: Record) -> None:
 
 
 def _numbered(checks: Iterable[Check]) -> Iterator[tuple[tuple[str, int], Check]]:
-    """Yield checks by name and by how many of that name came before: a verdict on two kernels has some twice."""
+    """Yield checks by name and by how many of that name came before: a verdict on two kernels has some twice.
+
+    Latency has one name, whichever library was the fastest: what is judged is the ratio to the fastest.
+    """
     before: Counter[str] = Counter()
     for check in checks:
-        yield (check.name, before[check.name]), check
-        before[check.name] += 1
+        name = _LATENCY if check.name.startswith(_LATENCY) else check.name
+        yield (name, before[name]), check
+        before[name] += 1
 
 
-def _checks(fresh: Verdict, baseline: Verdict) -> tuple[Check, ...]:
+def _checks(fresh: Verdict, baseline: Verdict, margin: float, unseen: list[str]) -> Iterator[Check]:
+    """Yield a check for each of the baseline and each new one; ``unseen`` takes what could not be compared."""
     now = dict(_numbered(fresh.checks))
-    found: list[Check] = []
     for key, before in _numbered(baseline.checks):
         check = now.pop(key, None)
         if check is None:
-            found.append(Check(name=before.name, passed=False, figure="not checked", limit="as in the baseline"))
-        elif not before.passed and not check.passed:
-            found.append(
-                Check(
-                    name=check.name,
-                    passed=True,
-                    figure=check.figure,
-                    limit=check.limit,
-                    detail=_AS_BEFORE,
-                )
-            )
-        else:
-            found.append(check)
-    return (*found, *now.values())
+            yield Check(name=before.name, passed=False, figure="not checked", limit="as in the baseline")
+            continue
+        if not before.passed and not check.passed:
+            check = replace(check, passed=True, detail=_AS_BEFORE)
+        if key[0] == _LATENCY and check.passed:
+            check = _latency(check, before, margin, unseen)
+        yield check
+    yield from now.values()
+
+
+def _latency(now: Check, before: Check, margin: float, unseen: list[str]) -> Check:
+    """Return the check of the ratio against the baseline's; one by a release that kept no interval stays as it is."""
+    mine, theirs = _ratio_of(now), _ratio_of(before)
+    if mine is None or theirs is None:
+        side = "fresh verdict" if mine is None else "baseline"
+        unseen.append(
+            f"{now.name} against the baseline: the {side} has no interval of this ratio. "
+            "Remedy: write it again by tracea verify --json"
+        )
+        return now
+    found = compare_ratios(now.name, mine, theirs, margin)
+    said = [_AS_BEFORE] if now.detail == _AS_BEFORE else []
+    if now.name != before.name:
+        said.append(f"the fastest library was that of {before.name.removeprefix(_LATENCY)}")
+    return replace(found, detail="; ".join([*said, found.detail]))
+
+
+def _ratio_of(check: Check) -> Ratio | None:
+    if check.interval is None or isinstance(check.figure, str):
+        return None
+    return Ratio(median=check.figure, low=check.interval[0], high=check.interval[1], pairs=0)
 
 
 def _row(now: Row | None, before: Row, margin: float, *, same_machine: bool) -> Iterable[Check]:
@@ -249,7 +300,7 @@ def _row(now: Row | None, before: Row, margin: float, *, same_machine: bool) -> 
         return [Check(name=before.problem, passed=False, figure=NOT_MEASURED, limit="as in the baseline")]
     if now.ratios.keys() & before.ratios.keys():
         return [
-            _ratio(before.problem, peer, now.ratios[peer], ratio, margin)
+            compare_ratios(f"{before.problem}: {peer} / ours", now.ratios[peer], ratio, margin)
             if peer in now.ratios
             else _lost(before.problem, peer, ratio)
             for peer, ratio in before.ratios.items()
@@ -257,18 +308,7 @@ def _row(now: Row | None, before: Row, margin: float, *, same_machine: bool) -> 
     if not same_machine:
         detail = "no peer in common, and times of two machines say nothing of the code"
         return [Check(name=before.problem, passed=False, figure="not comparable", limit="a common peer", detail=detail)]
-    return [_time(before.problem, now.measurements[0], before.measurements[0], margin)]
-
-
-def _ratio(problem: str, peer: str, now: Ratio, before: Ratio, margin: float) -> Check:
-    least = before.low / (1.0 + margin)
-    return Check(
-        name=f"{problem}: {peer} / ours",
-        passed=now.high >= least,
-        figure=now.median,
-        limit=least,
-        detail=f"now {now}, baseline {before}; slower where all of the interval is below the limit",
-    )
+    return [compare_times(f"{before.problem}: µs", now.measurements[0], before.measurements[0], margin)]
 
 
 def _lost(problem: str, peer: str, before: Ratio) -> Check:
@@ -278,15 +318,4 @@ def _lost(problem: str, peer: str, before: Ratio) -> Check:
         figure=NOT_MEASURED,
         limit="as in the baseline",
         detail=f"the fresh record lacks this peer, baseline {before}",
-    )
-
-
-def _time(problem: str, now: Measurement, before: Measurement, margin: float) -> Check:
-    most = before.interval_us[1] * (1.0 + margin)
-    return Check(
-        name=f"{problem}: µs",
-        passed=now.interval_us[0] <= most,
-        figure=now.median_us,
-        limit=most,
-        detail=f"now {now}; baseline {before}; no peer in common",
     )

@@ -59,6 +59,7 @@ def check_latency(
         detail=f"{ratio} of {pairs} interleaved runs after {warmup} warm-up runs{shortened}; "
         f"{ours_measured.discarded} disturbed rounds measured again, {ours_measured.disturbed} kept; "
         "fails where the whole interval is below the limit",
+        interval=(ratio.low, ratio.high),
     )
     return check, measured
 

@@ -14,13 +14,17 @@ __all__ = ["Check", "Verdict"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One property that was looked at: the figure that came out and the limit that it had to keep."""
+    """One property that was looked at: the figure that came out and the limit that it had to keep.
+
+    ``interval`` is the confidence interval of a figure that was timed, None of any other.
+    """
 
     name: str
     passed: bool
     figure: float | int | str
     limit: float | int | str
     detail: str = ""
+    interval: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         text = f"{'ok  ' if self.passed else 'FAIL'} {self.name}: {_show(self.figure)} (limit {_show(self.limit)})"

@@ -1,0 +1,38 @@
+"""Slower: what a ratio or a time says of ours against the baseline's, beyond the noise of both and a margin.
+
+Worked example: the library took 1.10 [1.08, 1.12] times our time, and the margin is 5 %: the limit is 1.08 / 1.05. Now
+1.07 [1.05, 1.09] is no slower; of 1.01 [0.99, 1.02] all of the interval lies below the limit: slower for certain.
+"""
+
+from __future__ import annotations
+
+from tracea.gates.verdict import Check
+from tracea.profiler.measurement import Measurement, Ratio
+
+__all__ = ["compare_ratios", "compare_times"]
+
+
+def compare_ratios(name: str, now: Ratio, before: Ratio, margin: float) -> Check:
+    """Return the check of a ratio peer / ours against the baseline's: a lower one is slower."""
+    least = before.low / (1.0 + margin)
+    return Check(
+        name=name,
+        passed=now.high >= least,
+        figure=now.median,
+        limit=least,
+        detail=f"now {now}, baseline {before}; slower where all of the interval is below the limit",
+        interval=(now.low, now.high),
+    )
+
+
+def compare_times(name: str, now: Measurement, before: Measurement, margin: float) -> Check:
+    """Return the check of a time against the baseline's on the same machine."""
+    most = before.interval_us[1] * (1.0 + margin)
+    return Check(
+        name=name,
+        passed=now.interval_us[0] <= most,
+        figure=now.median_us,
+        limit=most,
+        detail=f"now {now}; baseline {before}; no peer in common",
+        interval=now.interval_us,
+    )
