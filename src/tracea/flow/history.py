@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
@@ -16,7 +17,7 @@ from tracea import __version__
 from tracea.core.op import Op
 from tracea.doctor import Fingerprint, Known, identify, probe_machine
 from tracea.doctor.policy import Winner, similarity
-from tracea.errors import CacheCorrupt, CacheUnwritable, InvalidSchedule
+from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidSchedule
 from tracea.kernels.registry import VARIANTS
 from tracea.optimizer.priors import Hero, load_heroes
 from tracea.optimizer.space import Value
@@ -44,28 +45,54 @@ def _store_at(path: str) -> TrialStore:
     try:
         return TrialStore(path)
     except CacheCorrupt:
-        return _renewed(path)
-    except CacheUnwritable as error:  # trials of this process serve this process, as its kernels do
-        return TrialStore(private_root(error) / Path(path).name)
+        return _renewed(path, TrialStore.check)
+    except CacheError as error:  # it cannot be opened, or a newer release wrote it, whose file stays as it is
+        return _private(path, error)
 
 
-def _renewed(path: str) -> TrialStore:
-    """Move a damaged store aside and return a new one, with one warning in the first process that finds it so."""
-    with FileLock(f"{path}.lock"):
-        try:
-            opened = TrialStore(path)
-            opened.check()
-            return opened  # another process was first
-        except CacheCorrupt as error:
-            aside = f"{path}.damaged-{time.time_ns()}"
-            warnings.warn(
-                CacheCorrupt(path=path, detail=error.detail, remedy=f"nothing: earlier trials are in {aside}"),
-                stacklevel=4,
-            )
-            os.replace(path, aside)
-            for side_file in (f"{path}-wal", f"{path}-shm"):
-                Path(side_file).unlink(missing_ok=True)
-            return TrialStore(path)
+def _renewed(path: str, ask: Callable[[TrialStore], object]) -> TrialStore:
+    """Move a damaged store aside and return a new one, with one warning in the first process that finds it so.
+
+    It is damaged where it cannot be opened, checked or asked: a column may be missing in a sound database.
+    """
+    try:
+        with FileLock(f"{path}.lock"):
+            try:
+                opened = TrialStore(path)
+                opened.check()
+                ask(opened)
+                return opened  # another process was first
+            except CacheCorrupt as error:
+                aside = f"{path}.damaged-{time.time_ns()}"
+                os.replace(path, aside)
+                warnings.warn(
+                    CacheCorrupt(path=path, detail=error.detail, remedy=f"nothing: earlier trials are in {aside}"),
+                    stacklevel=4,
+                )
+                for side_file in (f"{path}-wal", f"{path}-shm"):
+                    Path(side_file).unlink(missing_ok=True)
+                return TrialStore(path)
+    except OSError as error:  # damaged, and where nothing can be moved
+        return _private(path, error if isinstance(error, CacheError) else CacheUnwritable(path=path, detail=str(error)))
+
+
+_copies: Final[dict[str, TrialStore]] = {}  # of stores that cannot be written
+_copying: Final = threading.Lock()
+
+
+def _private(path: str, reason: CacheError, readable: TrialStore | None = None) -> TrialStore:
+    """Return this process's own store instead of one that cannot be used, with what can be read of it.
+
+    Trials of this process serve this process, as its kernels do.
+    """
+    with _copying:
+        place = private_root(reason) / f"trials-{fingerprint({'path': path})}.sqlite"
+        kept = _copies.get(path)
+        if kept is None or kept.path != place:
+            if readable is not None and not place.exists():
+                readable.copy_to(place)
+            kept = _copies[path] = TrialStore(place)
+        return kept
 
 
 @lru_cache(maxsize=1)
@@ -74,8 +101,21 @@ def _identity() -> Fingerprint:
 
 
 def store() -> TrialStore:
-    """Return the trial store of the current cache directory."""
-    return _store_at(_path())
+    """Return the trial store of the current cache directory, to add to: where it cannot be, a copy for this process."""
+    path = _path()
+    opened = _store_at(path)
+    return opened if opened.unwritable is None else _private(path, opened.unwritable, opened)
+
+
+def _asked(ask: Callable[[TrialStore], list[StoredTrial]]) -> list[StoredTrial]:
+    """Return what the store answers; a damaged one is moved aside, since history is advice and never in the way."""
+    path = _path()
+    try:
+        opened = _store_at(path)
+        return ask(opened if opened.unwritable is None else _copies.get(path, opened))
+    except CacheCorrupt:  # a page that was not read before, or a column that is gone
+        _store_at.cache_clear()
+        return ask(_renewed(path, ask))
 
 
 def _path() -> str:
@@ -107,11 +147,7 @@ def study_key(op: Op, variant: str, threads: int, constants: Iterable[int] = ())
 def verified(op: Op, threads: int, constants: Iterable[int] = ()) -> list[StoredTrial]:
     """Return the trials of ``op`` that ended well here, oldest first, without schedules that failed later."""
     key = study_key(op, "", threads, constants)
-    try:
-        found = _trials(store(), key)
-    except CacheCorrupt:  # a page that was not read before
-        _store_at.cache_clear()
-        found = _trials(_renewed(_path()), key)
+    found = _asked(lambda kept: _trials(kept, key))
     last = {_tried(trial): trial.record.outcome.is_ok for trial in found}
     return [trial for trial in found if trial.record.outcome.is_ok and last[_tried(trial)]]
 
@@ -134,7 +170,7 @@ def recalled(op: Op, threads: int, constants: Iterable[int] = ()) -> tuple[tuple
     """
     key = study_key(op, "", threads, constants)
     groups: dict[tuple[bool, bool, str, str], list[StoredTrial]] = {}
-    for trial in store().find(op_key=key.op_key, constants=key.constants, imported=None):
+    for trial in _asked(lambda kept: kept.find(op_key=key.op_key, constants=key.constants, imported=None)):
         hardware, toolchain = trial.record.key.hardware_fingerprint, trial.record.key.toolchain_fingerprint
         is_here = hardware == key.hardware_fingerprint
         counts_already = is_here and toolchain == key.toolchain_fingerprint and not trial.is_imported
@@ -149,7 +185,8 @@ def recalled(op: Op, threads: int, constants: Iterable[int] = ()) -> tuple[tuple
 
 def tried(op: Op, variant: str, threads: int, constants: Iterable[int] = ()) -> tuple[Schedule, ...]:
     """Return the schedules of a variant that were tried for ``op`` here: a search goes on from them."""
-    found = store().find(study=study_key(op, variant, threads, constants))
+    key = study_key(op, variant, threads, constants)
+    found = _asked(lambda kept: kept.find(study=key))
     return tuple(dict.fromkeys(schedule_of(trial.record.schedule) for trial in found if _is_sayable(trial)))
 
 
@@ -170,7 +207,8 @@ def winners(op: Op, variant: str, threads: int, constants: Iterable[int] = ()) -
             plain = dict(schedule_of(schedule))
             found[op_key] = Winner(op_key=op_key, variant=variant, schedule=plain, latency_us=1e3 * latency_ms)
 
-    for trial in store().find(variant=variant, constants=key.constants, hardware=key.hardware_fingerprint):
+    hardware = key.hardware_fingerprint
+    for trial in _asked(lambda kept: kept.find(variant=variant, constants=key.constants, hardware=hardware)):
         if trial.record.outcome.is_ok and _is_sayable(trial):
             offer(trial.record.key.op_key, trial.record.schedule, trial.retimed_ms or trial.record.outcome.latency_ms)
     for hero in _heroes():

@@ -9,12 +9,14 @@ migrated in place when it is opened.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+import tempfile
 import threading
 import warnings
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -34,8 +36,10 @@ _BUSY_SECONDS: Final = 60.0
 class TrialStore:
     """The store; safe to share among threads, and to open from several processes at once.
 
-    Raises: CacheCorrupt for a file that is no database, CacheUnwritable where it cannot be written, CacheError for a
-    file of a newer version.
+    A file that can be read and not written is read as it is now: ``unwritable`` says why, and what would write raises.
+
+    Raises: CacheCorrupt for a file that is no database, CacheUnwritable where there is none and none can be made,
+    CacheError for a file of a newer version.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -43,6 +47,7 @@ class TrialStore:
         self._lock = threading.RLock()
         self._pid = os.getpid()
         self._inherited: list[sqlite3.Connection] = []
+        self.unwritable: CacheUnwritable | None = None
         self._connection = self._open()
 
     def __enter__(self) -> Self:
@@ -153,8 +158,13 @@ class TrialStore:
         # Not by SQL: a changed flag would pass over its row in silence, and its digest would never be looked at.
         return [trial for trial in self._decoded(rows) if imported is None or trial.is_imported == imported]
 
+    def copy_to(self, path: Path) -> None:
+        """Write all that is here to a new file, which a store can be opened on."""
+        with self._lock, closing(sqlite3.connect(path)) as target:
+            self._guarded(lambda: self._current().backup(target))
+
     def check(self) -> None:
-        """Have SQLite verify the whole file.
+        """Have SQLite verify the whole file, and that the table has its columns.
 
         Raises: CacheCorrupt.
         """
@@ -162,6 +172,8 @@ class TrialStore:
             (answer,) = self._guarded(lambda: self._current().execute("PRAGMA integrity_check(1)").fetchone())
         if answer != "ok":
             raise CacheCorrupt(path=self.path, detail=str(answer), remedy="move the file away; a new one is made")
+        with self._lock:
+            self._guarded(lambda: self._current().execute(f"SELECT {COLUMNS}, schedule FROM trial LIMIT 0"))
 
     def _decoded(self, rows: list[Row]) -> Iterator[StoredTrial]:
         bad = 0
@@ -198,7 +210,44 @@ class TrialStore:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             raise CacheUnwritable(path=self.path.parent, detail=str(error)) from error
-        return self._guarded(self._connected)
+        try:
+            return self._guarded(self._connected)
+        except CacheUnwritable as error:
+            if not self.path.is_file():
+                raise
+            try:
+                connection = self._guarded(self._snapshot)
+            except CacheUnwritable:
+                raise error from error.__cause__
+            self.unwritable = error
+            return connection
+
+    def _snapshot(self) -> sqlite3.Connection:
+        """Return a copy in memory of a file that cannot be written; there an older one is migrated."""
+        memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, memory.close)
+        with tempfile.TemporaryDirectory(prefix="tracea-trials-") as folder, closing(self._reader(folder)) as source:
+            source.backup(memory)
+        memory.text_factory = _decoded_text
+        memory.execute("PRAGMA trusted_schema = OFF")
+        self._migrate(memory)
+        return memory
+
+    def _reader(self, folder: str) -> sqlite3.Connection:
+        """Return a connection that reads the file, or a copy in ``folder`` where its log must be played back first."""
+        place, log = self.path.absolute().as_uri(), self.path.with_name(f"{self.path.name}-wal")
+        connection = sqlite3.connect(f"{place}?mode=ro", uri=True)
+        try:
+            connection.execute("PRAGMA schema_version").fetchone()  # only the first question opens the log
+            return connection
+        except sqlite3.OperationalError:
+            connection.close()
+        if not (log.is_file() and log.stat().st_size):  # nothing to play back: the file is all there is
+            return sqlite3.connect(f"{place}?mode=ro&immutable=1", uri=True)
+        copy = Path(folder, self.path.name)
+        for path in (self.path, log):
+            shutil.copyfile(path, copy.with_name(path.name))
+        return sqlite3.connect(copy)
 
     def _connected(self) -> sqlite3.Connection:
         self._create_private_file()
@@ -250,7 +299,7 @@ class TrialStore:
 
     def _current(self) -> sqlite3.Connection:
         # A connection must not cross a fork: SQLite's locks belong to the process that took them.
-        if self._pid != os.getpid():
+        if self._pid != os.getpid() and self.unwritable is None:  # a copy in memory has none
             self._pid = os.getpid()
             self._inherited.append(self._connection)  # nor be closed here: it is the parent's
             self._connection = self._connected()
@@ -258,6 +307,8 @@ class TrialStore:
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:
+        if self.unwritable is not None:
+            raise CacheUnwritable(path=self.path, detail=self.unwritable.detail)
         with self._lock:
             connection = self._guarded(self._current)
             with self._typed():
