@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["INCONCLUSIVE", "gate"]
 
-INCONCLUSIVE: Final = 3  # the exit code where a load spoiled the comparison
+INCONCLUSIVE: Final = 3  # the exit code where a load or noise spoiled the comparison
 
 
 def gate(
@@ -37,8 +37,9 @@ def gate(
 
     Exit code 1: something is slower than in the baseline beyond the noise of both and the margin, fails a check that
     passed, or is missing. Exit code 3, inconclusive: it was slower in each of two measurements, and other programs used
-    the cores. Without a fresh record the baseline's suite is measured now, all of it, which takes minutes:
-    --only 512 takes the problems whose name contains 512, of a fresh record too.
+    the cores; or the interval holds both what is no slower and what is slower beyond the margin. Without a fresh record
+    the baseline's suite is measured now, all of it, which takes minutes: --only 512 takes the problems whose name
+    contains 512, of a fresh record too.
 
     Example: tracea gate fresh/gemm-1t.json --baseline benchmarks/results/gemm-1t.json --junit gate.xml
 
@@ -80,6 +81,8 @@ def gate(
         )
     else:
         verdict, doubt = _measured_verdict(stored, only, margin)
+    if verdict.is_unclear and not doubt:
+        doubt = "intervals are too wide to tell a slowdown beyond the margin. Remedy: measure again on a quiet machine"
     if json:
         result = verdict.to_dict()
         print_json(result if not doubt else {**result, "inconclusive": doubt})

@@ -32,6 +32,7 @@ MARGIN: Final = 0.05
 NOT_MEASURED: Final = "not measured"  # the figure of what the baseline has and the fresh record lacks
 _PARTS_FOR_GPU: Final = 4  # of a subject: op | variant | target | schedule
 _AS_BEFORE: Final = "failed in the baseline too"
+_BUSY_CORES: Final = 0.2  # others that take less of a core are not named: no machine is wholly idle
 _LATENCY: Final = "latency: "  # how the names of the latency gate's checks begin; the fastest library's name follows
 
 
@@ -300,7 +301,7 @@ def _row(now: Row | None, before: Row, margin: float, *, same_machine: bool) -> 
         return [Check(name=before.problem, passed=False, figure=NOT_MEASURED, limit="as in the baseline")]
     if now.ratios.keys() & before.ratios.keys():
         return [
-            compare_ratios(f"{before.problem}: {peer} / ours", now.ratios[peer], ratio, margin)
+            _under_load(compare_ratios(f"{before.problem}: {peer} / ours", now.ratios[peer], ratio, margin), now)
             if peer in now.ratios
             else _lost(before.problem, peer, ratio)
             for peer, ratio in before.ratios.items()
@@ -308,7 +309,17 @@ def _row(now: Row | None, before: Row, margin: float, *, same_machine: bool) -> 
     if not same_machine:
         detail = "no peer in common, and times of two machines say nothing of the code"
         return [Check(name=before.problem, passed=False, figure="not comparable", limit="a common peer", detail=detail)]
-    return [compare_times(f"{before.problem}: µs", now.measurements[0], before.measurements[0], margin)]
+    return [
+        _under_load(compare_times(f"{before.problem}: µs", now.measurements[0], before.measurements[0], margin), now)
+    ]
+
+
+def _under_load(check: Check, now: Row) -> Check:
+    """Name the load that a record says its row was measured under, where nothing can be told."""
+    busy = max((each.busy_cores or 0.0 for each in now.measurements), default=0.0)
+    if not check.is_unclear or busy < _BUSY_CORES:
+        return check
+    return replace(check, detail=f"{check.detail}: other programs used {busy:.1f} cores meanwhile")
 
 
 def _lost(problem: str, peer: str, before: Ratio) -> Check:

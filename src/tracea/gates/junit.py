@@ -24,7 +24,7 @@ def to_junit(
     root = ElementTree.Element("testsuites", name="tracea")
     tests = failures = 0
     for verdict in verdicts:
-        failed = 0 if inconclusive else len(verdict.failures)
+        failed = 0 if inconclusive else sum(not check.is_unclear for check in verdict.failures)
         unseen = () if not_checked is None else not_checked.get(verdict.subject, ())
         suite = ElementTree.SubElement(
             root,
@@ -36,8 +36,9 @@ def to_junit(
         )
         for check in verdict.checks:
             case = ElementTree.SubElement(suite, "testcase", name=_text(check.name), classname=_text(verdict.subject))
-            if not check.passed and inconclusive:
-                skipped = ElementTree.SubElement(case, "skipped", message=_text(f"inconclusive: {inconclusive}"))
+            if not check.passed and (inconclusive or check.is_unclear):
+                why = inconclusive or "too noisy to tell"
+                skipped = ElementTree.SubElement(case, "skipped", message=_text(f"inconclusive: {why}"))
                 skipped.text = _text(str(check))
             elif not check.passed:
                 failure = ElementTree.SubElement(case, "failure", message=_text(str(check)))

@@ -16,7 +16,8 @@ __all__ = ["Check", "Verdict"]
 class Check:
     """One property that was looked at: the figure that came out and the limit that it had to keep.
 
-    ``interval`` is the confidence interval of a figure that was timed, None of any other.
+    ``interval`` is the confidence interval of a figure that was timed, None of any other. ``is_unclear``: it did not
+    pass, and did not fail for certain either, since the interval is too wide to tell.
     """
 
     name: str
@@ -25,9 +26,11 @@ class Check:
     limit: float | int | str
     detail: str = ""
     interval: tuple[float, float] | None = None
+    is_unclear: bool = False
 
     def __str__(self) -> str:
-        text = f"{'ok  ' if self.passed else 'FAIL'} {self.name}: {_show(self.figure)} (limit {_show(self.limit)})"
+        result = "ok  " if self.passed else "??  " if self.is_unclear else "FAIL"
+        text = f"{result} {self.name}: {_show(self.figure)} (limit {_show(self.limit)})"
         return f"{text}: {self.detail}" if self.detail else text
 
 
@@ -52,6 +55,11 @@ class Verdict:
     def passed(self) -> bool:
         """Whether every check passed."""
         return all(check.passed for check in self.checks)
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether it did not pass only since something was too noisy to tell."""
+        return not self.passed and all(check.is_unclear for check in self.failures)
 
     @property
     def failures(self) -> tuple[Check, ...]:
@@ -86,7 +94,14 @@ class Verdict:
         """What the text says: the result, then each check; a name or detail may hold line ends of its own."""
         count = len(self.checks)
         checks = f"{count} check{'' if count == 1 else 's'}"
-        result = f"passed, {checks}" if self.passed else f"FAILED, {len(self.failures)} of {checks} failed"
+        noisy = sum(check.is_unclear for check in self.failures)
+        result = f"FAILED, {len(self.failures) - noisy} of {checks} failed" + (
+            f", {noisy} too noisy to tell" * (noisy > 0)
+        )
+        if self.passed:
+            result = f"passed, {checks}"
+        elif self.is_unclear:
+            result = f"inconclusive, {noisy} of {checks} too noisy to tell"
         drawn = "" if self.seed is None else f", seed {self.seed}"
         return (f"{self.subject}: {result}{drawn}", *(f"  {check}" for check in self.checks))
 
