@@ -133,8 +133,13 @@ def _as_dict(tuned: Tuned) -> dict[str, Any]:
                 "schedule": dict(each.schedule),
                 "latency_ms": each.latency_ms,
                 "ranked_ms": each.ranked_ms,
+                "standing": each.standing if index else "first",
+                "first_over_it": each.interval,
+                "rounds": each.comparison.get("rounds"),
+                "rounds_disturbed": each.comparison.get("rounds_disturbed"),
+                "busy_cores": each.comparison.get("busy_cores"),
             }
-            for each in tuned.final
+            for index, each in enumerate(tuned.final)
         ],
         "decision": tuned.decision.to_dict(),
         "policy": {name: guidance.to_dict() for name, guidance in tuned.guidance.items()},
@@ -201,16 +206,27 @@ def _print(tuned: Tuned, asked: int) -> None:
             ],
             numbers=(2, 3),
         )
+        _print_disturbed(tuned.final[0])
     _print_decision(tuned)
 
 
+def _print_disturbed(first: FinalTime) -> None:
+    """Say so where most rounds of the final are those of a busy machine; they are counted for all at once."""
+    if first.is_disturbed:
+        rounds, disturbed, busy = (first.comparison.get(key) for key in ("rounds", "rounds_disturbed", "busy_cores"))
+        used = "" if busy is None else f", and others used {busy:.1f} cores meanwhile"
+        print(f"in doubt: {disturbed:.0f} of the final's {rounds:.0f} rounds were disturbed by other programs{used}")
+
+
 def _tie(each: FinalTime, final: Sequence[FinalTime]) -> str:
-    """Say with whom a candidate ties that was measured no slower, and yet is behind, and where nobody can tell."""
+    """Say with whom a candidate ties, and where nobody can tell."""
     if each.is_unclear:
         return "too noisy to tell"
-    if not each.is_tie:
+    if each is final[0] or not each.is_tie:
         return ""
-    ahead = [other for other in final if not other.is_tie and other.latency_ms <= each.ranked_ms]
+    if each.ties_with_first:
+        return "a tie with the first"
+    ahead = [other for other in final if not other.is_behind and other.latency_ms <= each.ranked_ms]
     if not ahead:
         return "a tie"
     return "a tie with the first" if ahead[-1] is final[0] else f"a tie with {ahead[-1].variant}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Final
 
@@ -43,7 +43,7 @@ class FinalTime:
     """What the last final says of one candidate: the time that was measured, and the one by which it ranks.
 
     The two differ where a tie was decided for another that is ahead. ``is_unclear``: it was too noisy to tell it from
-    the winner.
+    the winner. ``comparison`` is what that rests on, by name, empty in rows from before it was kept.
     """
 
     variant: str
@@ -51,11 +51,38 @@ class FinalTime:
     latency_ms: float
     ranked_ms: float
     is_unclear: bool = False
+    comparison: Mapping[str, float] = field(default_factory=dict[str, float])
 
     @property
     def is_tie(self) -> bool:
         """Whether it lost to one from which it does not differ beyond the noise."""
+        return (self.ties_with_first or self.is_behind) and not self.is_unclear
+
+    @property
+    def ties_with_first(self) -> bool:
+        """Whether the race found it as fast as its winner, within the resolution."""
+        return bool(self.comparison.get("is_tie"))
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether one that was measured no faster is ahead of it."""
         return self.latency_ms < self.ranked_ms and not self.is_unclear
+
+    @property
+    def standing(self) -> str:
+        """How it stands to those ahead of it: "unclear", a "tie", or "decided"."""
+        return "unclear" if self.is_unclear else "tie" if self.is_tie else "decided"
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The interval of the first one's time over its own, None of the first and of old rows."""
+        low, high = (self.comparison.get(name) for name in ("low", "high"))
+        return None if low is None or high is None else (low, high)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other programs disturbed more than half of the rounds that count."""
+        return self.comparison.get("rounds_disturbed", 0.0) > 0.5 * self.comparison.get("rounds", 0.0)
 
 
 def final_times(op: Op, threads: int, constants: Sequence[int] = ()) -> tuple[FinalTime, ...]:
@@ -67,6 +94,7 @@ def final_times(op: Op, threads: int, constants: Sequence[int] = ()) -> tuple[Fi
             latency_ms=rank_ms if trial.median_ms is None else trial.median_ms,
             ranked_ms=rank_ms,
             is_unclear=trial.is_unclear,
+            comparison=trial.comparison,
         )
         for trial in verified(op, threads, constants)
         if (rank_ms := trial.rank_ms) is not None

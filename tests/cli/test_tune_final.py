@@ -1,0 +1,74 @@
+"""What ``tracea tune`` says of a final: who ties with the first, what that rests on, and how disturbed it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tracea.cli import tune as tune_verb
+from tracea.core.op import GemmOp
+from tracea.doctor.plan import Candidate, Decision
+from tracea.flow.final import FinalTime
+from tracea.flow.tuning import Tuned
+from tracea.semantic.schedule import Schedule
+
+FIRST = FinalTime(
+    variant="gemm.packed",
+    schedule={"mr": 6},
+    latency_ms=0.1379,
+    ranked_ms=0.1379,
+    comparison={"rounds": 60.0, "rounds_disturbed": 12.0, "busy_cores": 0.1},
+)
+TIE = FinalTime(
+    variant="gemm.direct",
+    schedule={"mr": 8},
+    latency_ms=0.1385,
+    ranked_ms=0.1385,
+    comparison={**FIRST.comparison, "is_tie": 1.0, "low": 0.99, "high": 1.004},
+)
+SLOWER = replace(TIE, variant="library.gemm", comparison={**TIE.comparison, "is_tie": 0.0, "low": 0.5, "high": 0.6})
+UNCLEAR = replace(TIE, is_unclear=True, comparison={**FIRST.comparison, "is_unclear": 1.0})
+
+
+def tuned(*final: FinalTime) -> Tuned:
+    """A finished search with this final."""
+    decision = Decision(
+        op="gemm_8x8x8_f32_0",
+        variant=final[0].variant,
+        schedule=Schedule(mr=6),
+        reason="the fastest measured: 137.9 µs",
+        candidates=(Candidate(variant=final[0].variant, score=50, latency_us=137.9),),
+        rejections=(),
+    )
+    return Tuned(op=GemmOp.of(m=8, n=8, k=8), trials={}, decision=decision, fresh=0, seconds=1.0, final=final)
+
+
+def test_whoever_ties_with_the_first_is_called_so_whichever_median_is_lower(capsys: pytest.CaptureFixture[str]) -> None:
+    tune_verb._print(tuned(FIRST, TIE, SLOWER, UNCLEAR), 5)
+    rows = [line for line in capsys.readouterr().out.splitlines() if " µs " in f"{line} " and "mr=" in line]
+    assert ["a tie with the first" in row for row in rows[:4]] == [False, True, False, False]
+    assert "too noisy to tell" in rows[3]
+
+
+def test_json_says_how_each_stands_and_on_what_that_rests() -> None:
+    final = tune_verb._as_dict(tuned(FIRST, TIE, SLOWER, UNCLEAR))["final"]
+    assert [each["standing"] for each in final] == ["first", "tie", "decided", "unclear"]
+    assert [each["first_over_it"] for each in final] == [None, (0.99, 1.004), (0.5, 0.6), None]
+    assert {(each["rounds"], each["rounds_disturbed"], each["busy_cores"]) for each in final} == {(60.0, 12.0, 0.1)}
+
+
+@pytest.mark.parametrize(("disturbed", "said"), [(30.0, False), (31.0, True)])
+def test_a_final_of_which_most_rounds_were_disturbed_is_in_doubt(
+    capsys: pytest.CaptureFixture[str], disturbed: float, said: bool
+) -> None:
+    comparison = {"rounds": 60.0, "rounds_disturbed": disturbed, "busy_cores": 1.3}
+    tune_verb._print(tuned(replace(FIRST, comparison=comparison), TIE), 5)
+    text = "in doubt: 31 of the final's 60 rounds were disturbed by other programs, and others used 1.3 cores meanwhile"
+    assert (text in capsys.readouterr().out) is said
+
+
+def test_a_row_from_before_comparisons_were_kept_says_nothing_of_them() -> None:
+    old = replace(FIRST, comparison={})
+    (found,) = tune_verb._as_dict(tuned(old))["final"]
+    assert (old.is_disturbed, found["standing"], found["rounds"]) == (False, "first", None)
