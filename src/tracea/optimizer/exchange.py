@@ -24,7 +24,14 @@ import msgspec
 
 from tracea import __version__
 from tracea.errors import CacheError, CacheUnwritable, InvalidOption
-from tracea.optimizer.records import StoredTrial, TrialRecord, decode_record, encode_record
+from tracea.optimizer.records import (
+    StoredTrial,
+    TrialRecord,
+    decode_record,
+    encode_record,
+    require_credible,
+    require_unique_names,
+)
 from tracea.optimizer.storage import TrialStore
 
 __all__ = ["Imported", "export_trials", "import_trials", "read_trials"]
@@ -179,9 +186,10 @@ def _of_lines(path: str | os.PathLike[str], content: bytes) -> list[tuple[TrialR
             line = msgspec.json.decode(text, type=_Line)
             if line.sha256 != _checksum(line.retimed_ms, bytes(line.record)):
                 raise ValueError("does not match its checksum")
-            if line.retimed_ms is not None and not line.retimed_ms > 0.0:
-                raise ValueError(f"a latency of {line.retimed_ms} ms")
-            found.append((decode_record(bytes(line.record)), line.retimed_ms))
+            require_unique_names(text)
+            record = decode_record(bytes(line.record))
+            require_credible(record, line.retimed_ms)
+            found.append((record, line.retimed_ms))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             raise _refused(path, f"line {number}: {error}") from error
     return found

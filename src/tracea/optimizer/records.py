@@ -7,10 +7,11 @@ not hold together, is a typed error and never guessed at.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -27,10 +28,14 @@ __all__ = [
     "decode_record",
     "encode_record",
     "fingerprint",
+    "require_credible",
+    "require_unique_names",
 ]
 
 RECORD_VERSION: Final = 2  # 1 had no constants in its key: it counts as of none
+_ROUNDING: Final = 1e-6  # by what a mean may be beyond its samples
 _CREDIBLE: Final = 1.03  # what two medians of a tie may differ by
+_FAR: Final = 1000.0  # no load makes one call so many times as long as another, comparison or not
 _MAX_CHARACTERS: Final = 1 << 20  # a record has some hundred; more is no record
 
 Facts = Mapping[str, Value]
@@ -100,6 +105,26 @@ class TrialRecord:
                 expected="finite times, and not less than 0 seconds",
                 remedy="record the trial again",
             )
+        samples, latency = self.outcome.samples_ms, self.outcome.latency_ms
+        if not all(math.isfinite(sample) and sample > 0.0 for sample in samples):
+            raise InvalidOption(
+                field="outcome.samples_ms",
+                got=samples,
+                expected="positive finite numbers of milliseconds",
+                remedy="measure it again",
+            )
+        # Whatever a latency is of its samples, it is no less than their least and no more than their greatest.
+        if (
+            samples
+            and latency is not None
+            and not ((1.0 - _ROUNDING) * min(samples) <= latency <= (1.0 + _ROUNDING) * max(samples))
+        ):
+            raise InvalidOption(
+                field="outcome.latency_ms",
+                got=latency,
+                expected=f"within its samples, {min(samples):g} to {max(samples):g} ms",
+                remedy="measure it again",
+            )
         if not 1 <= self.schema_version <= RECORD_VERSION:
             raise InvalidOption(
                 field="schema_version of a trial record",
@@ -162,7 +187,9 @@ def decode_record(text: str | bytes) -> TrialRecord:
     try:
         if len(text) > _MAX_CHARACTERS:
             raise ValueError(f"{len(text)} characters, at most {_MAX_CHARACTERS}")
-        return msgspec.json.decode(text, type=TrialRecord)
+        record = msgspec.json.decode(text, type=TrialRecord)
+        require_unique_names(text)
+        return record
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise InvalidOption(
             field="trial record",
@@ -170,3 +197,40 @@ def decode_record(text: str | bytes) -> TrialRecord:
             expected=f"a record of version 1 to {RECORD_VERSION}: {error}",
             remedy="nothing: it is left out",
         ) from error
+
+
+def require_unique_names(text: str | bytes) -> None:
+    """Refuse JSON that names a field twice: readers differ in which of the two they take.
+
+    Raises: ValueError. RecursionError: it is nested too deeply.
+    """
+    json.loads(text, object_pairs_hook=_object)
+
+
+def require_credible(record: TrialRecord, retimed_ms: float | None, median_ms: float | None = None) -> None:
+    """Refuse the times of a comparison that a record contradicts: of a failure, no times, or far from its latency.
+
+    Raises: InvalidOption.
+    """
+    latency = record.outcome.latency_ms
+    for name, given in (("retimed_ms", retimed_ms), ("median_ms", median_ms)):
+        if given is None:
+            continue
+        if latency is None:
+            expected = f"None: the trial ended as {record.outcome.kind}"
+        elif not (math.isfinite(given) and given > 0.0):
+            expected = "a positive finite number of milliseconds"
+        elif not latency / _FAR <= given <= latency * _FAR:
+            expected = f"within a factor of {_FAR:g} of the {latency:g} ms that the trial took"
+        else:
+            continue
+        raise InvalidOption(
+            field=name, got=given, expected=expected, remedy="None where it took no part; time it again"
+        )
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a field is named twice")
+    return found

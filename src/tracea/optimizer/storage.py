@@ -8,6 +8,7 @@ migrated in place when it is opened.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import sqlite3
@@ -24,7 +25,15 @@ from typing import Any, Final, Self
 import msgspec
 
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOption
-from tracea.optimizer.records import StoredTrial, StudyKey, TrialRecord, decode_record, encode_record, fingerprint
+from tracea.optimizer.records import (
+    StoredTrial,
+    StudyKey,
+    TrialRecord,
+    decode_record,
+    encode_record,
+    fingerprint,
+    require_credible,
+)
 from tracea.optimizer.schema import COLUMNS, LATER, MIGRATIONS, Row, digest_of
 from tracea.optimizer.trial import OutcomeKind
 
@@ -77,6 +86,7 @@ class TrialStore:
             known = {text for (text,) in connection.execute("SELECT record FROM trial")}
             added = 0
             for record, retimed_ms in trials:
+                require_credible(record, retimed_ms)
                 text = encode_record(record)
                 if text not in known:
                     known.add(text)
@@ -97,11 +107,14 @@ class TrialStore:
         ``median_ms`` is what was measured, which may be below the rank's where the comparison could not tell it from
         one that is ahead; ``comparison`` is what it rests on.
 
-        Raises: InvalidOption for an id that is not stored.
+        Raises: InvalidOption for an id that is not stored, and for times that are none or that its record contradicts.
         """
+        if comparison is not None and not all(map(math.isfinite, comparison.values())):
+            raise InvalidOption(field="comparison", got=comparison, expected="finite numbers", remedy="leave them out")
         with self._transaction() as connection:
             found: Row | None = connection.execute(f"SELECT {COLUMNS} FROM trial WHERE id = ?", (trial_id,)).fetchone()
             if found is not None:
+                require_credible(decode_record(found[10]), latency_ms, median_ms)
                 text = None if comparison is None else msgspec.json.encode(comparison, order="deterministic").decode()
                 digest = digest_of((*found[1:8], latency_ms, *found[9:11]), median_ms, text)
                 connection.execute(
@@ -183,6 +196,7 @@ class TrialStore:
                 if digest != digest_of(row[1 : -1 - LATER], median_ms, compared):
                     raise InvalidOption(field="trial", got=digest, expected="the digest of its row", remedy="")
                 record = decode_record(text)
+                require_credible(record, retimed_ms, median_ms)
                 comparison = {} if compared is None else msgspec.json.decode(compared, type=dict[str, float])
             except (InvalidOption, msgspec.MsgspecError):
                 bad += 1
