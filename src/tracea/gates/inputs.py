@@ -47,7 +47,12 @@ Fill: TypeAlias = Callable[[Any, "list[NDArray[Any]]", "np.random.Generator"], N
 RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
     Distribution.EDGES: {GemmOp: products.few_steps, GroupedGemmOp: products.few_steps},
     Distribution.LARGE: {GemmOp: products.there_and_back},
-    Distribution.DENORMAL: {GemmOp: products.subnormal_factors},
+    Distribution.DENORMAL: {
+        GemmOp: products.subnormal_factors,
+        BlockSparseOp: products.subnormal_factors,
+        GroupedGemmOp: products.subnormal_factors,
+        Conv2dOp: products.subnormal_pixels,
+    },
     Distribution.OFFSET: {
         RowOp: slabs.far_from_zero,
         ReduceOp: slabs.far_from_zero,

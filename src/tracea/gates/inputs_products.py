@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tracea.core.op import Conv2dOp, LowRankOp
+from tracea.core.meaning import epilogue_of
+from tracea.core.op import Conv2dOp, GroupedGemmOp, LowRankOp
 from tracea.gates.distribution import with_nonfinite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracea.core.dtype import DType
-    from tracea.core.op import AttentionOp, BlockSparseOp, GemmOp, GroupedGemmOp
+    from tracea.core.op import AttentionOp, BlockSparseOp, GemmOp, Op
 
 __all__ = [
     "extreme_pixels",
@@ -24,8 +25,10 @@ __all__ = [
     "few_steps",
     "hidden_rows",
     "into_small",
+    "nothing_added",
     "scores_far_from_zero",
     "subnormal_factors",
+    "subnormal_pixels",
     "there_and_back",
     "zeros_that_face",
 ]
@@ -59,17 +62,17 @@ def there_and_back(op: GemmOp, values: list[NDArray[np.float64]], rng: np.random
     values[1][..., half : 2 * half, :] = values[1][..., :half, :] + rng.normal(size=b[..., :half, :].shape)
 
 
-def subnormal_factors(op: GemmOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+def subnormal_factors(
+    op: GemmOp | BlockSparseOp | GroupedGemmOp, values: list[NDArray[np.float64]], rng: np.random.Generator
+) -> None:
     """Rows of subnormals that meet large columns, and columns of subnormals that meet large rows.
 
     In a few rows and columns only: processors take some hundred cycles for a vector with a subnormal in it.
     """
     a, b = values[0], values[1]
-    if not op.a.dtype.is_float or not op.b.dtype.is_float or not a.size or not b.size:
+    if not _all_floats(op) or not a.size or not b.size:
         return
-    most = math.sqrt(op.accumulator.largest / (8.0 * a.shape[-1]))
-    large_a, large_b = (min(0.1 * kind.dtype.largest**0.5, most) for kind in (op.a, op.b))
-    tiny_a, tiny_b = (kind.dtype.smallest * 2.0 ** rng.integers(1, 6) for kind in (op.a, op.b))
+    (tiny_a, large_a), (tiny_b, large_b) = _tiny_and_large(op, a.shape[-1], rng)
     count, columns = a.shape[-2], b.shape[-1]
     rows = rng.permutation(count)[:4] if count > 1 else np.zeros(1, np.int64)
     cut = rows.size // 2 if count > 1 else int(rng.integers(2))
@@ -80,6 +83,45 @@ def subnormal_factors(op: GemmOp, values: list[NDArray[np.float64]], rng: np.ran
     values[1] = rng.normal(size=b.shape) * large_b
     tiny = rng.permutation(columns)[:2] if columns > 1 else _part(1, rng)
     values[1][..., tiny] = np.rint(rng.normal(size=(*b.shape[:-1], tiny.size)) * 4.0) * tiny_b
+    drawn, rest = list(values), np.ones(count, np.bool_)
+    rest[rows] = False
+    nothing_added(op, values)
+    for added, before in zip(values[2:], drawn[2:], strict=True):
+        if added.shape[-2:] == (count, columns):  # who skips rows of zeros must not forget what is added to them
+            added[..., rest, :] = before[..., rest, :]
+
+
+def subnormal_pixels(op: Conv2dOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Large pixels in the upper half of an image, some subnormal ones below; filters of either kind meet them."""
+    x, w = values[0], values[1]
+    if not _all_floats(op) or not x.size or not w.size:
+        return
+    (tiny_x, large_x), (tiny_w, large_w) = _tiny_and_large(op, op.taps, rng)
+    upper = x.shape[2] // 2 if x.shape[2] > 1 else int(rng.integers(2))
+    values[0] = np.rint(rng.normal(size=x.shape) * 4.0) * (rng.random(x.shape) < 0.25) * tiny_x
+    values[0][:, :, :upper] = rng.normal(size=x[:, :, :upper].shape) * large_x
+    values[1] = rng.normal(size=w.shape) * large_w
+    tiny = rng.permutation(w.shape[0])[:2] if w.shape[0] > 3 else rng.permutation(w.shape[0])[: w.shape[0] // 2]
+    values[1][tiny] = np.rint(rng.normal(size=(tiny.size, *w.shape[1:])) * 4.0) * tiny_w
+    nothing_added(op, values)
+
+
+def nothing_added(op: Op, values: list[NDArray[np.float64]]) -> None:
+    """Make operands of an epilogue zero where that leaves the sum in the result: no flush shows beside a bias of 1."""
+    if isinstance(op, GroupedGemmOp):
+        expr, places = op.expr, [2] if op.bias is not None else []
+    else:
+        epilogue = epilogue_of(op)
+        expr, count = epilogue.expr, len(epilogue.operands)
+        places = list(range(len(values) - count, len(values)))
+    kept = [1.0] * len(places)
+    for index, place in enumerate(places):
+        without = [0.0 if at == index else extra for at, extra in enumerate(kept)]
+        with np.errstate(all="ignore"):
+            zero, other = (float(expr.evaluate([np.float64(main), *map(np.float64, without)])) for main in (0.0, 0.5))
+        if np.isfinite([zero, other]).all() and zero != other:
+            kept = without
+            values[place] = np.zeros(values[place].shape)
 
 
 def extreme_results(
@@ -98,6 +140,7 @@ def extreme_results(
     size[small], less = _powers(low, op.operands[0].dtype, op.operands[1].dtype)
     values[0] *= size
     values[1][..., _part(b.shape[-1], rng)] *= less
+    nothing_added(op, values)
 
 
 def extreme_rows(op: LowRankOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
@@ -127,6 +170,7 @@ def extreme_pixels(op: Conv2dOp, values: list[NDArray[np.float64]], rng: np.rand
     size[x.shape[2] // 2 :], less = _powers(low, op.x.dtype, op.w.dtype)
     values[0] *= size
     values[1][_part(w.shape[0], rng)] *= less
+    nothing_added(op, values)
 
 
 def zeros_that_face(
@@ -202,6 +246,16 @@ def _powers(exponent: float, first: DType, second: DType) -> tuple[float, float]
     least, rest = (math.log2(dtype.smallest / dtype.eps) + 1.0 for dtype in (first, second))
     own = max(0.75 * exponent, least)
     return 2.0**own, 2.0 ** max(exponent - own, rest)
+
+
+def _tiny_and_large(op: Any, terms: int, rng: np.random.Generator) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return of each factor a subnormal and a size, two of which make sums of so many terms that are numbers."""
+    most = math.sqrt(op.accumulator.largest / (8.0 * max(terms, 1)))
+    kinds: list[DType] = [operand.dtype for operand in op.operands[:2]]
+    first, second = [
+        (kind.smallest * 2.0 ** int(rng.integers(1, 6)), min(0.1 * kind.largest**0.5, most)) for kind in kinds
+    ]
+    return first, second
 
 
 def _signs(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float64]:
