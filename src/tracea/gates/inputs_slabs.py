@@ -20,7 +20,7 @@ from tracea.core.op import (
     RowOp,
     StatisticsOp,
 )
-from tracea.gates.inputs_products import into_small
+from tracea.gates.inputs_products import into_small, nothing_added
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,6 +35,7 @@ SlabOp: TypeAlias = "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | Largest
 
 _EXPONENTIALS: Final = (RowKind.SOFTMAX, RowKind.LOG_SOFTMAX)
 _FAR: Final = 3000.0  # its square is beyond f16, and eight digits of it leave nothing of a variance of 1
+_LEAST_EPS, _MOST_EPS = 1e-16, 1e-3  # next to which squares of subnormals are nothing, and that lifts them over normal
 _FAR_EXPONENT: Final = 300.0  # exp of it is no number of f32, and exp of less this is zero
 
 
@@ -66,6 +67,7 @@ def extreme(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
         return
     squares = isinstance(op, StatisticsOp) or kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)
     squares = squares or bool(isinstance(op, ReduceOp) and op.prologue.arithmetic)
+    subnormal = isinstance(op, RowOp) and _shows_subnormals(op)
 
     def stretch(slabs: NDArray[np.float64]) -> None:
         length = slabs.shape[1]
@@ -73,6 +75,10 @@ def extreme(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
         if squares:
             size = min(math.sqrt(most), source.dtype.largest / 4.0)
             slabs[...] = rng.uniform(0.5, 1.0, slabs.shape) * rng.choice([-1.0, 1.0], slabs.shape) * size
+            if subnormal:
+                # Of all their digits, and their squares are nothing beside eps: the results are normal numbers.
+                normal = source.dtype.smallest / source.dtype.eps
+                slabs[1::2] *= rng.uniform(0.5, 0.999, slabs[1::2].shape) * normal / np.abs(slabs[1::2])
             return
         if _compares(op):
             slabs[...] = _magnitudes(slabs.shape, source.dtype, rng)
@@ -82,6 +88,22 @@ def extreme(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
         slabs[1::2] = rng.integers(-64, 65, slabs[1::2].shape) * source.dtype.smallest
 
     _change(op, values, stretch)
+    if subnormal and isinstance(op, RowOp):
+        for index in range(1, len(op.x)):
+            values[index] = np.zeros(values[index].shape)
+        last = len(op.x)
+        for index in range(last, len(values)):  # weights of no small size: a product with one may come first
+            values[index] = rng.uniform(1.0, 2.0, values[index].shape) * rng.choice([-1.0, 1.0], values[index].shape)
+        nothing_added(op, values)
+
+
+def _shows_subnormals(op: RowOp) -> bool:
+    """Whether rows of subnormals have normal results: a mean square whose eps lifts them, of one source as it is."""
+    if op.kind is not RowKind.RMS_NORM or not _LEAST_EPS <= op.eps <= _MOST_EPS:
+        return False
+    others = [0.0] * (len(op.x) - 1)
+    with np.errstate(all="ignore"):
+        return all(float(op.prologue.evaluate([main, *others])) == main for main in (-2.0, 1.0, 2.0**-100))
 
 
 def special(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
