@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from tests.gates.planted_ops import COPY, GATHER, GEMM, GROUPED, LARGEST, MAXIMUM, SPARSE, SUM, f32
@@ -10,7 +12,7 @@ from tests.kernels.cases import tile_groups, vector_groups
 from tracea.core.dtype import DType
 from tracea.core.op import AttentionOp, GemmOp, Op, PairSpans, ReduceKind, ReduceOp
 from tracea.core.ops.attention import SPAN_FIELDS
-from tracea.gates import ALL, Bench, Distribution, Poison, build_cases, generate
+from tracea.gates import ALL, Bench, Distribution, Poison, build_cases, check_correctness, generate
 from tracea.gates.inputs import RULES, has_meaning, operands_that_change_alone
 from tracea.semantic.index import Const
 from tracea.semantic.nodes_spans import SpanTables, spans_fault
@@ -119,9 +121,26 @@ def test_fresh_buffers_start_elsewhere_each_time_and_beside_each_other(rng: np.r
         seen.append(tuple(array.ctypes.data % 64 for array in (*inputs, out)))
         np.matmul(*inputs, out=out)
 
-    for fresh in (False, True, True, True, True, True, True, True):
+    for fresh in (False, *[True] * 40):
         bench.observe(run, case, poison=Poison.NAN, fresh=fresh)
     assert seen[0] == (0, 0, 0)
     for operand in zip(*seen[1:], strict=True):
-        assert set(operand) == {4, 8, 12, 16, 20, 28, 32}
-    assert all(len(set(starts)) == 3 for starts in seen[1:])
+        assert set(operand) == set(range(0, 64, 4)), "every place in a cache line"
+    together = [starts for starts in seen[1:] if len(set(starts)) == 1]
+    assert len(together) == 8
+    assert all(starts[0] // 4 % 2 for starts in together)
+    assert all(len(set(starts)) == 3 for starts in seen[1:] if starts not in together)
+    assert all(before != after for before, after in itertools.pairwise(seen))
+
+
+def test_the_cases_of_one_judgement_see_an_output_at_most_places_of_a_line(rng: np.random.Generator) -> None:
+    cases = build_cases(GEMM, rng)
+    starts: set[int] = set()
+
+    def run(inputs, out) -> None:
+        starts.add(out.ctypes.data % 64)
+        np.matmul(*inputs, out=out)
+
+    check_correctness(run, Bench(GEMM), cases)
+    assert len(starts) >= 9
+    assert 60 in starts
