@@ -11,7 +11,7 @@ from tracea.core import reference
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp
 from tracea.gates.distribution import Distribution
-from tracea.gates.inputs import generate, has_meaning
+from tracea.gates.inputs import generate, generate_not_finite, has_meaning
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +29,8 @@ QUICK: Final = (Distribution.INTEGER, Distribution.EDGES, Distribution.WIDE)
 
 # Products of two integers up to 3 add exactly in f32 while their sum stays below 2²⁴.
 _EXACT_TERMS: Final = 2**24 // 9
+# Under a stride, in a block that is not listed or behind a mask; some results are never NaN.
+_AGAIN: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +44,19 @@ class Case:
 
 
 def build_cases(op: Op, rng: np.random.Generator, distributions: Iterable[Distribution] = ALL) -> tuple[Case, ...]:
-    """Draw inputs from each distribution that means something for the op, and compute what they mean."""
-    return tuple(_case(op, rng, distribution) for distribution in distributions if has_meaning(op, distribution))
+    """Draw inputs from each distribution that means something for the op, and compute what they mean.
+
+    NONFINITE is several cases of one name: all operands at once, then each float operand alone.
+    """
+    drawn: list[Case] = []
+    for distribution in distributions:
+        if not has_meaning(op, distribution):
+            continue
+        drawn.append(_case(op, rng, distribution))
+        floats = [index for index, operand in enumerate(op.operands) if operand.dtype.is_float]
+        if distribution is Distribution.NONFINITE and len(floats) > 1:
+            drawn += [_case_of_not_finite(op, index, rng) for index in floats]
+    return tuple(drawn)
 
 
 def case_of(op: Op, inputs: tuple[NDArray[Any], ...], *, name: str) -> Case:
@@ -61,6 +74,25 @@ def _case(op: Op, rng: np.random.Generator, distribution: Distribution) -> Case:
     with np.errstate(all="ignore"):
         expected = op.infer().dtype.round(np.asarray(reference.evaluate(op, inputs), dtype=np.float64))
     return Case(name=distribution.value, inputs=inputs, expected=expected, bound=np.zeros_like(expected))
+
+
+def _case_of_not_finite(op: Op, index: int, rng: np.random.Generator) -> Case:
+    """Return a case of which one operand alone is not finite, drawn again while its NaN lies where no one reads."""
+    case = case_of(op, generate_not_finite(op, index, rng), name=Distribution.NONFINITE.value)
+    for _ in range(_AGAIN):
+        if isinstance(op, GemmOp) or _shows_nan(op, case, index):  # products read all that there is
+            break
+        case = case_of(op, generate_not_finite(op, index, rng), name=Distribution.NONFINITE.value)
+    return case
+
+
+def _shows_nan(op: Op, case: Case, index: int) -> bool:
+    """Whether the result has NaN that it would not have if the operand's were zeros; infinities make NaN too."""
+    inputs = list(case.inputs)
+    inputs[index] = np.where(np.isnan(inputs[index]), np.zeros_like(inputs[index]), inputs[index])
+    with np.errstate(all="ignore"):
+        swallowed = np.isnan(np.asarray(reference.evaluate(op, tuple(inputs)), dtype=np.float64))
+    return bool((np.isnan(case.expected) & ~swallowed).any())
 
 
 def _is_exact(op: Op) -> bool:

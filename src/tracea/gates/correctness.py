@@ -120,7 +120,8 @@ def check_correctness(run: Run, bench: Bench, cases: Sequence[Case]) -> tuple[Ch
             # A number of the finite poison may be a right result; the other poison is a NaN that no arithmetic makes.
             unwritten = observation.unwritten if poison is Poison.NAN else 0
             seen.append((case.name, _with_unwritten(observation, unwritten)))
-    worst = [_worst_of(case.name, [o for name, o in seen if name == case.name]) for case in cases]
+    names = dict.fromkeys(case.name for case in cases)
+    worst = [_worst_of(each, [o for name, o in seen if name == each]) for each in names]
     return (
         *worst,
         _sum_check("every output written", "elements left unwritten", [(n, o.unwritten) for n, o in seen]),

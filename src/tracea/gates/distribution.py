@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from tracea.core.dtype import DType
     from tracea.core.tensor_type import TensorType
 
-__all__ = ["OF_SOME_OPS", "Distribution", "draw", "store", "with_nonfinite"]
+__all__ = ["OF_SOME_OPS", "Distribution", "draw", "store", "with_nonfinite", "with_nonfinite_apart"]
+
+_FEW: Final = 8  # elements of which three would leave none
+_MANY: Final = 24  # places of an axis of which six leave most
 
 
 class Distribution(Enum):
@@ -70,6 +73,21 @@ def with_nonfinite(values: NDArray[np.float64], rng: np.random.Generator) -> NDA
     if flat.size >= 8:
         places = rng.choice(flat.size, 3, replace=False)
         flat[places] = rng.permutation([np.nan, np.inf, -np.inf])
+    return values
+
+
+def with_nonfinite_apart(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Replace three elements or six that share no place of any axis, as far as it has so many; of a few elements one.
+
+    None hides another then: NaN beside an infinity in one sum, or both infinities there, would be NaN all the same.
+    """
+    if values.size < _FEW:
+        if values.size:
+            values.reshape(-1)[int(rng.integers(values.size))] = np.nan
+        return values
+    count = 6 if all(extent == 1 or extent >= _MANY for extent in values.shape) else 3
+    places = tuple(rng.choice(extent, count, replace=extent < count) for extent in values.shape)
+    values[places] = rng.permutation(np.resize([np.nan, np.inf, -np.inf], count))
     return values
 
 

@@ -32,13 +32,13 @@ from tracea.gates import inputs_gradients as gradients
 from tracea.gates import inputs_products as products
 from tracea.gates import inputs_slabs as slabs
 from tracea.gates import inputs_tables as tables
-from tracea.gates.distribution import OF_SOME_OPS, Distribution, draw, store
+from tracea.gates.distribution import OF_SOME_OPS, Distribution, draw, store, with_nonfinite_apart
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["generate", "has_meaning", "operands_that_change_alone"]
+__all__ = ["generate", "generate_not_finite", "has_meaning", "operands_that_change_alone"]
 
 # Changes drawn operands in place; the op is of the type that the rule stands for.
 Rule: TypeAlias = Callable[[Any, "list[NDArray[np.float64]]", "np.random.Generator"], None]
@@ -119,6 +119,19 @@ def has_meaning(op: Op, distribution: Distribution) -> bool:
 def generate(op: Op, distribution: Distribution, rng: np.random.Generator) -> tuple[NDArray[Any], ...]:
     """Draw logical inputs of ``op``, contiguous and in their storage types."""
     floats = [draw(operand.static_shape, distribution, rng) for operand in op.operands]
+    return _finished(op, distribution, floats, rng)
+
+
+def generate_not_finite(op: Op, index: int, rng: np.random.Generator) -> tuple[NDArray[Any], ...]:
+    """Draw logical inputs of which one alone is not finite everywhere: in no other does NaN hide what it swallowed."""
+    floats = [draw(operand.static_shape, Distribution.NORMAL, rng) for operand in op.operands]
+    with_nonfinite_apart(floats[index], rng)
+    return _finished(op, Distribution.NORMAL, floats, rng)
+
+
+def _finished(
+    op: Op, distribution: Distribution, floats: list[NDArray[np.float64]], rng: np.random.Generator
+) -> tuple[NDArray[Any], ...]:
     rule = cast("Rule | None", RULES.get(distribution, {}).get(type(op)))
     if rule is not None:
         rule(op, floats, rng)
