@@ -20,6 +20,7 @@ from tracea.doctor.precision import Magnitudes, with_factors
 from tracea.doctor.roof import NoRoof, Roof, measured_roof, stated_roof
 from tracea.errors import CompileError, InvalidOption, RunError, ToolchainMissing
 from tracea.flow.compile import decision_for, excluded, for_threads
+from tracea.flow.final import FinalTime, final_times
 from tracea.flow.history import winners
 from tracea.kernels.registry import find
 from tracea.runtime.native import check_threads
@@ -38,7 +39,7 @@ class Explanation:
     """One op's decision with everything that it rests on; prints as text that a newcomer can read.
 
     ``guidance`` is where a search of the chosen variant would look, None where a library was chosen. ``latency_us`` is
-    the time of the choice, None where there is none.
+    the time of the choice, None where there is none. ``final`` is what the last final here timed, best first.
     """
 
     op: Op
@@ -48,6 +49,7 @@ class Explanation:
     decision: Decision
     roof: Roof | NoRoof
     guidance: Guidance | None
+    final: tuple[FinalTime, ...] = ()
 
     @property
     def latency_us(self) -> float | None:
@@ -173,6 +175,7 @@ def _here(
         decision=decision,
         roof=measured_roof(computed, target, ceilings, decision.variant, threads=threads),
         guidance=_guidance(computed, target, decision, threads, constants, is_here=True),
+        final=final_times(computed, threads, constants),
     )
 
 

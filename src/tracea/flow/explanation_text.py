@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from tracea.doctor.plan import Rejection
     from tracea.flow.explanation import Explanation
+    from tracea.flow.final import FinalTime
     from tracea.flow.graph_explanation import ExplainedKernel, GraphExplanation
 
 __all__ = ["render", "render_graph"]
@@ -105,10 +106,36 @@ def _machine(found: Explanation) -> str:
     return _line("Machine", found.machine if is_gpu else f"{found.machine}, {_threads(found.threads)}")
 
 
+def _tied(found: Explanation) -> str:
+    """Say with whom the choice ties in its final, schedules of its own variant included; empty where nothing is to add.
+
+    A reason that names a doubt, or a tie between variants, says enough by itself.
+    """
+    tied = [each for each in found.final[1:] if each.is_tie]
+    if not tied or not found.decision.reason.startswith("the fastest measured"):
+        return ""
+    first = found.final[0]
+    if (first.variant, dict(first.schedule)) != (found.decision.variant, dict(found.decision.schedule or {})):
+        return ""
+    names = " and ".join(f"{_named(each)} ({shown_us(1e3 * each.latency_ms)})" for each in tied)
+    return f"{shown_us(1e3 * first.latency_ms)}, a tie with {names}: the race could not tell them apart"
+
+
+def _named(each: FinalTime) -> str:
+    return " ".join([each.variant, *(f"{name}={value}" for name, value in each.schedule.items())])
+
+
+def _disturbed(found: Explanation) -> Iterator[str]:
+    if found.final and found.final[0].is_disturbed:
+        rounds, disturbed = (found.final[0].comparison[key] for key in ("rounds", "rounds_disturbed"))
+        yield _line("In doubt", f"{disturbed:.0f} of the final's {rounds:.0f} rounds were disturbed by other programs")
+
+
 def _choice(found: Explanation) -> Iterator[str]:
     decision = found.decision
     kind = "a library's kernel" if find(decision.variant).is_library else "a kernel of Tracea"
-    yield _line("Chosen", f"{decision.variant}, {kind}: {decision.reason}")
+    yield _line("Chosen", f"{decision.variant}, {kind}: {_tied(found) or decision.reason}")
+    yield from _disturbed(found)
     if decision.schedule:
         yield _line("Schedule", f"{decision.schedule.key}{'' if decision.measurement else ' (the default, not tuned)'}")
     if decision.precision is not None:
