@@ -10,9 +10,11 @@ import pytest
 import torch
 
 import tracea
+from tracea.core.op import BlockSparseOp, GroupedGemmOp, Op
 from tracea.errors import (
     InvalidDevice,
     InvalidDType,
+    InvalidGraph,
     InvalidInput,
     InvalidOp,
     InvalidShape,
@@ -117,6 +119,21 @@ REFUSED: dict[str, tuple[type[TraceaError], str, Callable[[], Any]]] = {
     "meta rows": (InvalidDevice, "x", lambda: tracea.ops.grouped_gemm(X.to("meta"), W, ENDS)),
     "rows of another depth": (InvalidShape, "grouped_gemm", lambda: tracea.ops.grouped_gemm(X[:, :3], W, ENDS)),
     "one matrix": (InvalidShape, "grouped_gemm", lambda: tracea.ops.grouped_gemm(X, W[0], ENDS)),
+    "more rows than tables are made for": (
+        InvalidShape,
+        "16777216 rows",
+        lambda: tracea.ops.grouped_gemm(X[:1].expand(2**36, 4), W, ENDS),
+    ),
+    "more rows than there is memory for": (
+        InvalidDevice,
+        "x",
+        lambda: tracea.ops.grouped_gemm(torch.empty(2**40, 4, device="meta"), W, ENDS),
+    ),
+    "a nested tensor": (
+        InvalidInput,
+        "x",
+        lambda: tracea.ops.grouped_gemm(torch.nested.nested_tensor([X, X[1:]], layout=torch.jagged), W, ENDS),
+    ),
     "no array": (InvalidDType, "weights", lambda: tracea.ops.grouped_gemm(X, 3, ENDS)),
     "another type": (InvalidDType, "grouped_gemm", lambda: tracea.ops.grouped_gemm(X, W.bfloat16(), ENDS)),
     "integers": (InvalidDType, "x", lambda: tracea.ops.grouped_gemm(X.int(), W.int(), ENDS)),
@@ -146,3 +163,15 @@ def test_it_is_refused_by_name(name: str) -> None:
     kind, match, call = REFUSED[name]
     with pytest.raises(kind, match=match):
         call()
+
+
+GROUPED = GroupedGemmOp.of(m=9, n=5, k=4, groups=2)
+SPARSE = BlockSparseOp.of(m=32, n=32, k=32, block=32)
+
+
+@pytest.mark.parametrize("op", [GROUPED, SPARSE], ids=["grouped", "block_sparse"])
+def test_no_graph_takes_tables_that_nothing_checked(op: Op) -> None:
+    graph = tracea.Graph()
+    graph.set_outputs(graph.add(op, [graph.add_input(type_) for type_ in op.operands]))
+    with pytest.raises(InvalidGraph, match="tables as operands"):
+        tracea.Context().optimize_graph(graph)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["grouped_gemm"]
 
+_MOST_ROWS: Final = 2**24  # whose tables are made within a second
 _KEPT_ROUTINGS: Final = 64  # whose tables are remembered: an expert's layers share one
 
 
@@ -48,14 +49,12 @@ def grouped_gemm(
 
 
 def _extents(x: Any, weights: Any) -> tuple[int, int]:
-    for name, array in (("x", x), ("weights", weights)):
-        if not hasattr(array, "shape"):
-            raise InvalidDType(
-                field=name, got=type(array).__name__, expected="a tensor or an array", remedy="give rows and matrices"
-            )
-    shapes: dict[str, tuple[int, ...]] = {
-        name: tuple(map(int, array.shape)) for name, array in (("x", x), ("weights", weights))
-    }
+    """Return rows and groups: what is wrong with both is said before tables are made of so many rows."""
+    given = {name: view(array, name) for name, array in (("x", x), ("weights", weights))}
+    for name, each in given.items():
+        if not each.dtype.is_float:
+            raise InvalidDType(field=name, got=each.dtype.value, expected="floats", remedy="cast it")
+    shapes = {name: each.shape for name, each in given.items()}
     fits = len(shapes["x"]) == 2 and len(shapes["weights"]) == 3 and shapes["x"][1] == shapes["weights"][1]
     if not fits:
         raise InvalidShape(
@@ -64,7 +63,15 @@ def _extents(x: Any, weights: Any) -> tuple[int, int]:
             expected="(rows, k) @ (groups, k, n)",
             remedy="merge leading axes of x into its rows, and make the inner extents agree",
         )
-    return shapes["x"][0], shapes["weights"][0]
+    rows, groups = shapes["x"][0], shapes["weights"][0]
+    if rows > _MOST_ROWS or groups > _MOST_ROWS:
+        raise InvalidShape(
+            field="grouped_gemm",
+            got=shapes,
+            expected=f"{_MOST_ROWS} rows and groups at most",
+            remedy="multiply the rows of some groups at a time",
+        )
+    return rows, groups
 
 
 def _ends(offsets: Any, groups: int, rows: int) -> bytes:

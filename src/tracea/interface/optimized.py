@@ -10,6 +10,7 @@ from tracea.core.collector import collector_paused
 from tracea.core.graph import Graph, Node
 from tracea.core.op import Op
 from tracea.core.passes.pipeline import run_pipeline
+from tracea.errors import InvalidGraph
 from tracea.flow.assemble import Values, compute_nodes, constant_operands
 from tracea.flow.compile import Compiled, compile_graph, thread_count
 from tracea.flow.completed import tuned_once
@@ -73,9 +74,11 @@ def optimize_graph(
     """Return the graph as a program whose schedules were searched, ``budget`` trials an op; None searches nothing.
 
     Raises:
-        InvalidInput: the graph or its values do not fit. VerdictFailed: a chosen kernel fails a gate on this machine.
+        InvalidInput: the graph or its values do not fit, or it has an op that reads by tables.
+        VerdictFailed: a chosen kernel fails a gate on this machine.
     """
     count = thread_count(threads)
+    _check_tables(graph)
     phase(f"fuse {len(compute_nodes(graph))} nodes")
     tuned: dict[str, Tuned] = {}
     with collector_paused():
@@ -98,6 +101,18 @@ def optimize_graph(
         decision = compiled.plan[node.id]
         verdicts[node.id] = recorded_verdict(op, decision, constants=constants, threads=count).require()
     return Optimized(captured=graph, compiled=compiled, tuned=tuned, verdicts=verdicts, threads=count)
+
+
+def _check_tables(graph: Graph) -> None:
+    """Refuse ops whose tables say which memory is read: nothing of a graph checks what they hold."""
+    for node in compute_nodes(graph):
+        if node.op.tables:
+            raise InvalidGraph(
+                field=node.id,
+                got=f"{node.op.name} with {len(node.op.tables)} tables as operands",
+                expected="ops that read by no tables",
+                remedy="call the function of tracea.ops, which makes the tables and checks what they are made from",
+            )
 
 
 def _distinct(graph: Graph) -> list[tuple[Node, Op, tuple[int, ...]]]:

@@ -32,6 +32,11 @@ class Op(ABC):
     def operands(self) -> tuple[TensorType, ...]:
         """Types of the input tensors, in order; an epilogue's operands come last."""
 
+    @property
+    def tables(self) -> tuple[TensorType, ...]:
+        """Types of the last operands where those say which memory is read: whoever runs the op has checked them."""
+        return ()
+
     @abstractmethod
     def infer(self) -> TensorType:
         """Return the type of the result."""

@@ -107,9 +107,14 @@ class BlockSparseOp(Op):
     @property
     def operands(self) -> tuple[TensorType, ...]:
         """Both factors, then the tables."""
+        return (self.a, self.b, *self.tables)
+
+    @property
+    def tables(self) -> tuple[TensorType, ...]:
+        """The types of the tables: where each run of blocks begins, then of each block its line and its step."""
         room = TensorType((self.lines * self.steps,), DType.I32)
         runs = self.lines * -(-self.steps // self.chunk)
-        return (self.a, self.b, TensorType((runs + 1,), DType.I32), room, room)
+        return (TensorType((runs + 1,), DType.I32), room, room)
 
     def infer(self) -> TensorType:
         """Return the result's type."""
