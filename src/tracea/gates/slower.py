@@ -23,30 +23,31 @@ _UNCLEAR: Final = "; too noisy to tell"
 def compare_ratios(name: str, now: Ratio, before: Ratio, margin: float) -> Check:
     """Return the check of a ratio peer / ours against the baseline's: a lower one is slower."""
     least = before.low / (1.0 + margin)
-    is_slower, may_be = now.high < least, now.low < least / (1.0 + RESOLUTION)
-    unclear = may_be and not is_slower
-    return Check(
-        name=name,
-        passed=not may_be and not is_slower,
-        figure=now.median,
-        limit=least,
-        detail=f"now {now}, baseline {before}; slower where all of the interval is below the limit{_UNCLEAR * unclear}",
-        interval=(now.low, now.high),
-        is_unclear=unclear,
-    )
+    detail = f"now {now}, baseline {before}; slower where all of the interval is below the limit"
+    may_be, surely = now.low < least / (1.0 + RESOLUTION), now.high < least
+    return _check(name, now.median, least, detail, (now.low, now.high), may_be=may_be, surely=surely)
 
 
 def compare_times(name: str, now: Measurement, before: Measurement, margin: float) -> Check:
     """Return the check of a time against the baseline's on the same machine."""
+    low, high = now.interval_us
     most = before.interval_us[1] * (1.0 + margin)
-    is_slower, may_be = now.interval_us[0] > most, now.interval_us[1] > most * (1.0 + RESOLUTION)
-    unclear = may_be and not is_slower
+    detail = f"now {now}; baseline {before}; no peer in common"
+    may_be, surely = high > most * (1.0 + RESOLUTION), low > most
+    return _check(name, now.median_us, most, detail, (low, high), may_be=may_be, surely=surely)
+
+
+def _check(
+    name: str, figure: float, limit: float, detail: str, interval: tuple[float, float], *, may_be: bool, surely: bool
+) -> Check:
+    """Return the check: slower ``surely`` where both ends say so, unclear where one does by more than a race tells."""
+    unclear = may_be and not surely
     return Check(
         name=name,
-        passed=not may_be and not is_slower,
-        figure=now.median_us,
-        limit=most,
-        detail=f"now {now}; baseline {before}; no peer in common{_UNCLEAR * unclear}",
-        interval=now.interval_us,
+        passed=not may_be and not surely,
+        figure=figure,
+        limit=limit,
+        detail=f"{detail}{_UNCLEAR * unclear}",
+        interval=interval,
         is_unclear=unclear,
     )

@@ -23,7 +23,7 @@ from tracea.kernels.gemm.amx_blocking import amx_blocking
 from tracea.kernels.gemm.blocking import Blocking, equal_blocks, round_up, wide_tile
 from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
 from tracea.kernels.gemm.operands import K, M, N, kernel_name
-from tracea.kernels.gemm.packed import pack_a, panel_buffer, tile_loops
+from tracea.kernels.gemm.packed import column_sweep, pack_a, panel_buffer
 from tracea.kernels.gemm.requirements import FLOATS
 from tracea.kernels.operands import params_of, scratch, tensor_buffer, vector_lanes
 from tracea.kernels.pointwise.tile import map_tile
@@ -33,7 +33,7 @@ from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Region
 from tracea.semantic.group_tables import GroupTables
 from tracea.semantic.index import Const, Index, Param, Var, ceil_div, minimum
-from tracea.semantic.nodes import EpilogueCall, For, If, Let, Level, Pack, Parallel, PointwiseTile, block
+from tracea.semantic.nodes import EpilogueCall, For, If, Let, Level, Parallel, PointwiseTile, block
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.semantic.tile_table import TileTable
@@ -189,33 +189,15 @@ def _build(variant: str, op: GroupedGemmOp, blocking: Blocking, schedule: Schedu
     tables = GroupTables(parts=PARTS, rows=M, groups=GROUPS)
     columns = ceil_div(N, blocking.nc)
     row = _FIRST + _IC
-    sweep = For(
-        var=_JP,
-        extent=_NC,
-        step=Const(blocking.sweep * nr),
-        length=_PW,
-        body=block(
-            Pack(
-                source=operands.at(operands.b, _PC, _JC + _JP, _KC, _PW),
-                target=b_panels.region((0, 0, 0), (ceil_div(_PW, nr), _KC, nr * blocking.terms)),
-                panel=nr,
-                axis=1,
-                terms=blocking.terms,
-                granule=blocking.granule,
-            ),
-            *tile_loops(
-                operands,
-                blocking,
-                panels=(a_panels, b_panels),
-                sums=sums,
-                origin=(row, _JC + _JP),
-                extents=(_MC, _PW),
-                b_origin=(Const(0), Const(0)),
-                sums_origin=(Const(0), _JP),
-                next_rows=_next_rows(operands, blocking) if blocking.upcoming else None,
-                heights=_heights(mr),
-            ),
-        ),
+    sweep = column_sweep(
+        operands,
+        operands.b,
+        blocking,
+        panels=(a_panels, b_panels),
+        sums=sums,
+        rows=(row, _MC),
+        next_rows=_next_rows(operands, blocking) if blocking.upcoming else None,
+        heights=_heights(mr),
     )
     steps = For(
         var=_PC,

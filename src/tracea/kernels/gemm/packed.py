@@ -28,7 +28,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["PACKED", "build_blocked", "build_packed", "pack_a", "panel_buffer", "tile_loops"]
+__all__ = ["PACKED", "build_blocked", "build_packed", "column_sweep", "pack_a", "panel_buffer", "tile_loops"]
 
 _JC, _NC = Var("jc"), Var("nc")
 _PC, _KC = Var("pc"), Var("kc")
@@ -119,32 +119,14 @@ def _by_columns(
     b_panels = panel_buffer("b_panels", dtype, MemorySpace.THREAD, blocking, (blocking.sweep, kc, nr))
     a_panels = panel_buffer("a_panels", dtype, MemorySpace.THREAD, blocking, (ceil_div(M, mr), kc, mr))
     sums = () if operands.sums_in_place else (scratch("sums", dtype, MemorySpace.THREAD, M, blocking.nc),)
-    sweep = For(
-        var=_JP,
-        extent=_NC,
-        step=Const(blocking.sweep * nr),
-        length=_PW,
-        body=block(
-            Pack(
-                source=operands.at(operands.b, _PC, _JC + _JP, _KC, _PW),
-                target=b_panels.region((0, 0, 0), (ceil_div(_PW, nr), _KC, nr * blocking.terms)),
-                panel=nr,
-                axis=1,
-                terms=blocking.terms,
-                granule=blocking.granule,
-            ),
-            *tile_loops(
-                operands,
-                blocking,
-                panels=(a_panels, b_panels),
-                sums=sums,
-                origin=(Const(0), _JC + _JP),
-                extents=(M, _PW),
-                b_origin=(Const(0), Const(0)),
-                sums_origin=(Const(0), _JP),
-                next_rows=_next_rows(operands, blocking) if blocking.upcoming else None,
-            ),
-        ),
+    sweep = column_sweep(
+        operands,
+        operands.b,
+        blocking,
+        panels=(a_panels, b_panels),
+        sums=sums,
+        rows=(Const(0), M),
+        next_rows=_next_rows(operands, blocking) if blocking.upcoming else None,
     )
     k_loop = For(
         var=_PC,
@@ -155,6 +137,54 @@ def _by_columns(
     )
     body = operands.tasks(var=_JC, extent=N, step=blocking.nc, length=_NC, body=(k_loop,))
     return operands.kernel(variant, schedule, target, (b_panels, a_panels, *sums), body)
+
+
+def column_sweep(
+    operands: BlockOperands,
+    b: Buffer,
+    blocking: Blocking,
+    *,
+    panels: tuple[Buffer, Buffer],
+    sums: Sequence[Buffer],
+    rows: tuple[Index, Index],
+    next_rows: Region | None,
+    heights: Sequence[int] = (),
+) -> For:
+    """Return the loop over a task's columns: a few panels of B are packed, and multiplied with all packed rows of A.
+
+    ``rows`` are the first of A and C and their number, ``panels`` those of A and of B; sums, where there are any, are
+    of these rows alone.
+    """
+    _, b_panels = panels
+    nr = blocking.nr
+    return For(
+        var=_JP,
+        extent=_NC,
+        step=Const(blocking.sweep * nr),
+        length=_PW,
+        body=block(
+            Pack(
+                source=operands.at(b, _PC, _JC + _JP, _KC, _PW),
+                target=b_panels.region((0, 0, 0), (ceil_div(_PW, nr), _KC, nr * blocking.terms)),
+                panel=nr,
+                axis=1,
+                terms=blocking.terms,
+                granule=blocking.granule,
+            ),
+            *tile_loops(
+                operands,
+                blocking,
+                panels=panels,
+                sums=sums,
+                origin=(rows[0], _JC + _JP),
+                extents=(rows[1], _PW),
+                b_origin=(Const(0), Const(0)),
+                sums_origin=(Const(0), _JP),
+                next_rows=next_rows,
+                heights=heights,
+            ),
+        ),
+    )
 
 
 def _next_rows(operands: GemmOperands, blocking: Blocking) -> Region:

@@ -38,14 +38,14 @@ TRACEA_INLINE VecD lane_by_lane(VecD a, F&& f) {
     for (int i = 0; i < VecD::lanes; ++i) lanes[i] = f(lanes[i]);
     return load<VecD>(lanes);
 }
-template <class F>
-TRACEA_INLINE VecD lane_by_lane(VecD a, VecD b, F&& f) {
-    double lanes[VecD::lanes];
-    double others[VecD::lanes];
+template <class V, class F>
+TRACEA_INLINE V lane_by_lane(V a, V b, F&& f) {
+    typename V::element lanes[V::lanes];
+    typename V::element others[V::lanes];
     store(lanes, a);
     store(others, b);
-    for (int i = 0; i < VecD::lanes; ++i) lanes[i] = f(lanes[i], others[i]);
-    return load<VecD>(lanes);
+    for (int i = 0; i < V::lanes; ++i) lanes[i] = f(lanes[i], others[i]);
+    return load<V>(lanes);
 }
 
 // x = n ln 2 + r with |r| <= ln(2)/2; ln 2 in two parts, the first with eleven trailing zero bits so that n times it is exact. Adding 1.5 * 2^23 rounds
@@ -325,24 +325,14 @@ TRACEA_INLINE VecD pow(VecD a, VecD b) {
     return detail::lane_by_lane(a, b, [](double x, double y) { return ::pow(x, y); });
 }
 TRACEA_INLINE VecF pow(VecF a, VecF b) {
-    float lanes[VecF::lanes];
-    float others[VecF::lanes];
-    store(lanes, a);
-    store(others, b);
-    for (int i = 0; i < VecF::lanes; ++i) lanes[i] = ::powf(lanes[i], others[i]);
-    return load<VecF>(lanes);
+    return detail::lane_by_lane(a, b, [](float x, float y) { return ::powf(x, y); });
 }
 // What is left of a after b is taken from it as often as it goes, of a's sign: exact, however many times that is.
 TRACEA_INLINE VecD fmod(VecD a, VecD b) {
     return detail::lane_by_lane(a, b, [](double x, double y) { return ::fmod(x, y); });
 }
 TRACEA_INLINE VecF fmod(VecF a, VecF b) {
-    float lanes[VecF::lanes];
-    float others[VecF::lanes];
-    store(lanes, a);
-    store(others, b);
-    for (int i = 0; i < VecF::lanes; ++i) lanes[i] = ::fmodf(lanes[i], others[i]);
-    return load<VecF>(lanes);
+    return detail::lane_by_lane(a, b, [](float x, float y) { return ::fmodf(x, y); });
 }
 
 TRACEA_END_NAMESPACE
