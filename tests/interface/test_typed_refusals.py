@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tracea
-from tracea.errors import InvalidDType, InvalidOp, InvalidShape, TraceaError
+from tracea.errors import InvalidDType, InvalidInput, InvalidOp, InvalidShape, TraceaError
 
 X = torch.randn(4, 6)
 Q = torch.randn(1, 2, 5, 16)
@@ -33,6 +33,32 @@ REFUSED: dict[str, tuple[type[TraceaError], str, Callable[[], Any]]] = {
     ),
     "operands": (InvalidOp, "operands", lambda: tracea.ops.attention(Q, Q, Q, operands=5)),
     "score": (InvalidOp, "score", lambda: tracea.ops.attention(Q, Q, Q, score=[1])),
+    "reduction": (
+        InvalidOp,
+        r"reduction: got array\(\['mean', 'sum'\], .*expected \('mean', 'sum', 'none'\)",
+        lambda: tracea.ops.cross_entropy(X, torch.zeros(4).long(), reduction=np.array(["mean", "sum"])),
+    ),
+    "reduction in capitals": (
+        InvalidOp,
+        "Remedy: use mean, if that was meant",
+        lambda: tracea.ops.cross_entropy(X, torch.zeros(4).long(), reduction="Mean"),
+    ),
+    "factor": (
+        InvalidOp,
+        "factor",
+        lambda: tracea.ops.block_sparse_matmul(A, B, MASK, block_size=32, factor=np.array(["a", "b"])),
+    ),
+    "activation in capitals": (
+        InvalidOp,
+        "Remedy: use gelu, if that was meant",
+        lambda: tracea.ops.gemm(A, B, activation="GELU"),
+    ),
+    "activation of another framework": (
+        InvalidOp,
+        "Remedy: use leaky_relu, if that was meant",
+        lambda: tracea.ops.gemm(A, B, activation="LeakyReLU"),
+    ),
+    "element type": (InvalidDType, "Remedy: use bfloat16 or float16, if", lambda: tracea.DType.parse("torch.bloat16")),
     "keepdim": (InvalidOp, "keepdim", lambda: tracea.ops.sum(X, 1, keepdim=SEVERAL)),
     "correction": (InvalidOp, "correction", lambda: tracea.ops.var(X, 1, correction=float("nan"))),
     "mask of bf16": (
@@ -59,13 +85,27 @@ REFUSED: dict[str, tuple[type[TraceaError], str, Callable[[], Any]]] = {
 }
 
 
+class Raises:
+    """A number of the caller's own, that cannot say which."""
+
+    def __index__(self) -> int:
+        raise ValueError("no number yet")
+
+
 NO_NUMBERS: dict[str, Any] = {
+    "a truth value": True,
+    "a tensor of one": torch.tensor(True),
+    "a vector of one": torch.tensor([True]),
+    "an array of one": np.array(True),
+    "its own error": Raises(),
     "an array": np.array([1, 2]),
     "a tensor": torch.tensor([1, 2]),
     "a float": torch.tensor(1.5),
     "no data": torch.ones((), dtype=torch.int64, device="meta"),
     "too large": 2**70,
 }
+ONE = torch.ones(1, 1, 1, 1)
+PAIR = torch.ones(1, 1, 1, 16)
 TAKES_A_NUMBER: dict[str, tuple[type[TraceaError], Callable[[Any], Any]]] = {
     "window": (InvalidOp, lambda n: tracea.ops.attention(Q, Q, Q, window=n)),
     "global_tokens": (InvalidOp, lambda n: tracea.ops.attention(Q, Q, Q, window=3, global_tokens=n)),
@@ -77,6 +117,15 @@ TAKES_A_NUMBER: dict[str, tuple[type[TraceaError], Callable[[Any], Any]]] = {
     "dim of sums": (InvalidShape, lambda n: tracea.ops.sum(X, dim=n)),
     "dim of places": (InvalidShape, lambda n: tracea.ops.argmax(X, dim=n)),
     "dim of running sums": (InvalidShape, lambda n: tracea.ops.cumsum(X, dim=n)),
+    "dim of several": (InvalidShape, lambda n: tracea.ops.sum(X, dim=(n,))),
+    "block_size": (InvalidOp, lambda n: tracea.ops.block_sparse_matmul(A, B, MASK, block_size=n)),
+    "block_size of pairs": (
+        InvalidOp,
+        lambda n: tracea.ops.attention(PAIR, PAIR, PAIR, block_mask=MASK[:1, :1], block_size=(n, 1)),
+    ),
+    "input_shape": (InvalidShape, lambda n: tracea.ops.conv2d_grad_input(ONE, ONE, (1, 1, n, 1))),
+    "weight_shape": (InvalidShape, lambda n: tracea.ops.conv2d_grad_weight(ONE, ONE, (1, 1, n, 1))),
+    "lengths": (InvalidInput, lambda n: tracea.ops.attention(PAIR, PAIR, PAIR, lengths=[n])),
 }
 
 
@@ -88,7 +137,20 @@ def test_what_is_no_whole_number_is_refused_by_name(name: str, value: str) -> No
         call(NO_NUMBERS[value])
 
 
+@pytest.mark.parametrize("shape", [torch.ones(4, dtype=torch.bool), torch.ones(4, dtype=torch.int64, device="meta")])
+def test_a_shape_of_truth_values_or_without_data_is_refused(shape: torch.Tensor) -> None:
+    with pytest.raises(InvalidShape, match=r"input_shape: got .*, expected four extents"):
+        tracea.ops.conv2d_grad_input(ONE, ONE, shape)
+    with pytest.raises(InvalidOp, match="lengths: got Tensor, expected a sequence of whole numbers"):
+        tracea.ops.attention(PAIR, PAIR, PAIR, lengths=shape[:1])
+
+
 def test_numbers_of_arrays_are_numbers() -> None:
+    assert torch.equal(tracea.ops.conv2d_grad_input(ONE, ONE, torch.tensor([1, 1, 1, 1])), ONE)
+    assert torch.equal(
+        tracea.ops.block_sparse_matmul(A, B, MASK, block_size=np.int64(32)),
+        tracea.ops.block_sparse_matmul(A, B, MASK, block_size=32),
+    )
     assert torch.equal(tracea.ops.sum(X, torch.tensor(1)), tracea.ops.sum(X, 1))
     assert torch.equal(tracea.ops.topk(X, np.int64(2))[1], X.topk(2).indices)
 

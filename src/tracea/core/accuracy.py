@@ -31,6 +31,7 @@ from tracea.core.function import Array
 from tracea.core.indexed_meaning import indexed_enclosure
 from tracea.core.interval import Enclosure, around, enclose
 from tracea.core.meaning import bind_op, epilogue_of, factors, main_value, row_source, sources
+from tracea.core.norm_gradient_meaning import norm_gradient_enclosure
 from tracea.core.op import (
     AttentionGradientOp,
     AttentionOp,
@@ -43,6 +44,7 @@ from tracea.core.op import (
     JoinOp,
     LargestOp,
     LowRankOp,
+    NormGradientOp,
     Op,
     PointwiseOp,
     Pool2dOp,
@@ -169,6 +171,9 @@ def _main_enclosure(  # noqa: PLR0911 - one case an op
             return statistics_enclosure(
                 op, arrays, compute, lambda count: sum_constant(count, compute, worst_case=worst_case)
             )
+        case NormGradientOp():
+            constant = partial(sum_constant, dtype=compute, worst_case=worst_case)
+            return norm_gradient_enclosure(op, arrays, compute, constant)
         case AttentionOp():
             constant = partial(sum_constant, dtype=compute, worst_case=worst_case)
             return around(value, attention_error(op, arrays, compute, constant))

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from tracea.core.names import meant, near
 from tracea.errors import InvalidDType
 
 __all__ = ["DType", "round_tf32"]
@@ -37,9 +38,11 @@ class DType(Enum):
         """
         if isinstance(text, DType):
             return text
-        known = _BY_NAME.get(str(text).strip().lower().removeprefix("torch."))
+        name = str(text).strip().lower().removeprefix("torch.")
+        known = _BY_NAME.get(name)
         if known is None:
-            raise InvalidDType(field="dtype", got=text, expected=_SHORT_NAMES, remedy="name one of these element types")
+            remedy = f"{meant(near(name, _BY_NAME))}name one of these element types"
+            raise InvalidDType(field="dtype", got=text, expected=_SHORT_NAMES, remedy=remedy)
         return known
 
     @classmethod

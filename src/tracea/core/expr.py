@@ -15,6 +15,7 @@ import numpy as np
 from tracea.core.codec import Codec, encode
 from tracea.core.dtype import DType
 from tracea.core.function import Array, BinaryFunction, UnaryFunction
+from tracea.core.names import meant, near
 from tracea.errors import InvalidOp
 
 __all__ = [
@@ -392,7 +393,7 @@ def activation(name: str) -> Expr:
 
     known = ACTIVATIONS.get(str(name))
     if known is None:
-        raise InvalidOp(
-            field="activation", got=name, expected=tuple(ACTIVATIONS), remedy="name one of these, or give an expression"
-        )
+        guess = meant(near(str(name), ACTIVATIONS))
+        remedy = f"{guess}name one of these, or give an expression"
+        raise InvalidOp(field="activation", got=name, expected=tuple(ACTIVATIONS), remedy=remedy)
     return known

@@ -16,6 +16,7 @@ from tracea.core.attention_meaning import attention_value
 from tracea.core.dtype import round_tf32
 from tracea.core.function import Array
 from tracea.core.indexed_meaning import indexed_value
+from tracea.core.norm_gradient_meaning import norm_gradient_value
 from tracea.core.op import (
     AttentionGradientOp,
     AttentionOp,
@@ -28,6 +29,7 @@ from tracea.core.op import (
     JoinOp,
     LargestOp,
     LowRankOp,
+    NormGradientOp,
     Op,
     PointwiseOp,
     Pool2dOp,
@@ -131,6 +133,8 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:  # noqa: PLR0911, PLR0
                 return reduced(op.kind, row_source(op, arrays), op.axes, keepdims=op.keepdims)
             case StatisticsOp():
                 return statistics_value(op, arrays)
+            case NormGradientOp():
+                return norm_gradient_value(op, arrays)
             case CumulativeSumOp() | GatherRowsOp() | LargestOp():
                 return indexed_value(op, arrays)
             case ViewOp():

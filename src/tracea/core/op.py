@@ -15,6 +15,7 @@ from tracea.core.ops.grouped_gemm import GroupedGemmOp
 from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp
 from tracea.core.ops.join import JoinOp
 from tracea.core.ops.low_rank import LowRankOp
+from tracea.core.ops.norm_gradient import NormGradientOp
 from tracea.core.ops.pointwise import PointwiseOp, SourceKind, SourceOp, ViewKind, ViewOp
 from tracea.core.ops.pool2d import Pool2dOp, PoolKind
 from tracea.core.ops.rows import ReduceKind, ReduceOp, RowKind, RowOp
@@ -37,6 +38,7 @@ __all__ = [
     "LargestOp",
     "LowRankOp",
     "MatrixMath",
+    "NormGradientOp",
     "Op",
     "PairSpans",
     "PointwiseOp",
@@ -63,6 +65,7 @@ OP_CLASSES: tuple[type[Op], ...] = (
     RowOp,
     ReduceOp,
     StatisticsOp,
+    NormGradientOp,
     CumulativeSumOp,
     GatherRowsOp,
     LargestOp,

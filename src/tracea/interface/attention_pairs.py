@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
-from operator import index
 from typing import Any, Final, cast
 
 import numpy as np
 
 from tracea.core.op import PairSpans
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.interface.whole_numbers import read_whole, read_wholes
 from tracea.kernels.attention.spans import Band, span_tables
 from tracea.semantic.tile_builders import (
     TileGrid,
@@ -99,12 +99,10 @@ def _shape(name: str, array: Any) -> tuple[int, ...]:
 
 
 def _lengths(name: str, given: Any, total: int) -> tuple[int, ...]:
-    try:
-        found = tuple(map(index, given.tolist() if hasattr(given, "tolist") else given))
-    except (TypeError, RuntimeError) as error:  # of a tensor that has no data, RuntimeError
-        raise InvalidOp(
-            field=name, got=type(given).__name__, expected="a sequence of whole numbers", remedy=f"{name}=[5, 3]"
-        ) from error
+    found = read_wholes(given)
+    if found is None:
+        got = cast("Any", given) if isinstance(given, list | tuple) else type(given).__name__
+        raise InvalidOp(field=name, got=got, expected="a sequence of whole numbers", remedy=f"{name}=[5, 3]")
     if min(found, default=0) < 0 or sum(found) != total:
         raise InvalidShape(
             field=name,
@@ -133,14 +131,16 @@ def _mask(given: Any) -> np.ndarray[Any, Any]:
 def _blocks(given: Any) -> tuple[int, int]:
     is_pair = isinstance(given, tuple | list)
     pair: tuple[Any, ...] = tuple(cast("Sequence[Any]", given)) if is_pair else (given, given)
-    if len(pair) != 2 or not all(type(size) is int and 1 <= size <= _LARGEST_BLOCK for size in pair):
+    sizes = [read_whole(size) for size in pair]
+    first, last = sizes if len(sizes) == 2 else (None, None)
+    if first is None or last is None or not (1 <= first <= _LARGEST_BLOCK and 1 <= last <= _LARGEST_BLOCK):
         raise InvalidOp(
             field="block_size",
             got=given,
             expected=f"a whole number from 1 to {_LARGEST_BLOCK}, or one for queries and one for keys",
             remedy="block_size=64",
         )
-    return pair[0], pair[1]
+    return first, last
 
 
 def _check_mask(

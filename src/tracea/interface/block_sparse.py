@@ -9,10 +9,11 @@ import numpy as np
 
 from tracea.core.op import BlockSparseOp
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidDType, InvalidInput, InvalidOp, InvalidShape
+from tracea.errors import InvalidDType, InvalidInput, InvalidShape
 from tracea.flow.compile import compile_op
-from tracea.interface.operands import Given, check_same_dtype
+from tracea.interface.operands import Given, check_same_dtype, word
 from tracea.interface.results import compile_as_views, filled
+from tracea.interface.whole_numbers import whole_number
 from tracea.kernels.gemm.block_sparse import chunk_of, run_tables
 from tracea.runtime.buffers import view
 from tracea.runtime.extension import dispatcher
@@ -21,7 +22,6 @@ from tracea.semantic.tile_builders import masked_factor_tiles
 __all__ = ["block_sparse_matmul"]
 
 _KEPT_MASKS: Final = 64  # whose tables are remembered
-_LARGEST_BLOCK: Final = 2**31 - 1
 
 
 def block_sparse_matmul(
@@ -40,9 +40,7 @@ def block_sparse_matmul(
     """
     mask = _mask(block_mask)
     rows, depth, columns = _extents(a, b)
-    if type(block_size) is not int or not 1 <= block_size <= _LARGEST_BLOCK:
-        expected = f"a whole number from 1 to {_LARGEST_BLOCK}"
-        raise InvalidOp(field="block_size", got=block_size, expected=expected, remedy="block_size=32")
+    block_size = whole_number("block_size", block_size, 1, remedy="block_size=32")
     if out is not None and tuple(getattr(out, "shape", ())) != (rows, columns):
         got = tuple(getattr(out, "shape", ())) or type(out).__name__
         raise InvalidShape(field="out", got=got, expected=(rows, columns), remedy="give an out of the result's shape")
@@ -97,8 +95,8 @@ def _extents(a: Any, b: Any) -> tuple[int, int, int]:
 def _factor(factor: str | None, shape: tuple[int, ...], extents: tuple[int, int, int], block: int) -> str:
     rows, depth, columns = (-(-extent // block) for extent in extents)
     wanted = {"b": (depth, columns), "a": (rows, depth)}
-    if factor not in (None, *wanted):
-        raise InvalidOp(field="factor", got=factor, expected="a | b | None", remedy="name the factor with the blocks")
+    if factor is not None:
+        factor = word("factor", factor, tuple(wanted))
     fitting = [name for name in wanted if shape == wanted[name] and factor in (None, name)]
     if not fitting:
         raise InvalidShape(

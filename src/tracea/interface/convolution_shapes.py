@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import index
 from typing import Any, Final
 
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
+from tracea.interface.whole_numbers import read_wholes
 
 __all__ = ["check_taps", "extents_of", "same_shape", "transposed_extents"]
 
@@ -22,10 +22,7 @@ def extents_of(name: str, shape: Any, rank: int) -> tuple[int, ...]:
     Raises:
         InvalidShape: it is no sequence of so many whole numbers from 0 on.
     """
-    try:
-        extents = tuple(index(extent) for extent in shape)
-    except TypeError:
-        extents = ()
+    extents = read_wholes(shape) or ()
     if len(extents) != rank or not all(0 <= extent < 2**31 for extent in extents):
         expected = f"{_COUNTS[rank]} extents"
         raise InvalidShape(field=name, got=shape, expected=expected, remedy=f"{name}=tuple(tensor.shape)")

@@ -5,26 +5,31 @@ Statistics are computed again from the input, which costs less than reading them
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tracea.core.expr import Expr, Input, Unary, UnaryFunction, exp
 from tracea.core.graph import Graph, Node
-from tracea.core.op import ReduceKind, Statistic, StatisticsOp, ViewKind
+from tracea.core.op import JoinOp, NormGradientOp, ReduceKind, RowKind, Statistic, StatisticsOp, ViewKind
+from tracea.core.ops.norm_gradient import norm_slope
 from tracea.core.tensor_type import TensorType
+from tracea.doctor import host
 from tracea.errors import InvalidShape
-from tracea.flow.compile import compile_graph
+from tracea.flow.compile import compile_graph, compile_op, for_threads
 from tracea.flow.reduction import add_reduction, add_statistics, wide_type
 from tracea.interface.normalizations import check_groups, positive_eps
 from tracea.interface.operands import Given
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number
+from tracea.kernels.registry import candidates
+from tracea.runtime.buffers import view
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
-    pass
+    from tracea.runtime.program import Program
 
 __all__ = [
     "batch_norm_training_backward",
@@ -59,15 +64,14 @@ def log_softmax_backward(grad: Any, y: Any, dim: int = -1, *, out: Any = None) -
 def layer_norm_backward(grad: Any, x: Any, weight: Any = None, eps: float = 1e-5) -> tuple[Any, Any, Any]:
     """Return the gradients of ``layer_norm(x, weight, bias, eps)`` for x, weight and bias.
 
-    Those of weight and bias are sums over rows, in the type of x.
+    Those of weight and bias are sums over rows, in the type of x. The three lie in one piece of memory.
 
     Shapes: grad and x are (..., columns), weight (columns,); the gradients those of x, weight, weight.
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride; InvalidOp: eps is negative or not finite.
     """
-    found = positive_eps(eps)
-    dispatch = _dispatch_norm(is_centred=True)
-    return tuple(dispatch(grad, x, weight, None, found, wanted) for wanted in ("x", "weight", "bias"))  # pyright: ignore[reportReturnType]
+    flat = _dispatch_norm(RowKind.LAYER_NORM)(grad, x, weight, None, positive_eps(eps))
+    return _parts(flat, x, 3)  # pyright: ignore[reportReturnType]
 
 
 def rms_norm_backward(grad: Any, x: Any, weight: Any = None, eps: float = 1e-6) -> tuple[Any, Any]:
@@ -77,9 +81,16 @@ def rms_norm_backward(grad: Any, x: Any, weight: Any = None, eps: float = 1e-6) 
 
     Raises: as :func:`layer_norm_backward`.
     """
-    found = positive_eps(eps)
-    dispatch = _dispatch_norm(is_centred=False)
-    return dispatch(grad, x, weight, None, found, "x"), dispatch(grad, x, weight, None, found, "weight")
+    flat = _dispatch_norm(RowKind.RMS_NORM)(grad, x, weight, None, positive_eps(eps))
+    return _parts(flat, x, 2)  # pyright: ignore[reportReturnType]
+
+
+def _parts(flat: Any, x: Any, count: int) -> tuple[Any, ...]:
+    """Return the gradients, which lie one after the other: that of x, and as many more of a row's length."""
+    shape = view(x).shape
+    first, columns = math.prod(shape), shape[-1]
+    rows = (flat[first + at * columns : first + (at + 1) * columns] for at in range(count - 1))
+    return flat[:first].reshape(shape), *rows
 
 
 def group_norm_backward(
@@ -130,12 +141,12 @@ def _missed_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ..
 
 
 @cache
-def _dispatch_norm(*, is_centred: bool) -> Any:
+def _dispatch_norm(kind: RowKind) -> Any:
     def missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
         given = Given.of(("grad", "x", "weight"), arrays, out)
         given.check_floats()
-        eps, wanted = attributes
-        x, weight = _alike(given, "x")[1], given.optional(2)
+        grad, x = _alike(given, "x")
+        weight = given.optional(2)
         if x.rank == 0 or (weight is not None and weight.shape != x.shape[-1:]):
             raise InvalidShape(
                 field="weight",
@@ -143,22 +154,31 @@ def _dispatch_norm(*, is_centred: bool) -> Any:
                 expected=x.shape[-1:],
                 remedy="give one value for each column",
             )
+        op = NormGradientOp(kind=kind, grad=grad, x=x, weight=weight, eps=attributes[0])
+        given.check_result(op)
         if x.elements == 0:  # no row, or rows without a column
-            shape = x.shape if wanted == "x" else x.shape[-1:]
-            return filled(arrays[1], TensorType(shape, x.dtype), out, 0.0)
-        graph, nodes = _sources(given)
-        axes, others = (x.rank - 1,), tuple(range(x.rank - 1))
-        if wanted == "x":
-            node = _for_x(graph, nodes, axes, eps, is_centred=is_centred, threads=threads)
-        else:
-            is_weight = wanted == "weight"
-            node = _for_parameter(
-                graph, nodes, (axes, others), eps, is_centred=is_centred, is_weight=is_weight, threads=threads
-            )
-        state_result(graph, node, node.type.shape, None)
-        return compile_graph(graph, threads=threads, name="norm_backward").program
+            return filled(arrays[1], op.infer(), out, 0.0)
+        if candidates(op, for_threads(host(), threads)):
+            return compile_op(op, threads=threads)
+        return _in_steps(op, _sources(given), threads)
 
     return dispatcher(3, missed)
+
+
+def _in_steps(op: NormGradientOp, sources: tuple[Graph, list[Node]], threads: int) -> Program:
+    """Return the program of gradients that are made one after the other: of rows that do not lie along memory."""
+    graph, nodes = sources
+    axes, others = (op.x.rank - 1,), tuple(range(op.x.rank - 1))
+    made = [_for_x(graph, nodes, axes, op.eps, is_centred=op.is_centred, threads=threads)]
+    for index in range(1, len(op.parts)):
+        made.append(
+            _for_parameter(
+                graph, nodes, (axes, others), op.eps, is_centred=op.is_centred, is_weight=index == 1, threads=threads
+            )
+        )
+    lines = [graph.add_view(ViewKind.RESHAPE, node, shape=(node.type.elements,)) for node in made]
+    graph.set_outputs(graph.add(JoinOp.along([line.type for line in lines], 0), lines))
+    return compile_graph(graph, threads=threads, name="norm_backward").program
 
 
 def _alike(given: Given, name: str) -> tuple[TensorType, TensorType]:
@@ -177,32 +197,18 @@ def _sources(given: Given) -> tuple[Graph, list[Node]]:
     return graph, [graph.add_input(type_) for type_ in types if type_ is not None]
 
 
-def _moments(first: int, *, x: Expr, is_centred: bool) -> tuple[tuple[Statistic, ...], Expr, int]:
-    """Return the statistics of a norm from ``Input(first)`` on, a slab before its scale, and where the next one is."""
-    if not is_centred:
-        return (Statistic(ReduceKind.MEAN, x * x),), x, first + 1
-    away = x - Input(first)
-    return (Statistic(ReduceKind.MEAN, x), Statistic(ReduceKind.MEAN, away * away)), away, first + 2
-
-
 def _for_x(
     graph: Graph, nodes: Sequence[Node], axes: tuple[int, ...], eps: float, *, is_centred: bool, threads: int
 ) -> Node:
     """Append ``scale · (g - mean g - normal · mean(g · normal))``, g the gradient before the weight."""
     x = nodes[1].type
     g: Expr = Input(0) if len(nodes) == 2 else Input(0) * Input(2)
-    moments, away, following = _moments(len(nodes), x=Input(1), is_centred=is_centred)
-    scale = Unary(UnaryFunction.RSQRT, Input(following - 1) + eps)
-    along = Statistic(ReduceKind.MEAN, g * (away * scale))
-    level = (Statistic(ReduceKind.MEAN, g),) if is_centred else ()
-    slope = g - (away * scale) * Input(following)
-    if is_centred:
-        slope = slope - Input(following + 1)
+    statistics, slope = norm_slope(len(nodes), g, Input(1), eps, is_centred=is_centred)
     op = StatisticsOp(
         x=tuple(node.type for node in nodes),
         axes=axes,
-        statistics=(*moments, along, *level),
-        expr=slope * scale,
+        statistics=statistics,
+        expr=slope,
         out=TensorType(x.shape, x.dtype),
     )
     return add_statistics(graph, op, nodes, threads=threads)

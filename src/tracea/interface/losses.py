@@ -17,7 +17,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction, wide_type
-from tracea.interface.operands import Given, number
+from tracea.interface.operands import Given, number, word
 from tracea.interface.ranges import EXACT_INTEGERS, check_indices
 from tracea.interface.results import filled, state_result
 from tracea.interface.whole_numbers import read_whole
@@ -89,9 +89,7 @@ def _numbers(ignore_index: Any, label_smoothing: Any, reduction: Any) -> tuple[i
     smoothing = number("label_smoothing", label_smoothing, example=0.1)
     if not 0.0 <= smoothing <= 1.0:
         raise InvalidOp(field="label_smoothing", got=smoothing, expected="0 to 1", remedy="label_smoothing=0.1")
-    if reduction not in _REDUCTIONS:
-        raise InvalidOp(field="reduction", got=reduction, expected=_REDUCTIONS, remedy='reduction="mean"')
-    return ignored, smoothing, reduction
+    return ignored, smoothing, word("reduction", reduction, _REDUCTIONS)
 
 
 def _check_classes(logits: Any, target: Any, ignore_index: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from tracea.core.dtype import DType
+from tracea.core.names import meant, near
 from tracea.core.op import Op
 from tracea.core.ops.base import check_broadcasts
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType
@@ -17,7 +18,7 @@ from tracea.doctor import probe_machine
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape, InvalidStride, ResourceExceeded
 from tracea.runtime.buffers import ArrayView, view
 
-__all__ = ["Given", "check_filter_bias", "check_same_dtype", "flag", "number"]
+__all__ = ["Given", "check_filter_bias", "check_same_dtype", "flag", "number", "word"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,19 @@ def flag(name: str, value: Any) -> bool:
         got = value if isinstance(value, int) else type(value).__name__
         raise InvalidOp(field=name, got=got, expected="True | False", remedy=f"{name}=True")
     return bool(value)
+
+
+def word(name: str, value: Any, known: Sequence[str]) -> str:
+    """Return an attribute that must be one of the known words.
+
+    Raises: InvalidOp: it is none of them.
+    """
+    if isinstance(value, str) and value in known:
+        return str(value)
+    guess = meant(near(value, known)) if isinstance(value, str) else ""
+    raise InvalidOp(
+        field=name, got=value, expected=tuple(known), remedy=f'{guess}name one of these, such as {name}="{known[0]}"'
+    )
 
 
 def check_same_dtype(field: str, first: TensorType, second: TensorType) -> None:

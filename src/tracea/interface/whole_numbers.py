@@ -8,20 +8,35 @@ from typing import Any, Final, cast
 
 from tracea.errors import InvalidOp, InvalidShape
 
-__all__ = ["axis_number", "pair", "read_whole", "single", "triple", "whole_number"]
+__all__ = ["axis_number", "pair", "read_whole", "read_wholes", "single", "triple", "whole_number"]
 
 _LARGEST: Final = 2**31 - 1
+_TRUTH: Final = ("bool", "torch.bool")  # element types whose one element torch takes for 1
 
 
 def read_whole(value: Any) -> int | None:
-    """Return a whole number; None where it is none.
+    """Return a whole number; None where it is none, as True and False are not, nor arrays and tensors of them.
 
     Every array and tensor has an ``__index__``, which those of one whole number in this machine's memory answer.
     """
-    try:
-        return None if isinstance(value, bool) else index(value)
-    except (TypeError, RuntimeError):
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or str(getattr(value, "dtype", "")) in _TRUTH:
         return None
+    try:
+        return index(value)
+    except Exception:  # whatever an __index__ of the caller's own raises: it names no number
+        return None
+
+
+def read_wholes(values: Any) -> tuple[int, ...] | None:
+    """Return the whole numbers of a sequence, an array or a tensor of one axis; None where it is none of them."""
+    try:
+        each: tuple[Any, ...] = tuple(values.tolist() if hasattr(values, "tolist") else values)
+    except (TypeError, RuntimeError):  # RuntimeError: of a tensor that has no data
+        return None
+    numbers = [read_whole(value) for value in each]
+    return None if None in numbers else tuple(number for number in numbers if number is not None)
 
 
 def whole_number(name: str, value: Any, least: int, most: int = _LARGEST, *, remedy: str | None = None) -> int:

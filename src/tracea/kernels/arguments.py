@@ -16,6 +16,7 @@ from tracea.core.ops.gemm import GemmOp
 from tracea.core.ops.grouped_gemm import GroupedGemmOp
 from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp
 from tracea.core.ops.low_rank import LowRankOp
+from tracea.core.ops.norm_gradient import NormGradientOp
 from tracea.core.ops.pointwise import PointwiseOp
 from tracea.core.ops.pool2d import Pool2dOp
 from tracea.core.ops.rows import ReduceOp, RowOp
@@ -37,6 +38,7 @@ from tracea.kernels.pointwise.chain import chain_types
 from tracea.kernels.pointwise.transpose import TRANSPOSE_ID, transpose_types
 from tracea.kernels.pool.window import pool_types
 from tracea.kernels.rows.indexed import gather_types, largest_types, scan_types
+from tracea.kernels.rows.norm_gradient import norm_gradient_types
 from tracea.kernels.rows.normalize import normalize_types
 from tracea.kernels.rows.reduce import reduce_types
 from tracea.kernels.rows.statistics import REDUCE_SLABS_ID, reduce_slab_types, statistics_types
@@ -59,6 +61,7 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
     AttentionOp: attention_types,
     AttentionGradientOp: attention_gradient_types,
     StatisticsOp: statistics_types,
+    NormGradientOp: norm_gradient_types,
     CumulativeSumOp: scan_types,
     GatherRowsOp: gather_types,
     LargestOp: largest_types,
@@ -146,7 +149,7 @@ def result_offsets(kernel: TileKernel, op: Op | None = None) -> dict[str, int]:
     """
     described: Any = kernel.op if op is None else op
     names = [buffer.name for buffer in kernel.buffers if buffer.role is BufferRole.OUTPUT]
-    offsets = described.offsets if isinstance(described, AttentionGradientOp) else (0,)
+    offsets = described.offsets if isinstance(described, AttentionGradientOp | NormGradientOp) else (0,)
     return dict(zip(names, offsets, strict=True))
 
 

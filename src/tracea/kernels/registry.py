@@ -33,6 +33,7 @@ from tracea.kernels.pointwise.chain import CHAIN
 from tracea.kernels.pointwise.transpose import TRANSPOSE
 from tracea.kernels.pool.window import WINDOW
 from tracea.kernels.rows.indexed import GATHER, LARGEST, SCAN
+from tracea.kernels.rows.norm_gradient import NORM_GRADIENT
 from tracea.kernels.rows.normalize import NORMALIZE
 from tracea.kernels.rows.reduce import REDUCE
 from tracea.kernels.rows.statistics import REDUCE_SLABS, STATISTICS
@@ -71,6 +72,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     REDUCE,
     REDUCE_SLABS,
     STATISTICS,
+    NORM_GRADIENT,
     SCAN,
     GATHER,
     LARGEST,

@@ -12,6 +12,7 @@ from tracea.errors import InvalidInput, RunError
 from tracea.semantic import execute
 from tracea.semantic.execute_attention import attend
 from tracea.semantic.execute_attention_gradient import differentiate
+from tracea.semantic.execute_norm_gradient import differentiate_rows
 from tracea.semantic.execute_sparse import sum_runs
 from tracea.semantic.machine import (
     Array,
@@ -48,6 +49,7 @@ from tracea.semantic.nodes_attention_gradient import (
     AttentionPeaks,
     AttentionSlopeEnd,
 )
+from tracea.semantic.nodes_norm_gradient import NormGradientTile
 from tracea.semantic.nodes_spans import spans_fault
 from tracea.semantic.nodes_sparse import RunProduct, runs_fault
 from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
@@ -64,6 +66,7 @@ _TILES: Mapping[type[Node], Callable[[Any, Executor], None]] = {
     AttentionDeltas: differentiate,
     AttentionGradient: differentiate,
     AttentionSlopeEnd: differentiate,
+    NormGradientTile: differentiate_rows,
 }
 
 

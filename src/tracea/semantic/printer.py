@@ -9,6 +9,7 @@ from tracea.semantic import nodes as n
 from tracea.semantic import nodes_async as g
 from tracea.semantic import nodes_attention as att
 from tracea.semantic import nodes_attention_gradient as grad
+from tracea.semantic import nodes_norm_gradient as norm
 from tracea.semantic import nodes_sparse as sparse
 from tracea.semantic.predicate import FALSE, TRUE, Predicate
 from tracea.semantic.tile_kernel import Buffer, TileKernel
@@ -181,6 +182,10 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
             return f"{node.deltas} = row sums of {node.grads} * {node.results}; {node.totals} = their inverses"
         case grad.AttentionSlopeEnd():
             return f"{node.target} = {node.sums}"
+        case norm.NormGradientTile():
+            read = [node.grads, node.source, *([] if node.weight is None else [node.weight])]
+            taken = _call(node.intrinsic, *read)
+            return f"{node.target}, {node.sums} = {taken} of {node.kind.value}, eps {node.eps:g}"
         case g.SignalFlag():
             return f"signal {node.flag}"
         case g.AwaitFlag():

@@ -28,8 +28,9 @@ class Pool2dOp(Op):
         x: (n, c, h, w); result: (n, c, p, q) with ``p = (h + 2·padding - kernel) // stride + 1``, one more where
         ``ceil`` and a window that begins in the image or before it would be cut off.
 
-    What lies outside of the image is not pooled. A mean divides by the elements of the window: with ``count_padding``
-    those of the padding count, but not what a ``ceil`` adds beyond it.
+    A stride beyond the image and its padding becomes their extent. What lies outside of the image is not pooled. A mean
+    divides by the elements of the window: with ``count_padding`` those of the padding count, but not what a ``ceil``
+    adds beyond it.
     """
 
     name: ClassVar[str] = "pool2d"
@@ -67,6 +68,10 @@ class Pool2dOp(Op):
                 expected="an image and a result of at least 1×1",
                 remedy="pad more, or use a smaller window",
             )
+        # A step across the whole image and its padding leaves one window, and so does every longer one.
+        spans = (static(dim) + 2 * pad for dim, pad in zip(self.x.shape[2:], self.padding, strict=True))
+        steps = tuple(min(step, span) for step, span in zip(self.stride, spans, strict=True))
+        object.__setattr__(self, "stride", steps)
         if result_type("pool2d", self.shape, self.x.dtype, self.out) == TensorType(self.shape, self.x.dtype):
             object.__setattr__(self, "out", None)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tracea.core.expr import Constant, Expr, Input
 from tracea.core.graph import Graph, Node
-from tracea.core.op import Conv2dOp, Epilogue, GemmOp, PointwiseOp, ReduceOp, RowOp, SourceKind, SourceOp, ViewOp
+from tracea.core.op import Conv2dOp, Epilogue, GemmOp, Op, PointwiseOp, ReduceOp, RowOp, SourceKind, SourceOp, ViewOp
 from tracea.core.passes.draft import Draft
 from tracea.core.reference import evaluate
 from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes
@@ -31,7 +31,8 @@ class FoldConstants:
     """Simplify expressions, put known one-element constants into them, and drop pointwise ops that change nothing.
 
     ``values`` gives the data of constants by id, as far as they are known. :meth:`fold` also evaluates ops whose
-    operands are all known, in float64, rounded once; views stay views, since they cost nothing.
+    operands are all known, in float64, rounded once, and reductions of nothing, whatever they are of; views stay views,
+    since they cost nothing.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -59,13 +60,15 @@ class FoldConstants:
             return known[name]
 
         for node in graph:
-            is_known = all(name in known or name in looked_at for name in node.inputs)
+            unread = _unread(node.op)
+            is_known = all(name in known or name in looked_at for name in node.inputs[len(unread) :])
             if isinstance(node.op, SourceOp) or not node.inputs or not is_known:
                 continue
             if isinstance(node.op, ViewOp):
                 looked_at[node.id] = node
                 continue
-            value = evaluate(node.op, [value_of(name) for name in node.inputs], rounded=True)
+            operands = [*unread, *(value_of(name) for name in node.inputs[len(unread) :])]
+            value = evaluate(node.op, operands, rounded=True)
             known[node.id] = value
             made[node.id] = value.astype(node.type.dtype.numpy, order="C")
             source = SourceOp(kind=SourceKind.CONSTANT, type=node.type.contiguous())
@@ -120,6 +123,14 @@ class FoldConstants:
                 kept = sorted({*kept, index})
         expr = expr.substitute({old: Input(new) for new, old in enumerate(kept)})
         return expr, tuple(names[i] for i in kept), tuple(types[i] for i in kept)
+
+
+def _unread(op: Op) -> list[np.ndarray[Any, Any]]:
+    """Return stand-ins for the sources of a reduction of no element: of none of them does a value count."""
+    if not isinstance(op, ReduceOp) or not all(tensor.is_static for tensor in op.operands):
+        return []
+    is_constant = 0 in op.source_shape and op.infer().elements > 0
+    return [np.zeros(tensor.static_shape) for tensor in op.x] if is_constant else []
 
 
 def _skip_identity(draft: Draft, node: Node) -> None:

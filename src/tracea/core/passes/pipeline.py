@@ -109,7 +109,7 @@ def run_pipeline(
     steps: list[Step] = []
     for each in default_pipeline() if passes is None else passes:
         before = _kernels(graph)
-        if isinstance(each, FoldConstants) and known:
+        if isinstance(each, FoldConstants):
             folded = FoldConstants(values={**each.values, **known}).fold(graph)
             graph = folded.graph
             made |= folded.values

@@ -19,6 +19,7 @@ from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_functor
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.indexed import indexed_op
+from tracea.emitters.cpu.norm_gradient import norm_gradient
 from tracea.emitters.cpu.pooling import pool_window
 from tracea.emitters.cpu.printer import Printer
 from tracea.emitters.cpu.sparse import run_product
@@ -46,6 +47,7 @@ from tracea.semantic.nodes_attention_gradient import (
     AttentionSlopeEnd,
 )
 from tracea.semantic.nodes_fragments import FragmentOp
+from tracea.semantic.nodes_norm_gradient import NormGradientTile
 from tracea.semantic.nodes_sparse import RunProduct
 
 __all__ = ["TILE_LINES"]
@@ -345,6 +347,7 @@ TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     PointwiseTile: _pointwise,
     RowTile: _row,
     ReduceTile: _reduce,
+    NormGradientTile: norm_gradient,
     FragmentOp: indexed_op,
     RunProduct: run_product,
     AttentionStart: attention_start,

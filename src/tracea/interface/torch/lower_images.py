@@ -145,6 +145,8 @@ def conv_transpose2d(
     """Lower a transposed convolution to the convolutions of its phases, each of which writes its rows and columns."""
     del output_padding  # the result's shape says it
     check_image(low, x)
+    if low.makes_nothing_of(x):
+        return low.nothing(x)
     return _transposed(low, x, weight, bias, low.shape, (pair(stride), pair(padding), pair(dilation), groups))
 
 
@@ -161,6 +163,8 @@ def conv_transpose1d(
 ) -> Node:
     """Lower a transposed convolution of sequences."""
     del output_padding
+    if low.makes_nothing_of(x):
+        return low.nothing(x)
     image, filters = _one_row(low, x, weight)
     numbers = ((1, int(stride[0])), (0, int(padding[0])), (1, int(dilation[0])), groups)
     n, k, length = low.shape

@@ -206,6 +206,8 @@ def adaptive_pool(kind: PoolKind) -> Callable[..., Node]:
 
     def lower(low: Lowering, x: Node, size: Sequence[int]) -> Node:
         del size  # the result's shape says it
+        if low.makes_nothing_of(x):
+            return low.nothing(x)
         image = _image(low, x)
         shape = low.shape if x.type.rank == 4 else (*low.shape[:2], 1, low.shape[2])
         n, c, p, q = (static(dim) for dim in shape)
@@ -243,6 +245,8 @@ def _grid(low: Lowering, x: Node, kind: PoolKind, row: _Run, column: _Run, *, al
 
 def upsample_nearest(low: Lowering, x: Node, *_: Any) -> Node:
     """Lower an enlargement by whole factors: each pixel several times, in one copy."""
+    if low.makes_nothing_of(x):
+        return low.nothing(x)
     image = _image(low, x)
     shape = low.shape if x.type.rank == 4 else (*low.shape[:2], 1, low.shape[2])
     n, c, h, width = image.type.static_shape
@@ -263,7 +267,7 @@ def concatenate(low: Lowering, tensors: Sequence[Node], axis: int = 0) -> Node:
     # torch leaves out vectors of nothing, whatever the other tensors' rank is.
     kept = [low.cast(tensor, low.dtype) for tensor in tensors if tensor.type.elements]
     if not kept:
-        return low.reshape(low.cast(tensors[0], low.dtype), low.shape)
+        return low.nothing(tensors[0])
     if len(kept) == 1:
         return kept[0]
     if any(low.images.pixels(tensor) is not None for tensor in kept):

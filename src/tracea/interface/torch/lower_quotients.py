@@ -71,7 +71,9 @@ def _lowered(
         is_as_read = isinstance(operand, Node) and operand.type.dtype is dtype
         return term if is_as_read and dtype not in _NARROW and not others else Cast(term, dtype)
 
-    return low.pointwise(formula(taken(_X, left, low.dtype), taken(_Y, right, compute), rounded), left, right)
+    found = formula(taken(_X, left, low.dtype), taken(_Y, right, compute), rounded)
+    # What reads the quotient in one kernel with it may jump too: it reads what a tensor of the type would hold.
+    return low.pointwise(found if compute is low.dtype else Cast(found, low.dtype), left, right)
 
 
 def _fmod(a: Expr, b: Expr) -> Expr:

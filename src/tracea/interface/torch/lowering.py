@@ -129,6 +129,14 @@ class Lowering:
         op = PointwiseOp(expr=Input(0), inputs=(x.type,), out_dtype=x.type.dtype)
         return self.add(op, [x], part="copy")
 
+    def makes_nothing_of(self, x: Node) -> bool:
+        """Tell whether neither a tensor nor the current node's result has an element."""
+        return x.type.is_static and 0 in x.type.shape and 0 in self.shape
+
+    def nothing(self, x: Node) -> Node:
+        """Append the current node's result without elements, as a view of x, which has none either."""
+        return self.reshape(self.cast(x, self.dtype), self.shape)
+
     # Views.
 
     def reshape(self, x: Node, shape: Sequence[Dim]) -> Node:

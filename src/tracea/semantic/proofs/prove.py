@@ -17,6 +17,7 @@ from tracea.semantic.proofs.index_range import prove_index_range
 from tracea.semantic.proofs.initialized import prove_initialized
 from tracea.semantic.proofs.matrix_groups import prove_products
 from tracea.semantic.proofs.mbarriers import prove_mbarriers, tma_rings
+from tracea.semantic.proofs.norm_gradient import prove_norm_gradient
 from tracea.semantic.proofs.placed_rings import placed_rings, prove_placed_rings
 from tracea.semantic.proofs.products import prove_fragment_products
 from tracea.semantic.proofs.races import prove_races
@@ -57,6 +58,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_reduction(kernel, sites),
         *prove_attention(kernel, sites),
         *prove_attention_gradient(kernel, sites),
+        *prove_norm_gradient(kernel, sites),
         *prove_fragment_products(kernel, sites),
         *prove_races(kernel, sites, rings),
         *prove_sparse(kernel, sites),
