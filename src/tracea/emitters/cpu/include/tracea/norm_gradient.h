@@ -1,0 +1,186 @@
+// Gradients of layer norm and RMS norm over a block of rows: rows of the gradient for x, and over them the sums of grad * normal and of grad, of which those
+// for weight and bias are sums. The functors are those that rows.h describes, weight's for row 0 alone.
+//
+// A row takes two passes. The first finds all that its gradient needs, with d = x - pivot (see normalize.h): the sums of d, d^2, g and g * d, where g is
+// grad * weight. The second one writes the gradient, for several rows at a time, so that the sums over rows are loaded and stored once for all of them. With
+// Prefetch the first pass asks for x of the rows that come next, the second one for their grad.
+#ifndef TRACEA_NORM_GRADIENT_H
+#define TRACEA_NORM_GRADIENT_H
+
+#include <stdint.h>
+
+#include "tracea/config.h"
+#include "tracea/normalize.h"
+#include "tracea/rows.h"
+#include "tracea/unroll.h"
+#include "tracea/vec.h"
+
+TRACEA_BEGIN_NAMESPACE
+
+namespace detail {
+
+// What the gradient of a row needs, each in all lanes: normal = (x - mean) * scale, gradient = scale * (g - normal * along - level).
+template <class V>
+struct RowSlope {
+    V mean;
+    V scale;
+    V along;  // the mean of g * normal
+    V level;  // the mean of g
+};
+
+template <class V, bool Centered, class Grad, class Source, class Weight>
+struct NormSlopes {
+    using T = typename V::element;
+    static constexpr T most_cancelled = 8;
+    Grad grad;
+    Source source;
+    Weight weight;
+    int64_t columns;
+    T epsilon;
+
+    TRACEA_INLINE V weighted(int64_t row, int64_t col, int64_t n) const {
+        return mul(grad.template at<V>(row, col, n), weight.template at<V>(0, col, n));
+    }
+    TRACEA_INLINE T pivot_of(int64_t row) const {
+        if (!Centered) return T(0);
+        constexpr int64_t sample = row_unroll * V::lanes;
+        V sum = zero<V>();
+        for (int64_t col = 0; col < sample && col < columns; col += V::lanes) {
+            const int64_t n = columns - col < V::lanes ? columns - col : V::lanes;
+            sum = add(sum, with_neutral(source.template at<V>(row, col, n), n, zero<V>()));
+        }
+        return reduce_add(sum) / static_cast<T>(columns < sample ? columns : sample);
+    }
+    // Calls body(g, x - center, u) for each vector of a row; the lanes beyond the row are zero.
+    template <int Ahead, class Body, class Fold>
+    TRACEA_INLINE void each(int64_t row, int64_t next, T center, Body&& body, Fold&& fold) const {
+        const V about = broadcast<V>(center);
+        for_each_vector<V>(
+            columns,
+            [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+                if constexpr (Ahead > 0) {
+                    if (next >= 0) source.prefetch(next, col);
+                }
+                const V x = source.template at<V>(row, col, n);
+                body(weighted(row, col, n), with_neutral(Centered ? sub(x, about) : x, n, zero<V>()), u);
+            },
+            fold);
+    }
+    // The same from further passes, about the mean and with what is normalised: where sums about the pivot cancel, or leave the range of the type. By value:
+    // what no address is taken of stays in registers where it is called.
+    static TRACEA_NOINLINE RowSlope<V> in_steps(const NormSlopes slopes, int64_t row, T center, T level) {
+        const T count = static_cast<T>(slopes.columns);
+        SumChains<V> squares;
+        slopes.template each<0>(
+            row, -1, center, [&](V, V d, auto u) TRACEA_LAMBDA { squares.part[u] = fma(d, d, squares.part[u]); },
+            [&]() TRACEA_LAMBDA { squares.fold(); });
+        const T scale = inverse_root(squares.sum(), count, slopes.epsilon);
+        SumChains<V> products;
+        slopes.template each<0>(
+            row, -1, center,
+            [&](V g, V d, auto u)
+                TRACEA_LAMBDA { products.part[u] = fma(g, mul(d, broadcast<V>(scale)), products.part[u]); },
+            [&]() TRACEA_LAMBDA { products.fold(); });
+        return {broadcast<V>(center), broadcast<V>(scale), broadcast<V>(products.sum() / count), broadcast<V>(level)};
+    }
+    // `next` is a row to ask for, or negative.
+    template <int Prefetch>
+    TRACEA_INLINE RowSlope<V> find(int64_t row, int64_t next) const {
+        const T count = static_cast<T>(columns), pivot = pivot_of(row);
+        SumChains<V> sums, squares, levels, products;
+        each<Prefetch>(
+            row, next, pivot,
+            [&](V g, V d, auto u) TRACEA_LAMBDA {
+                squares.part[u] = fma(d, d, squares.part[u]);
+                products.part[u] = fma(g, d, products.part[u]);
+                if constexpr (Centered) {
+                    sums.part[u] = add(sums.part[u], d);
+                    levels.part[u] = add(levels.part[u], g);
+                }
+            },
+            [&]() TRACEA_LAMBDA {
+                squares.fold();
+                products.fold();
+                if constexpr (Centered) {
+                    sums.fold();
+                    levels.fold();
+                }
+            });
+        const T about_pivot = squares.sum();
+        const T beyond = Centered ? sums.sum() / count : T(0), level = Centered ? levels.sum() : T(0);
+        const T sum = Centered ? about_pivot - beyond * (beyond * count) : about_pivot;
+        const T along = Centered ? products.sum() - beyond * level : products.sum();
+        const T most = SquareRange<T>::most;
+        const bool held =
+            about_pivot <= most_cancelled * sum && squares_hold(sum, count, epsilon) && along <= most && along >= -most;
+        if (!held) return in_steps(*this, row, pivot + beyond, level / count);
+        const T scale = inverse_root(sum, count, epsilon);
+        return {broadcast<V>(pivot + beyond), broadcast<V>(scale), broadcast<V>(along * scale / count),
+                broadcast<V>(level / count)};
+    }
+};
+
+// The second pass over `Rows` rows from `row` on; with `Begins` the sums begin with them.
+template <class V, bool Centered, int Rows, bool Begins, int Prefetch, class Slopes, class Store>
+TRACEA_INLINE void slope_rows(int64_t row, int64_t next, const Slopes& slopes, const RowSlope<V>* found,
+                              typename V::element* sums, int64_t pitch, const Store& store) {
+    RowSlope<V> own[Rows];
+    unroll<Rows>([&](auto r) TRACEA_LAMBDA { own[r] = found[r]; });
+    for_each_vector<V>(slopes.columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+        V products = Begins ? zero<V>() : load_partial<V>(sums + col, n);
+        V levels = Begins || !Centered ? zero<V>() : load_partial<V>(sums + pitch + col, n);
+        const V weight = slopes.weight.template at<V>(0, col, n);
+        unroll<Rows>([&](auto r) TRACEA_LAMBDA {
+            if constexpr (Prefetch > 0) {
+                if (next >= 0) slopes.grad.prefetch(next + r, col);
+            }
+            const RowSlope<V>& slope = own[r];
+            const V grad = slopes.grad.template at<V>(row + r, col, n);
+            const V x = slopes.source.template at<V>(row + r, col, n);
+            const V normal = mul(Centered ? sub(x, slope.mean) : x, slope.scale);
+            V g = fnma(normal, slope.along, mul(grad, weight));
+            if constexpr (Centered) {
+                g = sub(g, slope.level);
+                levels = add(levels, grad);
+            }
+            products = fma(grad, normal, products);
+            store.template at<V>(row + r, col, mul(g, slope.scale), n);
+        });
+        store_partial(sums + col, products, n);
+        if constexpr (Centered) store_partial(sums + pitch + col, levels, n);
+    });
+}
+
+}  // namespace detail
+
+// `sums` has a row for grad * normal and, Centered, one for grad, `pitch` elements apart. `Together` rows share the second pass.
+template <class T, bool Centered, int Together, int Prefetch, class Grad, class Source, class Weight, class Store>
+TRACEA_INLINE void norm_gradient_rows(int64_t rows, int64_t columns, double epsilon, T* sums, int64_t pitch,
+                                      const Grad& grad, const Source& source, const Weight& weight,
+                                      const Store& store) {
+    using V = Vec<T>;
+    using Slopes = detail::NormSlopes<V, Centered, Grad, Source, Weight>;
+    const Slopes slopes{grad, source, weight, columns, static_cast<T>(epsilon)};
+    detail::RowSlope<V> found[Together];
+    int64_t row = 0;
+    for (; row + Together <= rows; row += Together) {
+        const int64_t next = row + 2 * Together <= rows ? row + Together : -1;
+        for (int r = 0; r < Together; ++r)
+            found[r] = slopes.template find<Prefetch>(row + r, next < 0 ? next : next + r);
+        if (row == 0)
+            detail::slope_rows<V, Centered, Together, true, Prefetch>(row, next, slopes, found, sums, pitch, store);
+        else
+            detail::slope_rows<V, Centered, Together, false, Prefetch>(row, next, slopes, found, sums, pitch, store);
+    }
+    for (; row < rows; ++row) {
+        found[0] = slopes.template find<0>(row, -1);
+        if (row == 0)
+            detail::slope_rows<V, Centered, 1, true, 0>(row, -1, slopes, found, sums, pitch, store);
+        else
+            detail::slope_rows<V, Centered, 1, false, 0>(row, -1, slopes, found, sums, pitch, store);
+    }
+}
+
+TRACEA_END_NAMESPACE
+
+#endif

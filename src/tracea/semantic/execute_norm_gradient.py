@@ -1,0 +1,36 @@
+"""What the node of a norm's gradients does to memory, in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracea.core.ops.rows import RowKind
+from tracea.semantic.execute import region
+from tracea.semantic.machine import Executor
+from tracea.semantic.nodes_norm_gradient import NormGradientTile
+
+__all__ = ["differentiate_rows"]
+
+
+def differentiate_rows(node: NormGradientTile, executor: Executor) -> None:
+    """Execute the node.
+
+    Raises:
+        RunError: an access out of bounds.
+    """
+    grads, x = (region(part, executor, node).astype(np.float64) for part in (node.grads, node.source))
+    weight = 1.0 if node.weight is None else region(node.weight, executor, node).astype(np.float64)
+    target, sums = region(node.target, executor, node), region(node.sums, executor, node)
+    is_centred = node.kind is RowKind.LAYER_NORM
+
+    def mean(v: np.ndarray) -> np.ndarray:
+        return v.mean(axis=-1, keepdims=True) if v.size else np.zeros((len(v), 1))
+
+    with np.errstate(all="ignore"):
+        away = x - mean(x) if is_centred else x
+        scale = 1.0 / np.sqrt(mean(away * away) + node.eps)
+        normal, g = away * scale, grads * weight
+        slope = g - normal * mean(g * normal) - (mean(g) if is_centred else 0.0)
+        target[...] = slope * scale
+        for index, term in enumerate((grads * normal, grads)[: sums.shape[-2]]):
+            sums[..., index, :] = term.sum(axis=0)
