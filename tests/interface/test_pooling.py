@@ -77,6 +77,16 @@ def test_nan_is_the_largest(rng):
     assert torch.equal(result.isnan(), torch.nn.functional.max_pool2d(x, 3, 2, 1).isnan())
 
 
+@pytest.mark.parametrize("step", [10, 11, 2**31 - 1])
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_a_stride_beyond_the_image_leaves_one_window(step, ceil_mode):
+    x = torch.randn(1, 2, 8, 8)
+    for kind, pool in POOLS.items():
+        call = tracea.ops.max_pool2d if kind == "max" else tracea.ops.avg_pool2d
+        given = {"stride": (step, 2), "padding": 1, "ceil_mode": ceil_mode}
+        torch.testing.assert_close(call(x, 3, **given), pool(x, 3, **given))
+
+
 X = torch.zeros(1, 4, 8, 8)
 REFUSED = {
     "three axes": (InvalidShape, lambda: tracea.ops.max_pool2d(X[0], 2)),

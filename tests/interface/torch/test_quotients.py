@@ -104,6 +104,19 @@ def test_what_a_fused_kernel_computes_before_is_rounded_first(rng: np.random.Gen
     assert not differing(got, module(x, x)[0]).any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_what_a_fused_kernel_computes_after_it_reads_the_rounded_quotient(dtype: torch.dtype) -> None:
+    x = torch.linspace(0.0, 5000.0, 999).to(dtype)
+    after = {
+        "floor": lambda x, y: (x // 0.37).float() * 1.0,
+        "trunc": lambda x, y: torch.div(x, 0.37, rounding_mode="trunc").float() * 1.0,
+    }
+    module = Several(after).eval()
+    fast = tracea.optimize(module, (x, x), budget=None, listener=lambda *_: None)
+    for name, got, wanted in zip(after, fast(x, x), module(x, x), strict=True):
+        assert torch.equal(got, wanted), name
+
+
 @pytest.mark.parametrize("quotient", ["x // y", "trunc", "x % y", "fmod"])
 def test_quotients_of_integers_are_refused(quotient: str) -> None:
     whole = torch.arange(1, 5)
