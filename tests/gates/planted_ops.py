@@ -25,6 +25,7 @@ from tracea.core.op import (
     GroupedGemmOp,
     LargestOp,
     LowRankOp,
+    NormGradientOp,
     Op,
     PointwiseOp,
     Pool2dOp,
@@ -63,6 +64,9 @@ LAYER_NORM = RowOp(kind=RowKind.LAYER_NORM, x=(f32(32, 100),), eps=1e-5)
 RMS_NORM = RowOp(kind=RowKind.RMS_NORM, x=(f32(32, 100),), eps=1e-6)
 AWAY = Input(0) - Input(1)
 MEAN = Statistic(ReduceKind.MEAN, Input(0))
+NORM_GRADIENT = NormGradientOp(
+    kind=RowKind.LAYER_NORM, grad=f32(32, 100), x=f32(32, 100), weight=f32(100), eps=1e-5
+)
 VARIANCE = StatisticsOp(
     x=(f32(32, 100),),
     axes=(1,),
@@ -309,6 +313,7 @@ RIGHT: dict[str, tuple[Op, Kernel]] = {
     "convolution": (CONV, by_reference(CONV)),
     "attention": (ATTENTION, lambda i: attended(i[0], i[1], i[2], -np.inf)),
     "attention's gradient": (ATTENTION_GRADIENT, by_reference(ATTENTION_GRADIENT)),
+    "norm's gradients": (NORM_GRADIENT, by_reference(NORM_GRADIENT)),
     "softmax": (SOFTMAX, lambda i: softmax(i[0], peak_of(i[0]))),
     "log softmax": (LOG_SOFTMAX, lambda i: softmax(i[0], peak_of(i[0]), log=True)),
     "rms norm": (RMS_NORM, lambda i: normed(i[0], rows(i[0] * i[0], np.mean), 1e-6)),

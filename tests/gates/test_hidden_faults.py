@@ -25,6 +25,8 @@ FLUSHED = [
     ("conv_default", 0, Distribution.DENORMAL),
     ("conv_groups", 0, Distribution.DENORMAL),
     ("conv_groups", 1, Distribution.DENORMAL),
+    ("attention_default", 2, Distribution.DENORMAL),
+    ("attention_bf16", 2, Distribution.DENORMAL),
     ("rms_norm_together", 0, Distribution.EXTREME),
     ("rms_norm_bf16", 0, Distribution.EXTREME),
 ]

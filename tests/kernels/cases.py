@@ -13,6 +13,7 @@ from tests.kernels.conformance import Case
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.grouped_cases import grouped_cases, grouped_tile_cases
 from tests.kernels.low_rank_cases import low_rank_cases
+from tests.kernels.norm_gradient_cases import norm_gradient_cases
 from tests.kernels.pool_cases import pool_cases
 from tests.kernels.slab_cases import slab_cases
 from tests.kernels.sparse_cases import sparse_cases, sparse_tile_cases
@@ -343,6 +344,7 @@ def vector_groups() -> tuple[tuple[Case, ...], ...]:
         reduce_cases(),
         pool_cases(),
         slab_cases(),
+        norm_gradient_cases(),
     )
 
 

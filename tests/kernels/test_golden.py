@@ -11,6 +11,7 @@ from tests.kernels.conformance import Case, build
 from tests.kernels.grouped_cases import grouped_golden
 from tests.kernels.low_rank_cases import low_rank_golden
 from tests.kernels.native import ISA_FLAGS, Unit, host_isas
+from tests.kernels.norm_gradient_cases import norm_gradient_golden
 from tests.kernels.slab_cases import slab_golden
 from tests.kernels.sparse_cases import sparse_golden
 
@@ -131,6 +132,7 @@ GOLDEN = (
     ),
     *low_rank_golden(),
     *slab_golden(),
+    *norm_gradient_golden(),
     *sparse_golden(),
     *grouped_golden(),
 )

@@ -123,7 +123,8 @@ def test_header_routines_agree_with_plain_loops_in_double(name: str) -> None:
 
 def test_every_primitive_gives_the_bits_of_the_plain_build(tmp_path_factory: pytest.TempPathFactory) -> None:
     plain = tmp_path_factory.mktemp("plain") / "primitives"
-    compile_driver(DRIVERS / "primitives.cpp", plain, *ISA_FLAGS["plain"], *SANITIZE)
+    # Without the tables of gelu, which NEON does not look up.
+    compile_driver(DRIVERS / "primitives.cpp", plain, *ISA_FLAGS["plain"], "-DTRACEA_LOOK_UP=0", *SANITIZE)
     found, wanted = sections(driver("primitives")), sections(run(plain))
     assert len(found) == len(wanted)
     wrong: dict[int, object] = {}

@@ -1,17 +1,20 @@
-"""What is drawn for gradients of attention: large gradients, and queries that see no key."""
+"""What is drawn for gradients: large ones of attention, queries that see no key; rows of a norm as any slab's."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracea.gates import inputs_slabs as slabs
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracea.core.op import AttentionGradientOp
+    from tracea.core.op import AttentionGradientOp, NormGradientOp, StatisticsOp
 
-__all__ = ["extreme_gradients", "hidden_queries"]
+__all__ = ["extreme_gradients", "extreme_rows", "hidden_queries", "rows_far_from_zero", "special_rows"]
 
 _SPREAD = 2.0**10  # of products of normal values, and room for their sums
 
@@ -33,3 +36,35 @@ def hidden_queries(op: AttentionGradientOp, values: list[NDArray[np.float64]], r
             continue
         hidden: Any = rng.random(queries) < 0.25
         array[..., hidden, :] = -np.inf if operand.dtype.is_float else 0.0
+
+
+def rows_far_from_zero(op: NormGradientOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Rows of x about means far from zero."""
+    _of_x(slabs.far_from_zero, op, values, rng)
+
+
+def extreme_rows(op: NormGradientOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Rows of x as large as their squares may be, or subnormal; or the gradients, as large as their sums may be."""
+    if rng.random() < 0.5:
+        _of_x(slabs.extreme, op, values, rng)
+    else:
+        slabs.extreme(op.for_x, values, rng)
+
+
+def special_rows(op: NormGradientOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Rows of x with infinities, or rows of gradients."""
+    if rng.random() < 0.5:
+        _of_x(slabs.special, op, values, rng)
+    else:
+        slabs.special(op.for_x, values, rng)
+
+
+def _of_x(
+    rule: Callable[[StatisticsOp, list[NDArray[np.float64]], np.random.Generator], None],
+    op: NormGradientOp,
+    values: list[NDArray[np.float64]],
+    rng: np.random.Generator,
+) -> None:
+    alone = [values[1]]
+    rule(op.normal, alone, rng)
+    values[1] = alone[0]

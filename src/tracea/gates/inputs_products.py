@@ -29,6 +29,7 @@ __all__ = [
     "scores_far_from_zero",
     "subnormal_factors",
     "subnormal_pixels",
+    "subnormal_values",
     "there_and_back",
     "zeros_that_face",
 ]
@@ -211,6 +212,14 @@ def extreme_values(op: AttentionOp, values: list[NDArray[np.float64]], rng: np.r
     keys = max(1, v.shape[2])
     most = min(kind.largest, op.infer().dtype.largest, kind.compute.largest / keys) / 4.0
     values[2] = rng.uniform(0.5, 1.0, v.shape) * _signs((*v.shape[:2], 1, v.shape[3]), rng) * most
+
+
+def subnormal_values(op: AttentionOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Half of the columns of V hold subnormals of one sign: their weighted sums are subnormal as well, and not zero."""
+    v, kind = values[2], op.v.dtype
+    columns = rng.permutation(v.shape[3])[: (v.shape[3] + 1) // 2]
+    tiny = rng.uniform(0.25, 0.9, (*v.shape[:3], columns.size)) * _signs((*v.shape[:2], 1, columns.size), rng)
+    values[2][..., columns] = tiny * (kind.smallest / kind.eps)
 
 
 def hidden_rows(op: AttentionOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:

@@ -153,6 +153,7 @@ class Polynomial:
         return f"Polynomial({self.to_index()})"
 
 
+@lru_cache(maxsize=65_536)
 def simplify(index: Index) -> Index:
     """Return the expression of the normal form."""
     return normalize(index).to_index()

@@ -9,6 +9,7 @@ import torch
 from tests.interface.torch.compare import as_array
 from torch import nn
 
+import tracea
 from tracea.core import reference
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidOption, InvalidShape
 from tracea.interface.torch.capture import capture
@@ -188,3 +189,37 @@ def test_training_and_conversions_are_refused(fast: OptimizedModule) -> None:
     for change in (fast.train, fast.half, lambda: fast.to("cpu")):
         with pytest.raises(InvalidOption):
             change()
+
+
+def test_calls_of_other_arguments_name_those_that_were_captured() -> None:
+    x, a = torch.randn(2, 3), torch.randn(3)
+    fast = OptimizedModule(compiled(Nested(), (x, {"a": [a]}, 3)))
+    expected = r"expected 3 positional arguments: \(x, {…}, 3\)\. Remedy: call with the arguments in the places"
+    for args, kwargs, got in (
+        ((x,), {}, "1 positional argument"),
+        ((), {}, "0 positional arguments"),
+        ((x, {"a": [a]}), {"scale": 3}, "2 positional arguments and scale="),
+        ((x, x, x, x), {}, "4 positional arguments"),
+    ):
+        with pytest.raises(InvalidInput, match=f"arguments: got {got}, {expected}"):
+            fast(*args, **kwargs)
+
+
+def test_another_type_is_said_before_another_shape(linear: nn.Module) -> None:
+    fast = OptimizedModule(compiled(linear, torch.randn(5, 4)), recompile=lambda inputs: compiled(linear, inputs))
+    said = r"InvalidDType: input: got torch\.float64, expected f32\. Remedy: .*Double and Float"
+    with pytest.raises(InvalidDType, match=said):
+        fast(torch.randn(6, 4, dtype=torch.float64))
+
+
+def test_a_shape_that_the_module_refuses_is_not_to_be_compiled(linear: nn.Module) -> None:
+    fast = OptimizedModule(compiled(linear, torch.randn(5, 4)), recompile=lambda inputs: compiled(linear, inputs))
+    with pytest.raises(InvalidShape, match=r"Remedy: give inputs that the module takes: .*mat1 and mat2 shapes"):
+        fast(torch.randn(5, 3))
+
+
+def test_what_was_optimized_is_not_optimized_again(fast: OptimizedModule) -> None:
+    for module, field in ((fast, "module"), (nn.Sequential(nn.ReLU(), fast), r"module\.1")):
+        said = f"{field}: got an optimized module, expected the module that it was made from"
+        with pytest.raises(InvalidInput, match=said):
+            tracea.optimize(module, (torch.randn(5, 4),), budget=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
-from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, TraceaError
+from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, UnsupportedNode
 from tracea.interface.torch.lower_indexed import check_rows
 from tracea.interface.torch.specs import InputSpec, OutputSpec
 from tracea.interface.torch.types import check_exact, check_tensor, dtype_of
@@ -165,8 +165,12 @@ class OptimizedModule(torch.nn.Module):
         try:
             other = self._recompile(args)
             _bound(other.input_spec, args, {})  # a program that does not take what it was made for would be made again
-        except TraceaError as error:
-            raise first_error from error  # other inputs than the model takes, as far as a capture can tell
+        except (
+            InvalidInput,
+            UnsupportedNode,
+        ) as error:  # other inputs than the model takes, as far as a capture can tell
+            reason = f"give inputs that the module takes: it cannot be compiled for these ({error.statement()})"
+            raise replace(first_error, remedy=reason) from error
         self._others.append(other)
 
 
@@ -213,6 +217,13 @@ def _bound(spec: InputSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> li
 def _checked(tensor: torch.Tensor, wanted: TensorType, name: str, extents: dict[str, int]) -> torch.Tensor:
     """Return the tensor in the compiled strides."""
     check_tensor(tensor, name)
+    if dtype_of(tensor.dtype, name) is not wanted.dtype:
+        raise InvalidDType(
+            field=name,
+            got=str(tensor.dtype),
+            expected=wanted.dtype.value,
+            remedy=f"convert it with .to({_TORCH_DTYPES[wanted.dtype]}), or optimize the module again with such an input",
+        )
     shape = tuple(tensor.shape)
     fits = len(shape) == wanted.rank and all(
         extents.setdefault(dim.name, dim.check(extent)) == extent if isinstance(dim, SymbolicDim) else dim == extent
@@ -224,13 +235,6 @@ def _checked(tensor: torch.Tensor, wanted: TensorType, name: str, extents: dict[
             got=shape,
             expected=tuple(dim if isinstance(dim, int) else extents.get(dim.name, dim.name) for dim in wanted.shape),
             remedy="optimize the module again with example inputs of this shape, or make the axis dynamic",
-        )
-    if dtype_of(tensor.dtype, name) is not wanted.dtype:
-        raise InvalidDType(
-            field=name,
-            got=str(tensor.dtype),
-            expected=wanted.dtype.value,
-            remedy="convert the input, or optimize the module again with example inputs of this type",
         )
     if not isinstance(wanted.layout, StridedLayout):
         return tensor.contiguous()

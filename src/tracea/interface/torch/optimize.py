@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tracea.core.collector import collector_paused
+from tracea.errors import InvalidInput
 from tracea.flow.compile import thread_count
 from tracea.flow.phases import phase
 from tracea.flow.progress import Listener, shown_unless_heard, silent
@@ -43,9 +44,10 @@ def optimize(
 
     Raises:
         UnsupportedNode: the module uses what no op expresses, with the lines of your code. InvalidInput: the inputs
-        do not fit, or the budget is none.
+        do not fit, the module was optimized before or holds one that was, or the budget is none.
     """
     check_budget(budget)
+    _check_original(module)
     count = thread_count(threads)
     with collector_paused():
         frozen = _frozen(module)
@@ -81,6 +83,19 @@ def optimize(
     with shown_unless_heard(listener) as heard:
         made = compiled_at_once(example_inputs, heard) if budget is None else compiled(example_inputs, budget, heard)
     return OptimizedModule(made, recompile=compiled_at_once)
+
+
+def _check_original(module: Any) -> None:
+    """Refuse what was optimized before, and what holds it: a program of native code cannot be captured."""
+    owned = module.named_modules() if isinstance(module, torch.nn.Module) else ()
+    for name, inner in owned:
+        if isinstance(inner, OptimizedModule):
+            raise InvalidInput(
+                field=f"module.{name}" if name else "module",
+                got="an optimized module",
+                expected="the module that it was made from",
+                remedy="optimize the original module; the optimized one takes inputs of other shapes too",
+            )
 
 
 def _frozen(module: torch.nn.Module) -> torch.nn.Module:

@@ -45,6 +45,7 @@ class InputSpec:
         """
         values, tree = pytree.tree_flatten((tuple(args), kwargs or {}))
         if tree != self.tree:
+            self._check_places(args, kwargs or {})
             raise InvalidInput(
                 field="inputs",
                 got=_described(tree),
@@ -71,6 +72,30 @@ class InputSpec:
                 )
         return tensors
 
+    def _check_places(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Check that a call has as many arguments as the captured one, and the same keywords.
+
+        Raises:
+            InvalidInput: it has others.
+        """
+        wanted: tuple[Sequence[Any], Mapping[str, Any]] = pytree.tree_unflatten(list(self.leaves), self.tree)
+        places = [self._written(argument) for argument in wanted[0]]
+        places += [f"{name}={self._written(argument)}" for name, argument in wanted[1].items()]
+        if (len(args), [*kwargs]) != (len(wanted[0]), [*wanted[1]]):
+            raise InvalidInput(
+                field="arguments",
+                got=_counted(len(args), kwargs),
+                expected=f"{_counted(len(wanted[0]), wanted[1])}: ({', '.join(places)})",
+                remedy="call with the arguments in the places, and of the nesting, of the example inputs",
+            )
+
+    def _written(self, argument: Any) -> str:
+        """Return how an argument may be written: a tensor by its name, a captured value as it is."""
+        if isinstance(argument, Leaf):
+            return repr(argument.value) if argument.index is None else self.names[argument.index]
+        kind = type(argument).__name__
+        return {"tuple": "(…)", "list": "[…]", "dict": "{…}"}.get(kind, f"{kind}(…)")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSpec:
@@ -83,6 +108,11 @@ class OutputSpec:
         """Return the results of a run nested as the module returns them."""
         values = [leaf.value if leaf.index is None else tensors[leaf.index] for leaf in self.leaves]
         return pytree.tree_unflatten(values, self.tree)
+
+
+def _counted(positional: int, keywords: Mapping[str, Any]) -> str:
+    counted = f"{positional} positional argument{'' if positional == 1 else 's'}"
+    return f"{counted} and {', '.join(f'{name}=' for name in keywords)}" if keywords else counted
 
 
 def _is_same(value: Any, captured: Any) -> bool:

@@ -22,7 +22,7 @@ from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch, tensor_buffer
 from tracea.kernels.pointwise.tile import compute_type
 from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
-from tracea.kernels.rows.blocks import kept, level, passes_by, returns, streams
+from tracea.kernels.rows.blocks import kept, level, returns, streams
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Variant
 from tracea.semantic.access import Intrinsic
@@ -159,14 +159,13 @@ def _default(op: NormGradientOp, target: Target) -> Schedule:
     rows, columns = math.prod(op.x.static_shape[:-1]), op.x.static_shape[-1]
     result, line = op.infer(), target.cache_line_bytes // op.x.dtype.nbytes
     far = streams(result.nbytes, target)
-    stream = far or passes_by(op.operands, result, target)
     return Schedule(
         rows=min(_MOST_ROWS, max(_FEW_ROWS, -(-rows // _MANY_PARTS))),
         together=4,
         fold=round_up(-(-columns // target.cores), line),
         prefetch=int(not kept((*op.operands, result), target)),
-        streaming=int(stream),
-        fixed=int(returns(op.operands if stream else (*op.operands, result), target)),
+        streaming=int(far),
+        fixed=int(returns((*op.operands, result), target)),
     )
 
 
