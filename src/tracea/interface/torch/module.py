@@ -222,7 +222,7 @@ def _checked(tensor: torch.Tensor, wanted: TensorType, name: str, extents: dict[
             field=name,
             got=str(tensor.dtype),
             expected=wanted.dtype.value,
-            remedy=f"convert it with .to({_TORCH_DTYPES[wanted.dtype]}), or optimize the module again with such an input",
+            remedy=f"convert it with .to({_TORCH_DTYPES[wanted.dtype]}), or optimize the module with such an input",
         )
     shape = tuple(tensor.shape)
     fits = len(shape) == wanted.rank and all(

@@ -87,7 +87,7 @@ def optimize(
 
 def _check_original(module: Any) -> None:
     """Refuse what was optimized before, and what holds it: a program of native code cannot be captured."""
-    owned = module.named_modules() if isinstance(module, torch.nn.Module) else ()
+    owned: Any = module.named_modules() if isinstance(module, torch.nn.Module) else ()
     for name, inner in owned:
         if isinstance(inner, OptimizedModule):
             raise InvalidInput(
