@@ -211,3 +211,12 @@ def test_a_module_that_cannot_be_captured_is_left_as_it_was(capfd: pytest.Captur
 def test_what_is_no_module_is_refused(thing: Any) -> None:
     with pytest.raises(InvalidInput, match=r"torch\.nn\.Module"):
         capture(thing, inputs_of((3, 4)))
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout(0.5)])
+def test_training_mode_is_one_problem_that_names_the_layer(layer: nn.Module) -> None:
+    module = nn.Sequential(nn.Linear(8, 8), layer).train()
+    said = rf"in training mode at module '1' \({type(layer).__name__}\), captured at .*Remedy: call module\.eval\(\)"
+    with pytest.raises(UnsupportedNode, match=said) as caught:
+        capture(module, (torch.randn(4, 8),))
+    assert "; also " not in str(caught.value)

@@ -353,9 +353,11 @@ class _Capture:
         for spec in self.program.graph_signature.output_specs:
             if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
                 what = "a buffer" if spec.kind is OutputKind.BUFFER_MUTATION else "an input"
-                nodes = {node.name: node for node in self.program.graph.nodes}
+                node = next(node for node in self.program.graph.nodes if node.name == spec.arg.name)
+                if line_of_node(node) in {problem.location for problem in self.problems}:
+                    continue  # what a refused node would have written
                 self._refuse(
-                    nodes[spec.arg.name],
+                    node,
                     f"a write to {what}, {spec.target}",
                     "return the new value instead, or call module.eval() if it is a running statistic",
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -87,8 +87,8 @@ def optimize(
 
 def _check_original(module: Any) -> None:
     """Refuse what was optimized before, and what holds it: a program of native code cannot be captured."""
-    owned: Any = module.named_modules() if isinstance(module, torch.nn.Module) else ()
-    for name, inner in owned:
+    is_module = isinstance(module, torch.nn.Module)
+    for name, inner in cast("Any", module).named_modules() if is_module else ():
         if isinstance(inner, OptimizedModule):
             raise InvalidInput(
                 field=f"module.{name}" if name else "module",
