@@ -331,6 +331,11 @@ class CacheUnwritable(CacheError):
     """The cache's directory cannot be written, or is not private."""
 
 
+def __dir__() -> list[str]:
+    """List the public names, and what every module has."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})
+
+
 def _plain(value: Any, depth: int = 0) -> Any:
     """Reduce a field to numbers, text and bounded containers of them."""
     match value:

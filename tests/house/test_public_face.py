@@ -55,6 +55,12 @@ def test_dir_lists_public_names_only() -> None:
     assert [name for name in dir(tracea) if not name.startswith("__")] == sorted(set(tracea.__all__) - {"__version__"})
 
 
+@pytest.mark.parametrize("name", ["doctor", "errors", "ops", "optimizer"])
+def test_dir_of_a_public_module_lists_public_names_only(name: str) -> None:
+    module = getattr(tracea, name)
+    assert [each for each in dir(module) if not each.startswith("__")] == sorted(module.__all__)
+
+
 def test_no_public_name_is_shadowed_by_a_submodule_of_its_name() -> None:
     # Importing tracea.x sets the attribute x of tracea, whatever the table says: then x has to be the module itself.
     done = subprocess.run([sys.executable, "-c", AFTER_IMPORTING_ALL], capture_output=True, text=True, check=False)

@@ -102,7 +102,7 @@ def render(report: OptimizeReport) -> None:
         print(f"{report.share:.1%} of the time is in our kernels")
     if report.from_cache:
         print("every schedule was known: nothing was searched")
-    print(f"{report.seconds:.1f} s in all")
+    print(f"{report.seconds:.1f} s in all, without the start and the end of Python itself")
 
 
 def _shown(ratio: Ratio | None) -> str:

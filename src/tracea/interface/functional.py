@@ -112,6 +112,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """List the public names, and what every module has."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})
+
+
 def gemm(
     a: Any,
     b: Any,

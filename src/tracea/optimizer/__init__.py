@@ -53,3 +53,8 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, and what every module has."""
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})
