@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
 from tracea.core.graph import Graph
 from tracea.doctor import host
-from tracea.errors import CompileError
-from tracea.flow import packing
-from tracea.flow.assemble import compute_nodes
 from tracea.flow.compile import Compiled, compile_graph, decision_for, for_threads
 from tracea.runtime.program import Program
 
@@ -52,46 +47,3 @@ def test_a_packed_weight_is_frozen_as_it_was(rng: np.random.Generator) -> None:
     program = compiled(values).program
     values["w"][...] = np.nan
     check(program, before, rng)
-
-
-def two_layers(rng: np.random.Generator, name: str) -> tuple[Graph, dict[str, np.ndarray]]:
-    """Return x @ first @ second: two weights of two shapes, which two kernels pack."""
-    graph = Graph()
-    first, second = graph.add_constant((64, 96), name="first"), graph.add_constant((96, 48), name="second")
-    x = graph.add_input((24, 64), name="x")
-    graph.set_outputs(graph.add_gemm(graph.add_gemm(x, first, name=f"{name}1"), second, name=f"{name}2"))
-    shapes = {"first": (64, 96), "second": (96, 48)}
-    return graph, {key: rng.standard_normal(shape).astype(np.float32) for key, shape in shapes.items()}
-
-
-def compiled_prepacked(graph: Graph, values: dict[str, np.ndarray]) -> Program:
-    where = for_threads(host(), 1)
-    decisions = {
-        node.id: decision_for(node.op, where, threads=1, constants=(1,), variant="gemm.prepacked")
-        for node in compute_nodes(graph)
-    }
-    return compile_graph(graph, values, threads=1, decisions=decisions).program
-
-
-def test_several_weights_are_packed_by_a_thread_that_has_ended(rng: np.random.Generator) -> None:
-    graph, values = two_layers(rng, "several")
-    program = compiled_prepacked(graph, values)
-    assert not [thread for thread in threading.enumerate() if "packing" in thread.name]
-    before = {name: array.copy() for name, array in values.items()}
-    for array in values.values():
-        array[...] = np.nan
-    x = rng.standard_normal((24, 64)).astype(np.float32)
-    wanted = x.astype(np.float64) @ before["first"] @ before["second"]
-    assert np.abs(program.run(x) - wanted).max() < 1e-5 * np.abs(wanted).max()
-    assert len(program.constants) == 2
-
-
-def test_what_fails_in_the_packing_thread_is_raised(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(sources: object) -> None:
-        raise CompileError(command=("c++",), log="no such instruction", exit_code=1)
-
-    monkeypatch.setattr(packing, "compile", broken)
-    graph, values = two_layers(rng, "failing")
-    with pytest.raises(CompileError, match="no such instruction"):
-        compiled_prepacked(graph, values)
-    assert not [thread for thread in threading.enumerate() if "packing" in thread.name]

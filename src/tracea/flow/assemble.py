@@ -16,11 +16,12 @@ from tracea.core.tensor_type import TensorType
 from tracea.doctor import Decision
 from tracea.errors import InvalidOption, InvalidShape
 from tracea.flow.kernel import Built, build, build_pack
-from tracea.flow.packing import Packing, Weight
 from tracea.flow.phases import phase
-from tracea.kernels.arguments import arguments, operand_buffers, result_offsets
+from tracea.kernels.arguments import arguments, buffer_types, operand_buffers, result_offsets
+from tracea.kernels.operands import bind
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
+from tracea.runtime.buffers import aligned_empty
 from tracea.runtime.compiler import LoadedKernel, compile
 from tracea.runtime.library import LibraryCall, LibraryFunction
 from tracea.runtime.program import ArenaSlot, Call, ConstantSlot, InputSlot, OutputSlot, Program, Slot
@@ -114,18 +115,17 @@ class _Assembly:
         self.outputs = {node.id: index for index, node in enumerate(graph.outputs)}
         self.constants: list[np.ndarray[Any, Any]] = []
         self.constant_index: dict[str, int] = {}
-        self.packed_index: dict[str, int] = {}  # by the node that reads the packed constant
+        self.packed_index: dict[tuple[str, str], int] = {}  # by the operand and the kernel that packs it
 
     def finish(self, name: str) -> Assembled:
         nodes = [node for node in compute_nodes(self.graph) if node.type.elements > 0]
         ours = [node for node in nodes if not self._variant(node).is_library]
-        with Packing(self._weights(ours)) as packing:
-            built = {node.id: self._build(node, build) for node in ours}
-            sources = {each.name: each for each in (*(each.source for each in built.values()), *packing.left)}
-            if sources:
-                phase(f"compile {len(sources)} kernel{'s' if len(sources) > 1 else ''} in one unit")
-            loaded = {kernel.name: kernel for kernel in compile(tuple(sources.values()))}
-            self.constants.extend(packing.finish(loaded))
+        built = {node.id: self._build(node, build) for node in ours}
+        packs = {node.id: self._build(node, build_pack) for node in ours if self._packed_operand(node) is not None}
+        sources = {each.source.name: each.source for each in (*built.values(), *packs.values())}
+        if sources:
+            phase(f"compile {len(sources)} kernel{'s' if len(sources) > 1 else ''} in one unit")
+        loaded = {kernel.name: kernel for kernel in compile(tuple(sources.values()))}
         calls: list[Call] = []
         for node in nodes:
             if node.id not in built:
@@ -133,7 +133,9 @@ class _Assembly:
                 continue
             packed = self._packed_operand(node)
             slots = [
-                ConstantSlot(self.packed_index[node.id]) if index == packed else self._slot(name)
+                self._packed(node, index, packs[node.id], loaded[packs[node.id].source.name])
+                if index == packed
+                else self._slot(name)
                 for index, name in enumerate(node.inputs)
             ]
             calls.append(self._kernel_call(node, loaded[built[node.id].source.name], built[node.id], slots))
@@ -159,25 +161,28 @@ class _Assembly:
     def _packed_operand(self, node: Node) -> int | None:
         return self._variant(node).constant_operand
 
-    def _weights(self, nodes: Sequence[Node]) -> list[Weight]:
-        """Return the weights to pack, the same for several nodes once; they will be the first constants."""
-        weights: dict[tuple[str, str], Weight] = {}
-        for node in nodes:
-            operand, chosen = self._packed_operand(node), self._variant(node)
-            if operand is None:
-                continue
-            assert chosen.pack_type is not None  # a variant that packs says the type
-            pack = self._build(node, build_pack)
-            known = (node.inputs[operand], pack.source.name)
-            self.packed_index[node.id] = list(weights).index(known) if known in weights else len(weights)
-            if known not in weights:
-                weights[known] = Weight(
-                    array=self._constant_array(node.inputs[operand]),
-                    stored=node.op.operands[operand],
-                    packed=chosen.pack_type(node.op, self._schedule(node), self.target),
-                    pack=pack,
-                )
-        return list(weights.values())
+    def _packed(self, node: Node, operand: int, pack: Built, kernel: LoadedKernel) -> Slot:
+        """Pack a node's weight now, unless one like it has packed the same, and return where it lies."""
+        known = (node.inputs[operand], pack.source.name)
+        if known in self.packed_index:
+            return ConstantSlot(self.packed_index[known])
+        chosen = self._variant(node)
+        assert chosen.pack_type is not None  # a variant that packs says the type
+        packed_type = chosen.pack_type(node.op, self._schedule(node), self.target)
+        packed = aligned_empty(
+            packed_type.static_shape, packed_type.dtype
+        )  # huge pages: a weight is read whole each run
+        (source,) = operand_buffers(pack.kernel)
+        types = {source.name: buffer_types(pack.kernel)[source.name], "panels": packed_type}
+        call = Call.binding(
+            kernel, pointers={source.name: InputSlot(0), "panels": OutputSlot(0)}, integers=bind(pack.kernel, types)
+        )
+        stored = node.op.operands[operand]
+        program = Program(calls=(call,), inputs=(stored,), outputs=(packed_type,), name=f"pack {node.id}")
+        program.run(self._constant_array(node.inputs[operand]), out=packed)
+        self.constants.append(packed)
+        self.packed_index[known] = len(self.constants) - 1
+        return ConstantSlot(self.packed_index[known])
 
     def _constant_array(self, name: str) -> np.ndarray[Any, Any]:
         """Return a constant, or a view of one, as an array of the node's own strides."""
