@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tracea.core.dtype import DType
-from tracea.core.expr import Input
+from tracea.core.expr import Cast, Input, activation, activation_names
+from tracea.core.expr_text import expr_text
 from tracea.core.graph import Graph, Node
 from tracea.core.op import GemmOp, PointwiseOp, RowKind, SourceKind, SourceOp, ViewKind
 from tracea.core.reference import run
@@ -35,6 +36,35 @@ def test_a_graph_knows_its_inputs_constants_and_outputs() -> None:
     assert [node.id for node in graph.users("x")] == ["norm", "out"]
     assert graph["down"].type.shape[1] == 8
     assert "out = pointwise(down, x)" in str(graph)
+
+
+def test_a_line_of_a_graph_says_what_the_name_of_the_op_leaves_open() -> None:
+    graph = Graph()
+    x = graph.add_input((4, 8), name="x")
+    norm = graph.add_row(RowKind.LAYER_NORM, x, eps=1e-5, name="norm")
+    act = graph.add_pointwise("gelu", norm, name="act")
+    both = graph.add_pointwise((Input(0) + Input(1)) * (Input(0) - 2.0), act, x, name="both")
+    graph.add_gemm(both, graph.add_constant((8, 3)), activation="relu", name="out")
+    lines = {line.partition(" = ")[0]: line.partition("  # ")[2] for line in str(graph).splitlines()}
+    assert lines["norm"] == "layer_norm, eps 1e-05"
+    assert lines["act"] == "gelu(norm)"
+    assert lines["both"] == "(act + x) * (act - 2)"
+    assert lines["out"] == "then relu(·)"
+
+
+@pytest.mark.parametrize("name", sorted({*activation_names()} - {"identity", "logsigmoid"}))
+def test_an_activation_is_written_by_its_name_simplified_or_not(name: str) -> None:
+    for expr in (activation(name), activation(name).simplify()):
+        assert expr_text(expr, ["x"]) == f"{name}(x)"
+    assert expr_text(activation(name).substitute({0: Input(1) * 3.0}), ["x", "y"]) == f"{name}(y * 3)"
+
+
+def test_an_expression_keeps_its_parentheses_and_ends_somewhere() -> None:
+    product = (Input(0) + Input(1)) * (Input(0) - Cast(Input(1) * 2.0, DType.F16))
+    assert expr_text(product, ["a", "b"]) == "(a + b) * (a - f16(b * 2))"
+    for _ in range(6):
+        product = product * product
+    assert expr_text(product, ["a", "b"]).endswith("…")
 
 
 def test_add_gemm_makes_the_inputs_that_it_is_not_given() -> None:

@@ -13,7 +13,19 @@ from typing import Any, cast
 
 from tracea.core.builder import Builder, Node, check_name
 from tracea.core.codec import Codec, encode
-from tracea.core.op import CODEC_CLASSES, Op, SourceKind, SourceOp
+from tracea.core.expr_text import expr_text
+from tracea.core.op import (
+    CODEC_CLASSES,
+    Conv2dOp,
+    Epilogue,
+    GemmOp,
+    Op,
+    PointwiseOp,
+    ReduceOp,
+    RowOp,
+    SourceKind,
+    SourceOp,
+)
 from tracea.core.tensor_type import SymbolicDim, TensorType
 from tracea.errors import InvalidGraph
 
@@ -127,8 +139,8 @@ class Graph(Builder):
         return f"Graph({len(self._nodes)} nodes -> {outputs})"
 
     def __str__(self) -> str:
-        """Render one line a node."""
-        lines = [f"{node.id} = {node.op.name}({', '.join(node.inputs)}) : {node.type}" for node in self.nodes]
+        """Render one line a node, and behind it what the op's name leaves open: its expression, kind and numbers."""
+        lines = [f"{node.id} = {node.op.name}({', '.join(node.inputs)}) : {node.type}{_detail(node)}" for node in self]
         return "\n".join([*lines, f"return {', '.join(node.id for node in self.outputs)}"])
 
     # Building.
@@ -298,3 +310,25 @@ def _verify_outputs(outputs: tuple[str, ...], nodes: Mapping[str, Node]) -> None
         raise InvalidGraph(
             field="outputs", got=outputs, expected="distinct ids of nodes", remedy="to return a value twice, add a copy"
         )
+
+
+def _detail(node: Node) -> str:
+    """Return what a node computes, as a remark, where the name of its op does not say it."""
+    match node.op:
+        case PointwiseOp() as op:
+            return f"  # {expr_text(op.expr, node.inputs)}"
+        case RowOp() as op:
+            epsilon = f", eps {op.eps:g}" if op.eps else ""
+            return f"  # {op.kind.value}{epsilon}{_after(op.epilogue, node.inputs[len(op.x) :])}"
+        case ReduceOp() as op:
+            axes = ", ".join(map(str, op.axes))
+            return f"  # {op.kind.value} over {axes}{_after(op.epilogue, node.inputs[len(op.x) :])}"
+        case GemmOp() | Conv2dOp() as op if not op.epilogue.is_identity:
+            return f"  #{_after(op.epilogue, node.inputs[2:]).removeprefix(',')}"
+        case _:
+            return ""
+
+
+def _after(epilogue: Epilogue, extras: Sequence[str]) -> str:
+    """Return what is done with each result before it is stored; ``·`` is the result."""
+    return "" if epilogue.is_identity else f", then {expr_text(epilogue.expr, ('·', *extras))}"
