@@ -109,6 +109,29 @@ def test_a_gpus_peak_is_that_of_the_units_that_the_variant_uses(
     assert found.ceilings.bandwidth_gbytes == 2039.0
 
 
+@pytest.mark.parametrize(
+    ("target", "variant", "gflops", "said"),
+    [
+        ("h100", "gemm.wgmma", 989_000.0, "f16 on its matrix units"),
+        ("h100", "gemm.mma_tma", 989_000.0, "matrix units by wgmma; mma.sync, which this kernel multiplies by, may"),
+        ("h100", "gemm.simt", 67_000.0, "f32 on its vector units"),
+        ("h100", "library.cublas", 989_000.0, "f16 on its matrix units"),
+        ("b200", "gemm.mma_tma", 2_250_000.0, "by tcgen05; mma.sync, which this kernel multiplies by, may reach less"),
+        ("b200", "gemm.mma_cp_async", 2_250_000.0, "by tcgen05; mma.sync"),
+        ("sm_80", "gemm.mma_cp_async", 312_000.0, "f16 on its matrix units"),
+    ],
+)
+def test_a_chips_peak_names_the_instruction_that_reaches_it_where_a_kernel_has_another(
+    target: str, variant: str, gflops: float, said: str
+) -> None:
+    op = GemmOp.of(m=512, n=512, k=512, dtype=DType.F16, transpose_b=True)
+    found = stated_roof(op, targets.load_gpu(target), variant)
+    assert isinstance(found, Roof)
+    assert found.ceilings.peak_gflops == gflops
+    assert said in found.peak_from
+    assert ("mma.sync" in found.peak_from) == ("mma.sync" in said)
+
+
 def test_a_product_whose_memory_nobody_states_has_no_roof() -> None:
     found = stated_roof(softmax(64), targets.load("graviton3"), "rows.normalize")
     assert isinstance(found, NoRoof)

@@ -22,7 +22,7 @@ from tracea.core.interval import Enclosure, enclose
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOption, InvalidShape, VerdictFailed
-from tracea.kernels.gemm.gpu.requirements import TENSOR_CORES
+from tracea.kernels.gemm.gpu.requirements import on_tensor_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -203,7 +203,7 @@ def _refusal(dtype: DType, target: Any, fitting: Sequence[Variant]) -> str | Non
     names = [name for name in _FEATURES[dtype] if name in target.features]
     if not names:
         return f"{target.name} does not multiply {dtype.value}"
-    if not any(TENSOR_CORES in each.requirements for each in fitting):
+    if not any(on_tensor_cores(each) for each in fitting):
         return f"{target.name} multiplies {dtype.value} ({', '.join(names)}), but no kernel here for this op uses that"
     return None
 

@@ -6,14 +6,14 @@ Worked example: 512x768x768 in float32 is 604 million operations over 5.5 MB. At
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp, MatrixMath
 from tracea.doctor.doubt import doubts, why_under_load
 from tracea.kernels.gemm.amx import MATRIX_TILES
-from tracea.kernels.gemm.gpu.requirements import TENSOR_CORES
+from tracea.kernels.gemm.gpu.requirements import on_tensor_cores
 from tracea.kernels.registry import find
 from tracea.profiler.roofline import Distance, Roofline
 from tracea.targets.entry import cpu_product_names
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tracea.core.op import Op
     from tracea.doctor.ceilings import Ceilings
     from tracea.doctor.plan import Candidate
+    from tracea.kernels.variant import Variant
     from tracea.targets import Target
     from tracea.targets.product import Product
 
@@ -40,6 +41,8 @@ _MATRIX_RATES: Final = {
     DType.I8: "i8_matrix",
 }
 _TERM_PRODUCTS: Final = 6  # of bf16 terms for a product of f32 (kernels/gemm/matrix_tiles.py)
+# The instruction that a data sheet's peak of matrices is reached by, where mma.sync is not it.
+_FULL_RATE: Final = ("tcgen05", "wgmma")
 _VECTOR_RATES: Final = {DType.F64: "f64_vector"}
 
 
@@ -204,7 +207,9 @@ def stated_roof(op: Op, target: Target | GpuTarget, variant: str, *, threads: in
     if moved is None:
         return NoRoof(because=f"nobody states the memory bandwidth of {product.title}", remedy="measure on one")
     found = (
-        _gpu_peak(op, variant, product) if isinstance(target, GpuTarget) else _cpu_peak(op, target, product, threads)
+        _gpu_peak(op, target, variant, product)
+        if isinstance(target, GpuTarget)
+        else _cpu_peak(op, target, product, threads)
     )
     if isinstance(found, NoRoof):
         return found
@@ -226,9 +231,9 @@ def _product_of(target: Target | GpuTarget) -> Product | None:
     return read_product(target.name) if target.name in cpu_product_names() else None
 
 
-def _gpu_peak(op: Op, variant: str, product: Product) -> tuple[float, str] | NoRoof:
-    dtype = op.operands[0].dtype
-    on_matrices = TENSOR_CORES in find(variant).requirements or find(variant).is_library
+def _gpu_peak(op: Op, target: GpuTarget, variant: str, product: Product) -> tuple[float, str] | NoRoof:
+    dtype, known = op.operands[0].dtype, find(variant)
+    on_matrices = on_tensor_cores(known) or known.is_library
     rate = _VECTOR_RATES.get(dtype, "f32_vector")
     if on_matrices and (dtype is not DType.F32 or _is_tf32(op)):
         rate = _MATRIX_RATES.get(dtype, rate)
@@ -236,7 +241,19 @@ def _gpu_peak(op: Op, variant: str, product: Product) -> tuple[float, str] | NoR
     if peak is None:
         return NoRoof(because=f"nobody states the {rate} peak of {product.title}", remedy="measure on one")
     kind, unit = rate.split("_")
-    return float(peak), f"{kind} on its {'matrix' if unit == 'matrix' else 'vector'} units"
+    if unit != "matrix":
+        return float(peak), f"{kind} on its vector units"
+    return float(peak), f"{kind} on its matrix units{_of_another_instruction(op, target, known)}"
+
+
+def _of_another_instruction(op: Op, target: GpuTarget, variant: Variant) -> str:
+    """Return what to say where a kernel multiplies by mma.sync on a chip whose peak is another instruction's."""
+    fastest = next((name for name in _FULL_RATE if target.has(name)), None)
+    if fastest is None or variant.is_library:
+        return ""
+    if variant.unmet(op, replace(target, features=target.features - {fastest})):
+        return ""  # it needs the instruction
+    return f" by {fastest}; mma.sync, which this kernel multiplies by, may reach less, and nobody states how much"
 
 
 def _cpu_peak(op: Op, target: Target, product: Product, threads: int) -> tuple[float, str] | NoRoof:

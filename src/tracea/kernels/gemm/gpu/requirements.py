@@ -12,10 +12,11 @@ from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.gpu.operands import MOST_EXTENT
 from tracea.kernels.gemm.gpu.products import WarpProduct
 from tracea.kernels.requirements import condition, non_negative_strides, strided_layouts
-from tracea.kernels.variant import Requirement, Unmet
+from tracea.kernels.variant import Requirement, Unmet, Variant
 from tracea.targets.gpu import GpuTarget, gpu_names, load_gpu
 
 __all__ = [
+    "AS_STORED",
     "CUDA",
     "EXTENTS",
     "GPU_GEMM_REQUIREMENTS",
@@ -23,6 +24,7 @@ __all__ = [
     "SIMT_REQUIREMENTS",
     "TENSOR_CORES",
     "features",
+    "on_tensor_cores",
     "warp_product",
 ]
 
@@ -103,6 +105,25 @@ def _elements_of(op: Any) -> str:
 
 
 TENSOR_CORES = Requirement(name="element types of tensor cores", check=_check_element)
+
+
+def _check_stored(op: Any, target: Any) -> Unmet | None:
+    if DType.F32 not in (op.a.dtype, op.b.dtype):
+        return TENSOR_CORES.check(op, target)
+    rounded = op.math is MatrixMath.TF32
+    return Unmet(
+        needed="f16, bf16, s8, e4m3 or e5m2, for both",
+        found="tf32: wgmma would truncate f32 in shared memory instead of rounding it" if rounded else "f32",
+        remedy="gemm.mma_tma and gemm.mma_cp_async round f32 to tf32" + ("" if rounded else ": --dtype tf32"),
+    )
+
+
+AS_STORED = Requirement(name="factors multiplied as they are stored", check=_check_stored)
+
+
+def on_tensor_cores(variant: Variant) -> bool:
+    """Tell whether a variant's products are those of tensor cores."""
+    return TENSOR_CORES in variant.requirements or AS_STORED in variant.requirements
 
 
 def _check_extents(op: Any, target: Any) -> Unmet | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tracea.core.dtype import DType
-from tracea.core.ops.gemm import GemmOp, MatrixMath
+from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidSchedule, ResourceExceeded
 from tracea.kernels.gemm.gpu.group_tiling import GroupTiling
@@ -15,6 +15,7 @@ from tracea.kernels.gemm.gpu.products import GroupProduct
 from tracea.kernels.gemm.gpu.program import flag
 from tracea.kernels.gemm.gpu.remedies import with_remedies
 from tracea.kernels.gemm.gpu.requirements import (
+    AS_STORED,
     CUDA,
     GPU_GEMM_REQUIREMENTS,
     TENSOR_CORES,
@@ -148,20 +149,8 @@ _SOME_K = condition(
 _NATIVE_TMA = (CUDA, features("tma", "mbarrier"), *GPU_GEMM_REQUIREMENTS, _ALONG_K, _SOME_K)
 
 
-def _check_stored(op: Any, target: Any) -> Unmet | None:
-    if DType.F32 not in (op.a.dtype, op.b.dtype):
-        return TENSOR_CORES.check(op, target)
-    rounded = op.math is MatrixMath.TF32
-    return Unmet(
-        needed="f16, bf16, s8, e4m3 or e5m2, for both",
-        found="tf32: wgmma would truncate f32 in shared memory instead of rounding it" if rounded else "f32",
-        remedy="gemm.mma_tma and gemm.mma_cp_async round f32 to tf32" + ("" if rounded else ": --dtype tf32"),
-    )
-
-
-# In the place of what mma.sync takes: wgmma reads factors as they lie in shared memory.
-_AS_STORED = Requirement(name="factors multiplied as they are stored", check=_check_stored)
-_GROUP_TMA = tuple(_AS_STORED if each is TENSOR_CORES else each for each in _NATIVE_TMA)
+# wgmma reads factors as they lie in shared memory, in the place of what mma.sync takes.
+_GROUP_TMA = tuple(AS_STORED if each is TENSOR_CORES else each for each in _NATIVE_TMA)
 
 
 def _wgmma_schedules(op: GemmOp, target: GpuTarget) -> Iterator[dict[str, Value]]:
