@@ -84,6 +84,41 @@ def test_what_has_no_kernel_is_refused_by_name(
     assert said in refused(words, capsys)
 
 
+@pytest.mark.parametrize("target", ["sm_75", "sm_90a"])
+@pytest.mark.parametrize(
+    ("flags", "said", "taken"),
+    [
+        (("--dtype", "f16", "--out", "i32"), "got i32, expected a result of f32, f16 or bf16 for", ("--out", "f32")),
+        (("--dtype", "f32", "--out", "i32"), "got i32, expected a result of f32, f16 or bf16 for", ("--out", "f32")),
+        (("--dtype", "e4m3", "--out", "i32"), "got i32, expected a result of f32, f16 or bf16 for", ("--out", "f32")),
+        (("--dtype", "f16", "--out", "f64"), "got f64, expected a result of f32, f16 or bf16 for", ("--out", "f32")),
+        (("--dtype", "s8", "--out", "f64"), "got f64, expected a result of f32, f16, bf16 or i32", ("--out", "f32")),
+        (("--dtype", "f64", "--out", "f32"), "got f32, expected f64 without an epilogue", ("--out", "f64")),
+    ],
+    ids=" ".join,
+)
+def test_a_result_that_sums_are_not_stored_as_is_refused_with_those_that_are(
+    flags: tuple[str, ...], said: str, taken: tuple[str, ...], target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("emit", *GEMM, "--transpose-b", "--target", target)
+    line = refused((*words, *flags), capsys)
+    assert said in line
+    assert f"({' '.join(taken)})" in line.partition("Remedy: ")[2]
+    assert main([*words, *flags[:2], *taken]) == 0
+
+
+@pytest.mark.parametrize("out", ["f32", "f64"])
+def test_sums_in_f64_are_told_to_leave_the_epilogue_out(out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("emit", *GEMM, "--dtype", "f64", "--target", "sm_80")
+    line = refused((*words, "--epilogue", "bias", "--out", out), capsys)
+    statement, _, remedy = line.partition("Remedy: ")
+    assert f"got {out} with an epilogue, expected f64 without an epilogue for sums in f64" in statement
+    assert "epilogue apart" in remedy
+    assert ("--out f64" in remedy) == (out != "f64")
+    assert main([*words, "--out", "f64"]) == 0
+    assert main(["emit", *GEMM, "--dtype", "f32", "--epilogue", "bias", "--target", "sm_80"]) == 0
+
+
 def test_what_is_said_of_wgmma_and_f32_is_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["emit", *GEMM, "--transpose-b", "--target", "sm_90a"]) == 0
     notes = capsys.readouterr().err.splitlines()

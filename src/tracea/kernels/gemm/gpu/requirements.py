@@ -57,6 +57,7 @@ _NATIVE: Final[Mapping[str, str]] = {
 }
 _TURING: Final[Mapping[str, str]] = {"f16": "m16n8k8", "s8": "m8n8k16"}
 RESULTS: Final = (DType.F32, DType.F16, DType.BF16, DType.I32)
+_OF_FLOATS: Final = RESULTS[:-1]  # a float sum is rounded to a float; only sums of integers are stored as integers
 
 
 def warp_product(op: GemmOp, target: GpuTarget) -> WarpProduct:
@@ -166,17 +167,44 @@ _SUMS = condition(
     found=lambda op: f"sums in {op.accumulator.value}",
     remedy="use gemm.simt for f64",
 )
-_RESULT = condition(
-    "result type",
-    lambda op, _: op.infer().dtype in RESULTS and all(t.dtype in RESULTS for t in op.epilogue.operands),
-    needed=" | ".join(dtype.value for dtype in RESULTS),
-    found=lambda op: ", ".join(t.dtype.value for t in (op.infer(), *op.epilogue.operands)),
-    remedy="choose another out type",
-)
 
+
+def _check_result(op: Any, target: Any) -> Unmet | None:
+    del target
+    sums, result = op.accumulator, op.infer().dtype
+    if sums is DType.F64:
+        if result is DType.F64 and op.epilogue.is_identity:
+            return None
+        beside = "" if op.epilogue.is_identity else " with an epilogue"
+        advice = [] if result is DType.F64 else ["store the result as f64 (--out f64)"]
+        advice += ["compute the epilogue apart, or multiply f32, which takes one"] if beside else []
+        return Unmet(
+            needed="f64 without an epilogue for sums in f64",
+            found=f"{result.value}{beside}",
+            remedy=" and ".join(advice),
+        )
+    legal = RESULTS if sums is DType.I32 else _OF_FLOATS
+    if result not in legal:
+        names = _either(dtype.value for dtype in legal)
+        return Unmet(
+            needed=f"a result of {names} for sums in {sums.value}",
+            found=result.value,
+            remedy=f"store the result as one of these, such as {legal[0].value} (--out {legal[0].value})",
+        )
+    strange = [kind.dtype.value for kind in op.epilogue.operands if kind.dtype not in RESULTS]
+    if strange:
+        return Unmet(
+            needed=f"an epilogue's operands of {_either(dtype.value for dtype in RESULTS)}",
+            found=", ".join(strange),
+            remedy=f"convert them to {DType.F32.value}",
+        )
+    return None
+
+
+_RESULT = Requirement(name="result type", check=_check_result)
 _EXACT = condition(
     "integers stay as they are",
-    lambda op, _: op.infer().dtype.is_float or op.epilogue.is_identity,
+    lambda op, _: op.accumulator is not DType.I32 or op.infer().dtype.is_float or op.epilogue.is_identity,
     needed="no epilogue on an integer result",
     found=lambda op: f"an epilogue on {op.infer()}",
     remedy="let the result be a float type, such as out f16",
@@ -207,18 +235,7 @@ _IEEE = condition(
     found=lambda op: f"math = {op.math.value}",
     remedy="TF32 is the arithmetic of tensor cores: leave math at ieee here",
 )
-_ANY_RESULT = condition(
-    "result type",
-    lambda op, _: (
-        (op.infer().dtype is DType.F64 and op.epilogue.is_identity)
-        if op.accumulator is DType.F64
-        else op.infer().dtype in RESULTS and all(t.dtype in RESULTS for t in op.epilogue.operands)
-    ),
-    needed="f32, f16, bf16 or i32; f64 without an epilogue for sums in f64",
-    found=lambda op: ", ".join(t.dtype.value for t in (op.infer(), *op.epilogue.operands)),
-    remedy="choose another out type",
-)
-SIMT_REQUIREMENTS = (strided_layouts, non_negative_strides, _STRIDES, EXTENTS, _ANY_SUMS, _IEEE, _ANY_RESULT, _EXACT)
+SIMT_REQUIREMENTS = (strided_layouts, non_negative_strides, _STRIDES, EXTENTS, _ANY_SUMS, _IEEE, _RESULT, _EXACT)
 
 
 NO_FP8 = condition(
