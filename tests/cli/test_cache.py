@@ -42,7 +42,7 @@ def test_cache_verify_names_what_is_damaged_and_gc_removes_it(
     assert cli.main(["cache", "verify"]) == cli.FAILED
     assert "kernel.so does not match its checksum" in capsys.readouterr().out
     assert cli.main(["cache", "gc", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"removed": ["ab" * 32], "leftovers": 0, "bytes": 2048}
+    assert json.loads(capsys.readouterr().out) == {"removed": ["ab" * 32], "leftovers": 0, "recent": 0, "bytes": 2048}
     (empty_cache / "trials.sqlite").write_bytes(b"no database" * 500)
     assert cli.main(["cache", "verify", "--json"]) == cli.FAILED
     assert "not a database" in json.loads(capsys.readouterr().out)["trials_problem"]

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -198,7 +199,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert (done.stdout, done.stderr) == ("U", "")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437"])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437", "ascii:surrogateescape"])
 def test_output_in_an_encoding_without_our_signs_is_spelled_out(encoding: str) -> None:
     found = subprocess.run(
         [sys.executable, "-m", "tracea", "explain", "softmax", "--rows", "4", "--columns", "4", "--no-measure"],
@@ -207,7 +208,7 @@ def test_output_in_an_encoding_without_our_signs_is_spelled_out(encoding: str) -
         env=os.environ | {"PYTHONIOENCODING": encoding},
     )
     assert (found.returncode, found.stderr) == (0, b"")
-    text = found.stdout.decode(encoding)
+    text = found.stdout.decode(encoding.partition(":")[0])
     assert "row softmax_4x4_f32" in text
     assert "\\x" not in text
 
@@ -265,3 +266,15 @@ def test_an_unknown_log_is_refused() -> None:
     assert (found.returncode, found.stdout) == (cli.BAD_USAGE, "")
     assert found.stderr.startswith("InvalidOption: TRACEA_LOG: got zzz, expected debug")
     assert command("targets", "ls", TRACEA_LOG="debug").returncode == 0
+
+
+def test_a_reader_that_goes_away_does_not_change_the_verdict(tmp_path: Path) -> None:
+    verdict = {"subject": "s", "checks": [{"name": "correct", "passed": False, "figure": 1, "limit": 0}], "seed": 1}
+    fresh, baseline = tmp_path / "fresh.json", tmp_path / "baseline.json"
+    fresh.write_text(json.dumps(verdict))
+    baseline.write_text(json.dumps(verdict | {"checks": [verdict["checks"][0] | {"passed": True, "figure": 0}]}))
+    line = f"{sys.executable} -m tracea gate fresh.json --baseline baseline.json --junit report.xml"
+    script = f"{line} | sleep 0; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("1\n", "")
+    assert (tmp_path / "report.xml").read_text().count("<failure") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -369,3 +370,16 @@ def test_the_record_of_a_model_is_named_as_such(tmp_path: Path) -> None:
 def test_a_failed_verdict_says_how_many_of_its_checks_failed() -> None:
     assert verdict_of(a=True, b=False).lines[0] == "kernel: FAILED, 1 of 2 checks failed, seed 7"
     assert verdict_of(a=True).lines[0] == "kernel: passed, 1 check, seed 7"
+
+
+def test_a_baseline_is_a_file_of_some_size_with_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty, pipe = tmp_path / "empty.json", tmp_path / "pipe"
+    write(empty, record({}))
+    os.mkfifo(pipe)
+    monkeypatch.setattr("tracea.gates.baseline._MOST_BYTES", 100)
+    for path, said in ((pipe, "no regular file"), (tmp_path, "no regular file"), (empty, "bytes, of at most 100")):
+        with pytest.raises(InvalidOption, match=f"{path}: .*{said}"):
+            read_evidence(path)
+    monkeypatch.undo()
+    with pytest.raises(InvalidOption, match=f"{empty}.*got no rows"):
+        read_evidence(empty)

@@ -364,6 +364,7 @@ def test_garbage_is_what_is_damaged_abandoned_or_long_unused(store, root):
         os.utime(root / "v1" / "building" / name, (now, now - age))
     found = collect_garbage(store)
     assert ([entry.key for entry in found.entries], found.leftovers, found.bytes) == ([keys[0]], 1, 1050)
+    assert found.recent == 1
     assert [path.name for path in (root / "v1" / "building").iterdir()] == ["2-alive"]
     assert [entry.key for entry in collect_garbage(store, unused_seconds=2500).entries] == [keys[3]]
     assert [entry.key for entry in collect_garbage(store, limit_bytes=1500).entries] == [keys[2]]

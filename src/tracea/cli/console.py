@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from tracea.errors import InvalidOption
 from tracea.flow.progress import printable
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
+    "PatientOutput",
     "counted",
     "discard_output",
     "in_line",
@@ -38,6 +39,31 @@ _DEGRADED: Final = "tracea.plain"
 _WIDTH_OF_A_FILE: Final = 160  # columns; a log has no width, and a table must not be cut to 80
 
 
+class PatientOutput:
+    """Standard output whose reader, such as head, may leave: the rest goes nowhere, and a verb ends as it would."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write as the stream does."""
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            discard_output()
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush as the stream does."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            discard_output()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def prepare_streams() -> None:
     """Make the standard streams take any text: what their encoding lacks is spelled out, and a lost stderr is silent.
 
@@ -55,7 +81,8 @@ def prepare_streams() -> None:
             remedy="end the command with > /dev/null where its output is not wanted",
         )
     for stream in (sys.stdout, sys.stderr):
-        if getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
+        # Surrogates are the C locale's own way, which takes bytes that were read and no other character.
+        if getattr(stream, "errors", None) in ("strict", "surrogateescape") and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors=_DEGRADED)  # pyright: ignore
 
 

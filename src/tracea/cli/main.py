@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -14,7 +15,7 @@ from cyclopts import App, CycloptsError
 
 import tracea
 from tracea.cli import bench, cache, doctor, emit, explain, gate, optimize, targets, tune, verify
-from tracea.cli.console import discard_output, prepare_streams, print_error, print_json
+from tracea.cli.console import PatientOutput, discard_output, prepare_streams, print_error, print_json
 from tracea.errors import InvalidInput, InvalidOption, ResourceExceeded, TraceaError, TraceaWarning, UnsupportedNode
 
 __all__ = ["BAD_USAGE", "FAILED", "GOOD", "app", "main"]
@@ -58,8 +59,9 @@ def main(tokens: Sequence[str] | None = None) -> int:
         try:
             prepare_streams()
             _check_log()
-            result: Any = app(given, exit_on_error=False, print_error=False, result_action="return_value")
-            sys.stdout.flush()
+            with contextlib.redirect_stdout(PatientOutput(sys.stdout)):
+                result: Any = app(given, exit_on_error=False, print_error=False, result_action="return_value")
+                sys.stdout.flush()
         except CycloptsError as error:
             return _report_usage(error, given, as_json=as_json)
         except TraceaError as error:
@@ -67,11 +69,6 @@ def main(tokens: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print_error("interrupted; finished trials are kept")
             return _INTERRUPTED
-        except BrokenPipeError:  # the reader, such as head, has seen enough
-            discard_output()
-            return GOOD
-        except SystemExit as exit_:  # how rich takes leave of a reader that went away
-            return exit_.code if isinstance(exit_.code, int) else FAILED
         except OSError as error:
             if error.errno in _NO_ROOM:
                 return _report_no_room(error)

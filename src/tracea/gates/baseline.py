@@ -12,6 +12,7 @@ interval of one run can tell: the margin is the allowance for that, a choice and
 from __future__ import annotations
 
 import math
+import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ __all__ = ["MARGIN", "NOT_MEASURED", "Comparison", "against_baseline", "read_evi
 MARGIN: Final = 0.05
 NOT_MEASURED: Final = "not measured"  # the figure of what the baseline has and the fresh record lacks
 _PARTS_FOR_GPU: Final = 4  # of a subject: op | variant | target | schedule
+_MOST_BYTES: Final = 2**26  # a record of a suite has two hundred thousand at most
 _AS_BEFORE: Final = "failed in the baseline too"
 _BUSY_CORES: Final = 0.2  # others that take less of a core are not named: no machine is wholly idle
 _LATENCY: Final = "latency: "  # how the names of the latency gate's checks begin; the fastest library's name follows
@@ -75,25 +77,42 @@ def read_evidence(path: Path) -> Record | Verdict:
     Raises:
         InvalidOption: there is no such file, it is neither of the two, or a verdict contradicts its own checks.
     """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InvalidOption(
-            field="file",
-            got=f"{path}: {error.strerror}",
-            expected="a record that tracea bench wrote, or a verdict of tracea verify --json",
-            remedy="name a file that can be read",
-        ) from error
+    data = _content(path)
     try:
         judged = msgspec.json.decode(data, type=_Judged)
     except (msgspec.DecodeError, UnicodeDecodeError):
         _refuse_models(path, data)
-        return read(path)
+        record = read(path)
+        if not record.rows:
+            raise InvalidOption(
+                field=f"record {path}", got="no rows", expected="at least one problem", remedy="measure by tracea bench"
+            ) from None
+        return record
     verdict = Verdict(subject=judged.subject, checks=judged.checks, seed=judged.seed)
     if judged.target:
         verdict = _OfTarget(subject=judged.subject, checks=judged.checks, seed=judged.seed, target=judged.target)
     _refuse_contradictions(path, verdict, said=judged.passed)
     return verdict
+
+
+def _content(path: Path) -> bytes:
+    try:
+        status = path.stat()
+        reason = ""
+        if not stat.S_ISREG(status.st_mode):
+            reason = "no regular file"
+        elif status.st_size > _MOST_BYTES:
+            reason = f"{status.st_size} bytes, of at most {_MOST_BYTES}"
+        else:
+            return path.read_bytes()
+    except OSError as error:
+        reason = str(error.strerror)
+    raise InvalidOption(
+        field="file",
+        got=f"{path}: {reason}",
+        expected="a record that tracea bench wrote, or a verdict of tracea verify --json",
+        remedy="name a file that can be read, and no pipe",
+    )
 
 
 def _refuse_contradictions(path: Path, verdict: Verdict, *, said: bool | None) -> None:

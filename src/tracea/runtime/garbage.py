@@ -22,11 +22,12 @@ ABANDONED_SECONDS: Final = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What was removed. ``leftovers`` are directories of builders that were killed."""
+    """What was removed. ``leftovers`` are directories of builders that were killed, ``recent`` kept: one may be at work."""
 
     entries: tuple[CacheEntry, ...]
     leftovers: int
     bytes: int
+    recent: int = 0
 
 
 def collect_garbage(
@@ -62,7 +63,9 @@ def collect_garbage(
             total -= entry.bytes
     for entry in gone:
         store.discard(entry)
-    return Collected(entries=tuple(gone), leftovers=leftovers, bytes=freed + sum(entry.bytes for entry in gone))
+    freed += sum(entry.bytes for entry in gone)
+    recent = sum(1 for _ in store.building.iterdir())
+    return Collected(entries=tuple(gone), leftovers=leftovers, bytes=freed, recent=recent)
 
 
 def _abandoned(building: Path, now: float) -> Iterator[Path]:

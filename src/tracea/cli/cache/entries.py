@@ -164,11 +164,11 @@ def collect(
     )
     if json:
         removed = [entry.key for entry in found.entries]
-        print_json({"removed": removed, "leftovers": found.leftovers, "bytes": found.bytes})
+        print_json({"removed": removed, "leftovers": found.leftovers, "recent": found.recent, "bytes": found.bytes})
     else:
         print_strays(found.entries)
         print(
             f"{counted(len(found.entries), 'entry', 'entries')} and {counted(found.leftovers, 'leftover')} removed, "
-            f"{size(found.bytes)}"
+            f"{size(found.bytes)}{f'; {found.recent} of the last hour kept, which may be at work' * bool(found.recent)}"
         )
     return 0
