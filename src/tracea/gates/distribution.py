@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OF_SOME_OPS", "Distribution", "draw", "store", "with_nonfinite", "with_nonfinite_apart"]
 
+_SMALL: Final = 100.0  # of integers whose sums and products stay numbers of their type
 _FEW: Final = 8  # elements of which three would leave none
 _MANY: Final = 24  # places of an axis of which six leave most
 
@@ -91,15 +92,16 @@ def with_nonfinite_apart(values: NDArray[np.float64], rng: np.random.Generator) 
     return values
 
 
-def store(values: NDArray[np.float64], operand: TensorType) -> NDArray[Any]:
-    """Round to the storage type; integers and booleans take small whole numbers."""
+def store(values: NDArray[np.float64], operand: TensorType, *, whole: bool = False) -> NDArray[Any]:
+    """Round to the storage type; integers and booleans take small whole numbers, or any with ``whole``."""
     dtype: DType = operand.dtype
     if dtype.is_float:
         with np.errstate(over="ignore"):
             stored = values.astype(dtype.numpy)
     else:
-        whole = np.nan_to_num(np.rint(values), nan=0.0, posinf=1.0, neginf=0.0)
-        stored = np.clip(whole, max(dtype.lowest, -100.0), min(dtype.largest, 100.0)).astype(dtype.numpy)
+        low, high = (dtype.lowest, dtype.largest) if whole else (max(dtype.lowest, -_SMALL), min(dtype.largest, _SMALL))
+        rounded = np.nan_to_num(np.rint(values), nan=0.0, posinf=1.0, neginf=0.0)
+        stored = np.clip(rounded, low, high).astype(dtype.numpy)
     if not operand.overlaps_itself:
         return stored
     # Elements that share an address have one value: what is left after all of them were written.

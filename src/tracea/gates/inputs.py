@@ -30,6 +30,7 @@ from tracea.core.op import (
     ViewOp,
 )
 from tracea.gates import inputs_gradients as gradients
+from tracea.gates import inputs_integers as integers
 from tracea.gates import inputs_products as products
 from tracea.gates import inputs_slabs as slabs
 from tracea.gates import inputs_tables as tables
@@ -140,7 +141,10 @@ def _finished(
     rule = cast("Rule | None", RULES.get(distribution, {}).get(type(op)))
     if rule is not None:
         rule(op, floats, rng)
-    stored = [store(values, operand) for values, operand in zip(floats, op.operands, strict=True)]
+    extreme = distribution is Distribution.EXTREME
+    if extreme:
+        integers.full_range(op, floats, rng)
+    stored = [store(values, kind, whole=extreme) for values, kind in zip(floats, op.operands, strict=True)]
     fill = cast("Fill | None", TABLES.get(type(op)))
     if fill is not None:
         fill(op, stored, rng)
