@@ -168,6 +168,10 @@ def _gpu_statistics(built: Built, target: GpuTarget) -> str:
         ]
     if launch is not None:
         rows += _launch_rows(launch)
+    rows += [
+        (f"pointer {each.name}", f"{each.dtype.value}, a multiple of {each.alignment_bytes} bytes")
+        for each in built.source.pointers
+    ]
     rows.append(("compiler's advisories", len(usage.advisories)))
     if find_disassembler() is not None:
         counts = count_opcodes(disassemble(binary.cubin)).get(built.source.name, Counter[str]())

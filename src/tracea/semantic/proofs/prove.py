@@ -31,7 +31,7 @@ from tracea.semantic.proofs.sparse import listed_panels, prove_sparse
 from tracea.semantic.proofs.swizzles import prove_swizzles
 from tracea.semantic.proofs.tma import prove_tma
 from tracea.semantic.proofs.walk import LoopKind, walk
-from tracea.semantic.tile_kernel import MemorySpace, TileKernel
+from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
 from tracea.targets.gpu import gpu_names, load_gpu
 
 __all__ = ["prove"]
@@ -84,5 +84,11 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         if kernel.target in gpu_names() and kernel.team_scratch_bytes.constant is not None:
             facts += prove_resources(kernel, load_gpu(kernel.target))
     ranges = (f"{param.minimum} <= {param.name} <= {param.maximum}" for param in kernel.params)
-    guards = (*ranges, str(kernel.assumptions), *span_guards(kernel))
+    guards = (*ranges, str(kernel.assumptions), *_alignments(kernel), *span_guards(kernel))
     return Certificate(kernel=kernel.name, facts=tuple(facts), guards=guards)
+
+
+def _alignments(kernel: TileKernel) -> tuple[str, ...]:
+    """Return what the addresses of a caller's buffers have to be multiples of, where any byte does not do."""
+    given = (buffer for buffer in kernel.buffers if buffer.role is not BufferRole.SCRATCH and buffer.aligned_bytes > 1)
+    return tuple(f"{buffer.name}: begins at a multiple of {buffer.aligned_bytes} bytes" for buffer in given)
