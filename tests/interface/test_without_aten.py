@@ -35,6 +35,7 @@ LEFT, RIGHT, BLOCKS = torch.randn(40, 64), torch.randn(64, 48), torch.ones(2, 2,
 WEIGHTS, SHIFTS, ENDS = torch.randn(3, 64, 20), torch.randn(3, 20), torch.tensor([7, 7, 33])
 TURNED = torch.randn(3, 20, 64).transpose(1, 2)
 COS = torch.randn(40, 6)
+FIRST_OF_SEVEN = torch.arange(63).reshape(9, 7) % 9
 ONE, TABLE = torch.ones(()), torch.randn(48, 5)
 NARROW, LOW = RIGHT[:, :4], RIGHT[:4]
 CHAIN = ops.fuse(["add", "gelu", "mul"])
@@ -68,6 +69,16 @@ CALLS: dict[str, Callable[[], Any]] = {
     "argmin of integers": lambda: ops.argmin(COUNTS),
     "cumsum": lambda: ops.cumsum(X, 1),
     "topk": lambda: ops.topk(X, 3, 1),
+    "cumsum_backward": lambda: ops.cumsum_backward(X, 1),
+    "topk_backward": lambda: ops.topk_backward(LOGITS, FIRST_OF_SEVEN, 9, 0),
+    "activation_backward": lambda: ops.activation_backward(G, X, "gelu"),
+    "sum_backward": lambda: ops.sum_backward(W, (6, 40, 12), (0, 1)),
+    "mean_backward": lambda: ops.mean_backward(ONE, (6, 40, 12)),
+    "amax_backward": lambda: ops.amax_backward(CHANNELS, X, (0, 2)),
+    "amin_backward": lambda: ops.amin_backward(W, X, (0, 1)),
+    "prod_backward": lambda: ops.prod_backward(ONE, X),
+    "var_backward": lambda: ops.var_backward(W, X, (0, 1)),
+    "std_backward": lambda: ops.std_backward(CHANNELS, X, (0, 2)),
     "copy": lambda: ops.copy(X),
     "embedding": lambda: ops.embedding(COUNTS, TABLE),
     "rope": lambda: ops.rope(X, COS, COS),

@@ -163,6 +163,8 @@ def indexed_cases() -> tuple[Case, ...]:
         Case.of("sums_down_columns", "rows.scan", CumulativeSumOp(x=tensor(40, 101), axis=0), block=48),
         Case.of("sums_in_the_middle_f64", "rows.scan", CumulativeSumOp(x=tensor(3, 40, 7, dtype=F64), axis=1)),
         Case.of("sums_strided", "rows.scan", CumulativeSumOp(x=tensor(30, 41, strides=(1, 31)), axis=0)),
+        Case.of("sums_along_rows_backward", "rows.scan", CumulativeSumOp(x=tensor(40, 101), axis=1, backward=True)),
+        Case.of("sums_down_columns_backward", "rows.scan", CumulativeSumOp(x=tensor(40, 101), axis=0, backward=True)),
         Case.of("sums_bf16", "rows.scan", CumulativeSumOp(x=tensor(50, dtype=BF16), axis=0)),
         Case.of("rows_of_a_table", "rows.gather", GatherRowsOp(table=tensor(120, 13), indices=places), block=7),
         Case.of("rows_of_a_table_bf16", "rows.gather", narrow),

@@ -55,6 +55,23 @@ def test_a_signature_is_asked_for_once(kit, make):
     assert (statistics["entries"], statistics["hits"], statistics["misses"]) == (1, 4, 1)
 
 
+def test_a_program_of_several_results_returns_them_all_and_takes_no_out(kit, make):
+    def both(arrays, out, attributes, threads):
+        calls = tuple(kit.scale_call(InputSlot(0), OutputSlot(at), 2.0 + at, 100) for at in range(2))
+        return Program(calls=calls, inputs=(kit.vector(100),), outputs=(kit.vector(100),) * 2)
+
+    run = make(1, both)
+    for x in (torch.ones(100), torch.ones(100).numpy()):
+        for _ in range(3):
+            found = run(x, None)
+            assert type(found) is tuple
+            assert [float(part.min()) for part in found] == [float(part.max()) for part in found] == [2.0, 3.0]
+            assert all(type(part) is type(x) for part in found)
+    assert run.statistics()["hits"] == 4
+    with pytest.raises(InvalidShape, match="out"):
+        run(x, np.empty(100, np.float32))
+
+
 def test_everything_that_a_program_depends_on_is_in_the_signature(kit, make):
     misses = Misses(kit)
     run = make(2, misses)

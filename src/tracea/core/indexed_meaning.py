@@ -13,7 +13,7 @@ from tracea.core.interval import Enclosure, around
 from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp
 from tracea.core.tensor_type import TensorType
 
-__all__ = ["IndexedOp", "first_places", "gathered_rows", "indexed_enclosure", "indexed_value"]
+__all__ = ["IndexedOp", "first_places", "gathered_rows", "indexed_enclosure", "indexed_value", "running_sums"]
 
 IndexedOp = CumulativeSumOp | GatherRowsOp | LargestOp
 
@@ -22,7 +22,7 @@ def indexed_value(op: IndexedOp, arrays: Sequence[Array]) -> Array:
     """Return the op's result in float64."""
     match op:
         case CumulativeSumOp():
-            return np.cumsum(arrays[0], axis=op.axis)
+            return running_sums(arrays[0], op.axis, backward=op.backward)
         case GatherRowsOp():
             return _of_table(op.table, *arrays)
         case LargestOp():
@@ -36,7 +36,15 @@ def indexed_enclosure(
     if not isinstance(op, CumulativeSumOp):
         return value, value
     count = max(1, arrays[0].shape[op.axis])
-    return around(value, constant(count) * compute.eps * np.cumsum(np.abs(arrays[0]), axis=op.axis))
+    size = running_sums(np.abs(arrays[0]), op.axis, backward=op.backward)
+    return around(value, constant(count) * compute.eps * size)
+
+
+def running_sums(x: Array, axis: int, *, backward: bool) -> Array:
+    """Return the sums up to each element along an axis, or from each one on."""
+    if not backward:
+        return np.cumsum(x, axis=axis, dtype=np.float64)
+    return np.flip(np.cumsum(np.flip(x, axis), axis=axis, dtype=np.float64), axis)
 
 
 def first_places(x: Array, k: int, *, smallest: bool) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -17,6 +17,7 @@ from tracea.flow.compile import compile_op
 from tracea.interface.attention import attention
 from tracea.interface.attention_gradient import attention_backward
 from tracea.interface.block_sparse import block_sparse_matmul
+from tracea.interface.element_gradients import activation_backward, cumsum_backward, topk_backward
 from tracea.interface.fusion import fuse
 from tracea.interface.gradients import (
     batch_norm_training_backward,
@@ -43,6 +44,15 @@ from tracea.interface.operands import Given, check_same_dtype, number
 from tracea.interface.policy import library, library_allowed
 from tracea.interface.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from tracea.interface.prepacked import PrepackedWeight, prepack
+from tracea.interface.reduction_gradients import (
+    amax_backward,
+    amin_backward,
+    mean_backward,
+    prod_backward,
+    std_backward,
+    sum_backward,
+    var_backward,
+)
 from tracea.interface.reductions import all, amax, amin, any, mean, prod, std, sum, var
 from tracea.interface.rotary import rope, rope_backward
 from tracea.interface.signals import conv1d
@@ -56,10 +66,13 @@ if TYPE_CHECKING:
     from tracea.runtime.program import Program
 
 __all__ = [
+    "activation_backward",
     "adaptive_avg_pool2d",
     "all",
     "amax",
+    "amax_backward",
     "amin",
+    "amin_backward",
     "any",
     "argmax",
     "argmin",
@@ -83,6 +96,7 @@ __all__ = [
     "cross_entropy",
     "cross_entropy_backward",
     "cumsum",
+    "cumsum_backward",
     "embedding",
     "fuse",
     "gemm",
@@ -97,8 +111,10 @@ __all__ = [
     "low_rank_mlp",
     "max_pool2d",
     "mean",
+    "mean_backward",
     "prepack",
     "prod",
+    "prod_backward",
     "rms_norm",
     "rms_norm_backward",
     "rope",
@@ -106,9 +122,13 @@ __all__ = [
     "softmax",
     "softmax_backward",
     "std",
+    "std_backward",
     "sum",
+    "sum_backward",
     "topk",
+    "topk_backward",
     "var",
+    "var_backward",
 ]
 
 

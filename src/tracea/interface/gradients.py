@@ -5,14 +5,13 @@ Statistics are computed again from the input, which costs less than reading them
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tracea.core.expr import Expr, Input, Unary, UnaryFunction, exp
 from tracea.core.graph import Graph, Node
-from tracea.core.op import JoinOp, NormGradientOp, ReduceKind, RowKind, Statistic, StatisticsOp, ViewKind
+from tracea.core.op import NormGradientOp, ReduceKind, RowKind, Statistic, StatisticsOp, ViewKind
 from tracea.core.ops.norm_gradient import norm_slope
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
@@ -22,10 +21,9 @@ from tracea.flow.reduction import add_reduction, add_statistics, wide_type
 from tracea.interface.normalizations import check_groups, positive_eps
 from tracea.interface.operands import Given
 from tracea.interface.reductions import axis_of
-from tracea.interface.results import compile_as_vectors, filled, state_result, vector
+from tracea.interface.results import apart, compile_as_vectors, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number
 from tracea.kernels.registry import candidates
-from tracea.runtime.buffers import view
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -64,14 +62,13 @@ def log_softmax_backward(grad: Any, y: Any, dim: int = -1, *, out: Any = None) -
 def layer_norm_backward(grad: Any, x: Any, weight: Any = None, eps: float = 1e-5) -> tuple[Any, Any, Any]:
     """Return the gradients of ``layer_norm(x, weight, bias, eps)`` for x, weight and bias.
 
-    Those of weight and bias are sums over rows, in the type of x. The three lie in one piece of memory.
+    Those of weight and bias are sums over rows, in the type of x.
 
     Shapes: grad and x are (..., columns), weight (columns,); the gradients those of x, weight, weight.
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride; InvalidOp: eps is negative or not finite.
     """
-    flat = _dispatch_norm(RowKind.LAYER_NORM)(grad, x, weight, None, positive_eps(eps))
-    return _parts(flat, x, 3)  # pyright: ignore[reportReturnType]
+    return _dispatch_norm(RowKind.LAYER_NORM)(grad, x, weight, None, positive_eps(eps))
 
 
 def rms_norm_backward(grad: Any, x: Any, weight: Any = None, eps: float = 1e-6) -> tuple[Any, Any]:
@@ -81,16 +78,7 @@ def rms_norm_backward(grad: Any, x: Any, weight: Any = None, eps: float = 1e-6) 
 
     Raises: as :func:`layer_norm_backward`.
     """
-    flat = _dispatch_norm(RowKind.RMS_NORM)(grad, x, weight, None, positive_eps(eps))
-    return _parts(flat, x, 2)  # pyright: ignore[reportReturnType]
-
-
-def _parts(flat: Any, x: Any, count: int) -> tuple[Any, ...]:
-    """Return the gradients, which lie one after the other: that of x, and as many more of a row's length."""
-    shape = view(x).shape
-    first, columns = math.prod(shape), shape[-1]
-    rows = (flat[first + at * columns : first + (at + 1) * columns] for at in range(count - 1))
-    return flat[:first].reshape(shape), *rows
+    return _dispatch_norm(RowKind.RMS_NORM)(grad, x, weight, None, positive_eps(eps))
 
 
 def group_norm_backward(
@@ -157,9 +145,9 @@ def _dispatch_norm(kind: RowKind) -> Any:
         op = NormGradientOp(kind=kind, grad=grad, x=x, weight=weight, eps=attributes[0])
         given.check_result(op)
         if x.elements == 0:  # no row, or rows without a column
-            return filled(arrays[1], op.infer(), out, 0.0)
+            return tuple(filled(arrays[1], TensorType(shape, x.dtype), None, 0.0) for shape in op.parts)
         if candidates(op, for_threads(host(), threads)):
-            return compile_op(op, threads=threads)
+            return apart(compile_op(op, threads=threads), op.parts, op.offsets)
         return _in_steps(op, _sources(given), threads)
 
     return dispatcher(3, missed)
@@ -176,8 +164,7 @@ def _in_steps(op: NormGradientOp, sources: tuple[Graph, list[Node]], threads: in
                 graph, nodes, (axes, others), op.eps, is_centred=op.is_centred, is_weight=index == 1, threads=threads
             )
         )
-    lines = [graph.add_view(ViewKind.RESHAPE, node, shape=(node.type.elements,)) for node in made]
-    graph.set_outputs(graph.add(JoinOp.along([line.type for line in lines], 0), lines))
+    graph.set_outputs(*made)
     return compile_graph(graph, threads=threads, name="norm_backward").program
 
 

@@ -22,7 +22,21 @@ from tracea.interface.results import filled, state_result
 from tracea.interface.whole_numbers import axis_number, read_whole
 from tracea.runtime.extension import dispatcher
 
-__all__ = ["all", "amax", "amin", "any", "axes_of", "axis_of", "mean", "prod", "std", "sum", "var"]
+__all__ = [
+    "all",
+    "amax",
+    "amin",
+    "any",
+    "axes_of",
+    "axis_of",
+    "correction_number",
+    "dim_numbers",
+    "mean",
+    "prod",
+    "std",
+    "sum",
+    "var",
+]
 
 _OF_NOTHING: Final = {
     "sum": 0.0,
@@ -45,7 +59,7 @@ def sum(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *
     Raises: InvalidShape: there is no such axis, or it is named twice. InvalidInput: sums of integers may pass 2^53.
     InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
-    return _dispatch()(x, out, "sum", 0.0, flag("keepdim", keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "sum", 0.0, flag("keepdim", keepdim), *dim_numbers(dim))
 
 
 def mean(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -53,7 +67,7 @@ def mean(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, 
 
     Raises: as :func:`sum`.
     """
-    return _dispatch()(x, out, "mean", 0.0, flag("keepdim", keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "mean", 0.0, flag("keepdim", keepdim), *dim_numbers(dim))
 
 
 def prod(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -61,7 +75,7 @@ def prod(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, 
 
     Raises: as :func:`sum`.
     """
-    return _dispatch()(x, out, "product", 0.0, flag("keepdim", keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "product", 0.0, flag("keepdim", keepdim), *dim_numbers(dim))
 
 
 def amax(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -69,7 +83,7 @@ def amax(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, 
 
     Raises: as :func:`sum`; InvalidShape: the largest of nothing. InvalidInput: an integer is beyond 2^53.
     """
-    return _dispatch()(x, out, "max", 0.0, flag("keepdim", keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "max", 0.0, flag("keepdim", keepdim), *dim_numbers(dim))
 
 
 def amin(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -77,7 +91,7 @@ def amin(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, 
 
     Raises: as :func:`sum`; InvalidShape: the smallest of nothing. InvalidInput: an integer is beyond 2^53.
     """
-    return _dispatch()(x, out, "min", 0.0, flag("keepdim", keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "min", 0.0, flag("keepdim", keepdim), *dim_numbers(dim))
 
 
 def any(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -85,7 +99,7 @@ def any(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *
 
     Raises: as :func:`sum`.
     """
-    return _dispatch()(x, out, "any", 0.0, flag("keepdim", keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "any", 0.0, flag("keepdim", keepdim), *dim_numbers(dim))
 
 
 def all(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *, out: Any = None) -> Any:
@@ -93,7 +107,7 @@ def all(x: Any, dim: int | Sequence[int] | None = None, keepdim: bool = False, *
 
     Raises: as :func:`sum`.
     """
-    return _dispatch()(x, out, "all", 0.0, flag("keepdim", keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "all", 0.0, flag("keepdim", keepdim), *dim_numbers(dim))
 
 
 def var(
@@ -108,7 +122,7 @@ def var(
 
     Raises: as :func:`sum`; InvalidOp: ``correction`` is no number.
     """
-    return _dispatch()(x, out, "var", _correction(correction), flag("keepdim", keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "var", correction_number(correction), flag("keepdim", keepdim), *dim_numbers(dim))
 
 
 def std(
@@ -123,17 +137,25 @@ def std(
 
     Raises: as :func:`var`.
     """
-    return _dispatch()(x, out, "std", _correction(correction), flag("keepdim", keepdim), *_numbers(dim))
+    return _dispatch()(x, out, "std", correction_number(correction), flag("keepdim", keepdim), *dim_numbers(dim))
 
 
-def _correction(value: Any) -> float:
+def correction_number(value: Any) -> float:
+    """Return what the number of elements is lessened by.
+
+    Raises: InvalidOp: it is no finite number.
+    """
     found = number("correction", value)
     if not math.isfinite(found):
         raise InvalidOp(field="correction", got=value, expected="a finite number", remedy="correction=1")
     return found
 
 
-def _numbers(dim: Any) -> tuple[int, ...]:
+def dim_numbers(dim: Any) -> tuple[int, ...]:
+    """Return the axes that ``dim`` names, as given; none for None.
+
+    Raises: InvalidShape: it is neither an axis, several nor None.
+    """
     if dim is None:
         return ()
     if read_whole(dim) is not None:

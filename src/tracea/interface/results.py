@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from tracea.core.expr import Input
 from tracea.core.graph import Graph, Node
@@ -12,11 +13,9 @@ from tracea.core.tensor_type import Dim, TensorType
 from tracea.flow.compile import compile_op
 from tracea.flow.sections import Part, Section, compile_sections
 from tracea.runtime.buffers import count_write, empty, view
+from tracea.runtime.program import OutputSlot, Program, Slot
 
-if TYPE_CHECKING:
-    from tracea.runtime.program import Program
-
-__all__ = ["compile_as_vectors", "compile_as_views", "filled", "state_result", "vector"]
+__all__ = ["apart", "compile_as_vectors", "compile_as_views", "filled", "state_result", "vector"]
 
 
 def state_result(graph: Graph, node: Node, shape: Sequence[Dim], out: TensorType | None) -> None:
@@ -34,6 +33,23 @@ def state_result(graph: Graph, node: Node, shape: Sequence[Dim], out: TensorType
         copied = PointwiseOp(expr=Input(0), inputs=(node.type,), out_dtype=out.dtype, out=out)
         node = graph.add(copied, [node])
     graph.set_outputs(node)
+
+
+def apart(program: Program, shapes: Sequence[Sequence[Dim]], offsets: Sequence[int]) -> Program:
+    """Return a program whose one output lies in parts as one with an output for each, row-major.
+
+    ``offsets`` are the elements at which the parts begin, each of which a kernel writes from there on.
+    """
+    (whole,) = program.outputs
+    starts = {offset * whole.dtype.nbytes: index for index, offset in enumerate(offsets)}
+
+    def moved(slot: Slot) -> Slot:
+        return OutputSlot(starts[slot.offset], 0) if isinstance(slot, OutputSlot) else slot
+
+    calls = (replace(call, pointers=tuple(map(moved, call.pointers))) for call in program.calls)
+    return replace(
+        program, calls=tuple(calls), outputs=tuple(TensorType(tuple(shape), whole.dtype) for shape in shapes)
+    )
 
 
 def filled(like: Any, wanted: TensorType, out: Any, value: float) -> Any:

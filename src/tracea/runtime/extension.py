@@ -131,9 +131,9 @@ def dispatcher(arrays: int, miss: Miss) -> Any:
 
     The signature is each array's kind, type, shape and strides, ``out``'s, the attributes and the thread count. A new
     one is given to ``miss(arrays, out, attributes, threads)``, once: it returns the Program whose inputs are the arrays
-    that are not None, in order, and which has one output; or anything else, which is the call's result and is not
-    remembered. ``miss`` is also asked, each time, about arrays that only Python can read (subclasses of tensors, other
-    libraries' arrays).
+    that are not None, in order, and which has one output, or several where no ``out`` is given; or anything else, which
+    is the call's result and is not remembered. ``miss`` is also asked, each time, about arrays that only Python can
+    read (subclasses of tensors, other libraries' arrays).
 
     Attributes are compared by value: None, bool, int, float, str. An ``out`` that overlaps an input raises
     OverlappingOutput.

@@ -17,12 +17,16 @@ MOST_LARGEST = 128  # that a row keeps: they lie in a first cache
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CumulativeSumOp(Op):
-    """``out[..., i, ...] = x[..., 0, ...] + ... + x[..., i, ...]`` along ``axis``, which becomes non-negative."""
+    """``out[..., i, ...] = x[..., 0, ...] + ... + x[..., i, ...]`` along ``axis``, which becomes non-negative.
+
+    With ``backward`` element i is the sum of those from i to the last one.
+    """
 
     name: ClassVar[str] = "cumulative_sum"
 
     x: TensorType
     axis: int
+    backward: bool = False
     out: TensorType | None = None
 
     def __post_init__(self) -> None:

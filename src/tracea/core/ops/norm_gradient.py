@@ -27,7 +27,7 @@ def norm_moments(first: int, x: Expr, *, is_centred: bool) -> tuple[tuple[Statis
 def norm_slope(first: int, g: Expr, x: Expr, eps: float, *, is_centred: bool) -> tuple[tuple[Statistic, ...], Expr]:
     """Return the statistics of a norm's gradient for x, from ``Input(first)`` on, and the gradient.
 
-    It is ``scale · (g - mean g - normal · mean(g · normal))``, g the gradient before the weight; RMS norm has no mean g.
+    It is ``scale · (g - mean g - normal · mean(g · normal))``, g the gradient before the weight; RMS norm lacks mean g.
     """
     moments, away, following = norm_moments(first, x, is_centred=is_centred)
     scale = Unary(UnaryFunction.RSQRT, Input(following - 1) + eps)

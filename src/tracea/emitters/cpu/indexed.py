@@ -40,7 +40,8 @@ def _scan(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
     load = load_functor(printer, _X, regions[:1], compute)
     store = store_functor(printer, _X, (), compute, target=regions[1], streaming=False)
     extents = _extents(printer, regions[1])
-    return f"{node.intrinsic.name}<{C_TYPES[compute]}>({extents}, {load}, {store});"
+    backward = ", true" if ("backward", 1) in node.intrinsic.attributes else ""
+    return f"{node.intrinsic.name}<{C_TYPES[compute]}{backward}>({extents}, {load}, {store});"
 
 
 def _largest(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from tracea.core.dtype import DType
-from tracea.core.indexed_meaning import first_places, gathered_rows
+from tracea.core.indexed_meaning import first_places, gathered_rows, running_sums
 from tracea.core.ops.base import Op
 from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp
 from tracea.core.tensor_type import StridedLayout, TensorType
@@ -78,21 +79,16 @@ def _build_scan(op: CumulativeSumOp, schedule: Schedule, target: Target) -> Tile
     y = tensor_buffer("y", types["y"], sizes, dims, BufferRole.OUTPUT)
     intrinsic = Intrinsic(
         name="scan_rows" if along_rows else "scan_columns",
-        meaning=_sums_along_rows if along_rows else _sums_down_columns,
+        meaning=partial(running_sums, axis=-1 if along_rows else -2, backward=op.backward),
         source="emitters/cpu/include/tracea/scan.h",
-        attributes=(("compute", compute_type(op.x.dtype, op.infer().dtype).value),),
+        attributes=(
+            ("compute", compute_type(op.x.dtype, op.infer().dtype).value),
+            *((("backward", 1),) if op.backward else ()),
+        ),
     )
     loops = [axis for axis in range(rank) if axis != scanned]
     made = _Made(op, SCAN_ID, schedule, target)
     return _blocks(made, intrinsic, x, y, sizes=sizes, loops=loops, blocked=blocked)
-
-
-def _sums_along_rows(x: Any) -> Any:
-    return np.cumsum(x, axis=-1, dtype=np.float64)
-
-
-def _sums_down_columns(x: Any) -> Any:
-    return np.cumsum(x, axis=-2, dtype=np.float64)
 
 
 # ---- rows of a table ------------------------------------------------------------------------------------------------

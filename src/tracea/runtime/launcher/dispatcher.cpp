@@ -164,18 +164,7 @@ PyObject* run_entry(PyObject* program, const Runner* runner, const Operand* give
         if (!count_write(out, out_operand)) return nullptr;
         return launch(program, runner, inputs, outputs, threads) ? Py_NewRef(out) : nullptr;
     }
-    char* data = nullptr;
-    const int32_t kind = present > 0 ? inputs[0].kind : int32_t{NUMPY};
-    if (!can_allocate(runner, 0, kind)) {
-        *slow = true;
-        return nullptr;
-    }
-    PyObject* result = new_output(runner, 0, kind, &data);
-    if (result == nullptr) return nullptr;
-    outputs[0] = data;
-    if (launch(program, runner, inputs, outputs, threads)) return result;
-    Py_DECREF(result);
-    return nullptr;
+    return launch_into_new(program, runner, inputs, present > 0 ? inputs[0].kind : int32_t{NUMPY}, threads, slow);
 }
 
 PyObject* tuple_of(PyObject* const* items, Py_ssize_t count, bool skip_none) {
@@ -204,8 +193,8 @@ bool fits(const Runner* runner, const Operand* operands, int count, const Operan
         if (operands[i].kind == ABSENT) continue;
         if (present >= runner->inputs || !runner->signatures[present++].accepts(operands[i])) return false;
     }
-    if (present != runner->inputs || runner->outputs != 1) return false;
-    return out.kind == ABSENT || runner->signatures[runner->inputs].accepts(out);
+    if (present != runner->inputs || runner->outputs < 1) return false;
+    return out.kind == ABSENT || (runner->outputs == 1 && runner->signatures[runner->inputs].accepts(out));
 }
 
 PyObject* on_miss(Dispatcher* self, PyObject* const* arguments, Py_ssize_t count, const Key* key, const Operand* operands, const Operand& out, int32_t threads) {

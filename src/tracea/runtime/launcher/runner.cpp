@@ -89,8 +89,7 @@ bool dense(const Signature& signature) {
     return true;
 }
 
-}  // namespace
-
+// Whether an output of a kind of arrays can be made in its own strides; else Python has to.
 bool can_allocate(const Runner* runner, int index, int32_t kind) {
     const Signature& signature = runner->signatures[runner->inputs + index];
     return row_major(signature) || (dense(signature) && allocates_any_order(kind));
@@ -100,6 +99,34 @@ PyObject* new_output(const Runner* runner, int index, int32_t kind, char** data)
     const Signature& signature = runner->signatures[runner->inputs + index];
     const int64_t* strides = row_major(signature) ? nullptr : signature.strides;
     return allocate(kind, signature.dtype, signature.rank, signature.shape, strides, data);
+}
+
+}  // namespace
+
+PyObject* launch_into_new(PyObject* owner, const Runner* runner, const Operand* inputs, int32_t kind, int32_t threads, bool* slow) {
+    void* outputs[most_operands];
+    PyObject* results[most_operands];
+    for (int i = 0; i < runner->outputs; ++i) {
+        *slow = *slow || !can_allocate(runner, i, kind);
+    }
+    if (*slow) return nullptr;
+    for (int i = 0; i < runner->outputs; ++i) {
+        char* data = nullptr;
+        results[i] = new_output(runner, i, kind, &data);
+        outputs[i] = data;
+        if (results[i] == nullptr) {
+            while (--i >= 0) Py_DECREF(results[i]);
+            return nullptr;
+        }
+    }
+    PyObject* result = nullptr;
+    if (launch(owner, runner, inputs, outputs, threads)) {
+        if (runner->outputs == 1) return results[0];
+        result = PyTuple_New(runner->outputs);
+        for (int i = 0; result != nullptr && i < runner->outputs; ++i) PyTuple_SET_ITEM(result, i, Py_NewRef(results[i]));
+    }
+    for (int i = 0; i < runner->outputs; ++i) Py_DECREF(results[i]);
+    return result;
 }
 
 namespace {
@@ -167,8 +194,7 @@ PyObject* runner_run(PyObject* object, PyObject* const* arguments, Py_ssize_t co
     const long threads = PyLong_AsLong(arguments[3]);
     if (threads == -1 && PyErr_Occurred()) return nullptr;
     Operand operands[most_operands];
-    void* outputs[most_operands];
-    PyObject* results[most_operands];
+    void* outputs[1];
     if (PyTuple_GET_SIZE(arrays) != self->inputs || self->outputs == 0) Py_RETURN_NOTIMPLEMENTED;
     for (int i = 0; i < self->inputs; ++i) {
         if (!read_operand(PyTuple_GET_ITEM(arrays, i), &operands[i]) || !self->signatures[i].accepts(operands[i])) Py_RETURN_NOTIMPLEMENTED;
@@ -182,25 +208,9 @@ PyObject* runner_run(PyObject* object, PyObject* const* arguments, Py_ssize_t co
         if (!count_write(out, given) || !launch(arguments[0], self, operands, outputs, static_cast<int32_t>(threads))) return nullptr;
         return Py_NewRef(out);
     }
-    for (int i = 0; i < self->outputs; ++i) {
-        if (!can_allocate(self, i, kind)) Py_RETURN_NOTIMPLEMENTED;
-    }
-    for (int i = 0; i < self->outputs; ++i) {
-        char* data = nullptr;
-        results[i] = new_output(self, i, kind, &data);
-        outputs[i] = data;
-        if (results[i] == nullptr) {
-            while (--i >= 0) Py_DECREF(results[i]);
-            return nullptr;
-        }
-    }
-    PyObject* result = nullptr;
-    if (launch(arguments[0], self, operands, outputs, static_cast<int32_t>(threads))) {
-        if (self->outputs == 1) return results[0];
-        result = PyTuple_New(self->outputs);
-        for (int i = 0; result != nullptr && i < self->outputs; ++i) PyTuple_SET_ITEM(result, i, Py_NewRef(results[i]));
-    }
-    for (int i = 0; i < self->outputs; ++i) Py_DECREF(results[i]);
+    bool slow = false;
+    PyObject* result = launch_into_new(arguments[0], self, operands, kind, static_cast<int32_t>(threads), &slow);
+    if (slow) Py_RETURN_NOTIMPLEMENTED;
     return result;
 }
 

@@ -50,9 +50,8 @@ bool clean_output(const Operand& out, const Operand* inputs, int count);
 // Runs on operands that match; false with a Python error set where it failed. `owner` is the program's Python object.
 bool launch(PyObject* owner, const Runner* runner, const Operand* inputs, void* const* outputs, int32_t threads);
 
-// Whether new_output can make an output of a kind of arrays in its own strides; else Python has to.
-bool can_allocate(const Runner* runner, int index, int32_t kind);
-PyObject* new_output(const Runner* runner, int index, int32_t kind, char** data);
+// Runs into new arrays of a kind: the one result, or a tuple of them. `slow`, which begins false: Python has to make one.
+PyObject* launch_into_new(PyObject* owner, const Runner* runner, const Operand* inputs, int32_t kind, int32_t threads, bool* slow);
 
 template <class Function>
 PyCFunction method(Function function) {

@@ -1,7 +1,7 @@
 // Cumulative sums along the rows or the columns of a block, with the load and store functors that rows.h describes.
 //
 // A carry is a sum and what it lost of its terms, so that the error does not grow with the length: a result errs by the additions of one square block of
-// vectors and one rounding.
+// vectors and one rounding. Backward, sums begin at the end.
 #ifndef TRACEA_SCAN_H
 #define TRACEA_SCAN_H
 
@@ -34,20 +34,26 @@ struct Carry {
 }  // namespace detail
 
 // As many rows as a vector has lanes side by side: a square block is transposed, added downwards, and transposed back.
-template <class T, class Load, class Store>
+template <class T, bool Backward = false, class Load, class Store>
 TRACEA_INLINE void scan_rows(int64_t rows, int64_t columns, const Load& load, const Store& store) {
     using V = Vec<T>;
     constexpr int side = V::lanes;
     for (int64_t first = 0; first < rows; first += side) {
         const int64_t tall = rows - first < side ? rows - first : side;
         detail::Carry<V> carry;
-        for (int64_t col = 0; col < columns; col += side) {
+        for (int64_t done = 0; done < columns; done += side) {
+            const int64_t col = Backward ? (columns - 1) / side * side - done : done;
             const int64_t wide = columns - col < side ? columns - col : side;
             V block[side];
             for (int i = 0; i < side; ++i) block[i] = i < tall ? load.template at<V>(first + i, col, wide) : zero<V>();
             transpose(block);
-            unroll<side - 1>([&](auto i) TRACEA_LAMBDA { block[i + 1] = add(block[i + 1], block[i]); });
-            const V term = block[side - 1];
+            constexpr int last = Backward ? 0 : side - 1;
+            constexpr int step = Backward ? -1 : 1;
+            unroll<side - 1>([&](auto i) TRACEA_LAMBDA {
+                constexpr int at = Backward ? side - 2 - i : i + 1;
+                block[at] = add(block[at], block[at - step]);
+            });
+            const V term = block[last];
             unroll<side>([&](auto i) TRACEA_LAMBDA { block[i] = add(carry.sum, add(carry.lost, block[i])); });
             carry.add_term(term);
             transpose(block);
@@ -57,13 +63,14 @@ TRACEA_INLINE void scan_rows(int64_t rows, int64_t columns, const Load& load, co
 }
 
 // Columns side by side: four vectors of sums go down the rows.
-template <class T, class Load, class Store>
+template <class T, bool Backward = false, class Load, class Store>
 TRACEA_INLINE void scan_columns(int64_t rows, int64_t columns, const Load& load, const Store& store) {
     using V = Vec<T>;
     constexpr int side = 4;
     for (int64_t col = 0; col < columns; col += side * V::lanes) {
         detail::Carry<V> carry[side];
-        for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t done = 0; done < rows; ++done) {
+            const int64_t row = Backward ? rows - 1 - done : done;
             unroll<side>([&](auto s) TRACEA_LAMBDA {
                 const int64_t n = columns - col - s * V::lanes;
                 if (n > 0) {

@@ -1,0 +1,148 @@
+"""Gradients of what acts on elements, or hands elements on by place: activations, cumulative sums, the k largest."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tracea.core.activation_slope import backward_of
+from tracea.core.dtype import DType
+from tracea.core.expr import Binary, BinaryFunction, Input, activation, select
+from tracea.core.graph import Graph
+from tracea.core.op import CumulativeSumOp, PointwiseOp, ReduceKind, ViewKind
+from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidDType, InvalidShape
+from tracea.flow.compile import compile_graph, compile_op
+from tracea.flow.reduction import add_reduction
+from tracea.interface.operands import Given
+from tracea.interface.ranges import check_indices
+from tracea.interface.reductions import axis_of
+from tracea.interface.results import compile_as_vectors, filled, state_result, vector
+from tracea.interface.whole_numbers import axis_number, whole_number
+from tracea.runtime.buffers import view
+from tracea.runtime.extension import dispatcher
+
+__all__ = ["activation_backward", "cumsum_backward", "topk_backward"]
+
+
+def activation_backward(grad: Any, x: Any, activation: str, *, out: Any = None) -> Any:
+    """Return the gradient of an activation for x, by the name that ``gemm`` and ``fuse`` know it by; at kinks torch's.
+
+    Shapes: grad and x are alike.
+
+    Raises: InvalidOp: the name is not known. InvalidShape, InvalidDType, InvalidDevice, InvalidStride,
+    OverlappingOutput.
+    """
+    return _dispatch_slope()(grad, x, out, _known(activation))
+
+
+def _known(name: Any) -> str:
+    activation(name)  # refuses
+    return str(name)
+
+
+def cumsum_backward(grad: Any, dim: int, *, out: Any = None) -> Any:
+    """Return the gradient of ``cumsum(x, dim)`` for x: the sums of ``grad`` from each element to the last one.
+
+    Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
+    """
+    return _dispatch_sums()(grad, out, axis_number("dim", dim))
+
+
+def topk_backward(grad: Any, places: Any, count: int, dim: int = -1, *, out: Any = None) -> Any:
+    """Return the gradient of the values of ``topk(x, k, dim)`` for x, of which ``count`` elements lie along ``dim``.
+
+    Each element of ``grad`` goes to its place, and zeros elsewhere; elements with one place are added.
+
+    Shapes: grad and places are alike, places int64 or int32; the gradient has ``count`` elements along dim.
+
+    Raises: InvalidIndex: a place is none of ``count``. InvalidShape: there is no such axis, or no axis at all.
+    InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: ``count`` is no whole number.
+    """
+    extent = whole_number("count", count, 0, remedy="count=x.shape[dim]")
+    if view(places, "places").dtype not in (DType.I64, DType.I32):
+        raise InvalidDType(
+            field="places", got=view(places).dtype.value, expected="i64 | i32", remedy="give what topk returned"
+        )
+    check_indices("places", places, extent)
+    return _dispatch_places()(grad, places, out, extent, axis_number("dim", dim))
+
+
+@cache
+def _dispatch_slope() -> Any:
+    return dispatcher(2, _missed_slope)
+
+
+def _missed_slope(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    given = Given.of(("grad", "x"), arrays, out)
+    given.check_floats()
+    grad, x = given.type(0), given.type(1)
+    _check_alike("x", grad, x)
+    expr = backward_of(attributes[0])
+    op = PointwiseOp(expr=expr, inputs=(grad, x), out_dtype=x.dtype, out=given.result)
+    given.check_result(op)
+    return compile_op(op, threads=threads)
+
+
+def _check_alike(name: str, grad: TensorType, other: TensorType) -> None:
+    if grad.shape != other.shape:
+        raise InvalidShape(
+            field="grad", got=grad.shape, expected=other.shape, remedy=f"give the gradient of the result, alike {name}"
+        )
+
+
+@cache
+def _dispatch_sums() -> Any:
+    return dispatcher(1, _missed_sums)
+
+
+def _missed_sums(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    given = Given.of(("grad",), arrays, out)
+    given.check_floats()
+    grad = given.type(0)
+    given.check_result_type(TensorType(grad.shape, grad.dtype))
+    output = given.result or TensorType(grad.shape, grad.dtype)
+    axis = axis_of(attributes[0], grad.rank)
+    op = CumulativeSumOp(x=vector(grad), axis=axis, backward=True, out=vector(output))
+    return compile_as_vectors(op, inputs=(grad,), output=output, threads=threads)
+
+
+@cache
+def _dispatch_places() -> Any:
+    return dispatcher(2, _missed_places)
+
+
+def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    """Return the program that compares each place with each element's own: there are few for each slab."""
+    given = Given.of(("grad", "places"), arrays, out)
+    count, dim = attributes
+    grad, places = given.type(0), given.type(1)
+    if not grad.dtype.is_float:
+        raise InvalidDType(
+            field="grad", got=grad.dtype.value, expected="f64 | f32 | f16 | bf16", remedy="give floats, as x was"
+        )
+    _check_alike("places", grad, places)
+    axis = axis_of(dim, grad.rank)
+    shape = (*grad.shape[:axis], count, *grad.shape[axis + 1 :]) if grad.rank else ()
+    wanted = TensorType(shape, grad.dtype)
+    given.check_result_type(wanted)
+    if wanted.elements == 0 or grad.elements == 0:
+        return filled(arrays[0], wanted, out, 0.0)
+    graph = Graph()
+    nodes = [graph.add_input(grad), graph.add_input(places)]
+    # (…, k, 1, …) beside the places (count, …, 1): the axis of k goes.
+    lead, rest = grad.static_shape[:axis], grad.static_shape[axis + 1 :]
+    spread = (*lead, *grad.static_shape[axis : axis + 1], 1, *rest) if grad.rank else (1, 1)
+    nodes = [node if node.type.is_contiguous else graph.add_pointwise(Input(0), node) for node in nodes]
+    nodes = [graph.add_view(ViewKind.RESHAPE, node, shape=spread) for node in nodes]
+    extent = count if grad.rank else 1
+    own = TensorType((extent, *(1,) * len(rest)), DType.F64)
+    values = {"own": np.arange(extent, dtype=np.float64).reshape(own.static_shape)}
+    nodes.append(graph.add_constant(own, name="own"))
+    expr = select(Binary(BinaryFunction.EQ, Input(1), Input(2)), Input(0), 0.0)
+    result = TensorType((*lead, extent, *rest), grad.dtype)
+    node = add_reduction(graph, ReduceKind.SUM, nodes, (axis,), prologue=expr, out=result, threads=threads)
+    state_result(graph, node, shape, given.result)
+    return compile_graph(graph, values, threads=threads, name="topk_backward").program
