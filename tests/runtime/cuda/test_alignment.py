@@ -6,8 +6,10 @@ import pytest
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
+from tracea.errors import InvalidStride
 from tracea.flow.kernel import Built, build, choose_for_gpu
 from tracea.flow.text import emit_text
+from tracea.runtime.cuda.binding import bind
 from tracea.runtime.nvrtc import missing
 from tracea.targets import load_gpu
 
@@ -32,6 +34,26 @@ def test_the_certificate_says_what_addresses_are_multiples_of(
     guards = built(target, dtype, k).certificate.guards
     for name, nbytes in factors.items():
         assert f"{name}: begins at a multiple of {nbytes} bytes" in guards
+
+
+@pytest.mark.parametrize(("target", "dtype", "k", "factors"), CASES)
+def test_an_address_within_an_element_is_refused(target: str, dtype: DType, k: int, factors: dict[str, int]) -> None:
+    source = built(target, dtype, k).source
+    pointers = {pointer.name: 1 << 20 for pointer in source.pointers}
+    integers = dict.fromkeys(source.integers, 256)
+    needed = {**factors, "x1": dtype.nbytes, "c": dtype.nbytes}
+    assert pointers.keys() == needed.keys()
+
+    def launch(**moved: int) -> None:
+        bind(source, pointers={**pointers, **moved}, integers=integers, encode=lambda _: bytes(128))
+
+    for name, nbytes in needed.items():
+        launch(**{name: (1 << 20) + nbytes * (16 // nbytes)})
+        if name in ("c", "x1"):
+            launch(**{name: (1 << 20) + nbytes})
+        with pytest.raises(InvalidStride, match=f"expected a multiple of {nbytes} bytes") as caught:
+            launch(**{name: (1 << 20) + nbytes // 2})
+        assert caught.value.field == f"address of {name}"
 
 
 def test_the_statistics_say_it_too() -> None:

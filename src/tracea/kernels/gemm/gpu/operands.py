@@ -117,9 +117,9 @@ class GpuOperands:
             b_k_major=b_k_major,
             a=factor("a", along_k=a_k_major, chunk=a_chunk_bytes),
             b=factor("b", along_k=b_k_major, chunk=b_chunk_bytes),
-            c=tensor_buffer("c", types["c"], c_shape, c_dims, BufferRole.OUTPUT),
+            c=_of_whole_elements(tensor_buffer("c", types["c"], c_shape, c_dims, BufferRole.OUTPUT)),
             extras=tuple(
-                tensor_buffer(name, types[name], c_shape, c_dims, BufferRole.INPUT)
+                _of_whole_elements(tensor_buffer(name, types[name], c_shape, c_dims, BufferRole.INPUT))
                 for name in (f"x{position}" for position in range(1, len(op.epilogue.operands) + 1))
             ),
             batch=tuple(Var(f"i_batch{axis}") for axis in range(len(dims))),
@@ -195,6 +195,11 @@ class GpuOperands:
     def clipped(self, buffer: Buffer, row: Index, column: Index, rows: int, columns: int) -> Region:
         """Return a tile of a result or of an operand of its shape, cut at the last row and column."""
         return self.at(buffer, row, column, minimum(rows, M - row), minimum(columns, N - column))
+
+
+def _of_whole_elements(buffer: Buffer) -> Buffer:
+    """Return a buffer whose address is a multiple of its element: a GPU traps where an access is not."""
+    return replace(buffer, aligned_bytes=buffer.dtype.nbytes)
 
 
 def is_contiguous(type_: TensorType, axis: int) -> bool:
