@@ -83,3 +83,22 @@ def test_the_note_on_a_better_variant_names_the_flag_and_none_is_on_what_nothing
     assert "tcgen05" not in notes
     assert main([*problem, "--transpose-b"]) == 0
     assert not capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "chosen"),
+    [(["--transpose-b"], "gemm.mma_tma"), ([], "gemm.mma_cp_async"), (["--dtype", "f32"], "gemm.simt")],
+    ids=["transposed", "row-major", "f32"],
+)
+@pytest.mark.parametrize("target", ["sm_100a", "b200"])
+def test_tcgen05_is_named_beside_the_mma_sync_that_runs_in_its_place(
+    target: str, flags: list[str], chosen: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["emit", *(OP[:-2] if "--dtype" in flags else OP), *flags, "--target", target, "--json"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert f"| {chosen} |" in found["text"].splitlines()[0]
+    named = [line for line in found["rejected"] if line.startswith("gemm.tcgen05 ranks above")]
+    assert len(named) == (chosen != "gemm.simt")
+    assert all("found none in this version" in line and "by mma.sync" in line for line in named)
+    assert not any("--transpose-b" in line for line in named)

@@ -11,6 +11,7 @@ from tracea.emitters.cuda.emitter import emit as emit_cuda
 from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import EmitError, InvalidOption
 from tracea.flow.certificates import kept_certificate
+from tracea.kernels.gemm.gpu.requirements import on_tensor_cores
 from tracea.kernels.registry import candidates, find, variants_of
 from tracea.semantic.proofs import Certificate, prove
 from tracea.semantic.schedule import Schedule
@@ -110,7 +111,8 @@ def _unfit(op: Op, target: GpuTarget, name: str, fitting: list[str]) -> InvalidO
         why = "" if name not in here else ", a library's call that is not printed"
         return InvalidOption(field="variant", got=f"{name}{why}", expected=fitting, remedy=use)
     needs = "; ".join(f"needs {lack.needed}, found {lack.found}" for lack in lacks)
-    more = [lack.remedy for requirement, lack in here[name].unmet(op, target) if not requirement.of_target]
+    builds = here[name].build is not None
+    more = [lack.remedy for need, lack in here[name].unmet(op, target) if builds and not need.of_target]
     return InvalidOption(
         field=f"variant {name} on {target.name}",
         got=needs,
@@ -123,13 +125,14 @@ def _unfit(op: Op, target: GpuTarget, name: str, fitting: list[str]) -> InvalidO
 def passed_over(op: Op, target: GpuTarget, chosen: str) -> tuple[str, ...]:
     """Return, a line each, the variants that rank above the chosen one, and why they cannot be built.
 
-    One that nothing builds yet, or that this target can never have, is left out: no other call would get it.
+    One that this target can never have is left out: no other call would get it. One that nothing builds yet is named
+    where products are made on the units that it would use.
     """
     rank = find(chosen).score(op, target)
     kin = [each for each in variants_of(target.backend) if isinstance(op, each.op_type)]
     lines: list[str] = []
     for each in sorted(kin, key=lambda each: -each.score(op, target)):
-        if each.build is None:
+        if each.build is None and not on_tensor_cores(find(chosen)):
             continue
         lacks = each.unmet(op, target)
         if any(requirement.of_target for requirement, _ in lacks):

@@ -239,7 +239,7 @@ TCGEN05 = Variant(
     requirements=(
         CUDA,
         features("tcgen05"),
-        Requirement(name="builder of tcgen05", check=_check_tcgen05, of_target=True),
+        Requirement(name="builder of tcgen05", check=_check_tcgen05),  # this version lacks it, not the target
     ),
     preferences=(),
     priority=95,
