@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -321,33 +321,31 @@ class _Capture:
         if self.problems:
             raise _unsupported(self.problems)
         leaves: list[Leaf] = []
-        outputs: list[Node] = []
+        outputs: dict[FxNode, Node] = {}  # one value of forward is one tensor; any other has memory of its own
         for item in self._user_outputs():
             value = self.values.get(item) if is_node(item) else item
             if not isinstance(value, Node):
                 leaves.append(Leaf(None, value))
                 continue
-            result = self._row_major(value)
-            if result not in outputs:
-                outputs.append(result)
-            leaves.append(Leaf(outputs.index(result)))
+            if item not in outputs:
+                outputs[item] = self._result(value, outputs.values())
+            leaves.append(Leaf([*outputs].index(item)))
         if not outputs:
             raise InvalidGraph(
                 field="outputs", got="no tensor", expected="at least one", remedy="return a tensor from forward"
             )
-        return outputs, OutputSpec(tree=self.program.call_spec.out_spec, leaves=tuple(leaves))  # pyright: ignore[reportArgumentType]
+        return [*outputs.values()], OutputSpec(tree=self.program.call_spec.out_spec, leaves=tuple(leaves))  # pyright: ignore[reportArgumentType]
 
     def _user_outputs(self) -> list[Any]:
         flat: list[Any] = list(next(node for node in self.program.graph.nodes if node.op == "output").args[0])
         kinds = [spec.kind for spec in self.program.graph_signature.output_specs]
         return [item for item, kind in zip(flat, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
 
-    def _row_major(self, node: Node) -> Node:
-        """Return the node, or a copy where its strides are not a result's."""
-        if node.type.is_contiguous:
+    def _result(self, node: Node, taken: Collection[Node]) -> Node:
+        """Return the node, or a copy where its strides are not a result's or it is another value's result."""
+        if node.type.is_contiguous and node not in taken:
             return node
-        key = f"{node.id}.result"
-        return self.graph[key] if key in self.graph else self.graph.add_pointwise("identity", node, name=key)
+        return self.graph.add_pointwise("identity", node, name=self._free(f"{node.id}.result"))
 
     def _refuse_writes(self) -> None:
         for spec in self.program.graph_signature.output_specs:

@@ -1,0 +1,62 @@
+"""Whose memory a result is: a caller writes to one, and to nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import tracea
+
+
+class Line(nn.Module):
+    def __init__(self, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self.call = call
+        self.weight = nn.Parameter(torch.arange(32.0).reshape(4, 8), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.call(self, x, x * 2)
+
+
+MODULES: dict[str, Callable[[Line, torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]] = {
+    "a clone": lambda _, x, y: (y, y.clone()),
+    "a copy of the type that it has": lambda _, x, y: (y, y.to(torch.float32, copy=True)),
+    "a write to a clone": lambda _, x, y: (y, y.clone().add_(0)),
+    "views": lambda _, x, y: (y, y.view(4, 8), y.view(-1), y.t(), y[:2], y.detach()),
+    "strided twice": lambda _, x, y: (y.t(), y.t().clone(), y.t() * 1),
+    "inputs": lambda _, x, y: (x, x.clone(), x.view(-1), x.t(), y),
+    "weights": lambda m, x, y: (m.weight, m.weight.clone(), m.weight.t(), y),
+    "the same sum": lambda _, x, y: (x + y, x + y, x.exp(), x.exp()),
+    "constants": lambda _, x, y: (y, torch.ones(3), torch.ones(3)),
+    "a dropout that is off": lambda _, x, y: (y, nn.functional.dropout(y, 0.5, training=False)),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_a_write_to_one_result_changes_no_other_and_no_input(name: str) -> None:
+    module = Line(MODULES[name]).eval()
+    x = torch.arange(32.0).reshape(4, 8) / 32
+    fast = tracea.optimize(module, (x,), budget=None, threads=1)
+    with torch.inference_mode():
+        wanted = [result.clone() for result in module(x)]
+        given, kept = x.clone(), [result.clone() for result in fast(x)]
+        for index in range(len(wanted)):
+            results = fast(given)
+            results[index].fill_(-7.0)
+            for other, (found, value) in enumerate(zip(results, wanted, strict=True)):
+                if other != index:
+                    torch.testing.assert_close(found, value)
+            assert torch.equal(given, x)
+        for found, value in zip(fast(x), kept, strict=True):
+            assert torch.equal(found, value)
+
+
+def test_what_forward_returns_twice_is_one_tensor_as_in_eager() -> None:
+    fast = tracea.optimize(Line(lambda _, x, y: (y, [y])).eval(), (torch.ones(4, 8),), budget=None, threads=1)
+    with torch.inference_mode():
+        first, (second,) = fast(torch.ones(4, 8))
+    assert first is second
