@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tracea.cli.main import BAD_USAGE, main
@@ -11,6 +13,7 @@ from tracea.errors import InvalidSchedule, InvalidShape
 from tracea.flow.kernel import build, choose_for_gpu
 from tracea.kernels.gemm.gpu.remedies import changes_of
 from tracea.kernels.registry import CUDA_VARIANTS
+from tracea.runtime.nvrtc import compile_cuda, missing
 from tracea.targets import load_gpu
 
 SQUARE = ("gemm", "-m", "4096", "-n", "4096", "-k", "4096", "--dtype", "f16")
@@ -55,6 +58,30 @@ def test_the_nearest_architecture_is_nearest_by_number(
     asked: str, near: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"use {near}, the nearest" in refused((*SMALL, "--target", asked), capsys)
+
+
+@pytest.mark.parametrize(("asked", "loads_on"), [("sm_103a", "sm_100"), ("sm_121a", "sm_120"), ("sm_110", "sm_100")])
+def test_machine_code_of_one_architecture_is_not_advised_for_another(
+    asked: str, loads_on: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remedy = refused((*SMALL, "--target", asked), capsys).partition("Remedy: ")[2]
+    assert f"loads on {loads_on} alone" in remedy
+    portable = remedy.partition("compile the text for ")[2].partition(",")[0]
+    assert f"--target {portable} prints it" in remedy
+    gpu = load_gpu(portable)
+    assert not gpu.arch_specific
+    if missing() is None:
+        op = GemmOp.of(m=64, n=64, k=64, dtype=DType.F16)
+        source = build(op, *choose_for_gpu(op, gpu), gpu).source
+        assert compile_cuda(replace(source, isa=asked)).cubin
+
+
+@pytest.mark.parametrize("asked", ["sm_90", "sm_100", "sm_120f", "SM_86", "sm_60"])
+def test_the_same_number_and_code_for_later_ones_need_no_more_words(
+    asked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    remedy = refused((*SMALL, "--target", asked), capsys).partition("Remedy: ")[2]
+    assert remedy.endswith(", the nearest")
 
 
 @pytest.mark.parametrize("name", ["tcgen05", "gemm.tcgen05", "gemm.packed", "gemm.wgmma", "library.cublas"])

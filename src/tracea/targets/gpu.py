@@ -205,7 +205,7 @@ def read_gpu(name: str) -> GpuEntry:
         product = read_product(name)
         return _entry(_architecture(_architecture_of(product)), product)
     if name not in gpu_names():
-        raise InvalidOption(field="target", got=name, expected=gpu_names(), remedy=f"use {_nearest(name)}, the nearest")
+        raise InvalidOption(field="target", got=name, expected=gpu_names(), remedy=_remedy(name))
     architecture = _architecture(name)
     return _entry(architecture, read_product(architecture.product))
 
@@ -280,8 +280,18 @@ def _architecture_of(product: Product) -> str:
     return "" if product.gpu is None else product.gpu.architecture
 
 
-def _nearest(name: str) -> str:
-    """Return the target whose number is nearest, the earlier one of two: what runs there runs on the later one."""
-    wanted = int("".join(filter(str.isdecimal, name[:16])) or 0)
-    known = {target: int("".join(filter(str.isdecimal, target))) for target in gpu_names()}
-    return min(known, key=lambda target: (abs(known[target] - wanted), known[target]))
+def _remedy(name: str) -> str:
+    """Return the target whose number is nearest, the earlier one of two, and where its machine code does not load."""
+    wanted, known = _number(name), {target: _number(target) for target in gpu_names()}
+    near = min(known, key=lambda target: (abs(known[target] - wanted), known[target]))
+    if known[near] == wanted or not load_gpu(near).arch_specific:
+        return f"use {near}, the nearest"
+    portable = max((each for each in known if not load_gpu(each).arch_specific), key=lambda each: known[each])
+    return (
+        f"use {near}, the nearest, if that was meant: its machine code loads on sm_{known[near]} alone. For another "
+        f"GPU compile the text for {portable}, which needs no feature of one alone: --target {portable} prints it"
+    )
+
+
+def _number(name: str) -> int:
+    return int("".join(filter(str.isdecimal, name[:16])) or 0)
