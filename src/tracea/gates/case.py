@@ -77,8 +77,11 @@ def _case(op: Op, rng: np.random.Generator, distribution: Distribution) -> Case:
 
 
 def _case_of_not_finite(op: Op, index: int, rng: np.random.Generator) -> Case:
-    """Return a case of which one operand alone is not finite, drawn again while its NaN lies where no one reads."""
-    case = case_of(op, generate_not_finite(op, index, rng), name=Distribution.NONFINITE.value)
+    """Return a case of which one operand alone is not finite, drawn again while its NaN lies where no one reads.
+
+    Its last element is NaN, where that is read; else any.
+    """
+    case = case_of(op, generate_not_finite(op, index, rng, last=True), name=Distribution.NONFINITE.value)
     for _ in range(_AGAIN):
         if isinstance(op, GemmOp) or _shows_nan(op, case, index):  # products read all that there is
             break

@@ -77,18 +77,24 @@ def with_nonfinite(values: NDArray[np.float64], rng: np.random.Generator) -> NDA
     return values
 
 
-def with_nonfinite_apart(values: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+def with_nonfinite_apart(
+    values: NDArray[np.float64], rng: np.random.Generator, *, last: bool = False
+) -> NDArray[np.float64]:
     """Replace three elements or six that share no place of any axis, as far as it has so many; of a few elements one.
 
     None hides another then: NaN beside an infinity in one sum, or both infinities there, would be NaN all the same.
+    With ``last`` one NaN is the last element of all: tails of rows, columns and sums are other code than their middle.
     """
     if values.size < _FEW:
         if values.size:
             values.reshape(-1)[int(rng.integers(values.size))] = np.nan
         return values
     count = 6 if all(extent == 1 or extent >= _MANY for extent in values.shape) else 3
-    places = tuple(rng.choice(extent, count, replace=extent < count) for extent in values.shape)
-    values[places] = rng.permutation(np.resize([np.nan, np.inf, -np.inf], count))
+    # The first is NaN: the last element, or any as the others are, which have the places before the last one then.
+    drawn = [rng.choice(max(1, extent - last), count, replace=extent - last < count) for extent in values.shape]
+    for axis, extent in enumerate(values.shape):
+        drawn[axis][0] = extent - 1 if last else drawn[axis][0]
+    values[tuple(drawn)] = np.resize([np.nan, np.inf, -np.inf], count)
     return values
 
 

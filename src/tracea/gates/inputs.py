@@ -44,7 +44,7 @@ __all__ = ["generate", "generate_not_finite", "has_meaning", "operands_that_chan
 
 # Changes drawn operands in place; the op is of the type that the rule stands for.
 Rule: TypeAlias = Callable[[Any, "list[NDArray[np.float64]]", "np.random.Generator"], None]
-Fill: TypeAlias = Callable[[Any, "list[NDArray[Any]]", "np.random.Generator"], None]
+Fill: TypeAlias = Callable[[Any, "list[NDArray[Any]]", "np.random.Generator", Distribution], None]
 
 RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
     Distribution.EDGES: {GemmOp: products.few_steps, GroupedGemmOp: products.few_steps},
@@ -128,10 +128,15 @@ def generate(op: Op, distribution: Distribution, rng: np.random.Generator) -> tu
     return _finished(op, distribution, floats, rng)
 
 
-def generate_not_finite(op: Op, index: int, rng: np.random.Generator) -> tuple[NDArray[Any], ...]:
-    """Draw logical inputs of which one alone is not finite everywhere: in no other does NaN hide what it swallowed."""
+def generate_not_finite(
+    op: Op, index: int, rng: np.random.Generator, *, last: bool = False
+) -> tuple[NDArray[Any], ...]:
+    """Draw logical inputs of which one alone is not finite everywhere: in no other does NaN hide what it swallowed.
+
+    With ``last`` its last element is NaN.
+    """
     floats = [draw(operand.static_shape, Distribution.NORMAL, rng) for operand in op.operands]
-    with_nonfinite_apart(floats[index], rng)
+    with_nonfinite_apart(floats[index], rng, last=last)
     return _finished(op, Distribution.NORMAL, floats, rng)
 
 
@@ -147,7 +152,7 @@ def _finished(
     stored = [store(values, kind, whole=extreme) for values, kind in zip(floats, op.operands, strict=True)]
     fill = cast("Fill | None", TABLES.get(type(op)))
     if fill is not None:
-        fill(op, stored, rng)
+        fill(op, stored, rng, distribution)
     return tuple(stored)
 
 

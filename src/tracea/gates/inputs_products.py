@@ -223,13 +223,25 @@ def subnormal_values(op: AttentionOp, values: list[NDArray[np.float64]], rng: np
 
 
 def hidden_rows(op: AttentionOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
-    """A query that sees no key, where the score has an operand that says so; -inf for others here and there."""
-    pairs = (op.q.static_shape[2], op.k.static_shape[2])
+    """A query that sees no key, others only their last ones, where the score has an operand that says so.
+
+    -inf for others here and there. A kernel that walks blocks of keys meets hidden blocks then, the first ones too.
+    """
+    queries, keys = op.q.static_shape[2], op.k.static_shape[2]
     for operand, array in zip(op.score.operands, values[3:], strict=False):
-        if operand.static_shape[-2:] == pairs:
-            never = -np.inf if operand.dtype.is_float else 0.0
-            array[rng.random(array.shape) < 0.3] = never
-            array[..., rng.permutation(pairs[0])[:1], :] = never
+        count = operand.static_shape[-2] if operand.rank > 1 else 0
+        if not array.size or operand.static_shape[-1] != keys or count not in (1, queries):
+            continue
+        never, seen = (-np.inf, float(rng.normal())) if operand.dtype.is_float else (0.0, 1.0)
+        array[rng.random(array.shape) < 0.3] = never
+        kinds: list[int] = (rng.permutation(4) if count == 1 else np.arange(4)).tolist()
+        for number, row in enumerate(rng.permutation(count)[: 1 + (count + 1) // 2]):
+            end = min(int(row) + 1, keys) if op.causal and count == queries else keys
+            kind = 0 if number == 0 else 1 + number % 3  # one query sees nothing
+            hidden = (end, end - 1, end // 2, end - end // 4)[kinds[kind]]
+            array[..., row, :hidden] = never
+            if hidden < end:
+                array[..., row, end - 1] = seen
 
 
 def into_small(values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
+from tracea.core.expr import Unary, UnaryFunction
 from tracea.core.op import (
     CumulativeSumOp,
     LargestOp,
@@ -34,8 +35,10 @@ __all__ = ["every_magnitude", "extreme", "far_from_zero", "special", "special_va
 SlabOp: TypeAlias = "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | LargestOp | Pool2dOp"
 
 _EXPONENTIALS: Final = (RowKind.SOFTMAX, RowKind.LOG_SOFTMAX)
+_OF_EXP: Final = (UnaryFunction.EXP, UnaryFunction.SIGMOID, UnaryFunction.TANH)
 _FAR: Final = 3000.0  # its square is beyond f16, and eight digits of it leave nothing of a variance of 1
 _LEAST_EPS, _MOST_EPS = 1e-16, 1e-3  # next to which squares of subnormals are nothing, and that lifts them over normal
+_FEW_SLABS: Final = 3  # of which every one is drawn by chance
 _FAR_EXPONENT: Final = 300.0  # exp of it is no number of f32, and exp of less this is zero
 
 
@@ -63,7 +66,9 @@ def extreme(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
     if kind is ReduceKind.PRODUCT or not source.dtype.is_float:
         return
     if kind in _EXPONENTIALS:
+        near = math.log(source.dtype.compute.largest)  # as far as exp has a number, there and back
         values[0] = rng.uniform(-1e4, 1e4, values[0].shape)
+        _change(op, values, lambda slabs: _put(slabs[1::2], rng.uniform(-near, near, slabs[1::2].shape)))
         return
     squares = isinstance(op, StatisticsOp) or kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)
     squares = squares or bool(isinstance(op, ReduceOp) and op.prologue.arithmetic)
@@ -107,7 +112,7 @@ def _shows_subnormals(op: RowOp) -> bool:
 
 
 def special(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
-    """Slabs of one infinity alone, of numbers and -inf, of many equal infinities; the rest as always."""
+    """Slabs of one infinity, of numbers and -inf, of equal infinities, of NaN, of one number; the rest as always."""
     source, _ = _source(op)
     into_small(values[1:], rng)
     if not source.dtype.is_float:
@@ -117,30 +122,59 @@ def special(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
         ties += [source.dtype.largest, source.dtype.lowest]
     hidden = np.inf if getattr(op, "kind", None) is ReduceKind.MIN else -np.inf
 
-    def infinite(slabs: NDArray[np.float64]) -> None:
+    def odd(slabs: NDArray[np.float64]) -> None:
         count, length = len(slabs), int(slabs.shape[1])
         kinds = [
             np.full(length, hidden),
             np.where(rng.random((length,)) < 0.5, hidden, slabs[0]),
             rng.choice(ties, length),
             np.full(length, -hidden),
+            np.full(length, np.nan),
+            _with_nan(slabs[0], rng.permutation(length)[: max(2, length // 8)]),
         ]
+        # Without an eps a layer norm of it is the quotient of two zeros, or of what their rounding leaves.
+        if getattr(op, "kind", None) is not RowKind.LAYER_NORM or getattr(op, "eps", 0.0) > 0.0:
+            kinds.append(np.full(length, rng.uniform(1.0, 8.0) * rng.choice([-1.0, 1.0])))
         if _compares(op):
             # Each end of the type comes before the infinity that it is not.
             kinds.append(np.resize([source.dtype.lowest, -np.inf, source.dtype.largest, np.inf], length))
-        some = min(len(kinds), max(1, count // 2))
-        first = 0 if count > 1 else int(rng.integers(len(kinds)))
-        for place, slab in zip(rng.permutation(count)[:some], kinds[first:], strict=False):
-            slabs[place] = slab
+        if count > _FEW_SLABS:
+            # Tails are other code: NaN in the last of the last slab, and in the first of the first.
+            slabs[0, 0] = slabs[-1, -1] = np.nan
+            rest = np.arange(1, count - 1)
+        else:
+            rest = np.arange(count)
+            kinds += [_with_nan(slabs[0], [0]), _with_nan(slabs[0], [length - 1])]
+        some = min(len(kinds), max(1, rest.size // 2))
+        for place, kind in zip(rng.permutation(rest)[:some], rng.permutation(len(kinds)), strict=False):
+            slabs[place] = kinds[kind]
 
-    _change(op, values, infinite)
+    _change(op, values, odd)
+
+
+def _put(place: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+    place[...] = values
+
+
+def _with_nan(slab: NDArray[np.float64], places: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
+    changed = slab.copy()
+    changed[places] = np.nan
+    return changed
 
 
 def every_magnitude(op: Op, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
-    """Numbers from the smallest subnormal to the largest, of either sign."""
+    """Numbers from the smallest subnormal to the largest, of either sign; a quarter next to where exp has none."""
+    exponential = isinstance(op, PointwiseOp) and any(
+        isinstance(node, Unary) and node.function in _OF_EXP for node in op.expr.walk()
+    )
     for index, operand in enumerate(op.operands):
         if operand.dtype.is_float:
-            values[index] = _magnitudes(values[index].shape, operand.dtype, rng)
+            shape, kind = values[index].shape, operand.dtype
+            values[index] = _magnitudes(shape, kind, rng)
+            if exponential:
+                ends = [math.log(end) for each in (kind.compute, kind) for end in (each.largest, each.smallest)]
+                beside = rng.choice([*ends, *(-end for end in ends)], shape) + rng.uniform(-1.0, 1.0, shape)
+                values[index] = np.where(rng.random(shape) < 0.25, beside, values[index])
 
 
 def special_values(op: Op, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:

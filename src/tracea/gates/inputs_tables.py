@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tracea.core.ops.attention import SPAN_FIELDS
+from tracea.gates.distribution import Distribution
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -15,9 +16,16 @@ if TYPE_CHECKING:
 
 __all__ = ["listed_blocks", "routed_rows", "row_numbers", "spans_of_pairs"]
 
+# The share of blocks that are listed, and the rows that one part leaves to others: room for the usual share ends.
+_LISTED: Final = {Distribution.INTEGER: 1.0, Distribution.LARGE: 0.9, Distribution.ZERO: 0.0}
+_LEFT: Final = {Distribution.INTEGER: 2, Distribution.LARGE: 0}
 
-def row_numbers(op: GatherRowsOp, stored: list[NDArray[Any]], rng: np.random.Generator) -> None:
+
+def row_numbers(
+    op: GatherRowsOp, stored: list[NDArray[Any]], rng: np.random.Generator, distribution: Distribution
+) -> None:
     """Rows of all the table, the first and the last, and numbers that no row has, of all sizes that the type holds."""
+    del distribution
     rows, dtype = op.table.static_shape[0], op.indices.dtype
     numbers = rng.integers(0, max(rows, 1), op.indices.static_shape)
     beyond = [rows, -1, rows + 256, 2**32 + rows // 2, int(dtype.lowest), int(dtype.largest)]
@@ -27,9 +35,13 @@ def row_numbers(op: GatherRowsOp, stored: list[NDArray[Any]], rng: np.random.Gen
     stored[1] = np.clip(numbers, int(dtype.lowest), int(dtype.largest)).astype(dtype.numpy)
 
 
-def listed_blocks(op: BlockSparseOp, stored: list[NDArray[Any]], rng: np.random.Generator) -> None:
-    """Half of the blocks, drawn at random; the second factor is NaN where it has none, which nothing may read."""
-    listed = rng.random((op.steps, op.lines)) < 0.5
+def listed_blocks(
+    op: BlockSparseOp, stored: list[NDArray[Any]], rng: np.random.Generator, distribution: Distribution
+) -> None:
+    """Half of the blocks and none of one line; all, most or none; NaN where it has none, which nothing may read."""
+    listed = rng.random((op.steps, op.lines)) < _LISTED.get(distribution, 0.5)
+    if op.lines > 1 and distribution not in _LISTED:
+        listed[:, rng.integers(op.lines)] = False
     stored[1][~np.kron(listed, np.ones((op.block, op.block), np.bool_))[: op.k, : op.n]] = np.nan
     step, line = np.nonzero(listed)
     run = step // op.chunk * op.lines + line
@@ -41,15 +53,28 @@ def listed_blocks(op: BlockSparseOp, stored: list[NDArray[Any]], rng: np.random.
     stored[2:] = [first, lines, steps]
 
 
-def routed_rows(op: GroupedGemmOp, stored: list[NDArray[Any]], rng: np.random.Generator) -> None:
-    """Parts of all rows in turn: of groups in any order, of none, and without rows; what no part reads is NaN."""
+def routed_rows(
+    op: GroupedGemmOp, stored: list[NDArray[Any]], rng: np.random.Generator, distribution: Distribution
+) -> None:
+    """Parts of all rows in turn: of groups in any order, of none, and without rows; what no part reads is NaN.
+
+    Of integers one part has all rows but two, of large numbers all. Few rows are subnormal: all are of groups there.
+    """
     number, counts = np.zeros(op.parts, np.int64), np.zeros(op.parts, np.int64)
-    number[:] = rng.integers(0, op.groups + 1, op.parts)
+    lost = distribution is not Distribution.DENORMAL or not op.groups
+    number[:] = rng.integers(0, op.groups + lost, op.parts)
     if op.parts:
         counts[:] = rng.multinomial(op.m, rng.dirichlet(np.ones(op.parts)))
-    if op.parts > 2 and op.groups:  # one of each kind
+    if distribution in _LEFT and op.parts and op.groups:
+        most, *others = (int(part) for part in rng.permutation(op.parts))
+        counts[:] = 0
+        counts[others[: _LEFT[distribution]]] = 1 if op.m > _LEFT[distribution] else 0
+        counts[most] = op.m - counts.sum()
+        number[most] = rng.integers(op.groups)
+    elif op.parts > 2 and op.groups:  # one of each kind
         some, none, empty = (int(part) for part in rng.permutation(op.parts)[:3])
-        number[[some, none, empty]] = (*rng.integers(0, op.groups, 1), op.groups, *rng.integers(0, op.groups, 1))
+        number[[some, none, empty]] = rng.integers(0, op.groups, 3)
+        number[none] = op.groups if lost else number[none]
         counts[some] += counts[empty]
         counts[empty] = 0
         for part in (some, none):
@@ -64,8 +89,11 @@ def routed_rows(op: GroupedGemmOp, stored: list[NDArray[Any]], rng: np.random.Ge
     stored[-2:] = [ends.astype(stored[-2].dtype), number.astype(stored[-1].dtype)]
 
 
-def spans_of_pairs(op: AttentionOp, stored: list[NDArray[Any]], rng: np.random.Generator) -> None:
+def spans_of_pairs(
+    op: AttentionOp, stored: list[NDArray[Any]], rng: np.random.Generator, distribution: Distribution
+) -> None:
     """Lists of no span, of one over some keys, or of one before the diagonal and one behind, in reach of it."""
+    del distribution
     if op.spans is None:
         return
     first, fields = np.zeros_like(stored[-2]), np.zeros_like(stored[-1]).reshape(-1, SPAN_FIELDS)
