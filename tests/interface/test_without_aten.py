@@ -34,6 +34,7 @@ COUNTS = torch.arange(48).reshape(6, 8)
 LEFT, RIGHT, BLOCKS = torch.randn(40, 64), torch.randn(64, 48), torch.ones(2, 2, dtype=torch.bool)
 WEIGHTS, SHIFTS, ENDS = torch.randn(3, 64, 20), torch.randn(3, 20), torch.tensor([7, 7, 33])
 TURNED = torch.randn(3, 20, 64).transpose(1, 2)
+HEADS = torch.randn(1, 2, 9, 16)
 COS = torch.randn(40, 6)
 FIRST_OF_SEVEN = torch.arange(63).reshape(9, 7) % 9
 ONE, TABLE = torch.ones(()), torch.randn(48, 5)
@@ -50,6 +51,8 @@ CALLS: dict[str, Callable[[], Any]] = {
     "rms_norm": lambda: ops.rms_norm(X, W),
     "layer_norm_backward": lambda: ops.layer_norm_backward(G, X, W),
     "rms_norm_backward": lambda: ops.rms_norm_backward(G, X, W),
+    "attention": lambda: ops.attention(HEADS, HEADS, HEADS, causal=True),
+    "attention_backward": lambda: ops.attention_backward(HEADS, HEADS, HEADS, HEADS, HEADS, causal=True),
     "group_norm": lambda: ops.group_norm(X, 4, CHANNELS, OTHERS),
     "group_norm_backward": lambda: ops.group_norm_backward(G, X, 4, CHANNELS),
     "batch_norm_training_backward": lambda: ops.batch_norm_training_backward(G, X, CHANNELS),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.attention import NAMES, checked_operands, checked_window, forward_op, written_score
 from tracea.interface.operands import Given, check_same_dtype, flag, number
-from tracea.runtime.buffers import view
+from tracea.interface.results import apart
 from tracea.runtime.extension import dispatcher
 
 if TYPE_CHECKING:
@@ -41,15 +40,14 @@ def attention_backward(
     """Return the gradients of ``y = attention(q, k, v, ...)`` for q, k and v; masks and operands get none.
 
     The largest score and the sum of weights of each query are computed again, which costs one product of six and keeps
-    their digits where scores are large. The three lie in one piece of memory, each row-major. A query that sees no key,
-    and a key that no query sees, get zeros.
+    their digits where scores are large. A query that sees no key, and a key that no query sees, get zeros.
 
     Shapes: grad and y are as :func:`attention`'s result; the gradients as q, k and v.
 
     Raises: as :func:`attention`; InvalidOp: the score has no derivative that is written down (a power, a cast).
     """
     others = checked_operands(operands)
-    flat = _dispatch()(
+    return _dispatch()(
         grad,
         y,
         q,
@@ -63,14 +61,6 @@ def attention_backward(
         None if scale is None else number("scale", scale, example=0.125),
         None if score is None else written_score(score),
     )
-    parts: list[Any] = []
-    first = 0
-    for operand in (q, k, v):
-        shape = view(operand).shape
-        last = first + math.prod(shape)
-        parts.append(flat[first:last].reshape(shape))
-        first = last
-    return parts[0], parts[1], parts[2]
 
 
 @cache
@@ -91,4 +81,4 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
         check_same_dtype("attention_backward", forward.q, type_)
     op = AttentionGradientOp(forward=forward, grad=grad, y=y)
     given.check_result(op)
-    return compile_op(op, threads=threads)
+    return apart(compile_op(op, threads=threads), op.parts, op.offsets)
