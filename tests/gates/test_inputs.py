@@ -127,10 +127,28 @@ def test_fresh_buffers_start_elsewhere_each_time_and_beside_each_other(rng: np.r
     for operand in zip(*seen[1:], strict=True):
         assert set(operand) == set(range(0, 64, 4)), "every place in a cache line"
     together = [starts for starts in seen[1:] if len(set(starts)) == 1]
-    assert len(together) == 8
-    assert all(starts[0] // 4 % 2 for starts in together)
+    assert {starts[0] for starts in together} == {8, 16, 32, 48, 60}, "all alike: in 4 bytes, 8, 16 and 32"
+    assert len(together) == 12
     assert all(len(set(starts)) == 3 for starts in seen[1:] if starts not in together)
     assert all(before != after for before, after in itertools.pairwise(seen))
+
+
+@pytest.mark.parametrize("dtype", [DType.F64, DType.F32, DType.BF16])
+def test_sixteen_fresh_runs_see_each_operand_all_over_a_line(dtype: DType, rng: np.random.Generator) -> None:
+    op = GemmOp.of(m=5, n=6, k=7, dtype=dtype)
+    bench, (case,) = Bench(op), build_cases(op, rng, [Distribution.NORMAL])
+    seen: list[tuple[int, ...]] = []
+
+    def run(inputs, out) -> None:
+        seen.append(tuple(array.ctypes.data % 64 for array in (*inputs, out)))
+
+    for _ in range(16):
+        bench.observe(run, case, poison=Poison.NAN, fresh=True)
+    for operand in zip(*seen, strict=True):
+        if dtype is not DType.BF16:
+            assert set(operand) == set(range(0, 64, dtype.nbytes))
+        assert {start // 8 for start in operand} == set(range(8))
+        assert {start % 8 for start in operand} == set(range(0, 8, dtype.nbytes))
 
 
 def test_the_cases_of_one_judgement_see_an_output_at_most_places_of_a_line(rng: np.random.Generator) -> None:
@@ -142,5 +160,5 @@ def test_the_cases_of_one_judgement_see_an_output_at_most_places_of_a_line(rng: 
         np.matmul(*inputs, out=out)
 
     check_correctness(run, Bench(GEMM), cases)
-    assert len(starts) >= 9
+    assert len(starts) >= 11
     assert 60 in starts

@@ -28,7 +28,7 @@ from tests.gates.planted_ops import (
 from tracea.core import reference
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, exp
-from tracea.core.op import AttentionOp, BlockSparseOp, Epilogue, GroupedGemmOp, LargestOp, PointwiseOp
+from tracea.core.op import AttentionOp, BlockSparseOp, Epilogue, GroupedGemmOp, LargestOp, Op, PointwiseOp
 from tracea.gates import Distribution, judge
 
 Array = np.ndarray[Any, Any]
@@ -179,6 +179,27 @@ def test_a_planted_kernel_is_refused_by_the_check_meant_for_it(name: str, rng: n
         seed, kind = int(rng.integers(2**32)), Distribution(planted.check.removeprefix("correct on "))
         verdict = judge(as_run(planted.make()), planted.op, subject=name, seed=seed, distributions=[kind])
         assert [failure.name for failure in verdict.failures] == [planted.check], str(verdict)
+
+
+@pytest.mark.parametrize("op", [GEMM, SOFTMAX], ids=lambda op: op.name)
+@pytest.mark.parametrize("place", range(4, 64, 4))
+def test_a_kernel_that_is_wrong_at_one_place_of_a_line_is_refused(op: Op, place: int, rng: np.random.Generator) -> None:
+    def run(inputs: Sequence[Array], out: Array) -> None:
+        if inputs[0].ctypes.data % 64 != place:
+            out[...] = inputs[0] @ inputs[1] if op is GEMM else softmax(inputs[0], peak_of(inputs[0]))
+
+    assert not judge(run, op, seed=int(rng.integers(2**32))).passed
+
+
+@pytest.mark.parametrize("place", [8, 16, 32, 48, 60])
+def test_a_product_that_is_wrong_where_both_factors_start_alike_is_refused(
+    place: int, rng: np.random.Generator
+) -> None:
+    def run(inputs: Sequence[Array], out: Array) -> None:
+        if any(array.ctypes.data % 64 != place for array in inputs):
+            np.matmul(*inputs, out=out)
+
+    assert not judge(run, GEMM, seed=int(rng.integers(2**32))).passed
 
 
 def test_the_right_kernels_pass(rng: np.random.Generator) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tracea.errors import CacheError, ToolchainMissing
 from tracea.gates.comparison import Comparison, compare_output
-from tracea.gates.guarded import GuardedArray, Poison
+from tracea.gates.guarded import ALIGNMENT_BYTES, GuardedArray, Poison
 from tracea.gates.verdict import Check
 
 if TYPE_CHECKING:
@@ -22,9 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Bench", "Observation", "Run", "check_correctness"]
 
-# Elements from a 64-byte boundary: of f32 all there are, odd ones and those that keep 8 to 32 bytes aligned by turns.
-_OFFSETS: Final = (1, 7, 2, 13, 15, 4, 3, 8, 10, 5, 12, 11, 6, 9, 14, 0)
-_TOGETHER: Final = 5  # of so many fresh allocations one starts all operands at one odd offset; the first at 15
+# Elements from a 64-byte boundary, of operands that start apart; with those below, all places of f32 in 16 allocations.
+_APART: Final = (1, 7, 13, 3, 10, 5, 11, 6, 9, 14, 0)
+_TOGETHER: Final = (-1, 16, 32, 8, 48)  # bytes, of operands that all start alike; below zero: at the last element
+_TURN: Final = 3  # of so many fresh allocations one starts all operands alike
+_CYCLE: Final = len(_APART) + len(_TOGETHER)
+_PLACES: Final = 16  # of f32 in a line; of narrower elements there are more, which further rounds reach
 
 # Fills its second argument from the arrays of the first, which it must leave alone.
 Run: TypeAlias = Callable[[Sequence["NDArray[Any]"], "NDArray[Any]"], object]
@@ -55,7 +58,7 @@ class Bench:
 
     def __init__(self, op: Op) -> None:
         self._op = op
-        self._kept = self._allocate([0])
+        self._kept = self._allocate(lambda index, itemsize: 0)
         self._fresh = 0
 
     def observe(self, run: Run, case: Case, *, poison: Poison, fresh: bool, digest: bool = False) -> Observation:
@@ -93,18 +96,28 @@ class Bench:
     def _misaligned(self) -> tuple[list[GuardedArray], GuardedArray]:
         """Return buffers each of which starts elsewhere in its cache line than before, and most times than the others.
 
-        Some kernels choose a path by whether all addresses agree: every fifth time all start alike.
+        Some kernels choose a path by whether all addresses agree, in 16 bytes or 32: every third time all start alike.
         """
+        cycle, step = divmod(self._fresh, _CYCLE)
         self._fresh += 1
-        turned = np.roll(_OFFSETS, 1 - self._fresh).tolist()
-        together = self._fresh % _TOGETHER == 0
-        return self._allocate([next(offset for offset in turned if offset % 2)] if together else turned)
+        turn, within = divmod(step, _TURN)
+        if within == _TURN - 1:
+            return self._allocate(lambda _, itemsize: max(-1, _TOGETHER[turn] // itemsize))
+        first = step - turn
 
-    def _allocate(self, offsets: Sequence[int]) -> tuple[list[GuardedArray], GuardedArray]:
-        """Return buffers for all operands and the result, of which each takes the next offset, in elements."""
-        count = len(offsets)
+        def apart(index: int, itemsize: int) -> int:
+            places = ALIGNMENT_BYTES // itemsize
+            spread = 5 if places > _PLACES else 1
+            return (_APART[(first + index) % len(_APART)] * spread + cycle * _PLACES) % places
+
+        return self._allocate(apart)
+
+    def _allocate(self, offset: Callable[[int, int], int]) -> tuple[list[GuardedArray], GuardedArray]:
+        """Return buffers for all operands and the result; ``offset`` says of a number and a size where in a line."""
         kinds = (*self._op.operands, self._op.infer())
-        arrays = [GuardedArray.of(kind, misaligned=offsets[i % count]) for i, kind in enumerate(kinds)]
+        arrays = [
+            GuardedArray.of(kind, misaligned=offset(index, kind.dtype.nbytes)) for index, kind in enumerate(kinds)
+        ]
         return arrays[:-1], arrays[-1]
 
 

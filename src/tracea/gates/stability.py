@@ -26,7 +26,7 @@ def check_stability(run: Run, bench: Bench, cases: Sequence[Case], *, runs: int 
     wrong: list[str] = []
     for index in range(runs):
         case = cases[index % len(cases)]
-        seen = bench.observe(run, case, poison=Poison.NAN, fresh=index % 4 == 3)
+        seen = bench.observe(run, case, poison=Poison.NAN, fresh=index % 3 == 2)
         if seen.error or not seen.comparison.passed or seen.unwritten or seen.damage or seen.input_damage:
             finding = seen.error or seen.comparison.detail or "memory that is not the output's"
             wrong.append(f"run {index} on {case.name}: {finding}")
