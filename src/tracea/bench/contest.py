@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
+from tracea.bench.doubt import DOUBT, why_in_doubt
 from tracea.bench.ours import contender as our_contender
 from tracea.bench.ours import copy as our_copy
 from tracea.bench.peers import peers as known_peers
@@ -159,6 +160,7 @@ def contest(suite: str, problem: Problem, rules: Rules, screened: Heat | Refused
             "ceiling": problem.ceiling,
             "library": "competing" if rules.library else "disabled",
             "screened": ", ".join(f"{name} {shown_us(us)}" for us, name in rivals),
+            DOUBT: why_in_doubt([each.measurements[name] for each in heats for name in ("ours", *faced)]),
             **_share_of_copy(heats),
         },
         flops=problem.op.flops,

@@ -7,13 +7,14 @@ import shlex
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from tracea.bench.contest import COPY, Rules, contest, screen
+from tracea.bench.doubt import why_row_in_doubt
 from tracea.bench.suites import problems
 from tracea.bench.unfinished import Unfinished
 from tracea.core.dtype import DType
@@ -139,16 +140,23 @@ def render(record: Record) -> str:
         f"  {'problem':34s} {'results':>7s} {'ours':>12s} {'rate':>13s}  peer / ours, and the peer's rate",
         *(f"  {_line(row, record.ceilings)}" for row in record.rows),
     ]
-    groups: dict[str, list[float]] = defaultdict(list)
+    groups: dict[str, list[Row]] = defaultdict(list)
     for row in record.rows:
         if row.ratios:
-            strongest = min(ratio.median for ratio in row.ratios.values())
-            groups[row.notes.get("group", "")].append(strongest)
-            groups["all"].append(strongest)
-    lines += [
-        f"  geomean {name}: {math.exp(statistics.fmean(map(math.log, found))):.3f}" for name, found in groups.items()
-    ]
+            groups[row.notes.get("group", "")].append(row)
+            groups["all"].append(row)
+    lines += [_geomean(name, rows) for name, rows in groups.items()]
+    if any(map(why_row_in_doubt, record.rows)):
+        lines.append("  doubtful times may be too long, and their ratios wrong: measure again on an idle machine")
     return "\n".join(lines)
+
+
+def _geomean(name: str, rows: Sequence[Row]) -> str:
+    """Return the line of a group's geometric mean of ratios to the strongest peer, and what of it is in doubt."""
+    strongest = [min(ratio.median for ratio in row.ratios.values()) for row in rows]
+    doubtful = sum(bool(why_row_in_doubt(row)) for row in rows)
+    doubt = f", in doubt: {doubtful} of its {len(rows)} rows {'is' if doubtful == 1 else 'are'} doubtful"
+    return f"  geomean {name}: {math.exp(statistics.fmean(map(math.log, strongest))):.3f}{doubt * (doubtful > 0)}"
 
 
 def _line(row: Row, limits: Mapping[str, float]) -> str:
@@ -159,9 +167,12 @@ def _line(row: Row, limits: Mapping[str, float]) -> str:
     )
     if COPY in row.notes:
         ratios += f"; {row.notes[COPY]} of the rate of a copy in the same turns"
+    ratios = ratios or "no peer"
+    if doubt := why_row_in_doubt(row):
+        ratios += f"; doubtful: {doubt}"
     rate = _rate(row, ours.median_us, limits)
     allocation = row.notes.get("allocation", "")
-    return f"{row.problem:34s} {allocation:>7s} {shown_us(ours.median_us):>12s} {rate:>13s}  {ratios or 'no peer'}"
+    return f"{row.problem:34s} {allocation:>7s} {shown_us(ours.median_us):>12s} {rate:>13s}  {ratios}"
 
 
 def _rate(row: Row, microseconds: float, limits: Mapping[str, float]) -> str:

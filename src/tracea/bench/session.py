@@ -12,9 +12,9 @@ import msgspec
 
 import tracea
 from tracea import targets
+from tracea.bench.doubt import why_in_doubt
 from tracea.bench.models import CONTENDERS, OURS, find_builder, load_builder, time_models
 from tracea.doctor import Decision, diagnose_load, examine
-from tracea.doctor.doubt import OTHERS
 from tracea.flow.graph_explanation import GraphExplanation, explain_graph
 from tracea.flow.history import study_key
 from tracea.flow.load_note import load_noted_once
@@ -289,18 +289,7 @@ def _rows(timed: Sequence[Mapping[str, Measurement]], threads: int) -> list[Tabl
                 median_ms=median / 1e3,
                 ratio=ratio,
                 measured=timed[0][name].environment.date,
-                doubt=_doubt([process[name] for process in timed]),
+                doubt=why_in_doubt([process[name] for process in timed]),
             )
         )
     return rows
-
-
-def _doubt(processes: Sequence[Measurement]) -> str:
-    """Say why a time may be wrong: others used the cores, or so many rounds were disturbed that no median holds."""
-    busy = max((each.busy_cores for each in processes if each.busy_cores is not None), default=0.0)
-    if busy >= OTHERS:
-        cores = len(processes[0].environment.cores)
-        return f"others used {busy:.1f} of {cores} core{'s' if cores > 1 else ''}"
-    worst = max(processes, key=lambda each: each.disturbed / len(each.samples_us))
-    rounds = len(worst.samples_us)
-    return f"{worst.disturbed} of {rounds} rounds disturbed" if 2 * worst.disturbed >= rounds else ""

@@ -2,7 +2,9 @@
 
 Worked example: in each of 30 rounds the peer's batch and ours run one after the other. Each round gives one quotient
 peer / ours, in which the host's slow and fast phases cancel; the ratio is the median of the 30, and the 10th and the
-21st of them in order are a 95.7 % confidence interval for it, whatever the distribution of the noise.
+21st of them in order are a 95.7 % confidence interval for it, whatever the distribution of the noise: if the rounds are
+independent, and no side has more of it. What other programs do to rounds is neither, so each measurement says how many
+rounds they disturbed.
 """
 
 from __future__ import annotations
