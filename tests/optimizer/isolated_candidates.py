@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,10 +31,19 @@ def misbehave(request: dict[str, Any]) -> Any:  # noqa: PLR0912  # one branch a 
             if len(_CALLS) > 1:
                 ctypes.string_at(0)
             return {"pid": os.getpid(), "calls": len(_CALLS), "echo": None}
+        case "killed_from_outside":
+            with open(request["note"], "a", encoding="ascii") as file:
+                file.write("x")
+            if len(Path(request["note"]).read_text()) <= request["times"]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return {"pid": os.getpid(), "calls": len(_CALLS), "echo": None}
         case "abort":
             os.abort()
         case "exit":
             os._exit(7)
+        case "sleep":
+            time.sleep(request["seconds"])
+            return {"pid": os.getpid(), "calls": len(_CALLS), "echo": None}
         case "hang":
             while True:
                 time.sleep(1.0)
@@ -96,6 +107,17 @@ def time_schedule(request: dict[str, Any]) -> dict[str, Any]:
         case _:
             pass
     return {"kind": "ok", "latency_ms": 1.0 + 1.0 / tile, "samples_ms": [1.0, 2.0]}
+
+
+def time_or_be_killed(request: dict[str, Any]) -> dict[str, Any]:
+    """Answer as an evaluation does; each schedule is killed as often as the directory named in KILLS says of it."""
+    tile = request["schedule"]["tile"]
+    place = Path(os.environ["KILLS"], str(tile))
+    left = int(place.read_text()) if place.exists() else 0
+    if left:
+        place.write_text(str(left - 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"kind": "ok", "latency_ms": float(tile)}
 
 
 NOT_CALLABLE = 3

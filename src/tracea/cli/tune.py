@@ -170,12 +170,10 @@ def _print(tuned: Tuned, asked: int) -> None:
         f"{len(found) - len(good)} refused, {tuned.seconds:.1f} s"
     )
     for name, trial in found:
-        if trial.outcome is not None and not trial.is_ok:
-            print(
-                printable(
-                    f"  refused {name} {_schedule_text(trial.schedule)}: {trial.outcome.kind}: {trial.outcome.detail}"
-                )
-            )
+        if (outcome := trial.outcome) is not None and not trial.is_ok:
+            judged, later = ("not judged", "; a later run tries it") if outcome.was_killed else ("refused", "")
+            said = f"{_schedule_text(trial.schedule)}: {outcome.kind}: {outcome.detail}{later}"
+            print(printable(f"  {judged} {name} {said}"))
     variants = sum(bool(trials) for trials in tuned.trials.values())
     if len(found) == variants > asked:
         print(f"more than the {asked} asked for: each of the {variants} variants that fit tries its first schedule")

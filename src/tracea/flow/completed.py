@@ -44,10 +44,16 @@ def tuned_once(
             decision = decision_for(op, where, threads=threads, constants=constants, library=library)
             return Tuned(op=op, trials={}, decision=decision, fresh=0, seconds=time.monotonic() - started)
     found = tune(op, budget=budget, threads=threads, constants=constants, library=library, listener=listener)
-    if budget.seconds is None:
+    if budget.seconds is None and not _is_cut(found):
         ingredients = _ingredients(op, budget, threads, constants)
         default_store().entry(content_key(ingredients), lambda place: _note(place, found), ingredients)
     return found
+
+
+def _is_cut(found: Tuned) -> bool:
+    """Whether a trial was ended from outside: it is left to try."""
+    outcomes = (trial.outcome for trials in found.trials.values() for trial in trials)
+    return any(outcome is not None and outcome.was_killed for outcome in outcomes)
 
 
 def _note(place: Path, found: Tuned) -> None:

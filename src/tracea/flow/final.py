@@ -141,6 +141,8 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
     phase(f"final: judge and time {len(request.candidates)} candidates side by side")
     with IsolatedFunction(RANK, _LIMITS) as function:
         outcomes = _ranked(function, request)
+    if all(outcome.was_killed for outcome in outcomes):
+        return  # from outside: what the last final said still holds, and there will be another
     for trial in earlier:
         if trial.retimed_ms is not None:
             store().retime(trial.id, None)
@@ -201,6 +203,8 @@ def _ranked(function: IsolatedFunction, request: Request) -> list[Outcome]:
 
 def _record(key: StudyKey, schedule: dict[str, Value], seed: int, outcome: Outcome) -> None:
     """Keep what the final says of a library, or of a schedule that failed it, which no longer counts."""
+    if outcome.was_killed:
+        return
     record = TrialRecord(
         key=key,
         schedule=schedule,

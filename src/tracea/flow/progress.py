@@ -68,7 +68,8 @@ class Progress(ABC):
             self.start(label, progress.total, unit=" trials")
         best, outcome = progress.best, progress.trial.outcome
         if outcome is not None and not outcome.is_ok:
-            self.note(f"{label}: trial {progress.done} refused: {outcome.kind.value}: {_first_line(outcome.detail)}")
+            judged = "not judged" if outcome.was_killed else "refused"
+            self.note(f"{label}: trial {progress.done} {judged}: {outcome.kind.value}: {_first_line(outcome.detail)}")
         self.update(progress.done, label=label, best_ms=None if best is None else best.latency_ms)
 
     def start(self, label: str, total: int, *, unit: str = "") -> None:

@@ -172,15 +172,26 @@ def search_space(op: Op, variant: Variant, target: Target) -> SearchSpace:
 
 
 def _worth_searching(variants: Sequence[Variant], trials: Mapping[str, tuple[Trial, ...]]) -> list[Variant]:
-    """Return the variants whose default is close to the fastest, which comes last: it gets what the others leave."""
+    """Return the variants whose default is close to the fastest, which comes last: it gets what the others leave.
+
+    So are those whose default was killed from outside: nothing is known of how fast they are.
+    """
     fastest = _first_latency(trials[_fastest(variants, trials)])
-    close = [each for each in variants if _first_latency(trials[each.id]) <= _CLOSE * fastest]
+    close = [
+        each
+        for each in variants
+        if _first_latency(trials[each.id]) <= _CLOSE * fastest or any(map(_was_killed, trials[each.id]))
+    ]
     return sorted(close, key=lambda each: -_first_latency(trials[each.id]))
 
 
 def _fastest(variants: Sequence[Variant], trials: Mapping[str, tuple[Trial, ...]]) -> str:
     """Return the variant whose first trials are the fastest; where all failed, the most promising one."""
     return min((each.id for each in variants if each.id in trials), key=lambda name: _first_latency(trials[name]))
+
+
+def _was_killed(trial: Trial) -> bool:
+    return trial.outcome is not None and trial.outcome.was_killed
 
 
 def _first_latency(trials: tuple[Trial, ...]) -> float:
@@ -237,10 +248,14 @@ class _Search:
         return fitting
 
     def first_trials(self, variant: Variant) -> int:
-        """Return how many schedules of a variant come before any search: the default, and what was best before."""
-        if all(name != variant.id for name, _ in self._recalled):
-            return 1
-        return max(1, len(self._known_rows(variant, self._space(variant))))
+        """Return how many schedules of a variant come before any search: the default, and what was best before.
+
+        All that were tried count, and those of the first ones that are left: a default that was killed has no record.
+        """
+        space = self._space(variant)
+        before = tried(self.op, variant.id, self.threads, self.constants)
+        done = {row for schedule in before if (row := space.encode(schedule.values_)) is not None}
+        return max(1, len(done.union(self._known_rows(variant, space))))
 
     @property
     def is_out_of_time(self) -> bool:

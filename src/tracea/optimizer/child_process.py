@@ -17,13 +17,15 @@ from typing import Any, Final
 
 import msgspec
 
-from tracea.errors import InvalidOption, RunError
+from tracea.errors import InvalidOption
 from tracea.optimizer.isolation_child import Configuration, Reply, Request
-from tracea.optimizer.trial import OutcomeKind
+from tracea.optimizer.trial import NotStarted, OutcomeKind
 
 _POLL_SECONDS: Final = 0.05
+_STOOD_STILL_SECONDS: Final = 2.0  # a turn that takes longer: this process was stopped (Ctrl-Z) in between
 _OUTPUT_TAIL: Final = 4096
 _MAX_REPLY: Final = 64 * 1024 * 1024
+_DEATHS: Final = (OutcomeKind.CRASHED, OutcomeKind.OUT_OF_MEMORY, OutcomeKind.KILLED)
 _BOOTSTRAP: Final = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]);"
     " from tracea.optimizer.isolation_child import serve; serve(sys.argv[1])"
@@ -66,6 +68,10 @@ class Answer:
     detail: str
     seconds: float
     has_died: bool = False
+
+
+class DidNotAnswer(NotStarted):
+    """The process was ended by SIGKILL or took too long before it was ready: the next one may start."""
 
 
 class ChildProcess:
@@ -140,7 +146,7 @@ class ChildProcess:
         kind, reply, detail = self._exchange(line, started + seconds)
         if kind is OutcomeKind.TIMED_OUT:
             detail = f"no answer within {seconds:g} s"
-        has_died = reply is None and kind in (OutcomeKind.CRASHED, OutcomeKind.OUT_OF_MEMORY) and not self._was_killed
+        has_died = reply is None and kind in _DEATHS and not self._was_killed
         if reply is not None and reply.number == self.served:
             kind, detail = reply.kind, reply.detail
         elif reply is not None:
@@ -158,23 +164,35 @@ class ChildProcess:
         if reply is not None and reply.kind is OutcomeKind.OK:
             self._base_bytes = _resident_bytes(self.pid)
             return
-        if reply is not None:
-            detail = reply.detail
-        elif kind is OutcomeKind.TIMED_OUT:
-            detail = f"not ready within {self._limits.startup_seconds:g} s"
         self.end()
-        raise RunError(kernel=self._target, detail=detail, remedy="import it in a Python session and see it fail there")
+        if reply is None and kind is OutcomeKind.TIMED_OUT:
+            detail = f"not ready within {self._limits.startup_seconds:g} s"
+            raise DidNotAnswer(kernel=self._target, detail=detail, remedy="stop other programs and run it again")
+        if reply is None and kind is OutcomeKind.KILLED:
+            raise DidNotAnswer(
+                kernel=self._target, detail=detail, remedy="free memory on this machine and run it again"
+            )
+        detail = detail if reply is None else reply.detail
+        remedy = "import it in a Python session and see it fail there"
+        raise NotStarted(kernel=self._target, detail=detail, remedy=remedy)
 
     def _exchange(self, line: bytes, deadline: float) -> tuple[OutcomeKind, Reply | None, str]:
-        """Send a line and wait for one, watching the clock, the memory and the process."""
+        """Send a line and wait for one, watching the clock, the memory and the process.
+
+        Time in which this process itself was stopped does not count: it read no reply then.
+        """
         unsent = memoryview(line)
         with selectors.DefaultSelector() as selector:
             selector.register(self._reply_fd, selectors.EVENT_READ)
             selector.register(self._output_fd, selectors.EVENT_READ)
             if unsent:
                 selector.register(self._request_fd, selectors.EVENT_WRITE)
+            looked = time.monotonic()
             while True:
-                remaining = deadline - time.monotonic()
+                before, looked = looked, time.monotonic()
+                if looked - before > _STOOD_STILL_SECONDS:
+                    deadline += looked - before
+                remaining = deadline - looked
                 if remaining <= 0:
                     self._kill()
                     return OutcomeKind.TIMED_OUT, None, ""
@@ -219,6 +237,8 @@ class ChildProcess:
         code = self._process.wait()
         output = self._output.decode(errors="replace").strip()
         how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        if code == -signal.SIGKILL:
+            return OutcomeKind.KILLED, None, f"{how} from outside: by another program, or for want of memory"
         # C++ ends a failed allocation by abort; what it prints is the only trace.
         kind = OutcomeKind.OUT_OF_MEMORY if code == -signal.SIGABRT and "bad_alloc" in output else OutcomeKind.CRASHED
         return kind, None, f"{how}: {output}" if output else how

@@ -3,7 +3,8 @@
 The child is started once and pays the interpreter's and the libraries' start once; it answers one JSON request after
 another. After any failure it is replaced, since a candidate that wrote where it should not may have harmed it. A
 crash in a child that had already run other candidates is tried once more in a fresh one, so that a candidate is not
-blamed for what an earlier one did to the heap.
+blamed for what an earlier one did to the heap. So is a start or a call that SIGKILL ended, which no candidate sends
+itself; twice in a row a call is "killed", which is not a fault of the candidate, and a start is an error of the search.
 
 The child dies with its parent, runs in a session of its own (so that its compilers end with it), and is always reaped.
 """
@@ -17,7 +18,7 @@ from typing import Any, Self
 import msgspec
 
 from tracea.errors import InvalidOption
-from tracea.optimizer.child_process import Answer, ChildProcess, Limits
+from tracea.optimizer.child_process import Answer, ChildProcess, DidNotAnswer, Limits
 from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
 
 __all__ = ["Answer", "IsolatedEvaluation", "IsolatedFunction", "Limits"]
@@ -28,7 +29,7 @@ class IsolatedFunction:
 
     Not safe to share among threads. The kernel ends a child together with the thread that started it: keep both on
     one thread, or the next call starts anew.
-    Raises: RunError where the function itself cannot be loaded, which no candidate is to blame for.
+    Raises: NotStarted, a RunError, where the function itself cannot be loaded, which no candidate is to blame for.
     """
 
     def __init__(
@@ -61,7 +62,11 @@ class IsolatedFunction:
         """Start the child now, so that the first call does not pay for it."""
         if self._child is not None and not self._child.is_alive():
             self.close()
-        if self._child is None:
+        if self._child is not None:
+            return
+        try:
+            self._child = ChildProcess(self.target, self.limits, self._environment)
+        except DidNotAnswer:  # killed from outside, or starved of the machine: it may not happen twice
             self._child = ChildProcess(self.target, self.limits, self._environment)
 
     def close(self) -> None:
@@ -73,10 +78,13 @@ class IsolatedFunction:
     def call(self, value: Any, *, seconds: float | None = None) -> Answer:
         """Call the function in the child, under the limits."""
         limit = seconds if seconds is not None else self.limits.seconds
-        answer, served_before = self._call_once(value, limit)
-        if answer.has_died and served_before:
-            answer, _ = self._call_once(value, limit)
-        return answer
+        was_killed = False
+        while True:
+            answer, served_before = self._call_once(value, limit)
+            if answer.kind is OutcomeKind.KILLED and not was_killed:
+                was_killed = True
+            elif not (answer.has_died and served_before):
+                return answer
 
     def _call_once(self, value: Any, seconds: float) -> tuple[Answer, int]:
         self.start()

@@ -141,6 +141,7 @@ class TrialStore:
         """Return the trials that match all given, oldest first; ``hardware`` and ``toolchain`` are fingerprints.
 
         ``imported``: those that were measured here (False), those that came from elsewhere (True), or both (None).
+        Left out: what was ended from outside, as earlier releases kept it; it says nothing of its schedule.
         """
         wanted: dict[str, str | None] = {
             "op_key": op_key,
@@ -169,7 +170,8 @@ class TrialStore:
                 lambda: self._current().execute(f"SELECT {COLUMNS} FROM trial{where} ORDER BY id", arguments).fetchall()
             )
         # Not by SQL: a changed flag would pass over its row in silence, and its digest would never be looked at.
-        return [trial for trial in self._decoded(rows) if imported is None or trial.is_imported == imported]
+        found = (trial for trial in self._decoded(rows) if imported is None or trial.is_imported == imported)
+        return [trial for trial in found if not trial.record.outcome.was_killed]
 
     def copy_to(self, path: Path) -> None:
         """Write all that is here to a new file, which a store can be opened on."""

@@ -18,7 +18,7 @@ from tracea.errors import InvalidOption
 from tracea.optimizer.budget import Budget
 from tracea.optimizer.samplers import Sampler
 from tracea.optimizer.storage import StudyKey, TrialRecord, TrialStore
-from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
+from tracea.optimizer.trial import NotStarted, Outcome, OutcomeKind, Trial
 
 # One-shot timings mis-rank near-equals by 20 to 40 % on a shared machine: this many leaders meet in one interleaved
 # run.
@@ -100,7 +100,10 @@ class Study:
         return dict(Counter(trial.outcome.kind for trial in self._trials if trial.outcome is not None))
 
     def run(self) -> Trial | None:
-        """Search until the budget, the space or the target ends it; return the best trial, None if none succeeded."""
+        """Search until the budget, the space or the target ends it; return the best trial, None if none succeeded.
+
+        Raises: NotStarted: the process that evaluates does not start; the trials that ended are kept.
+        """
         self._resume()
         started = time.monotonic()
         total = min(self.budget.trials, len(self.sampler.space))
@@ -143,12 +146,14 @@ class Study:
         started = time.monotonic()
         try:
             outcome = self._evaluate(trial)
+        except NotStarted:
+            raise
         except Exception as error:  # a candidate must not end the search, and what it raised is recorded
             outcome = Outcome.of_error(error)
         return replace(trial, outcome=outcome, seconds=time.monotonic() - started)
 
     def _record(self, trial: Trial) -> None:
-        if self._store is None or self._key is None or trial.outcome is None:
+        if self._store is None or self._key is None or trial.outcome is None or trial.outcome.was_killed:
             return
         self._record_ids[trial.number] = self._store.add(
             TrialRecord(

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
 from tracea.errors import InvalidOption, RunError, TraceaError, VerdictFailed
 from tracea.optimizer.space import Row, Value
 
+# How records from before KILLED said the same: a child that did not start, or was killed from outside.
+_KILLED_BEFORE: Final = re.compile(r"RunError: [\w.]+:\w+: |ended by SIGKILL\b")
+
+
+class NotStarted(RunError):
+    """The process that evaluates did not start: no candidate was in it, so none is to blame."""
+
 
 class OutcomeKind(enum.StrEnum):
-    """How an evaluation ended; only ``ok`` has a latency."""
+    """How an evaluation ended; only ``ok`` has a latency.
+
+    ``killed`` says nothing of the schedule: SIGKILL is sent from outside, by another program or by the machine for want
+    of memory. It counts in the run that saw it, is not kept, and a later run tries the schedule again.
+    """
 
     OK = "ok"
     CRASHED = "crashed"
@@ -21,6 +33,7 @@ class OutcomeKind(enum.StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     WRONG = "wrong"
     INVALID = "invalid"
+    KILLED = "killed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +93,12 @@ class Outcome:
     def is_ok(self) -> bool:
         """Tell whether the evaluation succeeded."""
         return self.kind is OutcomeKind.OK
+
+    @property
+    def was_killed(self) -> bool:
+        """Tell whether it was ended from outside, as old records say it too: that says nothing of the schedule."""
+        is_old = self.kind is OutcomeKind.CRASHED and _KILLED_BEFORE.match(self.detail) is not None
+        return self.kind is OutcomeKind.KILLED or is_old
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
