@@ -11,6 +11,7 @@ from tracea.core.op import GemmOp
 from tracea.doctor.plan import Candidate, Decision
 from tracea.flow.final import FinalTime
 from tracea.flow.tuning import Tuned
+from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
 from tracea.semantic.schedule import Schedule
 
 FIRST = FinalTime(
@@ -72,3 +73,29 @@ def test_a_row_from_before_comparisons_were_kept_says_nothing_of_them() -> None:
     old = replace(FIRST, comparison={})
     (found,) = tune_verb._as_dict(tuned(old))["final"]
     assert (old.is_disturbed, found["standing"], found["rounds"]) == (False, "first", None)
+
+
+def trial(number: int, schedule: dict[str, int], outcome: Outcome, **final: float) -> Trial:
+    return Trial(number=number, row=(number,), schedule=schedule, outcome=outcome, is_resumed=True, **final)
+
+
+def test_the_search_shows_what_was_measured_and_not_the_time_by_which_a_tie_ranks(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ok = Outcome(kind=OutcomeKind.OK, latency_ms=0.05)
+    lost = trial(0, {"nv": 2, "mr": 8}, ok, retimed_ms=0.03505, median_ms=0.03451)
+    found = replace(tuned(FIRST), trials={"gemm.packed": (lost,)})
+    tune_verb._print(found, 5)
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "34.51 µs" in line)
+    assert " mr=8,nv=2 " in row  # in one order, whoever wrote the schedule
+    (said,) = tune_verb._as_dict(found)["trials"]["gemm.packed"]
+    assert said["latency_ms"] == 0.03451
+
+
+def test_a_trial_killed_from_outside_is_not_called_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    killed = trial(0, {"mr": 8}, Outcome(kind=OutcomeKind.KILLED, detail="ended by SIGKILL from outside"))
+    wrong = trial(1, {"mr": 6}, Outcome(kind=OutcomeKind.WRONG, detail="zeros"))
+    tune_verb._print(replace(tuned(FIRST), trials={"gemm.packed": (killed, wrong)}), 5)
+    out = capsys.readouterr().out
+    assert "not judged gemm.packed mr=8: killed: ended by SIGKILL from outside; a later run tries it" in out
+    assert "refused gemm.packed mr=6: wrong: zeros" in out

@@ -188,6 +188,17 @@ def test_a_finished_study_answers_from_the_store_alone(tmp_path: Path) -> None:
     assert (again.best.row, again.best.latency_ms) == (first.best.row, 7.0)
 
 
+def test_a_resumed_trial_has_the_time_that_was_measured_beside_the_one_by_which_it_ranks(tmp_path: Path) -> None:
+    first, _ = run_stored(tmp_path / "trials.db", 1)
+    with TrialStore(tmp_path / "trials.db") as store:
+        (kept,) = store.find()
+        measured = first.trials[0].latency_ms
+        assert measured is not None
+        store.retime(kept.id, 1.02 * measured, median_ms=measured)
+    (again,) = run_stored(tmp_path / "trials.db", 1)[0].trials
+    assert (again.latency_ms, again.measured_ms) == (1.02 * measured, measured)
+
+
 def test_an_interrupted_study_keeps_what_was_finished(tmp_path: Path) -> None:
     def stop_at_four(trial: Trial) -> Outcome:
         if trial.number == 4:

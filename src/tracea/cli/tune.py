@@ -153,7 +153,7 @@ def _trial_dict(trial: Trial) -> dict[str, Any]:
     return {
         "number": trial.number,
         "schedule": dict(trial.schedule),
-        "latency_ms": trial.latency_ms,
+        "latency_ms": trial.measured_ms,
         "outcome": None if outcome is None else outcome.kind.value,
         "detail": "" if outcome is None else outcome.detail,
         "is_resumed": trial.is_resumed,
@@ -164,7 +164,7 @@ def _print(tuned: Tuned, asked: int) -> None:
     from tracea.profiler.duration import shown_us
 
     found = [(name, trial) for name, trials in tuned.trials.items() for trial in trials]
-    good = sorted((item for item in found if item[1].is_ok), key=lambda item: item[1].latency_ms or 0.0)
+    good = sorted((item for item in found if item[1].is_ok), key=lambda item: item[1].measured_ms or 0.0)
     print(
         f"{tuned.op.key}: {counted(len(found), 'trial')}, {tuned.fresh} of them now, {len(good)} verified, "
         f"{len(found) - len(good)} refused, {tuned.seconds:.1f} s"
@@ -184,7 +184,7 @@ def _print(tuned: Tuned, asked: int) -> None:
         [
             (name, _schedule_text(trial.schedule), shown_us(1e3 * latency_ms), f"{rate / latency_ms:.1f}")
             for name, trial in good[:_SHOWN_TRIALS]
-            if (latency_ms := trial.latency_ms) is not None
+            if (latency_ms := trial.measured_ms) is not None
         ],
         numbers=(2, 3),
     )
@@ -242,4 +242,4 @@ def _print_decision(tuned: Tuned) -> None:
 
 
 def _schedule_text(schedule: Mapping[str, Any]) -> str:
-    return ",".join(f"{key}={value}" for key, value in schedule.items()) or "its own"
+    return ",".join(f"{key}={value}" for key, value in sorted(schedule.items())) or "its own"

@@ -70,7 +70,7 @@ class Progress(ABC):
         if outcome is not None and not outcome.is_ok:
             judged = "not judged" if outcome.was_killed else "refused"
             self.note(f"{label}: trial {progress.done} {judged}: {outcome.kind.value}: {_first_line(outcome.detail)}")
-        self.update(progress.done, label=label, best_ms=None if best is None else best.latency_ms)
+        self.update(progress.done, label=label, best_ms=None if best is None else best.measured_ms)
 
     def start(self, label: str, total: int, *, unit: str = "") -> None:
         """Begin a step of ``total`` parts; the one before ends."""

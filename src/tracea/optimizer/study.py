@@ -182,6 +182,7 @@ class Study:
                 outcome=stored.record.outcome,
                 seconds=stored.record.seconds,
                 retimed_ms=stored.retimed_ms,
+                median_ms=None if stored.retimed_ms is None else stored.median_ms,
                 is_resumed=True,
             )
             self._record_ids[trial.number] = stored.id
@@ -203,7 +204,7 @@ class Study:
                 expected=f"{len(leaders)} timings",
                 remedy="return one timing for each finalist",
             )
-        self._trials = [replace(trial, retimed_ms=None) for trial in self._trials]
+        self._trials = [replace(trial, retimed_ms=None, median_ms=None) for trial in self._trials]
         for leader, latency in zip(leaders, timings, strict=True):
             if latency is None:
                 continue

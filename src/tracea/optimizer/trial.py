@@ -106,8 +106,8 @@ class Trial:
     """One schedule of a study: before its evaluation ``outcome`` is None.
 
     ``incumbent`` is the best trial when this one began: an evaluation that times both interleaved is not misled by a
-    machine whose speed drifts. ``retimed_ms`` is the latency of the final interleaved comparison, which outranks the
-    outcome's own.
+    machine whose speed drifts. ``retimed_ms`` is the latency by which it ranks after the final interleaved comparison,
+    which outranks the outcome's own; ``median_ms`` is what was measured there, which may be below the rank's.
     Units: ``seconds`` is what the evaluation took in all.
     """
 
@@ -117,6 +117,7 @@ class Trial:
     outcome: Outcome | None = None
     seconds: float = 0.0
     retimed_ms: float | None = None
+    median_ms: float | None = None
     is_resumed: bool = False
     incumbent: Trial | None = None
 
@@ -131,3 +132,8 @@ class Trial:
         if self.retimed_ms is not None:
             return self.retimed_ms
         return self.outcome.latency_ms if self.outcome is not None else None
+
+    @property
+    def measured_ms(self) -> float | None:
+        """Return the latency that was measured last: what ``latency_ms`` says but for one that lost a tie."""
+        return self.latency_ms if self.median_ms is None else self.median_ms
