@@ -39,6 +39,7 @@ from tracea.interface.torch.location import line_of_node
 from tracea.interface.torch.lower_indexed import IndexedRange, index_checks
 from tracea.interface.torch.lowering import Lowering, Refusal
 from tracea.interface.torch.specs import InputSpec, Leaf, OutputSpec
+from tracea.interface.torch.surroundings import OutsideTensors
 from tracea.interface.torch.types import Dims, check_exact, check_tensor, dtype_of, tensor_type_of
 
 __all__ = ["Captured", "capture"]
@@ -61,10 +62,13 @@ class Captured:
     ranges: tuple[IndexedRange, ...] = ()
 
 
-def capture(module: torch.nn.Module, example_inputs: Any, *, dynamic: Any = None) -> Captured:
+def capture(
+    module: torch.nn.Module, example_inputs: Any, *, dynamic: Any = None, outside: OutsideTensors | None = None
+) -> Captured:
     """Return the graph of ``module(*example_inputs)`` for inference; parameters and buffers become constants.
 
-    ``dynamic`` is what ``torch.export`` calls ``dynamic_shapes``: each dynamic axis becomes a SymbolicDim.
+    ``dynamic`` is what ``torch.export`` calls ``dynamic_shapes``: a dynamic axis becomes a SymbolicDim. ``outside``
+    keeps copies of tensors that the module does not own, from one capture to the next.
 
     Raises:
         UnsupportedNode: the module uses what no op expresses; all such lines are named at once.
@@ -73,24 +77,23 @@ def capture(module: torch.nn.Module, example_inputs: Any, *, dynamic: Any = None
     """
     inputs = _checked_inputs(module, example_inputs)
     try:
-        return _captured(module, inputs, dynamic)
+        return _captured(exported(module, inputs, dynamic), outside)
     except UnsupportedNode:
         check_eager(module, inputs)  # what the module itself refuses is no shortcoming of its code
         raise
 
 
-def _captured(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any) -> Captured:
-    program = exported(module, inputs, dynamic)
+def _captured(program: ExportedProgram, outside: OutsideTensors | None) -> Captured:
     unknown = _unknown_operators(program)
     attempt = program
     for _ in range(_ROUNDS_OF_DECOMPOSITION):
         if not unknown:
-            return _Capture(attempt).run()
+            return _Capture(attempt, outside).run()
         simpler = decomposed(attempt, unknown)
         if simpler is None:
             break
         attempt, unknown = simpler, _unknown_operators(simpler)
-    return _Capture(program).run()  # which says every operator that is unknown, as the user wrote it
+    return _Capture(program, outside).run()  # which says every operator that is unknown, as the user wrote it
 
 
 def _checked_inputs(module: torch.nn.Module, example_inputs: Any) -> tuple[Any, ...]:
@@ -135,6 +138,7 @@ class _Capture:
     """The walk over one exported program; ``values`` holds what each of its nodes became."""
 
     program: ExportedProgram
+    outside: OutsideTensors | None = None
     graph: Graph = field(default_factory=Graph)
     dims: Dims = field(default_factory=Dims)
     tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
@@ -146,7 +150,7 @@ class _Capture:
     low: Lowering = field(init=False)
 
     def __post_init__(self) -> None:
-        self.constants = Constants(self.program)
+        self.constants = Constants(self.program, self.outside)
         self.low = Lowering(self.graph, self.scalars)
 
     def run(self) -> Captured:

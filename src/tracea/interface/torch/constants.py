@@ -11,6 +11,7 @@ from torch.export.graph_signature import InputKind, TensorArgument
 from torch.fx.node import map_arg
 
 from tracea.interface.torch.export import ExportedProgram, FxNode
+from tracea.interface.torch.surroundings import OutsideTensors
 
 __all__ = ["Constants", "is_same_memory"]
 
@@ -18,10 +19,11 @@ __all__ = ["Constants", "is_same_memory"]
 class Constants:
     """Parameters, buffers, lifted tensors, and the nodes that torch can compute from them before any run.
 
-    A mask built in forward, the square of a weight: computed once by torch itself, when it is asked for.
+    A mask built in forward, the square of a weight: computed once by torch itself, when it is asked for. ``outside``
+    has the copies that stand for tensors which are no parameters or buffers.
     """
 
-    def __init__(self, program: ExportedProgram) -> None:
+    def __init__(self, program: ExportedProgram, outside: OutsideTensors | None = None) -> None:
         self._values: dict[FxNode, Any] = {}
         self._constant: set[FxNode] = set()
         specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs if hasattr(spec.arg, "name")}
@@ -32,6 +34,8 @@ class Constants:
                     continue
                 tensor = program.state_dict.get(str(spec.target), program.constants.get(str(spec.target)))
                 if isinstance(tensor, torch.Tensor):
+                    if outside is not None and spec.kind is InputKind.CONSTANT_TENSOR:
+                        tensor = outside.frozen(tensor)
                     self._values[node] = tensor.detach()
                     self._constant.add(node)
             elif self._follows(node):

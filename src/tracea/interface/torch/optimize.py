@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -17,6 +16,7 @@ from tracea.interface.optimized import Optimized, optimize_graph
 from tracea.interface.torch.capture import capture
 from tracea.interface.torch.lower_indexed import check_ranges
 from tracea.interface.torch.module import Compiled, OptimizedModule
+from tracea.interface.torch.surroundings import Modes, OutsideTensors, frozen_copy
 from tracea.optimizer.budget import Budget, check_budget
 from tracea.runtime.buffers import ArrayKind, empty_of, view
 
@@ -50,12 +50,13 @@ def optimize(
     _check_original(module)
     count = thread_count(threads)
     with collector_paused():
-        frozen = _frozen(module)
+        frozen = frozen_copy(module)
+    modes, outside = Modes.now(), OutsideTensors()
 
     def compiled(inputs: Any, trials: Budget | None, heard: Listener) -> Compiled:
         phase(f"export {type(module).__name__}")
-        with collector_paused():
-            captured = capture(frozen, inputs)
+        with collector_paused(), modes.restored():
+            captured = capture(frozen, inputs, outside=outside)
         values = {name: view(tensor.detach(), name).numpy() for name, tensor in captured.constants.items()}
         optimized = optimize_graph(
             captured.graph, values, budget=trials, threads=count, library=library, listener=heard
@@ -96,14 +97,6 @@ def _check_original(module: Any) -> None:
                 expected="the module that it was made from",
                 remedy="optimize the original module; the optimized one takes inputs of other shapes too",
             )
-
-
-def _frozen(module: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy whose weights are as they are now: a program of another shape, made later, must use the same ones.
-
-    What cannot be copied is no module of weights; capture says what it is.
-    """
-    return copy.deepcopy(module) if isinstance(module, torch.nn.Module) else module  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 class _Report:
