@@ -115,6 +115,43 @@ def test_what_no_kernel_can_be_is_refused_by_name_and_mended(
     assert "Remedy: use " in str(error)
 
 
+@pytest.mark.parametrize(
+    ("variant", "target", "changes", "remedy"),
+    [
+        ("gemm.wgmma", "sm_90a", {"bn": 120}, "use bn=128"),
+        ("gemm.wgmma", "sm_90a", {"stages": 1}, "use stages=2"),
+        ("gemm.mma_cp_async", "sm_80", {"bm": 192}, "use bm=160"),
+        ("gemm.mma_cp_async", "sm_80", {"bm": 208}, "use bm=160"),
+        ("gemm.mma_cp_async", "sm_80", {"bm": 512}, "use bm=160"),
+        ("gemm.mma_cp_async", "sm_80", {"bn": 192}, "use bn=128"),  # swizzle=0 has it too, with conflicts
+        ("gemm.mma_cp_async", "sm_80", {"bk": 64}, "use bk=32"),
+        ("gemm.mma_cp_async", "sm_80", {"warps_n": 2}, "use warps_n=4"),
+        ("gemm.mma_tma", "sm_120a", {"bn": 256}, "use bn=192"),
+        ("gemm.mma_tma", "sm_120a", {"bm": 448}, "use bm=192"),
+        ("gemm.mma_tma", "sm_120a", {"warps_m": 3}, "use warps_m=2"),
+        ("gemm.simt", "sm_75", {"bk": 28}, "use bk=32"),
+        ("gemm.simt", "sm_75", {"lane_rows": 16}, "use lane_rows=8"),
+    ],
+)
+def test_the_nearest_value_of_what_was_asked_for_is_advised_before_other_changes(
+    variant: str, target: str, changes: dict[str, int], remedy: str
+) -> None:
+    dtype, along_k = DType.F32 if variant == "gemm.simt" else DType.F16, variant in ("gemm.wgmma", "gemm.mma_tma")
+    op = GemmOp.of(m=4096, n=4096, k=4096, dtype=dtype, transpose_b=along_k)
+    error = follows(variant, target, op, default(variant, target, op, **changes))
+    assert error is not None
+    assert error.remedy == remedy
+
+
+def test_workers_that_were_asked_for_are_kept_where_the_default_splits() -> None:
+    op = product(DType.F16, 64, 64, 4096)
+    schedule = default("gemm.mma_cp_async", "sm_80", op)
+    assert schedule.integer("split_k") > 1
+    error = follows("gemm.mma_cp_async", "sm_80", op, schedule.with_values(stream_k=40))
+    assert error is not None
+    assert error.remedy == "use split_k=1"
+
+
 def test_an_order_that_there_is_not_is_mended_by_one_that_there_is() -> None:
     op = product(DType.F16)
     error = follows("gemm.mma_tma", "sm_120a", op, default("gemm.mma_tma", "sm_120a", op, order="zigzag"))

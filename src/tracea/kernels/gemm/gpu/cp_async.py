@@ -79,6 +79,10 @@ def _space(op: GemmOp, target: GpuTarget) -> ScheduleSpace:
     return shared_space(op, target, stages=(2, 3, 4, 5))
 
 
+def _default(op: GemmOp, target: GpuTarget) -> Schedule:
+    return default_shared(op, target, most_stages=4)
+
+
 MMA_CP_ASYNC = Variant(
     id=_ID,
     op_type=GemmOp,
@@ -86,7 +90,7 @@ MMA_CP_ASYNC = Variant(
     requirements=(CUDA, *GPU_GEMM_REQUIREMENTS, features("cp_async")),
     preferences=(),
     priority=60,
-    build=with_remedies(build_cp_async, _space, holds_warps()),
+    build=with_remedies(build_cp_async, _space, holds_warps(), _default),
     space=_space,
-    default_schedule=lambda op, target: default_shared(op, target, most_stages=4),
+    default_schedule=_default,
 )

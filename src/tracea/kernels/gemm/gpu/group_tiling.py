@@ -89,12 +89,16 @@ class GroupTiling:
                 expected="a multiple of 32 up to 256",
                 remedy=f"use {min(_MOST_COLUMNS, max(STRIP_COLUMNS, found.bn // STRIP_COLUMNS * STRIP_COLUMNS))}",
             )
-        if found.bk % product.k or found.stages < 2:
+        if found.bk < 1 or found.bk % product.k:
             raise InvalidSchedule(
-                field="bk, stages",
-                got=(found.bk, found.stages),
-                expected=f"bk a multiple of {product.k}, two stages at least",
-                remedy=f"use bk={4 * product.k}, stages=4",
+                field="bk",
+                got=found.bk,
+                expected=f"a multiple of {product.k}",
+                remedy=f"use bk={4 * product.k}",
+            )
+        if found.stages < _TWO:
+            raise InvalidSchedule(
+                field="stages", got=found.stages, expected="two stages at least", remedy=f"use stages={_TWO}"
             )
         if found.registers > found.consumer_registers:
             raise InvalidSchedule(

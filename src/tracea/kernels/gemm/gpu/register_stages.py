@@ -91,6 +91,10 @@ def _space(op: GemmOp, target: GpuTarget) -> ScheduleSpace:
     return tile_space(op, target, stages=(2,), held=True)
 
 
+def _default(op: GemmOp, target: GpuTarget) -> Schedule:
+    return default_tiling(op, target, most_stages=2, held=True)
+
+
 MMA_SYNC = Variant(
     id=_MMA_ID,
     op_type=GemmOp,
@@ -98,9 +102,9 @@ MMA_SYNC = Variant(
     requirements=(CUDA, *GPU_GEMM_REQUIREMENTS, features("ldmatrix"), NO_FP8),
     preferences=(),
     priority=40,
-    build=with_remedies(build_mma_sync, _space, holds_warps(held=True)),
+    build=with_remedies(build_mma_sync, _space, holds_warps(held=True), _default),
     space=_space,
-    default_schedule=lambda op, target: default_tiling(op, target, most_stages=2, held=True),
+    default_schedule=_default,
 )
 SIMT = Variant(
     id=_SIMT_ID,
@@ -109,7 +113,7 @@ SIMT = Variant(
     requirements=(CUDA, *SIMT_REQUIREMENTS),
     preferences=(),
     priority=20,
-    build=with_remedies(build_simt, simt_space, holds_lanes),
+    build=with_remedies(build_simt, simt_space, holds_lanes, default_simt),
     space=simt_space,
     default_schedule=default_simt,
 )

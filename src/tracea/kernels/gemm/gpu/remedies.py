@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from math import log2, prod
 from typing import Final
 
@@ -34,6 +35,8 @@ _OPPOSITE: Final = {Relation.LT: ">=", Relation.LE: ">", Relation.EQ: "!=", Rela
 _UNITS: Final = (4, 8, 16, 32, 64, 128)
 _POWERS: Final = tuple(1 << bit for bit in range(11))
 _AROUND: Final = 8  # whole numbers on each side that may become one: stages and shares are no powers of two
+_WALKED: Final = 1024  # the numbers that are looked at one by one
+_ATTEMPTS: Final = 16  # kernels that are built for one remedy before other numbers are changed
 _A_CHANGE: Final = 0.5  # that another number is changed weighs as much as a factor of 1.4
 
 
@@ -41,10 +44,13 @@ def with_remedies(
     build: Build,
     space: Callable[[GemmOp, GpuTarget], ScheduleSpace],
     holds: Callable[[GemmOp, Schedule, GpuTarget], bool],
+    default: Callable[[GemmOp, GpuTarget], Schedule],
 ) -> Build:
     """Return a builder whose refusals advise what is built and proved; it refuses what the op's sizes rule out.
 
-    ``holds`` says cheaply of most schedules that cannot be built that they cannot.
+    Where one number differs from the ``default`` schedule, it is what somebody asked for: its nearest value that can be
+    built with all others as they are is advised before any other change. ``holds`` says cheaply of most schedules that
+    cannot be built that they cannot.
     """
 
     def checked(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKernel:
@@ -61,13 +67,32 @@ def with_remedies(
             return False
         return True
 
+    def holds_it(op: GemmOp, target: GpuTarget) -> Callable[[Schedule], bool]:
+        def held(schedule: Schedule) -> bool:
+            try:
+                return holds(op, schedule, target)
+            except (InvalidSchedule, ResourceExceeded):
+                return False
+
+        return held
+
     def built(op: GemmOp, schedule: Schedule, target: GpuTarget) -> TileKernel:
         try:
             return checked(op, schedule, target)
         except (InvalidSchedule, ResourceExceeded) as error:
             advised = changes_of(error, schedule)
-            if not advised or not is_proved(op, schedule.with_values(**advised), target):
-                found = _nearest(lambda other: is_proved(op, other, target), schedule, error, space(op, target))
+
+            def works(changes: Mapping[str, Value]) -> bool:
+                return is_proved(op, schedule.with_values(**changes), target)
+
+            listed = space(op, target)
+            asked = _asked(schedule, default(op, target))
+            near = None if asked is None else _nearest_of(asked, schedule, error, listed, holds_it(op, target), works)
+            if near is not None:
+                if near != advised:
+                    error.remedy = f"use {_spelled(near)}"
+            elif not advised or not works(advised):
+                found = _nearest(lambda other: is_proved(op, other, target), schedule, error, listed)
                 if not found:
                     _refuse_grid(op, schedule)
                 error.remedy = f"use {_spelled(found)}" if found else "choose another variant: this one has no schedule"
@@ -148,6 +173,43 @@ def _nearest(
         if is_proved(other):
             return {name: value for name, value in other.items() if schedule.get(name) != value}
     return {}
+
+
+def _asked(schedule: Mapping[str, Value], default: Mapping[str, Value]) -> str | None:
+    """Return the only number that is not the default's, which is then what somebody asked for."""
+    changed = [name for name, value in schedule.items() if default.get(name) != value]
+    return changed[0] if len(changed) == 1 and isinstance(schedule[changed[0]], int) else None
+
+
+def _nearest_of(  # noqa: PLR0917 - what a search is over, and by
+    name: str,
+    schedule: Schedule,
+    error: Refusal,
+    space: ScheduleSpace,
+    holds: Callable[[Schedule], bool],
+    works: Callable[[Mapping[str, Value]], bool],
+) -> dict[str, Value] | None:
+    """Return the nearest value of one number that is proved with all others as they are, the lower one of two.
+
+    Where the error says that it contradicts other numbers, those are changed instead: to drop what was asked for, as 0
+    does, is no neighbour of it. None where a few attempts find nothing.
+    """
+    listed = {key: space.values[axis] for axis, key in enumerate(space.names)}
+    field = error.field if isinstance(error, InvalidSchedule) else ""
+    ordered: list[dict[str, Value]]
+    others = [key for key in field.split(", ") if key in schedule and key != name]
+    if others and name in field.split(", "):
+        changes = [(_distance(schedule[key], value), key, value) for key in others for value in listed.get(key, ())]
+        ordered = [{key: value} for _, key, value in sorted(changes, key=lambda each: each[:2])]
+    else:
+        asked = schedule.integer(name)
+        advised = changes_of(error, schedule)
+        values = {*_others(asked, listed.get(name, ())), *range(1, min(2 * max(asked, 1), _WALKED) + 1)}
+        values |= {advised[name]} if advised.keys() == {name} else set()
+        numbers = [value for value in values if isinstance(value, int) and value != asked and (value or asked < 0)]
+        ordered = [{name: value} for value in sorted(numbers, key=lambda value: (abs(value - asked), value))]
+    held = (changes for changes in ordered if holds(schedule.with_values(**changes)))
+    return next((changes for changes in islice(held, _ATTEMPTS) if works(changes)), None)
 
 
 def _others(value: Value, listed: tuple[Value, ...]) -> Iterator[Value]:

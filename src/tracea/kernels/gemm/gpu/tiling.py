@@ -232,6 +232,8 @@ class GpuTiling:
             min(self.bm, self.bn, self.bk, self.stages, self.warps_m, self.warps_n) >= 1
             and self.bm % (self.warps_m * product.rows) == 0
             and self.bn % (self.warps_n * product.columns * product.column_group) == 0
+            and self.bk % product.k == 0
+            and self.bk & (self.bk - 1) == 0
             and self.threads <= target.threads_per_block
             and self.fragments <= max(1, self.bk // product.k)
             and self.registers <= self._most_registers(target)

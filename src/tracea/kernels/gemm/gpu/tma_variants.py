@@ -197,6 +197,10 @@ def _tma_space(op: GemmOp, target: GpuTarget) -> ScheduleSpace:
     return tile_space(op, target, stages=(2, 3, 4, 5), producers=1)
 
 
+def _tma_default(op: GemmOp, target: GpuTarget) -> Schedule:
+    return default_tiling(op, target, most_stages=4, producers=1)
+
+
 MMA_TMA = Variant(
     id=_TMA_ID,
     op_type=GemmOp,
@@ -204,9 +208,9 @@ MMA_TMA = Variant(
     requirements=_NATIVE_TMA,
     preferences=(),
     priority=70,
-    build=with_remedies(build_mma_tma, _tma_space, holds_warps(producers=1)),
+    build=with_remedies(build_mma_tma, _tma_space, holds_warps(producers=1), _tma_default),
     space=_tma_space,
-    default_schedule=lambda op, target: default_tiling(op, target, most_stages=4, producers=1),
+    default_schedule=_tma_default,
 )
 WGMMA = Variant(
     id=_WGMMA_ID,
@@ -215,7 +219,7 @@ WGMMA = Variant(
     requirements=(*_GROUP_TMA, features("wgmma", "setmaxnreg")),
     preferences=(),
     priority=90,
-    build=with_remedies(build_wgmma, _wgmma_space, _holds_groups),
+    build=with_remedies(build_wgmma, _wgmma_space, _holds_groups, _wgmma_default),
     space=_wgmma_space,
     default_schedule=_wgmma_default,
 )
