@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,12 +161,30 @@ def test_a_program_that_does_not_take_what_it_was_made_for_is_not_kept(linear: n
     assert not fast._others
 
 
-def test_programs_for_ever_other_shapes_come_to_an_end(linear: nn.Module) -> None:
-    fast = OptimizedModule(compiled(linear, torch.randn(5, 4)), recompile=lambda inputs: compiled(linear, inputs))
-    for rows in range(1, 17):
+def test_of_ever_other_shapes_sixteen_programs_are_kept_and_the_longest_unused_makes_room(linear: nn.Module) -> None:
+    asked: list[int] = []
+
+    def again(inputs: tuple[Any, ...]) -> Compiled:
+        asked.append(len(inputs[0]))
+        return compiled(linear, inputs)
+
+    fast = OptimizedModule(compiled(linear, torch.randn(50, 4)), recompile=again)
+    for rows in range(1, 16):
         fast(torch.randn(rows, 4))
-    with pytest.raises(InvalidShape, match="got 17 kinds of inputs, expected at most 16"):
-        fast(torch.randn(17, 4))
+    fast(torch.randn(1, 4))  # used again: now the program of 2 rows has rested longest
+    for rows in (16, 17):
+        x = torch.randn(rows, 4)
+        torch.testing.assert_close(fast(x), linear(x).detach())
+        assert len(fast._others) == 15
+    assert asked == list(range(1, 18))
+    for rows in (50, 1, *range(4, 18)):  # the first program stays, whatever was used since
+        fast(torch.randn(rows, 4))
+    assert asked == list(range(1, 18))
+    copied = copy.copy(fast)
+    copied(torch.randn(17, 4))
+    for rows in (2, 3):
+        fast(torch.randn(rows, 4))
+    assert asked == [*range(1, 18), 2, 3]
 
 
 def test_a_dynamic_axis_takes_any_extent_within_its_bounds(linear: nn.Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -20,7 +21,7 @@ from tracea.runtime.process_lock import ProcessLock
 __all__ = ["Compiled", "OptimizedModule", "Run"]
 
 Run: TypeAlias = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
-_MAX_PROGRAMS: Final = 16  # each holds its packed weights
+_MAX_PROGRAMS: Final = 16  # each holds its packed weights; the first stays, of the others those that were used last
 _recompiling: Final = ProcessLock()
 
 
@@ -34,11 +35,20 @@ class Compiled:
     report: Any = None
 
 
+@dataclass(slots=True, kw_only=True)
+class _Other:
+    """A program for other inputs than the first; ``used`` rises with each use."""
+
+    compiled: Compiled
+    used: int
+
+
 class OptimizedModule(torch.nn.Module):
     """A module that runs a compiled program; weights are frozen as they were when it was compiled.
 
     Inputs of other strides are copied to those that were compiled. Inputs of another shape, type or nesting are
-    compiled when they first come if ``recompile`` was given (from the call's positional arguments), else refused.
+    compiled when they first come if ``recompile`` was given (from the call's positional arguments), else refused. Of 16
+    programs, the first and those that were used last, the one that rested longest makes room for the next.
 
     Raises:
         InvalidInput: a gradient is asked for, or the nesting differs.
@@ -49,7 +59,9 @@ class OptimizedModule(torch.nn.Module):
         super().__init__()
         self._compiled = compiled
         self._recompile = recompile
-        self._others: list[Compiled] = []
+        self._others: list[_Other] = []
+        self._uses = itertools.count()  # next() is one step for all threads
+        self._recompiled = 0
         self._is_flat = _takes_tensors_only(compiled.input_spec)
         self.training = False
 
@@ -90,7 +102,7 @@ class OptimizedModule(torch.nn.Module):
     def __copy__(self) -> OptimizedModule:
         """Return another module of the same programs, which never change."""
         other = OptimizedModule(self._compiled, recompile=self._recompile)
-        other._others = list(self._others)
+        other._others = [_Other(compiled=each.compiled, used=next(other._uses)) for each in self._others]
         return other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModule:
@@ -136,32 +148,28 @@ class OptimizedModule(torch.nn.Module):
     def _run_other(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call that is not exactly the compiled one: other strides, nested inputs, or another program."""
         first_error: InvalidInput | None = None
-        known = len(self._others)
-        for compiled in (self._compiled, *self._others):
+        known = self._recompiled
+        for other in (None, *self._others):
+            compiled = self._compiled if other is None else other.compiled
             try:
                 tensors = _bound(compiled.input_spec, args, kwargs)
             except InvalidInput as error:
                 first_error = first_error or error
                 continue
+            if other is not None:
+                other.used = next(self._uses)
             _check_values(tensors, compiled.input_spec)
             return compiled.output_spec.unflatten(compiled.run(tensors))
         assert first_error is not None
         if self._recompile is None or kwargs:
             raise first_error
         with _recompiling:
-            if len(self._others) == known:  # else another thread was first: look again
+            if self._recompiled == known:  # else another thread was first: look again
                 self._compile_other(args, first_error)
         return self._run_other(args, kwargs)
 
     def _compile_other(self, args: tuple[Any, ...], first_error: InvalidInput) -> None:
         assert self._recompile is not None  # asked before
-        if len(self._others) + 1 >= _MAX_PROGRAMS:
-            raise InvalidShape(
-                field="inputs",
-                got=f"{_MAX_PROGRAMS + 1} kinds of inputs",
-                expected=f"at most {_MAX_PROGRAMS}",
-                remedy="make the axis that varies dynamic, or optimize the module for the shapes of each use",
-            ) from first_error
         try:
             other = self._recompile(args)
             _bound(other.input_spec, args, {})  # a program that does not take what it was made for would be made again
@@ -171,7 +179,10 @@ class OptimizedModule(torch.nn.Module):
         ) as error:  # other inputs than the model takes, as far as a capture can tell
             reason = f"give inputs that the module takes: it cannot be compiled for these ({error.statement()})"
             raise replace(first_error, remedy=reason) from error
-        self._others.append(other)
+        # A new list: a call in another thread walks through the one it began with.
+        kept = sorted(self._others, key=lambda each: each.used)[-(_MAX_PROGRAMS - 2) :]
+        self._others = [*kept, _Other(compiled=other, used=next(self._uses))]
+        self._recompiled += 1
 
 
 def _takes_tensors_only(spec: InputSpec) -> bool:
@@ -222,7 +233,8 @@ def _checked(tensor: torch.Tensor, wanted: TensorType, name: str, extents: dict[
             field=name,
             got=str(tensor.dtype),
             expected=wanted.dtype.value,
-            remedy=f"convert it with .to({_TORCH_DTYPES[wanted.dtype]}), or optimize the module with such an input",
+            remedy=f"convert it with .to({_TORCH_DTYPES[wanted.dtype]}), or convert the original module too "
+            "(module.to(dtype)) and optimize that",
         )
     shape = tuple(tensor.shape)
     fits = len(shape) == wanted.rank and all(
