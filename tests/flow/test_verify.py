@@ -158,7 +158,7 @@ def test_a_default_schedule_that_splits_k_is_verified() -> None:
 
 def test_what_cannot_be_cut_down_is_not_checked() -> None:
     op = GemmOp.of(m=4096, n=4096, k=64, dtype=DType.F16)  # 2 steps a tile: 108 workers need 54 tiles
-    schedule: dict[str, int | str] = {**SMALL, "split_k": 1, "stream_k": 108}
+    schedule: dict[str, int | str] = {**SMALL, "bm": 128, "bn": 128, "warps_m": 2, "split_k": 1, "stream_k": 108}
     found = verify_op(op, target="sm_80", variant="gemm.mma_cp_async", schedule=schedule, seed=3)
     assert found.passed, str(found)
     assert [text.partition(":")[0] for text in found.not_checked][:2] == ["emulator", "float64"]

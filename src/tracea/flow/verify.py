@@ -2,9 +2,9 @@
 
 A CPU kernel runs here and is judged by all gates; it is timed against the libraries' calls of its op where a search
 measured it here, or on demand: what was never measured is promised to be right, not to be fast. A GPU kernel's text
-runs in the emulator, on a problem cut down to a few tiles (sizes are arguments of the text: it is the very text of the
-large problem), and its machine code is judged against its resource budget where NVRTC is installed. What cannot be
-looked at here is said to be not checked.
+runs in the emulator, on problems cut down to a few tiles or many steps (sizes are arguments of the text: it is the very
+text of the large problem), and its machine code is judged against its resource budget where NVRTC is installed. What
+cannot be looked at here is said to be not checked.
 """
 
 from __future__ import annotations
@@ -13,27 +13,31 @@ import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from tracea import targets
 from tracea.core.op import GemmOp, Op
-from tracea.core.tensor_type import StridedLayout, TensorType, static
+from tracea.core.tensor_type import TensorType
 from tracea.emulator import emulate
 from tracea.emulator.report import Report
-from tracea.errors import InvalidOp, InvalidOption, InvalidShape, ResourceExceeded, RunError, ToolchainMissing
+from tracea.errors import InvalidOption, InvalidShape, ResourceExceeded, RunError, ToolchainMissing
+from tracea.flow.bank_ways import check_banks
 from tracea.flow.kernel import Built, build, choose_for_gpu
 from tracea.flow.library_time import time_against
+from tracea.flow.reduced import LARGEST, ReducedProblem, reduced, reduction
 from tracea.gates.budgets import budget_of
-from tracea.gates.case import QUICK
+from tracea.gates.case import QUICK, build_cases
+from tracea.gates.correctness import Bench, check_correctness
+from tracea.gates.distribution import Distribution
 from tracea.gates.gate import judge
 from tracea.gates.junit import to_junit
 from tracea.gates.resources import NotChecked, judge_binary
 from tracea.gates.safety import check_certificate
 from tracea.gates.verdict import Check, Verdict
 from tracea.kernels.arguments import arguments, operand_buffers, result_buffer, tables
+from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS
 from tracea.runtime.native import check_threads
 
 if TYPE_CHECKING:
@@ -45,10 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["SCHEDULES", "EmulatedRun", "Verification", "laid_out", "reduced", "verify_for_gpu", "verify_op"]
 
 SCHEDULES: Final = (0, 1, 2, 3)  # seeds: in order, in reverse, two at random
-_RESIDUE: Final = 16  # extents keep their remainder, and with it what their strides are multiples of
-_EMULATED: Final = 2**21  # multiply-adds of an emulated problem: about a second with all detectors
-_LARGEST: Final = 2**25  # of one that cannot be smaller: above it nothing is emulated
-_LONGEST_STEP: Final = 64  # an innermost stride up to this is kept as it is
+_WIDEST_COPY: Final = 16  # bytes
 
 Array = np.ndarray[Any, Any]
 
@@ -87,11 +88,13 @@ class EmulatedRun:
     """A GPU kernel as the gates run one: ``run(inputs, out)`` by the emulator; ``reports`` are what it found.
 
     The first run takes all ``schedules``, each later one the next of them: one text, many inputs, every schedule.
+    ``multiprocessors`` are those that a persistent grid has blocks for, None the target's.
     """
 
     op: GemmOp
     built: Built
     schedules: Sequence[int] = SCHEDULES
+    multiprocessors: int | None = None
     reports: list[Report] = field(default_factory=list[Report])
 
     def __call__(self, inputs: Sequence[Array], out: Array) -> None:
@@ -107,6 +110,8 @@ class EmulatedRun:
         operands = dict(zip(names, given, strict=True))
         arrays = {**operands, result_buffer(kernel).name: result, **tables(kernel, self.op)}
         values = arguments(kernel, self.op)
+        if self.multiprocessors is not None and MULTIPROCESSORS.name in values:
+            values[MULTIPROCESSORS.name] = self.multiprocessors
         number = len(self.reports)
         seeds = self.schedules if number == 0 else (self.schedules[number % len(self.schedules)],)
         report = emulate(source, arrays, {name: values[name] for name in source.integers}, schedules=seeds)
@@ -254,10 +259,14 @@ def verify_for_gpu(
     checks = [_proofs(built.certificate)]
     missing: list[str] = []
     try:
-        if (refused := _cut_too_far(op, built)) is not None:
-            missing += [f"emulator: {refused}", f"float64: {refused}"]
+        small = reduction(op, schedule)
+        first, *more = (_refusal(problem, built) for problem in small.problems)
+        if first is not None:
+            missing += [f"emulator: {first}", f"float64: {first}"]
         else:
             checks += _emulated(op, built, schedules, number)
+            missing += small.unseen
+            missing += [f"ring reuse: {refused}" for refused in more if refused is not None]
     except ToolchainMissing as error:
         missing += [f"emulator: {error}", f"float64: {error}"]
     budget = budget_of(variant, op, target.name, aligned=_copies_wide(schedule))
@@ -279,36 +288,55 @@ def _proofs(certificate: Certificate) -> Check:
     return Check(name="proofs", passed=facts > 0, figure=facts, limit=1, detail="facts in the certificate, at least")
 
 
-def _cut_too_far(op: GemmOp, built: Built) -> str | None:
-    """Return why the kernel refuses the problem that the emulator has time for; None where it takes it."""
-    small = reduced(op, built.kernel.schedule)
-    work = prod(static(extent) for extent in small.batch) * static(small.m) * static(small.n) * static(small.k)
-    if work > _LARGEST:
-        return f"{small.key}, the least that the schedule allows, has {work} multiply-adds, above {_LARGEST}"
+def _refusal(problem: ReducedProblem, built: Built) -> str | None:
+    """Return why a problem is not emulated: the kernel refuses it, or it is too much work; None where it is."""
+    if problem.work > LARGEST:
+        return (
+            f"{problem.op.key}, the least that the schedule allows, has {problem.work} multiply-adds, above {LARGEST}"
+        )
     try:
-        arguments(built.kernel, small)
+        arguments(built.kernel, problem.op)
     except InvalidShape as error:
-        return f"{small.key} is too small for the schedule: {error}"
+        return f"{problem.op.key} is too small for the schedule: {error}"
     return None
 
 
 def _emulated(op: GemmOp, built: Built, schedules: Sequence[int], seed: int) -> list[Check]:
-    small = reduced(op, built.kernel.schedule)
-    run = EmulatedRun(small, built, schedules)
-    judged = judge(run, small, subject=built.source.name, seed=seed, distributions=QUICK, hashes=2, runs=2)
-    findings = [finding for report in run.reports for finding in report.findings]
-    ways = max((report.bank_ways() for report in run.reports), default=0)
-    emulated = Check(
+    """Return what the emulator and float64 say of a text on the problems that stand for ``op``."""
+    runs: list[EmulatedRun] = []
+    checks: list[Check] = []
+    for number, problem in enumerate(reduction(op, built.kernel.schedule).problems):
+        if number and _refusal(problem, built) is not None:
+            continue
+        run = EmulatedRun(problem.op, built, schedules, problem.multiprocessors)
+        if number == 0:
+            said = "emulated"
+            found = judge(run, problem.op, subject=built.source.name, seed=seed, distributions=QUICK, hashes=2, runs=2)
+            judged = found.checks
+        else:  # what depends on time and on a ring's phases, which sums that are exact show
+            said = f"emulated over {problem.steps} steps"
+            cases = build_cases(problem.op, np.random.default_rng(seed), (Distribution.INTEGER,))
+            judged = check_correctness(run, Bench(problem.op), cases)
+        runs.append(run)
+        checks += [replace(check, name=f"{said}: {check.name}") for check in judged]
+    reports = [report for run in runs for report in run.reports]
+    return [_clean(runs, schedules), check_banks(built.certificate, reports), *checks]
+
+
+def _clean(runs: Sequence[EmulatedRun], schedules: Sequence[int]) -> Check:
+    reports = [report for run in runs for report in run.reports]
+    findings = [finding for report in reports for finding in report.findings]
+    ways = max((report.bank_ways() for report in reports), default=0)
+    took = ", ".join(f"{len(run.reports)} runs of {run.op.key}" for run in runs)
+    return Check(
         name="emulator",
-        passed=bool(run.reports) and not findings,
+        passed=all(run.reports for run in runs) and not findings,
         figure=len(findings),
         limit=0,
         detail=str(findings[0])
         if findings
-        else f"findings in {len(run.reports)} runs of {small.key}, schedules {tuple(schedules)}; "
-        f"{ways} ways at most in shared memory",
+        else f"findings in {took}, schedules {tuple(schedules)}; {ways} ways at most in shared memory",
     )
-    return [emulated, *(replace(check, name=f"emulated: {check.name}") for check in judged.checks)]
 
 
 def _unseen(check: Check) -> bool:
@@ -317,70 +345,7 @@ def _unseen(check: Check) -> bool:
 
 def _copies_wide(schedule: Schedule) -> bool:
     """Tell whether A and B are copied 16 bytes at a time, as rows that begin at multiples of them allow."""
-    return all(schedule[chunk] == _RESIDUE for chunk in ("chunk_a", "chunk_b") if chunk in schedule)
-
-
-def reduced(op: GemmOp, schedule: Schedule) -> GemmOp:
-    """Return the op with extents of a few tiles at most, each with its remainder modulo 16: less work, the same text.
-
-    It keeps as many steps of k as the schedule's workers need, where the op has them: else its kernel refuses it.
-
-    Raises:
-        InvalidOp: an operand's layout is not strided.
-    """
-    tile = {name: value for name, value in schedule.values_.items() if isinstance(value, int)}
-    bm, bn, bk = (tile.get(name, 64) for name in ("bm", "bn", "bk"))
-    batch = tuple(min(static(extent), 2) for extent in op.batch)
-    m, n = _cut(static(op.m), bm + _RESIDUE), _cut(static(op.n), bn + _RESIDUE)
-    # Workers that share steps of k need one each: so many for every tile, or so many for all tiles together.
-    tiles = prod(batch) * -(-m // bm) * -(-n // bn)
-    shares = max(tile.get("split_k", 1), -(-tile.get("stream_k", 0) // max(1, tiles)))
-    least = -(-bk * max(2, shares) // _RESIDUE) * _RESIDUE
-    k = _cut(static(op.k), max(bk * (tile.get("stages", 2) + 1), least))
-    while m * n * k > _EMULATED and k - k % _RESIDUE > least:
-        k = _cut(k, max(least, k // 2))
-    result = (*batch, m, n)
-    epilogue = replace(op.epilogue, operands=tuple(_resized(each, result) for each in op.epilogue.operands))
-    a, b = _resized(op.a, (*batch, m, k)), _resized(op.b, (*batch, k, n))
-    out = None if op.out is None else _resized(op.out, result)
-    return replace(op, m=m, n=n, k=k, batch=batch, a=a, b=b, epilogue=epilogue, out=out)
-
-
-def _cut(extent: int, limit: int) -> int:
-    return extent if extent <= limit else limit - limit % _RESIDUE + extent % _RESIDUE
-
-
-def _resized(kind: TensorType, full: tuple[int, ...]) -> TensorType:
-    """Return a type with the extents of ``full``, its axes in memory in the order that they had; 1 stays 1.
-
-    Strides keep their remainder modulo 16, and rows that had a gap behind them keep one. An axis that went on where
-    another one ended still does: kernels walk such batch axes like one.
-    """
-    wanted = full[len(full) - kind.rank :]
-    shape = tuple(1 if old == 1 else new for old, new in zip(kind.static_shape, wanted, strict=True))
-    if kind.layout is None:
-        return TensorType(shape, kind.dtype)
-    if not isinstance(kind.layout, StridedLayout):
-        raise InvalidOp(
-            field="layout", got=str(kind), expected="a strided layout", remedy="verify the op before packing"
-        )
-    strides = [0] * kind.rank
-    step, old_step = 1, 1
-    for axis in sorted(range(kind.rank), key=lambda axis: (abs(kind.strides[axis]), -axis)):
-        old = abs(kind.strides[axis])
-        if old == 0:
-            continue
-        stride = step + (old - step) % _RESIDUE
-        if old == old_step:
-            stride = step
-        elif step == 1 and old <= _LONGEST_STEP:
-            stride = old
-        elif old > old_step and stride == step:
-            stride += _RESIDUE
-        strides[axis] = stride if kind.strides[axis] > 0 else -stride
-        if kind.static_shape[axis] != 1:  # one element ends where nothing begins
-            step, old_step = stride * shape[axis], old * kind.static_shape[axis]
-    return TensorType(shape, kind.dtype, StridedLayout(tuple(strides)))
+    return all(schedule[chunk] == _WIDEST_COPY for chunk in ("chunk_a", "chunk_b") if chunk in schedule)
 
 
 def laid_out(kind: TensorType, values: Array) -> Array:
