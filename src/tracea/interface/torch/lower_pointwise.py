@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -51,6 +52,7 @@ __all__ = [
     "masked_fill",
     "named",
     "of_one",
+    "power",
     "rsub",
     "selu",
     "softplus",
@@ -64,6 +66,7 @@ Lowered: TypeAlias = Callable[..., "Node"]
 X: Final = Input(0)
 Y: Final = Input(1)
 Z: Final = Input(2)
+_LEAST_EXPONENT: Final = 2.0**-126  # the least normal number of f32
 _SELU_ALPHA: Final = 1.6732632423543772848170429916717
 _SELU_SCALE: Final = 1.0507009873554804934193349852946
 
@@ -94,6 +97,16 @@ def binary(function: BinaryFunction) -> Lowered:
         return low.pointwise(Binary(function, X, Y), left, right)
 
     return lower
+
+
+def power(low: Lowering, base: Operand, exponent: Operand) -> Node:
+    """Lower a power; an exponent that f32 would take for 0, which makes 1 of NaN, stands for the least that it holds.
+
+    Both give 1, 0, infinity and NaN alike: their product with the logarithm of any number is below 1e-34.
+    """
+    if isinstance(exponent, float) and 0.0 < abs(exponent) < _LEAST_EXPONENT:
+        exponent = math.copysign(_LEAST_EXPONENT, exponent)
+    return low.pointwise(Binary(BinaryFunction.POW, X, Y), base, exponent)
 
 
 def comparison(function: BinaryFunction) -> Lowered:
