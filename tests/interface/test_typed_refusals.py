@@ -10,7 +10,16 @@ import pytest
 import torch
 
 import tracea
-from tracea.errors import InvalidDType, InvalidInput, InvalidOp, InvalidShape, TraceaError
+from tracea.core.expr import Input
+from tracea.errors import (
+    InvalidDType,
+    InvalidInput,
+    InvalidOp,
+    InvalidShape,
+    InvalidStride,
+    OverlappingOutput,
+    TraceaError,
+)
 
 X = torch.randn(4, 6)
 Q = torch.randn(1, 2, 5, 16)
@@ -66,6 +75,30 @@ REFUSED: dict[str, tuple[type[TraceaError], str, Callable[[], Any]]] = {
         "block_mask",
         lambda: tracea.ops.block_sparse_matmul(A, B, MASK.bfloat16(), block_size=32),
     ),
+    "mask of f64 with queries that are not": (
+        InvalidDType,
+        "mask: got f64, expected f32, f16, bf16 or booleans, where q is f32",
+        lambda: tracea.ops.attention(Q, Q, Q, mask=torch.zeros(5, 5).double()),
+    ),
+    "operand of f64 with queries that are not": (
+        InvalidDType,
+        r"operands\[0\]: got f64",
+        lambda: tracea.ops.attention(
+            *[Q.bfloat16()] * 3, score=Input(0) + Input(1), operands=(torch.zeros(5).double(),)
+        ),
+    ),
+    "mask of f64 backward": (
+        InvalidDType,
+        "mask: got f64",
+        lambda: tracea.ops.attention_backward(Q, Q, Q, Q, Q, mask=torch.zeros(5, 5).double()),
+    ),
+    "the class of tensors": (
+        InvalidDType,
+        "a: got the class Tensor",
+        lambda: tracea.ops.gemm(torch.Tensor, torch.Tensor),
+    ),
+    "the class of arrays": (InvalidDType, "x: got the class ndarray", lambda: tracea.ops.sum(np.ndarray)),
+    "a class as out": (InvalidDType, "out: got the class Tensor", lambda: tracea.ops.sum(X, out=torch.Tensor)),
     "ragged mask": (
         InvalidDType,
         "block_mask",
@@ -175,3 +208,32 @@ def test_it_is_refused_by_name(name: str) -> None:
 
 def test_flags_of_numpy_are_flags() -> None:
     assert tracea.ops.sum(X, 1, keepdim=np.True_).shape == (4, 1)
+
+
+def _read_only(*shape: int) -> np.ndarray[Any, Any]:
+    array = np.zeros(shape, np.float32)
+    array.flags.writeable = False
+    return array
+
+
+NOTHING = np.zeros((0, 3), np.float32)
+OF_NOTHING: dict[str, tuple[type[TraceaError], Callable[[], Any]]] = {
+    "read-only": (InvalidStride, lambda: tracea.ops.mean(NOTHING, dim=0, out=_read_only(3))),
+    "over itself": (
+        OverlappingOutput,
+        lambda: tracea.ops.sum(
+            NOTHING, dim=0, out=np.lib.stride_tricks.as_strided(np.zeros(4, np.float32), (3,), (0,), writeable=True)
+        ),
+    ),
+    "expanded": (
+        OverlappingOutput,
+        lambda: tracea.ops.prod(torch.ones(0, 3), dim=0, out=torch.zeros(1).expand(3)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_NOTHING)
+def test_an_out_for_a_reduction_of_nothing_is_checked_as_any_other(name: str) -> None:
+    error, call = OF_NOTHING[name]
+    with pytest.raises(error, match="out"):
+        call()

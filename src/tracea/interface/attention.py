@@ -179,6 +179,13 @@ def forward_op(
                 expected="floats or booleans",
                 remedy="convert integers to floats",
             )
+        if other is not None and other.dtype is DType.F64 and q.dtype is not DType.F64:
+            raise InvalidDType(
+                field=given.names[position],
+                got=other.dtype.value,
+                expected=f"f32, f16, bf16 or booleans, where q is {q.dtype.value}",
+                remedy="convert it to the type of q, or q, k and v to f64",
+            )
     score: Expr = Input(0) if written is None else Expr.from_dict(json.loads(written))
     others = [type_ for type_ in map(given.optional, range(first + 4, first + len(NAMES))) if type_ is not None]
     if mask is not None:

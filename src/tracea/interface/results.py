@@ -12,7 +12,7 @@ from tracea.core.op import Op, PointwiseOp, ViewKind, ViewOp
 from tracea.core.tensor_type import Dim, TensorType
 from tracea.flow.compile import compile_op
 from tracea.flow.sections import Part, Section, compile_sections
-from tracea.runtime.buffers import count_write, empty, view
+from tracea.runtime.buffers import check_output, count_write, empty, view
 from tracea.runtime.program import OutputSlot, Program, Slot
 
 __all__ = ["apart", "compile_as_vectors", "compile_as_views", "filled", "state_result", "vector"]
@@ -53,12 +53,16 @@ def apart(program: Program, shapes: Sequence[Sequence[Dim]], offsets: Sequence[i
 
 
 def filled(like: Any, wanted: TensorType, out: Any, value: float) -> Any:
-    """Return a result of nothing, one number throughout, of the kind of the array ``like``, or ``out`` filled so."""
+    """Return a result of nothing, one number throughout, of the kind of the array ``like``, or ``out`` filled so.
+
+    Raises: InvalidStride, OverlappingOutput: ``out`` is read-only, or shares memory with itself or ``like``.
+    """
     result = empty(wanted.static_shape, wanted.dtype, view(like).kind) if out is None else out
     target = view(result)
-    target.numpy()[...] = value
     if out is not None:
+        check_output(target, [view(like)])
         count_write(target)
+    target.numpy()[...] = value
     return result
 
 

@@ -97,11 +97,12 @@ def view(array: Any, field: str = "array") -> ArrayView:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(array, torch.Tensor):
         return _view_torch(array, torch, field)
-    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+    is_class = isinstance(array, type)
+    if not is_class and hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         return _view_dlpack(array, field)
     raise InvalidDType(
         field=field,
-        got=type(array).__name__,
+        got=f"the class {array.__name__}" if is_class else type(array).__name__,
         expected="a torch tensor, a NumPy array or an object with __dlpack__",
         remedy="convert it, for example with numpy.asarray",
     )
