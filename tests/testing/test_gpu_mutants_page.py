@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tracea.core.dtype import DType
+from tracea.core.ops.gemm import GemmOp
 from tracea.testing import mutant_page
 from tracea.testing.equivalent_mutants import ARGUMENTS, Argument
 from tracea.testing.gpu_cases import gpu_cases
@@ -97,6 +99,27 @@ def test_the_tool_writes_what_the_page_is_read_as(monkeypatch: pytest.MonkeyPatc
     assert listed(text, "False alarms") == []
     assert "On 2026-01-02: 100 of 200, a sample of each kernel's kinds, seed 3, 1 minutes" in text
     assert shortfalls([score]) == []
+
+
+def test_the_tool_counts_what_only_tests_or_the_original_show() -> None:
+    found = ["work"] * 5 + ["register bounds"] * 3 + ["address widths"] * 2 + ["numbers"] * 7
+    mutants = [_entry(number, "text", by) for number, by in enumerate(found)]
+    text = page([KernelScore(kernel=NAMES[0], of=17, mutants=mutants, schedules=16)], when="2026-01-02", seed=3)
+    assert "- 5 are noticed by **work** alone" in text
+    assert "- 3 by register bounds and 2 by address widths are noticed by checkers that only tests call" in text
+    assert "no epilogue, no batch" in text
+    assert {"register bounds", "address widths"} <= set(kinds(text)[NAMES[0], "text"])
+
+
+def test_the_kernels_are_what_the_page_says_of_them() -> None:
+    for case in gpu_cases():
+        kernel = case.kernel()
+        assert isinstance(kernel.op, GemmOp)
+        assert kernel.op.a.dtype is kernel.op.b.dtype is DType.F16
+        assert kernel.op.epilogue.is_identity
+        assert not kernel.op.batch
+        assert not kernel.tables
+        assert kernel.schedule.get("split_k", 1) == 1
 
 
 def test_what_is_not_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

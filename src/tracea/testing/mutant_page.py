@@ -36,6 +36,15 @@ The text of an IR mutant is judged as well, if nothing before noticed it. Calls 
 quotient that is one off shows; one schedule of every call, then three more of the longest.
 
 """
+_BY_TESTS: Final = ("register bounds", "address widths")
+"""Checkers of `tracea.testing`: nothing calls them where a kernel is chosen, built or verified."""
+_BY_WORK: Final = "work"
+_LIMITS = """
+What the table does not say:
+
+- The kernels are those of the table alone, of f16 factors: no other element type, no epilogue, no batch, tiles row by
+  row (no table of an order), and no split-K. Headers are as they are: what a primitive does is not mutated here.
+"""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +103,17 @@ def shortfalls(scores: Sequence[KernelScore]) -> list[str]:
 def page(scores: Sequence[KernelScore], *, when: str, seed: int) -> str:
     """Return the page's text."""
     mutants = [mutant for score in scores for mutant in score.mutants]
-    lines = [*_summary(scores), "", "## By kind", "", *_kinds(scores), "", "## Equivalent, by argument", ""]
+    lines = [
+        *_summary(scores),
+        *_limits(mutants),
+        "",
+        "## By kind",
+        "",
+        *_kinds(scores),
+        "",
+        "## Equivalent, by argument",
+        "",
+    ]
     argued = [(mutant, mutant.argued) for mutant in mutants if mutant.argued is not None]
     lines += _listed((mutant.kernel, f"{_code(mutant)}: {reason}") for mutant, reason in argued)
     lines += ["", "## Not noticed", ""]
@@ -113,6 +132,18 @@ def page(scores: Sequence[KernelScore], *, when: str, seed: int) -> str:
         f"Each original ran on {schedules} schedules of every call.",
     ]
     return _HEAD + "\n".join(lines) + "\n"
+
+
+def _limits(mutants: Sequence[Judged]) -> list[str]:
+    """Return what was not judged, and how many mutants only tests would notice."""
+    counts = Counter(mutant.by for mutant in mutants)
+    by_tests = " and ".join(f"{counts[name]} by {name}" for name in _BY_TESTS)
+    return [
+        _LIMITS.rstrip("\n"),
+        f"- {counts[_BY_WORK]} are noticed by **work** alone, which compares with the original: whoever has only the",
+        "  text cannot tell.",
+        f"- {by_tests} are noticed by checkers that only tests call: `tracea verify` does not ask them.",
+    ]
 
 
 def _summary(scores: Sequence[KernelScore]) -> list[str]:
