@@ -56,7 +56,13 @@ Written by `make gpu-matrix`; do not edit. Each row is one GEMM variant on one a
   for.
 
 Ways are those proved and those observed. Registers, shared bytes and resident blocks are those of the aligned schedule
-for 4096³, as compiled. No GPU took part: nothing here is a time on one, or a throughput.
+for 4096³ with b stored as (n, k), as compiled; `tracea emit` has that schedule with `--transpose-b`, `gemm.simt` as all
+others. No GPU took part: nothing here is a time on one, or a throughput.
+
+**e4m3 and e5m2 on sm_89, and of `gemm.wgmma` on sm_90a**: Hopper's tensor cores are reported to keep about 14 bits when
+they sum products of fp8 ([DeepSeek-V3 technical report](https://arxiv.org/abs/2412.19437), on accumulation), and Ada's
+may too. The emulator does not model it, and the texts do not promote partial sums to f32: «float64» is ok here and may
+fail on hardware.
 
 """
 _FEATURES = """

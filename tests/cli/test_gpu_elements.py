@@ -119,6 +119,28 @@ def test_sums_in_f64_are_told_to_leave_the_epilogue_out(out: str, capsys: pytest
     assert main(["emit", *GEMM, "--dtype", "f32", "--epilogue", "bias", "--target", "sm_80"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("element", "target"), [("s8", "sm_75"), ("s8", "sm_86"), ("e4m3", "sm_89"), ("e5m2", "sm_90a")]
+)
+def test_operands_that_are_copied_byte_by_byte_are_noted(
+    element: str, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["emit", *GEMM, "--dtype", element, "--target", target]
+    assert main(words) == 0
+    notes = [line for line in capsys.readouterr().err.splitlines() if "byte by byte" in line]
+    assert [note.partition(" copies ")[2].partition(" ")[0] for note in notes] == ["b"]
+    assert "store b as (n, k), transpose_b" in notes[0]
+    assert main([*words, "--transpose-b", "--transpose-a"]) == 0
+    assert " copies a byte by byte" in capsys.readouterr().err
+    assert main([*words, "--transpose-b"]) == 0
+    assert "byte by byte" not in capsys.readouterr().err
+
+
+def test_a_type_that_tensor_cores_lack_is_refused_by_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(("emit", *GEMM, "--dtype", "tf32", "--target", "sm_75"), capsys)
+    assert "got the tensor cores of sm_75, expected tensor cores that take tf32" in line
+
+
 def test_what_is_said_of_wgmma_and_f32_is_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["emit", *GEMM, "--transpose-b", "--target", "sm_90a"]) == 0
     notes = capsys.readouterr().err.splitlines()

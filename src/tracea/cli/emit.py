@@ -63,15 +63,17 @@ def emit(
         raise InvalidOption(field="form", got=chosen, expected="one form", remedy=f"give --{chosen[0]} alone")
     form = chosen[0] if chosen else "source"
     op, values = parse_op(kind, problem, target=target), parse_schedule(schedule)
-    from tracea.flow.text import emit_text, rejected_above
+    from tracea.flow.text import emit_text, rejected_above, slow_operands
 
     text = emit_text(op, target=target, variant=variant, schedule=values, form=form, constants=parse_constants(problem))
     rejected = _with_flag(rejected_above(op, target=target, variant=variant), kind, problem, target)
+    slow = slow_operands(op, target=target, variant=variant, schedule=values)
     if json:
-        print_json({"op": op.to_dict(), "target": target, "form": form, "text": text, "rejected": list(rejected)})
+        found = {"op": op.to_dict(), "target": target, "form": form, "text": text}
+        print_json({**found, "rejected": list(rejected), "notes": list(slow)})
     else:
         print(text)
-        print_notes(rejected)
+        print_notes((*rejected, *slow))
     return 0
 
 

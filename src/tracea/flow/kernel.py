@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tracea.core.op import Op
+from tracea.core.ops.gemm import GemmOp
 from tracea.emitters.cpu.emitter import emit as emit_cpu
 from tracea.emitters.cuda.emitter import emit as emit_cuda
 from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import EmitError, InvalidOption
 from tracea.flow.certificates import kept_certificate
+from tracea.kernels.gemm.gpu.operands import is_contiguous
 from tracea.kernels.gemm.gpu.requirements import on_tensor_cores
+from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.registry import candidates, find, variants_of
 from tracea.semantic.proofs import Certificate, prove
 from tracea.semantic.schedule import Schedule
@@ -20,7 +23,7 @@ from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 from tracea.targets.unknown import near
 
-__all__ = ["Built", "build", "build_pack", "choose_for_gpu", "passed_over"]
+__all__ = ["Built", "build", "build_pack", "choose_for_gpu", "narrow_copies", "passed_over"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +144,18 @@ def passed_over(op: Op, target: GpuTarget, chosen: str) -> tuple[str, ...]:
         if unmet and each.score(op, target) > rank:
             lines.append(f"{each.id} ranks above {chosen} and was rejected: {'; '.join(unmet)}")
     return tuple(lines)
+
+
+def narrow_copies(op: Op, chosen: str, schedule: Schedule) -> tuple[str, ...]:
+    """Return a line for each operand of 8-bit elements that tensor cores take along k and memory holds across it."""
+    if not isinstance(op, GemmOp) or op.a.dtype.nbytes != 1 or not on_tensor_cores(find(chosen)):
+        return ()
+    types = gemm_types(op)
+    return tuple(
+        f"{chosen} copies {name} byte by byte, since it is not contiguous along k (store {name} as {order})"
+        for name, along_k, order in (("a", types["a"], "(m, k)"), ("b", types["b_t"], "(n, k), transpose_b"))
+        if schedule.integer(f"chunk_{name}") == 1 and not is_contiguous(along_k, -1)
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from tracea.doctor import host
 from tracea.emitters.kernel_source import GpuLaunch
 from tracea.errors import InvalidOption, ToolchainMissing
 from tracea.flow.compile import decision_for, for_threads
-from tracea.flow.kernel import Built, build, choose_for_gpu, passed_over
+from tracea.flow.kernel import Built, build, choose_for_gpu, narrow_copies, passed_over
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import find
 from tracea.runtime.compiler import include_directory, run_compiler, unit_text
@@ -28,7 +28,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 
-__all__ = ["FORMS", "completed_schedule", "emit_text", "rejected_above"]
+__all__ = ["FORMS", "completed_schedule", "emit_text", "rejected_above", "slow_operands"]
 
 FORMS: Final = ("source", "ir", "asm", "stats", "certificate")
 _COMPILE_SECONDS: Final = 120.0
@@ -125,6 +125,19 @@ def rejected_above(op: Op, *, target: str, variant: str | None) -> tuple[str, ..
         return ()
     gpu = targets.load_gpu(target)
     return passed_over(op, gpu, choose_for_gpu(op, gpu)[0])
+
+
+def slow_operands(
+    op: Op, *, target: str, variant: str | None, schedule: dict[str, int | str] | None
+) -> tuple[str, ...]:
+    """Return a line for each operand that a GPU's kernel copies byte by byte for its layout.
+
+    Raises:
+        InvalidOption: no variant fits.
+    """
+    if not targets.names_gpu(target):
+        return ()
+    return narrow_copies(op, *choose_for_gpu(op, targets.load_gpu(target), variant=variant, schedule=schedule))
 
 
 def _cpu(name: str) -> Target:

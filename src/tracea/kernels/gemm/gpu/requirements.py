@@ -90,7 +90,9 @@ def _check_element(op: Any, target: Any) -> Unmet | None:
         if not rounded:
             remedy += "; gemm.simt takes it too" if found[1] != "fp8" else ""
         element = found[0] if found[0] in found[1] else f"{found[0]} ({found[1]})"
-        return Unmet(needed=f"tensor cores that take {element}", found=f"those of {target.name}", remedy=remedy)
+        return Unmet(
+            needed=f"tensor cores that take {element}", found=f"the tensor cores of {target.name}", remedy=remedy
+        )
     return None
 
 
