@@ -25,6 +25,7 @@ from tracea.core.op import (
     ViewOp,
 )
 from tracea.core.ops.base import check_broadcasts
+from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import Dim, SymbolicDim, TensorType, broadcast_shapes
 from tracea.errors import InvalidGraph, InvalidOp, InvalidShape
 
@@ -302,7 +303,7 @@ def _check_matrices(a: TensorType, b: TensorType, stated: dict[str, Dim | None])
     if a.rank < 2 or b.rank < 2 or a.shape[-1] != b.shape[-2]:
         raise InvalidShape(
             field="gemm",
-            got={"a": tuple(map(str, a.shape)), "b": tuple(map(str, b.shape))},
+            got={"a": plain_shape(a.shape), "b": plain_shape(b.shape)},
             expected="a: batch + (m, k), b: batch + (k, n)",
             remedy="make the inner extents agree; transpose_b=True takes b as (n, k)",
         )

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias, cast
 
 from tracea.core.codec import Codec, encode, substitute
 from tracea.core.dtype import DType
+from tracea.core.plain_shape import plain_shape
 from tracea.errors import InvalidDType, InvalidInput, InvalidShape, InvalidStride
 
 __all__ = [
@@ -388,7 +389,7 @@ def _known(stride: int | None, shape: tuple[Dim, ...]) -> int:
     if stride is None:
         error: InvalidInput = InvalidShape(
             field="shape",
-            got=tuple(map(str, shape)),
+            got=plain_shape(shape),
             expected="numbers right of the first axis",
             remedy="bind the symbolic extents",
         )

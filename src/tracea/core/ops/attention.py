@@ -8,6 +8,7 @@ from typing import ClassVar, Final
 
 from tracea.core.dtype import DType
 from tracea.core.ops.base import Epilogue, Op, check_broadcasts, result_type
+from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
 
@@ -83,7 +84,7 @@ class AttentionOp(Op):
         if not fits:
             raise InvalidShape(
                 field="attention",
-                got={name: tuple(map(str, shape)) for name, shape in (("q", q), ("k", k), ("v", v))},
+                got={name: plain_shape(shape) for name, shape in (("q", q), ("k", k), ("v", v))},
                 expected="q (b, h, s, d), k (b, h_kv, t, d), v (b, h_kv, t, dv), h a multiple of h_kv",
                 remedy="make batch, heads, keys and head size agree",
             )

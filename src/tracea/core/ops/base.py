@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from tracea.core.codec import encode
 from tracea.core.dtype import DType
 from tracea.core.expr import EXPR_CLASSES, Expr, Input, activation
+from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import TYPE_CLASSES, Dim, SymbolicDim, TensorType, bind_dims
 from tracea.errors import InvalidOp, InvalidShape, InvalidStride
 
@@ -201,8 +202,8 @@ def result_type(owner: str, shape: tuple[Dim, ...], default: DType, out: TensorT
     if out.shape != shape:
         raise InvalidShape(
             field=f"{owner}.out",
-            got=tuple(map(str, out.shape)),
-            expected=tuple(map(str, shape)),
+            got=plain_shape(out.shape),
+            expected=plain_shape(shape),
             remedy="give out the result's shape",
         )
     if out.is_static and out.overlaps_itself:

@@ -9,6 +9,7 @@ from typing import ClassVar
 from tracea.core.dtype import DType
 from tracea.core.ops.base import Epilogue, Op, result_type
 from tracea.core.ops.gemm import accumulator_of
+from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
 
@@ -78,7 +79,7 @@ class Conv2dOp(Op):
         if not fits:
             raise InvalidShape(
                 field="conv2d",
-                got={"x": tuple(map(str, self.x.shape)), "w": tuple(map(str, self.w.shape)), "groups": self.groups},
+                got={"x": plain_shape(self.x.shape), "w": plain_shape(self.w.shape), "groups": self.groups},
                 expected="x (n, c, h, w), w (k, c/groups, r, s), k a multiple of groups",
                 remedy=self._channels_that_agree(),
             )

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from tracea.core.dtype import DType
 from tracea.core.ops.base import Epilogue, Op, check_dim, result_type
+from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType, broadcast_shapes, static
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 
@@ -69,8 +70,8 @@ class GemmOp(Op):
         if not fits or broadcast_shapes((self.batch, operand.shape[:-2]), field=f"gemm.{name}") != self.batch:
             raise InvalidShape(
                 field=f"gemm.{name}",
-                got=tuple(map(str, operand.shape)),
-                expected=f"batch {tuple(map(str, self.batch))} + {tuple(map(str, matrix))}",
+                got=plain_shape(operand.shape),
+                expected=f"batch {plain_shape(self.batch)} + {plain_shape(matrix)}",
                 remedy="a is batch + (m, k) and b is batch + (k, n); say a transpose by the strides",
             )
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 from tracea.core.dtype import DType
 from tracea.core.ops.base import Epilogue, Op, check_dim, result_type
 from tracea.core.ops.gemm import accumulator_of
+from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import Dim, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
 
@@ -46,8 +47,8 @@ class LowRankOp(Op):
             if operand.shape != shape:
                 raise InvalidShape(
                     field=f"low_rank.{name}",
-                    got=tuple(map(str, operand.shape)),
-                    expected=tuple(map(str, shape)),
+                    got=plain_shape(operand.shape),
+                    expected=plain_shape(shape),
                     remedy="x is (m, k), a is (k, r) and b is (r, n); say a transpose by the strides",
                 )
         types = (self.x.dtype, self.a.dtype, self.b.dtype)

@@ -11,6 +11,7 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Expr
 from tracea.core.ops.base import Op, result_type
 from tracea.core.ops.rows import check_prologue
+from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import Dim, StridedLayout, SymbolicDim, TensorType, broadcast_shapes, static
 from tracea.errors import InvalidDType, InvalidShape, InvalidStride
 
@@ -147,7 +148,7 @@ class ViewOp(Op):
             raise InvalidShape(
                 field="view.slice",
                 got={"starts": self.starts, "shape": self.shape, "steps": self.steps},
-                expected=f"indices within {tuple(map(str, x.shape))}, steps not 0",
+                expected=f"indices within {plain_shape(x.shape)}, steps not 0",
                 remedy="give start, size and step for each axis",
             )
         if self.shape == x.shape and set(self.steps) <= {1}:
@@ -160,8 +161,8 @@ class ViewOp(Op):
         if broadcast_shapes((x.shape, self.shape), field="view.expand") != self.shape:
             raise InvalidShape(
                 field="view.expand",
-                got=tuple(map(str, x.shape)),
-                expected=f"a shape that broadcasts to {tuple(map(str, self.shape))}",
+                got=plain_shape(x.shape),
+                expected=f"a shape that broadcasts to {plain_shape(self.shape)}",
                 remedy="expand to the larger shape",
             )
         if self.shape == x.shape:
@@ -215,8 +216,8 @@ def _reshaped(x: TensorType, shape: tuple[Dim, ...]) -> TensorType:
     if _count(x.shape) != _count(result.shape):
         raise InvalidShape(
             field="view.reshape",
-            got=tuple(map(str, shape)),
-            expected=f"as many elements as {tuple(map(str, x.shape))}",
+            got=plain_shape(shape),
+            expected=f"as many elements as {plain_shape(x.shape)}",
             remedy="reshape keeps the number of elements",
         )
     if x.layout is None:

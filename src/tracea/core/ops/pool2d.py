@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any, ClassVar, cast
 
 from tracea.core.ops.base import Op, result_type
+from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import Dim, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
 
@@ -57,7 +58,7 @@ class Pool2dOp(Op):
         if self.x.rank != 4:
             raise InvalidShape(
                 field="pool2d.x",
-                got=tuple(map(str, self.x.shape)),
+                got=plain_shape(self.x.shape),
                 expected="(n, c, h, w)",
                 remedy="add the axes that are missing",
             )

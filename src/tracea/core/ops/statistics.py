@@ -12,6 +12,7 @@ from typing import ClassVar
 from tracea.core.expr import Expr
 from tracea.core.ops.base import Op, result_type
 from tracea.core.ops.rows import ReduceKind, check_prologue
+from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes, static
 from tracea.errors import InvalidOp, InvalidShape
 
@@ -99,7 +100,7 @@ class StatisticsOp(Op):
             if index < len(self.x) and any(_extent(self.x[index], axis, rank) != 1 for axis in axes):
                 raise InvalidShape(
                     field=f"statistics.x[{index}]",
-                    got=tuple(map(str, self.x[index].shape)),
+                    got=plain_shape(self.x[index].shape),
                     expected=f"extent 1 on the axes {axes}: the result has one element a slab",
                     remedy="use the source in a statistic",
                 )
