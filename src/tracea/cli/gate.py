@@ -67,7 +67,14 @@ def gate(
     _refuse_overwriting(junit, baseline=baseline, fresh=fresh)
     require_writable(junit, option="--junit")
     stored = read_evidence(baseline)
-    if not isinstance(stored, Verdict) and only is not None:
+    if only is not None:
+        if isinstance(stored, Verdict):
+            raise InvalidOption(
+                field="--only",
+                got=only,
+                expected="a suite's record",
+                remedy="leave it out: a verdict is compared whole",
+            )
         stored = _part(stored, only)
     doubt = ""
     if fresh is not None:

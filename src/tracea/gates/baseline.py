@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from tracea.errors import InvalidOption
+from tracea.gates.laxer import LATENCY, contradicts, held_to
 from tracea.gates.slower import compare_ratios, compare_times
 from tracea.gates.verdict import Check, Verdict
 from tracea.profiler.measurement import Ratio
@@ -35,7 +36,6 @@ _PARTS_FOR_GPU: Final = 4  # of a subject: op | variant | target | schedule
 _MOST_BYTES: Final = 2**26  # a record of a suite has two hundred thousand at most
 _AS_BEFORE: Final = "failed in the baseline too"
 _BUSY_CORES: Final = 0.2  # others that take less of a core are not named: no machine is wholly idle
-_LATENCY: Final = "latency: "  # how the names of the latency gate's checks begin; the fastest library's name follows
 
 
 class _OfModels(msgspec.Struct, frozen=True):
@@ -80,7 +80,8 @@ def read_evidence(path: Path) -> Record | Verdict:
     data = _content(path)
     try:
         judged = msgspec.json.decode(data, type=_Judged)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        _refuse_malformed(path, data, error)
         _refuse_models(path, data)
         record = read(path)
         if not record.rows:
@@ -124,11 +125,20 @@ def _refuse_contradictions(path: Path, verdict: Verdict, *, said: bool | None) -
             expected=str(verdict.passed).lower(),
             remedy=remedy,
         )
-    for check in filter(_contradicts, verdict.checks):
+    for check in verdict.checks:
+        if check.detail != _AS_BEFORE and contradicts(check):
+            raise InvalidOption(
+                field=f"{path}: check {check.name}",
+                got=f"passed, with a figure of {check.figure}",
+                expected=f"{'at least' if check.name.startswith(LATENCY) else 'at most'} {check.limit}, the limit",
+                remedy=remedy,
+            )
+    latencies = [check.name for check in verdict.checks if check.name.startswith(LATENCY)]
+    if len(latencies) > 1:
         raise InvalidOption(
-            field=f"{path}: check {check.name}",
-            got=f"passed, with a figure of {check.figure}",
-            expected=f"at most {check.limit}, the limit",
+            field=f"{path}: checks",
+            got=f"{len(latencies)} of latency: {', '.join(latencies)}",
+            expected="at most 1, of the fastest library",
             remedy=remedy,
         )
     for check in verdict.checks:
@@ -147,12 +157,25 @@ def _is_ordered(check: Check) -> bool:
     return 0.0 < check.interval[0] <= check.figure <= check.interval[1] < math.inf
 
 
-def _contradicts(check: Check) -> bool:
-    """Tell whether a check passed above its limit; where a limit is the least, or an interval decides, it may."""
-    if not check.passed or isinstance(check.figure, str) or isinstance(check.limit, str) or check.detail == _AS_BEFORE:
-        return False
-    is_most = check.name.removeprefix("emulated: ").startswith("correct on ") or check.limit == 0
-    return is_most and "at least" not in check.detail and check.figure > check.limit
+def _refuse_malformed(path: Path, data: bytes, error: Exception) -> None:
+    """Say what is wrong where a file is no JSON, or a verdict by its fields and none by what they hold.
+
+    Raises:
+        InvalidOption: it is one of these.
+    """
+    remedy = "write it again, by tracea verify --json or tracea bench: it was cut or edited"
+    wanted = "a whole record of tracea bench, or verdict of tracea verify --json"
+    try:
+        named = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as broken:
+        raise InvalidOption(field=f"file {path}", got=str(broken), expected=wanted, remedy=remedy) from broken
+    if named.keys() & {"subject", "checks"}:
+        raise InvalidOption(
+            field=f"verdict {path}", got=str(error), expected="a verdict of tracea verify --json", remedy=remedy
+        ) from error
+    if not named.keys() & {"schema_version", "rows", "processes"}:
+        keys = ", ".join(sorted(named)[:5]) or "no fields"
+        raise InvalidOption(field=f"file {path}", got=f"an object of {keys}", expected=wanted, remedy=remedy)
 
 
 def _refuse_models(path: Path, data: bytes) -> None:
@@ -183,7 +206,7 @@ def against_baseline(fresh: Record | Verdict, baseline: Record | Verdict, *, mar
         checks = tuple(_checks(fresh, baseline, margin, unseen))
         return Comparison(subject=subject, checks=checks, seed=fresh.seed, not_checked=tuple(unseen))
     if isinstance(fresh, Verdict) or isinstance(baseline, Verdict):
-        kinds = [type(each).__name__.lower() for each in (fresh, baseline)]
+        kinds = ["verdict" if isinstance(each, Verdict) else "record" for each in (fresh, baseline)]
         raise InvalidOption(
             field="baseline", got=kinds, expected="two of a kind", remedy="compare what belongs together"
         )
@@ -271,7 +294,7 @@ def _numbered(checks: Iterable[Check]) -> Iterator[tuple[tuple[str, int], Check]
     """
     before: Counter[str] = Counter()
     for check in checks:
-        name = _LATENCY if check.name.startswith(_LATENCY) else check.name
+        name = LATENCY if check.name.startswith(LATENCY) else check.name
         yield (name, before[name]), check
         before[name] += 1
 
@@ -286,7 +309,9 @@ def _checks(fresh: Verdict, baseline: Verdict, margin: float, unseen: list[str])
             continue
         if not before.passed and not check.passed:
             check = replace(check, passed=True, detail=_AS_BEFORE)
-        if key[0] == _LATENCY and check.passed:
+        elif check.passed:
+            check = held_to(check, before, same_kernel=fresh.subject == baseline.subject)
+        if key[0] == LATENCY and check.passed:
             check = _latency(check, before, margin, unseen)
         yield check
     yield from now.values()
@@ -305,7 +330,7 @@ def _latency(now: Check, before: Check, margin: float, unseen: list[str]) -> Che
     found = compare_ratios(now.name, mine, theirs, margin)
     said = [_AS_BEFORE] if now.detail == _AS_BEFORE else []
     if now.name != before.name:
-        said.append(f"the fastest library was that of {before.name.removeprefix(_LATENCY)}")
+        said.append(f"the fastest library was that of {before.name.removeprefix(LATENCY)}")
     return replace(found, detail="; ".join([*said, found.detail]))
 
 
