@@ -20,7 +20,8 @@ from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import StridedLayout, TensorType, static
 from tracea.doctor import host
-from tracea.errors import InvalidOption, InvalidSchedule, ResourceExceeded, ToolchainMissing
+from tracea.emulator import native
+from tracea.errors import CompileError, InvalidOption, InvalidSchedule, ResourceExceeded, ToolchainMissing
 from tracea.flow import evaluate as evaluating
 from tracea.flow import final, library_time
 from tracea.flow import verify as verifying
@@ -76,6 +77,32 @@ def test_without_a_compiler_for_the_emulator_nothing_is_said_of_the_kernel(monke
     assert found.passed, str(found)
     assert not any("emulated" in check.name for check in found.verdict.checks)
     assert [text.split(":")[0] for text in found.not_checked if "C++ compiler" in text] == ["emulator", "float64"]
+
+
+@pytest.mark.parametrize("what", ["emulator", "emulated"])
+def test_a_compiler_that_is_ended_says_nothing_of_the_kernel(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    compile_text = native.compile_text
+
+    def ended(text: str, *, name: str, **more: Any) -> Any:
+        if name == what or name.endswith(f".{what}"):
+            log = "\ng++: internal compiler error: File size limit exceeded signal terminated program cc1plus\n"
+            raise CompileError(command=("g++",), log=log, exit_code=4)
+        return compile_text(text, name=name, **more)
+
+    monkeypatch.setattr(native, "compile_text", ended)
+    if what == "emulator":
+        monkeypatch.setattr(native, "_made", [])
+    found = verify_op(OP, target="sm_80", variant="gemm.mma_cp_async", schedule=dict(SMALL), seed=3)
+    assert found.passed, str(found)
+    assert not any("emulated" in check.name for check in found.verdict.checks)
+    told = [text for text in found.not_checked if "could not be compiled (g++: internal compiler error" in text]
+    assert [text.partition(":")[0] for text in told] == ["emulator", "float64"]
+
+
+def test_a_word_for_a_number_of_a_gpus_schedule_is_refused() -> None:
+    for value in ("1e3", "64.0"):
+        with pytest.raises(InvalidSchedule, match=rf"bm.*{value}.*a whole number.*Remedy: use bm="):
+            verify_op(OP, target="sm_80", schedule={"bm": value})
 
 
 def test_a_product_over_nothing_needs_no_wide_copies() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -13,11 +14,11 @@ import msgspec
 
 from tracea.emitters.cuda.primitives import sm_of
 from tracea.emitters.kernel_source import KernelSource
-from tracea.errors import InvalidOption
+from tracea.errors import CompileError, InvalidOption, ToolchainMissing
 from tracea.runtime.compiler import Library, compile_text, headers_digest
 from tracea.runtime.process_lock import ProcessLock
 
-__all__ = ["BufferDescription", "Core", "RunDescription", "compile_kernel", "core"]
+__all__ = ["BufferDescription", "Core", "NotCompiled", "RunDescription", "compile_kernel", "core"]
 
 _SOURCES: Final = (
     "context.cpp",
@@ -38,6 +39,26 @@ _SOURCES: Final = (
     "core.cpp",
 )
 _NAME_BYTES: Final = 64
+# A compiler that was ended, or had no room: it says nothing of the text.
+_ENDED: Final = re.compile(r"terminated program|File too large|No space left|[Cc]annot allocate|out of memory")
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class NotCompiled(ToolchainMissing):
+    """This machine could not compile what the emulator runs, whatever the kernel is."""
+
+    reason: str = ""
+    remedy: str = "give the compiler the room that it asks for (ulimit -a, df), and verify again"
+
+    def statement(self) -> str:
+        """Say what was compiled, and what the compiler said first."""
+        return f"{self.tool} could not be compiled ({self.reason})"
+
+    @classmethod
+    def of(cls, error: CompileError, what: str) -> NotCompiled:
+        """Return what a failed compilation says of this machine."""
+        first = next((line.strip() for line in error.log.splitlines() if line.strip()), "")
+        return cls(tool=what, reason=first or f"exit code {error.exit_code}")
 
 
 class BufferDescription(ctypes.Structure):
@@ -233,42 +254,53 @@ _lock = ProcessLock()
 def core() -> Core:
     """Return this process's core, compiling it on first use on this machine.
 
-    Raises: ToolchainMissing, CompileError, CacheError: as `compile_text`.
+    Raises: ToolchainMissing, CacheError: as `compile_text`. NotCompiled: the compiler failed.
     """
     if not _made:
         with _lock:
             if not _made:
                 folder, include = _folder() / "core", _folder() / "include"
-                library = compile_text(
-                    "".join(f'#include "{name}"\n' for name in _SOURCES),
-                    isa="plain",
-                    name="emulator",
-                    extra_flags=("-O2",),
-                    include=(folder, include),
-                    identity={"kind": "emulator", "core": headers_digest(folder), "faces": headers_digest(include)},
-                )
+                try:
+                    library = compile_text(
+                        "".join(f'#include "{name}"\n' for name in _SOURCES),
+                        isa="plain",
+                        name="emulator",
+                        extra_flags=("-O2",),
+                        include=(folder, include),
+                        identity={"kind": "emulator", "core": headers_digest(folder), "faces": headers_digest(include)},
+                    )
+                except CompileError as error:
+                    raise NotCompiled.of(error, "its core") from error
                 _made.append(Core(library))
     return _made[0]
 
 
 def compile_kernel(source: KernelSource, text: str) -> CompiledKernel:
-    """Compile a prepared text against the emulator's primitives, through the cache, and bind it to the core."""
+    """Compile a prepared text against the emulator's primitives, through the cache, and bind it to the core.
+
+    Raises: ToolchainMissing, CacheError: as `compile_text`. NotCompiled: the compiler was ended. CompileError.
+    """
     sm, specific = sm_of(source.isa)
     include = (_folder() / "include", Path(str(files("tracea.emitters") / "cuda" / "include")))
-    library = compile_text(
-        text,
-        isa="plain",
-        name=f"{source.name}.emulated",
-        extra_flags=(
-            "-std=c++17",
-            "-O1",
-            "-w",
-            f"-DTRACEA_SM={sm}",
-            *(("-DTRACEA_ARCH_SPECIFIC",) if specific else ()),
-            *(f"-I{folder}" for folder in include),  # before the headers of CPU kernels, which have names in common
-        ),
-        identity={"kind": "emulated kernel", "faces": [headers_digest(folder) for folder in include]},
-    )
+    try:
+        library = compile_text(
+            text,
+            isa="plain",
+            name=f"{source.name}.emulated",
+            extra_flags=(
+                "-std=c++17",
+                "-O1",
+                "-w",
+                f"-DTRACEA_SM={sm}",
+                *(("-DTRACEA_ARCH_SPECIFIC",) if specific else ()),
+                *(f"-I{folder}" for folder in include),  # before the headers of CPU kernels, which have names in common
+            ),
+            identity={"kind": "emulated kernel", "faces": [headers_digest(folder) for folder in include]},
+        )
+    except CompileError as error:
+        if _ENDED.search(error.log):
+            raise NotCompiled.of(error, "the kernel for it") from error
+        raise
     return core().bind(library, source.name)
 
 

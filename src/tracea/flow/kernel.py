@@ -10,7 +10,7 @@ from tracea.core.ops.gemm import GemmOp
 from tracea.emitters.cpu.emitter import emit as emit_cpu
 from tracea.emitters.cuda.emitter import emit as emit_cuda
 from tracea.emitters.kernel_source import KernelSource
-from tracea.errors import EmitError, InvalidOption
+from tracea.errors import EmitError, InvalidOption, InvalidSchedule
 from tracea.flow.certificates import kept_certificate
 from tracea.kernels.gemm.gpu.operands import is_contiguous
 from tracea.kernels.gemm.gpu.requirements import on_tensor_cores
@@ -64,6 +64,7 @@ def choose_for_gpu(
 
     Raises:
         InvalidOption: no variant fits, or the named one does not; a value that its schedules do not have.
+        InvalidSchedule: a word where its schedules have a number.
     """
     kinds = {each.op_type for each in variants_of(target.backend)}
     if not isinstance(op, tuple(kinds)):
@@ -88,6 +89,11 @@ def choose_for_gpu(
             expected=" ".join(sorted(default)),
             remedy="name values of this variant, or another one by --variant",
         )
+    for name, value in (schedule or {}).items():
+        if isinstance(default[name], int) and not isinstance(value, int):
+            raise InvalidSchedule(
+                field=name, got=value, expected="a whole number", remedy=f"use {name}={default[name]}, as by default"
+            )
     return chosen.id, default.with_values(**(schedule or {}))
 
 
