@@ -57,7 +57,10 @@ class MemoryWatch:
 
 
 def _held() -> tuple[int, int] | None:
-    """Return the bytes of the heap in use, in all arenas, and of the address space; None where one is unknown."""
+    """Return the bytes of the heap in use, in all arenas, and of the address space beside it; None where one is unknown.
+
+    The heap's own end moves as its free room is given back, by whoever frees next: that is nobody's leak.
+    """
     read = _heap_reader()
     if read is None:
         return None
@@ -66,7 +69,8 @@ def _held() -> tuple[int, int] | None:
     except (OSError, ValueError, IndexError):
         return None
     _cache_filler()()  # last: to read a file takes memory too
-    return read(), pages * mmap.PAGESIZE
+    used, whole = read()
+    return used, pages * mmap.PAGESIZE - whole
 
 
 class _Mallinfo(ctypes.Structure):
@@ -90,17 +94,17 @@ class _Mallinfo(ctypes.Structure):
 
 
 @cache
-def _heap_reader() -> Callable[[], int] | None:
-    """Return what reads the heap in use; None where the C library is not glibc from 2.33 on."""
+def _heap_reader() -> Callable[[], tuple[int, int]] | None:
+    """Return what reads the heap in use, and all that it has from the system; None where the C library is not glibc from 2.33 on."""
     function = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if function is None:
         return None
     function.restype = _Mallinfo
     function.argtypes = []
 
-    def read() -> int:
+    def read() -> tuple[int, int]:
         found = function()
-        return int(found.uordblks) + int(found.hblkhd)
+        return int(found.uordblks) + int(found.hblkhd), int(found.arena)
 
     return read
 
