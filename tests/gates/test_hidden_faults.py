@@ -29,6 +29,9 @@ FLUSHED = [
     ("attention_bf16", 2, Distribution.DENORMAL),
     ("rms_norm_together", 0, Distribution.EXTREME),
     ("rms_norm_bf16", 0, Distribution.EXTREME),
+    ("low_rank_default", 0, Distribution.DENORMAL),
+    ("low_rank_default", 1, Distribution.DENORMAL),
+    ("low_rank_f64", 0, Distribution.DENORMAL),
 ]
 SWALLOWED = [
     (name, index)

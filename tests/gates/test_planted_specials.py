@@ -19,6 +19,7 @@ from tests.gates.planted_ops import (
     Planted,
     as_run,
     f32,
+    flushed,
     largest,
     peak_of,
     plant,
@@ -28,7 +29,18 @@ from tests.gates.planted_ops import (
 from tracea.core import reference
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, exp
-from tracea.core.op import AttentionOp, BlockSparseOp, Epilogue, GroupedGemmOp, LargestOp, Op, PointwiseOp
+from tracea.core.op import (
+    AttentionOp,
+    BlockSparseOp,
+    Epilogue,
+    GroupedGemmOp,
+    LargestOp,
+    Op,
+    PointwiseOp,
+    ReduceKind,
+    Statistic,
+    StatisticsOp,
+)
 from tracea.gates import Distribution, judge
 
 Array = np.ndarray[Any, Any]
@@ -39,6 +51,10 @@ EXP = PointwiseOp(expr=exp(Input(0)), inputs=(f32(32, 100),), out_dtype=DType.F3
 KEYS = f32(1, 2, 64, 16)
 ROUTED = GroupedGemmOp.of(m=64, n=40, k=24, groups=4, parts=8)
 BLOCKS = BlockSparseOp.of(m=17, n=128, k=128, block=16)
+MEANS, PEAKS = (
+    StatisticsOp(x=(f32(32, 100),), axes=(1,), statistics=(Statistic(kind, Input(0)),), expr=Input(1), reduced=True)
+    for kind in (ReduceKind.MEAN, ReduceKind.MAX)
+)
 MASKED = AttentionOp(q=f32(1, 2, 9, 16), k=KEYS, v=KEYS, score=Epilogue(Input(0) + Input(1), (f32(1, 2, 9, 64),)))
 
 
@@ -165,6 +181,9 @@ PLANTED: dict[str, Planted] = {
     "room for most blocks": plant(BLOCKS, "correct on integer", lambda i: listed(i, without_many)),
     "no block at all": plant(BLOCKS, "correct on zero", lambda i: listed(i, of_nothing)),
     "a line without a block": plant(BLOCKS, "correct on normal", lambda i: listed(i, empty_lines)),
+    "norm of flushed elements": plant(LAYER_NORM, "correct on extreme", lambda i: norm([flushed(i[0])])),
+    "mean of flushed elements": plant(MEANS, "correct on extreme", lambda i: flushed(i[0]).mean(1)),
+    "flushed maximum": plant(PEAKS, "correct on extreme", lambda i: flushed(i[0]).max(1)),
     "exp is infinite from 88 on": plant(EXP, "correct on extreme", lambda i: np.exp(np.where(i[0] > 88, np.inf, i[0]))),
     "exp ends at 87": plant(
         EXP, "correct on extreme", lambda i: np.exp(np.where(i[0] < 88.7, np.minimum(i[0], F(87)), i[0]))
@@ -208,6 +227,8 @@ def test_the_right_kernels_pass(rng: np.random.Generator) -> None:
         (EXP, lambda i: np.exp(i[0])),
         (FIRST, lambda i: np.argmax(i[0], axis=1)[:, None]),
         (ROUTED, lambda i: cut(i, 64)),
+        (MEANS, lambda i: i[0].mean(1)),
+        (PEAKS, lambda i: i[0].max(1)),
         (BLOCKS, lambda i: reference.evaluate(BLOCKS, i, rounded=True)),
     )
     for op, kernel in right:

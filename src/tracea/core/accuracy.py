@@ -7,7 +7,8 @@ Sums of ``k`` products err by at most ``c(k) · eps · (|A|·|B|)``, eps the acc
 and Stability
   of Numerical Algorithms, 2nd ed., section 3.1).
 
-A product next to zero loses up to the smallest subnormal besides: ``k`` times that is added where a term is not zero.
+A product or a quotient next to zero loses up to the smallest subnormal besides: for products ``k`` times that is added
+where a term is not zero, for the mean of a row ``c(k)`` times.
 
 For f64 the constants double, since the reference errs as much as the kernel. Scalar functions err by the constants of
 ``tracea.core.interval``. The result's rounding to its storage type comes last. Where the bound is infinite the
@@ -228,16 +229,21 @@ def _row_error(op: RowOp, arrays: list[Array], y: Array, compute: DType, worst_c
             # Smallest normal: a kernel may flush what underflows.
             return np.abs(y) * np.expm1(shift + worst + c + 12 * eps) + compute.smallest / eps
         return shift + worst + c + 4 * eps * (1.0 + np.abs(y) + distance)
+    # What is next to zero loses up to the smallest subnormal: a mean in each of its steps, a square, a result.
+    lost = np.where((v != 0.0).any(axis=-1, keepdims=True), compute.smallest, 0.0)
     if op.kind is RowKind.LAYER_NORM:
-        error = error + (c * np.abs(v) + error).mean(axis=-1, keepdims=True) + eps * np.abs(v)
+        error = error + (c * np.abs(v) + error).mean(axis=-1, keepdims=True) + eps * np.abs(v) + c / eps * lost
         v = v - v.mean(axis=-1, keepdims=True)
     square = (v * v).mean(axis=-1, keepdims=True)
-    square_error = (2 * np.abs(v) * error + error * error).mean(axis=-1, keepdims=True) + (c + 2 * eps) * square
+    square_error = (2 * np.abs(v) * error + error * error).mean(axis=-1, keepdims=True)
+    square_error += (c + 2 * eps) * square + 2 * lost
     base = square + op.eps
     shrunk = np.maximum(base - square_error, op.eps)
     factor_error = np.where(shrunk > 0.0, np.sqrt(base / shrunk) - 1.0, np.inf) + 4 * eps
     exact_zero = (v == 0.0) & (error == 0.0)
-    return np.where(exact_zero, 0.0, (np.abs(v) * factor_error + error * (1.0 + factor_error)) / np.sqrt(base))
+    # Divided first: the product of a subnormal and an error is no number of the reference itself.
+    size, error = np.abs(v) / np.sqrt(base), error / np.sqrt(base)
+    return np.where(exact_zero, 0.0, size * factor_error + error * (1.0 + factor_error) + lost)
 
 
 def _reduce_enclosure(op: ReduceOp, arrays: list[Array], compute: DType, worst_case: bool) -> Enclosure:
@@ -255,4 +261,5 @@ def _reduce_enclosure(op: ReduceOp, arrays: list[Array], compute: DType, worst_c
     total = np.asarray(v.sum(axis=op.axes, keepdims=op.keepdims))
     if op.kind is ReduceKind.SUM:
         return around(total, slack)
-    return around(total / count, slack / count + 2 * compute.eps * np.abs(total / count))
+    lost = np.where(total != 0.0, compute.smallest, 0.0)
+    return around(total / count, slack / count + 2 * compute.eps * np.abs(total / count) + lost)

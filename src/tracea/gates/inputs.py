@@ -54,6 +54,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         BlockSparseOp: products.subnormal_factors,
         GroupedGemmOp: products.subnormal_factors,
         Conv2dOp: products.subnormal_pixels,
+        LowRankOp: products.subnormal_chain,
         AttentionOp: products.subnormal_values,
     },
     Distribution.OFFSET: {

@@ -27,6 +27,7 @@ __all__ = [
     "into_small",
     "nothing_added",
     "scores_far_from_zero",
+    "subnormal_chain",
     "subnormal_factors",
     "subnormal_pixels",
     "subnormal_values",
@@ -90,6 +91,26 @@ def subnormal_factors(
     for added, before in zip(values[2:], drawn[2:], strict=True):
         if added.shape[-2:] == (count, columns):  # who skips rows of zeros must not forget what is added to them
             added[..., rest, :] = before[..., rest, :]
+
+
+def subnormal_chain(op: LowRankOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Rows of x that are subnormal meet large columns of a; subnormal ones meet large rows, in half of the results."""
+    x, a, b = values[:3]
+    if not _all_floats(op) or not x.size or not a.size or not b.size:
+        return
+    (tiny_x, large_x), (tiny_a, large_a) = _tiny_and_large(op, a.size, rng)
+    count, (_, rank) = x.shape[0], a.shape
+    rows, part = rng.permutation(count)[:4], _part(rank, rng)
+    values[0] = np.zeros(x.shape)
+    values[0][rows[::2]] = np.rint(rng.normal(size=x[rows[::2]].shape) * 4.0) * tiny_x
+    values[0][rows[1::2]] = rng.normal(size=x[rows[1::2]].shape) * math.sqrt(large_x)
+    values[1] = rng.normal(size=a.shape) * math.sqrt(large_a)
+    values[1][:, part] = np.rint(rng.normal(size=a[:, part].shape) * 4.0) * tiny_a
+    only = np.ones(rank, np.bool_)
+    only[part] = False
+    # No other columns of a reach these results.
+    values[2][np.ix_(only, _part(b.shape[1], rng))] = 0.0
+    nothing_added(op, values)
 
 
 def subnormal_pixels(op: Conv2dOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:

@@ -70,7 +70,7 @@ def extreme(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
         values[0] = rng.uniform(-1e4, 1e4, values[0].shape)
         _change(op, values, lambda slabs: _put(slabs[1::2], rng.uniform(-near, near, slabs[1::2].shape)))
         return
-    squares = isinstance(op, StatisticsOp) or kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)
+    squares = (isinstance(op, StatisticsOp) and not _sums_alone(op)) or kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)
     squares = squares or bool(isinstance(op, ReduceOp) and op.prologue.arithmetic)
     subnormal = isinstance(op, RowOp) and _shows_subnormals(op)
 
@@ -87,10 +87,13 @@ def extreme(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
             return
         if _compares(op):
             slabs[...] = _magnitudes(slabs.shape, source.dtype, rng)
+            slabs[1::2] = rng.integers(-64, 65, slabs[1::2].shape) * source.dtype.smallest
         else:
             size = min(most, source.dtype.largest / 4.0, op.infer().dtype.largest / (4.0 * length))
-            slabs[...] = rng.uniform(0.5, 1.0, slabs.shape) * rng.choice([-1.0, 1.0], (len(slabs), 1)) * size
-        slabs[1::2] = rng.integers(-64, 65, slabs[1::2].shape) * source.dtype.smallest
+            slabs[...] = rng.uniform(0.5, 1.0, slabs.shape) * rng.choice([-1.0, 1.0], (len(slabs), 1))
+            slabs[::2] *= size
+            # Their sums are subnormal too, and of more digits than a mean of them may lose.
+            slabs[1::2] *= max(source.dtype.smallest / source.dtype.eps / (2.0 * length), 16.0 * source.dtype.smallest)
 
     _change(op, values, stretch)
     if subnormal and isinstance(op, RowOp):
@@ -102,9 +105,14 @@ def extreme(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
         nothing_added(op, values)
 
 
+def _sums_alone(op: StatisticsOp) -> bool:
+    """Whether results are statistics of elements as they are, which no arithmetic may flush."""
+    return not any(expr.arithmetic for expr in (op.expr, *(statistic.expr for statistic in op.statistics)))
+
+
 def _shows_subnormals(op: RowOp) -> bool:
     """Whether rows of subnormals have normal results: a mean square whose eps lifts them, of one source as it is."""
-    if op.kind is not RowKind.RMS_NORM or not _LEAST_EPS <= op.eps <= _MOST_EPS:
+    if op.kind not in (RowKind.RMS_NORM, RowKind.LAYER_NORM) or not _LEAST_EPS <= op.eps <= _MOST_EPS:
         return False
     others = [0.0] * (len(op.x) - 1)
     with np.errstate(all="ignore"):
