@@ -22,7 +22,7 @@ ABANDONED_SECONDS: Final = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What was removed. ``leftovers`` are directories of builders that were killed, ``recent`` kept: one may be at work."""
+    """What was removed. ``leftovers`` are what killed builders left; ``recent`` were kept, since one may be at work."""
 
     entries: tuple[CacheEntry, ...]
     leftovers: int
