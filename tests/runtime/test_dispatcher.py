@@ -335,3 +335,55 @@ def test_a_tensor_that_asks_for_a_gradient_is_refused_while_autograd_records(kit
         run(asking, None)
     with pytest.raises(InvalidInput, match="no_grad"):
         kit.sixfold().run(torch.ones(kit.N, requires_grad=True))
+
+
+class Foreign:
+    """Another library's array."""
+
+    def __init__(self, array):
+        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+
+@pytest.mark.parametrize("kind", ["mapped", "foreign", "matrix"])
+def test_arrays_of_other_classes_are_remembered_as_plain_ones(kit, tmp_path, kind):
+    class Mine(np.ndarray):
+        pass
+
+    np.save(tmp_path / "ones.npy", np.ones(100, np.float32))
+    array = {
+        "mapped": np.load(tmp_path / "ones.npy", mmap_mode="r+"),
+        "foreign": Foreign(np.ones(100, np.float32)),
+        "matrix": np.ones(100, np.float32).view(Mine),
+    }[kind]
+    misses = Misses(kit)
+    run = dispatcher(1, misses)
+    for _ in range(3):
+        result = run(array, None)
+        assert type(result) is np.ndarray
+        assert (result == 2).all()
+    assert (run(np.ones(100, np.float32), None) == 2).all()
+    assert len(misses.asked) == 1
+    out = np.zeros(100, np.float32).view(Mine)
+    for _ in range(2):
+        assert run(array, out) is out
+    assert (out == 2).all()
+    assert len(misses.asked) == 2
+    if kind != "foreign":
+        with pytest.raises(OverlappingOutput):
+            run(array, array)
+
+
+def test_masked_arrays_and_foreign_ones_that_cannot_be_read_are_left_to_the_refusal(kit):
+    seen = []
+    run = dispatcher(1, lambda arrays, *_: seen.append(arrays[0]) or "refused")
+    for array in (np.ma.ones(3), Foreign(np.array([object()])), np.ndarray, torch.Tensor):
+        assert run(array, None) == "refused"
+        assert seen[-1] is array
+
+
+def test_a_subclass_of_text_is_the_text(kit):
+    misses = Misses(kit)
+    run = dispatcher(1, misses)
+    for name in (np.str_("three"), "three", np.str_("three")):
+        assert run(torch.ones(4), None, name).eq(3).all()
+    assert [type(asked[2][0]) for asked in misses.asked] == [str]

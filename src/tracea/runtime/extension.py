@@ -21,7 +21,7 @@ import numpy as np
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import TensorType
 from tracea.errors import CompileError, InvalidOption, TraceaError, TraceaWarning
-from tracea.runtime.buffers import DTYPE_CODES, expected_array
+from tracea.runtime.buffers import DTYPE_CODES, expected_array, view
 from tracea.runtime.compiler import compile_object, headers_digest
 from tracea.runtime.native import launcher, launcher_directory
 from tracea.runtime.process_lock import ProcessLock
@@ -91,7 +91,6 @@ class Dispatcher:
 
     def __call__(self, *arguments: Any) -> Any:
         """Run on ``(array..., out, attribute...)``."""
-        from tracea.runtime.buffers import view
         from tracea.runtime.program import Program
 
         arrays, out, attributes = (
@@ -132,14 +131,53 @@ def dispatcher(arrays: int, miss: Miss) -> Any:
     The signature is each array's kind, type, shape and strides, ``out``'s, the attributes and the thread count. A new
     one is given to ``miss(arrays, out, attributes, threads)``, once: it returns the Program whose inputs are the arrays
     that are not None, in order, and which has one output, or several where no ``out`` is given; or anything else, which
-    is the call's result and is not remembered. ``miss`` is also asked, each time, about arrays that only Python can
-    read (subclasses of tensors, other libraries' arrays).
+    is the call's result and is not remembered. Subclasses of arrays (memory-mapped files), other libraries' arrays and
+    subclasses of strings are taken for the plain ones that they hold. ``miss`` is also asked, each time, about arrays
+    that only Python can read (subclasses of tensors).
 
     Attributes are compared by value: None, bool, int, float, str. An ``out`` that overlaps an input raises
     OverlappingOutput.
     """
     module = extension()
-    return Dispatcher(arrays, miss) if module is None else module.Dispatcher(arrays, miss)
+    if module is None:
+        return Dispatcher(arrays, miss)
+
+    def plain_or_missed(given: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+        plain, target, values = tuple(map(_plain, given)), _plain(out), tuple(map(_plain_text, attributes))
+        before = (*given, out, *attributes)
+        if all(new is old for new, old in zip((*plain, target, *values), before, strict=True)):
+            return miss(given, out, attributes, threads)
+        result = made(*plain, target, *values)
+        return out if result is target and _is_numpy(out) else result
+
+    made = module.Dispatcher(arrays, plain_or_missed)
+    return made
+
+
+def _plain(array: Any) -> Any:
+    """Return an array of NumPy's own class on the same memory; what has none, or is a tensor, is itself."""
+    if _is_numpy(array):
+        return array if type(array) is np.ndarray or _is_masked(array) else array.view(np.ndarray)
+    torch = sys.modules.get("torch")
+    is_tensor = torch is not None and isinstance(array, torch.Tensor)
+    if is_tensor or isinstance(array, type) or not hasattr(array, "__dlpack__"):
+        return array
+    try:
+        return view(array).owner
+    except TraceaError:  # which `miss` raises again, with the operand's name
+        return array
+
+
+def _is_numpy(array: Any) -> bool:
+    return isinstance(array, np.ndarray)
+
+
+def _is_masked(array: Any) -> bool:
+    return isinstance(array, np.ma.MaskedArray)
+
+
+def _plain_text(attribute: Any) -> Any:
+    return str.__str__(attribute) if isinstance(attribute, str) and type(attribute) is not str else attribute
 
 
 def _signature(type_: TensorType) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
