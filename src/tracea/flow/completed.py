@@ -13,10 +13,12 @@ from typing import Any, Final
 
 from tracea.core.op import Op
 from tracea.doctor import host
+from tracea.errors import ResourceExceeded
 from tracea.flow.certificates import code_digest
 from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.final import has_final
 from tracea.flow.history import recalled, study_key
+from tracea.flow.phases import phase
 from tracea.flow.progress import Listener
 from tracea.flow.tuning import Tuned, tune
 from tracea.optimizer.budget import Budget
@@ -32,7 +34,8 @@ def tuned_once(
 ) -> Tuned:
     """Return what a search of ``op`` found, without one where it is complete; its trials are then not listed.
 
-    A budget with seconds is always searched: it may have ended before its trials did.
+    A budget with seconds is always searched: it may have ended before its trials did. What is too large to be searched
+    runs as it would without a search.
 
     Raises: as ``tracea.flow.tuning.tune``.
     """
@@ -40,14 +43,21 @@ def tuned_once(
     if budget.seconds is None and has_final(op, threads, constants):
         ingredients = _ingredients(op, budget, threads, constants)
         if default_store().contains(content_key(ingredients)):
-            where = for_threads(host(), threads)
-            decision = decision_for(op, where, threads=threads, constants=constants, library=library)
-            return Tuned(op=op, trials={}, decision=decision, fresh=0, seconds=time.monotonic() - started)
-    found = tune(op, budget=budget, threads=threads, constants=constants, library=library, listener=listener)
+            return _unsearched(op, threads, constants, library=library, started=started)
+    try:
+        found = tune(op, budget=budget, threads=threads, constants=constants, library=library, listener=listener)
+    except ResourceExceeded as too_large:
+        phase(f"no search: {too_large.statement()}")
+        return _unsearched(op, threads, constants, library=library, started=started)
     if budget.seconds is None and not _is_cut(found):
         ingredients = _ingredients(op, budget, threads, constants)
         default_store().entry(content_key(ingredients), lambda place: _note(place, found), ingredients)
     return found
+
+
+def _unsearched(op: Op, threads: int, constants: Sequence[int], *, library: bool, started: float) -> Tuned:
+    decision = decision_for(op, for_threads(host(), threads), threads=threads, constants=constants, library=library)
+    return Tuned(op=op, trials={}, decision=decision, fresh=0, seconds=time.monotonic() - started)
 
 
 def _is_cut(found: Tuned) -> bool:

@@ -25,6 +25,7 @@ from tracea.flow.final import FinalTime, final_times, has_final, run_final
 from tracea.flow.history import packable, recalled, schedule_of, store, study_key, tried, winners
 from tracea.flow.load_note import note_load
 from tracea.flow.progress import Listener, shown_unless_heard
+from tracea.flow.room import require_room
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
 from tracea.optimizer.budget import Budget
@@ -98,9 +99,10 @@ def tune(
     Raises:
         InvalidOption: no variant fits, or the stated one does not; more threads than this process may use cores: a
         search times, and threads that wait for each other's core have no time of their own. RunError: the child cannot
-        load the evaluation.
+        load the evaluation. ResourceExceeded: the child may not hold the problem's arrays.
     """
     check_timed_threads(threads)
+    require_room(op, "tuning", process_bytes=_LIMITS.memory_bytes)
     note_load()
     with shown_unless_heard(listener) as heard:
         search = _Search(
