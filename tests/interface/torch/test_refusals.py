@@ -9,6 +9,7 @@ import torch
 from tests.interface.torch.modules import inputs_of
 from torch import nn
 
+from tracea.cli import main as cli
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, UnsupportedNode
 from tracea.interface.torch.capture import capture
 
@@ -220,3 +221,19 @@ def test_training_mode_is_one_problem_that_names_the_layer(layer: nn.Module) -> 
     with pytest.raises(UnsupportedNode, match=said) as caught:
         capture(module, (torch.randn(4, 8),))
     assert "; also " not in str(caught.value)
+
+
+def test_a_command_is_no_line_of_the_users(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tmp_path / "model.py"
+    model.write_text(
+        "import torch\n"
+        "def build():\n"
+        "    module = torch.nn.Sequential(torch.nn.Identity(), torch.nn.ConvTranspose3d(2, 2, 2)).eval()\n"
+        "    return module, (torch.randn(1, 2, 3, 3, 3),)\n",
+        encoding="utf-8",
+    )
+    assert cli.main(["explain", f"{model}:build", "--no-measure"]) == cli.BAD_USAGE
+    said = capsys.readouterr().err
+    assert "at module '1' (ConvTranspose3d)" in said
+    assert "captured at" not in said
+    assert "cyclopts" not in said

@@ -22,6 +22,7 @@ _FRAME: Final = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+), in 
 _MACHINERY: Final = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]))
 _LIBRARY: Final = sysconfig.get_path("stdlib")
 _INSTALLED: Final = ("site-packages", "dist-packages")
+_COMMANDS: Final = str(Path(__file__).parents[2] / "cli")  # a command asks by no line of the user's
 _UNKNOWN: Final = "an unknown line"
 
 
@@ -72,10 +73,12 @@ def _last_outside_machinery(frames: Iterable[tuple[str, object, str]]) -> str | 
 
 
 def _line_that_asked() -> str | None:
-    """Return the innermost line of the user's code on this thread's stack."""
+    """Return the innermost line of the user's code on this thread's stack; None where a command of ours asked."""
     frame = inspect.currentframe()
     while frame is not None:
         code = frame.f_code
+        if code.co_filename.startswith(_COMMANDS):
+            return None
         found = _last_outside_machinery([(code.co_filename, frame.f_lineno, code.co_name)])
         if found is not None:
             return found
