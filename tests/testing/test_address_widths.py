@@ -41,3 +41,34 @@ def test_a_number_of_32_bits_that_takes_the_product_of_a_stride_is_noticed() -> 
     )
     assert list(narrow_addresses(text)) == ["line 2: row * step: a product of 64 bits, cut to 32"]
     assert list(narrow_addresses(text.replace("int32_t skip", "int64_t skip"))) == []
+
+
+SHARED = """struct gemm_args { int64_t c_stride0; float* workspace; int* flags; };
+void gemm(const gemm_args& args) {
+  const int64_t c_stride0 = args.c_stride0;
+  float* workspace = args.workspace;
+  int* flags = args.flags;
+  leave(workspace + worker * int64_t{2048} + warp * int64_t{512});
+  signal(flags + worker * int64_t{4} + warp);
+  use(c + row * c_stride0 + column * 32);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("const int64_t c_stride0 = args", "const int c_stride0 = (int)args"),
+        ("const int64_t c_stride0 = args", "const int c_stride0 = args"),
+        (
+            "const int64_t c_stride0 = args.c_stride0",
+            "const unsigned c_stride0 = static_cast<unsigned>(args.c_stride0)",
+        ),
+        ("worker * int64_t{2048}", "worker * 2048"),
+        ("worker * int64_t{4}", "worker * 4"),
+    ],
+)
+def test_strides_and_places_of_workers_stay_wide(old: str, new: str) -> None:
+    assert old in SHARED
+    assert list(narrow_addresses(SHARED)) == []
+    assert len(list(narrow_addresses(SHARED.replace(old, new)))) == 1

@@ -2,7 +2,8 @@
 
 Small arrays do not show a product that is cut to 32 bits: it is read off the text. Worked example: ``a + row *
 a_stride0 + first * 32`` is fine where ``a_stride0`` is an ``int64_t``: 32 bits hold every coordinate, as the proof of
-index ranges says, and a plain number of tiles, ``first * 32``, is one. With an ``int32_t`` of that name it is not.
+index ranges says, and a plain number of tiles, ``first * 32``, is one. With an ``int32_t`` of that name it is not. A
+worker's place in a workspace is none: its product is one of 64 bits too.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ _POINTER = re.compile(r"[\w>]\*(?: const)? (\w+)\b")
 _DECLARED = re.compile(r"\b(int32_t|int64_t) ((?:\w+(?: = [\w.]+)?, (?!(?:u?int|const|T|f|b|e)\w* \w))*\w+)")
 _STRUCT = re.compile(r"struct \w+_args \{(.*?)\};", re.DOTALL)
 _UNCAST = re.compile(r"\bint32_t (\w+) = args\.\w+;")
+# However a stride comes to be one: by a cast or by none, of whatever name 32 bits go by.
+_CUT_STRIDE = re.compile(r"\b(?:u?int32_t|int|unsigned|short|u?int16_t) (\w+) = [^;]*\bargs\.\w+_stride\d+\b")
+_BY_WORKER = {"workspace", "flags"}  # of stream-K: a worker's part times their number is no coordinate
 # What makes 32 bits of an expression: a cast, or a name of that type; and what takes some of its bits.
 _CUT = re.compile(r"static_cast<u?int32_t>\(|\bu?int32_t\{|\(u?int32_t\)\s*\(?|\bu?int32_t \w+ = ")
 _LOWER = re.compile(r"%|&|>>|\bu?int32_t\b")
@@ -39,6 +43,8 @@ def narrow_addresses(text: str) -> Iterator[str]:
             yield f"line {line(struct.start(1) + member.start())}: {member[1]}: an argument of 32 bits"
     for cut in _UNCAST.finditer(code):
         yield f"line {line(cut.start())}: {cut[1]}: an argument of 64 bits, cut to 32"
+    for cut in _CUT_STRIDE.finditer(code):
+        yield f"line {line(cut.start())}: {cut[1]}: a stride of 64 bits, cut"
     whole = wide - narrow
     for cut in _CUT.finditer(code):
         for term in _terms(code, cut.end()):
@@ -50,7 +56,7 @@ def narrow_addresses(text: str) -> Iterator[str]:
                 factors = _split(term, "*")
                 if any(_LOWER.search(factor) and _holds(factor, whole) for factor in factors):
                     yield f"line {line(use.start())}: {pointer} + … {_joined(term)}: the lower bits of a stride"
-                elif len(factors) > 1 and not _is_wide(factors, whole) and not _LITERAL.fullmatch(factors[-1]):
+                elif len(factors) > 1 and not _is_wide(factors, whole) and not _is_coordinate(pointer, factors):
                     yield f"line {line(use.start())}: {pointer} + … {_joined(term)}: a product of 32 bits"
 
 
@@ -65,6 +71,10 @@ def _joined(term: str) -> str:
 
 def _holds(factor: str, names: set[str]) -> bool:
     return not names.isdisjoint(re.findall(r"\w+", factor))
+
+
+def _is_coordinate(pointer: str, factors: list[str]) -> bool:
+    return pointer not in _BY_WORKER and _LITERAL.fullmatch(factors[-1]) is not None
 
 
 def _is_wide(factors: list[str], wide: set[str]) -> bool:

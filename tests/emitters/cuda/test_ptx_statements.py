@@ -121,8 +121,8 @@ def differences(texts: dict[str, str]) -> list[str]:
     return found + ([] if DESCRIPTOR in code else ["wgmma_descriptor is not the ISA's"])
 
 
-# 9.7.15, wgmma.mma_async: d, a-desc, b-desc, scale-d, imm-scale-a, imm-scale-b, imm-trans-a, imm-trans-b; transposes are
-# of 16-bit elements alone, and integers have no scales.
+# 9.7.15, wgmma.mma_async: d, a-desc, b-desc, scale-d, imm-scale-a, imm-scale-b, imm-trans-a, imm-trans-b. Transposes
+# are of 16-bit elements alone, and integers have no scales.
 WGMMA = (
     r'"{\n\t.reg .pred p;\n\tsetp.ne.b32 p, " p ", 0;\n\t" "wgmma.mma_async.sync.aligned." shape_and_types '
     r'" {" registers "}, " a ", " b ", p" more ";\n\t}"'
