@@ -76,3 +76,14 @@ def test_an_imported_schedule_that_is_wrong_here_cannot_win(
     assert retried.outcome is not None
     assert retried.outcome.kind is OutcomeKind.WRONG
     assert dict(tuned.decision.schedule or {}) == dict(default.schedule)
+
+
+def test_an_explanation_says_that_there_are_imported_schedules_until_one_is_measured_here(
+    claimed: dict[str, int | str],
+) -> None:
+    found = tracea.explain(OP, library=False, measure=False)
+    assert (found.imported, found.to_dict()["imported"]) == (1, 1)
+    assert "Imported         1 schedule of this op, none measured here yet: tracea tune tries" in str(found)
+    assert tracea.explain(GemmOp.of(m=25, n=40, k=28), library=False, measure=False).imported == 0
+    tracea.tune(OP, budget=Budget(trials=1), variant="gemm.direct", library=False)
+    assert "Imported" not in str(tracea.explain(OP, library=False, measure=False))

@@ -66,6 +66,7 @@ class TableRow:
 class OptimizeReport:
     """What an optimized model has to tell.
 
+    ``kernels_us`` are the measured times of the kernels added up, for the first number of threads.
     ``problems`` are what stood in the way of good times just now. Units: ``seconds`` is the whole call's.
     """
 
@@ -73,6 +74,7 @@ class OptimizeReport:
     graph: str
     verdicts: tuple[Verdict, ...]
     share: float | None
+    kernels_us: float | None
     table: tuple[TableRow, ...]
     from_cache: bool
     seconds: float
@@ -206,6 +208,7 @@ def _optimized(
         graph=f"{first.captured}\n\n{first.compiled.pipeline}\n\n{first.compiled.plan.explain()}",
         verdicts=tuple(verdict for each in optimized.values() for verdict in each.verdicts.values()),
         share=first.share,
+        kernels_us=first.kernels_us,
         table=tuple(rows),
         from_cache=all(each.from_cache for each in optimized.values()),
         seconds=time.monotonic() - started,

@@ -99,7 +99,8 @@ def render(report: OptimizeReport) -> None:
     for problem in report.problems:
         print(f"warning: {printable(problem)}")
     if report.share is not None:
-        print(f"{report.share:.1%} of the time is in our kernels")
+        times = "" if report.kernels_us is None else f": all were measured, {shown_us(report.kernels_us)} added up"
+        print(f"{report.share:.1%} of the time is in our kernels{times}")
     if report.from_cache:
         print("every schedule was known: nothing was searched")
     print(f"{report.seconds:.1f} s in all, without the start and the end of Python itself")

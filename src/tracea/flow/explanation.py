@@ -21,7 +21,7 @@ from tracea.doctor.roof import NoRoof, Roof, measured_roof, stated_roof
 from tracea.errors import CompileError, InvalidOption, RunError, ToolchainMissing
 from tracea.flow.compile import decision_for, excluded, for_threads
 from tracea.flow.final import FinalTime, final_times
-from tracea.flow.history import winners
+from tracea.flow.history import imported, winners
 from tracea.kernels.registry import find
 from tracea.runtime.native import check_threads
 from tracea.targets import GpuTarget, Target
@@ -40,6 +40,7 @@ class Explanation:
 
     ``guidance`` is where a search of the chosen variant would look, None where a library was chosen. ``latency_us`` is
     the time of the choice, None where there is none. ``final`` is what the last final here timed, best first.
+    ``imported`` counts the schedules of this op that were measured elsewhere, where nothing was measured here.
     """
 
     op: Op
@@ -50,6 +51,7 @@ class Explanation:
     roof: Roof | NoRoof
     guidance: Guidance | None
     final: tuple[FinalTime, ...] = ()
+    imported: int = 0
 
     @property
     def latency_us(self) -> float | None:
@@ -79,6 +81,7 @@ class Explanation:
             "bytes": self.op.bytes,
             "latency_us": self.latency_us,
             "shipped": self.shipped,
+            "imported": self.imported,
             "decision": self.decision.to_dict(),
             "roof": roof,
             "policy": None if self.guidance is None else self.guidance.to_dict(),
@@ -176,6 +179,7 @@ def _here(
         roof=measured_roof(computed, target, ceilings, decision.variant, threads=threads),
         guidance=_guidance(computed, target, decision, threads, constants, is_here=True),
         final=final_times(computed, threads, constants),
+        imported=imported(computed, constants) if decision.measurement is None else 0,
     )
 
 

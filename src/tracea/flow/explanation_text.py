@@ -169,6 +169,9 @@ def _roof(found: Explanation) -> Iterator[str]:
         if roof.note:
             yield f"  note: {roof.note}"
         yield from _doubts(found, roof)
+    if found.imported:
+        count = _counted(found.imported, "schedule")
+        yield _line("Imported", f"{count} of this op, none measured here yet: tracea tune tries the best of them first")
     latency = found.latency_us
     if latency is None:
         remedy = "tracea tune measures it" if found.is_here else "only the machine itself can tell"

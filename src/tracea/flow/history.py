@@ -26,6 +26,7 @@ from tracea.runtime.cache import default_store, private_root
 from tracea.semantic.schedule import Schedule
 
 __all__ = [
+    "imported",
     "known_variants",
     "packable",
     "recalled",
@@ -188,6 +189,13 @@ def tried(op: Op, variant: str, threads: int, constants: Iterable[int] = ()) -> 
     key = study_key(op, variant, threads, constants)
     found = _asked(lambda kept: kept.find(study=key))
     return tuple(dict.fromkeys(schedule_of(trial.record.schedule) for trial in found if _is_sayable(trial)))
+
+
+def imported(op: Op, constants: Iterable[int] = ()) -> int:
+    """Return how many schedules of ``op`` came from elsewhere: a search tries the best first, no run uses one."""
+    key = op.key, packable(op, constants)
+    found = _asked(lambda kept: kept.find(op_key=key[0], constants=key[1], imported=True))
+    return len({_tried(trial) for trial in found if _is_sayable(trial) and trial.record.outcome.is_ok})
 
 
 def winners(op: Op, variant: str, threads: int, constants: Iterable[int] = ()) -> tuple[Winner, ...]:

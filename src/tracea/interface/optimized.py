@@ -57,6 +57,13 @@ class Optimized:
         total = sum(times.values())
         return times[False] / total if total else None
 
+    @property
+    def kernels_us(self) -> float | None:
+        """The measured times of all nodes added up; None where one was never measured."""
+        times = [decision.chosen.latency_us for decision in self.compiled.plan.decisions.values()]
+        known = [each for each in times if each is not None]
+        return sum(known) if known and len(known) == len(times) else None
+
     def explain(self) -> str:
         """Return the passes' work and the plan as text."""
         return f"{self.compiled.pipeline}\n{self.compiled.plan.explain()}"
