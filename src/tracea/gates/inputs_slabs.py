@@ -142,7 +142,8 @@ def special(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
         ]
         # Without an eps a layer norm of it is the quotient of two zeros, or of what their rounding leaves.
         if getattr(op, "kind", None) is not RowKind.LAYER_NORM or getattr(op, "eps", 0.0) > 0.0:
-            kinds.append(np.full(length, rng.uniform(1.0, 8.0) * rng.choice([-1.0, 1.0])))
+            # Of four bits, so that its sums are exact: rounding errors of equal terms go one way, unlike the bound's.
+            kinds.append(np.full(length, float(rng.integers(9, 16)) / 2.0 * rng.choice([-1.0, 1.0])))
         if _compares(op):
             # Each end of the type comes before the infinity that it is not.
             kinds.append(np.resize([source.dtype.lowest, -np.inf, source.dtype.largest, np.inf], length))

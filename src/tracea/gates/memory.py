@@ -57,7 +57,7 @@ class MemoryWatch:
 
 
 def _held() -> tuple[int, int] | None:
-    """Return the bytes of the heap in use, in all arenas, and of the address space beside it; None where one is unknown.
+    """Return the bytes of the heap in use, in all arenas, and of the address space beside it; None: one is unknown.
 
     The heap's own end moves as its free room is given back, by whoever frees next: that is nobody's leak.
     """
@@ -95,7 +95,7 @@ class _Mallinfo(ctypes.Structure):
 
 @cache
 def _heap_reader() -> Callable[[], tuple[int, int]] | None:
-    """Return what reads the heap in use, and all that it has from the system; None where the C library is not glibc from 2.33 on."""
+    """Return what reads the heap in use, and all that it has of the system; None: no glibc from 2.33 on."""
     function = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if function is None:
         return None
