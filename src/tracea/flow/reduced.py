@@ -277,7 +277,8 @@ def _resized_op(op: GemmOp, *, batch: tuple[int, ...], m: int, n: int, k: int) -
 def _resized(kind: TensorType, full: tuple[int, ...]) -> TensorType:
     """Return a type with the extents of ``full``, its axes in memory in the order that they had; 1 stays 1.
 
-    Strides keep their remainder modulo 16, and rows that had a gap behind them keep one.
+    Strides keep their remainder modulo 16, and rows that had a gap behind them keep one. An axis that went on where
+    another one ended still does: kernels walk such batch axes like one.
     """
     wanted = full[len(full) - kind.rank :]
     shape = tuple(1 if old == 1 else new for old, new in zip(kind.static_shape, wanted, strict=True))
@@ -294,10 +295,13 @@ def _resized(kind: TensorType, full: tuple[int, ...]) -> TensorType:
         if old == 0:
             continue
         stride = step + (old - step) % _RESIDUE
-        if step == 1 and old <= _LONGEST_STEP:
+        if old == old_step:
+            stride = step
+        elif step == 1 and old <= _LONGEST_STEP:
             stride = old
         elif old > old_step and stride == step:
             stride += _RESIDUE
         strides[axis] = stride if kind.strides[axis] > 0 else -stride
-        step, old_step = stride * shape[axis], old * kind.static_shape[axis]
+        if kind.static_shape[axis] != 1:  # one element ends where nothing begins
+            step, old_step = stride * shape[axis], old * kind.static_shape[axis]
     return TensorType(shape, kind.dtype, StridedLayout(tuple(strides)))
