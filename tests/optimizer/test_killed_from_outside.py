@@ -115,27 +115,32 @@ def test_what_earlier_releases_kept_of_it_does_not_count(tmp_path: Path, detail:
     assert kinds(searched(tmp_path, {}))[8] == ((OutcomeKind.CRASHED, True) if counts else (OutcomeKind.OK, False))
 
 
-@pytest.mark.parametrize(("how", "said"), [("kill", "SIGKILL"), ("sleep", "not ready within 3 s")])
-def test_a_start_is_tried_twice_and_then_ends_the_search_with_no_schedule_to_blame(
-    tmp_path: Path, how: str, said: str
+def search_started(tmp_path: Path, store: TrialStore, how: str, times: int, *, seconds: float) -> Study:
+    """A search whose child is killed, or takes too long, at its first so many starts."""
+    (tmp_path / "starts").write_text(str(times))
+    environment = {"STARTS": str(tmp_path / "starts"), "STARTS_BY": how}
+    limits = Limits(seconds=30.0, startup_seconds=seconds)
+    evaluate = IsolatedEvaluation("starting_badly:run", limits, environment=environment)
+    return Study(sampler("grid", SPACE), evaluate, Budget(trials=3), store=store, key=KEY)
+
+
+@pytest.mark.parametrize(
+    ("how", "seconds", "said"), [("kill", 60.0, "SIGKILL from outside"), ("sleep", 3.0, "not ready within 3 s")]
+)
+def test_a_child_that_starts_at_neither_try_ends_the_search_with_no_schedule_to_blame(
+    tmp_path: Path, how: str, seconds: float, said: str
 ) -> None:
-    starts = tmp_path / "starts"
-    environment = {"STARTS": str(starts), "STARTS_BY": how}
-    limits = Limits(seconds=30.0, startup_seconds=3.0)
-
-    def study(store: TrialStore) -> Study:
-        evaluate = IsolatedEvaluation("starting_badly:run", limits, environment=environment)
-        return Study(sampler("grid", SPACE), evaluate, Budget(trials=3), store=store, key=KEY)
-
     with TrialStore(tmp_path / "trials.sqlite") as store:
-        starts.write_text("2")
         with pytest.raises(RunError, match=said):
-            study(store).run()
+            search_started(tmp_path, store, how, 2, seconds=seconds).run()
         assert store.find() == []
-        starts.write_text("1")
-        found = study(store)
-        found.run()
-        assert found.outcomes == {OutcomeKind.OK: 3}
+
+
+def test_a_child_that_was_killed_while_it_started_is_started_again(tmp_path: Path) -> None:
+    with TrialStore(tmp_path / "trials.sqlite") as store:
+        study = search_started(tmp_path, store, "kill", 1, seconds=60.0)
+        study.run()
+    assert study.outcomes == {OutcomeKind.OK: 3}
 
 
 def test_time_in_which_the_search_itself_was_stopped_does_not_count(tmp_path: Path) -> None:
@@ -144,7 +149,7 @@ def test_time_in_which_the_search_itself_was_stopped_does_not_count(tmp_path: Pa
         "from tracea.optimizer.isolation import IsolatedFunction\n"
         "isolated = IsolatedFunction('isolated_candidates:misbehave')\n"
         "isolated.start(); print('ready', flush=True)\n"
-        "answer = isolated.call({'act': 'sleep', 'seconds': 2.0}, seconds=4.0)\n"
+        "answer = isolated.call({'act': 'sleep', 'seconds': 1.0}, seconds=6.0)\n"
         "isolated.close(); print(answer.kind.value, answer.detail, flush=True)\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", script, json.dumps(sys.path)], stdout=subprocess.PIPE, text=True)
@@ -153,7 +158,7 @@ def test_time_in_which_the_search_itself_was_stopped_does_not_count(tmp_path: Pa
         assert parent.stdout.readline() == "ready\n"
         time.sleep(0.5)
         os.kill(parent.pid, signal.SIGSTOP)  # as Ctrl-Z does: the child, in a session of its own, goes on
-        time.sleep(5.0)
+        time.sleep(8.0)
         os.kill(parent.pid, signal.SIGCONT)
         assert parent.stdout.readline() == "ok \n"
     finally:
