@@ -64,9 +64,7 @@ LAYER_NORM = RowOp(kind=RowKind.LAYER_NORM, x=(f32(32, 100),), eps=1e-5)
 RMS_NORM = RowOp(kind=RowKind.RMS_NORM, x=(f32(32, 100),), eps=1e-6)
 AWAY = Input(0) - Input(1)
 MEAN = Statistic(ReduceKind.MEAN, Input(0))
-NORM_GRADIENT = NormGradientOp(
-    kind=RowKind.LAYER_NORM, grad=f32(32, 100), x=f32(32, 100), weight=f32(100), eps=1e-5
-)
+NORM_GRADIENT = NormGradientOp(kind=RowKind.LAYER_NORM, grad=f32(32, 100), x=f32(32, 100), weight=f32(100), eps=1e-5)
 VARIANCE = StatisticsOp(
     x=(f32(32, 100),),
     axes=(1,),
