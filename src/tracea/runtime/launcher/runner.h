@@ -51,7 +51,8 @@ bool clean_output(const Operand& out, const Operand* inputs, int count);
 bool launch(PyObject* owner, const Runner* runner, const Operand* inputs, void* const* outputs, int32_t threads);
 
 // Runs into new arrays of a kind: the one result, or a tuple of them. `slow`, which begins false: Python has to make one.
-PyObject* launch_into_new(PyObject* owner, const Runner* runner, const Operand* inputs, int32_t kind, int32_t threads, bool* slow);
+PyObject* launch_into_new(PyObject* owner, const Runner* runner, const Operand* inputs, int32_t kind, int32_t threads,
+                          bool* slow);
 
 template <class Function>
 PyCFunction method(Function function) {
