@@ -10,26 +10,16 @@ makes. Library variants of ours take no part. Each process compares both with fl
 
 from __future__ import annotations
 
-import argparse
-import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
-from pathlib import Path
 from typing import Any
 
 import msgspec
+from gradient_rows import TOLERANCE, options, record_rows
 
-from tracea.profiler.environment import capture
-from tracea.profiler.machine import cores_allowed
 from tracea.profiler.measurement import Measurement, Ratio
-from tracea.profiler.processes import run_in_processes
-from tracea.profiler.record import Record, Row, write
+from tracea.profiler.record import Row
 
-RESULTS = Path(__file__).parent / "results"
-PAIRS, PROCESSES = 10, 3
-TOLERANCE = 1e-5  # of the largest element
 # Channels, filters, taps, stride, rows, groups: of ResNet-50 and MobileNetV2, the large, the small and the odd.
 LAYERS = (
     (3, 64, 7, 2, 224, 1),
@@ -132,30 +122,11 @@ def row_of(results: list[list[Any]]) -> Row:
 
 def main() -> None:
     """Compile, or measure and record."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--compile", action="store_true", help="only fill the cache")
-    parser.add_argument("--only", default="", help="rows whose name contains this, printed and not recorded")
+    parser = options(__doc__)
     parser.add_argument("--which", nargs="*", default=WHICH, choices=WHICH)
-    parser.add_argument("--threads", nargs="*", type=int, default=(1, 2))
     given = parser.parse_args()
-    for which, threads in product(given.which, given.threads):
-        results = run_in_processes(
-            "time_conv_gradients:time_layers",
-            {"threads": threads, "pairs": 0 if given.compile else PAIRS, "which": which, "only": given.only},
-            processes=1 if given.compile else PROCESSES,
-            cores=cores_allowed()[:threads],
-            variables={name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TRACEA_THREADS")},
-        )
-        if given.compile:
-            continue
-        rows = tuple(row_of(list(each)) for each in zip(*results, strict=True))
-        for row in rows:
-            (ratio,) = row.ratios.values()
-            print(f"{threads}t {row.problem:42s} {row.measurements[0].median_us:8.1f} us, torch / ours {ratio}")
-        if not given.only:
-            command = shlex.join(["python", *sys.argv])
-            record = Record(suite="conv-grad", command=command, environment=capture(threads=threads), rows=rows)
-            write(RESULTS / f"conv-grad-{which}-{threads}t.json", record)
+    for which in given.which:
+        record_rows(given, "time_conv_gradients:time_layers", row_of, suite="conv-grad", which=which)
 
 
 if __name__ == "__main__":

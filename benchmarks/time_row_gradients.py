@@ -10,25 +10,16 @@ float64. Needs the extra ``bench``.
 
 from __future__ import annotations
 
-import argparse
-import shlex
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
+from gradient_rows import TOLERANCE, options, record_rows
 
-from tracea.profiler.environment import capture
-from tracea.profiler.machine import cores_allowed
 from tracea.profiler.measurement import Measurement, Ratio
-from tracea.profiler.processes import run_in_processes
-from tracea.profiler.record import Record, Row, write
+from tracea.profiler.record import Row
 
-RESULTS = Path(__file__).parent / "results"
-PAIRS, PROCESSES = 10, 3
-TOLERANCE = 1e-5  # of the largest element
 SHAPES = ((4096, 4096), (512, 768))
 KINDS = ("layer_norm", "softmax", "log_softmax")  # PyTorch has no kernel of RMS norm's on a CPU
 TENSORS = 3  # of the shape: what is read and written once, at least
@@ -111,29 +102,7 @@ def row_of(results: list[list[Any]]) -> Row:
 
 def main() -> None:
     """Compile, or measure and record."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--compile", action="store_true", help="only fill the cache")
-    parser.add_argument("--only", default="", help="rows whose name contains this, printed and not recorded")
-    parser.add_argument("--threads", nargs="*", type=int, default=(1, 2))
-    given = parser.parse_args()
-    for threads in given.threads:
-        results = run_in_processes(
-            "time_row_gradients:time_rows",
-            {"threads": threads, "pairs": 0 if given.compile else PAIRS, "only": given.only},
-            processes=1 if given.compile else PROCESSES,
-            cores=cores_allowed()[:threads],
-            variables={name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TRACEA_THREADS")},
-        )
-        if given.compile:
-            continue
-        rows = tuple(row_of(list(each)) for each in zip(*results, strict=True))
-        for row in rows:
-            (ratio,) = row.ratios.values()
-            print(f"{threads}t {row.problem:32s} {row.measurements[0].median_us:8.1f} us, torch / ours {ratio}")
-        if not given.only:
-            command = shlex.join(["python", *sys.argv])
-            record = Record(suite="rows-grad", command=command, environment=capture(threads=threads), rows=rows)
-            write(RESULTS / f"rows-grad-{threads}t.json", record)
+    record_rows(options(__doc__).parse_args(), "time_row_gradients:time_rows", row_of, suite="rows-grad")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,56 @@
+"""What the benchmarks of gradients share: their options, and rows timed in fresh processes, printed and recorded."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tracea.profiler.environment import capture
+from tracea.profiler.machine import cores_allowed
+from tracea.profiler.processes import run_in_processes
+from tracea.profiler.record import Record, Row, write
+
+RESULTS = Path(__file__).parent / "results"
+PAIRS, PROCESSES = 10, 3
+TOLERANCE = 1e-5  # of the largest element, of either side from float64
+
+
+def options(description: str | None) -> argparse.ArgumentParser:
+    """Return the options that each of them takes."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--compile", action="store_true", help="only fill the cache")
+    parser.add_argument("--only", default="", help="rows whose name contains this, printed and not recorded")
+    parser.add_argument("--threads", nargs="*", type=int, default=(1, 2))
+    return parser
+
+
+def record_rows(
+    given: argparse.Namespace, target: str, row_of: Callable[[list[list[Any]]], Row], *, suite: str, **arguments: Any
+) -> None:
+    """Compile, or time what ``target`` yields (module:function) for each number of threads, print it and record it.
+
+    The function is called with ``threads``, ``pairs`` (none where it shall only compile), ``only`` and ``arguments``,
+    and ``row_of`` makes a row of what each process measured. The record is results/<suite>-<arguments>-<threads>t.json.
+    """
+    for threads in given.threads:
+        results = run_in_processes(
+            target,
+            {"threads": threads, "pairs": 0 if given.compile else PAIRS, "only": given.only, **arguments},
+            processes=1 if given.compile else PROCESSES,
+            cores=cores_allowed()[:threads],
+            variables={name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TRACEA_THREADS")},
+        )
+        if given.compile:
+            continue
+        rows = tuple(row_of(list(each)) for each in zip(*results, strict=True))
+        for row in rows:
+            (ratio,) = row.ratios.values()
+            print(f"{threads}t {row.problem:42s} {row.measurements[0].median_us:8.1f} us, torch / ours {ratio}")
+        if not given.only:
+            command = shlex.join(["python", *sys.argv])
+            record = Record(suite=suite, command=command, environment=capture(threads=threads), rows=rows)
+            write(RESULTS / f"{'-'.join([suite, *arguments.values(), f'{threads}t'])}.json", record)
