@@ -387,7 +387,7 @@ def test_a_problem_above_the_memory_is_refused_before_anything_is_allocated(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed = 4 * (64 * 2 + 2 * 32 + 64 * 32) + 8 * 64 * 32
-    monkeypatch.setattr(verifying, "_memory_bytes", lambda: needed - 1)
+    monkeypatch.setattr("tracea.flow.room._memory_bytes", lambda: needed - 1)
     assert cli.main(["verify", "gemm", "-m", "64", "-n", "32", "-k", "2"]) == cli.BAD_USAGE
     shown = capsys.readouterr()
     assert f"got {needed:_} bytes, limit {needed - 1:_} bytes" in shown.err

@@ -1,4 +1,4 @@
-"""Room: whether a problem's arrays fit what a search's process may use; what does not is refused before a trial."""
+"""Room: whether a problem's arrays fit this machine, or what a search's process may use; what does not is refused."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from tracea.errors import ResourceExceeded
 __all__ = ["require_room"]
 
 _REFERENCE_BYTES: Final = 8  # of an element of the float64 reference
+_SMALLER: Final = "take a smaller problem; what runs without a search takes the default schedule"
 
 
-def require_room(op: Op, doing: str, *, process_bytes: int | None = None) -> None:
+def require_room(op: Op, doing: str, *, process_bytes: int | None = None, remedy: str = _SMALLER) -> None:
     """Refuse what cannot be held: the least is each operand and the result once, and the float64 reference.
 
     Units: ``process_bytes`` is what the process that holds them may add, beside this machine's memory.
@@ -21,12 +22,11 @@ def require_room(op: Op, doing: str, *, process_bytes: int | None = None) -> Non
     """
     result = op.infer()
     needed = sum(kind.nbytes for kind in (*op.operands, result)) + _REFERENCE_BYTES * result.elements
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    there = _memory_bytes()
     limit = there if process_bytes is None else min(there, process_bytes)
     if needed > limit:
-        raise ResourceExceeded(
-            what=f"{doing} {op.key}",
-            needed_bytes=needed,
-            limit_bytes=limit,
-            remedy="take a smaller problem; what runs without a search takes the default schedule",
-        )
+        raise ResourceExceeded(what=f"{doing} {op.key}", needed_bytes=needed, limit_bytes=limit, remedy=remedy)
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

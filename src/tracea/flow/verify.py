@@ -9,7 +9,6 @@ cannot be looked at here is said to be not checked.
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -22,11 +21,12 @@ from tracea.core.op import GemmOp, Op
 from tracea.core.tensor_type import TensorType
 from tracea.emulator import emulate
 from tracea.emulator.report import Report
-from tracea.errors import InvalidOption, InvalidShape, ResourceExceeded, RunError, ToolchainMissing
+from tracea.errors import InvalidOption, InvalidShape, RunError, ToolchainMissing
 from tracea.flow.bank_ways import check_banks
 from tracea.flow.kernel import Built, build, choose_for_gpu
 from tracea.flow.library_time import time_against
 from tracea.flow.reduced import LARGEST, ReducedProblem, reduced, reduction
+from tracea.flow.room import require_room
 from tracea.gates.budgets import budget_of
 from tracea.gates.case import QUICK, build_cases
 from tracea.gates.correctness import Bench, check_correctness
@@ -192,7 +192,7 @@ def _verify_here(
     from tracea.kernels.registry import find
     from tracea.semantic.schedule import Schedule
 
-    _require_memory(op)
+    require_room(op, "verifying", remedy="verify a smaller problem, with the schedule of the large one")
     number = secrets.randbits(32) if seed is None else seed
     here = for_threads(host(), threads)
     stated = None if schedule is None else completed_schedule(op, variant, schedule, here, constants)
@@ -221,20 +221,6 @@ def _verify_here(
         certificate=None if built is None else built.certificate,
         not_checked=tuple(missing),
     )
-
-
-def _require_memory(op: Op) -> None:
-    """Refuse what cannot be held: the least is each operand and the result once, and the float64 reference."""
-    result = op.infer()
-    needed = sum(kind.nbytes for kind in (*op.operands, result)) + 8 * result.elements
-    there = _memory_bytes()
-    if needed > there:
-        remedy = "verify a smaller problem, with the schedule of the large one"
-        raise ResourceExceeded(what=f"verifying {op.key}", needed_bytes=needed, limit_bytes=there, remedy=remedy)
-
-
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def verify_for_gpu(
