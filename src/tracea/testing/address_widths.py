@@ -41,10 +41,12 @@ def narrow_addresses(text: str) -> Iterator[str]:
     for struct in _STRUCT.finditer(code):
         for member in re.finditer(r"\bint32_t (\w+);", struct[1]):
             yield f"line {line(struct.start(1) + member.start())}: {member[1]}: an argument of 32 bits"
-    for cut in _UNCAST.finditer(code):
-        yield f"line {line(cut.start())}: {cut[1]}: an argument of 64 bits, cut to 32"
+    uncast = {cut.start(): cut[1] for cut in _UNCAST.finditer(code)}
+    for start, name in uncast.items():
+        yield f"line {line(start)}: {name}: an argument of 64 bits, cut to 32"
     for cut in _CUT_STRIDE.finditer(code):
-        yield f"line {line(cut.start())}: {cut[1]}: a stride of 64 bits, cut"
+        if cut.start() not in uncast:
+            yield f"line {line(cut.start())}: {cut[1]}: a stride of 64 bits, cut"
     whole = wide - narrow
     for cut in _CUT.finditer(code):
         for term in _terms(code, cut.end()):
