@@ -43,7 +43,7 @@ demo: $(WHEEL_STAMP) ## capture, fuse, tune, verify and time an MLP block agains
 
 .PHONY: test
 test: $(WHEEL_STAMP) ## build the wheel, install it, and run the tests against it
-	$(PYTEST) -n $(WORKERS) --dist worksteal $(TESTS)
+	$(PYTEST) -n $(WORKERS) --dist worksteal --durations=25 --durations-min=5 $(TESTS)
 
 .PHONY: nightly
 nightly: $(WHEEL_STAMP) $(VENV)/.cross ## run the slow tests too (minutes; some need tools that few machines have)
