@@ -15,7 +15,7 @@ from tracea.bench.gpu.candidates import fitting, tried_schedules, tried_space
 from tracea.bench.gpu.conformance import run_case
 from tracea.bench.gpu.correctness import judge_on_device
 from tracea.bench.gpu.one_kernel import OneKernel
-from tracea.bench.gpu.problems import contest_problems, correctness_cells, hero_problems
+from tracea.bench.gpu.problems import contest_problems, correctness_cells, correctness_problems, hero_problems
 from tracea.bench.gpu.run import render, run_gpu_suite
 from tracea.bench.gpu.session import open_session
 from tracea.bench.gpu.settings import STAGES, ItemOutcome, Settings, StageRequest, Status
@@ -27,6 +27,7 @@ from tracea.errors import InvalidOption
 from tracea.flow.gpu import compile_for_gpu
 from tracea.flow.kernel import build, choose_for_gpu
 from tracea.flow.phases import telling
+from tracea.kernels.registry import find
 from tracea.runtime.nvrtc import compile_cuda, missing
 from tracea.targets.gpu import load_gpu
 from tracea.testing.conformance import compare, conformance_cases
@@ -246,6 +247,22 @@ def test_bad_flags_are_refused() -> None:
         run_gpu_suite(driver="null", every=0)
     with pytest.raises(InvalidOption, match="null"):
         run_gpu_suite(driver="rocm")
+
+
+@pytest.mark.parametrize("name", ["sm_80", "sm_90a", "sm_120a"])
+def test_no_variant_is_given_a_shape_that_it_does_not_take(name: str) -> None:
+    target = load_gpu(name)
+    whole = list(correctness_problems(target, every=1, is_dry=False))
+    assert {cell for cell, _ in whole} == set(correctness_cells(name))
+    for cell, problem in whole:
+        assert not find(cell.variant).unmet(problem.op(cell.element), target), (cell, problem)
+    # A product whose rows are not along k is there for those that take it, and for no other.
+    across = {cell.variant for cell, problem in whole if not problem.transpose_b}
+    assert {"gemm.mma_cp_async", "gemm.simt"} <= across
+    assert not {"gemm.mma_tma", "gemm.wgmma"} & across
+    dry = list(correctness_problems(target, every=1, is_dry=True))
+    assert [cell for cell, _ in dry] == list(correctness_cells(name))
+    assert set(dry) <= set(whole)
 
 
 def test_every_variant_of_a_target_has_correctness_cells() -> None:

@@ -12,9 +12,8 @@ from tracea.bench.gpu.correctness import default_schedule
 from tracea.bench.gpu.problems import (
     GpuProblem,
     contest_problems,
-    correctness_cells,
+    correctness_problems,
     hero_problems,
-    sample_problems,
 )
 from tracea.bench.gpu.session import Item, Session
 from tracea.bench.gpu.settings import ItemOutcome, Settings, Status
@@ -79,12 +78,8 @@ def _conformance(session: Session) -> list[Job]:
 
 
 def _correctness(session: Session) -> list[Job]:
-    shapes = sample_problems()
-    jobs: list[Job] = []
-    for number, cell in enumerate(correctness_cells(session.target.name)[:: session.settings.every]):
-        chosen = (shapes[number % (len(shapes) - 1)],) if session.is_dry else shapes
-        jobs += [partial(_compile_cell, cell, problem) for problem in chosen]
-    return jobs
+    found = correctness_problems(session.target, every=session.settings.every, is_dry=session.is_dry)
+    return [partial(_compile_cell, cell, problem) for cell, problem in found]
 
 
 def _contest(session: Session) -> list[Job]:

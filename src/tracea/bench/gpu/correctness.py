@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tracea.bench.gpu.problems import correctness_cells, sample_problems
+from tracea.bench.gpu.problems import correctness_problems
 from tracea.bench.gpu.session import Item, Session
 from tracea.bench.gpu.settings import ItemOutcome
 from tracea.core.op import GemmOp
@@ -28,13 +28,10 @@ _DRY_RUNS = 2
 
 def items(session: Session) -> Iterator[Item]:
     """Yield an item for each variant and element type on each shape; the dry run takes one shape of a cell."""
-    for number, cell in enumerate(correctness_cells(session.target.name)[:: session.settings.every]):
-        shapes = sample_problems()
-        if session.is_dry:
-            shapes = (shapes[number % (len(shapes) - 1)],)
-        for problem in shapes:
-            run = lambda cell=cell, problem=problem: _outcome(session, cell, problem)  # noqa: E731
-            yield Item(name=f"{cell.variant} {cell.element} {_name(problem)}", run=run)
+    every, is_dry = session.settings.every, session.is_dry
+    for cell, problem in correctness_problems(session.target, every=every, is_dry=is_dry):
+        run = lambda cell=cell, problem=problem: _outcome(session, cell, problem)  # noqa: E731
+        yield Item(name=f"{cell.variant} {cell.element} {_name(problem)}", run=run)
 
 
 def default_schedule(variant: str, op: GemmOp, target: GpuTarget) -> Schedule:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,14 +10,16 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
 from tracea.core.op import Epilogue, GemmOp
 from tracea.core.tensor_type import TensorType
+from tracea.kernels.registry import find
+from tracea.targets.gpu import GpuTarget
 from tracea.testing.gpu_matrix import RUN, Cell, Problem, cells, rejection
 
-__all__ = ["GpuProblem", "contest_problems", "correctness_cells", "hero_problems", "sample_problems"]
+__all__ = ["GpuProblem", "contest_problems", "correctness_cells", "correctness_problems", "hero_problems"]
 
 _LINEAR: Final = ((4096, 4096, 11008), (4096, 11008, 4096), (2048, 1024, 4096), (2048, 4096, 1024))
 _SKINNY: Final = ((1, 4096, 4096), (16, 4096, 4096), (16, 11008, 4096))
-# More tiles than one wave of a large device has, with tails; the reduction ends within a stage.
-_MANY_TILES: Final = Problem(m=1544, n=1832, k=328, transpose_b=True)
+# More tiles than one wave of a large device has, with tails; the reduction ends within a stage, rows of bytes at 16.
+_MANY_TILES: Final = Problem(m=1544, n=1832, k=336, transpose_b=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +69,16 @@ def correctness_cells(architecture: str) -> tuple[Cell, ...]:
     return tuple(cell for cell in cells() if cell.architecture == architecture and rejection(cell) is None)
 
 
-def sample_problems() -> tuple[Problem, ...]:
-    """Return the shapes of the correctness stage: tails, odd extents, one row, one column, few steps, many tiles."""
-    return (*RUN, _MANY_TILES)
+def correctness_problems(target: GpuTarget, *, every: int, is_dry: bool) -> Iterator[tuple[Cell, Problem]]:
+    """Yield each n-th cell of a target with the shapes that its variant takes: a dry run takes one of the small ones.
+
+    Shapes have tails, odd extents, one row, one column, few steps; the last has many tiles.
+    """
+    for number, cell in enumerate(correctness_cells(target.name)[::every]):
+        variant = find(cell.variant)
+        small = [problem for problem in RUN if not variant.unmet(problem.op(cell.element), target)]
+        for problem in (small[number % len(small)],) if is_dry else (*small, _MANY_TILES):
+            yield cell, problem
 
 
 def _plain(dtype: DType, m: int, n: int, k: int, group: str, *, transpose_b: bool = True) -> GpuProblem:
