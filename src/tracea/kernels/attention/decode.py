@@ -8,7 +8,7 @@ follow each other, so that what one has read is near when the next one comes.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tracea.core.op import AttentionOp
 from tracea.kernels.attention.operands import (
@@ -25,7 +25,7 @@ from tracea.kernels.operands import params_of, scratch, vector_lanes
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Preference, Variant
-from tracea.semantic.access import Intrinsic
+from tracea.semantic.access import Intrinsic, as_given
 from tracea.semantic.index import Const, Index, Param, Var, ceil_div, maximum, minimum
 from tracea.semantic.nodes import Barrier, For, Let, Level, Node, Pack, Parallel, block
 from tracea.semantic.nodes_attention import AttentionCombine, AttentionStart, AttentionState, AttentionStep
@@ -85,7 +85,7 @@ def build_decode(op: AttentionOp, schedule: Schedule, target: Target) -> TileKer
         )
 
     rows = Intrinsic(
-        name="attention_rows", meaning=_as_given, source="emitters/cpu/include/tracea/attention_rows.h", attributes=()
+        name="attention_rows", meaning=as_given, source="emitters/cpu/include/tracea/attention_rows.h", attributes=()
     )
     key, zero, one = _BEGIN + _OFFSET, Const(0), Const(1)
     own = state(HEAD, _PART, one)
@@ -180,10 +180,6 @@ def _visible(op: AttentionOp, part: int) -> tuple[Index, Index]:
     if op.causal:
         end = minimum(end, _QUERIES)
     return begin, end
-
-
-def _as_given(value: Any) -> Any:
-    return value
 
 
 def _schedule(op: AttentionOp, target: Target, *, bk: int, tasks: int) -> Schedule:

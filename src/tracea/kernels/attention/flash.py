@@ -8,7 +8,7 @@ Source: Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Wor
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tracea.core.op import AttentionOp
 from tracea.errors import InvalidSchedule
@@ -27,7 +27,7 @@ from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch, vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Variant
-from tracea.semantic.access import Intrinsic
+from tracea.semantic.access import Intrinsic, as_given
 from tracea.semantic.index import Const, Index, Var, ceil_div, equal, maximum, minimum
 from tracea.semantic.nodes import For, Let, Level, Node, Pack, Parallel, block
 from tracea.semantic.nodes_attention import AttentionFinish, AttentionStart, AttentionState, AttentionStep
@@ -193,7 +193,7 @@ def visible_keys(op: AttentionOp, first: Index, rows: Index) -> tuple[Index, Ind
 def _tile(schedule: Schedule, mr: int) -> Intrinsic:
     return Intrinsic(
         name="attention_tile",
-        meaning=_as_given,
+        meaning=as_given,
         source="emitters/cpu/include/tracea/attention.h",
         attributes=(
             ("mr", mr),
@@ -202,10 +202,6 @@ def _tile(schedule: Schedule, mr: int) -> Intrinsic:
             ("unroll", schedule.integer("unroll")),
         ),
     )
-
-
-def _as_given(value: Any) -> Any:
-    return value
 
 
 # Rows of keys by vectors of queries: the widest tiles that the registers hold, those that many head sizes divide first.

@@ -34,7 +34,7 @@ from tracea.kernels.operands import params_of, scratch, tensor_buffer, vector_la
 from tracea.kernels.pointwise.tile import map_tile
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Requirement, Variant
-from tracea.semantic.access import Intrinsic, Region
+from tracea.semantic.access import Intrinsic, Region, as_given
 from tracea.semantic.index import Const, Index, Param, Var, ceil_div, equal, maximum
 from tracea.semantic.nodes import For, Let, Level, Node, Pack, Parallel, PointwiseTile, block
 from tracea.semantic.nodes_attention import AttentionStart, AttentionState
@@ -323,14 +323,10 @@ class _Keys:
 def _tile(schedule: Schedule) -> Intrinsic:
     return Intrinsic(
         name="attention_gradient",
-        meaning=_as_given,
+        meaning=as_given,
         source="emitters/cpu/include/tracea/attention_gradient.h",
         attributes=tuple((name, schedule.integer(name)) for name in ("mr", "nv", "tail", "unroll")),
     )
-
-
-def _as_given(value: Any) -> Any:
-    return value
 
 
 # Rows of keys by vectors of queries and of elements; usual sizes of heads are panels of the first.

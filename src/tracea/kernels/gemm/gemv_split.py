@@ -11,19 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tracea.core.expr import Input
 from tracea.core.ops.gemm import GemmOp
-from tracea.core.ops.rows import ReduceKind
 from tracea.core.tensor_type import Dim
 from tracea.kernels.gemm.blocking import round_up
 from tracea.kernels.gemm.gemv import MOST_STREAMED_ROWS, stream_tile
 from tracea.kernels.gemm.operands import GemmOperands, M, N
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, most
 from tracea.kernels.operands import scratch, vector_lanes
+from tracea.kernels.parts import sum_of_parts
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Preference, Variant
-from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import INT32_MAX, Const, Param, Var, ceil_div, equal
 from tracea.semantic.nodes import Barrier, EpilogueCall, For, Level, MicroKernel, Parallel, ReduceTile, block
 from tracea.semantic.schedule import Schedule
@@ -71,29 +69,12 @@ def build_stream_split(op: GemmOp, schedule: Schedule, target: Target) -> TileKe
 
 def _sum_of_parts(operands: GemmOperands, partials: Buffer) -> ReduceTile:
     """Return the node that adds the partial sums of a row's columns and stores what the epilogue makes of them."""
-    shape = (partials.shape[0], Const(1), _COLUMNS)
-    return ReduceTile(
-        kind=ReduceKind.SUM,
-        intrinsic=Intrinsic(
-            name="reduce_columns",
-            meaning=_as_given,
-            source="emitters/cpu/include/tracea/row_tiles.h",
-            attributes=(("compute", operands.accumulator.value),),
-        ),
-        inputs=(partials.region((0, _IR, _JF), shape),),
-        prologue=Input(0),
-        shape=shape,
-        axes=(0,),
-        target=operands.at(operands.c, _IR, _JF, 1, _COLUMNS),
-        epilogue=EpilogueCall(
-            expr=operands.op.epilogue.expr,
-            operands=tuple(operands.at(buffer, _IR, _JF, 1, _COLUMNS) for buffer in operands.extras),
-        ),
+    epilogue = EpilogueCall(
+        expr=operands.op.epilogue.expr,
+        operands=tuple(operands.at(buffer, _IR, _JF, 1, _COLUMNS) for buffer in operands.extras),
     )
-
-
-def _as_given(value: object) -> object:
-    return value
+    target = operands.at(operands.c, _IR, _JF, 1, _COLUMNS)
+    return sum_of_parts(partials, _IR, _JF, _COLUMNS, target=target, compute=operands.accumulator, epilogue=epilogue)
 
 
 def _default(op: GemmOp, target: Target) -> Schedule:

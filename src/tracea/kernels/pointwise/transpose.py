@@ -25,7 +25,7 @@ from tracea.kernels.rows.operands import known
 from tracea.kernels.rows.statistics import loops_over
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Variant
-from tracea.semantic.access import Intrinsic
+from tracea.semantic.access import Intrinsic, as_given
 from tracea.semantic.index import Const, Index, Param, Var
 from tracea.semantic.nodes import PointwiseTile
 from tracea.semantic.schedule import Schedule
@@ -128,7 +128,7 @@ def build_transpose(op: PointwiseOp, schedule: Schedule, target: Target) -> Tile
     node = PointwiseTile(
         intrinsic=Intrinsic(
             name="transpose_copy",
-            meaning=_as_given,
+            meaning=as_given,
             source="emitters/cpu/include/tracea/transpose_copy.h",
             attributes=(
                 ("compute", compute_type(op.inputs[0].dtype, op.out_dtype).value),
@@ -159,10 +159,6 @@ def _window(buffer: Buffer, offset: Sequence[Index], extent: Sequence[Index]) ->
         tuple(Const(0) if one else first for one, first in zip(single, offset, strict=True)),
         tuple(Const(1) if one else size for one, size in zip(single, extent, strict=True)),
     )
-
-
-def _as_given(value: Any) -> Any:
-    return value
 
 
 def _default(op: PointwiseOp, target: Target) -> Schedule:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
@@ -21,7 +21,7 @@ from tracea.kernels.pointwise.tile import compute_type
 from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Variant
-from tracea.semantic.access import Intrinsic
+from tracea.semantic.access import Intrinsic, as_given
 from tracea.semantic.index import TRUE, Index, Param, Predicate, Var, ceil_div, maximum, minimum
 from tracea.semantic.nodes import For, Let, Level, Parallel, ReduceTile, block
 from tracea.semantic.schedule import Schedule
@@ -82,7 +82,7 @@ def build_window(op: Pool2dOp, schedule: Schedule, target: Target) -> TileKernel
         kind=ReduceKind.MAX if op.kind is PoolKind.MAX else ReduceKind.MEAN,
         intrinsic=Intrinsic(
             name="pool_window",
-            meaning=_as_given,
+            meaning=as_given,
             source="emitters/cpu/include/tracea/pool.h",
             attributes=(("compute", compute_type(op.x.dtype).value), *_attributes(op)),
         ),
@@ -152,10 +152,6 @@ def _space(op: Pool2dOp, target: Target) -> ScheduleSpace:
             "channels": tuple(dict.fromkeys((channels, _BLOCK, static(op.shape[1])))),
         }
     )
-
-
-def _as_given(value: Any) -> Any:
-    return value
 
 
 def _sizes(op: Pool2dOp) -> dict[Param, int]:

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from tracea.core.dtype import DType
-from tracea.core.expr import Input
 from tracea.core.ops.norm_gradient import NormGradientOp
-from tracea.core.ops.rows import ReduceKind
 from tracea.core.tensor_type import TensorType
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.gemm.blocking import round_up
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch, tensor_buffer
+from tracea.kernels.parts import sum_of_parts
 from tracea.kernels.pointwise.tile import compute_type
 from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
 from tracea.kernels.rows.blocks import kept, level, returns, streams
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Variant
-from tracea.semantic.access import Intrinsic
+from tracea.semantic.access import Intrinsic, as_given
 from tracea.semantic.index import Const, Index, Param, Var, ceil_div
 from tracea.semantic.nodes import Barrier, Level, Parallel, ReduceTile, block
 from tracea.semantic.nodes_norm_gradient import NormGradientTile
@@ -92,7 +91,7 @@ def build_norm_gradient(op: NormGradientOp, schedule: Schedule, target: Target) 
         kind=op.kind,
         intrinsic=Intrinsic(
             name="norm_gradient_rows",
-            meaning=_as_given,
+            meaning=as_given,
             source="emitters/cpu/include/tracea/norm_gradient.h",
             attributes=(
                 ("compute", compute.value),
@@ -106,6 +105,10 @@ def build_norm_gradient(op: NormGradientOp, schedule: Schedule, target: Target) 
         sums=sums.region((_FIRST // rows, 0, 0), (1, len(names) - 1, _COLUMNS)),
         eps=op.eps,
     )
+
+    def gradient(row: int, result: Buffer) -> ReduceTile:
+        return sum_of_parts(sums, row, _START, _WIDTH, target=result.region((0, _START), (1, _WIDTH)), compute=compute)
+
     parts = Parallel(level=level(schedule), var=_FIRST, extent=_ROWS, step=Const(rows), length=_COUNT, body=block(tile))
     fold = Parallel(
         level=Level.TEAM,
@@ -113,7 +116,7 @@ def build_norm_gradient(op: NormGradientOp, schedule: Schedule, target: Target) 
         extent=_COLUMNS,
         step=Const(schedule.integer("fold")),
         length=_WIDTH,
-        body=block(*(_sum_of_parts(sums, index, result, compute) for index, result in enumerate(outputs[1:]))),
+        body=block(*(gradient(index, result) for index, result in enumerate(outputs[1:]))),
     )
     buffers = (*inputs, *outputs, sums)
     return TileKernel(
@@ -126,29 +129,6 @@ def build_norm_gradient(op: NormGradientOp, schedule: Schedule, target: Target) 
         buffers=buffers,
         body=block(parts, Barrier(), fold),
     )
-
-
-def _sum_of_parts(sums: Buffer, index: int, result: Buffer, compute: DType) -> ReduceTile:
-    """Return the node that adds what all parts have for some columns of one gradient."""
-    shape = (sums.shape[0], Const(1), _WIDTH)
-    return ReduceTile(
-        kind=ReduceKind.SUM,
-        intrinsic=Intrinsic(
-            name="reduce_columns",
-            meaning=_as_given,
-            source="emitters/cpu/include/tracea/row_tiles.h",
-            attributes=(("compute", compute.value),),
-        ),
-        inputs=(sums.region((0, index, _START), shape),),
-        prologue=Input(0),
-        shape=shape,
-        axes=(0,),
-        target=result.region((0, _START), (1, _WIDTH)),
-    )
-
-
-def _as_given(value: Any) -> Any:
-    return value
 
 
 def _compute(op: NormGradientOp) -> DType:

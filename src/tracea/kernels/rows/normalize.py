@@ -33,7 +33,7 @@ from tracea.kernels.rows.blocks import (
 from tracea.kernels.rows.operands import RowOperands, known, row_types
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Variant
-from tracea.semantic.access import Intrinsic
+from tracea.semantic.access import Intrinsic, as_given
 from tracea.semantic.index import Index, ceil_div
 from tracea.semantic.nodes import EpilogueCall, Node, RowTile
 from tracea.semantic.schedule import Schedule
@@ -76,7 +76,7 @@ def build_normalize(op: RowOp, schedule: Schedule, target: Target) -> TileKernel
             kind=op.kind,
             intrinsic=Intrinsic(
                 name=f"{op.kind.value}_rows",
-                meaning=_as_given,
+                meaning=as_given,
                 source="emitters/cpu/include/tracea/normalize.h",
                 attributes=(
                     ("compute", compute.value),
@@ -171,10 +171,6 @@ def _space(op: RowOp, target: Target) -> ScheduleSpace:
         "fixed": (0, 1),
     }
     return ScheduleSpace.enumerated(axes)
-
-
-def _as_given(value: Any) -> Any:
-    return value
 
 
 NORMALIZE_ID = "rows.normalize"

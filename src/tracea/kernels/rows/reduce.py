@@ -7,8 +7,6 @@ in each of 8 tiles.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tracea.core.dtype import DType
 from tracea.core.ops.rows import ReduceOp
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType
@@ -27,7 +25,7 @@ from tracea.kernels.requirements import (
 from tracea.kernels.rows.operands import known
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Variant
-from tracea.semantic.access import Intrinsic, Region
+from tracea.semantic.access import Intrinsic, Region, as_given
 from tracea.semantic.index import Const, Index, Param, Var
 from tracea.semantic.nodes import Block, EpilogueCall, For, Level, Node, Parallel, ReduceTile, block
 from tracea.semantic.schedule import Schedule
@@ -114,7 +112,7 @@ def build_reduce(op: ReduceOp, schedule: Schedule, target: Target) -> TileKernel
         kind=op.kind,
         intrinsic=Intrinsic(
             name="reduce_rows" if along_rows else "reduce_columns",
-            meaning=_as_given,
+            meaning=as_given,
             source="emitters/cpu/include/tracea/row_tiles.h",
             attributes=(("compute", compute.value),),
         ),
@@ -176,10 +174,6 @@ def _space(op: ReduceOp, target: Target) -> ScheduleSpace:
     return ScheduleSpace.enumerated(
         {"rows": tuple(dict.fromkeys((rows, max(1, rows // 4), 4 * rows))), "columns": (256, 64, 1024)}
     )
-
-
-def _as_given(value: Any) -> Any:
-    return value
 
 
 _NEIGHBOURS = condition(

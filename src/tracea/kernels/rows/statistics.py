@@ -21,13 +21,13 @@ from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch, tensor_buffer
 from tracea.kernels.pointwise.tile import compute_type, map_tile
 from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
-from tracea.kernels.rows.blocks import streams
+from tracea.kernels.rows.blocks import level, passes_by, returns, streams
 from tracea.kernels.rows.operands import known
 from tracea.kernels.rows.reduce import reduce_plan
 from tracea.kernels.rows.slabs import SlabPlan, Slabs, as_source, slab_plan, slab_types
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Preference, Variant
-from tracea.semantic.access import Intrinsic, Region
+from tracea.semantic.access import Intrinsic, Region, as_given
 from tracea.semantic.index import Const, Index, Param, Var, product
 from tracea.semantic.nodes import Block, For, Level, Node, Parallel, PointwiseTile, ReduceTile, block
 from tracea.semantic.schedule import Schedule
@@ -163,7 +163,9 @@ def build_statistics(op: _Source, schedule: Schedule, target: Target) -> TileKer
         )
     )
     tasks = schedule.integer("tasks")
-    body = loops_over(tuple(nodes), loops, sizes=sizes, blocked=blocked, step=Const(step), tasks=tasks)
+    body = loops_over(
+        tuple(nodes), loops, sizes=sizes, blocked=blocked, step=Const(step), tasks=tasks, level=level(schedule)
+    )
     buffers = (*xs, y, *numbers)
     variant = STATISTICS_ID if meant is op else REDUCE_SLABS_ID
     return TileKernel(
@@ -235,7 +237,7 @@ def _routine(slabs: Slabs, compute: DType) -> Intrinsic:
     header = "slabs.h" if slabs is Slabs.WHOLE else "row_tiles.h"
     return Intrinsic(
         name=slabs.value,
-        meaning=_as_given,
+        meaning=as_given,
         source=f"emitters/cpu/include/tracea/{header}",
         attributes=(("compute", compute.value),),
     )
@@ -249,6 +251,7 @@ def loops_over(
     blocked: int | None,
     step: Index,
     tasks: int,
+    level: Level = Level.TASK,
 ) -> Block:
     """Return the nodes in a loop over each kept axis; the axis ``tasks`` is the outermost and makes the tasks."""
     if tasks not in axes:
@@ -258,15 +261,11 @@ def loops_over(
         start, length = (Var("start"), Var("length")) if axis == blocked else (Var(f"i{axis}"), None)
         by = step if axis == blocked else Const(1)
         if axis == tasks:
-            loop: Node = Parallel(level=Level.TASK, var=start, extent=sizes[axis], step=by, length=length, body=body)
+            loop: Node = Parallel(level=level, var=start, extent=sizes[axis], step=by, length=length, body=body)
         else:
             loop = For(var=start, extent=sizes[axis], step=by, length=length, body=body)
         body = block(loop)
     return body
-
-
-def _as_given(value: Any) -> Any:
-    return value
 
 
 def _default(op: _Source, target: Target) -> Schedule:
