@@ -84,14 +84,14 @@ def test_a_fault_that_only_many_steps_or_tiles_show_is_rejected(fault: str) -> N
     good = built(op, target, tuple(values.items()))
     text = planted(good.source.text, edits)
     assert text != good.source.text
-    checks = verifying._emulated(op, replace(good, source=replace(good.source, text=text)), (0, 2), 5)
+    checks = verifying._emulated(op, replace(good, source=replace(good.source, text=text)), (0, 2), 5).checks
     assert not all(check.passed for check in checks)
     assert not checks[0].passed
 
 
 @pytest.mark.parametrize(("target", "values"), [("sm_90a", TURNS), ("sm_90a", TOGETHER)])
 def test_kernels_that_walk_tiles_pass(target: str, values: dict[str, int]) -> None:
-    checks = verifying._emulated(LARGE, built(LARGE, target, tuple(values.items())), (0, 2), 5)
+    checks = verifying._emulated(LARGE, built(LARGE, target, tuple(values.items())), (0, 2), 5).checks
     assert [str(check) for check in checks if not check.passed] == []
 
 
@@ -156,7 +156,7 @@ def test_more_ways_than_are_certified_are_rejected(old: str, new: str, buffer: s
     good = built(TAILS, "sm_80", tuple(SMALL.items()))
     assert old in good.source.text
     text = good.source.text.replace(old, new)
-    checks = verifying._emulated(TAILS, replace(good, source=replace(good.source, text=text)), (0,), 5)
+    checks = verifying._emulated(TAILS, replace(good, source=replace(good.source, text=text)), (0,), 5).checks
     (failed,) = [check for check in checks if not check.passed]  # it is right, only slower
     assert failed.name == "bank conflicts"
     assert failed.limit == 1

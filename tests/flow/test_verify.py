@@ -118,7 +118,7 @@ def test_a_broken_text_fails() -> None:
     text = built.source.text.replace(waits[-1], "")
     assert text != built.source.text
     broken = replace(built, source=replace(built.source, text=text))
-    checks = verifying._emulated(OP, broken, (0, 2), 5)
+    checks = verifying._emulated(OP, broken, (0, 2), 5).checks
     assert not checks[0].passed
     assert checks[0].figure >= 1
 

@@ -156,6 +156,7 @@ def test_a_verdict_that_contradicts_its_checks_is_refused(tmp_path: Path) -> Non
         ({"passed": False}, "passed: got false, with 0 of 1 checks failed"),
         ({"checks": [above]}, r"correct on normal: got passed, with a figure of 99\.0"),
         ({"checks": [{**above, "name": "emulated: correct on edges"}]}, "correct on edges: got passed"),
+        ({"checks": [{**above, "name": "emulated over 7 steps: correct on edges"}]}, "correct on edges: got passed"),
         ({"checks": [damage]}, "inputs untouched: got passed, with a figure of 3"),
     ):
         with pytest.raises(InvalidOption, match=said):

@@ -245,14 +245,9 @@ def verify_for_gpu(
     checks = [_proofs(built.certificate)]
     missing: list[str] = []
     try:
-        small = reduction(op, schedule)
-        first, *more = (_refusal(problem, built) for problem in small.problems)
-        if first is not None:
-            missing += [f"emulator: {first}", f"float64: {first}"]
-        else:
-            checks += _emulated(op, built, schedules, number)
-            missing += small.unseen
-            missing += [f"ring reuse: {refused}" for refused in more if refused is not None]
+        emulated = _emulated(op, built, schedules, number)
+        checks += emulated.checks
+        missing += emulated.not_checked
     except ToolchainMissing as error:
         missing += [f"emulator: {error}", f"float64: {error}"]
     budget = budget_of(variant, op, target.name, aligned=_copies_wide(schedule))
@@ -287,26 +282,41 @@ def _refusal(problem: ReducedProblem, built: Built) -> str | None:
     return None
 
 
-def _emulated(op: GemmOp, built: Built, schedules: Sequence[int], seed: int) -> list[Check]:
-    """Return what the emulator and float64 say of a text on the problems that stand for ``op``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Emulated:
+    """What the emulator and float64 said of a text, and what of it they were not shown."""
+
+    checks: Sequence[Check] = ()
+    not_checked: Sequence[str] = ()
+
+
+def _emulated(op: GemmOp, built: Built, schedules: Sequence[int], seed: int) -> _Emulated:
+    """Run a text on the problems that stand for ``op``: the first through all gates, others for a ring's phases."""
+    small = reduction(op, built.kernel.schedule)
     runs: list[EmulatedRun] = []
     checks: list[Check] = []
-    for number, problem in enumerate(reduction(op, built.kernel.schedule).problems):
-        if number and _refusal(problem, built) is not None:
+    missing = list(small.unseen)
+    for number, problem in enumerate(small.problems):
+        refused = _refusal(problem, built)
+        if refused is not None and number == 0:
+            return _Emulated(not_checked=(f"emulator: {refused}", f"float64: {refused}"))
+        if refused is not None:
+            missing.append(f"ring reuse: {refused}")
             continue
         run = EmulatedRun(problem.op, built, schedules, problem.multiprocessors)
         if number == 0:
             said = "emulated"
             found = judge(run, problem.op, subject=built.source.name, seed=seed, distributions=QUICK, hashes=2, runs=2)
             judged = found.checks
-        else:  # what depends on time and on a ring's phases, which sums that are exact show
+        else:  # sums that are exact show what depends on time and on a ring's phases
             said = f"emulated over {problem.steps} steps"
             cases = build_cases(problem.op, np.random.default_rng(seed), (Distribution.INTEGER,))
             judged = check_correctness(run, Bench(problem.op), cases)
         runs.append(run)
         checks += [replace(check, name=f"{said}: {check.name}") for check in judged]
     reports = [report for run in runs for report in run.reports]
-    return [_clean(runs, schedules), check_banks(built.certificate, reports), *checks]
+    checks = [_clean(runs, schedules), check_banks(built.certificate, reports), *checks]
+    return _Emulated(checks=checks, not_checked=missing)
 
 
 def _clean(runs: Sequence[EmulatedRun], schedules: Sequence[int]) -> Check:
