@@ -1,0 +1,327 @@
+"""The walk over an exported program: each of its nodes becomes core ops, or a problem that is told with its line."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import torch
+from torch.export.graph_signature import (
+    ConstantArgument,
+    InputKind,
+    OutputKind,
+    TensorArgument,
+)
+from torch.export.graph_signature import (
+    InputSpec as TorchInput,
+)
+
+from tracea.core.graph import Graph, Node
+from tracea.errors import InvalidGraph, InvalidInput, UnsupportedNode
+from tracea.interface.torch.aten import LOWERINGS, VIEWS, WITHOUT_VALUE
+from tracea.interface.torch.constants import Constants, is_same_memory
+from tracea.interface.torch.export import (
+    ExportedProgram,
+    FxNode,
+    is_node,
+    is_operator,
+    operator_name,
+)
+from tracea.interface.torch.location import line_of_node
+from tracea.interface.torch.lower_indexed import IndexedRange, index_checks
+from tracea.interface.torch.lowering import Lowering, Refusal
+from tracea.interface.torch.specs import InputSpec, Leaf, OutputSpec
+from tracea.interface.torch.surroundings import OutsideTensors
+from tracea.interface.torch.types import Dims, check_exact, check_tensor, dtype_of, tensor_type_of
+
+__all__ = ["Captured", "Walk"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Captured:
+    """A module as a graph: the tensors that it binds once, how calls map to it, and where each node was written.
+
+    ``ranges`` says which of the graph's outputs are of no one but the check of indices that the module computes.
+    """
+
+    graph: Graph
+    constants: Mapping[str, torch.Tensor]
+    input_spec: InputSpec
+    output_spec: OutputSpec
+    locations: Mapping[str, str]
+    ranges: tuple[IndexedRange, ...] = ()
+
+
+@dataclass(slots=True)
+class _Problem:
+    node: str
+    location: str
+    reason: str
+    remedy: str
+
+
+@dataclass(slots=True)
+class Walk:
+    """The walk over one exported program; ``values`` holds what each of its nodes became."""
+
+    program: ExportedProgram
+    outside: OutsideTensors | None = None
+    graph: Graph = field(default_factory=Graph)
+    dims: Dims = field(default_factory=Dims)
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
+    scalars: dict[str, float] = field(default_factory=dict[str, float])
+    values: dict[FxNode, Any] = field(default_factory=dict[FxNode, Any])
+    locations: dict[str, str] = field(default_factory=dict[str, str])
+    problems: list[_Problem] = field(default_factory=list[_Problem])
+    constants: Constants = field(init=False)
+    low: Lowering = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.constants = Constants(self.program, self.outside)
+        self.low = Lowering(self.graph, self.scalars)
+
+    def run(self) -> Captured:
+        """Return the captured graph.
+
+        Raises:
+            UnsupportedNode: the program uses what no op expresses; all such lines are named at once.
+        """
+        input_spec = self._sources()
+        for node in self.program.graph.nodes:
+            if node.op not in ("placeholder", "output"):
+                self._lower(node)
+        outputs, output_spec = self._outputs()
+        rows, ranges = index_checks(self.graph, self.low.indexed, self.tensors, outputs)
+        self.graph.set_outputs(*outputs)
+        self.graph.verify()
+        return Captured(
+            graph=self.graph,
+            constants=self.tensors,
+            input_spec=replace(input_spec, rows=rows),
+            output_spec=output_spec,
+            locations=self.locations,
+            ranges=ranges,
+        )
+
+    # Sources.
+
+    def _sources(self) -> InputSpec:
+        placeholders = [node for node in self.program.graph.nodes if node.op == "placeholder"]
+        specs = self.program.graph_signature.input_specs
+        user_inputs = [
+            (node, spec)
+            for node, spec in zip(placeholders, specs, strict=True)
+            if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
+        ]
+        for node, _ in user_inputs:
+            self._name_dims(node)
+        leaves: list[Leaf] = []
+        nodes: list[Node] = []
+        for node, spec in zip(placeholders, specs, strict=True):
+            if spec.kind is not InputKind.USER_INPUT:
+                self._constant_source(node, spec)
+            elif isinstance(spec.arg, TensorArgument):
+                source = self.graph.add_input(
+                    tensor_type_of(node.meta["val"], self.dims, node.name), name=self._free(node.name)
+                )
+                self.values[node] = source
+                leaves.append(Leaf(len(nodes)))
+                nodes.append(source)
+            elif isinstance(spec.arg, ConstantArgument):
+                leaves.append(Leaf(None, spec.arg.value))
+            else:
+                self._refuse(node, f"an input of kind {type(spec.arg).__name__}", "pass tensors, or plain numbers")
+        return InputSpec(
+            tree=self.program.call_spec.in_spec,  # pyright: ignore[reportArgumentType]
+            leaves=tuple(leaves),
+            names=tuple(node.id for node in nodes),
+            types=tuple(node.type for node in nodes),
+        )
+
+    def _name_dims(self, node: FxNode) -> None:
+        ranges = {str(symbol): bounds for symbol, bounds in self.program.range_constraints.items()}
+        for axis, extent in enumerate(node.meta["val"].shape):
+            if not isinstance(extent, int) and str(extent) in ranges:
+                bounds = ranges[str(extent)]
+                maximum = int(bounds.upper) if bounds.upper.is_Integer else None
+                self.dims.name(str(extent), f"{node.name}_dim{axis}", int(bounds.lower), maximum)
+
+    def _constant_source(self, node: FxNode, spec: TorchInput) -> None:
+        if not node.users:
+            return
+        tensor = self.constants.value(node)
+        if tensor is None:
+            self._refuse(node, f"a source of kind {spec.kind.name.lower()}", "keep only tensors as state of the module")
+            return
+        self.values[node] = self._constant(str(spec.target), tensor)
+
+    def _constant(self, name: str, tensor: torch.Tensor) -> Node:
+        for known, other in self.tensors.items():  # tied weights are one constant
+            if other is tensor or is_same_memory(other, tensor):
+                return self.graph[known]
+        check_tensor(tensor, name)
+        check_exact(tensor, name)
+        node = self.graph.add_constant(tensor_type_of(tensor, self.dims, name), name=self._free(name))
+        self.tensors[node.id] = tensor
+        if tensor.dim() == 0:
+            self.scalars[node.id] = float(tensor)
+        return node
+
+    def _free(self, name: str) -> str:
+        return name if name not in self.graph else self.graph.fresh(name)
+
+    # Operators.
+
+    def _lower(self, node: FxNode) -> None:
+        before = set(self.locations) if not len(self.graph) else {item.id for item in self.graph.nodes}
+        try:
+            self.values[node] = self._value(node)
+        except _Unknowable:
+            return
+        except Refusal as refusal:
+            self._refuse(node, refusal.reason, refusal.remedy)
+        except InvalidInput as error:
+            self._refuse(node, error.statement(), error.remedy)
+        location = line_of_node(node)
+        self.locations |= {item.id: location for item in self.graph.nodes if item.id not in before}
+
+    def _value(self, node: FxNode) -> Any:
+        if node.op == "get_attr":
+            raise _Unknowable  # a region that torch keeps whole; the node that runs it is refused
+        if node.target is operator.getitem:
+            return self._item(node)
+        name = operator_name(node.target)
+        if name in WITHOUT_VALUE:
+            return None
+        if isinstance(node.meta.get("val"), int | float | bool | torch.SymInt | torch.SymFloat | torch.SymBool):
+            return node.meta["val"]  # the size of an axis, or computed from one
+        if name not in VIEWS and self.constants.can_compute(node):
+            return self._computed(node)
+        lowering = LOWERINGS.get(name)
+        if lowering is None and not is_operator(node):
+            raise Refusal("a region with rules of its own", "take the autocast, the branch or the loop out of forward")
+        if lowering is None:
+            raise Refusal("no op expresses it", "rewrite the line with supported operators (docs/torch.md lists them)")
+        results = _results(node)
+        self.low.begin(node.name, self.dims.shape(results[0].shape), dtype_of(results[0].dtype, node.name))
+        value = lowering(self.low, *[self._argument(item) for item in _arguments(node)])
+        self._check(value, results)
+        return value
+
+    def _item(self, node: FxNode) -> Any:
+        source, index = node.args[0], node.args[1]
+        value = self._argument(source)[index]
+        if value is None and node.users:
+            raise Refusal("statistics that the op does not keep", "use its first result only")
+        return value
+
+    def _computed(self, node: FxNode) -> Any:
+        result = self.constants.value(node)
+        if isinstance(result, torch.Tensor):
+            return self._constant(node.name, result)
+        return [self._constant(f"{node.name}.{index}", item) for index, item in enumerate(result or ())]
+
+    def _argument(self, value: Any) -> Any:
+        if is_node(value):
+            if value not in self.values:
+                raise _Unknowable
+            return self._argument(self.values[value])
+        if isinstance(value, torch.SymInt):
+            return self.dims.of(value)
+        if isinstance(value, list | tuple):
+            return [self._argument(item) for item in cast("Sequence[Any]", value)]
+        return value
+
+    def _check(self, value: Any, results: Sequence[torch.Tensor]) -> None:
+        # What torch inferred and what the lowering built are two derivations of one type.
+        nodes: list[Node | None] = list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
+        for node, result in zip(nodes, results, strict=False):
+            if node is None:
+                continue
+            wanted = (self.dims.shape(result.shape), dtype_of(result.dtype, node.id))
+            if (node.type.shape, node.type.dtype) != wanted:
+                raise Refusal(
+                    f"it was lowered to {node.type} where torch has {tuple(result.shape)} of {result.dtype}",
+                    "this is a defect of the lowering: please report it with the line",
+                )
+
+    # Outputs.
+
+    def _outputs(self) -> tuple[list[Node], OutputSpec]:
+        self._refuse_writes()
+        if self.problems:
+            raise _unsupported(self.problems)
+        leaves: list[Leaf] = []
+        outputs: dict[FxNode, Node] = {}  # one value of forward is one tensor; any other has memory of its own
+        for item in self._user_outputs():
+            value = self.values.get(item) if is_node(item) else item
+            if not isinstance(value, Node):
+                leaves.append(Leaf(None, value))
+                continue
+            if item not in outputs:
+                outputs[item] = self._result(value, outputs.values())
+            leaves.append(Leaf([*outputs].index(item)))
+        if not outputs:
+            raise InvalidGraph(
+                field="outputs", got="no tensor", expected="at least one", remedy="return a tensor from forward"
+            )
+        return [*outputs.values()], OutputSpec(tree=self.program.call_spec.out_spec, leaves=tuple(leaves))  # pyright: ignore[reportArgumentType]
+
+    def _user_outputs(self) -> list[Any]:
+        flat: list[Any] = list(next(node for node in self.program.graph.nodes if node.op == "output").args[0])
+        kinds = [spec.kind for spec in self.program.graph_signature.output_specs]
+        return [item for item, kind in zip(flat, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
+
+    def _result(self, node: Node, taken: Collection[Node]) -> Node:
+        """Return the node, or a copy where its strides are not a result's or it is another value's result."""
+        if node.type.is_contiguous and node not in taken:
+            return node
+        return self.graph.add_pointwise("identity", node, name=self._free(f"{node.id}.result"))
+
+    def _refuse_writes(self) -> None:
+        for spec in self.program.graph_signature.output_specs:
+            if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
+                what = "a buffer" if spec.kind is OutputKind.BUFFER_MUTATION else "an input"
+                node = next(node for node in self.program.graph.nodes if node.name == spec.arg.name)
+                if line_of_node(node) in {problem.location for problem in self.problems}:
+                    continue  # what a refused node would have written
+                self._refuse(
+                    node,
+                    f"a write to {what}, {spec.target}",
+                    "return the new value instead, or call module.eval() if it is a running statistic",
+                )
+
+    def _refuse(self, node: FxNode, reason: str, remedy: str) -> None:
+        name = operator_name(node.target) if node.op == "call_function" else f"{node.op} {node.name}"
+        self.problems.append(_Problem(name, line_of_node(node), reason, remedy))
+
+
+class _Unknowable(Exception):
+    """An argument's own node was refused already."""
+
+
+def _arguments(node: FxNode) -> list[Any]:
+    """Return the arguments in the order of the operator's schema, defaults filled in."""
+    schema = node.target._schema  # pyright: ignore
+    values: list[Any] = []
+    for index, argument in enumerate(schema.arguments):
+        if index < len(node.args):
+            values.append(node.args[index])
+        else:
+            values.append(node.kwargs.get(argument.name, argument.default_value))
+    return values
+
+
+def _results(node: FxNode) -> list[torch.Tensor]:
+    value = node.meta["val"]
+    return list(cast("Sequence[torch.Tensor]", value)) if isinstance(value, list | tuple) else [value]
+
+
+def _unsupported(problems: Sequence[_Problem]) -> UnsupportedNode:
+    first, rest = problems[0], problems[1:]
+    others = "".join(f"; also {p.node} at {p.location}: {p.reason} ({p.remedy})" for p in rest)
+    return UnsupportedNode(
+        node=f"{first.node}: {first.reason}", location=first.location, remedy=f"{first.remedy}{others}"
+    )
