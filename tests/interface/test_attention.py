@@ -13,16 +13,10 @@ from tracea.core.expr import Input, select, tanh
 from tracea.core.op import AttentionOp, Epilogue
 from tracea.errors import InvalidDType, InvalidInput, InvalidOp, InvalidShape, OverlappingOutput
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SDPA = torch.nn.functional.scaled_dot_product_attention
 NEVER = float("-inf")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def normal(rng: np.random.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

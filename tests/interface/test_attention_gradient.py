@@ -10,15 +10,9 @@ import tracea
 from tracea.core.expr import Binary, BinaryFunction, Constant, Input, tanh
 from tracea.errors import InvalidDType, InvalidInput, InvalidOp, InvalidShape
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SDPA = torch.nn.functional.scaled_dot_product_attention
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def normal(rng: np.random.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -11,16 +11,10 @@ import torch
 import tracea
 from tracea.errors import InvalidIndex, InvalidOp, InvalidShape
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 F = torch.nn.functional
 ops = tracea.ops
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def doubles(rng, *shape: int) -> torch.Tensor:

@@ -14,6 +14,8 @@ import tracea
 from tracea.core.expr import activation_names
 from tracea.errors import InvalidDType, InvalidIndex, InvalidOp, InvalidShape
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 functional = torch.nn.functional
 KINDS: dict[str, Any] = {
     "identity": lambda x: x * 1.0,
@@ -39,14 +41,6 @@ KINDS: dict[str, Any] = {
     "elu": functional.elu,
     "squared_relu": lambda x: torch.relu(x) ** 2,
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_every_activation_has_a_gradient_here():

@@ -17,16 +17,10 @@ from tracea.core.tensor_type import broadcast_shapes
 from tracea.errors import InvalidOp
 from tracea.interface import functional, fusion
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 KINDS = ("torch", "numpy")
 FLOATS = (DType.F32, DType.F64, DType.F16, DType.BF16)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=[False, True], ids=["ours", "library"])

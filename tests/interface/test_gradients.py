@@ -11,15 +11,9 @@ import torch
 import tracea
 from tracea.errors import InvalidDType, InvalidIndex, InvalidOp, InvalidShape
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 functional = torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def joined(forward: Any, backward: Any) -> Any:

@@ -15,15 +15,9 @@ from tracea.core.op import Conv2dOp, Epilogue
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidDType, InvalidInput, InvalidOp, InvalidShape, OverlappingOutput
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 KINDS = ("torch", "numpy")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def image(rng, kind, dtype, shape, layout):

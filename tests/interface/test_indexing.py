@@ -14,13 +14,7 @@ from tracea.core.dtype import DType
 from tracea.core.op import CumulativeSumOp
 from tracea.errors import InvalidDType, InvalidIndex, InvalidOp, InvalidShape, OverlappingOutput
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_cumulative_sums_along_random_axes(rng):

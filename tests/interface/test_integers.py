@@ -9,15 +9,9 @@ import torch
 import tracea
 from tracea.errors import InvalidDType, InvalidInput, InvalidShape
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ops = tracea.ops
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def numbers(rng, dtype: torch.dtype) -> torch.Tensor:

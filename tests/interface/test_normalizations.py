@@ -10,15 +10,9 @@ import torch
 import tracea
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape, OverlappingOutput
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 functional = torch.nn.functional
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def images(rng, *shape: int, last: bool, dtype: torch.dtype = torch.float32) -> torch.Tensor:

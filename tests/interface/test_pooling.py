@@ -15,15 +15,9 @@ from tracea.core.dtype import DType
 from tracea.core.op import Pool2dOp, PoolKind
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape, OverlappingOutput
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 POOLS = {"max": torch.nn.functional.max_pool2d, "average": torch.nn.functional.avg_pool2d}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_random_windows(rng):

@@ -13,6 +13,8 @@ from tests.interface.test_gradients import doubles, joined
 import tracea
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ops = tracea.ops
 # The forward op, ours and torch's, and the gradient for x.
 KINDS: dict[str, tuple[Any, Any, Any]] = {
@@ -31,14 +33,6 @@ KINDS: dict[str, tuple[Any, Any, Any]] = {
         lambda g, x, dim, keep: ops.std_backward(g, x, dim, keepdim=keep),
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("name", KINDS)

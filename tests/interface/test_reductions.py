@@ -14,6 +14,8 @@ from tracea.core.dtype import DType
 from tracea.core.op import ReduceKind, ReduceOp
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape, OverlappingOutput
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 KINDS = {
     "sum": ReduceKind.SUM,
     "mean": ReduceKind.MEAN,
@@ -21,14 +23,6 @@ KINDS = {
     "amax": ReduceKind.MAX,
     "amin": ReduceKind.MIN,
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def random_case(rng):

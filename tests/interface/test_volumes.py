@@ -21,16 +21,10 @@ from tracea.flow.sections import compile_sections
 from tracea.flow.volume_gradient import VolumeFilterGradient
 from tracea.flow.volumes import VolumeConvolution
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 # Rounding errors of one sum of the tested lengths, relative to the sum of its products' magnitudes.
 TOLERANCE = {DType.F64: 1e-13, DType.F32: 2e-5, DType.F16: 2e-3, DType.BF16: 1.6e-2}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def pick(rng: np.random.Generator, *values: int) -> int:

@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import tracea
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ops = tracea.ops
 
 
@@ -96,14 +98,6 @@ CALLS: dict[str, Callable[[], Any]] = {
     "fuse": lambda: CHAIN(X, W, G),
     "gemm": lambda: ops.gemm(LEFT, RIGHT),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("name", CALLS)
