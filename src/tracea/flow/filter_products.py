@@ -22,10 +22,11 @@ from tracea.core.tensor_type import TensorType
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.sections import Part, Section, Temporary, part_type
 
-__all__ = ["FilterProducts"]
+__all__ = ["FilterProducts", "pixels_step"]
 
 _FEWEST: Final = 8  # filters, and channels: a tile's. Measured: runs of 3 channels take longer to copy than to multiply
 _MOST_COPIES: Final = 8  # of the image, by columns: memory
+_NARROW: Final = 96  # columns of a product: fewer are its rows where filters are more, which fill vectors and tiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ class FilterProducts:
             self.y.static_shape[2:] == (1, 1)
             and self.stride == (1, 1)
             and self.padding == (0, 0)
-            and all(_pixels_step(type_) is not None for type_ in (self.x, self.grad))
+            and all(pixels_step(type_) is not None for type_ in (self.x, self.grad))
         )
 
     @property
@@ -207,6 +208,17 @@ class FilterProducts:
         filter_step, column_step, start = self.y.strides[0], self._result_step, tap * self.y.strides[2]
         if column_step is None:
             filter_step, column_step, start = r * width, 1, tap * width
+        target = self._index("result") if "result" in self._sizes else None
+        if width < min(k, _NARROW):
+            op = GemmOp(
+                m=width,
+                n=k,
+                k=pixels,
+                a=part_type(self.x, (width, pixels), (across, step)),
+                b=part_type(self.grad, (pixels, k), (pixel_step, filters_step)),
+                out=part_type(self.y, (width, k), (column_step, filter_step)),
+            )
+            return Section(op=op, operands=(image, gradient), offset=start, temporary=target)
         op = GemmOp(
             m=k,
             n=width,
@@ -215,21 +227,20 @@ class FilterProducts:
             b=part_type(self.x, (pixels, width), (step, across)),
             out=part_type(self.y, (k, width), (filter_step, column_step)),
         )
-        target = self._index("result") if "result" in self._sizes else None
         return Section(op=op, operands=(gradient, image), offset=start, temporary=target)
 
     def _gradient_steps(self) -> tuple[int, int]:
         """Return the strides of the gradient, or of its copy, over filters and over pixels."""
         n, k, p, q = self.grad.static_shape
         if "grad" not in self._sizes:
-            step = _pixels_step(self.grad) if self._is_plain else _rows_step(self.grad)
+            step = pixels_step(self.grad) if self._is_plain else _rows_step(self.grad)
             assert step is not None  # else there is a copy
             return self.grad.strides[1], step
         return (1, k) if self.grad.strides[1] == 1 else (n * p * q, 1)
 
     @staticmethod
     def _step(type_: TensorType, default: int) -> int:
-        step = _pixels_step(type_)
+        step = pixels_step(type_)
         return default if step is None else step
 
     @property
@@ -266,7 +277,7 @@ def _rows_step(type_: TensorType) -> int | None:
     return step if n == 1 and is_one and is_contiguous else None
 
 
-def _pixels_step(type_: TensorType) -> int | None:
+def pixels_step(type_: TensorType) -> int | None:
     """Return the stride of all images' pixels as one axis; None where they are none, or nothing is contiguous."""
     n, channels, rows, columns = type_.static_shape
     if n == 1:

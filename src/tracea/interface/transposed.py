@@ -12,6 +12,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.filter_products import FilterProducts
+from tracea.flow.image_products import image_product
 from tracea.flow.sections import compile_sections
 from tracea.flow.transposed import Transposed
 from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
@@ -184,8 +185,10 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
         dilation=forward.dilation,
         groups=forward.groups,
     )
+    product = image_product(whole)
+    sections = whole.sections() if product is None else (product,)
     return compile_sections(
-        whole.sections(), inputs=(grad, weight), output=y, threads=threads, library=allowed, name="conv2d_grad_input"
+        sections, inputs=(grad, weight), output=y, threads=threads, library=allowed, name="conv2d_grad_input"
     )
 
 
