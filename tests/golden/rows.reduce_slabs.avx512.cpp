@@ -1,4 +1,4 @@
-// reduce_mean02_8x256x3136_f32_28ac7e94fe950015 | rows.reduce_slabs | avx512 | block=1,streaming=0,tasks=0
+// reduce_mean02_8x256x3136_f32_28ac7e94fe950015 | rows.reduce_slabs | avx512 | block=1,fixed=0,streaming=0,tasks=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_rows_reduce_slabs_d05f561dcf40847710e5_text {
+namespace tracea_rows_reduce_slabs_5a8ef5360446a10eeeca_text {
 using namespace tracea;
 
 struct Load0 {
@@ -47,7 +47,7 @@ struct Load1 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_rows_reduce_slabs_d05f561dcf40847710e5(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_rows_reduce_slabs_5a8ef5360446a10eeeca(const tracea_call* call, int32_t rank) {
   const float* const x0 = static_cast<const float*>(call->pointers[0]);
   float* const y = static_cast<float*>(call->pointers[1]);
   const int64_t n0 = call->integers[0];
@@ -65,4 +65,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_reduce_slabs_
     map_rows<float, 0>(1, 1, Load1{s0}, Store0{y + i0 * y_stride0});
   }
 }
-}  // namespace tracea_rows_reduce_slabs_d05f561dcf40847710e5_text
+}  // namespace tracea_rows_reduce_slabs_5a8ef5360446a10eeeca_text

@@ -1,4 +1,4 @@
-// statistics_mean_mean23_8x32x8x3136_f32_43857a4470cf453e | rows.statistics | avx2 | block=1,streaming=1,tasks=1
+// statistics_mean_mean23_8x32x8x3136_f32_43857a4470cf453e | rows.statistics | avx2 | block=1,fixed=0,streaming=1,tasks=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_rows_statistics_9997fefab58ec33d2178_text {
+namespace tracea_rows_statistics_9eecc6e497f759b3e9d2_text {
 using namespace tracea;
 
 struct Load0 {
@@ -102,7 +102,7 @@ struct Store1 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_rows_statistics_9997fefab58ec33d2178(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_rows_statistics_9eecc6e497f759b3e9d2(const tracea_call* call, int32_t rank) {
   const float* const x0 = static_cast<const float*>(call->pointers[0]);
   const float* const x1 = static_cast<const float*>(call->pointers[1]);
   float* const y = static_cast<float*>(call->pointers[2]);
@@ -136,4 +136,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_statistics_99
     }
   }
 }
-}  // namespace tracea_rows_statistics_9997fefab58ec33d2178_text
+}  // namespace tracea_rows_statistics_9eecc6e497f759b3e9d2_text

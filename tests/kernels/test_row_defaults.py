@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.kernels.cases import F32
-from tests.kernels.slab_cases import layer_norm_backward
+from tests.kernels.slab_cases import layer_norm_backward, softmax_backward
 
 from tracea.core.expr import Input, Unary, activation
 from tracea.core.op import Epilogue, Op, PointwiseOp, RowKind, RowOp
@@ -83,6 +83,21 @@ def test_a_result_is_stored_past_the_caches_where_that_moves_fewer_lines() -> No
     assert [default(op, SERVER).integer("streaming") for op in (one, two, chain(512, 768))] == [0, 1, 1]
     near = replace(SERVER, l3_bytes=32 * MIB)  # who reads it next finds it there
     assert [default(op, near).integer("streaming") for op in (one, two, chain(512, 768))] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "cores", "fixed", "block"), [(512, 1, 1, 4), (512, 2, 1, 4), (16, 2, 1, 2), (4096, 1, 0, 14)]
+)
+def test_rows_with_statistics_are_walked_there_and_back_in_tiles_of_the_first_cache(
+    rows: int, cores: int, fixed: int, block: int
+) -> None:
+    variant, target = find("rows.statistics"), replace(SERVER, cores=cores, l1d_bytes=48 << 10)
+    assert variant.default_schedule is not None
+    assert variant.build is not None
+    op = softmax_backward(rows, 768)
+    found = variant.default_schedule(op, target)
+    assert (found.integer("fixed"), found.integer("block")) == (fixed, block)
+    assert ("StaticLoop" in emit(variant.build(op, found, target), "avx512").text) == bool(fixed)
 
 
 @pytest.mark.parametrize("cores", [1, 2, 48])
