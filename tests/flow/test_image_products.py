@@ -11,7 +11,7 @@ import torch
 import tracea
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import StridedLayout, TensorType
-from tracea.flow.image_products import image_product
+from tracea.flow.image_products import ImageProduct
 from tracea.flow.transposed import Transposed
 
 TOLERANCE = 2e-5  # of the sum of the products' magnitudes
@@ -30,8 +30,8 @@ def _whole(grad: torch.Tensor, w: torch.Tensor, y: torch.Tensor, **given: Any) -
 
 @pytest.mark.parametrize(
     "sizes",
-    [(1, 20, 9), (3, 20, 9), (1, 9, 20), (1, 20, 1), (1, 1, 1)],
-    ids=["long sums", "several images", "short sums", "one channel", "one of each"],
+    [(1, 20, 9), (3, 20, 9), (1, 9, 20), (1, 20, 1), (1, 1, 1), (1, 160, 140)],
+    ids=["long sums", "several images", "short sums", "one channel", "one of each", "large filters"],
 )
 @pytest.mark.parametrize("order", [(False, False), (True, True), (True, False), (False, True)])
 def test_gradient_is_that_of_float64_by_either_way(order, sizes, rng):
@@ -41,7 +41,7 @@ def test_gradient_is_that_of_float64_by_either_way(order, sizes, rng):
     )
     w = _images(rng, (filters, channels, 1, 1), last=False)
     out.fill_(float("nan"))
-    found = image_product(_whole(grad, w, out))
+    found = ImageProduct.of(_whole(grad, w, out))
     one_axis = images == 1 or (all(order) and channels > 1)
     assert (found is not None) == (filters > channels and one_axis)
     tracea.ops.conv2d_grad_input(grad, w, out.shape, out=out)
@@ -68,11 +68,11 @@ def test_infinity_reaches_its_own_pixel_only(rng):
 )
 def test_what_is_no_plain_product_is_left_to_convolutions(given):
     grad, w = torch.empty(1, 20, 5, 7), torch.empty(20, 9, 1, 1)
-    assert image_product(_whole(grad, w, torch.empty(1, 9, 5, 7))) is not None
-    assert image_product(_whole(grad, w, torch.empty(1, 9, 5, 7), **given)) is None
+    assert ImageProduct.of(_whole(grad, w, torch.empty(1, 9, 5, 7))) is not None
+    assert ImageProduct.of(_whole(grad, w, torch.empty(1, 9, 5, 7), **given)) is None
 
 
 def test_no_image_is_an_empty_result():
     grad, w = torch.empty(0, 20, 5, 7), torch.ones(20, 9, 1, 1)
-    assert image_product(_whole(grad, w, torch.empty(0, 9, 5, 7))) is None
+    assert ImageProduct.of(_whole(grad, w, torch.empty(0, 9, 5, 7))) is None
     assert tracea.ops.conv2d_grad_input(grad, w, (0, 9, 5, 7)).shape == (0, 9, 5, 7)

@@ -2,53 +2,103 @@
 
 ``gradient[pixel, c] = sum over k of grad[pixel, k] · w[k, c]``: the pixels of all images are one axis. A convolution of
 one tap gives the same; where filters are more than channels, sums are longer than what they give, and a product of the
-same matrices packs less.
+same matrices packs less. Where filters are far larger than images, and pixels lie next to each other, the images are
+turned before and after: turning the filters while they are packed takes longer.
 """
 
 from __future__ import annotations
 
-from tracea.core.op import GemmOp
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from tracea.core.expr import Input
+from tracea.core.op import GemmOp, PointwiseOp
+from tracea.core.tensor_type import TensorType
 from tracea.flow.filter_products import pixels_step
-from tracea.flow.sections import Part, Section, part_type
+from tracea.flow.sections import Part, Section, Temporary, part_type
 from tracea.flow.transposed import Transposed
 
-__all__ = ["image_product"]
+__all__ = ["ImageProduct"]
+
+_SMALL_IMAGE: Final = 4  # channels are this many times as many as the pixels, or more
 
 
-def image_product(whole: Transposed) -> Section | None:
-    """Return the gradient for the image as a product; None where it is none, or a convolution is faster.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageProduct:
+    """The gradient for the image of a 1x1 convolution, of inputs 0, the gradient of its result, and 1, its filters.
 
-    Measured, benchmarks/NOTES.md: with more filters than channels the product took 0.54 to 1.09 of the convolution's
-    time, with fewer 0.95 to 1.11.
+    ``from_step`` and ``to_step`` are the strides of all pixels as one axis, of what is given and of the result.
     """
-    n, k, p, q = whole.x.static_shape
-    c = whole.y.static_shape[1]
-    is_plain = whole.w.static_shape[2:] == (1, 1) and whole.stride == (1, 1) and whole.padding == (0, 0)
-    is_bare = whole.bias is None and whole.total is None and whole.activation is None
-    from_step, to_step = pixels_step(whole.x), pixels_step(whole.y)
-    if not is_plain or not is_bare or whole.groups != 1 or k <= c or from_step is None or to_step is None:
-        return None
-    if not whole.x.elements * whole.y.elements:
-        return None
-    pixels = n * p * q
-    w_filter, w_channel = whole.w.strides[:2]
-    x_channel, y_channel = whole.x.strides[1], whole.y.strides[1]
-    if y_channel == 1 and c > 1:  # columns of the product are what lies next to each other in the result
-        op = GemmOp(
-            m=pixels,
-            n=c,
-            k=k,
-            a=part_type(whole.x, (pixels, k), (from_step, x_channel)),
-            b=part_type(whole.w, (k, c), (w_filter, w_channel)),
-            out=part_type(whole.y, (pixels, c), (to_step, y_channel)),
-        )
-        return Section(op=op, operands=(Part(0), Part(1)))
-    op = GemmOp(
-        m=c,
-        n=pixels,
-        k=k,
-        a=part_type(whole.w, (c, k), (w_channel, w_filter)),
-        b=part_type(whole.x, (k, pixels), (x_channel, from_step)),
-        out=part_type(whole.y, (c, pixels), (y_channel, to_step)),
-    )
-    return Section(op=op, operands=(Part(1), Part(0)))
+
+    whole: Transposed
+    from_step: int
+    to_step: int
+
+    @classmethod
+    def of(cls, whole: Transposed) -> ImageProduct | None:
+        """Return the same gradient as a product; None where it is none, or a convolution is faster.
+
+        Measured, benchmarks/NOTES.md: with more filters than channels the product took 0.54 to 1.09 of the
+        convolution's time, with fewer 0.95 to 1.11.
+        """
+        is_plain = whole.w.static_shape[2:] == (1, 1) and whole.stride == (1, 1) and whole.padding == (0, 0)
+        is_bare = whole.bias is None and whole.total is None and whole.activation is None
+        k, c = whole.w.static_shape[:2]
+        if not is_plain or not is_bare or whole.groups != 1 or k <= c or not whole.x.elements * whole.y.elements:
+            return None
+        from_step, to_step = pixels_step(whole.x), pixels_step(whole.y)
+        if from_step is None or to_step is None:
+            return None
+        return cls(whole=whole, from_step=from_step, to_step=to_step)
+
+    @property
+    def temporaries(self) -> tuple[TensorType, ...]:
+        """What is given and the result, pixels first, where they are turned."""
+        if not self._is_turned:
+            return ()
+        return tuple(TensorType((type_.elements,), type_.dtype) for type_ in (self.whole.x, self.whole.y))
+
+    def sections(self) -> Iterator[Section]:
+        """Yield the product, between two copies where images are turned."""
+        (k, c), pixels = self.whole.w.static_shape[:2], self._pixels
+        w_filter, w_channel = self.whole.w.strides[:2]
+        x, y = self.whole.x, self.whole.y
+        given = part_type(x, (pixels, k), (self.from_step, x.strides[1]))
+        result = part_type(y, (pixels, c), (self.to_step, y.strides[1]))
+        filters = part_type(self.whole.w, (k, c), (w_filter, w_channel))
+        if self._is_turned:
+            turned, made = part_type(x, (pixels, k), (k, 1)), part_type(y, (pixels, c), (c, 1))
+            yield Section(op=_copy(given, turned), operands=(Part(0),), temporary=0)
+            product = GemmOp(m=pixels, n=c, k=k, a=turned, b=filters, out=made)
+            yield Section(op=product, operands=(Temporary(0), Part(1)), temporary=1)
+            yield Section(op=_copy(made, result), operands=(Temporary(1),))
+        elif self._is_last:  # columns of the product are what lies next to each other in the result
+            op = GemmOp(m=pixels, n=c, k=k, a=given, b=filters, out=result)
+            yield Section(op=op, operands=(Part(0), Part(1)))
+        else:
+            op = GemmOp(m=c, n=pixels, k=k, a=_turned(filters), b=_turned(given), out=_turned(result))
+            yield Section(op=op, operands=(Part(1), Part(0)))
+
+    @property
+    def _pixels(self) -> int:
+        n, _, p, q = self.whole.x.static_shape
+        return prod((n, p, q))
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether channels of the result lie next to each other."""
+        return self.whole.y.strides[1] == 1 and self.whole.y.static_shape[1] > 1
+
+    @property
+    def _is_turned(self) -> bool:
+        return not self._is_last and self._pixels * _SMALL_IMAGE <= self.whole.y.static_shape[1]
+
+
+def _copy(x: TensorType, y: TensorType) -> PointwiseOp:
+    return PointwiseOp(expr=Input(0), inputs=(x,), out_dtype=x.dtype, out=y)
+
+
+def _turned(matrix: TensorType) -> TensorType:
+    return part_type(matrix, matrix.static_shape[::-1], matrix.strides[::-1])

@@ -12,7 +12,8 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.filter_products import FilterProducts
-from tracea.flow.image_products import image_product
+from tracea.flow.image_planes import ImagePlanes
+from tracea.flow.image_products import ImageProduct
 from tracea.flow.sections import compile_sections
 from tracea.flow.transposed import Transposed
 from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
@@ -185,10 +186,18 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
         dilation=forward.dilation,
         groups=forward.groups,
     )
-    product = image_product(whole)
-    sections = whole.sections() if product is None else (product,)
+    products = ImageProduct.of(whole) or ImagePlanes.of(whole)
+    sections, temporaries = (
+        (whole.sections(), ()) if products is None else (tuple(products.sections()), products.temporaries)
+    )
     return compile_sections(
-        sections, inputs=(grad, weight), output=y, threads=threads, library=allowed, name="conv2d_grad_input"
+        sections,
+        inputs=(grad, weight),
+        output=y,
+        temporaries=temporaries,
+        threads=threads,
+        library=allowed,
+        name="conv2d_grad_input",
     )
 
 
