@@ -1,4 +1,4 @@
-// gemm_1x4096x4096_bf16_d3de81232ac58ac3 | gemm.dot | avx2 | columns=4,mc=1,nc=4096,prefetch=256,rows=1,split=columns
+// gemm_1x4096x4096_bf16_d3de81232ac58ac3 | gemm.dot | avx2 | columns=8,mc=1,nc=4096,prefetch=256,rows=1,split=columns
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_dot_447593b08357fca0a528_text {
+namespace tracea_gemm_dot_e96105179469a4368c84_text {
 using namespace tracea;
 
 struct Epilogue0 {
@@ -23,7 +23,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_dot_447593b08357fca0a528(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_dot_e96105179469a4368c84(const tracea_call* call, int32_t rank) {
   const bf16* const a = static_cast<const bf16*>(call->pointers[0]);
   const bf16* const b = static_cast<const bf16*>(call->pointers[1]);
   const bf16* const x1 = static_cast<const bf16*>(call->pointers[2]);
@@ -39,15 +39,9 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_dot_447593b08
   for (TaskLoop tasks0(call, rank, 0, (n + 4095) / 4096); tasks0.next();) {
     const int64_t jc = tasks0.task() * 4096;
     const int64_t nc = min_index(n - jc, 4096);
-    for (int64_t jr = 0; jr < nc; jr += 4) {
-      const int64_t columns = min_index(nc - jr, 4);
-      for (int64_t ir = 0; ir < m; ++ir) {
-        const int64_t rows = min_index(m - ir, 1);
-        // MicroKernel sums[0 : +rows, 0 : +columns]
-        dot_block<float, 1, 4>(rows, columns, k, a + a_stride0 * ir, a_stride0, b + b_stride1 * jc + b_stride1 * jr, b_stride1, sums, 4, false, 256);
-        store_tile(sums, 4, rows, columns, 0, 0, c + c_stride0 * ir + jc + jr, c_stride0, 1, Epilogue0{x1 + ir * x1_stride0 + jc + jr, x1_stride0});
-      }
-    }
+    // MicroKernel sums[0 : +m, 0 : +nc]
+    dot_block<float, 1, 8>(m, nc, k, a, a_stride0, b + b_stride1 * jc, b_stride1, sums, 4096, false, 256);
+    store_tile(sums, 4096, m, nc, 0, 0, c + jc, c_stride0, 1, Epilogue0{x1 + jc, x1_stride0});
   }
 }
-}  // namespace tracea_gemm_dot_447593b08357fca0a528_text
+}  // namespace tracea_gemm_dot_e96105179469a4368c84_text

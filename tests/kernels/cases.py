@@ -129,6 +129,7 @@ def gemm_cases() -> tuple[Case, ...]:
         Case.of(
             "dot_f16", "gemm.dot", GemmOp.of(m=3, n=40, k=70, dtype=F16, transpose_b=True), rows=2, columns=4, nc=8
         ),
+        Case.of("dot_streams", "gemm.dot", GemmOp.of(m=5, n=43, k=70, transpose_b=True), rows=4, columns=6, nc=26),
         Case.of("empty", "gemm.empty", GemmOp.of(m=33, n=70, k=0, **FUSED), mc=8),
     )
 

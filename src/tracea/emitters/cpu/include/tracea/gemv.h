@@ -63,19 +63,25 @@ TRACEA_NOINLINE void gemv_columns(int64_t columns, int64_t k, const StorageA* a,
     }
 }
 
-// sums[i * sums_stride + j] = sum_k a[i * a_row + k] b[j * b_row + k] for i < Rows, j < Columns: Rows * Columns accumulators along the reduction.
+// sums[i * sums_row + j * sums_column] = sum_k a[i * a_row + k] b[j * b_row + k] for i < Rows, j < Columns: Rows * Columns accumulators along the reduction.
+// Prefetch is a distance in elements along the operand that has more rows in the tile, which is read from memory; the other one stays in a cache.
 template <class T, int Rows, int Columns, class StorageA, class StorageB>
 TRACEA_NOINLINE void dot_tile(int64_t k, const StorageA* a, int64_t a_row, const StorageB* b, int64_t b_row, T* sums,
-                              int64_t sums_stride, bool accumulate, int64_t prefetch) {
+                              int64_t sums_row, bool accumulate, int64_t prefetch, int64_t sums_column = 1) {
     using V = Vec<T>;
+    constexpr bool along_a = Rows > Columns;
     V acc[Rows][Columns];
     unroll<Rows>([&](auto i) TRACEA_LAMBDA { unroll<Columns>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
     const auto step = [&](int64_t x, int64_t n) TRACEA_LAMBDA {
         V left[Rows];
-        unroll<Rows>([&](auto i) TRACEA_LAMBDA { left[i] = load_partial<V>(a + i * a_row + x, n); });
+        unroll<Rows>([&](auto i) TRACEA_LAMBDA {
+            const StorageA* p = a + i * a_row + x;
+            if (along_a && prefetch != 0) prefetch_l1(p + prefetch);
+            left[i] = load_partial<V>(p, n);
+        });
         unroll<Columns>([&](auto j) TRACEA_LAMBDA {
             const StorageB* p = b + j * b_row + x;
-            if (prefetch != 0) prefetch_l1(p + prefetch);
+            if (!along_a && prefetch != 0) prefetch_l1(p + prefetch);
             const V right = load_partial<V>(p, n);
             unroll<Rows>([&](auto i) TRACEA_LAMBDA { fma_into(acc[i][j], left[i], right); });
         });
@@ -85,7 +91,7 @@ TRACEA_NOINLINE void dot_tile(int64_t k, const StorageA* a, int64_t a_row, const
     if (x < k) step(x, k - x);
     unroll<Rows>([&](auto i) TRACEA_LAMBDA {
         unroll<Columns>([&](auto j) TRACEA_LAMBDA {
-            T* p = sums + i * sums_stride + j;
+            T* p = sums + i * sums_row + j * sums_column;
             *p = accumulate ? *p + reduce_add(acc[i][j]) : reduce_add(acc[i][j]);
         });
     });
