@@ -36,6 +36,7 @@ from tracea.core.op import (
     RowOp,
     Statistic,
     StatisticsOp,
+    SumRowsOp,
 )
 from tracea.core.tensor_type import TensorType
 from tracea.gates import Run
@@ -79,6 +80,7 @@ RUNNING = CumulativeSumOp(x=f32(32, 100), axis=1)
 LARGEST = LargestOp(x=f32(32, 60), k=5)
 POOL = Pool2dOp(kind=PoolKind.MAX, x=f32(2, 8, 9, 8), kernel=(3, 3), stride=(2, 2), padding=(1, 1))
 COPY = PointwiseOp(expr=Input(0), inputs=(f32(32, 100),), out_dtype=DType.F32)
+SUM_ROWS = SumRowsOp(x=f32(200, 16), indices=TensorType((200,), DType.I64), rows=60, skipped=7)
 GATHER = GatherRowsOp(table=f32(1000, 16), indices=TensorType((200,), DType.I64))
 
 Kernel = Callable[[Sequence[Array]], Any]
@@ -153,6 +155,24 @@ def read(table: Array, places: Array, missing: Array) -> Array:
 
 def gathered(table: Array, places: Array, last: int) -> Array:
     return read(table, places, (places < 0) | (places >= last))
+
+
+def summed(x: Array, places: Array, skipped: int | None = 7, begin: Array | None = None) -> Array:
+    out = np.zeros((SUM_ROWS.rows, x.shape[1]), F) if begin is None else begin
+    known = (places >= 0) & (places < SUM_ROWS.rows) & (places != skipped)
+    np.add.at(out, places[known], x[known])
+    return out
+
+
+def overwritten(x: Array, places: Array) -> Array:
+    out, known = np.zeros((SUM_ROWS.rows, x.shape[1]), F), (places >= 0) & (places < SUM_ROWS.rows) & (places != 7)
+    out[places[known]] = x[known]
+    return out
+
+
+def rows_left_from_the_call_before() -> Kernel:
+    kept = np.zeros(SUM_ROWS.infer().static_shape, F)
+    return lambda i: summed(i[0], i[1], begin=kept)
 
 
 def largest(x: Array) -> Array:
@@ -293,6 +313,17 @@ PLANTED: dict[str, Planted] = {
         GATHER, "correct on normal", lambda i: gathered(i[0], np.where(i[1] == -1, 999, i[1]), 1000)
     ),
     "last_row_is_missing": plant(GATHER, "correct on normal", lambda i: gathered(i[0], i[1], 999)),
+    "last_index_is_dropped": plant(SUM_ROWS, "correct on normal", lambda i: summed(i[0][:-1], i[1][:-1])),
+    "rows_overwritten_not_added": plant(SUM_ROWS, "correct on integer", lambda i: overwritten(*i)),
+    "rows_are_not_zeroed": Planted(op=SUM_ROWS, check="correct on integer", make=rows_left_from_the_call_before),
+    "skipped_row_is_summed": plant(SUM_ROWS, "correct on normal", lambda i: summed(*i, skipped=None)),
+    "sums_of_row_numbers_of_32_bits": plant(
+        SUM_ROWS, "correct on normal", lambda i: summed(i[0], i[1].astype(np.int32).astype(np.int64))
+    ),
+    "sums_of_row_numbers_from_behind": plant(
+        SUM_ROWS, "correct on normal", lambda i: summed(i[0], np.where(i[1] == -1, 59, i[1]))
+    ),
+    "sums_of_rows_clamped": plant(SUM_ROWS, "correct on extreme", lambda i: finite_within(summed(*i), 1e6)),
     # One operand alone, one alignment alone.
     "second_kept_while_first_is_the_same": Planted(
         op=SQUARE, check="follows each operand", make=second_kept_while_first_is_the_same
@@ -324,6 +355,7 @@ RIGHT: dict[str, tuple[Op, Kernel]] = {
     "largest": (LARGEST, lambda i: largest(i[0])),
     "pool": (POOL, by_reference(POOL)),
     "copy": (COPY, lambda i: i[0]),
+    "sums of rows": (SUM_ROWS, lambda i: summed(*i)),
     "rows of a table": (GATHER, lambda i: gathered(i[0], i[1], 1000)),
 }
 

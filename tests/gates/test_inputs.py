@@ -6,12 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
-from tests.gates.planted_ops import COPY, GATHER, GEMM, GROUPED, LARGEST, MAXIMUM, SPARSE, SUM, f32
+from tests.gates.planted_ops import COPY, GATHER, GEMM, GROUPED, LARGEST, MAXIMUM, SPARSE, SUM, SUM_ROWS, f32
 from tests.kernels.cases import tile_groups, vector_groups
 
 from tracea.core.dtype import DType
-from tracea.core.op import AttentionOp, GemmOp, Op, PairSpans, ReduceKind, ReduceOp
+from tracea.core.op import AttentionOp, GemmOp, Op, PairSpans, ReduceKind, ReduceOp, SumRowsOp
 from tracea.core.ops.attention import SPAN_FIELDS
+from tracea.core.tensor_type import TensorType
 from tracea.gates import ALL, Bench, Distribution, Poison, build_cases, check_correctness, generate
 from tracea.gates.inputs import RULES, has_meaning, operands_that_change_alone
 from tracea.semantic.index import Const
@@ -77,6 +78,20 @@ def test_row_numbers_reach_every_end(rng: np.random.Generator) -> None:
     assert numbers.min() == info.min
     assert numbers.max() > 2**62
     assert ((numbers > 127) & (numbers < 1000)).sum() > 100
+
+
+def test_rows_of_sums_are_repeated_one_in_order_and_none(rng: np.random.Generator) -> None:
+    drawn = {kind: generate(SUM_ROWS, kind, rng)[1] for kind in ALL}
+    beyond = drawn[Distribution.NORMAL]
+    assert {0, 59, 60, -1, 7} <= set(beyond.tolist())
+    assert 0 <= beyond[-1] < 60  # a dropped end shows
+    assert np.unique(drawn[Distribution.LARGE]).size == 1
+    assert np.unique(drawn[Distribution.INTEGER]).size <= 7
+    steps = np.diff(drawn[Distribution.WIDE])
+    assert steps.min() == 0 < steps.max()
+    assert np.diff(drawn[Distribution.EDGES]).max() == 0
+    nothing = SumRowsOp(x=f32(0, 3), indices=TensorType((0,), DType.I32), rows=2)
+    assert [generate(nothing, kind, rng)[1].shape for kind in ALL] == [(0,)] * len(ALL)
 
 
 def test_tables_are_what_the_ops_say(rng: np.random.Generator) -> None:

@@ -76,6 +76,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "topk": lambda: ops.topk(X, 3, 1),
     "cumsum_backward": lambda: ops.cumsum_backward(X, 1),
     "topk_backward": lambda: ops.topk_backward(LOGITS, FIRST_OF_SEVEN, 9, 0),
+    "embedding_backward": lambda: ops.embedding_backward(LOGITS, CLASSES, 9),
     "activation_backward": lambda: ops.activation_backward(G, X, "gelu"),
     "sum_backward": lambda: ops.sum_backward(W, (6, 40, 12), (0, 1)),
     "mean_backward": lambda: ops.mean_backward(ONE, (6, 40, 12)),

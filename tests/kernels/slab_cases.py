@@ -16,6 +16,7 @@ from tracea.core.op import (
     ReduceOp,
     Statistic,
     StatisticsOp,
+    SumRowsOp,
 )
 from tracea.core.tensor_type import StridedLayout, TensorType
 
@@ -168,10 +169,46 @@ def indexed_cases() -> tuple[Case, ...]:
         Case.of("sums_bf16", "rows.scan", CumulativeSumOp(x=tensor(50, dtype=BF16), axis=0)),
         Case.of("rows_of_a_table", "rows.gather", GatherRowsOp(table=tensor(120, 13), indices=places), block=7),
         Case.of("rows_of_a_table_bf16", "rows.gather", narrow),
+        *row_sum_cases(),
         Case.of("largest", "rows.largest", LargestOp(x=tensor(9, 100), k=5), block=4),
         Case.of("largest_one_f64", "rows.largest", LargestOp(x=tensor(33, dtype=F64), k=1)),
         Case.of(
             "smallest_bf16", "rows.largest", LargestOp(x=tensor(2, 9, 70, dtype=BF16), k=4, smallest=True, out=apart)
+        ),
+    )
+
+
+def row_sum_cases() -> tuple[Case, ...]:
+    """Sums of rows by index: blocks of rows and columns, tails of both, long lists, a skipped row."""
+    narrow = SumRowsOp(
+        x=tensor(300, 13, dtype=BF16, strides=(1, 301)),
+        indices=tensor(300, dtype=DType.I32, strides=(2,)),
+        rows=50,
+        out=tensor(50, 13, dtype=BF16, strides=(20, 1)),
+    )
+    places = tensor(400, dtype=DType.I64)
+    return (
+        Case.of(
+            "row_sums", "rows.sum_by_index", SumRowsOp(x=tensor(400, 85), indices=places, rows=90), rows=37, columns=32
+        ),
+        Case.of("row_sums_wide", "rows.sum_by_index", SumRowsOp(x=tensor(400, 600), indices=places, rows=20)),
+        Case.of("row_sums_bf16", "rows.sum_by_index", narrow, rows=7),
+        Case.of(
+            "row_sums_streaming",
+            "rows.sum_by_index",
+            SumRowsOp(x=tensor(400, 64), indices=places, rows=130, skipped=3),
+            streaming=1,
+        ),
+        Case.of(
+            "row_sums_turned_f64",
+            "rows.sum_by_index",
+            SumRowsOp(
+                x=tensor(60, 9, dtype=F64, strides=(1, 61)),
+                indices=tensor(60, dtype=DType.I64),
+                rows=110,
+                out=tensor(110, 9, dtype=F64, strides=(1, 110)),
+            ),
+            rows=32,
         ),
     )
 
@@ -191,6 +228,11 @@ def slab_golden() -> tuple[Case, ...]:
             "rows.gather",
             "rows.gather",
             GatherRowsOp(table=tensor(50257, 768), indices=tensor(1024, dtype=DType.I64)),
+        ),
+        Case.of(
+            "rows.sum_by_index",
+            "rows.sum_by_index",
+            SumRowsOp(x=tensor(4096, 768), indices=tensor(4096, dtype=DType.I64), rows=50257),
         ),
         Case.of("pointwise.transpose", "pointwise.transpose", copy(tensor(768, 512, strides=(1, 768)))),
         Case.of("rows.largest", "rows.largest", LargestOp(x=tensor(512, 768), k=8)),

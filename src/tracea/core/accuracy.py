@@ -55,6 +55,7 @@ from tracea.core.op import (
     RowKind,
     RowOp,
     StatisticsOp,
+    SumRowsOp,
     ViewOp,
 )
 from tracea.core.ops.grouped_gemm import grouped_rows
@@ -164,7 +165,7 @@ def _main_enclosure(  # noqa: PLR0911 - one case an op
             return around(value, _row_error(op, arrays, value, compute, worst_case))
         case ReduceOp():
             return _reduce_enclosure(op, arrays, compute, worst_case)
-        case CumulativeSumOp() | GatherRowsOp() | LargestOp():
+        case CumulativeSumOp() | GatherRowsOp() | SumRowsOp() | LargestOp():
             return indexed_enclosure(
                 op, arrays, value, compute, partial(sum_constant, dtype=compute, worst_case=worst_case)
             )

@@ -1,4 +1,4 @@
-"""What cumulative sums, rows of a table and the places of the largest mean."""
+"""What cumulative sums, rows of a table, sums of rows by index and the places of the largest mean."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ import numpy as np
 from tracea.core.dtype import DType
 from tracea.core.function import Array
 from tracea.core.interval import Enclosure, around
-from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp
+from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp, SumRowsOp
 from tracea.core.tensor_type import TensorType
 
-__all__ = ["IndexedOp", "first_places", "gathered_rows", "indexed_enclosure", "indexed_value", "running_sums"]
+__all__ = [
+    "IndexedOp",
+    "first_places",
+    "gathered_rows",
+    "indexed_enclosure",
+    "indexed_value",
+    "running_sums",
+    "summed_rows",
+]
 
-IndexedOp = CumulativeSumOp | GatherRowsOp | LargestOp
+IndexedOp = CumulativeSumOp | GatherRowsOp | SumRowsOp | LargestOp
 
 
 def indexed_value(op: IndexedOp, arrays: Sequence[Array]) -> Array:
@@ -25,6 +33,8 @@ def indexed_value(op: IndexedOp, arrays: Sequence[Array]) -> Array:
             return running_sums(arrays[0], op.axis, backward=op.backward)
         case GatherRowsOp():
             return _of_table(op.table, *arrays)
+        case SumRowsOp():
+            return summed_rows(arrays[0], arrays[1], op.rows, op.skipped)
         case LargestOp():
             return first_places(arrays[0], op.k, smallest=op.smallest).astype(np.float64)
 
@@ -33,6 +43,11 @@ def indexed_enclosure(
     op: IndexedOp, arrays: Sequence[Array], value: Array, compute: DType, constant: Callable[[int], float]
 ) -> Enclosure:
     """Return the enclosure of the result; ``constant`` gives the error of a sum of so many terms, in eps."""
+    if isinstance(op, SumRowsOp):
+        counts = summed_rows(np.ones((arrays[1].size, 1)), arrays[1], op.rows, op.skipped).astype(np.int64)
+        each = np.asarray([constant(count) for count in range(int(counts.max(initial=0)) + 1)])
+        size = summed_rows(np.abs(arrays[0]), arrays[1], op.rows, op.skipped)
+        return around(value, each[counts] * compute.eps * size)
     if not isinstance(op, CumulativeSumOp):
         return value, value
     count = max(1, arrays[0].shape[op.axis])
@@ -64,6 +79,15 @@ def gathered_rows(table: np.ndarray[Any, Any], indices: np.ndarray[Any, Any]) ->
     found = found.reshape(places.size, table.shape[1])
     found[known] = table[places[known]]
     return found
+
+
+def summed_rows(x: Array, indices: np.ndarray[Any, Any], rows: int, skipped: int | None) -> Array:
+    """Return for each of so many rows the sum of the rows of x whose index it is, zero for the one that is skipped."""
+    places = indices.astype(np.int64)
+    known = (places >= 0) & (places < rows) & (places != (-1 if skipped is None else skipped))
+    sums = np.zeros((rows, x.shape[1]))
+    np.add.at(sums, places[known], x[known])
+    return sums
 
 
 def _of_table(type_: TensorType, table: Array, indices: Array) -> Array:

@@ -39,6 +39,7 @@ from tracea.core.op import (
     RowOp,
     SourceOp,
     StatisticsOp,
+    SumRowsOp,
     ViewKind,
     ViewOp,
 )
@@ -135,7 +136,7 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:  # noqa: PLR0911, PLR0
                 return statistics_value(op, arrays)
             case NormGradientOp():
                 return norm_gradient_value(op, arrays)
-            case CumulativeSumOp() | GatherRowsOp() | LargestOp():
+            case CumulativeSumOp() | GatherRowsOp() | SumRowsOp() | LargestOp():
                 return indexed_value(op, arrays)
             case ViewOp():
                 return _view(op, arrays[0])

@@ -12,7 +12,7 @@ from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp, MatrixMath
 from tracea.core.ops.grouped_gemm import GroupedGemmOp
-from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp
+from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp, SumRowsOp
 from tracea.core.ops.join import JoinOp
 from tracea.core.ops.low_rank import LowRankOp
 from tracea.core.ops.norm_gradient import NormGradientOp
@@ -52,6 +52,7 @@ __all__ = [
     "SourceOp",
     "Statistic",
     "StatisticsOp",
+    "SumRowsOp",
     "ViewKind",
     "ViewOp",
     "from_dict",
@@ -68,6 +69,7 @@ OP_CLASSES: tuple[type[Op], ...] = (
     NormGradientOp,
     CumulativeSumOp,
     GatherRowsOp,
+    SumRowsOp,
     LargestOp,
     PointwiseOp,
     ViewOp,

@@ -27,6 +27,7 @@ from tracea.core.op import (
     ReduceOp,
     RowOp,
     StatisticsOp,
+    SumRowsOp,
     ViewOp,
 )
 from tracea.gates import inputs_gradients as gradients
@@ -63,6 +64,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         StatisticsOp: slabs.far_from_zero,
         NormGradientOp: gradients.rows_far_from_zero,
         CumulativeSumOp: slabs.far_from_zero,
+        SumRowsOp: slabs.far_from_zero,
         LargestOp: slabs.far_from_zero,
         Pool2dOp: slabs.far_from_zero,
         AttentionOp: products.scores_far_from_zero,
@@ -80,6 +82,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         StatisticsOp: slabs.extreme,
         NormGradientOp: gradients.extreme_rows,
         CumulativeSumOp: slabs.extreme,
+        SumRowsOp: slabs.extreme,
         LargestOp: slabs.extreme,
         Pool2dOp: slabs.extreme,
         PointwiseOp: slabs.every_magnitude,
@@ -100,6 +103,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         StatisticsOp: slabs.special,
         NormGradientOp: gradients.special_rows,
         CumulativeSumOp: slabs.special,
+        SumRowsOp: slabs.special,
         LargestOp: slabs.special,
         Pool2dOp: slabs.special,
         PointwiseOp: slabs.special_values,
@@ -112,6 +116,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
 # Operands that are tables: their numbers have a meaning that no distribution draws.
 TABLES: Final[Mapping[type[Op], Fill]] = {
     GatherRowsOp: tables.row_numbers,
+    SumRowsOp: tables.rows_of_sums,
     BlockSparseOp: tables.listed_blocks,
     GroupedGemmOp: tables.routed_rows,
     AttentionOp: tables.spans_of_pairs,

@@ -20,6 +20,7 @@ from tracea.core.op import (
     RowKind,
     RowOp,
     StatisticsOp,
+    SumRowsOp,
 )
 from tracea.gates.inputs_products import into_small, nothing_added
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["every_magnitude", "extreme", "far_from_zero", "special", "special_values"]
 
-SlabOp: TypeAlias = "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | LargestOp | Pool2dOp"
+SlabOp: TypeAlias = "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | SumRowsOp | LargestOp | Pool2dOp"
 
 _EXPONENTIALS: Final = (RowKind.SOFTMAX, RowKind.LOG_SOFTMAX)
 _OF_EXP: Final = (UnaryFunction.EXP, UnaryFunction.SIGMOID, UnaryFunction.TANH)
@@ -219,6 +220,8 @@ def _source(op: SlabOp) -> tuple[TensorType, tuple[int, ...]]:
             source, rank, axes = op.x[0], len(op.source_shape), op.axes
         case CumulativeSumOp():
             source, rank, axes = op.x, op.x.rank, (op.axis,)
+        case SumRowsOp():
+            source, rank, axes = op.x, 2, (0,)
         case LargestOp():
             source, rank, axes = op.x, op.x.rank, (op.x.rank - 1,)
         case Pool2dOp():

@@ -12,12 +12,14 @@ from tracea.gates.distribution import Distribution
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracea.core.op import AttentionOp, BlockSparseOp, GatherRowsOp, GroupedGemmOp
+    from tracea.core.dtype import DType
+    from tracea.core.op import AttentionOp, BlockSparseOp, GatherRowsOp, GroupedGemmOp, SumRowsOp
 
-__all__ = ["listed_blocks", "routed_rows", "row_numbers", "spans_of_pairs"]
+__all__ = ["listed_blocks", "routed_rows", "row_numbers", "rows_of_sums", "spans_of_pairs"]
 
 # The share of blocks that are listed, and the rows that one part leaves to others: room for the usual share ends.
 _LISTED: Final = {Distribution.INTEGER: 1.0, Distribution.LARGE: 0.9, Distribution.ZERO: 0.0}
+_ORDERS: Final = (Distribution.INTEGER, Distribution.LARGE, Distribution.WIDE, Distribution.EDGES)  # of rows summed
 _LEFT: Final = {Distribution.INTEGER: 2, Distribution.LARGE: 0}
 
 
@@ -26,13 +28,35 @@ def row_numbers(
 ) -> None:
     """Rows of all the table, the first and the last, and numbers that no row has, of all sizes that the type holds."""
     del distribution
-    rows, dtype = op.table.static_shape[0], op.indices.dtype
-    numbers = rng.integers(0, max(rows, 1), op.indices.static_shape)
+    stored[1] = _numbers(op.table.static_shape[0], op.indices.elements, op.indices.dtype, (), rng)
+
+
+def rows_of_sums(
+    op: SumRowsOp, stored: list[NDArray[Any]], rng: np.random.Generator, distribution: Distribution
+) -> None:
+    """As row numbers, the last of them a row's own; or one row, a few, or rows in order, forward and backward."""
+    count, dtype = op.indices.elements, op.indices.dtype
+    if op.rows == 0 or distribution not in _ORDERS:
+        summed = np.setdiff1d(np.arange(op.rows), [] if op.skipped is None else [op.skipped])
+        own = rng.permutation(summed)[: min(1, count)]
+        skipped = () if op.skipped is None else (op.skipped,)
+        stored[1] = np.concatenate([_numbers(op.rows, count - own.size, dtype, skipped, rng), own.astype(dtype.numpy)])
+        return
+    most = {Distribution.LARGE: 1, Distribution.INTEGER: max(1, op.rows // 8)}.get(distribution, op.rows)
+    numbers = rng.permutation(op.rows)[:most][rng.integers(0, most, count)]
+    if most == op.rows:
+        numbers = np.sort(numbers)[:: 1 if distribution is Distribution.WIDE else -1]
+    stored[1] = numbers.astype(dtype.numpy)
+
+
+def _numbers(rows: int, count: int, dtype: DType, further: tuple[int, ...], rng: np.random.Generator) -> NDArray[Any]:
+    """Return numbers of rows, among them the ends and further ones, and numbers that no row has."""
+    numbers = rng.integers(0, max(rows, 1), count)
     beyond = [rows, -1, rows + 256, 2**32 + rows // 2, int(dtype.lowest), int(dtype.largest)]
-    odd = [number for number in (0, rows - 1, *beyond) if dtype.lowest <= number <= dtype.largest]
+    odd = [number for number in (0, rows - 1, *further, *beyond) if dtype.lowest <= number <= dtype.largest]
     places = rng.permutation(numbers.size)[: max(1, min(len(odd), numbers.size // 2))]
     numbers[places] = rng.permutation(np.asarray(odd, np.int64))[: places.size]
-    stored[1] = np.clip(numbers, int(dtype.lowest), int(dtype.largest)).astype(dtype.numpy)
+    return np.clip(numbers, int(dtype.lowest), int(dtype.largest)).astype(dtype.numpy)
 
 
 def listed_blocks(

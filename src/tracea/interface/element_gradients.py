@@ -1,4 +1,7 @@
-"""Gradients of what acts on elements, or hands elements on by place: activations, cumulative sums, the k largest."""
+"""Gradients of what acts on elements, or hands on elements or rows by place.
+
+Activations, cumulative sums, the k largest, rows of a table.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,20 @@ from tracea.core.activation_slope import backward_of
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Input, activation, select
 from tracea.core.graph import Graph
-from tracea.core.op import CumulativeSumOp, PointwiseOp, ReduceKind, ViewKind
+from tracea.core.op import CumulativeSumOp, PointwiseOp, ReduceKind, SumRowsOp, ViewKind
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidDType, InvalidShape
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
 from tracea.flow.reduction import add_reduction
 from tracea.interface.operands import Given
 from tracea.interface.ranges import check_indices
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, filled, state_result, vector
-from tracea.interface.whole_numbers import axis_number, whole_number
+from tracea.interface.whole_numbers import axis_number, read_whole, whole_number
 from tracea.runtime.buffers import view
 from tracea.runtime.extension import dispatcher
 
-__all__ = ["activation_backward", "cumsum_backward", "topk_backward"]
+__all__ = ["activation_backward", "cumsum_backward", "embedding_backward", "topk_backward"]
 
 
 def activation_backward(grad: Any, x: Any, activation: str, *, out: Any = None) -> Any:
@@ -49,6 +52,41 @@ def cumsum_backward(grad: Any, dim: int, *, out: Any = None) -> Any:
     Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
     return _dispatch_sums()(grad, out, axis_number("dim", dim))
+
+
+def embedding_backward(grad: Any, indices: Any, rows: int, *, padding_idx: int | None = None, out: Any = None) -> Any:
+    """Return the gradient of ``embedding(indices, table)`` for the table of so many ``rows``: sums of rows of ``grad``.
+
+    Row r is the sum of those whose index is r, in float32 or of float64 in that, zero where there is none and for
+    ``padding_idx``, which counts from the end where it is negative, as torch's. The bits depend on no thread.
+
+    Shapes: indices of any shape, int64 or int32; grad (*indices, columns); the gradient (rows, columns).
+
+    Raises: InvalidIndex: an index names no row of so many. InvalidOp: ``rows`` is no whole number, ``padding_idx`` no
+    row. InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
+    """
+    extent = whole_number("rows", rows, 0, remedy="rows=table.shape[0]")
+    if view(indices, "indices").dtype not in (DType.I64, DType.I32):
+        raise InvalidDType(
+            field="indices", got=view(indices).dtype.value, expected="i64 | i32", remedy="give the rows' numbers"
+        )
+    skipped = _row_skipped(padding_idx, extent)
+    check_indices("indices", indices, extent)
+    return _dispatch_rows()(grad, indices, out, extent, skipped)
+
+
+def _row_skipped(padding_idx: Any, rows: int) -> int | None:
+    if padding_idx is None:
+        return None
+    number = read_whole(padding_idx)
+    if number is None or not -rows <= number < rows:
+        raise InvalidOp(
+            field="padding_idx",
+            got=padding_idx,
+            expected=f"a row from {-rows} to {rows - 1}, or None" if rows else "None: there are no rows",
+            remedy="padding_idx=None",
+        )
+    return number % rows
 
 
 def topk_backward(grad: Any, places: Any, count: int, dim: int = -1, *, out: Any = None) -> Any:
@@ -110,6 +148,44 @@ def _missed_sums(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
 
 
 @cache
+def _dispatch_rows() -> Any:
+    return dispatcher(2, _missed_rows)
+
+
+def _missed_rows(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    given = Given.of(("grad", "indices"), arrays, out)
+    rows, skipped = attributes
+    grad, places = given.type(0), given.type(1)
+    _check_float_gradient(grad, "give floats, as the table has")
+    if grad.rank == 0 or grad.shape[:-1] != places.shape:
+        raise InvalidShape(
+            field="grad",
+            got=grad.shape,
+            expected=(*places.shape, "columns"),
+            remedy="give the gradient of what embedding returned: a row for each index",
+        )
+    wanted = TensorType((rows, grad.shape[-1]), grad.dtype)
+    given.check_result_type(wanted)
+    if wanted.elements == 0 or grad.elements == 0:
+        return filled(arrays[0], wanted, out, 0.0)
+    graph = Graph()
+    nodes = [graph.add_input(grad), graph.add_input(places)]
+    if places.rank != 1:
+        nodes = [node if node.type.is_contiguous else graph.add_pointwise(Input(0), node) for node in nodes]
+        count = places.elements
+        shapes = ((count, *grad.shape[-1:]), (count,))
+        nodes = [graph.add_view(ViewKind.RESHAPE, node, shape=shape) for node, shape in zip(nodes, shapes, strict=True)]
+    op = SumRowsOp(x=nodes[0].type, indices=nodes[1].type, rows=rows, skipped=skipped, out=given.result)
+    graph.set_outputs(graph.add(op, nodes))
+    return compile_graph(graph, threads=threads, name="embedding_backward").program
+
+
+def _check_float_gradient(grad: TensorType, remedy: str) -> None:
+    if not grad.dtype.is_float:
+        raise InvalidDType(field="grad", got=grad.dtype.value, expected="f64 | f32 | f16 | bf16", remedy=remedy)
+
+
+@cache
 def _dispatch_places() -> Any:
     return dispatcher(2, _missed_places)
 
@@ -119,10 +195,7 @@ def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     given = Given.of(("grad", "places"), arrays, out)
     count, dim = attributes
     grad, places = given.type(0), given.type(1)
-    if not grad.dtype.is_float:
-        raise InvalidDType(
-            field="grad", got=grad.dtype.value, expected="f64 | f32 | f16 | bf16", remedy="give floats, as x was"
-        )
+    _check_float_gradient(grad, "give floats, as x was")
     _check_alike("places", grad, places)
     axis = axis_of(dim, grad.rank)
     shape = (*grad.shape[:axis], count, *grad.shape[axis + 1 :]) if grad.rank else ()

@@ -17,7 +17,12 @@ from tracea.flow.compile import compile_op
 from tracea.interface.attention import attention
 from tracea.interface.attention_gradient import attention_backward
 from tracea.interface.block_sparse import block_sparse_matmul
-from tracea.interface.element_gradients import activation_backward, cumsum_backward, topk_backward
+from tracea.interface.element_gradients import (
+    activation_backward,
+    cumsum_backward,
+    embedding_backward,
+    topk_backward,
+)
 from tracea.interface.fusion import fuse
 from tracea.interface.gradients import (
     batch_norm_training_backward,
@@ -98,6 +103,7 @@ __all__ = [
     "cumsum",
     "cumsum_backward",
     "embedding",
+    "embedding_backward",
     "fuse",
     "gemm",
     "group_norm",

@@ -14,7 +14,7 @@ from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.ops.grouped_gemm import GroupedGemmOp
-from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp
+from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp, SumRowsOp
 from tracea.core.ops.low_rank import LowRankOp
 from tracea.core.ops.norm_gradient import NormGradientOp
 from tracea.core.ops.pointwise import PointwiseOp
@@ -41,6 +41,7 @@ from tracea.kernels.rows.indexed import gather_types, largest_types, scan_types
 from tracea.kernels.rows.norm_gradient import norm_gradient_types
 from tracea.kernels.rows.normalize import normalize_types
 from tracea.kernels.rows.reduce import reduce_types
+from tracea.kernels.rows.row_sums import sum_rows_types
 from tracea.kernels.rows.statistics import REDUCE_SLABS_ID, reduce_slab_types, statistics_types
 from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.semantic.tile_order import order_table
@@ -64,6 +65,7 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
     NormGradientOp: norm_gradient_types,
     CumulativeSumOp: scan_types,
     GatherRowsOp: gather_types,
+    SumRowsOp: sum_rows_types,
     LargestOp: largest_types,
 }
 # Of variants whose buffers are others than those of their op's other variants.

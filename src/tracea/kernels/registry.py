@@ -36,6 +36,7 @@ from tracea.kernels.rows.indexed import GATHER, LARGEST, SCAN
 from tracea.kernels.rows.norm_gradient import NORM_GRADIENT
 from tracea.kernels.rows.normalize import NORMALIZE
 from tracea.kernels.rows.reduce import REDUCE
+from tracea.kernels.rows.row_sums import SUM_ROWS
 from tracea.kernels.rows.statistics import REDUCE_SLABS, STATISTICS
 from tracea.kernels.variant import Variant
 from tracea.targets.gpu import GpuTarget
@@ -75,6 +76,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     NORM_GRADIENT,
     SCAN,
     GATHER,
+    SUM_ROWS,
     LARGEST,
     CHAIN,
     TRANSPOSE,

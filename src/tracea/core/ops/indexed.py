@@ -1,4 +1,7 @@
-"""Ops that walk an axis element by element, or by an index tensor: cumulative sums, rows of a table, the k largest."""
+"""Ops that walk an axis element by element, or by an index tensor: cumulative sums, rows of a table, the k largest.
+
+Sums of rows by index are the gradient of rows of a table.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from tracea.core.ops.base import Op, result_type
 from tracea.core.tensor_type import Dim, TensorType, static
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 
-__all__ = ["MOST_LARGEST", "CumulativeSumOp", "GatherRowsOp", "LargestOp"]
+__all__ = ["MOST_LARGEST", "CumulativeSumOp", "GatherRowsOp", "LargestOp", "SumRowsOp"]
 
 MOST_LARGEST = 128  # that a row keeps: they lie in a first cache
 
@@ -122,6 +125,77 @@ class GatherRowsOp(Op):
     def bytes(self) -> int:
         """Each index, and each row that is named once read and once written."""
         return self.indices.nbytes + 2 * self.infer().nbytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SumRowsOp(Op):
+    """``out[r]`` is the sum of the rows ``x[i]`` with ``indices[i] == r``, zero where there is none, or r ``skipped``.
+
+    The gradient of :class:`GatherRowsOp` for its table. An index that no row has adds to none.
+
+    Shapes:
+        x: (n, columns); indices: (n,), whole numbers; result: (rows, columns).
+    """
+
+    name: ClassVar[str] = "sum_rows"
+
+    x: TensorType
+    indices: TensorType
+    rows: int
+    skipped: int | None = None
+    out: TensorType | None = None
+
+    def __post_init__(self) -> None:
+        if self.x.rank != 2 or self.indices.shape != self.x.shape[:1]:
+            raise InvalidShape(
+                field="sum_rows",
+                got={"x": tuple(map(str, self.x.shape)), "indices": tuple(map(str, self.indices.shape))},
+                expected="x (n, columns), indices (n,)",
+                remedy="reshape them: an index for each row",
+            )
+        if self.indices.dtype not in (DType.I64, DType.I32):
+            raise InvalidDType(
+                field="sum_rows.indices",
+                got=self.indices.dtype.value,
+                expected="i64 | i32",
+                remedy="convert the indices to int64",
+            )
+        found = result_type("sum_rows", self.shape, self.x.dtype, self.out)
+        if not (self.x.dtype.is_float and found.dtype.is_float):
+            raise InvalidDType(
+                field="sum_rows",
+                got=f"{self.x.dtype.value} to {found.dtype.value}",
+                expected="f64 | f32 | f16 | bf16",
+                remedy="convert x to floats first",
+            )
+        if self.skipped is not None and not 0 <= self.skipped < self.rows:
+            raise InvalidOp(
+                field="sum_rows.skipped",
+                got=self.skipped,
+                expected=f"a row of {self.rows}, or None",
+                remedy="skipped=None",
+            )
+        if found == TensorType(self.shape, self.x.dtype):
+            object.__setattr__(self, "out", None)
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """The result's shape."""
+        return (self.rows, self.x.shape[1])
+
+    @property
+    def operands(self) -> tuple[TensorType, ...]:
+        """The rows and their indices."""
+        return (self.x, self.indices)
+
+    def infer(self) -> TensorType:
+        """Return the result's type."""
+        return result_type("sum_rows", self.shape, self.x.dtype, self.out)
+
+    @property
+    def flops(self) -> int:
+        """One an element of x."""
+        return self.x.elements
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

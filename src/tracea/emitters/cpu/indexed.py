@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
@@ -17,16 +18,21 @@ from tracea.semantic.nodes_fragments import FragmentOp
 __all__ = ["indexed_op"]
 
 _X = Input(0)
+_STREAMING: Final = ("streaming", 1)
 
 
 def indexed_op(printer: Printer, node: FragmentOp) -> None:
-    """Print the call of a routine of scan.h or indexed.h."""
+    """Print the call of a routine of scan.h, indexed.h or row_sums.h."""
     line = _ROUTINES.get(node.intrinsic.name)
     regions = [region for region in (*node.inputs, *node.outputs) if isinstance(region, Region)]
-    if line is None or node.updates or node.indices or len(regions) != len(node.inputs) + 1:
+    outputs, indices = (2, 2) if node.intrinsic.name in _LISTING else (1, 0)
+    taken = len(node.outputs) == outputs and len(node.indices) == indices
+    if line is None or node.updates or not taken or len(regions) != len(node.inputs) + outputs:
         raise EmitError(node=node.intrinsic.name, detail="no routine of this name and these operands on a CPU")
     printer.body.comment(f"{node.intrinsic.name} {regions[-1]}")
     printer.body.line(line(printer, node, regions))
+    if _STREAMING in node.intrinsic.attributes:
+        printer.body.line("streaming_fence();")
 
 
 def _extents(printer: Printer, region: Region) -> str:
@@ -64,9 +70,33 @@ def _gather(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
     )
 
 
+def _chain(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
+    printer.use("row_sums.h")
+    indices, heads, links = regions
+    first, rows = (printer.text(index) for index in node.indices)
+    return (
+        f"chain_rows({printer.text(indices.extent[-2])}, {printer.address(indices)}, {printer.strides(indices)[0]}, "
+        f"{first}, {rows}, {node.intrinsic.attribute('skipped')}, {printer.address(heads)}, {printer.address(links)});"
+    )
+
+
+def _sum_chained(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
+    printer.use("rows.h", "row_sums.h")
+    heads, links, x, y = regions
+    compute = DType.parse(str(node.intrinsic.attribute("compute")))
+    streaming = _STREAMING in node.intrinsic.attributes
+    load = load_functor(printer, _X, (x,), compute)
+    store = store_functor(printer, _X, (), compute, target=y, streaming=streaming)
+    lists = f"{printer.address(heads)}, {printer.address(links)}"
+    return f"sum_chained_rows<{C_TYPES[compute]}>({_extents(printer, y)}, {lists}, {load}, {store});"
+
+
+_LISTING: Final = ("chain_rows",)  # routines with two results, which are told where their rows begin and end
 _ROUTINES: Mapping[str, Callable[[Printer, FragmentOp, list[Region]], str]] = {
     "scan_rows": _scan,
     "scan_columns": _scan,
     "largest_of_rows": _largest,
     "gather_rows": _gather,
+    "chain_rows": _chain,
+    "sum_chained_rows": _sum_chained,
 }

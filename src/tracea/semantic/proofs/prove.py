@@ -23,6 +23,7 @@ from tracea.semantic.proofs.products import prove_fragment_products
 from tracea.semantic.proofs.races import prove_races
 from tracea.semantic.proofs.reduction import prove_reduction
 from tracea.semantic.proofs.resources import prove_resources
+from tracea.semantic.proofs.row_sums import prove_row_sums
 from tracea.semantic.proofs.rules import barrier_buffers, prove_rules
 from tracea.semantic.proofs.sectors import prove_sectors
 from tracea.semantic.proofs.shapes import prove_shapes
@@ -59,6 +60,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_attention(kernel, sites),
         *prove_attention_gradient(kernel, sites),
         *prove_norm_gradient(kernel, sites),
+        *prove_row_sums(kernel, sites),
         *prove_fragment_products(kernel, sites),
         *prove_races(kernel, sites, rings),
         *prove_sparse(kernel, sites),
