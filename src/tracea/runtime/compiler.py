@@ -36,6 +36,7 @@ __all__ = [
 
 COMPILE_SECONDS: Final = 300.0  # zig builds its runtime library on first use: a minute or two on a slow machine
 _LINK: Final = ("-shared", "-Wl,--as-needed")
+_OF_ONE_ISA: Final = "vec_"  # vec.h includes the one that the flags choose
 _DISK_FULL: Final = ("No space left on device", "Disk quota exceeded")
 
 
@@ -114,12 +115,11 @@ def build_library(
         )
     text = unit_text(sources)
     _dump(sources)
-    headers = sorted({header for source in sources for header in source.headers})
     return compile_text(
         text,
         isa=isa,
         name=sources[0].name,
-        headers=headers,
+        precompiled=any(source.headers for source in sources),
         compiler=compiler,
         timeout_seconds=timeout_seconds,
         extra_flags=extra_flags,
@@ -147,7 +147,7 @@ def compile_text(
     *,
     isa: str,
     name: str,
-    headers: Sequence[str] = (),
+    precompiled: bool = False,
     compiler: Compiler | None = None,
     timeout_seconds: float = COMPILE_SECONDS,
     extra_flags: Sequence[str] = (),
@@ -159,7 +159,7 @@ def compile_text(
         text,
         isa=isa,
         name=name,
-        headers=headers,
+        precompiled=precompiled,
         compiler=compiler,
         timeout_seconds=timeout_seconds,
         extra_flags=extra_flags,
@@ -174,7 +174,7 @@ def compile_object(
     *,
     isa: str,
     name: str,
-    headers: Sequence[str] = (),
+    precompiled: bool = False,
     compiler: Compiler | None = None,
     timeout_seconds: float = COMPILE_SECONDS,
     extra_flags: Sequence[str] = (),
@@ -183,7 +183,8 @@ def compile_object(
 ) -> tuple[str, Path]:
     """Compile one C++ text through the cache; return its key and the shared object's path.
 
-    ``headers`` are worth precompiling; ``include`` are more folders to search, whose content ``identity`` must name.
+    ``precompiled``: the text reads our headers, which are compiled beforehand, once for all texts of these flags;
+    ``include`` are more folders to search, whose content ``identity`` must name.
     """
     compiler = compiler or find_compiler()
     folders = (include_directory(), *include)
@@ -198,7 +199,7 @@ def compile_object(
     def build(place: Path) -> None:
         source = place / "source.cpp"
         source.write_text(text, encoding="utf-8")
-        prelude = _prelude(compiler, flags, headers, isa, timeout_seconds) if headers and compiler.precompiles else ()
+        prelude = _prelude(compiler, flags, isa, timeout_seconds) if precompiled and compiler.precompiles else ()
         command = (*compiler.command, *flags, *search, *prelude, *_LINK, "-o", str(place / "library.so"), str(source))
         run_compiler(command, timeout_seconds)
 
@@ -304,11 +305,13 @@ def _ingredients(
     }
 
 
-def _prelude(
-    compiler: Compiler, flags: Sequence[str], headers: Sequence[str], isa: str, timeout_seconds: float
-) -> tuple[str, ...]:
-    """Return the flags that include these headers precompiled: 0.1 s of a kernel's compilation instead of 0.4 s."""
-    text = "".join(f'#include "{header}"\n' for header in headers)
+def _prelude(compiler: Compiler, flags: Sequence[str], isa: str, timeout_seconds: float) -> tuple[str, ...]:
+    """Return the flags that include our headers precompiled: 0.1 s of a kernel's compilation instead of 0.4 s.
+
+    All of them at once: the vendor's intrinsics are nine tenths of the time and of the 45 MiB, whichever of ours follow.
+    """
+    names = sorted(path.name for path in (include_directory() / "tracea").glob("*.h"))
+    text = "".join(f'#include "tracea/{name}"\n' for name in names if not name.startswith(_OF_ONE_ISA))
     ingredients = _ingredients(text, compiler, flags, isa, {"kind": "prelude"})
     clang = compiler.family is CompilerFamily.CLANG
     product = "prelude.pch" if clang else "prelude.h.gch"
