@@ -20,10 +20,8 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pac
     const int64_t pack_first = tasks0.task() * 16;
     const int64_t pack_wide = min_index(groups - pack_first, 16);
     for (int64_t pack_r = 0; pack_r < r; ++pack_r) {
-      for (int64_t pack_s = 0; pack_s < s; ++pack_s) {
-        // Pack w_last[pack_r : +1, pack_s : +1, pack_first : +pack_wide] -> panels
-        pack_b<float, 16>(w_last + pack_first * w_last_stride2 + pack_r * w_last_stride0 + pack_s, 1, w_last_stride2, 1, pack_wide, s, panels + pack_first / 16 * r * s * 16 + pack_r * s * 16 + pack_s * 16);
-      }
+      // Pack w_last[pack_r : +1, 0 : +s, pack_first : +pack_wide] -> panels
+      pack_b<float, 16>(w_last + pack_first * w_last_stride2 + pack_r * w_last_stride0, 1, w_last_stride2, s, pack_wide, s, panels + pack_first / 16 * r * s * 16 + pack_r * s * 16);
     }
   }
 }

@@ -214,15 +214,26 @@ def _panels(op: Conv2dOp, blocking: _Blocking, name: str, role: BufferRole) -> B
 
 
 def _pack(operands: _Operands, panels: Buffer, blocking: _Blocking) -> Parallel:
-    first, wide, r, s, nr = Var("pack_first"), Var("pack_wide"), Var("pack_r"), Var("pack_s"), blocking.nr
-    tap = Pack(
-        source=operands.w.region((*tap_of(operands.op, r, s), first), (1, 1, wide)),
-        target=panels.region((first // nr, r, s, 0), (1, 1, 1, nr)),
+    """Return the packing of all filters: a task is a panel, row after row of taps; of turned filters tap after tap."""
+    op, first, wide, r, s, nr = (
+        operands.op,
+        Var("pack_first"),
+        Var("pack_wide"),
+        Var("pack_r"),
+        Var("pack_s"),
+        blocking.nr,
+    )
+    column, columns = (s, Const(1)) if op.turned else (Const(0), S)
+    row, tap = tap_of(op, r, column) if op.turned else (r, column)
+    taps = Pack(
+        source=operands.w.region((row, tap, first), (1, columns, wide)),
+        target=panels.region((first // nr, r, column, 0), (1, 1, columns, nr)),
         panel=nr,
         axis=1,
     )
-    taps = For(var=r, extent=R, body=block(For(var=s, extent=S, body=block(tap))))
-    return Parallel(level=Level.TASK, var=first, extent=GROUPS, step=Const(nr), length=wide, body=block(taps))
+    row_of_taps = For(var=s, extent=S, body=block(taps)) if op.turned else taps
+    rows = For(var=r, extent=R, body=block(row_of_taps))
+    return Parallel(level=Level.TASK, var=first, extent=GROUPS, step=Const(nr), length=wide, body=block(rows))
 
 
 def _scratch(operands: _Operands, blocking: _Blocking) -> tuple[Buffer, ...]:
@@ -333,7 +344,8 @@ def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, channels: int) 
         return (budget // (columns * cb * item) - taps) // op.stride[0] + 1
 
     # All channels of a pixel are one long run: they are parted only where not even two rows of results would fit.
-    least = min(height, 2)
+    # Windows higher than the result, those of a gradient of filters, are read again by each band: one has all rows.
+    least = height if taps > height else min(height, 2)
     while rows_of(cb, target.l2_bytes // 2) < least and cb > nr:
         cb = round_up(cb // 2, nr)
     rows = equal_blocks(height, max(least, min(height, rows_of(cb, target.l2_bytes // _HALO_SHARE))))

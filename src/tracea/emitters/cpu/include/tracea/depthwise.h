@@ -79,7 +79,7 @@ struct DepthwiseTile {
     static TRACEA_NOINLINE void compute(int64_t pixels, int64_t channels, const ConvTaps& taps, const Storage* a,
                                         int64_t a_pixel, const T* b, T* c, int64_t c_stride, const ConvBorder& border,
                                         const Epilogue& epilogue) {
-        alignas(64) static constexpr Storage nothing[columns] = {};
+        [[maybe_unused]] alignas(64) static constexpr Storage nothing[columns] = {};
         V acc[MR][NV];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
         Mask<V> valid[NV];
@@ -94,13 +94,7 @@ struct DepthwiseTile {
             for (int64_t s = 0; s < taps.columns; ++s, x += taps.column_step, taps_of_row += columns) {
                 V tap[NV];
                 unroll<NV>([&](auto j) TRACEA_LAMBDA { tap[j] = load<V>(taps_of_row + j * V::lanes); });
-                [[maybe_unused]] const int64_t column = border.column + s * border.gap_columns;
-                unroll<MR>([&](auto i) TRACEA_LAMBDA {
-                    const Storage* pixel = x + i * a_pixel;
-                    if constexpr (!Inside) {
-                        const int64_t place = column + i * border.right;
-                        pixel = place >= 0 && place < border.width && (Full || i < pixels) ? pixel : nothing;
-                    }
+                const auto add = [&](auto i, const Storage* pixel) TRACEA_LAMBDA {
                     unroll<NV>([&](auto j) TRACEA_LAMBDA {
                         if constexpr (Full) {
                             acc[i][j] = fma(load<V>(pixel + j * V::lanes), tap[j], acc[i][j]);
@@ -108,7 +102,18 @@ struct DepthwiseTile {
                             acc[i][j] = fma(load_masked<V>(pixel + j * V::lanes, valid[j]), tap[j], acc[i][j]);
                         }
                     });
-                });
+                };
+                [[maybe_unused]] const int64_t column = border.column + s * border.gap_columns;
+                // Most taps of a long row have every pixel: they are looked at together.
+                if (Inside || (Full && column >= 0 && column + (MR - 1) * border.right < border.width)) {
+                    unroll<MR>([&](auto i) TRACEA_LAMBDA { add(i, x + i * a_pixel); });
+                } else {
+                    unroll<MR>([&](auto i) TRACEA_LAMBDA {
+                        const int64_t place = column + i * border.right;
+                        const bool is_there = place >= 0 && place < border.width && (Full || i < pixels);
+                        add(i, is_there ? x + i * a_pixel : nothing);
+                    });
+                }
             }
         }
         unroll<MR>([&](auto i) TRACEA_LAMBDA {
