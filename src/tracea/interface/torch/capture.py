@@ -9,7 +9,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
-from tracea.errors import InvalidInput, UnsupportedNode
+from tracea.errors import InvalidInput, TraceaError, UnsupportedNode
 from tracea.interface.torch.aten import LOWERINGS, WITHOUT_VALUE
 from tracea.interface.torch.constants import Constants
 from tracea.interface.torch.export import (
@@ -22,6 +22,7 @@ from tracea.interface.torch.export import (
     told_apart,
 )
 from tracea.interface.torch.surroundings import OutsideTensors
+from tracea.interface.torch.trace import traced
 from tracea.interface.torch.types import check_tensor
 from tracea.interface.torch.walk import Captured, Walk
 
@@ -44,11 +45,23 @@ def capture(
         InvalidInput: the module is none, the inputs hold a sparse tensor, or the module itself does not take them.
     """
     inputs = _checked_inputs(module, example_inputs)
+    followed = None if dynamic is not None else _followed(module, inputs, outside)
+    if followed is not None:
+        return followed
     try:
         return _captured(exported(module, inputs, dynamic), outside)
     except UnsupportedNode:
         check_eager(module, inputs)  # what the module itself refuses is no shortcoming of its code
         raise
+
+
+def _followed(module: torch.nn.Module, inputs: tuple[Any, ...], outside: OutsideTensors | None) -> Captured | None:
+    """Return what a trace of our own sees; None where torch.export is to say what there is, or what is wrong."""
+    program = traced(module, inputs)
+    try:
+        return None if program is None else Walk(program, outside).run()
+    except TraceaError:
+        return None
 
 
 def _captured(program: ExportedProgram, outside: OutsideTensors | None) -> Captured:

@@ -13,7 +13,7 @@ from torch.fx.node import map_arg
 from tracea.interface.torch.export import ExportedProgram, FxNode
 from tracea.interface.torch.surroundings import OutsideTensors
 
-__all__ = ["Constants", "is_same_memory"]
+__all__ = ["Constants", "is_computable", "is_same_memory"]
 
 
 class Constants:
@@ -58,15 +58,17 @@ class Constants:
     def _follows(self, node: FxNode) -> bool:
         if node.op != "call_function" or not all(source in self._constant for source in node.all_input_nodes):
             return False
-        if node.target is operator.getitem:
-            return True
-        target = node.target
-        return (
-            isinstance(target, OpOverload)
-            and not target._schema.is_mutable  # pyright: ignore[reportPrivateUsage]
-            and torch.Tag.nondeterministic_seeded not in target.tags
-            and any(isinstance(item.type, torch.TensorType | torch.ListType) for item in target._schema.returns)  # pyright: ignore[reportPrivateUsage]
-        )
+        return node.target is operator.getitem or is_computable(node.target)
+
+
+def is_computable(target: Any) -> bool:
+    """Tell whether what is called returns tensors that its arguments alone decide, and changes nothing."""
+    return (
+        isinstance(target, OpOverload)
+        and not target._schema.is_mutable  # pyright: ignore[reportPrivateUsage]
+        and torch.Tag.nondeterministic_seeded not in target.tags
+        and any(isinstance(item.type, torch.TensorType | torch.ListType) for item in target._schema.returns)  # pyright: ignore[reportPrivateUsage]
+    )
 
 
 def is_same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:

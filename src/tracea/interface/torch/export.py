@@ -11,7 +11,7 @@ import io
 import logging
 import sys
 import warnings
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 import torch
@@ -25,9 +25,11 @@ from tracea.runtime.process_lock import ProcessLock
 __all__ = [
     "ExportedProgram",
     "FxNode",
+    "arguments_in_order",
     "check_eager",
     "decomposed",
     "exported",
+    "exporting",
     "is_node",
     "is_operator",
     "operator_name",
@@ -49,6 +51,13 @@ def _without_torch_warnings() -> Generator[None]:
         for category in (FutureWarning, DeprecationWarning):
             warnings.filterwarnings("ignore", message=r"`?isinstance\(treespec, LeafSpec\)", category=category)
             warnings.filterwarnings("ignore", module=r"torch(\.|$)|copyreg$|copy$", category=category)
+        yield
+
+
+@contextlib.contextmanager
+def exporting() -> Generator[None]:
+    """Have a module followed by this thread alone, for inference: export replaces functions of torch while it runs."""
+    with _exporting, _without_torch_warnings(), torch.no_grad():
         yield
 
 
@@ -103,8 +112,7 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
         UnsupportedNode: torch.export could not follow the module; the line is the user's.
     """
     try:
-        # One thread at a time: export replaces functions of torch while it runs.
-        with _exporting, _without_torch_warnings(), _without_torch_dumps(), torch.no_grad():
+        with exporting(), _without_torch_dumps():
             program: ExportedProgram = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
             return program.run_decompositions({}) if _writes(program) else program
     except Exception as error:
@@ -162,7 +170,7 @@ def _described(inputs: tuple[Any, ...]) -> str:
 
 def decomposed(program: ExportedProgram, operators: Collection[OpOverload[..., Any]]) -> ExportedProgram | None:
     """Return the program with these operators replaced by what torch says they are made of; None if it says nothing."""
-    with _exporting, _without_torch_warnings(), torch.no_grad():
+    with exporting():
         known: Any = torch.export.default_decompositions()
         table: dict[Any, Any] = {operator: known[operator] for operator in operators if operator in known}
         return program.run_decompositions(table) if table else None
@@ -176,6 +184,13 @@ def is_node(value: Any) -> bool:
 def is_operator(node: FxNode) -> bool:
     """Tell whether a node calls an operator of torch, not a Python function."""
     return isinstance(node.target, OpOverload)
+
+
+def arguments_in_order(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return a call's arguments in the order of the operator's schema, defaults filled in."""
+    wanted = operator._schema.arguments  # pyright: ignore
+    given = enumerate(wanted)
+    return [args[i] if i < len(args) else kwargs.get(each.name, each.default_value) for i, each in given]
 
 
 def operator_name(target: Any) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 import sysconfig
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -15,7 +16,7 @@ import torch
 if TYPE_CHECKING:
     from torch.fx import Node
 
-__all__ = ["line_of_node", "line_of_traceback"]
+__all__ = ["line_of_node", "line_of_traceback", "trace_of_stack"]
 
 _FRAME: Final = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<scope>.+)$', re.MULTILINE)
 # Frames of these directories are machinery between the user's line and the op: torch itself, Python's library, us.
@@ -47,6 +48,28 @@ def line_of_traceback(traceback: TracebackType | None) -> str:
         frames.append((code.co_filename, traceback.tb_lineno, code.co_name))
         traceback = traceback.tb_next
     return _last_outside_machinery(frames) or _UNKNOWN
+
+
+def trace_of_stack(asked_by: CodeType) -> tuple[str | None, torch.nn.Module | None]:
+    """Return the line of the user's innermost forward in a call of ``asked_by``, as a traceback's text.
+
+    Without one it is the module of torch whose forward runs that is told.
+    """
+    frame, module = inspect.currentframe(), None
+    while frame is not None and frame.f_code is not asked_by:
+        code = frame.f_code
+        if code.co_name == "forward":
+            if not _is_machinery(code.co_filename):
+                return f'  File "{code.co_filename}", line {frame.f_lineno}, in {code.co_name}\n', None
+            owner = frame.f_locals.get("self")
+            module = owner if module is None and isinstance(owner, torch.nn.Module) else module
+        frame = frame.f_back
+    return None, module
+
+
+@functools.cache
+def _is_machinery(path: str) -> bool:
+    return _last_outside_machinery([(path, 0, "")]) is None
 
 
 def _line_in_trace(node: Node) -> str | None:

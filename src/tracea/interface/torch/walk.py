@@ -25,6 +25,7 @@ from tracea.interface.torch.constants import Constants, is_same_memory
 from tracea.interface.torch.export import (
     ExportedProgram,
     FxNode,
+    arguments_in_order,
     is_node,
     is_operator,
     operator_name,
@@ -206,7 +207,9 @@ class Walk:
             raise Refusal("no op expresses it", "rewrite the line with supported operators (docs/torch.md lists them)")
         results = _results(node)
         self.low.begin(node.name, self.dims.shape(results[0].shape), dtype_of(results[0].dtype, node.name))
-        value = lowering(self.low, *[self._argument(item) for item in _arguments(node)])
+        value = lowering(
+            self.low, *[self._argument(item) for item in arguments_in_order(node.target, node.args, node.kwargs)]
+        )
         self._check(value, results)
         return value
 
@@ -300,18 +303,6 @@ class Walk:
 
 class _Unknowable(Exception):
     """An argument's own node was refused already."""
-
-
-def _arguments(node: FxNode) -> list[Any]:
-    """Return the arguments in the order of the operator's schema, defaults filled in."""
-    schema = node.target._schema  # pyright: ignore
-    values: list[Any] = []
-    for index, argument in enumerate(schema.arguments):
-        if index < len(node.args):
-            values.append(node.args[index])
-        else:
-            values.append(node.kwargs.get(argument.name, argument.default_value))
-    return values
 
 
 def _results(node: FxNode) -> list[torch.Tensor]:

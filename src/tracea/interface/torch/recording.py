@@ -1,0 +1,318 @@
+"""The nodes that a module's operators leave when it runs on values without memory, told by torch's dispatcher."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import operator
+import re
+import weakref
+from collections.abc import Generator, Sequence
+from types import CodeType
+from typing import Any, Final, NoReturn, cast
+
+import torch
+from torch._ops import OpOverload
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, TensorArgument
+from torch.fx.node import map_arg
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tracea.interface.torch.constants import is_computable
+from tracea.interface.torch.export import FxNode, operator_name
+from tracea.interface.torch.location import trace_of_stack
+from tracea.interface.torch.result_basis import Type, Unknown, type_like
+from tracea.interface.torch.result_types import result_type
+from tracea.interface.torch.surroundings import Modes
+
+__all__ = ["Recording", "Untraceable", "literal"]
+
+_CPU: Final = torch.device("cpu")
+_OF_MEMORY: Final = frozenset(
+    {"__array__", "__dlpack__", "__set__", "data_ptr", "numpy", "storage", "tolist", "untyped_storage"}
+)
+_HOLDING: Final[tuple[Any, ...]] = (torch.Tensor, dict, list, tuple)
+_LITERALS: Final = (bool, int, float, str, type(None))
+
+
+class Untraceable(Exception):
+    """The module does something that only torch.export follows."""
+
+
+def literal(value: Any) -> ConstantArgument:
+    """Return a value that is no tensor as torch names it; of kinds that a program may hold.
+
+    Raises:
+        Untraceable: it is of another kind.
+    """
+    if type(value) not in _LITERALS:
+        raise Untraceable(f"a {type(value).__name__} among the inputs or results")
+    return ConstantArgument(name="", value=value)
+
+
+class _Value(torch.Tensor):
+    """A tensor without memory; ``node`` is what computes it."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
+    node: FxNode
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Refuse: a trace sees its operators first, so this one runs in another thread."""
+        raise Untraceable(f"{func} outside the trace")
+
+
+class Recording(TorchDispatchMode):
+    """Has a node for every operator that is called within it; lines of the user's are looked for up to ``asked_by``."""
+
+    def __init__(self, asked_by: CodeType) -> None:
+        super().__init__()  # pyright: ignore[reportUnknownMemberType]
+        self._asked_by = asked_by
+        self.graph: Any = torch.fx.Graph()
+        self.specs: list[InputSpec] = []
+        self.tensors: dict[str, torch.Tensor] = {}  # what the sources hold that are no inputs
+        self._paths: dict[int, tuple[str, type]] = {}
+        self._modes = Modes.now()
+        self._sources: dict[int, tuple[FxNode, torch.Tensor]] = {}  # the tensor too: while it lives its id is its own
+        self._constant: dict[FxNode, Any] = {}  # what follows from the sources; None until it is computed
+        self._values: list[weakref.ref[_Value]] = []
+        self._failure: str | None = None
+        self.watched = 0  # how many calls of torch's functions are under way, each seen as it began
+
+    # What a trace begins and ends with.
+
+    @contextlib.contextmanager
+    def all_of_it(self) -> Generator[None]:
+        """Record what is called within a ``with`` block."""
+        with self, _Watch(self):
+            yield
+
+    def hold(self, module: torch.nn.Module) -> torch.nn.Module:
+        """Return a copy of the module that has values in place of its tensors."""
+        held: dict[int, Any] = {}
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            held[id(tensor)] = _value_of_source(self._source(tensor, name), tensor)
+        parts: list[Any] = [*module.modules()]
+        for part in parts:
+            attributes = cast("dict[str, Any]", vars(part))
+            kept = [each for each in attributes.values() if isinstance(each, _HOLDING)]
+            for leaf in pytree.tree_leaves(kept):
+                if isinstance(leaf, torch.Tensor) and id(leaf) not in held:
+                    held[id(leaf)] = _value_of_source(self.node_of(leaf), leaf)
+        alone = copy.deepcopy(module, held)
+        named: list[tuple[str, torch.nn.Module]] = [*cast("Any", alone).named_modules()]
+        self._paths = {id(part): (name, type(part)) for name, part in named}
+        return alone
+
+    def enter(self, names: Sequence[str], inputs: tuple[Any, ...]) -> Any:
+        """Return the inputs as values."""
+        leaves, spec = pytree.tree_flatten(inputs)
+        given: list[Any] = []
+        for name, leaf in zip(names, leaves, strict=True):
+            node = self.graph.placeholder(name)
+            if names.count(name) == 1:
+                node.name = name  # also where Python has a function of that name, which the graph would avoid
+            if isinstance(leaf, torch.Tensor):
+                self._check_plain(leaf)
+                node.meta["val"] = type_like(leaf)
+                given.append(self._value(node))
+                self.specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None))
+            else:
+                given.append(leaf)
+                number = ConstantArgument(name=node.name, value=literal(leaf).value)
+                self.specs.append(InputSpec(InputKind.USER_INPUT, number, None))
+        return pytree.tree_unflatten(given, spec)
+
+    def check(self) -> None:
+        """Check that the trace saw all that the module did.
+
+        Raises:
+            Untraceable: an operator was refused, whatever the module made of that, or a value is kept somewhere.
+        """
+        if self._failure is not None:
+            raise Untraceable(self._failure)
+        if any(value() is not None for value in self._values):
+            raise Untraceable("a value is kept beyond the call")
+
+    def node_of(self, tensor: torch.Tensor) -> FxNode:
+        """Return the node of a value, or the source that a tensor with memory is."""
+        if isinstance(tensor, _Value):
+            return tensor.node
+        known = self._sources.get(id(tensor))
+        if known is not None:
+            return known[0]
+        return self._source(tensor, None)
+
+    def _source(self, tensor: torch.Tensor, name: str | None) -> FxNode:
+        self._check_plain(tensor)
+        node = self.graph.placeholder(re.sub(r"\W", "_", f"p_{name}" if name else "constant"))
+        node.meta["val"] = type_like(tensor)
+        kind = InputKind.PARAMETER if name else InputKind.CONSTANT_TENSOR
+        target = name or f"{node.name}.value"
+        while not name and target in self.tensors:  # the name of a parameter, by chance
+            target += "_"
+        self.specs.append(InputSpec(kind, TensorArgument(node.name), target))
+        self.tensors[target] = tensor
+        self._sources[id(tensor)] = (node, tensor)
+        self._constant[node] = tensor
+        return node
+
+    def _check_plain(self, tensor: torch.Tensor) -> None:
+        is_plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+        if not is_plain or tensor.device.type != "cpu" or tensor.is_neg() or tensor.is_conj():
+            raise Untraceable("a tensor of a kind of its own")
+
+    def watch(self, called: Any) -> None:
+        """Check what an operator itself does not show: the modes in which it is called, and what is no operator.
+
+        Raises:
+            Untraceable: the modes are not those in which the trace began, or a tensor's memory is asked for or set.
+        """
+        if Modes.now() != self._modes:
+            self.fail("a region with modes of its own")
+        if getattr(called, "__name__", "") in _OF_MEMORY:
+            self.fail(f"a use of a tensor's memory, {called}")
+
+    def fail(self, reason: str) -> NoReturn:
+        """Give the trace up.
+
+        Raises:
+            Untraceable: always; the module may catch it, the trace fails nevertheless.
+        """
+        self._failure = reason
+        raise Untraceable(reason)
+
+    # Operators.
+
+    def record(self, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the results of an operator as values.
+
+        Raises:
+            Untraceable, Unknown: torch.export is to be asked.
+        """
+        if self._failure is not None or not _is_aten(called):
+            raise Untraceable(str(called))
+        # In inference mode torch hands on what it is made of undivided, as torch.export has it.
+        if not self.watched or torch.is_grad_enabled() or not torch.is_inference_mode_enabled():
+            raise Untraceable("a region with rules of its own")
+        if operator_name(called) == "aten.lift_fresh.default":  # torch.tensor([...]), which then detaches it
+            return self._value(self.node_of(args[0]))
+        if operator_name(called) == "aten.detach_.default" and isinstance(args[0], _Value):
+            return args[0]  # whatever history it is to forget, it has none
+        if called._schema.is_mutable:  # pyright: ignore[reportPrivateUsage]
+            raise Untraceable(f"a write in place, {called}")
+        nodes, keywords = cast("Any", pytree.tree_map)(self._argument, (args, kwargs))
+        node = self.graph.create_node(
+            "call_function", called, tuple(nodes), keywords, _snake_case(called.overloadpacket.__name__)
+        )
+        if all(source in self._constant for source in node.all_input_nodes) and is_computable(called):
+            self._constant[node] = None
+        result = self._types(node, args, kwargs)
+        node.meta["val"] = result
+        self._locate(node)
+        return self._value(node) if isinstance(result, torch.Tensor) else self._items(node, result)
+
+    def _argument(self, value: Any) -> Any:
+        return self.node_of(value) if isinstance(value, torch.Tensor) else value
+
+    def _types(self, node: FxNode, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        types, keywords = cast("Any", pytree.tree_map)(self._type, (args, kwargs))
+        try:
+            return result_type(node.target, types, keywords)
+        except Unknown:
+            if node not in self._constant:
+                raise
+            computed = self._computed(node)
+            if any(leaf.device != _CPU for leaf in pytree.tree_leaves(computed)):
+                raise
+            return pytree.tree_map(type_like, computed)
+
+    def _type(self, value: Any) -> Any:
+        return self.node_of(value).meta["val"] if isinstance(value, torch.Tensor) else value
+
+    def _computed(self, node: FxNode) -> Any:
+        """Return what follows from constants alone, computed by torch."""
+        if self._constant[node] is None:
+            args, kwargs = cast("Any", map_arg)((node.args, node.kwargs), self._computed)
+            with torch.inference_mode(False), torch.no_grad():
+                self._constant[node] = node.target(*args, **kwargs)
+        return self._constant[node]
+
+    def _items(self, node: FxNode, types: Sequence[Type]) -> Any:
+        """Return one value for each of an operator's results."""
+        items: list[_Value] = []
+        for index, type_ in enumerate(types):
+            item = self.graph.create_node("call_function", operator.getitem, (node, index), {}, "getitem")
+            item.meta["val"] = type_
+            item.meta.update({key: value for key, value in node.meta.items() if key != "val"})
+            if node in self._constant:
+                self._constant[item] = None
+            items.append(self._value(item))
+        return type(types)(items)  # pyright: ignore[reportCallIssue]
+
+    def _locate(self, node: FxNode) -> None:
+        line, module = trace_of_stack(self._asked_by)
+        node.meta["stack_trace"] = line
+        if line is None and module is not None and id(module) in self._paths:
+            node.meta["nn_module_stack"] = {"": self._paths[id(module)]}
+
+    def _value(self, node: FxNode) -> _Value:
+        value = _value_of(node)
+        self._values.append(weakref.ref(value))
+        return value
+
+
+def _value_of_source(node: FxNode, tensor: torch.Tensor) -> Any:
+    value = _value_of(node, requires_grad=tensor.requires_grad)
+    value._is_param = isinstance(tensor, torch.nn.Parameter)  # by which isinstance tells one
+    return value
+
+
+def _value_of(node: FxNode, *, requires_grad: bool = False) -> Any:
+    like: Type = node.meta["val"]
+    value: Any = torch.Tensor._make_wrapper_subclass(  # pyright: ignore
+        _Value, like.shape, strides=like.stride(), dtype=like.dtype, device=_CPU, requires_grad=requires_grad
+    )
+    value.node = node
+    return value
+
+
+class _Watch(TorchFunctionMode):
+    """Sees every call of torch's functions before the dispatcher does, and the modes in which it is made."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self._recording = recording
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function; what it raises, such as for the memory of a value, a module may not catch unseen."""
+        del types
+        self._recording.watch(func)
+        self._recording.watched += 1
+        try:
+            return func(*args, **(kwargs or {}))
+        except Exception as error:
+            self._recording.fail(f"{func}: {error}")
+        finally:
+            self._recording.watched -= 1
+
+
+def _dispatch(self: Recording, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    del types
+    try:
+        return self.record(func, args, kwargs or {})
+    except Exception as error:
+        self.fail(f"{func}: {type(error).__name__}: {error.__cause__ or error}")
+
+
+# Set here: torch wraps what a class body has, and its wrapper imports its compiler at the first call.
+Recording.__torch_dispatch__ = _dispatch  # pyright: ignore
+
+
+def _is_aten(called: Any) -> bool:
+    return isinstance(called, OpOverload) and cast("Any", called).namespace == "aten"
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

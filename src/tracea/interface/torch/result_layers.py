@@ -1,0 +1,233 @@
+"""The types of what torch's products, row operators and images return, told from their operands'."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import torch
+
+from tracea.interface.torch.result_basis import Rule, Type, broadcast, dense, need, need_floats, preserved
+
+__all__ = ["LAYER_TYPES"]
+
+
+# Products.
+
+
+def _linear(x: Type, weight: Type, bias: Type | None) -> Type:
+    dtype = need_floats(x, weight, bias)
+    need(weight.dim() == 2 and x.dim() >= 1 and x.shape[-1] == weight.shape[1])
+    need(bias is None or bias.shape == weight.shape[:1])
+    return dense((*x.shape[:-1], weight.shape[0]), dtype)
+
+
+def _matmul(a: Type, b: Type) -> Type:
+    dtype = need_floats(a, b)
+    need(a.dim() >= b.dim() >= 2 and a.shape[-1] == b.shape[-2])
+    batch = broadcast(a.shape[:-2], b.shape[:-2])
+    return dense((*batch, a.shape[-2], b.shape[-1]), dtype)
+
+
+def _matrices(rank: int) -> Rule:
+    def product(a: Type, b: Type) -> Type:
+        need(a.dim() == b.dim() == rank and a.shape[:-2] == b.shape[:-2])
+        return _matmul(a, b)
+
+    return product
+
+
+def _addmm(c: Type, a: Type, b: Type, beta: float = 1, alpha: float = 1) -> Type:
+    del beta, alpha
+    product = _matrices(2)(a, b)
+    need(c.dtype is product.dtype and broadcast(c.shape, product.shape) == product.shape)
+    return product
+
+
+def _attention(
+    q: Type, k: Type, v: Type, mask: Type | None, dropout: float, is_causal: bool, scale: Any, enable_gqa: bool
+) -> Type:
+    dtype = need_floats(q, k, v)
+    need(q.dim() == k.dim() == v.dim() == 4 and dropout == 0.0)
+    need(k.shape[:3] == v.shape[:3] and q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3])
+    need(q.shape[1] % k.shape[1] == 0 if enable_gqa and k.shape[1] else q.shape[1] == k.shape[1])
+    need(scale is None or isinstance(scale, int | float))
+    if mask is not None:
+        scores = (*q.shape[:3], k.shape[2])
+        need(not is_causal and mask.dtype in (torch.bool, dtype))
+        need(broadcast(mask.shape, scores) == scores)
+    batch, heads, rows, width = *q.shape[:3], v.shape[3]
+    is_fused = width == q.shape[3]  # as its kernel writes it; else it is written out
+    return (
+        dense((batch, rows, heads, width), dtype).transpose(1, 2)
+        if is_fused
+        else dense((batch, heads, rows, width), dtype)
+    )
+
+
+# Rows.
+
+
+def _softmax(x: Type, axis: int, dtype: torch.dtype | None) -> Type:
+    need(-x.dim() <= axis < x.dim())
+    need_floats(x)
+    return preserved(dtype or x.dtype, x)
+
+
+def _row_norm(x: Type, shape: Sequence[int], *rest: Any) -> Type:
+    parameters = [each for each in rest if isinstance(each, torch.Tensor)]
+    need(len(shape) > 0 and list(x.shape[x.dim() - len(shape) :]) == list(shape))
+    need(all(list(each.shape) == list(shape) for each in parameters))
+    return dense(x.shape, need_floats(x, *parameters))
+
+
+def _group_norm(x: Type, groups: int, weight: Type | None, bias: Type | None, *_: Any) -> Type:
+    dtype = need_floats(x, weight, bias)
+    need(x.dim() >= 2 and groups > 0 and x.shape[1] % groups == 0 and x.is_contiguous() and x.numel() > 0)
+    need(all(each is None or each.shape == x.shape[1:2] for each in (weight, bias)))
+    return dense(x.shape, dtype)
+
+
+def _batch_norm(
+    x: Type,
+    weight: Type | None,
+    bias: Type | None,
+    mean: Type | None,
+    variance: Type | None,
+    training: bool,
+    *_: Any,
+) -> Type:
+    need(not training and mean is not None and variance is not None and x.dim() >= 2)
+    parameters = [each for each in (weight, bias, mean, variance) if each is not None]
+    need(all(each.shape == x.shape[1:2] for each in parameters))
+    return preserved(need_floats(x, *parameters), x)
+
+
+def _reduction(x: Type, axes: Sequence[int] | None, keepdims: bool, dtype: torch.dtype | None = None) -> Type:
+    need(x.dtype.is_floating_point and dtype in (None, x.dtype) and x.dim() > 0 and x.numel() > 0)
+    given = axes or range(x.dim())
+    chosen = {axis % x.dim() for axis in given}
+    need(len(given) == len(chosen) and all(-x.dim() <= axis < x.dim() for axis in given))
+    kept = [1 if axis in chosen else extent for axis, extent in enumerate(x.shape) if keepdims or axis not in chosen]
+    return dense(kept, x.dtype)
+
+
+def _reduction_to_one(x: Type, dtype: torch.dtype | None = None) -> Type:
+    need(x.dtype.is_floating_point and dtype in (None, x.dtype) and x.numel() > 0)
+    return dense((), x.dtype)
+
+
+def _embedding(weight: Type, indices: Type, *_: Any) -> Type:
+    need(weight.dim() == 2 and weight.dtype.is_floating_point and indices.dtype in (torch.int64, torch.int32))
+    return dense((*indices.shape, weight.shape[1]), weight.dtype)
+
+
+# Images.
+
+
+def _extents(x: Type, kernel: Sequence[int], stride: Any, padding: Any, dilation: Any) -> list[int]:
+    """Return how many windows there are along each of the last axes."""
+    axes = len(kernel)
+    steps, around, gaps = (
+        [int(each) for each in numbers] * (axes if len(numbers) == 1 else 1) for numbers in (stride, padding, dilation)
+    )
+    need(len(steps) == len(around) == len(gaps) == axes)
+    need(min(steps) > 0 and min(gaps) > 0 and min(around) >= 0 and min(kernel) > 0)
+    counts = [
+        (extent + 2 * pad - gap * (size - 1) - 1) // step + 1
+        for extent, size, step, pad, gap in zip(x.shape[-axes:], kernel, steps, around, gaps, strict=True)
+    ]
+    need(min(counts) > 0)
+    return counts
+
+
+def _convolution(axes: int) -> Rule:
+    def convolution(
+        x: Type, weight: Type, bias: Type | None, stride: Any, padding: Any, dilation: Any, groups: int
+    ) -> Type:
+        dtype = need_floats(x, weight, bias)
+        need(x.dim() == weight.dim() == axes + 2 and x.numel() > 0 and weight.numel() > 0)
+        need(x.is_contiguous() and weight.is_contiguous())  # else the result may be channels last
+        need(groups > 0 and weight.shape[0] % groups == 0 and x.shape[1] == weight.shape[1] * groups)
+        need(bias is None or bias.shape == weight.shape[:1])
+        counts = _extents(x, weight.shape[2:], stride, padding, dilation)
+        return dense((x.shape[0], weight.shape[0], *counts), dtype)
+
+    return convolution
+
+
+def _pool(x: Type, kernel: Sequence[int], stride: Sequence[int], padding: Any, dilation: Any, *, ceil: bool) -> Type:
+    need(x.dim() == 4 and x.is_contiguous() and x.numel() > 0 and not ceil and len(kernel) in (1, 2))
+    sizes = [int(size) for size in kernel] * (2 if len(kernel) == 1 else 1)
+    around = [int(pad) for pad in padding] * (2 if len(padding) == 1 else 1)
+    need(all(2 * pad <= size for pad, size in zip(around, sizes, strict=True)))
+    return dense((*x.shape[:2], *_extents(x, sizes, stride or sizes, around, dilation)), need_floats(x))
+
+
+def _max_pool2d(x: Type, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Type:
+    return _pool(x, kernel, stride, padding, dilation, ceil=ceil)
+
+
+def _avg_pool2d(
+    x: Type, kernel: Any, stride: Any, padding: Any, ceil: bool, count_padding: bool, divisor: int | None
+) -> Type:
+    del count_padding
+    need(divisor is None)
+    return _pool(x, kernel, stride, padding, (1, 1), ceil=ceil)
+
+
+def _adaptive_pool2d(x: Type, size: Sequence[int]) -> Type:
+    need(x.dim() == 4 and x.is_contiguous() and x.numel() > 0 and len(size) == 2 and min(size) > 0)
+    return dense((*x.shape[:2], *size), need_floats(x))
+
+
+def _concatenated(parts: Sequence[Type], axis: int = 0) -> Type:
+    first = parts[0]
+    need(all(part.dtype is first.dtype and part.dim() == first.dim() for part in parts))
+    need(all(part.is_contiguous() or part.dim() < 4 or part.stride(1) != 1 for part in parts))  # else channels last
+    need(first.dim() > 0 and -first.dim() <= axis < first.dim())
+    axis %= first.dim()
+    rests = {(*part.shape[:axis], *part.shape[axis + 1 :]) for part in parts}
+    need(len(rests) == 1 and all(part.numel() > 0 for part in parts))
+    total = sum(part.shape[axis] for part in parts)
+    return dense((*first.shape[:axis], total, *first.shape[axis + 1 :]), first.dtype)
+
+
+def _stacked(parts: Sequence[Type], axis: int = 0) -> Type:
+    first = parts[0]
+    need(all(part.dtype is first.dtype and part.shape == first.shape for part in parts))
+    need(-first.dim() - 1 <= axis <= first.dim() and math.prod(first.shape) > 0)
+    axis %= first.dim() + 1
+    return dense((*first.shape[:axis], len(parts), *first.shape[axis:]), first.dtype)
+
+
+LAYER_TYPES: Final[dict[str, Rule]] = {
+    "aten.linear.default": _linear,
+    "aten.matmul.default": _matmul,
+    "aten.mm.default": _matrices(2),
+    "aten.bmm.default": _matrices(3),
+    "aten.addmm.default": _addmm,
+    "aten.scaled_dot_product_attention.default": _attention,
+    "aten.softmax.int": _softmax,
+    "aten.log_softmax.int": _softmax,
+    "aten.layer_norm.default": _row_norm,
+    "aten.rms_norm.default": _row_norm,
+    "aten.group_norm.default": _group_norm,
+    "aten.batch_norm.default": _batch_norm,
+    "aten.mean.dim": _reduction,
+    "aten.sum.dim_IntList": _reduction,
+    "aten.amax.default": _reduction,
+    "aten.amin.default": _reduction,
+    "aten.mean.default": _reduction_to_one,
+    "aten.sum.default": _reduction_to_one,
+    "aten.embedding.default": _embedding,
+    "aten.conv2d.default": _convolution(2),
+    "aten.conv1d.default": _convolution(1),
+    "aten.max_pool2d.default": _max_pool2d,
+    "aten.avg_pool2d.default": _avg_pool2d,
+    "aten.adaptive_avg_pool2d.default": _adaptive_pool2d,
+    "aten.cat.default": _concatenated,
+    "aten.concat.default": _concatenated,
+    "aten.stack.default": _stacked,
+}

@@ -1,0 +1,115 @@
+"""What torch.export would say of a plain module, found without it: one run of the module on values without memory.
+
+Importing torch.export's tracer takes longer than all the rest of a compile from the cache (benchmarks/NOTES.md). A
+module that only calls operators whose results :mod:`result_types` can tell is followed by torch's dispatcher instead,
+and gives the same nodes. Whatever else a module does is left to torch.export: a number taken from a tensor, a write in
+place, a region with modes of its own, an operator without a rule, a value that is kept beyond the call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import re
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch.export.graph_signature import ExportGraphSignature, OutputKind, OutputSpec, TensorArgument
+from torch.utils import _pytree as pytree
+
+from tracea.interface.torch.export import exporting, is_node
+from tracea.interface.torch.recording import Recording, literal
+
+__all__ = ["Traced", "traced"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSpec:
+    """How the leaves of a call and of its result are nested."""
+
+    in_spec: pytree.TreeSpec
+    out_spec: pytree.TreeSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traced:
+    """A program in the form of torch's ExportedProgram, as far as capture reads it; no axis of it is dynamic."""
+
+    graph: Any
+    graph_signature: ExportGraphSignature
+    call_spec: CallSpec
+    state_dict: Mapping[str, torch.Tensor]
+    constants: Mapping[str, torch.Tensor]
+    range_constraints: Mapping[Any, Any]
+
+
+def traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced | None:
+    """Return the module's program for these inputs; None where torch.export is to be asked.
+
+    The module runs as a copy that shares its tensors, so that it is left as it was. What it prints and warns of
+    appears if the trace counts.
+    """
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        with (
+            exporting(),
+            warnings.catch_warnings(record=True) as heard,
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
+            program = _trace(module, inputs)
+    except Exception:  # also of the module's own code: torch.export meets it again and tells it
+        return None
+    sys.stdout.write(out.getvalue())
+    sys.stderr.write(err.getvalue())
+    for each in heard:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno, source=each.source)
+    return program
+
+
+def _trace(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced:
+    recording = Recording(asked_by=_run.__code__)
+    with torch.inference_mode():
+        alone = recording.hold(module)
+        given = recording.enter(_names_of_inputs(module, inputs), inputs)
+        outputs, out_spec = _run(recording, alone, given)
+    del given
+    recording.check()
+    recording.graph.output(tuple(outputs))
+    for node in reversed(recording.graph.nodes):
+        if not node.users and node.op == "call_function":
+            recording.graph.erase_node(node)
+    results = [
+        OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(item.name) if is_node(item) else literal(item), None)
+        for item in outputs
+    ]
+    return Traced(
+        graph=recording.graph,
+        graph_signature=ExportGraphSignature(recording.specs, results),
+        call_spec=CallSpec(in_spec=pytree.tree_structure((inputs, {})), out_spec=out_spec),
+        state_dict={},
+        constants=recording.tensors,
+        range_constraints={},
+    )
+
+
+def _run(recording: Recording, module: torch.nn.Module, given: Any) -> tuple[list[Any], pytree.TreeSpec]:
+    with recording.all_of_it():
+        result = module(*given)
+    leaves, spec = pytree.tree_flatten(result)
+    return [recording.node_of(leaf) if isinstance(leaf, torch.Tensor) else literal(leaf).value for leaf in leaves], spec
+
+
+def _names_of_inputs(module: torch.nn.Module, inputs: tuple[Any, ...]) -> list[str]:
+    """Return a name for each leaf: the argument's of forward, and the keys that lead to the leaf within it."""
+    bound = inspect.signature(module.forward).bind(*inputs)
+    names: list[str] = []
+    for path, _ in cast("Any", pytree).tree_flatten_with_path(dict(bound.arguments))[0]:
+        keys = [next(getattr(key, kind) for kind in ("key", "idx", "name") if hasattr(key, kind)) for key in path]
+        names.append(re.sub(r"[^a-z0-9]", "_", "_".join(str(key) for key in keys).lower()))
+    return names
