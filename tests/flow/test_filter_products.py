@@ -56,6 +56,8 @@ CASES = {
     "parts of rows": ((2, 8, 13, 12), (8, 8, 5, 3), {"stride": (3, 2), "padding": (2, 1), "dilation": (2, 1)}),
     "windows that reach nothing": ((1, 8, 2, 3), (9, 8, 3, 3), {"padding": (4, 5)}),
     "a step of 1x1": ((1, 16, 9, 9), (8, 16, 1, 1), {"stride": (2, 2)}),
+    "sums in two parts": ((1, 12, 24, 22), (10, 12, 1, 1), {}),
+    "parts of several images": ((2, 9, 16, 17), (33, 9, 3, 2), {"padding": (1, 1), "stride": (1, 1)}),
 }
 
 
@@ -136,6 +138,32 @@ def test_what_fills_no_tile_or_much_memory_is_left_to_convolutions(image, shape)
 def test_groups_are_left_to_convolutions(rng):
     x, shape = _images(rng, (1, 32, 9, 9), last=True), (16, 16, 3, 3)
     assert FilterProducts.of(_whole(x, _images(rng, (1, 16, 7, 7), last=True), torch.empty(shape), groups=2)) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "filters", "parts"),
+    [(24, 12, 2), (23, 12, 1), (16, 12, 1), (24, 140, 1)],
+    ids=["long", "odd", "short", "wide"],
+)
+def test_long_sums_of_few_results_are_two_that_cores_share(rows, filters, parts, rng):
+    x, shape = _images(rng, (1, 10, rows, 23 if rows == 23 else 22), last=True), (filters, 10, 1, 1)
+    made = _described(x, _grad(x, shape, rng, {}), torch.empty(shape))
+    (product,) = (section.op for section in made.sections() if isinstance(section.op, GemmOp))
+    assert product.batch == ((2,) if parts == 2 else ())
+    assert [each.elements for each in made.temporaries] == ([2 * filters * 10] if parts == 2 else [])
+
+
+def test_filters_are_columns_of_a_product_where_channels_are_few(rng):
+    x = _images(rng, (1, 10, 9, 8), last=True)
+    for filters, rows in ((9, 9), (12, 10)):
+        (product,) = (
+            section.op
+            for section in _described(
+                x, _grad(x, (filters, 10, 1, 1), rng, {}), torch.empty(filters, 10, 1, 1)
+            ).sections()
+        )
+        assert isinstance(product, GemmOp)
+        assert product.m == rows
 
 
 def test_every_element_of_the_copy_is_written_once(rng):

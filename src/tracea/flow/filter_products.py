@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+from tracea.core.dtype import DType
 from tracea.core.expr import Constant, Input
 from tracea.core.op import GemmOp, PointwiseOp
 from tracea.core.tensor_type import TensorType
@@ -26,6 +27,8 @@ __all__ = ["FilterProducts", "pixels_step"]
 
 _FEWEST: Final = 8  # filters, and channels: a tile's. Measured: runs of 3 channels take longer to copy than to multiply
 _MOST_COPIES: Final = 8  # of the image, by columns: memory
+_LONG: Final = 4  # times the larger extent of a product's result: longer sums are made in two parts, a core each
+_LEAST_SPLIT: Final = 512  # pixels
 _NARROW: Final = 96  # columns of a product: fewer are its rows where filters are more, which fill vectors and tiles
 
 
@@ -69,7 +72,12 @@ class FilterProducts:
         """Yield the copies, then the products, then the result's own order."""
         if self._is_plain:
             yield self._product(0, Part(0), self._step(self.x, 1))
-            return
+        else:
+            yield from self._products_of_copies()
+        if "result" in self._sizes:
+            yield self._ordered_result()
+
+    def _products_of_copies(self) -> Iterator[Section]:
         for residue in self._residues:
             yield from self._columns(residue)
         if "grad" in self._sizes:
@@ -79,8 +87,6 @@ class FilterProducts:
             residue, shift = self._place(tap)
             start = self._starts[residue] + shift * row
             yield self._product(tap, Temporary(self._index("image"), start), self._width)
-        if "result" in self._sizes:
-            yield self._ordered_result()
 
     # Sizes.
 
@@ -108,14 +114,22 @@ class FilterProducts:
     @property
     def _sizes(self) -> dict[str, int]:
         """Elements of each temporary, by what it holds."""
-        if self._is_plain:
-            return {}
-        found = {"image": sum(self._rows(residue) for residue in self._residues) * self._row_elements}
-        if _rows_step(self.grad) is None:
-            found["grad"] = self.grad.elements
-        if self._result_step is None:
-            found["result"] = self.y.elements
+        found: dict[str, int] = {}
+        if not self._is_plain:
+            found["image"] = sum(self._rows(residue) for residue in self._residues) * self._row_elements
+            if _rows_step(self.grad) is None:
+                found["grad"] = self.grad.elements
+        if self._result_step is None or self._parts > 1:
+            found["result"] = self._parts * self.y.elements
         return found
+
+    @property
+    def _parts(self) -> int:
+        """How many sums each element is the sum of: two where sums are long and results few, whatever the threads."""
+        n, k, p, q = self.grad.static_shape
+        pixels = n * p * q
+        is_long = pixels % 2 == 0 and pixels >= max(_LEAST_SPLIT, _LONG * max(k, self._width))
+        return 2 if is_long and self.x.dtype in (DType.F32, DType.F64) else 1  # a narrow type would round them
 
     def _index(self, what: str) -> int:
         return list(self._sizes).index(what)
@@ -190,10 +204,13 @@ class FilterProducts:
         return Section(op=op, operands=(Part(1),), temporary=self._index("grad"))
 
     def _ordered_result(self) -> Section:
-        """Return the copy of the products into the gradient: their columns with channels are no axis of it."""
+        """Return what adds the products' parts and puts them in the gradient's order."""
         k, c, r, s = self.y.static_shape
         source = part_type(self.y, (k, c, r, s), (r * s * c, 1, s * c, c))
-        return Section(op=_copy(source, self.y), operands=(Temporary(self._index("result")),))
+        parts = tuple(Temporary(self._index("result"), part * self.y.elements) for part in range(self._parts))
+        total = Input(0) if len(parts) == 1 else Input(0) + Input(1)
+        op = PointwiseOp(expr=total, inputs=(source,) * len(parts), out_dtype=source.dtype, out=self.y)
+        return Section(op=op, operands=parts)
 
     # Products.
 
@@ -206,26 +223,34 @@ class FilterProducts:
         filters_step, pixel_step = self._gradient_steps()
         gradient: Part | Temporary = Temporary(self._index("grad")) if "grad" in self._sizes else Part(1)
         filter_step, column_step, start = self.y.strides[0], self._result_step, tap * self.y.strides[2]
-        if column_step is None:
-            filter_step, column_step, start = r * width, 1, tap * width
         target = self._index("result") if "result" in self._sizes else None
+        if target is not None or column_step is None:
+            filter_step, column_step, start = r * width, 1, tap * width
+        parts, depth = self._parts, pixels // self._parts
+
+        def matrix(of: TensorType, shape: tuple[int, int], steps: tuple[int, int], between: int) -> TensorType:
+            return part_type(of, (parts, *shape), (between, *steps)) if parts > 1 else part_type(of, shape, steps)
+
+        batch = (parts,) if parts > 1 else ()
         if width < min(k, _NARROW):
             op = GemmOp(
                 m=width,
                 n=k,
-                k=pixels,
-                a=part_type(self.x, (width, pixels), (across, step)),
-                b=part_type(self.grad, (pixels, k), (pixel_step, filters_step)),
-                out=part_type(self.y, (width, k), (column_step, filter_step)),
+                k=depth,
+                batch=batch,
+                a=matrix(self.x, (width, depth), (across, step), depth * step),
+                b=matrix(self.grad, (depth, k), (pixel_step, filters_step), depth * pixel_step),
+                out=matrix(self.y, (width, k), (column_step, filter_step), self.y.elements),
             )
             return Section(op=op, operands=(image, gradient), offset=start, temporary=target)
         op = GemmOp(
             m=k,
             n=width,
-            k=pixels,
-            a=part_type(self.grad, (k, pixels), (filters_step, pixel_step)),
-            b=part_type(self.x, (pixels, width), (step, across)),
-            out=part_type(self.y, (k, width), (filter_step, column_step)),
+            k=depth,
+            batch=batch,
+            a=matrix(self.grad, (k, depth), (filters_step, pixel_step), depth * pixel_step),
+            b=matrix(self.x, (depth, width), (step, across), depth * step),
+            out=matrix(self.y, (k, width), (filter_step, column_step), self.y.elements),
         )
         return Section(op=op, operands=(gradient, image), offset=start, temporary=target)
 

@@ -7,7 +7,7 @@ from typing import Final
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
 from tracea.errors import InvalidSchedule
-from tracea.kernels.gemm.blocking import PANELS_PER_SWEEP, Blocking, equal_blocks, round_up
+from tracea.kernels.gemm.blocking import PANELS_PER_SWEEP, Blocking, cores_of_matrix, equal_blocks, round_up
 from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
@@ -62,9 +62,10 @@ def amx_blocking(schedule: Schedule, terms: int) -> Blocking:
 def amx_default(op: GemmOp, target: Target) -> Schedule:
     """Return the schedule that needs no tuning."""
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
-    small = target.cores > 1 and m <= _TEAM_ROWS and _ELEMENT_BYTES * m * k <= target.l2_bytes // 4
+    cores = cores_of_matrix(op, target)
+    small = cores > 1 and m <= _TEAM_ROWS and _ELEMENT_BYTES * m * k <= target.l2_bytes // 4
     if m <= _FEW_ROWS or small:
-        kc, columns = _depth(k, _SHALLOW), round_up(-(-n // target.cores), TILE)
+        kc, columns = _depth(k, _SHALLOW), round_up(-(-n // cores), TILE)
         return Schedule(kc=kc, mc=round_up(m, TILE), nc=columns, sweep=PANELS_PER_SWEEP, split="columns")
     kc = round_up(k, GRANULE) if k <= _WHOLE_DEPTH else _depth(k, _DEPTH)
     most = max(TILE, target.l2_bytes * 2 // 5 // (_ELEMENT_BYTES * kc) // TILE * TILE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
@@ -20,6 +21,7 @@ __all__ = [
     "PANELS_PER_SWEEP",
     "Blocking",
     "check_tile",
+    "cores_of_matrix",
     "equal_blocks",
     "fetches_rows",
     "fits_registers",
@@ -139,17 +141,23 @@ def fetches_rows(op: GemmOp, target: Target) -> bool:
     return has_rows(op) and k * n * op.accumulator.nbytes > target.l2_bytes
 
 
+def cores_of_matrix(op: GemmOp, target: Target) -> int:
+    """Return how many cores one matrix of a batch is divided among: one, where matrices are work enough for all."""
+    return -(-target.cores // max(1, prod(map(_known, op.batch))))
+
+
 def packed_default(op: GemmOp, target: Target) -> Schedule:
     """Return the schedule that needs no tuning: blocks near the measured best that divide evenly among the cores."""
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
     lanes, narrow = vector_lanes(target, op.accumulator), op.accumulator.nbytes // 4
-    columns = m <= (_FEW_ROWS if target.cores == 1 else _TEAM_ROWS) and n >= 2 * target.cores * _widest(target, lanes)
+    cores = cores_of_matrix(op, target)
+    columns = m <= (_FEW_ROWS if cores == 1 else _TEAM_ROWS) and n >= 2 * cores * _widest(target, lanes)
     wide = columns or k * narrow < _SHORT_SUM
     # The epilogue walks a tile row by row: longer rows, fewer of them.
     mr, nv = _TILES[target.isa][1 if wide or not op.epilogue.is_identity else 0]
     if columns:
         depth = _FETCHED if fetches_rows(op, target) else _SHALLOW
-        kc, mc, nc = equal_blocks(k, depth // narrow), round_up(m, mr), -(-n // target.cores)
+        kc, mc, nc = equal_blocks(k, depth // narrow), round_up(m, mr), -(-n // cores)
     else:
         kc, mc = min(_row_blocks(m, k, mr, op, target, walked=wide))[1:]
         nc = _shared_columns(n, kc, op, target)
