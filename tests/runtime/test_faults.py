@@ -41,15 +41,18 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def swept(shim: Path, place: Path, *words: str, seconds: int = 200) -> dict[str, Any]:
+    temporary = place / "temporary"  # where the children go on, which the next of them clears
+    temporary.mkdir()
     done = subprocess.run(
         [sys.executable, FAULTS / "sweep.py", *words, place],
-        env={**os.environ, "LD_PRELOAD": str(shim), "PYTHONPATH": SOURCE},
+        env={**os.environ, "LD_PRELOAD": str(shim), "PYTHONPATH": SOURCE, "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
         timeout=seconds,
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    assert len(list(temporary.iterdir())) <= 1, "what killed processes left was not removed by the next"
     return json.loads(done.stdout)
 
 

@@ -5,6 +5,7 @@ What is missing is named, and what needs it is skipped: a kernel that did not ru
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import importlib.util
@@ -102,7 +103,9 @@ def run_binary(binary: Path, *arguments: str, given: bytes = b"") -> bytes:
 
 @cache
 def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="tracea-aarch64-"))
+    path = Path(tempfile.mkdtemp(prefix="tracea-aarch64-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
 
 
 class EmulatedUnit:

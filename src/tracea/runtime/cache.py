@@ -8,12 +8,11 @@ Layout::
 
 An entry is native code that will be loaded into the process, so a directory that another user could have written is
 refused. Where the directory cannot be used, a private temporary one takes its place for the life of the process, with
-one warning.
+one warning (runtime/private_directory.py).
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import hashlib
@@ -36,6 +35,7 @@ import platformdirs
 
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOption
 from tracea.runtime.manifest import MANIFEST, Manifest, ManifestFile, damage, read_manifest, seal, sha256_file, sync
+from tracea.runtime.private_directory import make_private_directory
 from tracea.runtime.process_lock import ProcessLock
 
 __all__ = ["CacheEntry", "CacheStore", "cache_root", "content_key", "default_store", "private_root", "sha256_file"]
@@ -359,13 +359,10 @@ def _private_store(reason: CacheError) -> CacheStore:
     with _process.lock:
         store = _process.private
         if store is None or not store.root.is_dir():
-            store = _process.private = CacheStore(Path(tempfile.mkdtemp(prefix="tracea-")))
-            atexit.register(_remove_private, store.root, os.getpid())
-            went_on = f"{reason.detail}; this process goes on in a temporary directory, which ends with it"
+            store = _process.private = CacheStore(make_private_directory(Path(tempfile.gettempdir())))
+            went_on = (
+                f"{reason.detail}; this process goes on in a temporary directory, which is removed when it ends or, "
+                "if it is killed, by the next process that needs one"
+            )
             warnings.warn(replace(reason, detail=went_on), stacklevel=4)
         return store
-
-
-def _remove_private(root: Path, owner: int) -> None:
-    if os.getpid() == owner:  # a forked child must not take its parent's libraries away
-        shutil.rmtree(root, ignore_errors=True)

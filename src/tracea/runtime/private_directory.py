@@ -1,0 +1,91 @@
+"""A temporary directory of one process and of those it forks, which does not stay when they are gone.
+
+The owner keeps a lock on the directory itself, which the kernel gives up with the last process that holds it, however
+that ends. Whoever makes the next such directory removes those on which there is no lock.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+__all__ = ["make_private_directory"]
+
+_PREFIX: Final = "tracea-private-"
+_NAME: Final = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as tempfile.mkdtemp ends a name
+_ATTEMPTS: Final = 100
+_held: Final[list[int]] = []  # descriptors of the directories of this process: open as long as it lives
+
+
+def make_private_directory(base: Path) -> Path:
+    """Return a new directory below ``base`` that goes with this process, and remove those of killed ones.
+
+    Raises: OSError: there is no place for it.
+    """
+    _remove_abandoned(base)
+    for _ in range(_ATTEMPTS):
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        if _hold(path):
+            _remove_at_the_end(path, os.getpid())
+            return path
+    raise FileExistsError(f"{base}: {_ATTEMPTS} new directories were removed by others at once")
+
+
+def _hold(path: Path) -> bool:
+    """Lock a directory for the life of this process; False where another process took it for abandoned before."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held = os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except (BlockingIOError, FileNotFoundError):
+        held = False
+    except OSError:  # a file system without locks: nobody can take it for abandoned either
+        held = True
+    if held:
+        _held.append(descriptor)
+    else:
+        os.close(descriptor)
+    return held
+
+
+def _remove_abandoned(base: Path) -> None:
+    with contextlib.suppress(OSError):  # it is another's room that is made
+        for name in os.listdir(base):
+            if _NAME.fullmatch(name):
+                with contextlib.suppress(OSError):
+                    _remove_unless_held(base / name)
+
+
+def _remove_unless_held(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # a link of this name stays as it is
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            return
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # BlockingIOError: its owner, or a child of it, lives
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_at_the_end(path: Path, owner: int) -> None:
+    def remove() -> None:
+        if os.getpid() == owner:  # a forked child must not take its parent's libraries away
+            shutil.rmtree(path, ignore_errors=True)
+
+    atexit.register(remove)
+    multiprocessing = sys.modules.get("multiprocessing.util")
+    if multiprocessing is not None:  # whose forked children end without Python's exit handlers
+        multiprocessing.Finalize(None, remove, exitpriority=-100)
