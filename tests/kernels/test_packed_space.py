@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tracea.core.dtype import DType
@@ -72,3 +74,13 @@ def test_each_row_of_the_next_panel_is_asked_for_by_one_tile() -> None:
     tiles = -(-100 // schedule.integer("mr"))
     assert rows * (tiles - 1) < schedule.integer("kc") <= rows * tiles
     assert int(tile.intrinsic.attribute("upcoming_lines")) == rows * 3  # 48 columns
+
+
+def test_a_batch_of_as_many_matrices_as_cores_gives_each_core_one() -> None:
+    two = replace(load("avx512"), cores=2)
+    single = GemmOp.of(m=24, n=144, k=1568)
+    assert packed_default(single, two)["split"] == "rows"
+    for batch in (2, 5):
+        batched = packed_default(GemmOp.of(m=24, n=144, k=1568, batch=(batch,)), two)
+        assert batched == packed_default(single, replace(two, cores=1))
+        assert (batched["split"], batched["nc"]) == ("columns", 144)
