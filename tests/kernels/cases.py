@@ -59,6 +59,8 @@ def resized(op: GemmOp, m: int, n: int, k: int) -> GemmOp:
     if op.batch and op.b.rank == 2:
         steps = (1, k) if op.b.layout is not None else (n, 1)
         return replace(found, b=matrix(k, n, op.b.dtype, *steps))
+    if op.batch and op.a.rank == 2:
+        return replace(found, a=matrix(m, k, op.a.dtype, 1, m))
     return found
 
 
@@ -124,6 +126,7 @@ def gemm_cases() -> tuple[Case, ...]:
             fold=32,
         ),
         Case.of("stream_split_f64", "gemm.stream_split", GemmOp.of(m=2, n=70, k=41, dtype=F64), kc=10, fold=16),
+        *turned_cases(),
         Case.of("dot_columns", "gemm.dot", linear, rows=2, columns=4, nc=8, split="columns"),
         Case.of("dot_rows", "gemm.dot", column, rows=8, columns=1, mc=16, split="rows"),
         Case.of(
@@ -131,6 +134,29 @@ def gemm_cases() -> tuple[Case, ...]:
         ),
         Case.of("dot_streams", "gemm.dot", GemmOp.of(m=5, n=43, k=70, transpose_b=True), rows=4, columns=6, nc=26),
         Case.of("empty", "gemm.empty", GemmOp.of(m=33, n=70, k=0, **FUSED), mc=8),
+    )
+
+
+def turned_cases() -> tuple[Case, ...]:
+    """Products with few columns and A by columns: epilogues, element types, a batch and one A for all of a batch."""
+    fused = GemmOp.of(m=70, n=3, k=41, transpose_a=True, **FUSED)
+    halves = GemmOp.of(m=70, n=2, k=41, dtype=BF16, transpose_a=True, **FUSED)
+    batched = GemmOp.of(m=70, n=2, k=41, batch=(3,), transpose_a=True, **FUSED)
+    shared_a = replace(batched, a=matrix(70, 41, F32, 1, 70))
+    parts = {"kc": 16, "nc": 32, "fold": 32}
+    stream, split = "gemm.stream_turned", "gemm.stream_split_turned"
+    return (
+        Case.of("stream_turned", stream, fused, nc=32),
+        Case.of("stream_turned_bf16", stream, halves, nc=32),
+        Case.of("stream_turned_column", stream, GemmOp.of(m=70, n=1, k=41, transpose_a=True, **FUSED), nc=32),
+        Case.of("stream_turned_f64", stream, GemmOp.of(m=70, n=4, k=41, dtype=F64, transpose_a=True), nc=32),
+        Case.of("stream_turned_batch", stream, batched, nc=32),
+        Case.of("stream_turned_shared_a", stream, shared_a, nc=32),
+        Case.of("stream_split_turned", split, fused, **parts),
+        Case.of("stream_split_turned_bf16", split, halves, **parts),
+        Case.of(
+            "stream_split_turned_f64", split, GemmOp.of(m=70, n=1, k=41, dtype=F64, transpose_a=True), kc=10, fold=16
+        ),
     )
 
 

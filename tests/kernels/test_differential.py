@@ -50,9 +50,11 @@ def other_extents(case: Case, rng: np.random.Generator) -> GemmOp:
     m, n, k = (int(rng.choice([1, 2, int(rng.integers(3, 30)), int(rng.integers(30, 130))])) for _ in range(3))
     if case.variant == "gemm.direct":
         m = int(rng.integers(0, 12)) * int(schedule["mr"]) + int(schedule["tail"])
-    if case.variant.startswith("gemm.stream"):
+    if case.variant.startswith("gemm.stream") and not case.variant.endswith("_turned"):
         m = case.op.m
-    if case.name == "dot_rows":
+    if case.variant.endswith("_turned"):
+        n = case.op.n
+    elif case.name == "dot_rows":
         n = 1
     elif case.op.n != 1:
         n = max(n, 2)
@@ -89,7 +91,11 @@ def test_empty_sum_is_the_epilogue_of_zero(isa: str, rng: np.random.Generator) -
 
 @pytest.mark.parametrize("isa", host_isas())
 @pytest.mark.parametrize(
-    "name", ["packed_default_tile", "packed_bf16", "prepacked_rows", "direct_columns", "stream", "stream_split"]
+    "name",
+    [
+        *("packed_default_tile", "packed_bf16", "prepacked_rows", "direct_columns"),
+        *("stream", "stream_split", "stream_turned", "stream_split_turned"),
+    ],
 )
 def test_nan_and_infinity_reach_exactly_the_results_that_depend_on_them(
     name: str, isa: str, rng: np.random.Generator

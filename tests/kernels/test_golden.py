@@ -82,6 +82,14 @@ GOLDEN = (
     Case.of("gemm.direct", "gemm.direct", GemmOp.of(m=16, n=4096, k=4096)),
     Case.of("gemm.stream", "gemm.stream", GemmOp.of(m=1, n=4096, k=4096, bias=True)),
     Case.of("gemm.stream_split", "gemm.stream_split", GemmOp.of(m=1, n=1000, k=2048, bias=True), kc=1024, fold=512),
+    Case.of("gemm.stream_turned", "gemm.stream_turned", GemmOp.of(m=4096, n=1, k=4096, transpose_a=True, bias=True)),
+    Case.of(
+        "gemm.stream_split_turned",
+        "gemm.stream_split_turned",
+        GemmOp.of(m=1000, n=2, k=2048, transpose_a=True, bias=True),
+        kc=1024,
+        fold=512,
+    ),
     Case.of("gemm.dot", "gemm.dot", GemmOp.of(m=1, n=4096, k=4096, dtype=DType.BF16, transpose_b=True, bias=True)),
     Case.of(
         "conv.packed",

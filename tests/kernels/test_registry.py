@@ -15,7 +15,7 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.op import GemmOp, PointwiseOp
 from tracea.core.reference import evaluate
-from tracea.core.tensor_type import BlockedLayout, StridedLayout, TensorType
+from tracea.core.tensor_type import BlockedLayout, StridedLayout, SymbolicDim, TensorType
 from tracea.emitters.cpu.emitter import emit
 from tracea.errors import InvalidOption, InvalidSchedule
 from tracea.kernels.registry import VARIANTS, candidates, check_unique, find
@@ -125,6 +125,11 @@ def test_a_misspelt_variant_is_told_what_it_may_have_meant() -> None:
         ("gemm.direct", GemmOp.of(m=4, n=4, k=4, transpose_b=True), "rows of B contiguous"),
         ("gemm.direct", GemmOp.of(m=4, n=4, k=4, dtype=DType.BF16), "operands stored as they are summed"),
         ("gemm.stream", GemmOp.of(m=5, n=4, k=4), "m <= 4"),
+        ("gemm.stream_turned", GemmOp.of(m=9, n=5, k=4, transpose_a=True), "n <= 4"),
+        ("gemm.stream_turned", GemmOp.of(m=9, n=1, k=4), "columns of A contiguous"),
+        ("gemm.stream_turned", GemmOp.of(m=4, n=4, k=4, transpose_a=True), "more rows than columns"),
+        ("gemm.stream_turned", GemmOp.of(m=SymbolicDim("m"), n=1, k=4), "extents known"),
+        ("gemm.stream_split_turned", GemmOp.of(m=9, n=1, k=4, batch=(2,), transpose_a=True), "one product"),
         ("gemm.dot", GemmOp.of(m=4, n=4, k=4), "columns of B contiguous"),
         ("gemm.prepacked", GemmOp.of(m=4, n=4, k=4, batch=(2,)), "b is a matrix"),
         ("library.gemm", GemmOp.of(m=0, n=4, k=4), "no empty extent"),

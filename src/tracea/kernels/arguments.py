@@ -28,6 +28,7 @@ from tracea.kernels.attention.operands import attention_types
 from tracea.kernels.attention.spans import SPAN_ROOM
 from tracea.kernels.conv.operands import conv_types, sizes_of
 from tracea.kernels.gemm.block_sparse import block_sparse_types
+from tracea.kernels.gemm.gemv_turned import TURNED_IDS, turned_types
 from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS, ORDER_TABLE
 from tracea.kernels.gemm.gpu.spaces import order_of
 from tracea.kernels.gemm.grouped import PARTS, grouped_types
@@ -72,6 +73,7 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
 _TYPES_BY_VARIANT: Final[Mapping[str, Callable[[Any, Any], Mapping[str, TensorType]]]] = {
     REDUCE_SLABS_ID: reduce_slab_types,
     TRANSPOSE_ID: transpose_types,
+    **dict.fromkeys(TURNED_IDS, turned_types),
 }
 
 

@@ -28,7 +28,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["STREAM_SPLIT", "build_stream_split"]
+__all__ = ["NO_BATCH", "STREAM_SPLIT", "build_stream_split"]
 
 _PC, _KC = Var("pc"), Var("kc")
 _JC, _NC = Var("jc"), Var("nc")
@@ -126,7 +126,7 @@ def _shared(op: GemmOp, target: Target) -> float:
 
 
 _WORTH: Final = 25.0
-_NO_BATCH = condition(
+NO_BATCH = condition(
     "one product",
     lambda op, _: not op.batch,
     needed="no batch axes",
@@ -139,7 +139,7 @@ STREAM_SPLIT = Variant(
     id=STREAM_SPLIT_ID,
     op_type=GemmOp,
     backend="cpu",
-    requirements=(*GEMM_REQUIREMENTS, _NO_BATCH, most("m", MOST_STREAMED_ROWS), ROWS_OF_B),
+    requirements=(*GEMM_REQUIREMENTS, NO_BATCH, most("m", MOST_STREAMED_ROWS), ROWS_OF_B),
     preferences=(Preference(name="shared by cores", score=_shared),),
     priority=50,  # above gemm.stream where it is preferred
     build=build_stream_split,

@@ -1,0 +1,114 @@
+"""Products with few columns whose A is stored by columns, as the transposed product: Cᵀ = Bᵀ Aᵀ has few rows.
+
+``Aᵀ``'s rows are then contiguous and read once, as ``gemm.stream`` and ``gemm.stream_split`` read B. Turning is a
+matter of types: no element moves, the sums are the same in the same order, and C is written through its own strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from tracea.core.ops.gemm import GemmOp
+from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.kernels.gemm.gemv import MOST_STREAMED_ROWS, STREAM
+from tracea.kernels.gemm.gemv_split import NO_BATCH, STREAM_SPLIT
+from tracea.kernels.gemm.operands import gemm_types, kernel_name
+from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, most, unit_stride
+from tracea.kernels.requirements import condition
+from tracea.kernels.space import ScheduleSpace
+from tracea.kernels.variant import Preference, Requirement, Variant
+from tracea.semantic.schedule import Schedule
+from tracea.semantic.tile_kernel import TileKernel
+from tracea.targets.target import Target
+
+__all__ = ["STREAM_SPLIT_TURNED", "STREAM_TURNED", "TURNED_IDS", "turned", "turned_types"]
+
+
+def turned(op: GemmOp) -> GemmOp:
+    """Return the op whose result is the transpose of this one's in the same memory: ``(a b)ᵀ = bᵀ aᵀ``."""
+    epilogue = replace(op.epilogue, operands=tuple(_transpose(type_) for type_ in op.epilogue.operands))
+    a, b, out = _transpose(op.b), _transpose(op.a), _transpose(op.infer())
+    return replace(op, m=op.n, n=op.m, a=a, b=b, epilogue=epilogue, out=out)
+
+
+def turned_types(op: GemmOp, like: GemmOp) -> Mapping[str, TensorType]:
+    """Return the type of each buffer of a turned product: ``a`` is the transpose of the op's b, ``b`` that of its a."""
+    return gemm_types(turned(op), turned(like))
+
+
+def _transpose(type_: TensorType) -> TensorType:
+    if type_.rank == 0:
+        return type_
+    if type_.rank == 1:  # along the columns, which become rows
+        return TensorType((*type_.shape, 1), type_.dtype, StridedLayout((*type_.strides, 1)))
+    *outer, rows, columns = range(type_.rank)
+    return type_.permuted((*outer, columns, rows))
+
+
+def _is_static(op: GemmOp) -> bool:
+    return all(type_.is_static for type_ in (*op.operands, op.infer()))
+
+
+_STATIC = condition(
+    "extents known",
+    lambda op, _: _is_static(op),
+    needed="numbers for all extents",
+    found=lambda op: op.summary,
+    remedy="use gemm.packed, which takes dynamic extents",
+)
+_MORE_ROWS = condition(
+    "more rows than columns",
+    lambda op, _: not isinstance(op.m, int) or op.m > op.n,
+    needed="m > n",
+    found=lambda op: f"m = {op.m}, n = {op.n}",
+    remedy="use gemm.stream",
+)
+_COLUMNS_OF_A = condition(
+    "columns of A contiguous",
+    lambda op, _: unit_stride(op, "a", -2),
+    needed="stride 1 along M in a",
+    found=lambda op: str(op.a),
+    remedy="use gemm.dot for contiguous rows of A, else gemm.packed",
+)
+_REQUIREMENTS = (*GEMM_REQUIREMENTS, most("n", MOST_STREAMED_ROWS), _STATIC, _MORE_ROWS, _COLUMNS_OF_A)
+
+
+def _turned(variant: Variant, *more: Requirement) -> Variant:
+    """Return the variant that runs another one's kernel of the transposed product."""
+    name = f"{variant.id}_turned"
+    inner: Any = variant  # a kernel of ours: its three functions are there
+
+    def build(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
+        kernel: TileKernel = inner.build(turned(op), schedule, target)
+        a, b, *others = kernel.buffers  # the op gives its own a first, which is the kernel's b
+        symbol = kernel_name(op.key, name, schedule, target)
+        return replace(kernel, name=symbol, op=op, variant=name, buffers=(b, a, *others))
+
+    def space(op: GemmOp, target: Target) -> ScheduleSpace:
+        return inner.space(turned(op), target)
+
+    def default(op: GemmOp, target: Target) -> Schedule:
+        return inner.default_schedule(turned(op), target)
+
+    def preference(of: Preference) -> Preference:
+        def score(op: GemmOp, target: Target) -> float:
+            return of.score(turned(op), target)
+
+        return replace(of, score=score)
+
+    return replace(
+        variant,
+        id=name,
+        requirements=(*_REQUIREMENTS, *more),
+        preferences=tuple(map(preference, variant.preferences)),
+        build=build,
+        space=space,
+        default_schedule=default,
+    )
+
+
+STREAM_TURNED = _turned(STREAM)
+STREAM_SPLIT_TURNED = _turned(STREAM_SPLIT, NO_BATCH)
+TURNED_IDS: Final = (STREAM_TURNED.id, STREAM_SPLIT_TURNED.id)
