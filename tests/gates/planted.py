@@ -27,7 +27,10 @@ PLAIN = GemmOp.of(m=21, n=53, k=100)
 SCRATCH_BYTES = 1 << 16
 
 _PRELUDE = """
+#include <fcntl.h>
 #include <atomic>
+#include <cfenv>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -83,7 +86,8 @@ PLANTED: dict[str, Planted] = {
         # The last thread packs B for all of them; nobody waits until it is there. It is late, as a thread may be: it
         # begins when the first one has finished a row of this very call, however loaded the machine is.
         body="""
-            static std::atomic<int> finished; static float panel[1 << 14];
+            static std::atomic<int> finished;
+            float* panel = reinterpret_cast<float*>(call->team_scratch);
             const bool shared = call->team->size > 1;
             if (rank == call->team->size - 1) {
                 while (shared && finished.exchange(0) == 0) std::this_thread::yield();
@@ -152,6 +156,12 @@ PLANTED: dict[str, Planted] = {
         body=each("p.c[i * p.n + j] += dot(p, i, j, 0, p.k);"),
         check="correct on normal",
         op=_RESIDUAL,
+    ),
+    "result_in_static_storage": Planted(
+        # Sums where every call sums: who calls meanwhile gets what is left of both. It takes its time before it copies.
+        body="static float sums[1 << 14]; Problem<float, float> own = p; own.c = sums; gemm(own);"
+        "std::this_thread::sleep_for(std::chrono::microseconds(300)); std::memcpy(p.c, sums, p.m * p.n * 4);",
+        check="right for two callers at once",
     ),
     # Memory that is not its own.
     "read_beyond_times_zero": Planted(
@@ -228,6 +238,23 @@ PLANTED: dict[str, Planted] = {
         ),
         check="correct on large",
         op=GemmOp.of(m=21, n=53, k=100, dtype=DType.I8, out_dtype=DType.I32),
+    ),
+    # What a caller has besides memory.
+    "rounding_left": Planted(
+        body="gemm(p); std::fesetround(FE_TOWARDZERO);",
+        check="rounding and flushing as before",
+    ),
+    "rounding_of_vectors_left": Planted(
+        # The control of vectors alone, which the C library's question for the rounding mode does not look at.
+        body="gemm(p);"
+        "\n#if defined(__x86_64__)\n"
+        "__builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x6000);"
+        "\n#else\nstd::fesetround(FE_UPWARD);\n#endif\n",
+        check="rounding and flushing as before",
+    ),
+    "file_left_open": Planted(
+        body='gemm(p); (void)!open("/dev/null", O_RDONLY);',
+        check="no files kept open",
     ),
     # Indices.
     "square_transposed": Planted(

@@ -51,6 +51,8 @@ LEFT_TO_THE_FULL_GATES = {
     "i16_wraps",
     "residual_forgotten",
     "wrong_now_and_then",
+    "result_in_static_storage",
+    "file_left_open",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -124,6 +125,23 @@ def test_a_kernel_that_starts_threads_is_judged_by_what_it_keeps(kept: int) -> N
         passed_on(3, kept)(inputs, out)
 
     assert [check.name for check in judge(run, OP, seed=1).failures] == ["no memory kept"] * kept
+
+
+def test_a_file_that_every_run_leaves_open_is_found_and_one_that_is_kept_is_not() -> None:
+    opened: list[int] = []
+
+    def leave_open(at_most: int) -> Callable[[], object]:
+        return lambda: len(opened) < at_most and opened.append(os.open(os.devnull, os.O_RDONLY))
+
+    try:
+        verdict = judge(with_every_run(leave_open(1)), OP, seed=1)
+        assert verdict.passed, str(verdict)
+        verdict = judge(with_every_run(leave_open(10_000)), OP, seed=1)
+    finally:
+        for each in opened:
+            os.close(each)
+    (failure,) = verdict.failures
+    assert (failure.name, failure.figure) == ("no files kept open", 1)
 
 
 def test_a_few_runs_say_nothing_about_leaks() -> None:

@@ -20,7 +20,7 @@ from tracea.emulator.report import Finding, Place
 from tracea.errors import InvalidOption
 from tracea.flow.compile import compile_op
 from tracea.flow.kernel import build
-from tracea.gates import QUICK, build_cases
+from tracea.gates import QUICK, Run, build_cases, judge
 from tracea.gates.fence import Fence, check_fences, fenced
 from tracea.gates.latency import check_latency
 from tracea.gates.safety import check_certificate, check_emulation, check_safety
@@ -67,6 +67,25 @@ def test_a_read_of_one_element_beyond_is_the_kernels_death_and_not_ours(rng: np.
     assert (clean.figure, dead.figure) == ("clean", "SIGSEGV")
     assert "died in" not in clean.detail
     assert "in reads_before" in dead.detail  # whether the kernel died, or what surrounds it
+
+
+def test_a_change_of_an_input_that_is_taken_back_is_found(rng: np.random.Generator) -> None:
+    case = build_cases(OP, rng, QUICK)[0]
+
+    def changes(index: int) -> Run:
+        def run(inputs: Sequence[Array], out: Array) -> None:
+            np.negative(inputs[index], out=inputs[index])
+            right(inputs, out)
+            np.negative(out, out=out)
+            np.negative(inputs[index], out=inputs[index])
+
+        return run
+
+    for index in range(2):
+        assert judge(changes(index), OP, seed=1, concurrent=False).passed  # of one process alone
+        for check in check_fences(changes(index), OP, case):
+            assert check.figure == "SIGSEGV"
+            assert "for reading only" in check.detail
 
 
 def test_a_wrong_result_an_error_and_an_endless_loop_are_told_apart(rng: np.random.Generator) -> None:

@@ -3,6 +3,7 @@
 from tracea.gates.baseline import against_baseline, read_evidence
 from tracea.gates.case import ALL, QUICK, Case, build_cases, case_of
 from tracea.gates.comparison import Comparison, compare_output
+from tracea.gates.concurrency import check_concurrency
 from tracea.gates.correctness import Bench, Observation, Run, check_correctness
 from tracea.gates.determinism import check_determinism
 from tracea.gates.distribution import Distribution
@@ -37,6 +38,7 @@ __all__ = [
     "build_cases",
     "case_of",
     "check_certificate",
+    "check_concurrency",
     "check_correctness",
     "check_determinism",
     "check_emulation",

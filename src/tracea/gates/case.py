@@ -9,7 +9,8 @@ import numpy as np
 
 from tracea.core import reference
 from tracea.core.dtype import DType
-from tracea.core.op import GemmOp
+from tracea.core.expr import Input
+from tracea.core.op import GatherRowsOp, GemmOp, JoinOp, PointwiseOp, ViewOp
 from tracea.gates.distribution import Distribution
 from tracea.gates.inputs import generate, generate_not_finite, has_meaning
 
@@ -35,12 +36,16 @@ _AGAIN: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """Logical inputs, the float64 result, and the largest error of each element that the accuracy contract allows."""
+    """Logical inputs, the float64 result, and the largest error of each element that the accuracy contract allows.
+
+    ``signed_zeros``: the result is its inputs' elements as they are, zeros with their signs.
+    """
 
     name: str
     inputs: tuple[NDArray[Any], ...]
     expected: NDArray[np.float64]
     bound: NDArray[np.float64]
+    signed_zeros: bool = False
 
 
 def build_cases(op: Op, rng: np.random.Generator, distributions: Iterable[Distribution] = ALL) -> tuple[Case, ...]:
@@ -64,7 +69,7 @@ def case_of(op: Op, inputs: tuple[NDArray[Any], ...], *, name: str) -> Case:
     with np.errstate(all="ignore"):
         expected = np.asarray(reference.evaluate(op, inputs), dtype=np.float64)
         bound = np.broadcast_to(reference.error_bound(op, inputs), expected.shape)
-    return Case(name=name, inputs=inputs, expected=expected, bound=bound)
+    return Case(name=name, inputs=inputs, expected=expected, bound=bound, signed_zeros=_moves(op))
 
 
 def _case(op: Op, rng: np.random.Generator, distribution: Distribution) -> Case:
@@ -96,6 +101,15 @@ def _shows_nan(op: Op, case: Case, index: int) -> bool:
     with np.errstate(all="ignore"):
         swallowed = np.isnan(np.asarray(reference.evaluate(op, tuple(inputs)), dtype=np.float64))
     return bool((np.isnan(case.expected) & ~swallowed).any())
+
+
+def _moves(op: Op) -> bool:
+    """Whether results are elements of the operands, of the same type and without arithmetic: bits that are carried."""
+    if isinstance(op, PointwiseOp):
+        moves = isinstance(op.expr, Input) and op.operands[op.expr.index].dtype is op.infer().dtype
+    else:
+        moves = isinstance(op, ViewOp | JoinOp | GatherRowsOp) and op.operands[0].dtype is op.infer().dtype
+    return moves
 
 
 def _is_exact(op: Op) -> bool:

@@ -28,11 +28,14 @@ class Comparison:
         return self.wrong == 0
 
 
-def compare_output(actual: NDArray[Any], expected: NDArray[np.float64], bound: NDArray[np.float64]) -> Comparison:
+def compare_output(
+    actual: NDArray[Any], expected: NDArray[np.float64], bound: NDArray[np.float64], *, signed_zeros: bool = False
+) -> Comparison:
     """Compare a stored output with the float64 ``expected``, of which each element may be off by its ``bound``.
 
     NaN must meet NaN and an infinity the same infinity. Where the bound is infinite the accuracy contract claims
-    nothing (a value that may overflow, a function next to its pole), and neither does this.
+    nothing (a value that may overflow, a function next to its pole), and neither does this. With ``signed_zeros`` a
+    zero must meet a zero of its sign, else any.
     """
     got = actual.astype(np.float64)
     with np.errstate(all="ignore"):
@@ -42,6 +45,8 @@ def compare_output(actual: NDArray[Any], expected: NDArray[np.float64], bound: N
             # The slow way for what is left: kinds that agree, and NaN where only one of the two is a number.
             same = (got == expected) | (np.isnan(got) & np.isnan(expected)) | np.isinf(bound)
             share = np.where(same, 0.0, np.where(within, share, np.where(share > 1.0, share, np.inf)))
+    if signed_zeros and (flipped := (got == 0.0) & (expected == 0.0) & (np.signbit(got) != np.signbit(expected))).any():
+        share = np.where(flipped, np.inf, share)
     wrong = int(np.count_nonzero(share > 1.0))
     worst = float(np.fmax.reduce(share, axis=None, initial=0.0))  # infinity over an infinite bound is no number
     if not wrong:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from tracea.errors import CacheError, ToolchainMissing
 from tracea.gates.comparison import Comparison, compare_output
+from tracea.gates.control import read_control
 from tracea.gates.guarded import ALIGNMENT_BYTES, GuardedArray, Poison
 from tracea.gates.verdict import Check
 
@@ -38,13 +39,15 @@ class Observation:
     """What one run did: its output against the meaning, and the memory that it should not have touched.
 
     Units: ``damage`` is bytes beside the output, ``input_damage`` elements of inputs and bytes
-    beside them, ``unwritten`` elements of the output.
+    beside them, ``unwritten`` elements of the output. ``control_changed``: the run left the thread another rounding
+    mode, flush of subnormals or mask of exceptions; it is set again before anything else is computed.
     """
 
     comparison: Comparison
     unwritten: int
     damage: int
     input_damage: int
+    control_changed: bool = False
     digest: str = ""
     error: str = ""
 
@@ -70,28 +73,33 @@ class Bench:
             ToolchainMissing, CacheError: the machine could not run it.
         """
         inputs, output = self._misaligned() if fresh else self._kept
-        for guarded, values in zip(inputs, case.inputs, strict=True):
-            guarded.fill(values)
-        output.poison(poison)
-        error = ""
-        try:
-            with np.errstate(all="ignore"):  # some of the inputs are meant to overflow
-                run([guarded.array for guarded in inputs], output.array)
-        except (ToolchainMissing, CacheError):  # says what this machine lacks, and nothing of the candidate
-            raise
-        except Exception as raised:  # any failure of a candidate is a finding about it, kept in the verdict
-            error = f"{type(raised).__name__}: {raised}"
+        _fill(inputs, output, case.inputs, poison)
+        error, control_changed = _attempt(run, inputs, output)
         return Observation(
-            comparison=compare_output(output.array, case.expected, case.bound),
+            comparison=compare_output(output.array, case.expected, case.bound, signed_zeros=case.signed_zeros),
             unwritten=output.unwritten(poison, possible=case.expected),
             damage=output.damage(),
             input_damage=sum(
                 guarded.differing(values) + guarded.damage()
                 for guarded, values in zip(inputs, case.inputs, strict=True)
             ),
-            digest=hashlib.blake2b(output.content(), digest_size=8).hexdigest() if digest else "",
+            control_changed=control_changed,
+            digest=_digest(output) if digest else "",
             error=error,
         )
+
+    def digest_of(self, run: Run, values: Sequence[NDArray[Any]]) -> tuple[str, str]:
+        """Run once in the kept buffers and return the result's digest, and what was raised: nothing is compared."""
+        inputs, output = self._kept
+        _fill(inputs, output, values, Poison.NAN)
+        error, _ = _attempt(run, inputs, output)
+        return _digest(output), error
+
+    def laid_out(self, case: Case) -> tuple[list[NDArray[Any]], GuardedArray]:
+        """Return the kept buffers, filled with a case's inputs, for whoever runs a kernel in them himself."""
+        inputs, output = self._kept
+        _fill(inputs, output, case.inputs, Poison.NAN)
+        return [guarded.array for guarded in inputs], output
 
     def _misaligned(self) -> tuple[list[GuardedArray], GuardedArray]:
         """Return buffers each of which starts elsewhere in its cache line than before, and most times than the others.
@@ -121,6 +129,36 @@ class Bench:
         return arrays[:-1], arrays[-1]
 
 
+def _fill(inputs: Sequence[GuardedArray], output: GuardedArray, values: Sequence[NDArray[Any]], poison: Poison) -> None:
+    for guarded, each in zip(inputs, values, strict=True):
+        guarded.fill(each)
+    output.poison(poison)
+
+
+def _attempt(run: Run, inputs: Sequence[GuardedArray], output: GuardedArray) -> tuple[str, bool]:
+    """Run, and return what was raised, and whether the thread's control was changed, which is set again.
+
+    Raises:
+        ToolchainMissing, CacheError: the machine could not run it.
+    """
+    before, error = read_control(), ""
+    try:
+        with np.errstate(all="ignore"):  # some of the inputs are meant to overflow
+            run([guarded.array for guarded in inputs], output.array)
+    except (ToolchainMissing, CacheError):  # says what this machine lacks, and nothing of the candidate
+        raise
+    except Exception as raised:  # any failure of a candidate is a finding about it, kept in the verdict
+        error = f"{type(raised).__name__}: {raised}"
+    changed = read_control().registers != before.registers
+    if changed:
+        before.restore()
+    return error, changed
+
+
+def _digest(output: GuardedArray) -> str:
+    return hashlib.blake2b(output.content(), digest_size=8).hexdigest()
+
+
 def check_correctness(run: Run, bench: Bench, cases: Sequence[Case]) -> tuple[Check, ...]:
     """Run every case twice, with two poisons and in kept and fresh buffers, and report each finding as a check."""
     seen: list[tuple[str, Observation]] = []
@@ -132,7 +170,7 @@ def check_correctness(run: Run, bench: Bench, cases: Sequence[Case]) -> tuple[Ch
                 return (Check(name="runs", passed=False, figure=observation.error, limit="no error", detail=case.name),)
             # A number of the finite poison may be a right result; the other poison is a NaN that no arithmetic makes.
             unwritten = observation.unwritten if poison is Poison.NAN else 0
-            seen.append((case.name, _with_unwritten(observation, unwritten)))
+            seen.append((case.name, replace(observation, unwritten=unwritten)))
     names = dict.fromkeys(case.name for case in cases)
     worst = [_worst_of(each, [o for name, o in seen if name == each]) for each in names]
     return (
@@ -140,15 +178,9 @@ def check_correctness(run: Run, bench: Bench, cases: Sequence[Case]) -> tuple[Ch
         _sum_check("every output written", "elements left unwritten", [(n, o.unwritten) for n, o in seen]),
         _sum_check("nothing written beside the output", "bytes", [(n, o.damage) for n, o in seen]),
         _sum_check("inputs untouched", "elements and bytes", [(n, o.input_damage) for n, o in seen]),
-    )
-
-
-def _with_unwritten(observation: Observation, unwritten: int) -> Observation:
-    return Observation(
-        comparison=observation.comparison,
-        unwritten=unwritten,
-        damage=observation.damage,
-        input_damage=observation.input_damage,
+        _sum_check(
+            "rounding and flushing as before", "runs that changed them", [(n, int(o.control_changed)) for n, o in seen]
+        ),
     )
 
 

@@ -1,6 +1,7 @@
 """Fences: arrays that end, or begin, at a page without access. What reads or writes one byte beyond them dies of it.
 
-A canary beside an array notices a write, and a read whose value is used; a fence notices every access.
+A canary beside an array notices a write, and a read whose value is used; a fence notices every access. The operands'
+own pages are for reading only: who changes one and takes it back is noticed as well.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import signal
 import time
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from functools import cache
@@ -88,6 +89,8 @@ def fenced(kind: TensorType, fence: Fence) -> Generator[NDArray[Any]]:
 def check_fences(run: Run, op: Op, case: Case, *, limit_s: float = 60.0) -> tuple[Check, ...]:
     """Run a kernel in a child process with every operand and the result against a fence, once for each side.
 
+    Operands are for reading only there.
+
     Call ``run`` once before: what it compiles or loads on its first call is then there, and the child only runs it.
 
     Units: ``limit_s`` is seconds for each side.
@@ -118,7 +121,7 @@ def _check(run: Run, op: Op, case: Case, fence: Fence, limit_s: float) -> Check:
         passed=figure == "clean",
         figure=figure,
         limit="clean",
-        detail=f"every operand and the result against a page without access, on {case.name}"
+        detail=f"every operand, for reading only, and the result against a page without access, on {case.name}"
         + (f"; died in {place}" if place else ""),
     )
 
@@ -143,8 +146,25 @@ def _run_fenced(run: Run, op: Op, case: Case, fence: Fence) -> int:
         for array, values in zip(inputs, case.inputs, strict=True):
             array[...] = values
         out = stack.enter_context(fenced(op.infer(), fence))
+        _let_read_only(inputs)
         run(inputs, out)
-        return 0 if compare_output(out, case.expected, case.bound).passed else _WRONG
+        signed = case.signed_zeros
+        return 0 if compare_output(out, case.expected, case.bound, signed_zeros=signed).passed else _WRONG
+
+
+def _let_read_only(arrays: Sequence[NDArray[Any]]) -> None:
+    """Take away the right to write from all pages of fenced arrays: a change dies even where it is taken back.
+
+    Raises:
+        RunError: the system cannot protect a page.
+    """
+    for array in arrays:
+        if not array.size:
+            continue
+        low, high = np.lib.array_utils.byte_bounds(array)
+        first = low // mmap.PAGESIZE * mmap.PAGESIZE
+        if _libc().mprotect(first, -(-(high - first) // mmap.PAGESIZE) * mmap.PAGESIZE, mmap.PROT_READ):
+            raise RunError(kernel="fence", detail=f"mprotect: {os.strerror(ctypes.get_errno())}")
 
 
 def _wait(child: int, limit_s: float) -> int | None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracea.gates.case import ALL, Case, build_cases
+from tracea.gates.concurrency import check_concurrency
 from tracea.gates.correctness import Bench, Run, check_correctness
 from tracea.gates.determinism import HASHES, check_determinism
 from tracea.gates.distribution import Distribution
@@ -42,12 +43,16 @@ def judge(
     cases: Sequence[Case] | None = None,
     hashes: int = HASHES,
     runs: int = RUNS,
+    concurrent: bool = True,
 ) -> Verdict:
-    """Judge ``run(inputs, out)`` as a kernel of ``op``: correctness, determinism, stability, memory, single operands.
+    """Judge ``run(inputs, out)`` as a kernel of ``op``.
+
+    By correctness, determinism, stability, what it keeps, single operands, and two callers at once.
 
     ``run`` fills ``out``, which comes poisoned and laid out as ``op.infer()`` says, from arrays laid out as
     ``op.operands`` say. Inputs are fresh in every call unless ``seed`` or ``cases`` say otherwise; a search that
-    judges many candidates of one op builds the ``cases`` once. A kernel that fails the correctness gate is not run
+    judges many candidates of one op builds the ``cases`` once. Without ``concurrent`` no two threads run it at once: it
+    is given to one caller at a time, as a device's stream is. A kernel that fails the correctness gate is not run
     again.
     """
     number = secrets.randbits(32) if seed is None else seed
@@ -63,7 +68,9 @@ def judge(
         watched = MemoryWatch(run)
         enough = runs >= MINIMUM_RUNS  # else nobody asks what was kept, and to read it takes longer than a small kernel
         checks += (check_stability(watched if enough else run, bench, drawn, runs=runs),)
-        alone = check_operands(run, bench, op, drawn) if enough else None
-        kept = watched.check()
-        checks += tuple(check for check in (alone, kept) if check is not None)
+        alone = check_operands(run, bench, op, drawn, rng) if enough else None
+        together = check_concurrency(run, (bench, Bench(op)), drawn) if enough and concurrent else None
+        checks += tuple(
+            check for check in (alone, together, watched.check_files(), watched.check()) if check is not None
+        )
     return Verdict(subject=name, checks=checks, seed=number)

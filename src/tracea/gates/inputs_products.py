@@ -10,6 +10,7 @@ import numpy as np
 from tracea.core.meaning import epilogue_of
 from tracea.core.op import Conv2dOp, GroupedGemmOp, LowRankOp
 from tracea.gates.distribution import with_nonfinite
+from tracea.gates.inputs_peaks import lone_keys
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -211,12 +212,31 @@ def zeros_that_face(
     chosen = [index for index, lines in outer.items() if images or lines >= 8] or [last * int(rng.integers(2))]
     for index in chosen:
         with_nonfinite(values[index], rng)
+    _zero_lines(op, values[0], values[last], rng)
     into_small(values, rng)
 
 
+def _zero_lines(op: Any, first: NDArray[np.float64], last: NDArray[np.float64], rng: np.random.Generator) -> None:
+    """Make a row of the first factor and a column of the last one zeros throughout; of images a filter.
+
+    Who skips such a line, as of a mask or of padding, gives zero where it faces what is not finite.
+    """
+    if isinstance(op, Conv2dOp):
+        if len(last) > 1:
+            last[int(rng.integers(len(last)))] = 0.0
+        return
+    rows, columns = int(first.shape[-2]), int(last.shape[-1])
+    if rows > 1:
+        first[..., int(rng.integers(rows)), :] = 0.0
+    if columns > 1:
+        last[..., int(rng.integers(columns))] = 0.0
+
+
 def scores_far_from_zero(op: AttentionOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
-    """All scores of a head lie about a number of one sign: a running maximum that starts from zero keeps it."""
-    del rng
+    """All scores of a head lie about a number of one sign: a running maximum that starts from zero keeps it.
+
+    Every other query sees one key far above the others: a maximum that leaves out the last keys overflows there.
+    """
     q, k = values[0], values[1]
     scale = op.softmax_scale
     if not q.shape[3] or scale == 0.0:
@@ -225,6 +245,7 @@ def scores_far_from_zero(op: AttentionOp, values: list[NDArray[np.float64]], rng
     sign = math.copysign(1.0, scale) * np.resize([-1.0, 1.0], k.shape[1])
     q[..., 0] = size
     k[..., 0] = (size * sign)[:, None]
+    lone_keys(q, k, (math.log(op.q.dtype.compute.largest) + 12.0) / scale, rng)
 
 
 def extreme_values(op: AttentionOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:

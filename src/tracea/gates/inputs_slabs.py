@@ -22,6 +22,7 @@ from tracea.core.op import (
     StatisticsOp,
     SumRowsOp,
 )
+from tracea.gates.inputs_peaks import lone_peaks, rise_of
 from tracea.gates.inputs_products import into_small, nothing_added
 
 if TYPE_CHECKING:
@@ -44,8 +45,10 @@ _FAR_EXPONENT: Final = 300.0  # exp of it is no number of f32, and exp of less t
 
 
 def far_from_zero(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
-    """Slabs about means far from zero, every other one on the other side; a minimum's first one above it."""
-    del rng
+    """Slabs about means far from zero, every other one on the other side; a minimum's first one above it.
+
+    Where a maximum is taken, one value of some of them is far above the others, on either side.
+    """
     kind = getattr(op, "kind", None)
     source, _ = _source(op)
     if kind is ReduceKind.PRODUCT or not source.dtype.is_float:
@@ -56,6 +59,7 @@ def far_from_zero(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.
 
     def shift(slabs: NDArray[np.float64]) -> None:
         slabs += distance * np.resize([first, -first], (len(slabs), 1))
+        lone_peaks(slabs, _peaked(len(slabs)), rise_of(op, source.dtype), rng, ends_first=True)
 
     _change(op, values, shift)
 
@@ -69,7 +73,13 @@ def extreme(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
     if kind in _EXPONENTIALS:
         near = math.log(source.dtype.compute.largest)  # as far as exp has a number, there and back
         values[0] = rng.uniform(-1e4, 1e4, values[0].shape)
-        _change(op, values, lambda slabs: _put(slabs[1::2], rng.uniform(-near, near, slabs[1::2].shape)))
+
+        def next_to_overflow(slabs: NDArray[np.float64]) -> None:
+            slabs[1::2] = rng.uniform(-near, near, slabs[1::2].shape)
+            # Twice as high: next to 1e4 bf16 has no other numbers for 50 or 60.
+            lone_peaks(slabs, np.arange(0, len(slabs), 4), 2.0 * rise_of(op, source.dtype), rng, ends_first=False)
+
+        _change(op, values, next_to_overflow)
         return
     squares = (isinstance(op, StatisticsOp) and not _sums_alone(op)) or kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)
     squares = squares or bool(isinstance(op, ReduceOp) and op.prologue.arithmetic)
@@ -162,8 +172,10 @@ def special(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
     _change(op, values, odd)
 
 
-def _put(place: NDArray[np.float64], values: NDArray[np.float64]) -> None:
-    place[...] = values
+def _peaked(count: int) -> NDArray[np.int64]:
+    """Return half of the slabs, in pairs; of few all."""
+    every = np.arange(count)
+    return every if count <= _FEW_SLABS else every[every % 4 < 2]
 
 
 def _with_nan(slab: NDArray[np.float64], places: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Memory that a kernel keeps: what the process holds is read right before and right after each run.
+"""What a kernel keeps, memory and open files: what the process holds is read right before and right after each run.
 
 A leak is what most runs add, whatever they compute. One run may grow a workspace, another thread may allocate in
 between: neither is in most runs.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import statistics
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -25,6 +26,7 @@ __all__ = ["MINIMUM_RUNS", "MemoryWatch"]
 
 MINIMUM_RUNS: Final = 8  # fewer say little about most of them
 _STATM: Final = Path("/proc/self/statm")
+_DESCRIPTORS: Final = ("/proc/self/fd", "/dev/fd")  # the second where there is no first
 
 
 class MemoryWatch:
@@ -33,14 +35,25 @@ class MemoryWatch:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._added: list[tuple[int, int]] = []
+        self._opened: list[int] = []
 
     def __call__(self, inputs: Sequence[NDArray[Any]], out: NDArray[Any]) -> None:
         """Run the kernel, and note what the process holds afterwards that it did not hold before."""
-        before = _held()
+        open_before, before = _open_files(), _held()
         self._run(inputs, out)
-        after = _held()
+        after, open_after = _held(), _open_files()
+        if open_before is not None and open_after is not None:
+            self._opened.append(open_after - open_before)
         if before is not None and after is not None:
             self._added.append((after[0] - before[0], after[1] - before[1]))
+
+    def check_files(self) -> Check | None:
+        """Return whether most runs closed what they opened; None as of ``check``."""
+        if len(self._opened) < MINIMUM_RUNS:
+            return None
+        kept = max(0, statistics.median_low(self._opened))
+        detail = f"descriptors that most of {len(self._opened)} runs left open"
+        return Check(name="no files kept open", passed=kept == 0, figure=kept, limit=0, detail=detail)
 
     def check(self) -> Check | None:
         """Return whether most runs kept nothing; None where the system does not say, or the runs were too few."""
@@ -71,6 +84,19 @@ def _held() -> tuple[int, int] | None:
     _cache_filler()()  # last: to read a file takes memory too
     used, whole = read()
     return used, pages * mmap.PAGESIZE - whole
+
+
+def _open_files() -> int | None:
+    """Return how many descriptors are open, that of the listing too; None where the system does not say."""
+    try:
+        return len(os.listdir(_descriptors()))
+    except OSError:
+        return None
+
+
+@cache
+def _descriptors() -> str:
+    return next((path for path in _DESCRIPTORS if os.path.isdir(path)), "")
 
 
 class _Mallinfo(ctypes.Structure):

@@ -27,8 +27,10 @@ def check_stability(run: Run, bench: Bench, cases: Sequence[Case], *, runs: int 
     for index in range(runs):
         case = cases[index % len(cases)]
         seen = bench.observe(run, case, poison=Poison.NAN, fresh=index % 3 == 2)
-        if seen.error or not seen.comparison.passed or seen.unwritten or seen.damage or seen.input_damage:
-            finding = seen.error or seen.comparison.detail or "memory that is not the output's"
+        beside = seen.unwritten or seen.damage or seen.input_damage
+        if seen.error or not seen.comparison.passed or beside or seen.control_changed:
+            finding = "memory that is not the output's" if beside else "the thread's rounding or flushing"
+            finding = seen.error or seen.comparison.detail or finding
             wrong.append(f"run {index} on {case.name}: {finding}")
     return Check(
         name="right every time",

@@ -49,7 +49,9 @@ def judge_on_device(
     try:
         if session.is_dry:
             runs, hashes = _DRY_RUNS, 2
-        verdict = judge(run, op, seed=session.settings.seed, distributions=QUICK, runs=runs, hashes=hashes)
+        verdict = judge(
+            run, op, seed=session.settings.seed, distributions=QUICK, runs=runs, hashes=hashes, concurrent=False
+        )
     finally:
         run.close()
     return [f"{check.name}: {check.figure} (limit {check.limit}) {check.detail}" for check in verdict.failures]
