@@ -67,6 +67,22 @@ def test_no_public_name_is_shadowed_by_a_submodule_of_its_name() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import tracea.ops\nimport tracea\nassert tracea.ops is functional()",
+        "from tracea.ops import gemm\nassert gemm is functional().gemm",
+        "import tracea.ops as ops\nassert ops is functional()",
+        "from tracea import ops\nimport tracea.ops as same\nassert ops is same is functional()",
+        "import tracea.ops\nimport tracea\nassert tracea._FACE and tracea.ops.__name__ == functional().__name__",
+    ],
+)
+def test_the_ops_are_imported_like_a_submodule(text: str) -> None:
+    functional = "def functional():\n    from tracea.interface import functional\n    return functional\n"
+    done = subprocess.run([sys.executable, "-c", functional + text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_type_checkers_see_the_same_names_as_the_interpreter() -> None:
     source = importlib.import_module("inspect").getsource(tracea)
     seen = set()

@@ -3,15 +3,17 @@
 >>> block = fuse(["gemm", "add", "gelu", "add"])
 >>> y = block(a, b, bias, residual)
 
-The first step may be "gemm" (two operands), "softmax", "layer_norm", "rms_norm" (one, without weights) or
-elementwise. Each later step is elementwise on the value so far: an activation or function by name takes no operand,
-"add", "sub", "mul", "div", "maximum" and "minimum" take the next one. Integers of at most 32 bits pass through
-elementwise steps: computed in f64, and cut to the type's range at the end, where torch would wrap around.
+The first step may be "gemm" (two operands, the second an array or a weight of ``prepack``), "softmax", "layer_norm",
+"rms_norm" (one, without weights) or elementwise. Each later step is elementwise on the value so far: an activation or
+function by name takes no operand, "add", "sub", "mul", "div", "maximum" and "minimum" take the next one. Integers of at
+most 32 bits pass through elementwise steps: computed in f64, and cut to the type's range at the end, where torch would
+wrap around.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from tracea.core.dtype import DType
@@ -19,9 +21,10 @@ from tracea.core.expr import Expr, Input, activation, activation_names, maximum,
 from tracea.core.op import Epilogue, GemmOp, Op, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType, broadcast_shapes
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
-from tracea.flow.compile import compile_op
-from tracea.interface.operands import Given
+from tracea.flow.compile import compile_node, compile_op
+from tracea.interface.operands import Given, check_same_dtype
 from tracea.interface.policy import library_allowed
+from tracea.interface.prepacked import PrepackedWeight
 from tracea.runtime.extension import dispatcher
 from tracea.targets.unknown import meant, near
 
@@ -94,7 +97,27 @@ class Fused:
                 expected=self.operands,
                 remedy=f"the steps are {', '.join(self.steps)}",
             )
+        if self._heads == 2 and type(operands[1]) is PrepackedWeight:
+            return self._multiply(operands[0], operands[1], operands[2:], out)
         return self._dispatch(*operands, out, library_allowed())
+
+    def _multiply(self, a: Any, weight: PrepackedWeight, extras: tuple[Any, ...], out: Any) -> Any:
+        dispatch = weight.dispatchers.get(self.steps)
+        if dispatch is None:
+            dispatch = weight.dispatchers[self.steps] = dispatcher(self.operands - 1, partial(self._packed, weight))
+        return dispatch(a, *extras, out)
+
+    def _packed(
+        self, weight: PrepackedWeight, arrays: tuple[Any, ...], out: Any, _: tuple[Any, ...], threads: int
+    ) -> Any:
+        given = Given.of([f"operand {index}" for index in (0, *range(2, self.operands))], arrays, out)
+        given.check_floats(one_arithmetic=True)
+        types = [given.type(index) for index in range(len(arrays))]
+        if DType.F64 in (types[0].dtype, weight.type.dtype):
+            check_same_dtype("gemm", types[0], weight.type)
+        op = self._op([types[0], weight.type, *types[1:]], given.result)
+        given.check_result(op)
+        return compile_node(op, {1: weight.values}, threads=threads, library=False).program
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle by the steps: programs are made where they run."""

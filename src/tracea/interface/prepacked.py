@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,12 +26,18 @@ class PrepackedWeight:
     """A (k, n) weight whose values are frozen: later changes of the array it was made from do not reach it.
 
     Each distinct left operand's shape packs the weight for the kernel that was measured, or scored, fastest for it.
+    ``dispatchers`` holds those of the fused chains that multiply by it.
     """
 
     values: np.ndarray[Any, Any]
     kind: ArrayKind
     type: TensorType
-    _dispatch: Any = field(init=False, repr=False, default=None)
+    dispatchers: dict[Hashable, Any] = field(init=False, default_factory=dict[Hashable, Any])
+    _dispatch: Any = field(init=False, default=None)
+    instead_of_array: ClassVar[str] = (
+        "give the array that it was packed from; a packed weight is the right factor of tracea.ops.gemm, and of "
+        'tracea.ops.fuse(["gemm", …]), alone'
+    )
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -69,7 +76,7 @@ class PrepackedWeight:
                 field="gemm",
                 got={"a": a.shape, "b": self.shape},
                 expected="(…, m, k) @ (k, n)",
-                remedy="make the inner extents agree",
+                remedy="give a a row axis: a[None, :]" if a.rank < 2 else "make the inner extents agree",
             )
         check_same_dtype("gemm", a, self.type)
         given.check_broadcasts((*a.shape[:-1], self.shape[1]), 1, 2)

@@ -19,6 +19,7 @@ import numpy as np
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import BlockedLayout, StridedLayout, TensorType
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape, InvalidStride, OverlappingOutput
+from tracea.runtime.tracing import refuse_traced
 
 __all__ = [
     "DTYPE_CODES",
@@ -104,7 +105,7 @@ def view(array: Any, field: str = "array") -> ArrayView:
         field=field,
         got=f"the class {array.__name__}" if is_class else type(array).__name__,
         expected="a torch tensor, a NumPy array or an object with __dlpack__",
-        remedy="convert it, for example with numpy.asarray",
+        remedy=getattr(cast("Any", array), "instead_of_array", "convert it, for example with numpy.asarray"),
     )
 
 
@@ -296,6 +297,7 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
             remedy="call under torch.no_grad() or torch.inference_mode(), or give tensor.detach()",
         )
     refuse_tangent(tensor, torch, field)
+    refuse_traced(field)
     dtype = _torch_dtypes(torch).get(tensor.dtype)
     if dtype is None:
         raise InvalidDType(

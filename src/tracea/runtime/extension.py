@@ -25,6 +25,7 @@ from tracea.runtime.buffers import DTYPE_CODES, expected_array, view
 from tracea.runtime.compiler import compile_object, headers_digest
 from tracea.runtime.native import launcher, launcher_directory
 from tracea.runtime.process_lock import ProcessLock
+from tracea.runtime.tracing import is_traced
 
 if TYPE_CHECKING:
     from tracea.runtime.program import Program
@@ -218,6 +219,7 @@ def _load() -> Any:
         _runner_of,
         _run_slowly,
         _raise_status,
+        is_traced,
     )
     return module
 

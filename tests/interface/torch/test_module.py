@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,6 +80,12 @@ def test_nested_calls_and_keywords(linear: nn.Module) -> None:
         fast(x, {"a": [a]}, scale=2)
 
 
+def nested(layout: torch.layout) -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls them a prototype
+        return torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)], layout=layout)
+
+
 @pytest.mark.parametrize(
     ("bad", "error", "said"),
     [
@@ -87,6 +94,8 @@ def test_nested_calls_and_keywords(linear: nn.Module) -> None:
         (torch.randn(5, 4, dtype=torch.float64), InvalidDType, "got torch.float64, expected f32"),
         (torch.randn(5, 4, device="meta"), InvalidDevice, "got meta, expected cpu"),
         (torch.randn(5, 4).to_sparse(), InvalidInput, "to_dense"),
+        (nested(torch.jagged), InvalidInput, "got a nested tensor.*to_padded_tensor"),
+        (nested(torch.strided), InvalidInput, "got a nested tensor.*to_padded_tensor"),
         (np.zeros((5, 4), np.float32), InvalidInput, "ndarray"),
         (None, InvalidInput, "nesting|NoneType"),
     ],

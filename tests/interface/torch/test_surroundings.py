@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import tracea
-from tracea.errors import InvalidInput
+from tracea.errors import InvalidInput, UnsupportedNode
 from tracea.interface.torch.surroundings import frozen_copy
 
 
@@ -43,6 +43,24 @@ def test_a_module_optimized_under_autocast_computes_every_shape_so() -> None:
     assert fast(torch.ones(4, 8)).dtype is torch.float16
     assert fast(torch.ones(5, 8)).dtype is torch.float16
     assert not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_layers_in_a_row_have_the_casts_of_autocast(inference: bool) -> None:
+    layers, x = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8)), torch.randn(4, 8)
+    with torch.autocast("cpu", torch.bfloat16), torch.inference_mode(inference):
+        fast = optimized(layers)
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        torch.testing.assert_close(fast(x), layers(x), atol=0.02, rtol=0.02)
+
+
+def test_types_that_autocast_brings_together_out_of_sight_are_refused_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tracea.interface.torch.capture.traced", lambda *_: None)  # torch.export shows no casts
+    layers = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(UnsupportedNode, match=r"torch\.autocast.*bfloat16\(\)"):
+        optimized(layers)
 
 
 class Filled(nn.Module):

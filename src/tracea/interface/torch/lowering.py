@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
+import torch
+
 from tracea.core.dtype import DType
 from tracea.core.expr import Cast, Constant, Expr, Input
 from tracea.core.graph import Graph, Node
@@ -217,7 +219,14 @@ class Lowering:
         if not a.type.dtype.is_float:
             self.refuse(f"a product of {a.type.dtype.value}", "multiply floats")
         if a.type.dtype is not b.type.dtype:
-            self.refuse(f"a product of {a.type.dtype.value} and {b.type.dtype.value}", "convert one of the two")
+            what = f"a product of {a.type.dtype.value} and {b.type.dtype.value}"
+            if not torch.is_autocast_enabled("cpu"):
+                self.refuse(what, "convert one of the two")
+            self.refuse(
+                f"{what}, which torch.autocast would convert",
+                "optimize outside of torch.autocast, and convert the module and its inputs themselves where they are "
+                "to be narrower: module.bfloat16()",
+            )
         batch = broadcast_shapes((a.type.shape[:-2], b.type.shape[:-2]), field="matmul")
         m, k, n = a.type.shape[-2], a.type.shape[-1], b.type.shape[-1]
         op = GemmOp(

@@ -17,6 +17,7 @@ from tracea.interface.torch.lower_indexed import check_rows
 from tracea.interface.torch.specs import InputSpec, OutputSpec
 from tracea.interface.torch.types import check_exact, check_tensor, dtype_of
 from tracea.runtime.process_lock import ProcessLock
+from tracea.runtime.tracing import refuse_traced
 
 __all__ = ["Compiled", "OptimizedModule", "Run"]
 
@@ -67,6 +68,8 @@ class OptimizedModule(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the module returned, computed by the program."""
+        if torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]  # a shape is a tensor then
+            refuse_traced("module")
         compiled = self._compiled
         if self._is_flat and not kwargs and len(args) == len(compiled.input_spec.types):
             tensors = list(args)
@@ -147,6 +150,7 @@ class OptimizedModule(torch.nn.Module):
 
     def _run_other(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call that is not exactly the compiled one: other strides, nested inputs, or another program."""
+        refuse_traced("module")
         first_error: InvalidInput | None = None
         known = self._recompiled
         for other in (None, *self._others):
@@ -194,6 +198,7 @@ def _fits(tensor: Any, wanted: TensorType) -> bool:
     """Tell whether a tensor is exactly of the compiled type: the fast path, of row-major static inputs."""
     return (
         isinstance(tensor, torch.Tensor)
+        and not tensor.is_nested  # which has no shape
         and tensor.shape == wanted.shape
         and wanted.layout is None
         and tensor.is_contiguous()

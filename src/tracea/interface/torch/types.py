@@ -14,6 +14,7 @@ from tracea.core.dtype import DType
 from tracea.core.tensor_type import Dim, StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape, InvalidStride
 from tracea.runtime.buffers import refuse_tangent, view
+from tracea.runtime.tracing import refuse_traced
 
 __all__ = ["EXACT_INTEGERS", "Dims", "check_exact", "check_tensor", "dtype_of", "extremes", "tensor_type_of"]
 
@@ -51,17 +52,20 @@ def check_tensor(tensor: torch.Tensor, field: str) -> None:
     """Check that a tensor is dense memory of this machine.
 
     Raises:
-        InvalidDevice: it is elsewhere, or has no data.
+        InvalidDevice: it is elsewhere, has no data, or torch records what is done with it.
         InvalidDType: its element type is not one of ours.
-        InvalidInput: it is sparse or quantized, or not initialized. InvalidStride: it is a lazy view.
+        InvalidInput: it is nested, sparse or quantized, or not initialized. InvalidStride: it is a lazy view.
     """
     if tensor.device.type != "cpu":
         raise InvalidDevice(
             field=field, got=str(tensor.device), expected="cpu", remedy='move the module and its inputs with .to("cpu")'
         )
-    if tensor.layout is not torch.strided:
+    if tensor.is_nested or tensor.layout is not torch.strided:
         raise InvalidInput(
-            field=field, got=str(tensor.layout), expected="torch.strided", remedy="convert it with .to_dense()"
+            field=field,
+            got="a nested tensor" if tensor.is_nested else str(tensor.layout),
+            expected="torch.strided",
+            remedy="pad it: torch.nested.to_padded_tensor" if tensor.is_nested else "convert it with .to_dense()",
         )
     if torch.nn.parameter.is_lazy(tensor):
         raise InvalidInput(
@@ -72,6 +76,7 @@ def check_tensor(tensor: torch.Tensor, field: str) -> None:
         )
     dtype_of(tensor.dtype, field)
     refuse_tangent(tensor, torch, field)
+    refuse_traced(field)
     if tensor.is_neg():
         raise InvalidStride(
             field=field,

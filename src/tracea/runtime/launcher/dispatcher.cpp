@@ -244,11 +244,15 @@ PyObject* dispatch(PyObject* callable, PyObject* const* arguments, size_t flags,
     key.add(threads);
     PyObject* kept[most_attributes] = {};
     bool readable = true;
+    int32_t kinds = 0;  // of the operands, ORed
     for (int i = 0; readable && i < self->arrays; ++i) {
         readable = read_operand(arguments[i], &operands[i]);
-        if (readable) key.add(operands[i]);
+        if (!readable) break;
+        kinds |= operands[i].kind;
+        key.add(operands[i]);
     }
     readable = readable && read_operand(arguments[self->arrays], &out);
+    readable = readable && !is_traced(kinds);  // Python refuses it
     if (readable) key.add(out);
     for (Py_ssize_t i = self->arrays + 1; readable && i < count; ++i) readable = add_attribute(&key, arguments[i], &kept[i - self->arrays - 1]);
     PyObject* result = nullptr;

@@ -18,19 +18,21 @@ PyObject* bind(PyObject*, PyObject* arguments) {
     PyObject* runner_of = nullptr;
     PyObject* slowly = nullptr;
     PyObject* raise_status = nullptr;
-    if (!PyArg_ParseTuple(arguments, "KKKiOOO", &run, &threads, &is_long, &bfloat16, &runner_of, &slowly, &raise_status)) return nullptr;
+    PyObject* is_traced = nullptr;
+    if (!PyArg_ParseTuple(arguments, "KKKiOOOO", &run, &threads, &is_long, &bfloat16, &runner_of, &slowly, &raise_status, &is_traced)) return nullptr;
     if (!prepare_operands(bfloat16)) return nullptr;
     bound.threads = reinterpret_cast<int32_t (*)()>(threads);
     bound.is_long = reinterpret_cast<int32_t (*)(const tracea_program*)>(is_long);
     bound.runner_of = Py_NewRef(runner_of);
     bound.run_slowly = Py_NewRef(slowly);
     bound.raise_status = Py_NewRef(raise_status);
+    bound.is_traced = Py_NewRef(is_traced);
     bound.run = reinterpret_cast<int32_t (*)(const tracea_program*, void* const*, void* const*, int32_t)>(run);
     Py_RETURN_NONE;
 }
 
 PyMethodDef functions[] = {
-    {"bind", bind, METH_VARARGS, "bind(run, threads, is_long, bfloat16, runner_of, run_slowly, raise_status)"},
+    {"bind", bind, METH_VARARGS, "bind(run, threads, is_long, bfloat16, runner_of, run_slowly, raise_status, is_traced)"},
     {nullptr, nullptr, 0, nullptr},
 };
 

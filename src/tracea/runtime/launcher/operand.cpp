@@ -25,6 +25,9 @@ typedef int32_t (*DeleteTensor)(Tensor);
 typedef int32_t (*Constant)(void);
 typedef PyObject* (*Wrap)(Tensor);
 typedef bool (*Flag)(void);
+typedef bool (*FlagOf)(bool);
+typedef bool (*FlagOfKey)(uint16_t);
+typedef void* const* (*Shared)(void);
 
 constexpr uintptr_t huge_page = uintptr_t{1} << 21;
 constexpr uintptr_t worth_huge_pages = uintptr_t{1} << 22;  // from here on NumPy asks for them too
@@ -42,6 +45,10 @@ struct Torch {
     PyObject* increment_version;
     PyObject* requires_grad;  // the attribute's name
     Flag records;             // whether autograd records on this thread; may be missing
+    FlagOf dispatches;        // whether any dispatch mode is active on this thread; may be missing
+    FlagOfKey includes;       // whether a dispatch key is included on this thread; may be missing
+    uint16_t pre_dispatch;    // the key of modes that see operators before autograd does
+    Shared tracing_state;     // of torch.jit.trace on this thread; may be missing
     PyObject* forward_mode;   // the dictionary of torch.autograd.forward_ad
     PyObject* dual_level;     // the name in it of the number of levels that are open, less one
     PyObject* empty;
@@ -80,6 +87,9 @@ void find_native_empty() {
     void* handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
     if (handle == nullptr) return;
     torch.records = symbol<Flag>("_ZN3c108GradMode10is_enabledEv", handle);
+    torch.dispatches = symbol<FlagOf>("_ZN3c104impl20TorchDispatchModeTLS13any_modes_setEb", handle);
+    torch.includes = torch.pre_dispatch == 0 ? nullptr : symbol<FlagOfKey>("_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE", handle);
+    torch.tracing_state = symbol<Shared>("_ZN5torch3jit6tracer15getTracingStateEv", handle);
     torch.empty_strided = symbol<EmptyStrided>("aoti_torch_empty_strided", handle);
     torch.data_pointer = symbol<DataPointer>("aoti_torch_get_data_ptr", handle);
     torch.drop = symbol<DeleteTensor>("aoti_torch_delete_tensor_object", handle);
@@ -98,6 +108,21 @@ void find_native_empty() {
 }
 
 PyObject* attribute(PyObject* object, const char* name) { return object == nullptr ? nullptr : PyObject_GetAttrString(object, name); }
+
+// The number of torch._C.DispatchKey.PreDispatch, 0 where torch has none.
+uint16_t find_pre_dispatch(PyObject* module) {
+    PyObject* core = attribute(module, "_C");
+    PyObject* keys = attribute(core, "DispatchKey");
+    PyObject* key = attribute(keys, "PreDispatch");
+    PyObject* number = key == nullptr ? nullptr : PyNumber_Long(key);
+    const long found = number == nullptr ? 0 : PyLong_AsLong(number);
+    Py_XDECREF(number);
+    Py_XDECREF(key);
+    Py_XDECREF(keys);
+    Py_XDECREF(core);
+    PyErr_Clear();
+    return found > 0 && found < 65536 ? static_cast<uint16_t>(found) : uint16_t{0};
+}
 
 bool find_torch() {
     PyObject* module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");  // borrowed
@@ -135,6 +160,7 @@ bool find_torch() {
         torch.unusable = true;
         return false;
     }
+    torch.pre_dispatch = find_pre_dispatch(module);
     find_native_empty();
     torch.tensor = reinterpret_cast<PyTypeObject*>(tensor);
     torch.parameter = reinterpret_cast<PyTypeObject*>(parameter);
@@ -319,6 +345,12 @@ bool read_operand(PyObject* object, Operand* operand) {
     if (!torch.ready && !find_torch()) return false;
     if (type != torch.tensor && type != torch.parameter) return false;
     return read_torch(object, operand) && (reinterpret_cast<uintptr_t>(operand->data) & static_cast<uintptr_t>(operand->bytes - 1)) == 0;
+}
+
+bool may_be_traced() {
+    if (torch.dispatches != nullptr && torch.dispatches(false)) return true;
+    if (torch.includes != nullptr && torch.includes(torch.pre_dispatch)) return true;
+    return torch.tracing_state != nullptr && *torch.tracing_state() != nullptr;
 }
 
 bool count_write(PyObject* object, const Operand& operand) {

@@ -40,6 +40,9 @@ struct Operand {
 // Fills `operand`; false where the object is nothing that can be read here (the slow path says why). Never leaves a Python error set.
 bool read_operand(PyObject* object, Operand* operand);
 
+// Whether torch may be recording what is called on this thread, once a tensor was read: any mode of its dispatcher, or torch.jit.trace.
+bool may_be_traced();
+
 // Tells autograd that an array of the caller's is written: what was saved of it for a gradient no longer holds. False with a Python error set.
 bool count_write(PyObject* object, const Operand& operand);
 

@@ -40,6 +40,15 @@ bool plain_output(const Operand& out) {
 
 }  // namespace
 
+bool is_traced(int32_t kinds) {
+    if ((kinds & TORCH) == 0 || !may_be_traced()) return false;
+    PyObject* answer = PyObject_CallNoArgs(bound.is_traced);
+    const bool traced = answer != Py_False;  // an error too: Python meets it again
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return traced;
+}
+
 bool clean_output(const Operand& out, const Operand* inputs, int count) { return plain_output(out) && disjoint(out, inputs, count); }
 
 bool launch(PyObject* owner, const Runner* runner, const Operand* inputs, void* const* outputs, int32_t threads) {
@@ -196,9 +205,12 @@ PyObject* runner_run(PyObject* object, PyObject* const* arguments, Py_ssize_t co
     Operand operands[most_operands];
     void* outputs[1];
     if (PyTuple_GET_SIZE(arrays) != self->inputs || self->outputs == 0) Py_RETURN_NOTIMPLEMENTED;
+    int32_t kinds = 0;
     for (int i = 0; i < self->inputs; ++i) {
         if (!read_operand(PyTuple_GET_ITEM(arrays, i), &operands[i]) || !self->signatures[i].accepts(operands[i])) Py_RETURN_NOTIMPLEMENTED;
+        kinds |= operands[i].kind;
     }
+    if (is_traced(kinds)) Py_RETURN_NOTIMPLEMENTED;
     const int32_t kind = self->inputs > 0 ? operands[0].kind : int32_t{NUMPY};
     if (out != Py_None) {
         Operand given;

@@ -19,6 +19,7 @@ struct Bound {
     PyObject* runner_of;     // (object) -> Runner, NotImplemented for a program without one, None for anything else
     PyObject* run_slowly;    // (program, arrays, out, threads) -> result
     PyObject* raise_status;  // (program, status)
+    PyObject* is_traced;     // () -> bool, asked where torch may be recording
 };
 
 extern Bound bound;
@@ -43,6 +44,9 @@ struct Runner {
     bool long_run;
     Signature signatures[2 * most_operands];  // inputs, then outputs
 };
+
+// Whether torch records what is called with operands of these kinds, ORed: native code would leave a constant in its trace.
+bool is_traced(int32_t kinds);
 
 // Whether an output shares no byte with any input, and may be written by distinct indices: false leaves it to the exact check.
 bool clean_output(const Operand& out, const Operand* inputs, int count);
