@@ -67,6 +67,21 @@ def test_an_expression_keeps_its_parentheses_and_ends_somewhere() -> None:
     assert expr_text(product, ["a", "b"]).endswith("…")
 
 
+def test_a_name_is_no_operand_and_the_error_says_where_its_node_is() -> None:
+    graph = Graph()
+    x = graph.add_input((4, 4), name="x")
+    for add, field in (
+        (lambda: graph.add_gemm("x", "y"), "gemm.a"),
+        (lambda: graph.add_gemm(x, x, bias="y"), "gemm.bias"),
+        (lambda: graph.add_row(RowKind.SOFTMAX, "x"), "softmax.x"),
+        (lambda: graph.add_pointwise("relu", "x"), r"relu.inputs\[0\]"),
+        (lambda: graph.add_view(ViewKind.RESHAPE, "x", shape=(16,)), "reshape.x"),
+        (lambda: graph.add_attention(x, x, "v"), "attention.v"),
+    ):
+        with pytest.raises(InvalidGraph, match=rf"{field}: got '\w', expected a node.*graph\[\"x\"\]"):
+            add()
+
+
 def test_add_gemm_makes_the_inputs_that_it_is_not_given() -> None:
     graph = Graph()
     node = graph.add_gemm(m=4, n=5, k=6)

@@ -147,7 +147,16 @@ def test_a_similar_shapes_winner_is_tried_early_and_others_are_not() -> None:
     assert guidance.seeds[0]["tail"] == 512 % 9
     assert near.key in " ".join(guidance.reasons)
     assert "0.4 doublings away" in " ".join(guidance.reasons)
+    assert "shipped" not in " ".join(guidance.reasons)
     assert guide(GEMM, TARGET, PACKED, history=[replace(history[1], variant="gemm.direct")]).seeds == ()
+
+
+def test_a_shipped_time_that_says_where_to_begin_is_told_as_one() -> None:
+    shipped = replace(
+        winner(GemmOp.of(m=512, n=1024, k=768), 2189.0), shipped="measured on a Xeon on 2026-11-22, not here"
+    )
+    reasons = " ".join(guide(GEMM, TARGET, PACKED, history=[shipped]).reasons)
+    assert "the best of 2.189 ms (shipped with Tracea, measured on a Xeon on 2026-11-22, not here) for" in reasons
 
 
 def test_the_same_question_has_the_same_answer_in_any_order_and_process() -> None:

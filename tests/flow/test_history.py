@@ -207,6 +207,18 @@ def test_one_measurement_here_puts_all_shipped_times_aside(monkeypatch, empty_ca
     assert chosen().reason.startswith("the fastest measured: 2")
 
 
+def test_a_shipped_winner_of_a_similar_op_says_that_it_is_shipped(monkeypatch, empty_cache):
+    plain = study_key(SKINNY, "", 1)
+    measured = Provenance(
+        hardware=dict(plain.hardware), toolchain=dict(plain.toolchain), latency_ms=2.189, trials=1, recorded_at=1.75e9
+    )
+    other = replace(SKINNY, epilogue=GemmOp.of(m=SKINNY.m, n=SKINNY.n, k=SKINNY.k, bias=True).epilogue)
+    hero = Hero(op_key=other.key, variant="gemm.packed", schedule=fastest_schedule_of("gemm.packed"), record=measured)
+    monkeypatch.setattr(history, "_heroes", lambda: (hero,))
+    (found,) = history.winners(SKINNY, "gemm.packed", 1)
+    assert found.shipped == measured.where_and_when
+
+
 def test_constants_that_no_variant_packs_do_not_part_a_search():
     assert packable(GemmOp.of(m=8, n=8, k=8, bias=True), (2, 1)) == (1,)
     assert packable(GemmOp.of(m=8, n=8, k=8, bias=True), (2,)) == ()

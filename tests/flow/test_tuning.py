@@ -19,6 +19,7 @@ from tracea.flow import final, history, tuning
 from tracea.flow.compile import compile_op, decision_for, for_threads
 from tracea.flow.history import known_variants, store, study_key, verified
 from tracea.flow.phases import phase, telling
+from tracea.kernels.registry import VARIANTS
 from tracea.optimizer import Budget
 from tracea.optimizer.storage import TrialRecord
 from tracea.optimizer.trial import Outcome, OutcomeKind
@@ -253,3 +254,35 @@ def test_what_won_for_a_similar_shape_is_tried_before_the_sampler_chooses():
     tried = [history.schedule_of(trial.schedule) for trial in tuned.trials["gemm.packed"]]
     assert seed in tried
     assert near.key in " ".join(tuned.guidance["gemm.packed"].reasons)
+
+
+def with_rows(variant, count):
+    """Return a variant whose space is its default schedule and the first few others."""
+
+    def space(op, target):
+        whole, default = variant.space(op, target), variant.default_schedule(op, target)
+        kept = [row for row in whole.rows if whole.schedule(row) == default]
+        others = [row for row in whole.rows if whole.schedule(row) != default]
+        return replace(whole, rows=(*kept, *others)[:count])
+
+    return replace(variant, space=space)
+
+
+def test_trials_that_a_used_up_space_leaves_go_to_slower_variants_and_the_same_search_runs_none(monkeypatch):
+    monkeypatch.setattr(tuning, "_CLOSE", 1.0)  # the fastest alone is close
+    small = {each.id: with_rows(each, 2) for each in VARIANTS if not each.is_library}
+    monkeypatch.setattr(tuning, "find", lambda name: small[name])
+    op = GemmOp.of(m=20, n=28, k=44)
+    count = len(tuning.decide(op, TARGET, exclude=tuning.excluded(op, (), library=False)).candidates)
+    assert count >= 2
+    asked = count + 2  # one of the fastest, which has no more, and one of the next
+    tuned = tracea.tune(op, budget=Budget(trials=asked), policy=False)
+    assert sorted(map(len, tuned.trials.values()))[-2:] == [2, 2]
+    assert sum(map(len, tuned.trials.values())) == asked
+    assert tuned.is_used_up == (asked == 2 * count)
+    # Whatever a final says of the order, there is nothing left to do.
+    monkeypatch.setattr(tuning, "_fastest", lambda variants, trials: min(trials))
+    assert tracea.tune(op, budget=Budget(trials=asked), policy=False).fresh == 0
+    whole = tracea.tune(op, budget=Budget(trials=60), policy=False)
+    assert whole.is_used_up
+    assert {len(found) for found in whole.trials.values()} == {2}

@@ -101,6 +101,15 @@ def test_saving_is_all_or_nothing(program, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_path_that_cannot_be_written_is_named_itself(program, tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "directory").mkdir()
+    for path in (tmp_path / "none" / "x.tracea", tmp_path / "file" / "x.tracea", tmp_path / "directory"):
+        with pytest.raises(InvalidOption, match=f"path: got {path}, expected a file in a directory that exists"):
+            program.save(path)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["directory", "file"]
+
+
 def test_without_a_compiler_the_library_in_the_file_serves(program, kit, tmp_path, monkeypatch):
     from tracea.runtime import storage
 

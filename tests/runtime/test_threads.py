@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
+from tracea.errors import InvalidOption
 from tracea.runtime.compiler import include_directory
-from tracea.runtime.native import SOURCES, launcher, launcher_directory
+from tracea.runtime.native import SOURCES, check_threads, launcher, launcher_directory
 
 RUN = "import numpy as np\nx = np.ones(kit.N, np.float32)\nprogram = kit.sixfold()\n"
 CHECK = "assert (program.run(x, threads={threads}) == 6).all()\n"
@@ -239,3 +240,8 @@ def test_the_launcher_is_clean_under_a_sanitizer(tmp_path, sanitizer):
     environment = {**os.environ, "TSAN_OPTIONS": "halt_on_error=1 exitcode=66"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_thread_count_in_quotes_is_told_with_them():
+    with pytest.raises(InvalidOption, match="threads: got '1', expected 1 to 1024"):
+        check_threads("1")

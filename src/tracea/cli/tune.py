@@ -177,6 +177,8 @@ def _print(tuned: Tuned, asked: int) -> None:
     variants = sum(bool(trials) for trials in tuned.trials.values())
     if len(found) == variants > asked:
         print(f"more than the {asked} asked for: each of the {variants} variants that fit tries its first schedule")
+    if tuned.is_used_up and len(found) < asked:
+        print(f"fewer than the {asked} asked for: every schedule of the {variants} variants that may be tried was")
     rate = tuned.op.flops / 1e6
     print("the search, fastest first, each timed by itself or as its last final timed it; it says what to compare:")
     print_table(

@@ -102,6 +102,7 @@ class Builder(ABC):
             InvalidOp: an operand is missing and its extents were not stated.
             InvalidShape: the operands or the stated extents disagree.
         """
+        _check_nodes("gemm", a=a, b=b, bias=bias, residual=residual)
         name = self._named(name, "gemm")
         a = a or self.add_input(_stated(batch, (m, "m"), (k, "k"), transpose_a), dtype, name=f"{name}.a")
         b = b or self.add_input(_stated(batch, (k, "k"), (n, "n"), transpose_b), dtype, name=f"{name}.b")
@@ -142,6 +143,7 @@ class Builder(ABC):
         name: str | None = None,
     ) -> Node:
         """Append a normalisation along the last axis, times ``weight``, plus ``bias``."""
+        _check_nodes(kind.value, x=x, weight=weight, bias=bias)
         expr: Expr = Input(0)
         operands: list[Node] = []
         if weight is not None:
@@ -159,6 +161,7 @@ class Builder(ABC):
         """Append an expression, or an activation by its name, over broadcastable inputs; the first gives the type."""
         label = expr if isinstance(expr, str) else "pointwise"
         value = activation(expr) if isinstance(expr, str) else expr
+        _check_nodes(label, **{f"inputs[{index}]": node for index, node in enumerate(inputs)})
         types = tuple(node.type for node in inputs)
         if not types:
             raise InvalidOp(field="pointwise.inputs", got=0, expected="at least one", remedy="give the tensors")
@@ -169,6 +172,7 @@ class Builder(ABC):
         self, kind: ReduceKind, x: Node, axes: Sequence[int], *, keepdims: bool = False, name: str | None = None
     ) -> Node:
         """Append a reduction over ``axes``."""
+        _check_nodes(kind.value, x=x)
         op = ReduceOp(kind=kind, x=(x.type,), axes=tuple(axes), keepdims=keepdims)
         return self.add(op, (x,), name=self._named(name, kind.value))
 
@@ -188,6 +192,7 @@ class Builder(ABC):
         Raises:
             InvalidStride: no strides express the reshape; copy first with ``add_pointwise("identity", x)``.
         """
+        _check_nodes(kind.value, x=x)
         op = ViewOp(kind=kind, x=x.type, shape=tuple(shape), axes=tuple(axes), starts=tuple(starts), steps=tuple(steps))
         return self.add(op, (x,), name=self._named(name, kind.value))
 
@@ -211,6 +216,7 @@ class Builder(ABC):
         Raises:
             InvalidOp, InvalidShape: the operands do not make a convolution.
         """
+        _check_nodes("conv2d", x=x, w=w, bias=bias, residual=residual)
         name = self._named(name, "conv2d")
         operands: list[Node] = []
         if bias is not None:
@@ -245,6 +251,7 @@ class Builder(ABC):
         name: str | None = None,
     ) -> Node:
         """Append attention over (batch, heads, sequence, size)."""
+        _check_nodes("attention", q=q, k=k, v=v)
         op = AttentionOp(q=q.type, k=k.type, v=v.type, causal=causal, window=window, scale=scale)
         return self.add(op, (q, k, v), name=self._named(name, "attention"))
 
@@ -276,6 +283,22 @@ def check_name(name: object, field: str) -> None:
     """
     if name is not None and not isinstance(name, str):
         raise InvalidGraph(field=f"name of {field}", got=name, expected="text", remedy='name="x", or no name')
+
+
+def _check_nodes(label: str, **nodes: object) -> None:
+    """Check that operands are nodes, whose types say what is built; None is an operand that was not given.
+
+    Raises:
+        InvalidGraph: one is something else, such as a name.
+    """
+    for name, node in nodes.items():
+        if node is not None and not isinstance(node, Node):
+            raise InvalidGraph(
+                field=f"{label}.{name}",
+                got=repr(node) if isinstance(node, str) else type(node).__name__,
+                expected="a node of the graph",
+                remedy='give the node that add_input or another add_... returned; graph["x"] is the one of that name',
+            )
 
 
 def _type_of(shape: TensorType | Sequence[Dim], dtype: DType) -> TensorType:

@@ -35,12 +35,13 @@ _KEY: Final = re.compile(r"(?P<kind>\D\w*?)_(?P<dims>\d+(?:x\d+)*)_(?P<dtype>[a-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Winner:
-    """The fastest schedule of one variant for one op that was measured on this hardware: what history says."""
+    """The fastest schedule of one variant for one op that was measured on this hardware, or, ``shipped``, elsewhere."""
 
     op_key: str
     variant: str
     schedule: Mapping[str, Value]
     latency_us: float
+    shipped: str = ""  # where and when, of a time that came with Tracea
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +225,9 @@ def _from_history(
         if seed is None or seed in seeds:
             continue
         away = "its own shape" if distance == 0.0 else f"{distance:.1f} doublings away"
-        seeds[seed] = f"tried early: {seed.key}, nearest to the best of {shown_us(winner.latency_us)} for {key}, {away}"
+        origin = f" (shipped with Tracea, {winner.shipped})" if winner.shipped else ""
+        best = f"the best of {shown_us(winner.latency_us)}{origin}"
+        seeds[seed] = f"tried early: {seed.key}, nearest to {best} for {key}, {away}"
         if len(seeds) == _SEEDS:
             break
     return tuple(seeds), tuple(seeds.values())

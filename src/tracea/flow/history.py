@@ -207,13 +207,15 @@ def winners(op: Op, variant: str, threads: int, constants: Iterable[int] = ()) -
     key = study_key(op, variant, threads, constants)
     found: dict[str, Winner] = {}
 
-    def offer(op_key: str, schedule: Mapping[str, Value], latency_ms: float | None) -> None:
+    def offer(op_key: str, schedule: Mapping[str, Value], latency_ms: float | None, shipped: str = "") -> None:
         if latency_ms is None or op_key == op.key or similarity(op.key, op_key) is None:
             return
         best = found.get(op_key)
         if best is None or 1e3 * latency_ms < best.latency_us:
             plain = dict(schedule_of(schedule))
-            found[op_key] = Winner(op_key=op_key, variant=variant, schedule=plain, latency_us=1e3 * latency_ms)
+            found[op_key] = Winner(
+                op_key=op_key, variant=variant, schedule=plain, latency_us=1e3 * latency_ms, shipped=shipped
+            )
 
     hardware = key.hardware_fingerprint
     for trial in _asked(lambda kept: kept.find(variant=variant, constants=key.constants, hardware=hardware)):
@@ -222,7 +224,7 @@ def winners(op: Op, variant: str, threads: int, constants: Iterable[int] = ()) -
     for hero in _heroes():
         same = (hero.variant, hero.constants, hero.record.hardware.get("threads")) == (variant, key.constants, threads)
         if same and hero.op_key not in found:
-            offer(hero.op_key, hero.schedule, hero.record.latency_ms)
+            offer(hero.op_key, hero.schedule, hero.record.latency_ms, hero.record.where_and_when)
     return tuple(found[name] for name in sorted(found))
 
 

@@ -56,7 +56,8 @@ class Tuned:
     """What a search found: trials by variant, and the decision that follows from all measurements.
 
     ``final`` is the last comparison in turns, best first: its times decide, those of ``trials`` say what to compare.
-    ``guidance`` says of each variant that was searched what the policy left out and put first, and why.
+    ``guidance`` says of each variant that was searched what the policy left out and put first, and why. ``is_used_up``:
+    every schedule that may be tried was.
     """
 
     op: Op
@@ -66,6 +67,7 @@ class Tuned:
     seconds: float
     guidance: Mapping[str, Guidance] = field(default_factory=dict[str, Guidance])
     final: tuple[FinalTime, ...] = ()
+    is_used_up: bool = False
 
     @property
     def best(self) -> Trial | None:
@@ -128,11 +130,16 @@ def _searched(search: _Search, variants: Sequence[Variant], *, library: bool) ->
             if trials and search.is_out_of_time:
                 break
             trials[each.id] = search.run(each, evaluation, trials=search.first_trials(each))
-        for each in _worth_searching([each for each in variants if each.id in trials], trials):
+        begun = [each for each in variants if each.id in trials]
+        close = _worth_searching(begun, trials)
+        # Where the spaces of those are used up, the others have the rest: a search ends by its budget or with all
+        # tried, so that the same one again finds nothing left to do, whatever a final made of the order.
+        slower = sorted(begun, key=lambda each: _first_latency(trials[each.id]))
+        for place, each in enumerate((*close, *slower)):
             if search.is_out_of_time:
                 break
             left = search.budget.trials - sum(len(found) for found in trials.values())
-            part = left if each.id == _fastest(variants, trials) else left // _CLOSE_SHARE
+            part = left // _CLOSE_SHARE if place < len(close) - 1 else left
             if part > 0:
                 trials[each.id] = search.run(each, evaluation, trials=len(trials[each.id]) + part)
     op, threads, constants = search.op, search.threads, search.constants
@@ -146,6 +153,7 @@ def _searched(search: _Search, variants: Sequence[Variant], *, library: bool) ->
         seconds=time.monotonic() - search.started,
         guidance={name: found for name, found in search.guidance.items() if name in trials},
         final=final_times(op, threads, constants),
+        is_used_up=all(each.id in trials and search.is_used_up(each, trials[each.id]) for each in variants),
     )
 
 
@@ -263,6 +271,10 @@ class _Search:
     def is_out_of_time(self) -> bool:
         """Whether the budget's seconds are spent."""
         return self.budget.seconds is not None and self._seconds_left() <= 0.0
+
+    def is_used_up(self, variant: Variant, trials: Sequence[Trial]) -> bool:
+        """Whether every schedule of a variant that may be tried was."""
+        return len(trials) >= len(self._space(variant))
 
     def request(self, trial: Trial) -> Any:
         """Return what the child is asked about a trial, which is timed beside the first schedule that was verified."""

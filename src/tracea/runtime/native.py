@@ -188,7 +188,7 @@ def check_threads(threads: int | None, field: str = "threads") -> int:
     if not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= MOST_THREADS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidOption(
             field=field,
-            got=threads,
+            got=repr(threads) if isinstance(threads, str) else threads,
             expected=f"1 to {MOST_THREADS}",
             remedy="give a thread count, or None for the default",
         )

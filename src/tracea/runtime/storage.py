@@ -7,6 +7,7 @@ you would a library.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -136,7 +137,10 @@ _CODEC: Final = Codec(
 
 
 def save(program: Program, path: str | os.PathLike[str]) -> None:
-    """Write a program to one file, in one step: a reader sees the old file or the whole new one."""
+    """Write a program to one file, in one step: a reader sees the old file or the whole new one.
+
+    Raises: InvalidOption: there is no such directory, or it may not be written. OSError: the disk is full, for one.
+    """
     target = Path(path)
     content: dict[str, bytes] = {}
     units = _save_units(program, content)
@@ -163,8 +167,16 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
         with draft.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(draft, target)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+        raise InvalidOption(
+            field="path",
+            got=str(target),
+            expected="a file in a directory that exists and may be written",
+            remedy=f"give another path, or make the directory ({error.strerror})",
+        ) from error
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink()
 
 
 def load(path: str | os.PathLike[str]) -> Program:
