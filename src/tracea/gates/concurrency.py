@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["check_concurrency"]
 
-_TOGETHER: Final = 48  # runs of each thread within which the other one had begun
+_TOGETHER, _FEW = 48, 4  # runs of each thread within which the other one had begun
+_ENOUGH_S: Final = 0.01  # of runs together, but for the few at least: long ones are side by side almost throughout
 _MOST_S: Final = 0.05  # for which they try to meet; a loaded machine runs them one after the other
 _LEAST: Final = 2  # runs of each, however long one takes
 _SWITCH_S: Final = 1e-5  # between Python's threads meanwhile: what is Python in a run is interleaved too
@@ -42,6 +43,7 @@ class _Caller:
     inputs: list[NDArray[Any]]
     output: GuardedArray
     alone: bytes = b""
+    seconds: float = 0.0
     begun: int = 0
     runs: int = 0
     together: int = 0
@@ -90,13 +92,16 @@ def check_concurrency(run: Run, benches: tuple[Bench, Bench], cases: Sequence[Ca
         # Alone too in a thread of its own, with which whatever a run does to a thread's state ends.
         try:
             with turn:
+                started = time.monotonic()
                 caller.run(run)
+                caller.seconds = time.monotonic() - started
                 caller.alone = caller.output.content()
             barrier.wait()
             until = time.monotonic() + _MOST_S
+            needed = max(_FEW, min(_TOGETHER, int(_ENOUGH_S / max(caller.seconds, 1e-6))))
             while caller.runs < _LEAST or (
                 time.monotonic() < until
-                and min(caller.together, other.together) < _TOGETHER
+                and min(caller.together, other.together) < needed
                 and not caller.wrong
                 and not other.wrong
             ):
