@@ -59,6 +59,31 @@ def test_native_code_is_not_pickled_and_the_error_says_what_to_save(fast, progra
         assert remedy in caught.value.remedy
 
 
+def test_state_dict_is_the_original_modules_and_none_is_loaded():
+    model = torch.nn.Sequential(torch.nn.Linear(8, 3), torch.nn.BatchNorm1d(3)).eval()
+    fast = tracea.optimize(model, (X,), budget=None, threads=1)
+    wanted, found = model.state_dict(), fast.state_dict()
+    assert [*found] == [*wanted]
+    assert all(torch.equal(found[name], value) for name, value in wanted.items())
+    assert [*torch.nn.Sequential(torch.nn.Identity(), fast).state_dict()] == [f"1.{name}" for name in wanted]
+    assert not [*fast.parameters()]
+    with torch.no_grad():
+        before = fast(X)
+        found["0.weight"].zero_()
+        assert torch.equal(fast.state_dict()["0.weight"], wanted["0.weight"])
+        holder = torch.nn.Sequential(fast, torch.nn.Linear(3, 2))
+        for load in (
+            lambda: fast.load_state_dict({}),
+            lambda: copy.copy(fast).load_state_dict(found, strict=False),
+            lambda: holder.load_state_dict(holder.state_dict()),
+        ):
+            with pytest.raises(InvalidOption, match=r"got load_state_dict.*original module"):
+                load()
+        holder.load_state_dict({"1.bias": torch.zeros(2)}, strict=False)
+        assert torch.equal(fast(X), before)
+        model.load_state_dict(copy.deepcopy(fast).state_dict())
+
+
 def test_what_is_printed_is_one_line(fast, program):
     values = [fast, program, program.program, program.plan, tracea.Context(), tracea.Graph(), tracea.Budget()]
     values += [tracea.ops.prepack(X), tracea.ops.fuse(["relu"]), tracea.DType.F32]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -56,9 +57,16 @@ class OptimizedModule(torch.nn.Module):
         InvalidShape, InvalidDType, InvalidDevice: a tensor is not of the compiled type.
     """
 
-    def __init__(self, compiled: Compiled, *, recompile: Callable[[tuple[Any, ...]], Compiled] | None = None) -> None:
+    def __init__(
+        self,
+        compiled: Compiled,
+        *,
+        recompile: Callable[[tuple[Any, ...]], Compiled] | None = None,
+        weights: Callable[..., dict[str, Any]] | None = None,
+    ) -> None:
         super().__init__()
         self._compiled = compiled
+        self._weights = weights  # the state_dict of the module as it was compiled
         self._recompile = recompile
         self._others: list[_Other] = []
         self._uses = itertools.count()  # next() is one step for all threads
@@ -104,7 +112,7 @@ class OptimizedModule(torch.nn.Module):
 
     def __copy__(self) -> OptimizedModule:
         """Return another module of the same programs, which never change."""
-        other = OptimizedModule(self._compiled, recompile=self._recompile)
+        other = OptimizedModule(self._compiled, recompile=self._recompile, weights=self._weights)
         other._others = [_Other(compiled=each.compiled, used=next(other._uses)) for each in self._others]
         return other
 
@@ -138,6 +146,35 @@ class OptimizedModule(torch.nn.Module):
                 field="train", got=True, expected=False, remedy="train the original module and optimize it again"
             )
         return self
+
+    def state_dict(self, *, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return a copy of the original module's, as it was compiled: what is written there changes no program."""
+        del keep_vars
+        own = copy.deepcopy({} if self._weights is None else self._weights(prefix=prefix))
+        if destination is None:
+            return own
+        destination.update(own)
+        getattr(destination, "_metadata", {}).update(getattr(own, "_metadata", {}))
+        return destination
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        """Refuse: the weights are part of the programs.
+
+        Raises:
+            InvalidOption: always.
+        """
+        del state_dict, strict, assign
+        raise InvalidOption(
+            field="module",
+            got="load_state_dict",
+            expected="the weights that were compiled",
+            remedy="load them into the original module and optimize it again; its kernels come from the cache",
+        )
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *others: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        del others
+        if any(key.startswith(prefix) for key in state_dict):  # a module that holds this one loads
+            self.load_state_dict(state_dict)
 
     def _apply(self, fn: Any, recurse: bool = True) -> OptimizedModule:
         del fn, recurse

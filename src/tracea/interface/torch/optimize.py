@@ -83,7 +83,7 @@ def optimize(
 
     with shown_unless_heard(listener) as heard:
         made = compiled_at_once(example_inputs, heard) if budget is None else compiled(example_inputs, budget, heard)
-    return OptimizedModule(made, recompile=compiled_at_once)
+    return OptimizedModule(made, recompile=compiled_at_once, weights=frozen.state_dict)
 
 
 def _check_original(module: Any) -> None:
