@@ -10,7 +10,9 @@ from torch._ops import OpOverload
 from torch.export.graph_signature import InputKind, TensorArgument
 from torch.fx.node import map_arg
 
-from tracea.interface.torch.export import ExportedProgram, FxNode
+from tracea.errors import UnsupportedNode
+from tracea.interface.torch.export import ExportedProgram, FxNode, operator_name
+from tracea.interface.torch.location import line_of_node
 from tracea.interface.torch.surroundings import OutsideTensors
 
 __all__ = ["Constants", "is_computable", "is_same_memory"]
@@ -34,6 +36,7 @@ class Constants:
                     continue
                 tensor = program.state_dict.get(str(spec.target), program.constants.get(str(spec.target)))
                 if isinstance(tensor, torch.Tensor):
+                    _check_memory(tensor, node)
                     if outside is not None and spec.kind is InputKind.CONSTANT_TENSOR:
                         tensor = outside.frozen(tensor)
                     self._values[node] = tensor.detach()
@@ -59,6 +62,26 @@ class Constants:
         if node.op != "call_function" or not all(source in self._constant for source in node.all_input_nodes):
             return False
         return node.target is operator.getitem or is_computable(node.target)
+
+
+def _check_memory(tensor: torch.Tensor, node: FxNode) -> None:
+    """Check that a constant has elements of its own, and does not stand for others as under torch.func's transforms.
+
+    Raises:
+        UnsupportedNode: it has none; the line is the user's.
+    """
+    if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        return  # refused later, by its name
+    try:
+        tensor.data_ptr()
+    except RuntimeError as error:
+        user = next(iter(node.users), node)
+        raise UnsupportedNode(
+            node=f"{operator_name(user.target)}: a tensor without elements of its own, {node.name}",
+            location=line_of_node(user),
+            remedy="take torch.func's transforms (vjp, jvp, vmap, grad) and subclasses of tensors out of forward, or "
+            "write out what they compute",
+        ) from error
 
 
 def is_computable(target: Any) -> bool:

@@ -285,8 +285,8 @@ class Walk:
 
     def _refuse_writes(self) -> None:
         for spec in self.program.graph_signature.output_specs:
-            if spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
-                what = "a buffer" if spec.kind is OutputKind.BUFFER_MUTATION else "an input"
+            what = _WRITTEN.get(spec.kind)
+            if what is not None:
                 node = next(node for node in self.program.graph.nodes if node.name == spec.arg.name)
                 if line_of_node(node) in {problem.location for problem in self.problems}:
                     continue  # what a refused node would have written
@@ -299,6 +299,13 @@ class Walk:
     def _refuse(self, node: FxNode, reason: str, remedy: str) -> None:
         name = operator_name(node.target) if node.op == "call_function" else f"{node.op} {node.name}"
         self.problems.append(_Problem(name, line_of_node(node), reason, remedy))
+
+
+_WRITTEN = {
+    OutputKind.BUFFER_MUTATION: "a buffer",
+    OutputKind.PARAMETER_MUTATION: "a parameter",
+    OutputKind.USER_INPUT_MUTATION: "an input",
+}
 
 
 class _Unknowable(Exception):
