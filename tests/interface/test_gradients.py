@@ -99,7 +99,7 @@ def test_rope(rng, interleaved):
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("smoothing", [pytest.param(0.0, marks=pytest.mark.slow), 0.2])
 def test_cross_entropy(rng, reduction, smoothing):
     options = {"reduction": reduction, "label_smoothing": smoothing, "ignore_index": 2}
     for shape in ((5, 7), (2, 6, 3), (7,)):

@@ -13,13 +13,17 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 ops = tracea.ops
 
+NARROWER = (torch.int32, torch.int8, torch.uint8)
+
 
 def numbers(rng, dtype: torch.dtype) -> torch.Tensor:
     low, high = {torch.bool: (0, 2), torch.uint8: (0, 256), torch.int8: (-128, 128)}.get(dtype, (-(2**31), 2**31))
     return torch.from_numpy(rng.integers(low, high, (5, 7, 6))).to(dtype).permute(2, 0, 1)[:, ::2]
 
 
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.uint8, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.int64, torch.bool, *(pytest.param(each, marks=pytest.mark.slow) for each in NARROWER)]
+)
 def test_sums_extremes_places_and_truth_are_those_of_torch(dtype, rng) -> None:
     x = numbers(rng, dtype)
     found = ops.sum(x, (0, 2))

@@ -36,7 +36,14 @@ KINDS: dict[str, tuple[Any, Any, Any]] = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize(("dim", "keep"), [(1, False), ((0, 2), True), ((0, 1, 2), False)])
+@pytest.mark.parametrize(
+    ("dim", "keep"),
+    [
+        ((0, 2), True),
+        pytest.param(1, False, marks=pytest.mark.slow),
+        pytest.param((0, 1, 2), False, marks=pytest.mark.slow),
+    ],
+)
 def test_gradcheck(name, dim, keep, rng):
     forward, theirs, backward = KINDS[name]
     call = joined(lambda x: forward(x, dim, keepdim=keep), lambda g, y, x: backward(g, x, dim, keep))

@@ -159,7 +159,7 @@ class _Conv2d(torch.autograd.Function):
 @pytest.mark.parametrize(
     "given",
     [
-        {"padding": 1},
+        pytest.param({"padding": 1}, marks=pytest.mark.slow),
         {"stride": (2, 1), "padding": (0, 2), "dilation": (1, 2)},
         {"groups": 2, "stride": 2},
     ],

@@ -178,7 +178,10 @@ class _Conv3d(torch.autograd.Function):
 @pytest.mark.parametrize("last", [False, True], ids=["rows", "last"])
 @pytest.mark.parametrize(
     "given",
-    [{"padding": 1}, {"stride": (2, 1, 2), "padding": (0, 2, 1), "groups": 2}],
+    [
+        pytest.param({"padding": 1}, marks=pytest.mark.slow),
+        {"stride": (2, 1, 2), "padding": (0, 2, 1), "groups": 2},
+    ],
     ids=["plain", "strided groups"],
 )
 def test_gradcheck_in_float64(rng, given, last):

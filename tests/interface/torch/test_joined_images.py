@@ -207,8 +207,16 @@ def check(module: nn.Module, x: torch.Tensor, *, compiled: bool) -> None:
         np.testing.assert_allclose(got, wanted.numpy(), rtol=0, atol=(1e-4 if compiled else 1e-5) * scale)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["graph", "program"])
-@pytest.mark.parametrize("name", NETWORKS)
+# Programs of a dozen convolutions compile for half a minute: two in every run, all of them nightly.
+PROGRAMS = [
+    pytest.param(name, True, marks=[] if name in ("fire", "a dense block") else pytest.mark.slow, id=f"{name}-program")
+    for name in NETWORKS
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "compiled"), [*(pytest.param(name, False, id=f"{name}-graph") for name in NETWORKS), *PROGRAMS]
+)
 def test_a_network_of_joined_images_computes_what_float64_does(name: str, compiled: bool, seed: int) -> None:
     torch.manual_seed(seed)
     made, shape = NETWORKS[name]
