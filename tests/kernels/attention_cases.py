@@ -133,6 +133,8 @@ def decode_cases() -> tuple[Case, ...]:
             ("default", attention(1, 2, 2, 1, 1100, 64), {}),
             ("parts", attention(2, 4, 2, 3, 1100, 24, 20), parts),
             ("one_part", attention(1, 2, 2, 5, 70, 16, 80), parts),
+            ("side_by_side", attention(**{**short, "s": 15}, t=1100, d=40, dv=72, score=alibi(2, 15, 1100)), parts),
+            ("streams", attention(1, 2, 2, 1, 1100, 24, 150), {"part": 700, "bk": 256}),
             ("no_keys", attention(1, 2, 2, 5, 0, 16), parts),
             ("causal", attention(**{**short, "s": 15}, t=530, causal=True), parts),
             ("window", attention(**short, t=1100, window=600), parts),

@@ -1,9 +1,9 @@
 """Attention of a few queries over many keys: parts of the keys are tasks, whose states are brought together at the end.
 
 One query, or a handful, give each key little to do: reading keys and values once is the work. A task takes its part of
-the keys through blocks that stay in the first-level cache, and leaves what it knows of each query in the team's
-scratch; behind the barrier the parts of each head are added up, relative to the largest score. Heads that share keys
-follow each other, so that what one has read is near when the next one comes.
+the keys in blocks, of a few long streams for one query and of what the first-level cache holds for several, and leaves
+what it knows of each query in the team's scratch; behind the barrier the parts of each head are added up, relative to
+the largest score. Heads that share keys follow each other, so that what one has read is near when the next one comes.
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ _BEGIN, _END = Var("key_begin"), Var("key_end")
 _OFFSET, _COUNT = Var("offset"), Var("count")
 _FEW: Final = 8
 _TASKS_PER_CORE: Final = 4
-# Keys of a block, for one query and for several: the block ahead is asked for while this one is in the nearest cache.
-_BLOCKS: Final = (32, 64)
+# Keys of a block. One query reads them once, in streams that are worth beginning. Several read them again in the first
+# cache, while the block ahead is asked for. Keys that are copied are written there and read once more.
+_STREAMED, _SHARED, _COPIED = 2048, 64, 32
+_BLOCKS: Final = (_COPIED, _SHARED, 128, 256)
 
 
 def build_decode(op: AttentionOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -72,7 +74,7 @@ def build_decode(op: AttentionOp, schedule: Schedule, target: Target) -> TileKer
     team, thread = MemorySpace.TEAM, MemorySpace.THREAD
     lead = (_BATCH, _KV_HEADS, _SHARING)
     queries = scratch("queries", compute, thread, _QUERIES, _DEPTH, 1)
-    scores = scratch("scores", compute, thread, bk, 1)
+    scores = scratch("scores", compute, thread, _QUERIES, bk, 1)
     peaks, totals = (scratch(name, compute, team, *lead, parts, _QUERIES, 1) for name in ("peaks", "totals"))
     sums = scratch("sums", compute, team, *lead, parts, _QUERIES, _WIDTH, 1)
 
@@ -100,7 +102,7 @@ def build_decode(op: AttentionOp, schedule: Schedule, target: Target) -> TileKer
         queries=packed,
         keys=taken["keys"].rows,
         values=taken["values"].rows,
-        scores=scores.region((0, 0), (_COUNT, 1)),
+        scores=scores.region((0, 0, 0), (_QUERIES, _COUNT, 1)),
         state=own,
         rows=_QUERIES,
         first_query=zero,
@@ -195,12 +197,17 @@ def _schedule(op: AttentionOp, target: Target, *, bk: int, tasks: int) -> Schedu
 
 
 def _default(op: AttentionOp, target: Target) -> Schedule:
-    return _schedule(op, target, bk=_BLOCKS[op.q.static_shape[2] > 1], tasks=_TASKS_PER_CORE)
+    one = _COPIED if _copies(op) else _STREAMED
+    return _schedule(op, target, bk=one if op.q.static_shape[2] == 1 else _SHARED, tasks=_TASKS_PER_CORE)
+
+
+def _copies(op: AttentionOp) -> bool:
+    return is_apart(op, "keys", widened=True) or is_apart(op, "values", widened=True)
 
 
 def _space(op: AttentionOp, target: Target) -> ScheduleSpace:
     chosen: list[dict[str, Value]] = [dict(_default(op, target))]
-    for bk in (*_BLOCKS, 128, 256):
+    for bk in _BLOCKS if _copies(op) else (*_BLOCKS, 1024, _STREAMED):
         for tasks in (_TASKS_PER_CORE, 1, 16):
             chosen.append(dict(_schedule(op, target, bk=bk, tasks=tasks)))
     return ScheduleSpace.listed(chosen)

@@ -2,11 +2,12 @@
 //
 //   using Rows = AttentionRows<float>;
 //   Rows::start(rows, width, state);
-//   Rows::step(queries, keys, state, scores, scale, score);     // for each block of keys of a part
+//   Rows::step(queries, keys, state, scores, scores_row, scale, score);     // for each block of keys of a part
 //   Rows::combine(parts, rows, width, state, out, out_row, out_col);
 //
-// Queries are rows, depth apart; scores of one query at a time go through scores[0 .. count). Sums of query i are at sums[i * width + x]. The states of the
-// parts lie one after the other, each rows (peaks, totals) or rows * width (sums) long. Peaks are scaled scores, what the score function gives.
+// Queries are rows, depth apart; scores of query i go through scores[i * scores_row ..), where there is room for the keys of a block, to a whole vector. Sums
+// of query i are at sums[i * width + x]. The states of the parts lie one after the other, each rows (peaks, totals) or rows * width (sums) long. Peaks are
+// scaled scores, what the score function gives.
 #ifndef TRACEA_ATTENTION_ROWS_H
 #define TRACEA_ATTENTION_ROWS_H
 
@@ -39,32 +40,21 @@ struct AttentionRows {
     // `score(x, query, key, lanes)` is applied to scaled scores; query and key count from the block's first.
     template <class Key, class Value, class Score>
     static TRACEA_NOINLINE void step(const AttentionQueries<T>& queries, const AttentionKeys<T, Key, Value>& keys,
-                                     const AttentionState<T>& state, T* scores, T scale, const Score& score) {
+                                     const AttentionState<T>& state, T* scores, int64_t scores_row, T scale,
+                                     const Score& score) {
+        const int64_t distance = queries.first - keys.first;  // of the first query to the first key
+        if (queries.rows > 1 && distance + queries.rows - 1 <= queries.behind &&
+            keys.count - 1 <= distance + queries.ahead) {
+            side_by_side<most>(0, queries, keys, state, scores, scores_row, scale, score);
+            return;
+        }
         for (int64_t i = 0; i < queries.rows; ++i) {
-            const int64_t distance = queries.first + i - keys.first;
-            const int64_t low = clamp(distance - queries.behind, 0, keys.count);
-            const int64_t high = clamp(distance + queries.ahead + 1, low, keys.count);
+            const int64_t low = clamp(distance + i - queries.behind, 0, keys.count);
+            const int64_t high = clamp(distance + i + queries.ahead + 1, low, keys.count);
             if (low == high) continue;
             const T peak = multiply_keys(queries.panels + i * queries.depth, queries.depth, keys, low, high, scores,
                                          scale, i, score);
-            const T before = state.peaks[i];
-            const T top = peak > before || peak != peak ? peak : before;
-            const V shift = broadcast<V>(top == -infinity ? T(0) : top);
-            const V factor = broadcast<V>(log2_e);
-            const V least = broadcast<V>(T(-125.5) / log2_e);
-            const V fade = exp2_scaled_or_zero(sub(broadcast<V>(before), shift), factor, least);
-            V total = zero<V>();
-            for (int64_t j = low; j < high; j += V::lanes) {
-                const int64_t n = high - j < V::lanes ? high - j : V::lanes;
-                const V weight = exp2_scaled_or_zero(sub(load<V>(scores + j - low), shift), factor, least);
-                const V kept = n < V::lanes ? select(lane_mask<V>(n), weight, zero<V>()) : weight;
-                store(scores + j - low, kept);
-                total = add(total, kept);
-            }
-            T lanes[V::lanes];
-            store(lanes, fade);
-            state.peaks[i] = top;
-            state.totals[i] = state.totals[i] * lanes[0] + reduce_add(total);
+            const V fade = weigh(i, peak, scores, high - low, state);
             multiply_values(keys, low, high, scores, fade, state.sums + i * keys.width, i == 0);
         }
     }
@@ -101,7 +91,9 @@ struct AttentionRows {
     }
 
 private:
-    static constexpr int side = V::lanes < 4 ? V::lanes : 4;  // keys, or vectors of a value, side by side
+    static constexpr int side = V::lanes < 4 ? V::lanes : 4;  // streams of keys, or vectors of a value, side by side
+    static constexpr int most = V::lanes * sizeof(T) == 64 ? 8 : 4;  // queries side by side, for as many registers
+    static constexpr int64_t ahead_bytes = 512;                      // that a stream is asked for ahead
 
     static TRACEA_INLINE int64_t clamp(int64_t x, int64_t low, int64_t high) {
         return x < low ? low : (x > high ? high : x);
@@ -115,7 +107,37 @@ private:
         return lanes[0];
     }
 
-    // Four dot products of a query with keys that lie next to each other; of the last `n` < 4 the others are zero.
+    // As many rows ahead as a stream is asked for: past the last key nothing is read, and a prefetch does not fault.
+    template <class Storage>
+    static TRACEA_INLINE int64_t rows_ahead(int64_t elements) {
+        const int64_t bytes = elements * static_cast<int64_t>(sizeof(Storage));
+        return bytes < ahead_bytes ? ahead_bytes / (bytes > 0 ? bytes : 1) : 1;
+    }
+
+    // Scores of query i become weights relative to its new peak; returns what its sums before them count for.
+    static TRACEA_INLINE V weigh(int64_t i, T peak, T* scores, int64_t count, const AttentionState<T>& state) {
+        const T before = state.peaks[i];
+        const T top = peak > before || peak != peak ? peak : before;
+        const V shift = broadcast<V>(top == -infinity ? T(0) : top);
+        const V factor = broadcast<V>(log2_e);
+        const V least = broadcast<V>(T(-125.5) / log2_e);
+        const V fade = exp2_scaled_or_zero(sub(broadcast<V>(before), shift), factor, least);
+        V total = zero<V>();
+        for (int64_t j = 0; j < count; j += V::lanes) {
+            const int64_t n = count - j < V::lanes ? count - j : V::lanes;
+            const V weight = exp2_scaled_or_zero(sub(load<V>(scores + j), shift), factor, least);
+            const V kept = n < V::lanes ? select(lane_mask<V>(n), weight, zero<V>()) : weight;
+            store(scores + j, kept);
+            total = add(total, kept);
+        }
+        T lanes[V::lanes];
+        store(lanes, fade);
+        state.peaks[i] = top;
+        state.totals[i] = state.totals[i] * lanes[0] + reduce_add(total);
+        return fade;
+    }
+
+    // Dot products of a query with `side` keys that lie key_row apart; of the last `n` < side the others are zero.
     template <bool Whole, class Key>
     static TRACEA_INLINE void dot(const T* query, int64_t depth, const Key* k, int64_t key_row, int64_t n,
                                   int64_t ahead, V (&sum)[side]) {
@@ -136,18 +158,41 @@ private:
         });
     }
 
-    // scores[j - low] for the keys low .. high - 1, a vector of keys at a time; returns the largest, NaN where one is.
+    // The sum of each vector of a block, in the lane of its number.
+    static TRACEA_INLINE V sum_each(V (&block)[V::lanes]) {
+        transpose(block);
+        for (int half = V::lanes / 2; half > 0; half /= 2)
+            for (int line = 0; line < half; ++line) block[line] = add(block[line], block[line + half]);
+        return block[0];
+    }
+
+    // scores[j - low] for the keys low .. high - 1; returns the largest, NaN where one is. The keys are `side` streams, each a part of them from its first to
+    // its last: neighbours side by side are one stream to the processor, and one alone is read slower (benchmarks/NOTES.md).
     template <class Key, class Value, class Score>
     static TRACEA_INLINE T multiply_keys(const T* query, int64_t depth, const AttentionKeys<T, Key, Value>& keys,
                                          int64_t low, int64_t high, T* scores, T scale, int64_t row,
                                          const Score& score) {
         constexpr int L = V::lanes;
-        // The keys a block ahead, asked for once: past the last key nothing is read, and a prefetch does not fault.
-        const int64_t ahead = row == 0 ? keys.count * keys.key_row : 0;
+        const int64_t ahead = row == 0 ? rows_ahead<Key>(depth) * keys.key_row : 0;  // once for all queries
+        const int64_t part = (high - low) / (side * L) * L;
         V peak = broadcast<V>(-infinity);
-        for (int64_t j = low; j < high; j += L) {
+        const Key* k = keys.keys + low * keys.key_row;
+        for (int64_t j = 0; j < part; j += L) {
+            V block[side][L];
+            for (int line = 0; line < L; ++line, k += keys.key_row) {
+                V sum[side];
+                dot<true>(query, depth, k, part * keys.key_row, side, ahead, sum);
+                unroll<side>([&](auto s) TRACEA_LAMBDA { block[s][line] = sum[s]; });
+            }
+            for (int s = 0; s < side; ++s) {
+                const V x = score(mul(sum_each(block[s]), broadcast<V>(scale)), row, low + s * part + j, L);
+                store(scores + s * part + j, x);
+                peak = maximum(peak, x);
+            }
+        }
+        for (int64_t j = low + side * part; j < high; j += L) {
             const int64_t n = high - j < L ? high - j : L;
-            const Key* k = keys.keys + j * keys.key_row;
+            k = keys.keys + j * keys.key_row;
             V block[L];
             for (int line = 0; line < L; line += side, k += side * keys.key_row) {
                 V sum[side];
@@ -158,47 +203,151 @@ private:
                 }
                 unroll<side>([&](auto s) TRACEA_LAMBDA { block[line + s] = sum[s]; });
             }
-            transpose(block);
-            for (int half = L / 2; half > 0; half /= 2)
-                for (int line = 0; line < half; ++line) block[line] = add(block[line], block[line + half]);
-            const V x = score(mul(block[0], broadcast<V>(scale)), row, j, n);
+            const V x = score(mul(sum_each(block), broadcast<V>(scale)), row, j, n);
             store(scores + j - low, x);
             peak = maximum(peak, n < L ? select(lane_mask<V>(n), x, broadcast<V>(-infinity)) : x);
         }
         return reduce_max(peak);
     }
 
-    // sums = sums * fade + weights * values.
+    // sums = sums * fade + weights * values, which are streams as the keys are.
     template <class Key, class Value>
     static TRACEA_INLINE void multiply_values(const AttentionKeys<T, Key, Value>& keys, int64_t low, int64_t high,
                                               const T* weights, V fade, T* sums, bool first) {
+        constexpr int wide = 2 * side;
+        const int64_t ahead = first ? rows_ahead<Value>(keys.width) * keys.value_row : 0;
+        int64_t x = 0;
+        for (; x + wide * V::lanes <= keys.width; x += wide * V::lanes)
+            weigh_vectors<wide, true>(keys, x, low, high, weights, fade, sums, ahead);
+        for (; x + side * V::lanes <= keys.width; x += side * V::lanes)
+            weigh_vectors<side, true>(keys, x, low, high, weights, fade, sums, ahead);
+        if (x < keys.width) weigh_vectors<side, false>(keys, x, low, high, weights, fade, sums, ahead);
+    }
+
+    template <int Vectors, bool Whole, class Key, class Value>
+    static TRACEA_INLINE void weigh_vectors(const AttentionKeys<T, Key, Value>& keys, int64_t x, int64_t low,
+                                            int64_t high, const T* weights, V fade, T* sums, int64_t ahead) {
         constexpr int L = V::lanes;
-        for (int64_t x = 0; x < keys.width; x += side * L) {
-            V sum[side];
-            int64_t n[side];
-            unroll<side>([&](auto s) TRACEA_LAMBDA {
-                n[s] = clamp(keys.width - x - s * L, 0, L);
-                sum[s] = mul(load_partial<V>(sums + x + s * L, n[s]), fade);
+        const auto left = [&](int v) TRACEA_LAMBDA { return Whole ? L : clamp(keys.width - x - v * L, 0, L); };
+        V sum[Vectors];
+        unroll<Vectors>([&](auto v) TRACEA_LAMBDA { sum[v] = mul(load_partial<V>(sums + x + v * L, left(v)), fade); });
+        const auto take = [&](const Value* value, T by) TRACEA_LAMBDA {
+            const V weight = broadcast<V>(by);
+            unroll<Vectors>([&](auto v) TRACEA_LAMBDA {
+                if (!Whole && left(v) == 0) return;
+                if (ahead != 0) prefetch_l1(value + v * L + ahead);
+                fma_into(sum[v], weight, load_partial<V>(value + v * L, left(v)));
             });
-            const Value* v = keys.values + low * keys.value_row + x;
-            const int64_t ahead = first ? keys.count * keys.value_row : 0;
-            if (keys.width - x >= side * L) {
-                for (int64_t j = low; j < high; ++j, v += keys.value_row) {
-                    const V weight = load_broadcast<V>(weights + j - low);
-                    unroll<side>([&](auto s) TRACEA_LAMBDA {
-                        if (ahead != 0) prefetch_l1(v + ahead + s * L);
-                        fma_into(sum[s], weight, load<V>(v + s * L));
-                    });
-                }
+        };
+        const int64_t part = (high - low) / (side * L) * L;
+        const Value* value = keys.values + low * keys.value_row + x;
+        for (int64_t j = 0; j < part; ++j)
+            unroll<side>([&](auto s)
+                             TRACEA_LAMBDA { take(value + (s * part + j) * keys.value_row, weights[s * part + j]); });
+        for (int64_t j = side * part; j < high - low; ++j) take(value + j * keys.value_row, weights[j]);
+        unroll<Vectors>([&](auto v) TRACEA_LAMBDA { store_partial(sums + x + v * L, sum[v], left(v)); });
+    }
+
+    // One block of keys, all of which all queries from the i-th on see: they are read once for as many as have registers.
+    template <int Rows, class Key, class Value, class Score>
+    static TRACEA_INLINE void side_by_side(int64_t i, const AttentionQueries<T>& queries,
+                                           const AttentionKeys<T, Key, Value>& keys, const AttentionState<T>& state,
+                                           T* scores, int64_t scores_row, T scale, const Score& score) {
+        for (; i + Rows <= queries.rows; i += Rows) {
+            V peak[Rows];
+            unroll<Rows>([&](auto r) TRACEA_LAMBDA { peak[r] = broadcast<V>(-infinity); });
+            const T* panel = queries.panels + i * queries.depth;
+            int64_t j = 0;
+            for (; j + V::lanes <= keys.count; j += V::lanes)
+                multiply_keys_each<Rows, true>(panel, queries.depth, keys, j, scores + j, scores_row, scale, i, score,
+                                               peak);
+            if (j < keys.count)
+                multiply_keys_each<Rows, false>(panel, queries.depth, keys, j, scores + j, scores_row, scale, i, score,
+                                                peak);
+            V fade[Rows];
+            for (int r = 0; r < Rows; ++r)
+                fade[r] = weigh(i + r, reduce_max(peak[r]), scores + r * scores_row, keys.count, state);
+            multiply_values_each<Rows>(keys, scores, scores_row, fade, state.sums + i * keys.width, i == 0);
+        }
+        if constexpr (Rows > 1) side_by_side<Rows / 2>(i, queries, keys, state, scores, scores_row, scale, score);
+    }
+
+    // scores[r * scores_row ..) of a vector of keys, the j-th and those behind it: lanes are keys, whose elements are turned in registers. Here and below
+    // the block ahead is asked for into the second cache, for this one is read again and again in the first.
+    template <int Rows, bool Whole, class Key, class Value, class Score>
+    static TRACEA_INLINE void multiply_keys_each(const T* panel, int64_t depth,
+                                                 const AttentionKeys<T, Key, Value>& keys, int64_t j, T* scores,
+                                                 int64_t scores_row, T scale, int64_t i, const Score& score,
+                                                 V (&peak)[Rows]) {
+        constexpr int L = V::lanes;
+        const int64_t n = Whole ? L : keys.count - j;
+        const int64_t ahead = i == 0 ? keys.count * keys.key_row : 0;
+        const Key* k = keys.keys + j * keys.key_row;
+        V sum[Rows];
+        unroll<Rows>([&](auto r) TRACEA_LAMBDA { sum[r] = zero<V>(); });
+        const auto turned = [&](V(&block)[L], int64_t x, int64_t elements) TRACEA_LAMBDA {
+            unroll<L>([&](auto line) TRACEA_LAMBDA {
+                const Key* p = k + line * keys.key_row + x;
+                if (ahead != 0) prefetch_l2(p + ahead);
+                block[line] = Whole || line < n ? load_partial<V>(p, elements) : zero<V>();
+            });
+            transpose(block);
+        };
+        const auto take = [&](const V& element, int64_t x) TRACEA_LAMBDA {
+            unroll<Rows>([&](auto r)
+                             TRACEA_LAMBDA { fma_into(sum[r], load_broadcast<V>(panel + r * depth + x), element); });
+        };
+        V block[L];
+        int64_t x = 0;
+        for (; x + L <= depth; x += L) {
+            turned(block, x, L);
+            unroll<L>([&](auto e) TRACEA_LAMBDA { take(block[e], x + e); });
+        }
+        if (x < depth) {
+            turned(block, x, depth - x);
+            for (int e = 0; e < depth - x; ++e) take(block[e], x + e);
+        }
+        unroll<Rows>([&](auto r) TRACEA_LAMBDA {
+            const V scaled = score(mul(sum[r], broadcast<V>(scale)), i + r, j, n);
+            store(scores + r * scores_row, scaled);
+            peak[r] = maximum(peak[r], Whole ? scaled : select(lane_mask<V>(n), scaled, broadcast<V>(-infinity)));
+        });
+    }
+
+    // sums = sums * fade + weights * values, for queries side by side.
+    template <int Rows, class Key, class Value>
+    static TRACEA_INLINE void multiply_values_each(const AttentionKeys<T, Key, Value>& keys, const T* weights,
+                                                   int64_t weights_row, const V (&fade)[Rows], T* sums, bool first) {
+        constexpr int L = V::lanes;
+        constexpr int vectors = 2;
+        const int64_t ahead = first ? keys.count * keys.value_row : 0;
+        for (int64_t x = 0; x < keys.width; x += vectors * L) {
+            const int64_t left[vectors] = {clamp(keys.width - x, 0, L), clamp(keys.width - x - L, 0, L)};
+            V sum[Rows][vectors];
+            unroll<Rows>([&](auto r) TRACEA_LAMBDA {
+                unroll<vectors>([&](auto v) TRACEA_LAMBDA {
+                    sum[r][v] = mul(load_partial<V>(sums + r * keys.width + x + v * L, left[v]), fade[r]);
+                });
+            });
+            const Value* value = keys.values + x;
+            const auto take = [&](int64_t j, int64_t first_left, int64_t second_left) TRACEA_LAMBDA {
+                if (ahead != 0) unroll<vectors>([&](auto v) TRACEA_LAMBDA { prefetch_l2(value + ahead + v * L); });
+                const V near[vectors] = {load_partial<V>(value, first_left), load_partial<V>(value + L, second_left)};
+                unroll<Rows>([&](auto r) TRACEA_LAMBDA {
+                    const V weight = load_broadcast<V>(weights + r * weights_row + j);
+                    unroll<vectors>([&](auto v) TRACEA_LAMBDA { fma_into(sum[r][v], weight, near[v]); });
+                });
+            };
+            if (TRACEA_LIKELY(left[1] == L)) {
+                for (int64_t j = 0; j < keys.count; ++j, value += keys.value_row) take(j, L, L);
             } else {
-                for (int64_t j = low; j < high; ++j, v += keys.value_row) {
-                    const V weight = load_broadcast<V>(weights + j - low);
-                    unroll<side>([&](auto s) TRACEA_LAMBDA {
-                        if (n[s] > 0) fma_into(sum[s], weight, load_partial<V>(v + s * L, n[s]));
-                    });
-                }
+                for (int64_t j = 0; j < keys.count; ++j, value += keys.value_row) take(j, left[0], left[1]);
             }
-            unroll<side>([&](auto s) TRACEA_LAMBDA { store_partial(sums + x + s * L, sum[s], n[s]); });
+            unroll<Rows>([&](auto r) TRACEA_LAMBDA {
+                unroll<vectors>([&](auto v) TRACEA_LAMBDA {
+                    store_partial(sums + r * keys.width + x + v * L, sum[r][v], left[v]);
+                });
+            });
         }
     }
 };
