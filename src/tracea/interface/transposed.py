@@ -10,6 +10,7 @@ from tracea.core.op import Conv2dOp
 from tracea.core.ops.images import like_image
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
+from tracea.flow.channel_sums import ChannelSums
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.filter_products import FilterProducts
 from tracea.flow.image_planes import ImagePlanes
@@ -218,7 +219,7 @@ def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
         dilation=forward.dilation,
         groups=forward.groups,
     )
-    products = FilterProducts.of(whole)
+    products = FilterProducts.of(whole) or ChannelSums.of(whole)
     sections, temporaries = (
         (whole.sections(), ()) if products is None else (tuple(products.sections()), products.temporaries)
     )

@@ -94,35 +94,54 @@ TRACEA_INLINE void reduce_rows(int64_t rows, int64_t columns, const Load& load, 
         store.template at<V>(row, 0, broadcast<V>(Kind::template row<T>(row, columns, load)), 1);
 }
 
+namespace detail {
+
+// Side vectors of columns side by side, the last one of so many lanes; the others are whole, so that nothing masks them in the loop over rows.
+template <class T, class Kind, int Side, class Load, class Store>
+TRACEA_INLINE void reduce_vectors(int64_t rows, int64_t col, int64_t lanes, const Load& load, const Store& store) {
+    using V = Vec<T>;
+    constexpr int64_t block = 128;
+    V total[Side];
+    unroll<Side>([&](auto s) TRACEA_LAMBDA { total[s] = Kind::template start<V>(); });
+    for (int64_t first = 0; first < rows; first += block) {
+        const int64_t last = first + block < rows ? first + block : rows;
+        V part[Side];
+        unroll<Side>([&](auto s) TRACEA_LAMBDA { part[s] = Kind::template start<V>(); });
+        for (int64_t row = first; row < last; ++row) {
+            unroll<Side>([&](auto s) TRACEA_LAMBDA {
+                const int64_t n = s + 1 < Side ? V::lanes : lanes;
+                part[s] = Kind::combine(part[s], load.template at<V>(row, col + s * V::lanes, n));
+            });
+        }
+        unroll<Side>([&](auto s) TRACEA_LAMBDA { total[s] = Kind::combine(total[s], part[s]); });
+    }
+    unroll<Side>([&](auto s) TRACEA_LAMBDA {
+        const int64_t n = s + 1 < Side ? V::lanes : lanes;
+        store.template at<V>(0, col + s * V::lanes, Kind::finish(total[s], rows), n);
+    });
+}
+
+}  // namespace detail
+
 // One number a column, stored at (0, column): four vectors of columns side by side, and sums in blocks of 128 rows, so that the error grows with
-// rows / 128 + 128 and not with rows.
+// rows / 128 + 128 and not with rows. Five where one would be left, which alone would wait for its own sum in every row.
 template <class T, class Kind, class Load, class Store>
 TRACEA_INLINE void reduce_columns(int64_t rows, int64_t columns, const Load& load, const Store& store) {
-    using V = Vec<T>;
-    constexpr int side = 4;
-    constexpr int64_t block = 128;
-    for (int64_t col = 0; col < columns; col += side * V::lanes) {
-        V total[side];
-        unroll<side>([&](auto s) TRACEA_LAMBDA { total[s] = Kind::template start<V>(); });
-        for (int64_t first = 0; first < rows; first += block) {
-            const int64_t last = first + block < rows ? first + block : rows;
-            V part[side];
-            unroll<side>([&](auto s) TRACEA_LAMBDA { part[s] = Kind::template start<V>(); });
-            for (int64_t row = first; row < last; ++row) {
-                unroll<side>([&](auto s) TRACEA_LAMBDA {
-                    const int64_t n = columns - col - s * V::lanes;
-                    if (n > 0)
-                        part[s] = Kind::combine(
-                            part[s], load.template at<V>(row, col + s * V::lanes, n < V::lanes ? n : V::lanes));
-                });
-            }
-            unroll<side>([&](auto s) TRACEA_LAMBDA { total[s] = Kind::combine(total[s], part[s]); });
-        }
-        unroll<side>([&](auto s) TRACEA_LAMBDA {
-            const int64_t n = columns - col - s * V::lanes;
-            if (n > 0)
-                store.template at<V>(0, col + s * V::lanes, Kind::finish(total[s], rows), n < V::lanes ? n : V::lanes);
-        });
+    constexpr int64_t lanes = Vec<T>::lanes;
+    int64_t col = 0;
+    for (; columns - col > 5 * lanes; col += 4 * lanes)
+        detail::reduce_vectors<T, Kind, 4>(rows, col, lanes, load, store);
+    const int64_t rest = columns - col;
+    if (rest > 4 * lanes) {
+        detail::reduce_vectors<T, Kind, 5>(rows, col, rest - 4 * lanes, load, store);
+    } else if (rest > 3 * lanes) {
+        detail::reduce_vectors<T, Kind, 4>(rows, col, rest - 3 * lanes, load, store);
+    } else if (rest > 2 * lanes) {
+        detail::reduce_vectors<T, Kind, 3>(rows, col, rest - 2 * lanes, load, store);
+    } else if (rest > lanes) {
+        detail::reduce_vectors<T, Kind, 2>(rows, col, rest - lanes, load, store);
+    } else if (rest > 0) {
+        detail::reduce_vectors<T, Kind, 1>(rows, col, rest, load, store);
     }
 }
 
