@@ -131,6 +131,40 @@ def test_in_float32_and_bfloat16_beside_torch(rng):
         assert float((tracea.ops.softmax_backward(g, y.to(dtype)) - meant).abs().max()) < close
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1, 64), (64,), (1, 1, 9)])
+def test_the_gradients_of_a_norm_of_one_row(shape, dtype, rng):
+    x, g = (torch.from_numpy(rng.standard_normal(shape)).to(dtype) for _ in range(2))
+    w = torch.from_numpy(rng.standard_normal(shape[-1])).to(dtype)
+    wide = [tensor.double().clone().requires_grad_() for tensor in (x, w, w)]
+    close = 1e-10 if dtype is torch.float64 else 16 * torch.finfo(dtype).eps
+    size = (shape[-1],)
+    expected = torch.autograd.grad(functional.layer_norm(wide[0], size, wide[1], wide[2]), wide, g.double())
+    of_rms = torch.autograd.grad(functional.rms_norm(wide[0], size, wide[1], 1e-6), wide[:2], g.double())
+    made = tracea.ops.layer_norm_backward(g, x, w), tracea.ops.rms_norm_backward(g, x, w)
+    for found, meant in ((made[0], expected), (made[1], of_rms)):
+        for got, wanted in zip(found, meant, strict=True):
+            assert got.shape == wanted.shape
+            torch.testing.assert_close(got.double(), wanted, rtol=close, atol=close)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("shape", [(64, 1), (2, 1), (2, 1, 4), (1, 1), (1,)])
+def test_the_loss_of_one_class_is_nothing(shape, reduction, rng):
+    logits = torch.from_numpy(rng.standard_normal(shape)).requires_grad_()
+    of_all = torch.zeros(shape[:1] * (len(shape) > 1) + shape[2:], dtype=torch.int64)
+    some = of_all.clone()
+    some.reshape(-1)[:1] = -100
+    for target in (of_all, some, torch.full_like(of_all, -100)):
+        expected = functional.cross_entropy(logits, target, reduction=reduction)
+        g = torch.ones_like(expected)
+        (wanted,) = torch.autograd.grad(expected, logits, g)
+        found = tracea.ops.cross_entropy(logits.detach(), target, reduction=reduction)
+        torch.testing.assert_close(found, expected.detach(), equal_nan=True)
+        got = tracea.ops.cross_entropy_backward(g, logits.detach(), target, reduction=reduction)
+        torch.testing.assert_close(got, wanted, equal_nan=True)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_sums_over_many_long_rows(rng, threads):
     torch.set_num_threads(threads)

@@ -34,6 +34,7 @@ def norm_gradient_cases() -> tuple[Case, ...]:
         Case.of("norm_gradient_rms", ID, norm_gradient(19, 33, rms=True, pitch=40), rows=16, prefetch=1),
         Case.of("norm_gradient_f64", ID, norm_gradient(11, 45, dtype=F64), rows=4),
         Case.of("norm_gradient_bf16", ID, norm_gradient(18, 50, dtype=BF16), rows=5),
+        Case.of("norm_gradient_one_row", ID, norm_gradient(1, 64)),
         Case.of("norm_gradient_rms_bf16", ID, norm_gradient(30, dtype=BF16, rms=True, weighted=False)),
     )
 

@@ -49,6 +49,13 @@ def variance(x: TensorType, *axes: int, keepdims: bool = False) -> StatisticsOp:
     )
 
 
+def shifted_maximum(*shape: int) -> StatisticsOp:
+    """The largest of each row plus a number of the row: a source that the reduced result reads."""
+    rows = tensor(*shape[:-1], 1)
+    largest = Statistic(ReduceKind.MAX, X)
+    return StatisticsOp(x=(tensor(*shape), rows), axes=(-1,), statistics=(largest,), expr=Input(2) + Y, reduced=True)
+
+
 def softmax_backward(*shape: int, dtype: DType = F32) -> StatisticsOp:
     x = tensor(*shape, dtype=dtype)
     dot = Statistic(ReduceKind.SUM, X * Y)
@@ -103,6 +110,8 @@ def statistics_cases() -> tuple[Case, ...]:
         Case.of("softmax_backward_bf16", "rows.statistics", softmax_backward(3, 3, 33, dtype=BF16)),
         Case.of("variance_rows", "rows.statistics", variance(tensor(9, 100), 1), block=2),
         Case.of("variance_columns", "rows.statistics", variance(tensor(9, 100), 0, keepdims=True), block=48),
+        Case.of("shifted_maximum", "rows.statistics", shifted_maximum(9, 100), block=2),
+        Case.of("shifted_maximum_of_one", "rows.statistics", shifted_maximum(9, 1), block=2),
         Case.of("variance_all", "rows.statistics", variance(tensor(9, 100), 0, 1)),
         Case.of("variance_f64", "rows.statistics", variance(tensor(4, 6, 30, dtype=F64), 0, 2)),
         Case.of("first_largest", "rows.statistics", first_largest(9, 100), block=4),

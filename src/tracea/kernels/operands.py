@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracea.core.dtype import DType
@@ -23,12 +23,13 @@ def tensor_buffer(
     role: BufferRole,
     *,
     unit_axis: int | None = None,
+    spread: Collection[int] = (),
 ) -> Buffer:
     """Return the buffer of a tensor that broadcasts to ``shape``, with an axis for each of the shape's.
 
-    ``dims`` are the op's own extents of ``shape``. A broadcast axis has stride 0, and the contiguous one of the last
-    two axes
-    has stride 1 (``unit_axis`` says which, counted from the end, where a kernel depends on it): these are promises that
+    ``dims`` are the op's own extents of ``shape``; along the axes ``spread`` the tensor broadcasts whatever these are,
+    also where they are 1. A broadcast axis has stride 0, and the contiguous one of the last two axes has stride 1
+    (``unit_axis`` says which, counted from the end, where a kernel depends on it): these are promises that
     :func:`bind` checks. Every other stride is a parameter named ``<buffer>_stride<axis>``.
     """
     if isinstance(type_.layout, BlockedLayout):
@@ -39,7 +40,7 @@ def tensor_buffer(
     strides: list[Index] = []
     for axis, (size, dim) in enumerate(zip(shape, dims, strict=True)):
         own = axis - missing
-        broadcast = own < 0 or (type_.shape[own] == 1 and dim != 1)
+        broadcast = own < 0 or axis in spread or (type_.shape[own] == 1 and dim != 1)
         sizes.append(Const(1) if broadcast else size)
         strides.append(Const(0) if broadcast else Const(1) if own == unit else Param(f"{name}_stride{axis}"))
     return Buffer(

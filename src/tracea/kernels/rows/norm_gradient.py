@@ -74,7 +74,8 @@ def build_norm_gradient(op: NormGradientOp, schedule: Schedule, target: Target) 
             (_ROWS, _COLUMNS) if name in ("grad", "x", "weight", "grad_x") else (Const(1), _COLUMNS)
         )
         full = dims if shape[0] is _ROWS else (1, dims[1])
-        return tensor_buffer(name, types[name], shape, full, role)
+        spread = (0,) if name == "weight" else ()  # one for all rows, also where there is one
+        return tensor_buffer(name, types[name], shape, full, role, spread=spread)
 
     inputs = [tensor(name, BufferRole.INPUT) for name in ("grad", "x", "weight") if name in types]
     outputs = [tensor(name, BufferRole.OUTPUT) for name in names]

@@ -115,7 +115,12 @@ def build_statistics(op: _Source, schedule: Schedule, target: Target) -> TileKer
     y_sizes = tuple(Const(1) if axis in gone else size for axis, size in enumerate(sizes))
     y_dims = tuple(1 if axis in gone else dim for axis, dim in enumerate(dims))
     y = tensor_buffer("y", types["y"], y_sizes, y_dims, BufferRole.OUTPUT)
-    xs = tuple(tensor_buffer(f"x{i}", types[f"x{i}"], sizes, dims, BufferRole.INPUT) for i in range(len(meant.x)))
+    # What the result reads has one element a slab: it broadcasts over the slab, also where that has one element.
+    read = meant.expr.inputs() if meant.reduced else ()
+    xs = tuple(
+        tensor_buffer(f"x{i}", types[f"x{i}"], sizes, dims, BufferRole.INPUT, spread=reduced if i in read else ())
+        for i in range(len(meant.x))
+    )
     compute = compute_type(*(type_.dtype for type_ in (*meant.x, meant.infer())))
 
     blocked = {Slabs.ROWS: rank - 2, Slabs.WHOLE: None, Slabs.COLUMNS: rank - 1}[plan.slabs]
