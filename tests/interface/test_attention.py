@@ -90,6 +90,19 @@ def test_a_query_without_a_key_gives_zeros(rng):
     assert tracea.ops.attention(q[:, :, :0], k, v).shape == (1, 2, 0, 8)
 
 
+@pytest.mark.parametrize("lists", [{}, {"window": 3, "global_tokens": 2}, {"lengths": [2, 3]}])
+@pytest.mark.parametrize("queries", [1, 5])
+def test_double_precision_is_throughout_or_not_at_all(rng, queries, lists):
+    q, k = normal(rng, 1, 4, 5, 8)[:, :, :queries], normal(rng, 1, 4, 5, 8)
+    given = {"lengths": [queries], "key_lengths": [5]} if "lengths" in lists and queries == 1 else lists
+    for dtype, into in ((torch.float32, torch.float64), (torch.float64, torch.float32), (torch.float16, torch.float64)):
+        operands = (q.to(dtype), k.to(dtype), k.to(dtype))
+        with pytest.raises(InvalidDType, match="f64 throughout, or not at all"):
+            tracea.ops.attention(*operands, **given, out=torch.empty(q.shape, dtype=into))
+    with pytest.raises(InvalidDType, match=r"f64 \| f32"):
+        tracea.ops.attention(q, k, k, **given, out=torch.empty(q.shape, dtype=torch.int32))
+
+
 def test_what_is_refused(rng):
     q, k, v = (normal(rng, 1, 4, 5, 8) for _ in range(3))
     attend = tracea.ops.attention

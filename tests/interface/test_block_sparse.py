@@ -85,6 +85,10 @@ def test_what_does_not_fit_is_refused() -> None:
         multiply(a, b.astype(np.float64), mask, block_size=32)
     with pytest.raises(InvalidDType):
         multiply(a, [[1.0]], mask, block_size=32)
+    for other in (np.float32, np.int64, np.uint8):
+        for given in (mask.astype(other), torch.from_numpy(mask.astype(other))):
+            with pytest.raises(InvalidDType, match="booleans"):
+                multiply(a, b, given, block_size=32)
 
 
 @pytest.mark.parametrize(("factor", "mask"), [("b", (0, 2)), ("a", (3, 0))])

@@ -146,3 +146,19 @@ def test_targets_and_ignored_ones_beyond_what_f64_tells_apart() -> None:
     with pytest.raises(InvalidOp, match=f"ignore_index: got {2**62}, expected a whole number within 2"):
         ops.cross_entropy(logits, torch.tensor([0, 2**62 + 1, 1]), ignore_index=2**62)
     assert math.isclose(ops.cross_entropy(logits, torch.tensor([0, -7, 1]), ignore_index=-7), math.log(5), rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(3, 5), (3, 0), (5,), (0, 4)])
+def test_the_zero_largest_are_none(shape, dtype) -> None:
+    x = torch.ones(shape, dtype=dtype)
+    for dim in range(len(shape)):
+        for largest in (True, False):
+            found, wanted = ops.topk(x, 0, dim, largest=largest), torch.topk(x, 0, dim, largest)
+            assert [(each.shape, each.dtype) for each in found] == [(each.shape, each.dtype) for each in wanted]
+        back = ops.topk_backward(*found, shape[dim], dim)
+        assert torch.equal(back, torch.zeros(shape, dtype=dtype))
+    with pytest.raises(InvalidShape):
+        ops.topk(x, 0, len(shape))
+    array = ops.topk(x.float().numpy(), 0)
+    assert [each.shape for each in array] == [(*shape[:-1], 0)] * 2

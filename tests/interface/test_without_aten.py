@@ -37,6 +37,7 @@ LEFT, RIGHT, BLOCKS = torch.randn(40, 64), torch.randn(64, 48), torch.ones(2, 2,
 WEIGHTS, SHIFTS, ENDS = torch.randn(3, 64, 20), torch.randn(3, 20), torch.tensor([7, 7, 33])
 TURNED = torch.randn(3, 20, 64).transpose(1, 2)
 HEADS = torch.randn(1, 2, 9, 16)
+SEEN, LENGTHS = torch.ones(2, 2, dtype=torch.bool), torch.tensor([4, 5])
 COS = torch.randn(40, 6)
 FIRST_OF_SEVEN = torch.arange(63).reshape(9, 7) % 9
 ONE, TABLE = torch.ones(()), torch.randn(48, 5)
@@ -54,6 +55,10 @@ CALLS: dict[str, Callable[[], Any]] = {
     "layer_norm_backward": lambda: ops.layer_norm_backward(G, X, W),
     "rms_norm_backward": lambda: ops.rms_norm_backward(G, X, W),
     "attention": lambda: ops.attention(HEADS, HEADS, HEADS, causal=True),
+    "attention of blocks": lambda: ops.attention(HEADS, HEADS, HEADS, block_mask=SEEN, block_size=8),
+    "attention of lengths": lambda: ops.attention(HEADS, HEADS, HEADS, lengths=[4, 5]),
+    "attention of a tensor of lengths": lambda: ops.attention(HEADS, HEADS, HEADS, lengths=LENGTHS),
+    "attention of global tokens": lambda: ops.attention(HEADS, HEADS, HEADS, window=3, global_tokens=2),
     "attention_backward": lambda: ops.attention_backward(HEADS, HEADS, HEADS, HEADS, HEADS, causal=True),
     "group_norm": lambda: ops.group_norm(X, 4, CHANNELS, OTHERS),
     "group_norm_backward": lambda: ops.group_norm_backward(G, X, 4, CHANNELS),

@@ -143,6 +143,7 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
     causal, window, scale, written, rows, room, each = attributes
     given = Given.of(NAMES, arrays[: len(NAMES)], out)
     op = forward_op(given, causal=causal, window=window, scale=scale, written=written)
+    given.check_result_arithmetic(op.q.dtype)
     spans = None if rows is None else PairSpans(rows=rows, room=room, each=each)
     op = replace(op, out=given.result, spans=spans)
     if out is None:

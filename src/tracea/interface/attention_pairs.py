@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final, cast
@@ -10,7 +9,8 @@ from typing import Any, Final, cast
 import numpy as np
 
 from tracea.core.op import PairSpans
-from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.errors import InvalidOp, InvalidShape
+from tracea.interface.block_masks import read_block_mask
 from tracea.interface.whole_numbers import read_whole, read_wholes
 from tracea.kernels.attention.spans import Band, span_tables
 from tracea.semantic.tile_builders import (
@@ -35,7 +35,7 @@ Listed = tuple[PairSpans, Any, Any]
 def listed_pairs(
     q: Any, k: Any, *, band: Band, block_mask: Any, block_size: Any, lengths: Any, key_lengths: Any
 ) -> Listed | None:
-    """Return the tables of a call's pairs as arrays of q's kind; None where a mask by position says all.
+    """Return the tables of a call's pairs; None where a mask by position says all.
 
     Raises: InvalidShape, InvalidDType, InvalidOp: what was given does not fit q and k, or each other.
     """
@@ -73,16 +73,13 @@ def listed_pairs(
     elif block_mask is None:
         spans, first, fields = _local_global(queries[2], keys[2], band)
     else:
-        mask = _mask(block_mask)
+        mask = read_block_mask(block_mask)
         blocks = _blocks(block_size)
         _check_mask(mask, blocks, queries, keys)
         each = mask.size != mask.shape[-2] * mask.shape[-1]
         if each:
             mask = np.ascontiguousarray(np.broadcast_to(mask, (*queries[:2], *mask.shape[-2:])))
         spans, first, fields = _block_sparse(mask.tobytes(), queries[2], keys[2], blocks, band, each)
-    if hasattr(q, "data_ptr"):
-        made = sys.modules["torch"].from_numpy
-        return spans, made(first), made(fields)
     return spans, first, fields
 
 
@@ -111,21 +108,6 @@ def _lengths(name: str, given: Any, total: int) -> tuple[int, ...]:
             remedy="give the number of tokens of each sequence, in their order",
         )
     return found
-
-
-def _mask(given: Any) -> np.ndarray[Any, Any]:
-    try:
-        found = np.asarray(given)
-    except (TypeError, ValueError, RuntimeError):
-        found = None
-    if found is None or found.dtype != np.bool_:
-        raise InvalidDType(
-            field="block_mask",
-            got=str(getattr(given, "dtype", type(given).__name__)),
-            expected="an array of booleans in this machine's memory",
-            remedy="give mask.bool(), detached, on the CPU",
-        )
-    return np.ascontiguousarray(found)
 
 
 def _blocks(given: Any) -> tuple[int, int]:

@@ -9,13 +9,13 @@ import numpy as np
 
 from tracea.core.op import BlockSparseOp
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidDType, InvalidInput, InvalidShape
+from tracea.errors import InvalidDType, InvalidShape
 from tracea.flow.compile import compile_op
+from tracea.interface.block_masks import read_block_mask
 from tracea.interface.operands import Given, check_same_dtype, word
 from tracea.interface.results import compile_as_views, filled
 from tracea.interface.whole_numbers import whole_number
 from tracea.kernels.gemm.block_sparse import chunk_of, run_tables
-from tracea.runtime.buffers import view
 from tracea.runtime.extension import dispatcher
 from tracea.semantic.tile_builders import masked_factor_tiles
 
@@ -38,7 +38,7 @@ def block_sparse_matmul(
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: a block below 1, or
     no such factor.
     """
-    mask = _mask(block_mask)
+    mask = read_block_mask(block_mask)
     rows, depth, columns = _extents(a, b)
     block_size = whole_number("block_size", block_size, 1, remedy="block_size=32")
     if out is not None and tuple(getattr(out, "shape", ())) != (rows, columns):
@@ -48,23 +48,6 @@ def block_sparse_matmul(
         return _multiply(a, b, mask, block_size, out, is_turned=False)
     # (a @ b)ᵀ = bᵀ @ aᵀ, whose second factor has the blocks
     return _multiply(a, b, np.ascontiguousarray(mask.T), block_size, out, is_turned=True)
-
-
-def _mask(given: Any) -> np.ndarray[Any, Any]:
-    """Return a mask as an array of booleans.
-
-    Raises: InvalidDType: NumPy cannot read it, as where it is of bf16, has no memory or follows gradients.
-    """
-    try:
-        is_read = str(getattr(given, "dtype", "")) == "torch.bool"  # without a call of torch's
-        return np.ascontiguousarray(view(given).numpy() if is_read else np.asarray(given), dtype=bool)
-    except (TypeError, ValueError, RuntimeError, InvalidInput) as error:
-        raise InvalidDType(
-            field="block_mask",
-            got=str(getattr(given, "dtype", type(given).__name__)),
-            expected="an array of booleans in this machine's memory",
-            remedy="give mask.bool(), detached, on the CPU",
-        ) from error
 
 
 def _multiply(a: Any, b: Any, mask: np.ndarray[Any, Any], block: int, out: Any, *, is_turned: bool) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,12 +19,9 @@ from tracea.flow.compile import compile_graph, compile_op
 from tracea.interface.operands import Given, flag
 from tracea.interface.ranges import check_indices
 from tracea.interface.reductions import axis_of
-from tracea.interface.results import compile_as_vectors, compile_as_views, state_result, vector
+from tracea.interface.results import compile_as_vectors, compile_as_views, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number, whole_number
 from tracea.runtime.extension import dispatcher
-
-if TYPE_CHECKING:
-    from tracea.runtime.program import Program
 
 __all__ = ["copy", "cumsum", "embedding", "topk"]
 
@@ -69,7 +66,7 @@ def topk(x: Any, k: int, dim: int = -1, *, largest: bool = True) -> tuple[Any, A
 
     Of equal elements the first; a NaN is larger than all others.
 
-    Shapes: both have k elements along dim, k at most 128 and the extent of dim.
+    Shapes: both have k elements along dim, k at most 128 and the extent of dim; with a k of 0 both are empty.
 
     Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride; InvalidOp: no such k.
     """
@@ -136,12 +133,15 @@ def _dispatch_places() -> Any:
     return dispatcher(1, _missed_places)
 
 
-def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(("x",), arrays, out)
     given.check_floats()
     k, smallest, dim = attributes
     x = given.type(0)
     order, back = _last(x.rank, dim)
+    if k == 0 and x.rank:
+        none = (0 if axis == order[-1] else extent for axis, extent in enumerate(x.shape))
+        return filled(arrays[0], TensorType(tuple(none), DType.I64), out, 0)
     op = LargestOp(x=vector(x).permuted(order), k=k, smallest=smallest)
     # Rows of the result lie as x's would without gaps: the axis of places is the result's own one.
     shape = tuple(op.shape[axis] for axis in back)
@@ -156,10 +156,12 @@ def _dispatch_elements() -> Any:
     return dispatcher(2, _missed_elements)
 
 
-def _missed_elements(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+def _missed_elements(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     """Return the program that takes elements of rows by their places in them: rows of a column of all elements."""
     given = Given.of(("x", "places"), arrays, out)
     x, places = given.type(0), given.type(1)
+    if places.elements == 0:
+        return filled(arrays[0], TensorType(places.shape, x.dtype), out, 0)
     graph = Graph()
     nodes = [graph.add_input(x), graph.add_input(places)]
     order, back = _last(x.rank, attributes[0])

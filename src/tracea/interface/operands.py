@@ -92,6 +92,22 @@ class Given:
                 remedy="convert all operands and out to one of the two",
             )
 
+    def check_result_arithmetic(self, dtype: DType) -> None:
+        """Check that ``out``, where it was given, is of floats, and f64 exactly where the operands' ``dtype`` is.
+
+        Raises: InvalidDType.
+        """
+        if self.out is None:
+            return
+        found = self.out.dtype
+        if not found.is_float or (found is DType.F64) != (dtype is DType.F64):
+            raise InvalidDType(
+                field="out",
+                got={"operands": dtype.value, "out": found.value},
+                expected="f64 throughout, or not at all" if found.is_float else "f64 | f32 | f16 | bf16",
+                remedy="convert all operands and out to one of the two",
+            )
+
     def check_broadcasts(self, shape: tuple[Dim, ...], *indices: int) -> None:
         """Check that operands which are added to a result of ``shape`` broadcast to it; those left out do.
 

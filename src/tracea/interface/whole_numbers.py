@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any, Final, cast
 
-from tracea.errors import InvalidOp, InvalidShape
+from tracea.errors import InvalidOp, InvalidShape, TraceaError
+from tracea.runtime.buffers import view
 
 __all__ = ["axis_number", "pair", "read_whole", "read_wholes", "single", "triple", "whole_number"]
 
@@ -32,11 +33,21 @@ def read_whole(value: Any) -> int | None:
 def read_wholes(values: Any) -> tuple[int, ...] | None:
     """Return the whole numbers of a sequence, an array or a tensor of one axis; None where it is none of them."""
     try:
+        if str(getattr(values, "dtype", "")).startswith("torch."):
+            values = _in_place(values)
         each: tuple[Any, ...] = tuple(values.tolist() if hasattr(values, "tolist") else values)
     except (TypeError, RuntimeError):  # RuntimeError: of a tensor that has no data
         return None
     numbers = [read_whole(value) for value in each]
     return None if None in numbers else tuple(number for number in numbers if number is not None)
+
+
+def _in_place(tensor: Any) -> Any:
+    """Return the array that a tensor's elements are, which reads them without a call of torch's, or else the tensor."""
+    try:
+        return view(tensor).numpy()
+    except TraceaError:  # elements or memory of another kind, which torch may still read
+        return tensor
 
 
 def whole_number(name: str, value: Any, least: int, most: int = _LARGEST, *, remedy: str | None = None) -> int:
