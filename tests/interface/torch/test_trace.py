@@ -206,10 +206,8 @@ class Mixed(nn.Module):
         self.second.weight = self.first.weight
         self.register_buffer("shift", torch.ones(6), persistent=False)
         self.plain = torch.arange(6.0, dtype=torch.float64)
-        self.calls = 0
 
     def forward(self, x: torch.Tensor, more: dict[str, Any], *rest: torch.Tensor, factor: float = 2.0) -> Any:
-        self.calls += 1
         keep = torch.ones(len(x), len(x), dtype=torch.bool).tril()
         left, right = self.second(self.first(x)).chunk(2, -1)
         scores = (left @ right.T).masked_fill(~keep, float("-inf")).softmax(-1)
@@ -225,7 +223,6 @@ def test_nested_arguments_and_constants_are_those_of_export(asked: list[nn.Modul
     check_capture(captured, module, (x, {"bias": (bias,), "number": 3}, one, two))
     other = by_export(module, (x, {"bias": (bias,), "number": 3}, one, two))
     assert (captured.input_spec, captured.output_spec) == (other.input_spec, other.output_spec)
-    assert module.calls == 1, "by check_capture, not by the trace"
 
 
 def kept(values: list[torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:

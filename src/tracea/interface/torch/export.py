@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import io
 import logging
 import sys
 import warnings
@@ -20,6 +19,8 @@ from torch.utils import _pytree as pytree
 
 from tracea.errors import InvalidInput, UnsupportedNode
 from tracea.interface.torch.location import line_of_traceback
+from tracea.interface.torch.state import State
+from tracea.interface.torch.streams import kept_apart
 from tracea.runtime.process_lock import ProcessLock
 
 __all__ = [
@@ -64,20 +65,18 @@ def exporting() -> Generator[None]:
 @contextlib.contextmanager
 def _without_torch_dumps() -> Generator[None]:
     # Where export gives up it prints its graph on standard error beside the exception, which says the same in a line.
-    text = io.StringIO()
+    text = ""
     logs = {logging.getLogger(f"torch.{name}"): rule for name, rule in _NOISY.items()}
     for log, rule in logs.items():
         log.addFilter(rule)
     try:
-        with contextlib.redirect_stderr(text):
+        with kept_apart("stderr") as written:
             yield
-    except Exception:
-        text = io.StringIO()
-        raise
+        text = written["stderr"]
     finally:
         for log, rule in logs.items():
             log.removeFilter(rule)
-        sys.stderr.write(text.getvalue())
+        sys.stderr.write(text)
 
 
 def _is_error(record: logging.LogRecord) -> bool:
@@ -111,10 +110,12 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
     Raises:
         UnsupportedNode: torch.export could not follow the module; the line is the user's.
     """
+    before = State.of(module)
     try:
         with exporting(), _without_torch_dumps():
             program: ExportedProgram = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
-            return program.run_decompositions({}) if _writes(program) else program
+            if _writes(program):
+                program = program.run_decompositions({})
     except Exception as error:
         raise UnsupportedNode(
             node=_headline(error),
@@ -122,6 +123,26 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
             remedy="rewrite the line so that torch.export can follow it: no branches on the values of tensors, no "
             "calls into other libraries",
         ) from error
+    _check_tensors_stay(module, before)
+    return program
+
+
+def _check_tensors_stay(module: torch.nn.Module, before: State) -> None:
+    """Check that forward left the module's tensors where they were, not others in their place; put them back.
+
+    Raises:
+        UnsupportedNode: it did not, so that the next call would compute something else.
+    """
+    place = before.rebound(State.of(module))
+    if place is None:
+        return
+    before.restore()
+    code = getattr(module.forward, "__code__", None)
+    raise UnsupportedNode(
+        node=f"a tensor in place of another, {place}",
+        location=f"{code.co_filename}:{code.co_firstlineno} in forward" if code else type(module).__name__,
+        remedy="return the new tensor instead: a compiled module has the state of the time at which it was optimized",
+    )
 
 
 def check_eager(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -139,9 +160,8 @@ def check_eager(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
         return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
 
     given = pytree.tree_map(own, inputs)
-    quiet = io.StringIO()
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+        with warnings.catch_warnings(), kept_apart("stdout", "stderr"):
             warnings.simplefilter("ignore")
             with torch.no_grad(), torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
                 alone(*given)

@@ -16,7 +16,7 @@ import torch
 if TYPE_CHECKING:
     from torch.fx import Node
 
-__all__ = ["line_of_node", "line_of_traceback", "trace_of_stack"]
+__all__ = ["is_users", "line_of_node", "line_of_traceback", "trace_of_stack"]
 
 _FRAME: Final = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<scope>.+)$', re.MULTILINE)
 # Frames of these directories are machinery between the user's line and the op: torch itself, Python's library, us.
@@ -65,6 +65,12 @@ def trace_of_stack(asked_by: CodeType) -> tuple[str | None, torch.nn.Module | No
             module = owner if module is None and isinstance(owner, torch.nn.Module) else module
         frame = frame.f_back
     return None, module
+
+
+def is_users(path: str) -> bool:
+    """Tell whether a file is code of the user's, typed at a prompt or not; none of torch, Python's library or us."""
+    is_typed = path.startswith("<") and not path.startswith("<frozen ")
+    return is_typed or not _is_machinery(path)
 
 
 @functools.cache

@@ -15,23 +15,20 @@ import torch
 from torch._ops import OpOverload
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, TensorArgument
 from torch.fx.node import map_arg
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tracea.interface.torch.constants import is_computable
 from tracea.interface.torch.export import FxNode, operator_name
+from tracea.interface.torch.facts import OF_MEMORY, OF_STRIDES, Watch, asked_of_torch, is_fact, name_of
 from tracea.interface.torch.location import trace_of_stack
-from tracea.interface.torch.result_basis import Type, Unknown, type_like
-from tracea.interface.torch.result_types import result_type
+from tracea.interface.torch.result_basis import Type, Unknown, dense, type_like
+from tracea.interface.torch.result_types import VIEWS_OF_TYPES, result_type
 from tracea.interface.torch.surroundings import Modes
 
 __all__ = ["Recording", "Untraceable", "literal"]
 
 _CPU: Final = torch.device("cpu")
-_OF_MEMORY: Final = frozenset(
-    {"__array__", "__dlpack__", "__set__", "data_ptr", "numpy", "storage", "tolist", "untyped_storage"}
-)
 _HOLDING: Final[tuple[Any, ...]] = (torch.Tensor, dict, list, tuple)
 _LITERALS: Final = (bool, int, float, str, type(None))
 
@@ -52,14 +49,18 @@ def literal(value: Any) -> ConstantArgument:
 
 
 class _Value(torch.Tensor):
-    """A tensor without memory; ``node`` is what computes it."""
+    """A tensor without memory; its attribute, of a name that no module asks for, is what computes it and for whom."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
-    node: FxNode
+    _of_tracea: tuple[FxNode, weakref.ref[Recording]]
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Refuse: a trace sees its operators first, so this one runs in another thread."""
+        """Refuse: a trace sees its operators first, so this one runs in another thread, whose code may hide that."""
+        for value in pytree.tree_leaves((args, kwargs)):
+            recording = value._of_tracea[1]() if isinstance(value, _Value) else None
+            if recording is not None:
+                recording.fail(f"{func} in another thread")
         raise Untraceable(f"{func} outside the trace")
 
 
@@ -74,32 +75,37 @@ class Recording(TorchDispatchMode):
         self.tensors: dict[str, torch.Tensor] = {}  # what the sources hold that are no inputs
         self._paths: dict[int, tuple[str, type]] = {}
         self._modes = Modes.now()
-        self._sources: dict[int, tuple[FxNode, torch.Tensor]] = {}  # the tensor too: while it lives its id is its own
+        # With the tensor: while it lives its id is its own. And with its place: another may have been put in its stead.
+        self._sources: dict[int, tuple[FxNode, torch.Tensor, Any]] = {}
+        self._made: dict[int, torch.Tensor] = {}  # what operators of constants returned, by its storage
+        self._made_sources: dict[Any, FxNode] = {}  # by the place in memory
+        self._exact: set[FxNode] = set()  # whose strides are torch's own beyond doubt
         self._constant: dict[FxNode, Any] = {}  # what follows from the sources; None until it is computed
         self._values: list[weakref.ref[_Value]] = []
         self._failure: str | None = None
         self.watched = 0  # how many calls of torch's functions are under way, each seen as it began
+        self.reached = 0  # how many operators were seen
 
     # What a trace begins and ends with.
 
     @contextlib.contextmanager
     def all_of_it(self) -> Generator[None]:
         """Record what is called within a ``with`` block."""
-        with self, _Watch(self):
+        with asked_of_torch(self.fail), self, Watch(self):
             yield
 
     def hold(self, module: torch.nn.Module) -> torch.nn.Module:
         """Return a copy of the module that has values in place of its tensors."""
         held: dict[int, Any] = {}
         for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            held[id(tensor)] = _value_of_source(self._source(tensor, name), tensor)
+            held[id(tensor)] = self._value_of_source(self._source(tensor, name), tensor)
         parts: list[Any] = [*module.modules()]
         for part in parts:
             attributes = cast("dict[str, Any]", vars(part))
             kept = [each for each in attributes.values() if isinstance(each, _HOLDING)]
             for leaf in pytree.tree_leaves(kept):
                 if isinstance(leaf, torch.Tensor) and id(leaf) not in held:
-                    held[id(leaf)] = _value_of_source(self.node_of(leaf), leaf)
+                    held[id(leaf)] = self._value_of_source(self.node_of(leaf), leaf)
         alone = copy.deepcopy(module, held)
         named: list[tuple[str, torch.nn.Module]] = [*cast("Any", alone).named_modules()]
         self._paths = {id(part): (name, type(part)) for name, part in named}
@@ -116,7 +122,8 @@ class Recording(TorchDispatchMode):
             if isinstance(leaf, torch.Tensor):
                 self._check_plain(leaf)
                 node.meta["val"] = type_like(leaf)
-                given.append(self._value(node))
+                self._exact.add(node)
+                given.append(self._value(node, requires_grad=leaf.requires_grad))
                 self.specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None))
             else:
                 given.append(leaf)
@@ -138,23 +145,30 @@ class Recording(TorchDispatchMode):
     def node_of(self, tensor: torch.Tensor) -> FxNode:
         """Return the node of a value, or the source that a tensor with memory is."""
         if isinstance(tensor, _Value):
-            return tensor.node
+            return tensor._of_tracea[0]  # pyright: ignore[reportPrivateUsage]
+        self._check_plain(tensor)
+        place = _place_of(tensor)
+        if self._is_made(tensor):
+            if place not in self._made_sources:
+                # A copy: the module may keep the tensor, and write to it later.
+                self._made_sources[place] = self._source(_copy_of(tensor), None, InputKind.PARAMETER)
+            return self._made_sources[place]
         known = self._sources.get(id(tensor))
-        if known is not None:
-            return known[0]
-        return self._source(tensor, None)
+        if known is not None and known[2] != place:
+            self.fail("a tensor outside the module has become another")
+        return self._source(tensor, None) if known is None else known[0]
 
-    def _source(self, tensor: torch.Tensor, name: str | None) -> FxNode:
+    def _source(self, tensor: torch.Tensor, name: str | None, kind: InputKind = InputKind.CONSTANT_TENSOR) -> FxNode:
         self._check_plain(tensor)
         node = self.graph.placeholder(re.sub(r"\W", "_", f"p_{name}" if name else "constant"))
         node.meta["val"] = type_like(tensor)
-        kind = InputKind.PARAMETER if name else InputKind.CONSTANT_TENSOR
         target = name or f"{node.name}.value"
         while not name and target in self.tensors:  # the name of a parameter, by chance
             target += "_"
-        self.specs.append(InputSpec(kind, TensorArgument(node.name), target))
+        self.specs.append(InputSpec(InputKind.PARAMETER if name else kind, TensorArgument(node.name), target))
         self.tensors[target] = tensor
-        self._sources[id(tensor)] = (node, tensor)
+        self._exact.add(node)
+        self._sources[id(tensor)] = (node, tensor, _place_of(tensor))
         self._constant[node] = tensor
         return node
 
@@ -171,8 +185,21 @@ class Recording(TorchDispatchMode):
         """
         if Modes.now() != self._modes:
             self.fail("a region with modes of its own")
-        if getattr(called, "__name__", "") in _OF_MEMORY:
+        if name_of(called) in OF_MEMORY:
             self.fail(f"a use of a tensor's memory, {called}")
+
+    def check_fact(self, called: Any, args: tuple[Any, ...]) -> None:
+        """Check that a call without an operator asked only for what a call of the module itself is told.
+
+        Raises:
+            Untraceable: it asked for something else.
+        """
+        if name_of(called) in OF_STRIDES and args and isinstance(args[0], torch.Tensor):
+            if self.node_of(args[0]) in self._exact:
+                return
+        elif is_fact(called):
+            return
+        self.fail(f"a question that a trace answers in its own way, {called}")
 
     def fail(self, reason: str) -> NoReturn:
         """Give the trace up.
@@ -196,10 +223,15 @@ class Recording(TorchDispatchMode):
         # In inference mode torch hands on what it is made of undivided, as torch.export has it.
         if not self.watched or torch.is_grad_enabled() or not torch.is_inference_mode_enabled():
             raise Untraceable("a region with rules of its own")
-        if operator_name(called) == "aten.lift_fresh.default":  # torch.tensor([...]), which then detaches it
-            return self._value(self.node_of(args[0]))
-        if operator_name(called) == "aten.detach_.default" and isinstance(args[0], _Value):
+        self.reached += 1
+        name = operator_name(called)
+        operands = [each for each in pytree.tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
+        if name == "aten.lift_fresh.default":  # torch.tensor([...]), which then detaches it
+            return self._keep(_copy_of(args[0]))
+        if name == "aten.detach_.default" and (isinstance(args[0], _Value) or self._is_made(args[0])):
             return args[0]  # whatever history it is to forget, it has none
+        if not any(isinstance(each, _Value) for each in operands):
+            return self._run(called, args, kwargs, operands)
         if called._schema.is_mutable:  # pyright: ignore[reportPrivateUsage]
             raise Untraceable(f"a write in place, {called}")
         nodes, keywords = cast("Any", pytree.tree_map)(self._argument, (args, kwargs))
@@ -210,8 +242,34 @@ class Recording(TorchDispatchMode):
             self._constant[node] = None
         result = self._types(node, args, kwargs)
         node.meta["val"] = result
+        if all(each in self._exact for each in node.all_input_nodes) and (
+            name in VIEWS_OF_TYPES or all(_is_row_major(each.meta["val"]) for each in node.all_input_nodes)
+        ):
+            self._exact.add(node)
         self._locate(node)
         return self._value(node) if isinstance(result, torch.Tensor) else self._items(node, result)
+
+    # What is made of no value is run: whoever keeps it, a cache outside the module, has a tensor like any other.
+
+    def _run(
+        self, called: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], operands: list[torch.Tensor]
+    ) -> Any:
+        """Return what an operator makes of numbers, and of what such operators made within this trace."""
+        if not is_computable(called):
+            raise Untraceable(f"{called} of no value")
+        if not all(self._is_made(each) for each in operands):
+            raise Untraceable(f"{called} of tensors outside the module alone")
+        with torch.inference_mode(False), torch.no_grad(), _without_views():
+            result = called(*args, **kwargs)
+        return pytree.tree_map(self._keep, result)
+
+    def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._check_plain(tensor)
+        self._made[_storage_of(tensor)] = tensor
+        return tensor
+
+    def _is_made(self, tensor: torch.Tensor) -> bool:
+        return not isinstance(tensor, _Value) and _storage_of(tensor) in self._made
 
     def _argument(self, value: Any) -> Any:
         return self.node_of(value) if isinstance(value, torch.Tensor) else value
@@ -248,6 +306,8 @@ class Recording(TorchDispatchMode):
             item.meta.update({key: value for key, value in node.meta.items() if key != "val"})
             if node in self._constant:
                 self._constant[item] = None
+            if node in self._exact:
+                self._exact.add(item)
             items.append(self._value(item))
         return type(types)(items)  # pyright: ignore[reportCallIssue]
 
@@ -257,45 +317,49 @@ class Recording(TorchDispatchMode):
         if line is None and module is not None and id(module) in self._paths:
             node.meta["nn_module_stack"] = {"": self._paths[id(module)]}
 
-    def _value(self, node: FxNode) -> _Value:
-        value = _value_of(node)
+    def _value(self, node: FxNode, *, requires_grad: bool = False) -> _Value:
+        value = self._unwatched_value(node, requires_grad=requires_grad)
         self._values.append(weakref.ref(value))
         return value
 
+    def _value_of_source(self, node: FxNode, tensor: torch.Tensor) -> Any:
+        value = self._unwatched_value(node, requires_grad=tensor.requires_grad)
+        value.__dict__.update(vars(tensor))  # what the user wrote on a parameter
+        value._is_param = isinstance(tensor, torch.nn.Parameter)  # by which isinstance tells one
+        return value
 
-def _value_of_source(node: FxNode, tensor: torch.Tensor) -> Any:
-    value = _value_of(node, requires_grad=tensor.requires_grad)
-    value._is_param = isinstance(tensor, torch.nn.Parameter)  # by which isinstance tells one
-    return value
+    def _unwatched_value(self, node: FxNode, *, requires_grad: bool) -> Any:
+        like: Type = node.meta["val"]
+        value: Any = torch.Tensor._make_wrapper_subclass(  # pyright: ignore
+            _Value, like.shape, strides=like.stride(), dtype=like.dtype, device=_CPU, requires_grad=requires_grad
+        )
+        value._of_tracea = (node, weakref.ref(self))
+        return value
 
 
-def _value_of(node: FxNode, *, requires_grad: bool = False) -> Any:
-    like: Type = node.meta["val"]
-    value: Any = torch.Tensor._make_wrapper_subclass(  # pyright: ignore
-        _Value, like.shape, strides=like.stride(), dtype=like.dtype, device=_CPU, requires_grad=requires_grad
-    )
-    value.node = node
-    return value
+def _storage_of(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata  # pyright: ignore
 
 
-class _Watch(TorchFunctionMode):
-    """Sees every call of torch's functions before the dispatcher does, and the modes in which it is made."""
+def _place_of(tensor: torch.Tensor) -> Any:
+    return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, _storage_of(tensor)
 
-    def __init__(self, recording: Recording) -> None:
-        super().__init__()
-        self._recording = recording
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call the function; what it raises, such as for the memory of a value, a module may not catch unseen."""
-        del types
-        self._recording.watch(func)
-        self._recording.watched += 1
-        try:
-            return func(*args, **(kwargs or {}))
-        except Exception as error:
-            self._recording.fail(f"{func}: {error}")
-        finally:
-            self._recording.watched -= 1
+def _is_row_major(type_: Any) -> bool:
+    return isinstance(type_, torch.Tensor) and type_.stride() == dense(type_.shape, type_.dtype).stride()
+
+
+def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode(False), torch.no_grad():
+        return tensor.clone()
+
+
+@contextlib.contextmanager
+def _without_views() -> Generator[None]:
+    """Leave it to torch, which called the trace, to note what is a view of what: it refuses to do so twice."""
+    keys: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)  # pyright: ignore
+    with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(keys):  # pyright: ignore
+        yield
 
 
 def _dispatch(self: Recording, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:

@@ -84,12 +84,12 @@ def frozen_copy(module: torch.nn.Module) -> torch.nn.Module:
     if not isinstance(module, torch.nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
         return module
     try:
-        return copy.deepcopy(module)
+        return _with_attributes(module, copy.deepcopy(module))
     except Exception:
         known: dict[int, Any] = {}
         _enter(module, known, set())
     try:
-        return copy.deepcopy(module, known)
+        return _with_attributes(module, copy.deepcopy(module, known))
     except Exception as error:
         name, reason = _refusing(module, known) or ("module", error)
         raise InvalidInput(
@@ -98,6 +98,15 @@ def frozen_copy(module: torch.nn.Module) -> torch.nn.Module:
             expected="a module that copy.deepcopy can copy, so that its weights stay as they are now",
             remedy="keep what cannot be copied out of the module, or give its class a __deepcopy__",
         ) from error
+
+
+def _with_attributes(module: torch.nn.Module, alone: torch.nn.Module) -> torch.nn.Module:
+    """Return the copy with what the user wrote on the module's parameters, which torch leaves out of a copy."""
+    copies = dict(alone.named_parameters(remove_duplicate=False))
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if name in copies and copies[name] is not parameter:
+            vars(copies[name]).update(copy.deepcopy(vars(parameter)))
+    return alone
 
 
 def _enter(value: Any, known: dict[int, Any], seen: set[int]) -> None:

@@ -8,9 +8,7 @@ place, a region with modes of its own, an operator without a rule, a value that 
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import io
 import re
 import sys
 import warnings
@@ -23,7 +21,9 @@ from torch.export.graph_signature import ExportGraphSignature, OutputKind, Outpu
 from torch.utils import _pytree as pytree
 
 from tracea.interface.torch.export import exporting, is_node
-from tracea.interface.torch.recording import Recording, literal
+from tracea.interface.torch.recording import Recording, Untraceable, literal
+from tracea.interface.torch.state import State
+from tracea.interface.torch.streams import kept_apart
 
 __all__ = ["Traced", "traced"]
 
@@ -54,19 +54,17 @@ def traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced | None:
     The module runs as a copy that shares its tensors, so that it is left as it was. What it prints and warns of
     appears if the trace counts.
     """
-    out, err = io.StringIO(), io.StringIO()
     try:
         with (
             exporting(),
             warnings.catch_warnings(record=True) as heard,
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
+            kept_apart("stdout", "stderr") as written,
         ):
             program = _trace(module, inputs)
     except Exception:  # also of the module's own code: torch.export meets it again and tells it
         return None
-    sys.stdout.write(out.getvalue())
-    sys.stderr.write(err.getvalue())
+    sys.stdout.write(written["stdout"])
+    sys.stderr.write(written["stderr"])
     for each in heard:
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno, source=each.source)
     return program
@@ -74,11 +72,18 @@ def traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced | None:
 
 def _trace(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced:
     recording = Recording(asked_by=_run.__code__)
+    peculiar = State.of(module).copied_in_their_way
+    if peculiar:
+        raise Untraceable(f"{peculiar[0]} is copied in a way of its own")
     with torch.inference_mode():
         alone = recording.hold(module)
+        before = State.of(alone)
         given = recording.enter(_names_of_inputs(module, inputs), inputs)
         outputs, out_spec = _run(recording, alone, given)
     del given
+    changed = before.changed(State.of(alone))
+    if changed is not None:
+        raise Untraceable(f"forward changes {changed}")
     recording.check()
     recording.graph.output(tuple(outputs))
     for node in reversed(recording.graph.nodes):
