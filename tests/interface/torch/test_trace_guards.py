@@ -206,6 +206,7 @@ def test_a_question_that_a_trace_would_answer_otherwise_is_left_to_export(name: 
     asked = (torch.is_grad_enabled, torch.is_inference_mode_enabled)
     assert traced(Calls(QUESTIONS[name]), (torch.ones(3, 4),)) is None
     assert asked == (torch.is_grad_enabled, torch.is_inference_mode_enabled), "not put back"
+    assert (torch.ones(2, requires_grad=True) * 2).requires_grad, "the trace's modes came back after it"
 
 
 FACTS: dict[str, Callable[[torch.Tensor], Any]] = {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,14 +77,14 @@ def _trace(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced:
     if peculiar:
         raise Untraceable(f"{peculiar[0]} is copied in a way of its own")
     with torch.inference_mode():
-        alone = recording.hold(module)
-        before = State.of(alone)
-        given = recording.enter(_names_of_inputs(module, inputs), inputs)
-        outputs, out_spec = _run(recording, alone, given)
-    del given
-    changed = before.changed(State.of(alone))
-    if changed is not None:
-        raise Untraceable(f"forward changes {changed}")
+        try:
+            outputs, out_spec = _run_alone(recording, module, inputs)
+            failure = None
+        except Exception as error:
+            outputs, out_spec, failure = [], None, f"{type(error).__name__}: {error}"
+            _let_go(error)
+    if out_spec is None:
+        raise Untraceable(failure)
     recording.check()
     recording.graph.output(tuple(outputs))
     for node in reversed(recording.graph.nodes):
@@ -101,6 +102,25 @@ def _trace(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced:
         constants=recording.tensors,
         range_constraints={},
     )
+
+
+def _run_alone(
+    recording: Recording, module: torch.nn.Module, inputs: tuple[Any, ...]
+) -> tuple[list[Any], pytree.TreeSpec]:
+    alone = recording.hold(module)
+    before = State.of(alone)
+    outputs, out_spec = _run(recording, alone, recording.enter(_names_of_inputs(module, inputs), inputs))
+    changed = before.changed(State.of(alone))
+    if changed is not None:
+        raise Untraceable(f"forward changes {changed}")
+    return outputs, out_spec
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Free what an exception's frames hold: a guard of torch's among it would put the trace's modes back after it."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _run(recording: Recording, module: torch.nn.Module, given: Any) -> tuple[list[Any], pytree.TreeSpec]:
