@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.drawn import drawn
 
 from tracea.core.op import GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
@@ -270,7 +271,7 @@ def test_several_processes_renew_one_store(empty_cache):
     assert len(list(path.parent.glob("*.damaged-*"))) == 1
 
 
-@pytest.mark.parametrize("place", ["a file", "below a file", "a dangling link", "no permission"])
+@pytest.mark.parametrize("place", drawn(2, ["a file", "below a file", "a dangling link", "no permission"], of="places"))
 def test_without_a_usable_place_ops_run_and_trials_last_as_long_as_the_process(tmp_path, place):
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")

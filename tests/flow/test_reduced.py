@@ -10,6 +10,7 @@ from functools import lru_cache
 from math import prod
 
 import pytest
+from tests.drawn import drawn
 
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp
@@ -78,7 +79,7 @@ def planted(text: str, edits: tuple[str | tuple[str, str], ...]) -> str:
     return text
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", drawn(6, FAULTS, of="faults of many steps"))
 def test_a_fault_that_only_many_steps_or_tiles_show_is_rejected(fault: str) -> None:
     op, target, values, edits = FAULTS[fault]
     good = built(op, target, tuple(values.items()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.drawn import drawn
 
 import tracea
 from tracea.core.expr import Binary, BinaryFunction, Constant, Input, tanh
@@ -35,7 +36,9 @@ class Attention(torch.autograd.Function):
         return (*tracea.ops.attention_backward(grad, q, k, v, y, **ctx.given), None)
 
 
-@pytest.mark.parametrize("kind", ["dense", "causal", "window", "masked", "added", "capped"])
+@pytest.mark.parametrize(
+    "kind", drawn(2, ["dense", "causal", "window", "masked", "added", "capped"], of="gradcheck of attention")
+)
 def test_gradcheck_in_f64(kind, rng):
     q, k, v = (
         normal(rng, 1, heads, n, 3, dtype=torch.float64).requires_grad_() for heads, n in ((4, 5), (2, 6), (2, 6))

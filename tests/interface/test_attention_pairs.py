@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.drawn import drawn
 
 import tracea
 from tracea.core.expr import Input, tanh
@@ -28,7 +29,7 @@ def close(got: torch.Tensor, wanted: torch.Tensor) -> None:
     torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("lead", [(), (4,), (1, 4), (2, 1), (2, 4)])
+@pytest.mark.parametrize("lead", drawn(2, [(), (4,), (1, 4), (2, 1), (2, 4)], of="masks of blocks"))
 @pytest.mark.parametrize("block", [16, (40, 24), (200, 7)])
 def test_a_mask_of_blocks_is_a_mask(lead, block, rng):
     q, k, v = normal(rng, 2, 4, 150, 16), normal(rng, 2, 2, 110, 16), normal(rng, 2, 2, 110, 24)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.drawn import drawn
 
 import tracea
 from tracea.errors import InvalidIndex, InvalidOp, InvalidShape
@@ -26,7 +27,7 @@ def assert_same(found: Any, meant: Any) -> None:
         torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10, equal_nan=True)
 
 
-@pytest.mark.parametrize("dim", [(0, 2, 4, 6), (1, 3, 5)])
+@pytest.mark.parametrize("dim", drawn(1, [(0, 2, 4, 6), (1, 3, 5)], of="axes that never meet"))
 def test_axes_that_never_meet_are_reduced_one_after_another(dim, rng) -> None:
     x = doubles(rng, 2, 3, 2, 3, 2, 3, 2)
     for name, meant in (("sum", x.sum(dim)), ("amin", x.amin(dim)), ("mean", x.mean(dim)), ("std", x.std(dim))):
@@ -42,11 +43,15 @@ def scattered(*shape: int) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     "view",
-    [
-        lambda x: x.permute(3, 1, 2, 0),
-        lambda x: x[:, :, :1].expand(7, 12, 5, 3),
-        lambda x: x[:, :, ::2, 1:],
-    ],
+    drawn(
+        1,
+        [
+            lambda x: x.permute(3, 1, 2, 0),
+            lambda x: x[:, :, :1].expand(7, 12, 5, 3),
+            lambda x: x[:, :, ::2, 1:],
+        ],
+        of="channels that do not merge",
+    ),
     ids=["permuted", "expanded", "gaps"],
 )
 def test_group_and_batch_norm_of_channels_that_do_not_merge_with_their_pixels(view, rng) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.drawn import drawn
 
 import tracea
 from tracea.errors import InvalidDType, InvalidIndex, InvalidOp, InvalidShape
@@ -98,7 +99,7 @@ def test_rope(rng, interleaved):
         tracea.ops.rope_backward(torch.zeros(3, 7), cos.float(), sin.float())
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("reduction", drawn(1, ["mean", "sum", "none"], of="cross-entropy"))
 @pytest.mark.parametrize("smoothing", [pytest.param(0.0, marks=pytest.mark.slow), 0.2])
 def test_cross_entropy(rng, reduction, smoothing):
     options = {"reduction": reduction, "label_smoothing": smoothing, "ignore_index": 2}
@@ -132,7 +133,7 @@ def test_in_float32_and_bfloat16_beside_torch(rng):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("shape", [(1, 64), (64,), (1, 1, 9)])
+@pytest.mark.parametrize("shape", drawn(1, [(1, 64), (64,), (1, 1, 9)], of="norms of one row"))
 def test_the_gradients_of_a_norm_of_one_row(shape, dtype, rng):
     x, g = (torch.from_numpy(rng.standard_normal(shape)).to(dtype) for _ in range(2))
     w = torch.from_numpy(rng.standard_normal(shape[-1])).to(dtype)
@@ -148,7 +149,7 @@ def test_the_gradients_of_a_norm_of_one_row(shape, dtype, rng):
             torch.testing.assert_close(got.double(), wanted, rtol=close, atol=close)
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("reduction", drawn(1, ["mean", "sum", "none"], of="losses of one class"))
 @pytest.mark.parametrize("shape", [(64, 1), (2, 1), (2, 1, 4), (1, 1), (1,)])
 def test_the_loss_of_one_class_is_nothing(shape, reduction, rng):
     logits = torch.from_numpy(rng.standard_normal(shape)).requires_grad_()

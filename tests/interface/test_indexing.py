@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.drawn import drawn
 from tests.interface.accuracy import assert_meaning, poisoned, strided, type_of, values
 
 import tracea
@@ -85,7 +86,7 @@ def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, interleaved
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", drawn(1, [torch.float32, torch.bfloat16], of="rope"))
 def test_rope_turns_pairs(rng, interleaved, dtype):
     angles = torch.from_numpy(rng.standard_normal((5, 1, 4)))
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)

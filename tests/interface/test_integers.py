@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.drawn import drawn
 
 import tracea
 from tracea.errors import InvalidDType, InvalidInput, InvalidShape
@@ -21,9 +22,7 @@ def numbers(rng, dtype: torch.dtype) -> torch.Tensor:
     return torch.from_numpy(rng.integers(low, high, (5, 7, 6))).to(dtype).permute(2, 0, 1)[:, ::2]
 
 
-@pytest.mark.parametrize(
-    "dtype", [torch.int64, torch.bool, *(pytest.param(each, marks=pytest.mark.slow) for each in NARROWER)]
-)
+@pytest.mark.parametrize("dtype", drawn(1, [torch.int64, torch.bool, *NARROWER], of="integers"))
 def test_sums_extremes_places_and_truth_are_those_of_torch(dtype, rng) -> None:
     x = numbers(rng, dtype)
     found = ops.sum(x, (0, 2))

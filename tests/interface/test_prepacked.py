@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from tests.drawn import drawn
 from tests.interface.accuracy import assert_meaning, poisoned, strided, type_of
 
 import tracea
@@ -16,11 +17,12 @@ from tracea.core.expr import Input, activation
 from tracea.core.op import Epilogue, GemmOp
 from tracea.errors import InvalidDType, InvalidShape
 
+FLOATS = (DType.F32, DType.F64, DType.BF16, DType.F16)
 PACKED = "give the array that it was packed from"
 
 
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
-@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.BF16, DType.F16], ids=lambda dtype: dtype.value)
+@pytest.mark.parametrize("dtype", drawn(2, FLOATS, of="heights"), ids=lambda dtype: dtype.value)
 def test_products_of_several_heights(rng, kind, dtype):
     w = strided(rng, kind, dtype, (40, 50), ("rows", "columns", "gaps")[rng.integers(3)])
     weight = tracea.ops.prepack(w)
@@ -58,7 +60,7 @@ def test_the_values_are_frozen(rng):
 
 
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
-@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.BF16, DType.F16], ids=lambda dtype: dtype.value)
+@pytest.mark.parametrize("dtype", drawn(2, FLOATS, of="chains"), ids=lambda dtype: dtype.value)
 def test_a_fused_chain_multiplies_by_it(rng, kind, dtype):
     w = strided(rng, kind, dtype, (40, 50), "columns")
     weight, block = tracea.ops.prepack(w), tracea.ops.fuse(["gemm", "add", "gelu", "mul"])

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.drawn import drawn
 from tests.interface.accuracy import assert_meaning, poisoned, strided, type_of, values
 
 import tracea
@@ -100,7 +101,7 @@ def test_of_nothing_and_of_numbers(kind, rng):
         assert float(getattr(tracea.ops, name)(number)) == float(number)
 
 
-@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("largest", drawn(1, [True, False], of="places of extremes"))
 def test_places_of_extremes_are_the_first_ones_and_nan_wins(largest, rng):
     name = "argmax" if largest else "argmin"
     for dtype in (torch.float32, torch.float64, torch.bfloat16):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.drawn import drawn
 from tests.interface.accuracy import TORCH
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -155,14 +156,14 @@ class _Conv2d(torch.autograd.Function):
         )
 
 
-@pytest.mark.parametrize("last", [False, True], ids=["rows", "last"])
+@pytest.mark.parametrize("last", drawn(1, [False, True], of="gradcheck, order"), ids=["rows", "last"])
 @pytest.mark.parametrize(
     "given",
-    [
-        pytest.param({"padding": 1}, marks=pytest.mark.slow),
-        {"stride": (2, 1), "padding": (0, 2), "dilation": (1, 2)},
-        {"groups": 2, "stride": 2},
-    ],
+    drawn(
+        1,
+        [{"padding": 1}, {"stride": (2, 1), "padding": (0, 2), "dilation": (1, 2)}, {"groups": 2, "stride": 2}],
+        of="gradcheck",
+    ),
     ids=["plain", "strided", "groups"],
 )
 def test_gradcheck_in_float64(rng, given, last):

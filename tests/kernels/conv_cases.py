@@ -106,7 +106,7 @@ def amx_conv_cases() -> tuple[Case, ...]:
     """Kernels on matrix tiles: bands, tails in a granule, a tile and a row, phases of strided windows."""
     band, last = {"rows": 3, "kb": 32}, {"channels_last": True}
     return (
-        Case.of("amx_conv_default", "conv.amx", conv(64, (14, 14), 64)),
+        Case.of("amx_conv_default", "conv.amx", conv(32, (9, 10), 32)),
         Case.of("amx_conv_last", "conv.amx", conv(37, (8, 9), 70, batch=2, **last, **FUSED), **band),
         Case.of("amx_conv_planar", "conv.amx_prepacked", conv(37, (8, 9), 70, batch=2, **FUSED), **band),
         Case.of("amx_conv_plain_result", "conv.amx_prepacked", conv(70, (5, 40), 40, **last), **band),

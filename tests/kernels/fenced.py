@@ -1,8 +1,8 @@
-"""A child process that runs every kernel in fenced memory: ``python -m tests.kernels.fenced <isa> <fence> [flags…]``.
+"""A child process that runs every kernel in fenced memory: ``python -m tests.kernels.fenced <isa> <fences> [flags…]``.
 
 Fences: ``end`` and ``start`` put every operand, result and scratch against a page without access, ``heap`` gives each
-its own
-heap block, which a sanitizer watches. Prints one line a kernel; a violation kills the process.
+its own heap block, which a sanitizer watches; a comma joins several. Prints one line a kernel; a
+violation kills the process.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import ctypes
 import mmap
 import sys
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -107,8 +108,8 @@ def run(unit: Unit, case: Case, isa: str, op: Op, *, fence: str, threads: int) -
 
 
 def main() -> None:
-    """Run all kernels of an instruction set behind one kind of fence."""
-    isa, fence, flags = sys.argv[1], sys.argv[2], sys.argv[3:] or ["-O1"]
+    """Run all kernels of an instruction set behind each kind of fence that is asked for."""
+    isa, fences, flags = sys.argv[1], sys.argv[2].split(","), sys.argv[3:] or ["-O1"]
     if isa == "amx":
         assert has_tiles()
     vectors = () if isa == "amx" else vector_groups()
@@ -126,7 +127,7 @@ def main() -> None:
             ):
                 ops += [resized(case.op, 5, 33, 17), resized(case.op, 1, 1, 1)]
             for op in ops:
-                for threads in (1, 3):
+                for fence, threads in product(fences, (1, 3)):
                     run(unit, case, isa, op, fence=fence, threads=threads)
             print("ran", case.name, flush=True)
 

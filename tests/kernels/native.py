@@ -14,8 +14,10 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from tests.drawn import drawn
 
 import tracea.emitters.cpu
 from tracea.emitters.kernel_source import KernelSource
@@ -71,6 +73,27 @@ RUNNER = """
 #include <vector>
 #include "tracea/abi.h"
 #include "tracea/amx_grant.h"
+#ifdef __AVX__
+#include <cpuid.h>
+// Upper halves of ymm and zmm that are in use (bits 2 and 6, by xgetbv of 1); -1 where the processor does not say.
+static int upper_halves() {
+  unsigned a, b, c, d;
+  if (!__get_cpuid_count(0xd, 1, &a, &b, &c, &d) || !(a & 4)) return -1;
+  __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(1));
+  return static_cast<int>(a & 0x44);
+}
+#endif
+static int left_behind;
+extern "C" int tracea_test_left_behind() { return left_behind; }
+// At -O1 gcc leaves the upper halves of vectors as they are, and all code without VEX prefixes, Python's own and the
+// plain build's, runs at a twentieth of its speed from then on. What ships is compiled at -O3, which clears them.
+static void run_rank(tracea_kernel kernel, const tracea_call* call, int32_t rank) {
+  kernel(call, rank);
+#ifdef __AVX__
+  if (rank == 0) left_behind = upper_halves();
+  __builtin_ia32_vzeroupper();
+#endif
+}
 extern "C" int tracea_test_tiles() { return tracea_amx_granted(); }
 extern "C" void tracea_test_run(tracea_kernel kernel, const tracea_call* call, int32_t threads) {
   alignas(128) static thread_local tracea_team team;
@@ -79,8 +102,10 @@ extern "C" void tracea_test_run(tracea_kernel kernel, const tracea_call* call, i
   tracea_call bound = *call;
   bound.team = &team;
   std::vector<std::thread> others;
-  for (int32_t rank = 1; rank < threads; ++rank) others.emplace_back([&bound, kernel, rank] { kernel(&bound, rank); });
-  kernel(&bound, 0);
+  for (int32_t rank = 1; rank < threads; ++rank) {
+    others.emplace_back([&bound, kernel, rank] { run_rank(kernel, &bound, rank); });
+  }
+  run_rank(kernel, &bound, 0);
   for (std::thread& other : others) other.join();
 }
 """
@@ -122,6 +147,12 @@ def host_isas() -> tuple[str, ...]:
     return tuple(found)
 
 
+def one_of_the_isas(of: str, *, vectors: bool = False) -> list[Any]:
+    """Return this machine's instruction sets, of which a run draws one; with ``vectors`` without the plain build."""
+    every = [isa for isa in host_isas() if not vectors or isa != "plain"] or ["plain"]
+    return drawn(1, every, of=of) if len(every) > 1 else every
+
+
 def compile_text(
     text: str, isa: str, *, extra: Sequence[str] = ("-O2", "-shared"), suffix: str = ".so", cxx: str | None = None
 ) -> Path:
@@ -130,21 +161,45 @@ def compile_text(
     assert compiler is not None, "the tests need g++ or clang++"
     command = [compiler, *COMMON_FLAGS, *ISA_FLAGS[isa], *extra]
     digest = hashlib.sha256("\0".join((text, *command, _headers_digest())).encode()).hexdigest()[:24]
-    folder = Path(tempfile.gettempdir()) / f"tracea-tests-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    binary = folder / f"{digest}{suffix}"
+    binary = folder() / f"{digest}{suffix}"
     if not binary.exists():
-        unit = folder / f"{digest}-{os.getpid()}.cpp"
+        unit = folder() / f"{digest}-{os.getpid()}.cpp"
         unit.write_text(text, encoding="utf-8")
-        partial = folder / f"{digest}-{os.getpid()}{suffix}"
-        result = subprocess.run(
-            [*command, str(unit), "-o", str(partial), "-pthread"], capture_output=True, text=True, check=False
-        )
-        assert result.returncode == 0, f"{' '.join(command)} {unit}\n{result.stderr[:1500]}"
-        assert "warning" not in result.stderr, result.stderr[:1500]
-        partial.rename(binary)
+        first = () if compiler != CXX or isa in ("plain", "neon") else ("-include", prelude(tuple(command)))
+        translate([*command, *first, str(unit)], binary)
         unit.unlink()
     return binary
+
+
+@cache
+def folder() -> Path:
+    """Return where this user's compiled units are kept between runs."""
+    place = Path(tempfile.gettempdir()) / f"tracea-tests-{os.getuid()}"
+    place.mkdir(mode=0o700, exist_ok=True)
+    return place
+
+
+def translate(command: Sequence[str], output: Path) -> None:
+    """Run the compiler, which may not warn, and put what it made in place at once."""
+    partial = output.with_name(f"{os.getpid()}-{output.name}")
+    result = subprocess.run(
+        [*command, "-o", str(partial), "-pthread"], capture_output=True, text=True, check=False, cwd=folder()
+    )
+    assert result.returncode == 0, f"{' '.join(command)}\n{result.stderr[:1500]}"
+    assert "warning" not in result.stderr, result.stderr[:1500]
+    partial.rename(output)
+
+
+@cache
+def prelude(command: tuple[str, ...]) -> str:
+    """Return a header of the intrinsics, precompiled for these flags: they are most of what a small unit reads."""
+    flags = [flag for flag in command if flag not in ("-shared", "-c")]
+    digest = hashlib.sha256("\0".join(flags).encode()).hexdigest()[:24]
+    header = folder() / f"prelude-{digest}.h"
+    if not header.with_suffix(".h.gch").exists():
+        header.write_text("#include <immintrin.h>\n", encoding="utf-8")
+        translate([*flags, "-x", "c++-header", str(header)], header.with_suffix(".h.gch"))
+    return str(header)
 
 
 @cache
@@ -194,6 +249,11 @@ class Unit:
         )
         self._library.tracea_test_run(ctypes.cast(self._library[name], ctypes.c_void_p), ctypes.byref(block), threads)
         del team_memory, thread_memory
+
+
+def upper_halves_left_by(unit: Unit) -> int:
+    """Return which upper halves of vectors the last call left in use, 0 for none; -1 where nothing says so."""
+    return int(ctypes.CDLL(str(unit.path)).tracea_test_left_behind())
 
 
 def round_up(value: int, multiple: int = ALIGNMENT) -> int:

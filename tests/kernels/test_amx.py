@@ -129,7 +129,7 @@ def test_values_that_terms_cannot_hold_give_what_float32_gives(
         check(unit, build(case, isa), case.op, inputs, threads=2)
 
 
-@on_both
+@pytest.mark.parametrize("isa", [pytest.param("amx", marks=needs_tiles), pytest.param("plain", marks=pytest.mark.slow)])
 def test_result_has_the_same_bits_for_any_team(isa: str, rng: np.random.Generator) -> None:
     for name in ("amx_rows", "amx_columns", "amx_prepacked_rows"):
         unit, case = compiled(name, isa)

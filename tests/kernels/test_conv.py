@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
 from tests.kernels.conv_cases import conv_cases
-from tests.kernels.native import host_isas
+from tests.kernels.native import host_isas, one_of_the_isas
 
 from tracea.core.dtype import DType
 from tracea.core.op import Conv2dOp
@@ -57,7 +57,7 @@ def random_conv(
     )
 
 
-@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("isa", one_of_the_isas("convolutions", vectors=True))
 @pytest.mark.parametrize("variant", ["conv.packed", "conv.prepacked"])
 def test_random_convolutions_match_float64(variant: str, isa: str, rng: np.random.Generator) -> None:
     target, found = load(isa), find(variant)
@@ -74,7 +74,7 @@ def test_random_convolutions_match_float64(variant: str, isa: str, rng: np.rando
             check(unit, build(case, isa), case.op, random_inputs(case.op, rng), threads=threads)
 
 
-@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("isa", one_of_the_isas("convolutions", vectors=True))
 @pytest.mark.parametrize("variant", ["conv.depthwise", "conv.depthwise_prepacked"])
 def test_random_depthwise_convolutions_match_float64(variant: str, isa: str, rng: np.random.Generator) -> None:
     target, found = load(isa), find(variant)

@@ -6,9 +6,10 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pytest
-from tests.kernels.conformance import Case, build
-from tests.kernels.native import compile_text, host_isas
+from tests.kernels.conformance import Case, build, random_inputs, run
+from tests.kernels.native import Unit, compile_text, host_isas, upper_halves_left_by
 
 from tracea.core.dtype import DType
 from tracea.core.op import BlockSparseOp, GemmOp, GroupedGemmOp
@@ -84,3 +85,19 @@ def test_hot_loop_has_the_products_of_its_steps_and_no_stack_access(variant: str
         loads = schedule.integer("unroll") * (schedule.integer("mr") + schedule.integer("nv"))
         addresses = 0 if variant == "gemm.packed" else 2 * schedule.integer("unroll") * schedule.integer("mr")
         assert len(body) - len(spilled) <= products + loads + addresses + 16, "\n".join(body)
+
+
+@pytest.mark.parametrize("isa", [isa for isa in host_isas() if isa != "plain"])
+def test_what_ships_leaves_no_upper_half_in_use(isa: str, rng: np.random.Generator) -> None:
+    """Code without VEX prefixes would run at a twentieth of its speed behind a kernel that does."""
+    case = Case.of("small", "gemm.packed", GemmOp.of(m=20, n=40, k=30, bias=True, activation="gelu"))
+    built, inputs = build(case, isa), random_inputs(case.op, rng)
+    left = {}
+    for flags in (("-O3",), ("-O3", "-mno-vzeroupper")):
+        unit = Unit(built.sources, isa, extra=(*flags, "-shared"))
+        run(unit, built, case.op, inputs)
+        left[flags[-1]] = upper_halves_left_by(unit)
+    if left["-O3"] == -1:
+        pytest.skip("this processor does not say which registers are in use")
+    assert left["-O3"] == 0
+    assert left["-mno-vzeroupper"] != 0, "the check sees nothing"

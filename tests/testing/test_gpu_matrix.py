@@ -29,8 +29,8 @@ from tracea.testing.gpu_matrix import (
     sample,
 )
 
-SAMPLE = 10
-FEATURE_SAMPLE = 4
+SAMPLE = 6
+FEATURE_SAMPLE = 3
 SEED = int(os.environ["TRACEA_SEED"])  # printed by each run, the same in all workers
 RUNNING = [cell for cell in cells() if rejection(cell) is None]
 CHOSEN = sample(SAMPLE, SEED)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from examples.transformer import BERT, BUILDERS, GPT2, LLAMA, bert, error, gpt2_decode, gpt2_prefill, llama_block, small
+from tests.drawn import drawn
 from tests.interface.torch.compare import check_capture
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -36,7 +37,7 @@ def kernels(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Graph, list[Any
 
 
 @WRITTEN
-@pytest.mark.parametrize("build", BUILDERS, ids=lambda build: build.__name__)
+@pytest.mark.parametrize("build", drawn(2, BUILDERS, of="models"), ids=lambda build: build.__name__)
 def test_a_model_computes_what_float64_does(build: Any, written_out: bool, seed: int) -> None:
     module, inputs = built(build, written_out)
     torch.manual_seed(seed)

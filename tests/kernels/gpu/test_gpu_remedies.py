@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.drawn import drawn
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
@@ -65,7 +66,9 @@ def follows(variant: str, target: str, op: GemmOp, schedule: Schedule) -> Invali
     return error
 
 
-@pytest.mark.parametrize(("variant", "target", "dtype"), KERNELS)
+@pytest.mark.parametrize(
+    ("variant", "target", "dtype"), drawn(4, (pytest.param(*each) for each in KERNELS), of="remedies")
+)
 def test_following_a_remedy_leads_to_a_kernel(
     variant: str, target: str, dtype: DType, rng: np.random.Generator
 ) -> None:

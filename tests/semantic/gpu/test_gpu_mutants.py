@@ -8,6 +8,7 @@ from collections import Counter
 from functools import cache
 
 import pytest
+from tests.drawn import drawn
 
 from tracea.emitters.cuda.emitter import emit
 from tracea.errors import TraceaError
@@ -66,7 +67,7 @@ def noticed_by_proof(kernel: TileKernel, spare_waits: int) -> bool:
     return len(superfluous_waits(kernel)) > spare_waits
 
 
-@pytest.mark.parametrize("case", ALL)
+@pytest.mark.parametrize("case", drawn(4, ALL, of="mutants of the pipeline"))
 def test_proofs_alone_notice_most_mutants_of_the_pipeline(case: GpuCase) -> None:
     families = {"wait", "stage", "order", "role", "guard", "sum"}
     chosen = [mutant for mutant in gpu_mutants(case.kernel()) if mutant.family in families]
@@ -76,7 +77,7 @@ def test_proofs_alone_notice_most_mutants_of_the_pipeline(case: GpuCase) -> None
     assert [d for d in missed if argument_for(case.name, d) is None and (case.name, d) not in LEFT_TO_OTHERS] == []
 
 
-@pytest.mark.parametrize("case", ALL)
+@pytest.mark.parametrize("case", drawn(4, ALL, of="mutants of other kinds"))
 def test_a_few_mutants_of_other_kinds_in_every_run_are_noticed(case: GpuCase) -> None:
     assert unexplained(case, JUDGED, SEED) == []
 
