@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
-from tests.kernels.native import host_isas
+from tests.kernels.native import run_isas
 
 from tracea.core.dtype import DType
 from tracea.core.expr import (
@@ -53,7 +53,7 @@ ROUNDED = tuple(case(f"rounded_{dtype.value}", Cast(Input(0), dtype), DType.F64)
 ALL = (*FUNCTIONS, *PAIRS, *ACTIVATIONS, *CASTS, *CASTS_F64, *ROUNDED)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("index", range(len(ALL)), ids=[case.name for case in ALL])
 def test_function_means_what_its_numpy_meaning_says(index: int, isa: str, rng: np.random.Generator) -> None:
     chosen = ALL[index]
@@ -62,7 +62,7 @@ def test_function_means_what_its_numpy_meaning_says(index: int, isa: str, rng: n
     check(unit, build(chosen, isa), chosen.op, inputs)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize(
     "name", ["max", "min", "fmod", "lt", "ne", "relu", "abs", "neg", "floor", "cast_i32", "cast_bf16", "cast_bool"]
 )
@@ -73,7 +73,7 @@ def test_special_values_pass_as_the_meaning_says(name: str, isa: str) -> None:
     check(unit_of(ALL, isa), build(chosen, isa), chosen.op, inputs)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("chosen", ROUNDED, ids=lambda chosen: chosen.name)
 def test_a_cast_in_a_chain_of_doubles_rounds_each_of_them(chosen: Case, isa: str, rng: np.random.Generator) -> None:
     values = rng.standard_normal(SHAPE) * 10.0 ** rng.integers(-3, 3, SHAPE)

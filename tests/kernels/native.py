@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.drawn import drawn
 
 import tracea.emitters.cpu
@@ -145,6 +146,18 @@ def host_isas() -> tuple[str, ...]:
     if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
         found.insert(0, "avx512")
     return tuple(found)
+
+
+def run_isas() -> list[Any]:
+    """Return this machine's instruction sets as parameters, the widest first: of the others each run draws one.
+
+    Compiling every kernel for one of them takes the better part of a minute.
+    """
+    widest, *others = host_isas()
+    return [
+        pytest.param(widest),
+        *(drawn(1, map(pytest.param, others), of="instruction sets") if others[1:] else others),
+    ]
 
 
 def one_of_the_isas(of: str, *, vectors: bool = False) -> list[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.kernels.attention_cases import NEVER, SOFT_CAP, added, alibi, allowed, attention, attention_cases
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
-from tests.kernels.native import host_isas
+from tests.kernels.native import host_isas, run_isas
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
@@ -35,7 +35,7 @@ CASES = {case.name: case for case in attention_cases()}
 HOST = host_isas()[0]
 
 
-@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("name", ["attention_causal", "attention_causal_window", "attention_far_window"])
 def test_attention_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
     unit, built, op = unit_of(attention_cases(), isa), build(CASES[name], isa), CASES[name].op
@@ -82,7 +82,7 @@ def test_random_problems_and_schedules_of_the_space(rng: np.random.Generator) ->
             check(unit, build(case, HOST), case.op, random_inputs(case.op, rng), threads=threads)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 def test_a_row_without_a_key_is_zero(isa: str, rng: np.random.Generator) -> None:
     unit = unit_of(attention_cases(), isa)
     for name in ("attention_no_keys", "attention_far_window", "decode_no_keys"):
@@ -96,7 +96,7 @@ def test_a_row_without_a_key_is_zero(isa: str, rng: np.random.Generator) -> None
     np.testing.assert_allclose(got[:, :2, 7], np.repeat(inputs[2][:, :1, 44], 2, axis=1), rtol=1e-6)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("size", [1e4, 1e9, 1e30])
 def test_extreme_scores_choose_the_largest(isa: str, size: float, rng: np.random.Generator) -> None:
     unit, name = unit_of(attention_cases(), isa), "attention_added"
@@ -106,7 +106,7 @@ def test_extreme_scores_choose_the_largest(isa: str, size: float, rng: np.random
     check(unit, build(CASES[name], isa), CASES[name].op, inputs, threads=2)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 def test_nan_and_infinity_stay_in_their_rows(isa: str, rng: np.random.Generator) -> None:
     unit, name = unit_of(attention_cases(), isa), "attention_added"
     inputs = random_inputs(CASES[name].op, rng)
@@ -204,7 +204,7 @@ def test_a_mistake_with_parts_is_refused(mistake: str) -> None:
         prove(changed(kernel, kind, change))
 
 
-@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("isa", run_isas()[:2])
 def test_decoding_built_once_serves_other_extents(isa: str, rng: np.random.Generator) -> None:
     unit, built = unit_of(attention_cases(), isa), build(CASES["decode_parts"], isa)
     for _ in range(8):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.kernels.attention_cases import NEVER, attention, gradient, gradient_cases
 from tests.kernels.conformance import build, check, random_inputs, run, unit_of
-from tests.kernels.native import host_isas
+from tests.kernels.native import host_isas, run_isas
 from tests.kernels.test_attention import later
 
 from tracea.core.dtype import DType
@@ -43,7 +43,7 @@ def with_results(op: AttentionGradientOp, inputs: list[np.ndarray]) -> list[np.n
     return [inputs[0], np.asarray(y).astype(op.y.dtype.numpy), *inputs[2:]]
 
 
-@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("name", ["gradient_causal", "gradient_causal_window", "gradient_dense"])
 def test_gradients_built_once_serve_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
     unit, built, forward = unit_of(gradient_cases(), isa), build(CASES[name], isa), CASES[name].op.forward
@@ -56,7 +56,7 @@ def test_gradients_built_once_serve_other_extents(name: str, isa: str, rng: np.r
         check(unit, built, op, with_results(op, random_inputs(op, rng)), threads=int(rng.integers(1, 4)))
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 def test_what_sees_nothing_and_what_is_not_seen_have_zero_gradients(isa: str, rng: np.random.Generator) -> None:
     unit = unit_of(gradient_cases(), isa)
     op = CASES["gradient_far_window"].op
@@ -79,7 +79,7 @@ def test_what_sees_nothing_and_what_is_not_seen_have_zero_gradients(isa: str, rn
     assert all(np.isfinite(part).all() for part in parts)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("size", [1e4, 1e9, 1e30])
 def test_extreme_scores_choose_the_largest(isa: str, size: float, rng: np.random.Generator) -> None:
     unit, name = unit_of(gradient_cases(), isa), "gradient_added"

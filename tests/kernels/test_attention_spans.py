@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.kernels.attention_cases import TILINGS, attention, attention_cases, listed, listed_inputs, tiling
 from tests.kernels.conformance import build, check, random_inputs, run, unit_of
-from tests.kernels.native import host_isas
+from tests.kernels.native import run_isas
 from tests.kernels.test_attention import changed, later
 
 from tracea.core.attention_meaning import hidden_from
@@ -28,7 +28,7 @@ CASES = {case.name: case for case in attention_cases()}
 CODES = {"attention_spans": 48, "attention_spans_by_head": 24, "attention_spans_scored": 70}
 
 
-@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("kind", TILINGS)
 def test_one_kernel_runs_every_tiling(kind: str, isa: str, rng: np.random.Generator) -> None:
     tables, _, band = tiling(kind)
@@ -67,7 +67,7 @@ def test_an_order_of_launches_changes_no_table() -> None:
     assert all((a == b).all() for a, b in zip(row[1:], other[1:], strict=True))
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 def test_queries_of_no_span_give_zeros_and_hidden_values_are_not_read(isa: str, rng: np.random.Generator) -> None:
     grid = TileGrid(rows=130, columns=100, depth=16, tile_rows=26, tile_columns=50)
     mask = np.array([[True, False], [False, False], [True, False], [True, False], [True, False]])
@@ -80,7 +80,7 @@ def test_queries_of_no_span_give_zeros_and_hidden_values_are_not_read(isa: str, 
     assert (got[:, :, :26] != 0).all()
 
 
-@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("name", CODES)
 def test_a_kernel_with_spans_serves_other_extents_and_masks(name: str, isa: str, rng: np.random.Generator) -> None:
     built, spans = build(CASES[name], isa), CASES[name].op.spans

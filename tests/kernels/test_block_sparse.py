@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.kernels.conformance import Case, build, check, random_inputs, run, sparse_inputs, unit_of
-from tests.kernels.native import has_tiles, host_isas
+from tests.kernels.native import has_tiles, host_isas, run_isas
 from tests.kernels.sparse_cases import sparse_cases, sparse_tile_cases, strided
 
 from tracea.core.op import BlockSparseOp
@@ -26,8 +26,8 @@ from tracea.semantic.tile_kernel import TileKernel
 
 VECTORS = {case.name: case for case in sparse_cases()}
 TILES = {case.name: case for case in sparse_tile_cases()}
-WHERE = [(name, isa) for isa in host_isas()[:2] for name in VECTORS]
-WHERE += [(name, "amx") for name in TILES] if has_tiles() else []
+WHERE = [pytest.param(name, *isa.values, marks=isa.marks) for isa in run_isas()[:2] for name in VECTORS]
+WHERE += [pytest.param(name, "amx") for name in TILES] if has_tiles() else []
 
 
 def group(name: str) -> tuple[tuple[Case, ...], Case]:
@@ -55,7 +55,7 @@ def test_every_mask_gives_the_product_of_the_listed_blocks(
         assert not run(unit_of(cases, isa), build(case, isa), case.op, inputs).any()
 
 
-@pytest.mark.parametrize(("name", "isa"), [pair for pair in WHERE if "default" not in pair[0]])
+@pytest.mark.parametrize(("name", "isa"), [each for each in WHERE if "default" not in each.values[0]])
 def test_a_kernel_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
     cases, case = group(name)
     for _ in range(6):

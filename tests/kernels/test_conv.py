@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
 from tests.kernels.conv_cases import conv_cases
-from tests.kernels.native import host_isas, one_of_the_isas
+from tests.kernels.native import host_isas, one_of_the_isas, run_isas
 
 from tracea.core.dtype import DType
 from tracea.core.op import Conv2dOp
@@ -92,7 +92,7 @@ def test_random_depthwise_convolutions_match_float64(variant: str, isa: str, rng
             check(unit, build(case, isa), case.op, random_inputs(case.op, rng), threads=threads)
 
 
-@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("name", ["conv_last", "conv_planar_blocks", "conv_groups", "conv_f64", "conv_dilated"])
 def test_convolution_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
     unit, case = unit_of(conv_cases(), isa), CASES[name]
@@ -116,7 +116,7 @@ def test_convolution_built_once_serves_other_extents(name: str, isa: str, rng: n
         check(unit, built, other, random_inputs(other, rng), threads=int(rng.integers(1, 4)))
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("name", ["conv_last", "conv_planar_blocks", "conv_stem"])
 def test_nan_and_infinity_reach_exactly_the_results_that_depend_on_them(
     name: str, isa: str, rng: np.random.Generator

@@ -14,7 +14,7 @@ from tests.kernels.cases import (
     vector_groups,
 )
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
-from tests.kernels.native import Unit, host_isas
+from tests.kernels.native import Unit, host_isas, run_isas
 
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind
@@ -35,7 +35,7 @@ def compiled(name: str, isa: str) -> tuple[Unit, Case]:
     raise AssertionError(name)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("name", NAMES)
 def test_kernel_matches_float64_on_one_thread_and_three(name: str, isa: str, rng: np.random.Generator) -> None:
     unit, case = compiled(name, isa)
@@ -61,7 +61,7 @@ def other_extents(case: Case, rng: np.random.Generator) -> GemmOp:
     return resized(case.op, max(m, 2) if case.op.infer().layout else m, n, k)
 
 
-@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("name", GEMM_NAMES)
 def test_gemm_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
     unit, case = compiled(name, isa)
@@ -70,7 +70,7 @@ def test_gemm_built_once_serves_other_extents(name: str, isa: str, rng: np.rando
         check(unit, build(case, isa), op, random_inputs(op, rng), threads=int(rng.integers(1, 4)))
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("name", ["packed_rows", "packed_columns", "packed_bf16", "prepacked_rows", "dot_columns"])
 @pytest.mark.parametrize(("m", "n"), [(0, 70), (33, 0), (0, 0)])
 def test_gemm_without_rows_or_columns_writes_nothing(
@@ -81,7 +81,7 @@ def test_gemm_without_rows_or_columns_writes_nothing(
     assert run(unit, build(case, isa), op, random_inputs(op, rng), threads=2).shape == (m, n)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 def test_empty_sum_is_the_epilogue_of_zero(isa: str, rng: np.random.Generator) -> None:
     unit, case = compiled("empty", isa)
     for m, n in ((33, 70), (1, 5), (0, 3)):
@@ -89,7 +89,7 @@ def test_empty_sum_is_the_epilogue_of_zero(isa: str, rng: np.random.Generator) -
         check(unit, build(case, isa), op, random_inputs(op, rng), threads=2)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize(
     "name",
     [
@@ -108,7 +108,7 @@ def test_nan_and_infinity_reach_exactly_the_results_that_depend_on_them(
     check(unit, build(case, isa), case.op, inputs, threads=2)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "layer_norm", "rms_norm_bf16", "max_rows", "mean_columns"])
 def test_rows_with_nan_or_infinity_stay_apart_from_the_others(name: str, isa: str, rng: np.random.Generator) -> None:
     unit, case = compiled(name, isa)
@@ -120,7 +120,7 @@ def test_rows_with_nan_or_infinity_stay_apart_from_the_others(name: str, isa: st
     check(unit, build(case, isa), case.op, inputs, threads=2)
 
 
-@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("isa", run_isas()[:2])
 def test_rows_of_every_length_around_a_vector(isa: str, rng: np.random.Generator) -> None:
     for name, make in (
         ("softmax", lambda r, c: row(RowKind.SOFTMAX, (r, c))),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.kernels.cases import BF16, F32, F64
 from tests.kernels.conformance import Case, build, check, run, unit_of
-from tests.kernels.native import host_isas
+from tests.kernels.native import run_isas
 
 from tracea.core.dtype import DType
 from tracea.core.op import RowKind, RowOp
@@ -64,14 +64,14 @@ def check_rows(case: Case, isa: str, x: np.ndarray, threads: int) -> None:
     np.testing.assert_allclose(found, evaluate(case.op, [near]), rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_finite_rows_give_what_float64_gives(case: Case, isa: str, rng: np.random.Generator) -> None:
     assert isinstance(case.op, RowOp)
     check_rows(case, isa, extreme_rows(case.op, rng), threads=2)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("overlap", [0, 1, 2])
 def test_a_row_of_plus_and_minus_the_largest_is_plus_and_minus_one(overlap: int, isa: str) -> None:
     x = np.tile(np.float32([3e38, -3e38]), (12, COLUMNS // 2))
@@ -81,7 +81,7 @@ def test_a_row_of_plus_and_minus_the_largest_is_plus_and_minus_one(overlap: int,
         np.testing.assert_allclose(found, np.sign(x), rtol=1e-6)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_values_that_are_not_finite_pass_among_the_largest(case: Case, isa: str, rng: np.random.Generator) -> None:
     assert isinstance(case.op, RowOp)
@@ -104,7 +104,7 @@ FAR_CASES = tuple(
 )
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("case", FAR_CASES, ids=lambda case: case.name)
 def test_a_row_that_begins_far_from_its_mean_keeps_its_variance(case: Case, isa: str, rng: np.random.Generator) -> None:
     """The variance is summed about the mean of a row's first vectors, and again about the row's where that cancels."""
@@ -121,7 +121,7 @@ def test_a_row_that_begins_far_from_its_mean_keeps_its_variance(case: Case, isa:
     assert np.all(error <= 4e-6), error
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("case", [case for case in CASES if case.op.eps in LOST], ids=lambda case: case.name)
 def test_rows_without_spread_are_zero_however_small_the_epsilon(case: Case, isa: str, rng: np.random.Generator) -> None:
     centered = case.op.kind is RowKind.LAYER_NORM

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.kernels.cases import cases_for
-from tests.kernels.native import CXX, has_tiles, host_isas
+from tests.kernels.native import CXX, has_tiles, run_isas
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,7 +39,7 @@ def runtime_library(name: str) -> str:
     return path
 
 
-@pytest.mark.parametrize("isa", ["amx", *host_isas()])
+@pytest.mark.parametrize("isa", ["amx", *run_isas()])
 def test_kernels_stay_between_pages_without_access(isa: str) -> None:
     if isa == "amx" and not has_tiles():
         pytest.skip("this machine has no AMX, or does not grant it")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
 from tests.kernels.grouped_cases import FUSED, grouped_cases, grouped_tile_cases, strided, turned
-from tests.kernels.native import has_tiles, host_isas
+from tests.kernels.native import has_tiles, host_isas, run_isas
 from tests.kernels.routing import grouped_inputs
 
 from tracea.core.expr import Constant, Input
@@ -27,8 +27,8 @@ from tracea.semantic.tile_kernel import TileKernel
 
 VECTORS = {case.name: case for case in grouped_cases()}
 TILES = {case.name: case for case in grouped_tile_cases()}
-WHERE = [(name, isa) for isa in host_isas()[:2] for name in VECTORS]
-WHERE += [(name, "amx") for name in TILES] if has_tiles() else []
+WHERE = [pytest.param(name, *isa.values, marks=isa.marks) for isa in run_isas()[:2] for name in VECTORS]
+WHERE += [pytest.param(name, "amx") for name in TILES] if has_tiles() else []
 
 Routing = tuple[np.ndarray, np.ndarray]
 
@@ -74,7 +74,7 @@ def resized(case: Case, sizes: dict[str, int]) -> GroupedGemmOp:
     return change(op)
 
 
-@pytest.mark.parametrize(("name", "isa"), [pair for pair in WHERE if "default" not in pair[0]])
+@pytest.mark.parametrize(("name", "isa"), [each for each in WHERE if "default" not in each.values[0]])
 def test_a_kernel_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
     cases, case = group(name)
     for _ in range(6):

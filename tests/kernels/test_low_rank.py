@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.kernels.conformance import build, check, random_inputs, run, unit_of
 from tests.kernels.low_rank_cases import low_rank_cases, strided
-from tests.kernels.native import host_isas
+from tests.kernels.native import host_isas, run_isas
 
 from tracea.core.dtype import DType
 from tracea.core.op import LowRankOp
@@ -32,7 +32,7 @@ def resized(op: LowRankOp, m: int, n: int, k: int, r: int) -> LowRankOp:
     return LowRankOp.of(m=m, n=n, k=k, r=r, dtype=op.x.dtype, out_dtype=op.infer().dtype, **fused)
 
 
-@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("name", [name for name in CASES if name != "low_rank_default"])
 def test_low_rank_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
     unit, case = unit_of(low_rank_cases(), isa), CASES[name]

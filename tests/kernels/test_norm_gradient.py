@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.kernels.conformance import build, check, random_inputs, run, unit_of
-from tests.kernels.native import host_isas
+from tests.kernels.native import host_isas, run_isas
 from tests.kernels.norm_gradient_cases import ID, norm_gradient, norm_gradient_cases
 from tests.kernels.slab_cases import BF16, F64, tensor
 from tests.kernels.test_attention import later
@@ -27,7 +27,7 @@ CASES = {case.name: case for case in norm_gradient_cases()}
 HOST = host_isas()[0]
 
 
-@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("name", ["norm_gradient", "norm_gradient_rms"])
 def test_a_kernel_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
     unit, built = unit_of(norm_gradient_cases(), isa), build(CASES[name], isa)
@@ -37,7 +37,7 @@ def test_a_kernel_built_once_serves_other_extents(name: str, isa: str, rng: np.r
         check(unit, built, op, random_inputs(op, rng), threads=int(rng.integers(1, 4)))
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("name", ["norm_gradient", "norm_gradient_f64", "norm_gradient_rms"])
 def test_rows_that_cancel_overflow_or_are_not_finite(name: str, isa: str, rng: np.random.Generator) -> None:
     unit, op = unit_of(norm_gradient_cases(), isa), CASES[name].op

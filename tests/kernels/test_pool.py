@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.kernels.conformance import Case, build, check, random_inputs, unit_of
-from tests.kernels.native import host_isas
+from tests.kernels.native import host_isas, run_isas
 from tests.kernels.pool_cases import THREE, pool, pool_cases
 
 from tracea.core.dtype import DType
@@ -24,7 +24,7 @@ from tracea.targets import load
 CASES = {case.name: case for case in pool_cases()}
 
 
-@pytest.mark.parametrize("isa", host_isas()[:2])
+@pytest.mark.parametrize("isa", run_isas()[:2])
 @pytest.mark.parametrize("name", ["pool_max", "pool_max_planar", "pool_mean_ceil"])
 def test_pooling_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
     unit, built = unit_of(pool_cases(), isa), build(CASES[name], isa)

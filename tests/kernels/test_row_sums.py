@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
-from tests.kernels.native import host_isas
+from tests.kernels.native import host_isas, run_isas
 from tests.kernels.slab_cases import row_sum_cases, tensor
 from tests.kernels.test_attention import later
 from tests.kernels.test_attention_gradient import changed
@@ -47,7 +47,7 @@ def indices(kind: str, count: int, rows: int, rng: np.random.Generator) -> np.nd
     }[kind].astype(np.int64)
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("kind", ["repeated", "one", "sorted", "reversed", "beyond"])
 def test_a_kernel_built_once_serves_all_indices_and_other_extents(
     kind: str, isa: str, rng: np.random.Generator
@@ -60,7 +60,7 @@ def test_a_kernel_built_once_serves_all_indices_and_other_extents(
         check(unit, built, op, inputs, threads=int(rng.integers(1, 4)))
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize("count", [7, 8, 9, 16, 17, 24])
 def test_lists_about_as_long_as_rows_are_summed_together(count: int, isa: str, rng: np.random.Generator) -> None:
     unit, built = unit_of(row_sum_cases(), isa), build(CASES["row_sums"], isa)
@@ -69,7 +69,7 @@ def test_lists_about_as_long_as_rows_are_summed_together(count: int, isa: str, r
     assert np.array_equal(run(unit, built, op, inputs), evaluate(op, inputs))  # integers: exact, or a row is missing
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 def test_what_is_not_finite_stays_in_its_row(isa: str, rng: np.random.Generator) -> None:
     unit, case = unit_of(row_sum_cases(), isa), CASES["row_sums_wide"]
     inputs = random_inputs(case.op, rng)

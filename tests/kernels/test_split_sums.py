@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.kernels.cases import gemm_cases
 from tests.kernels.conformance import build, random_inputs, run, unit_of
-from tests.kernels.native import host_isas
+from tests.kernels.native import run_isas
 
 from tracea.core.expr import Input
 from tracea.core.op import GemmOp, ReduceKind
@@ -73,7 +73,7 @@ def test_default_has_one_part_a_core() -> None:
         assert prove(build_stream_split(OP, schedule, target)).about("reduction")
 
 
-@pytest.mark.parametrize("isa", host_isas())
+@pytest.mark.parametrize("isa", run_isas())
 def test_bits_do_not_depend_on_the_threads(isa: str, rng: np.random.Generator) -> None:
     case = next(case for case in gemm_cases() if case.name == "stream_split")
     unit, inputs = unit_of(gemm_cases(), isa), random_inputs(case.op, rng)
