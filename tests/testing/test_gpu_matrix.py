@@ -29,7 +29,7 @@ from tracea.testing.gpu_matrix import (
     sample,
 )
 
-SAMPLE = 6
+SAMPLE = 10
 FEATURE_SAMPLE = 3
 SEED = int(os.environ["TRACEA_SEED"])  # printed by each run, the same in all workers
 RUNNING = [cell for cell in cells() if rejection(cell) is None]
