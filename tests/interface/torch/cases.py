@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -131,6 +132,21 @@ ROWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.var.correction": (lambda x: aten.var.correction(x, [-1], correction=2, keepdim=True), (Z,)),
     "aten.std.correction": (lambda x: aten.std.correction(x, [0, 1]), (Z,)),
     "aten.var.dim": (lambda x: aten.var.dim(x, [-1], False), (Z,)),
+    "aten.linalg_vector_norm.default": (
+        lambda x: [
+            aten.linalg_vector_norm.default(x, order, axes, axes != [0])
+            for order, axes in (
+                (2, None),
+                (2, [-1]),
+                (1, [0]),
+                (math.inf, [1, 2]),
+                (-math.inf, [1]),
+                (0, [2]),
+                (3, [0]),
+            )
+        ],
+        (torch.stack([X, 0.0 * X]),),
+    ),
     "aten.std.dim": (lambda x: aten.std.dim(x, [-1]), (Z,)),
     "aten.batch_norm.default": (
         lambda x, m, v, w, b: aten.batch_norm.default(x, w, b, m, v, False, 0.1, 1e-5, False),
@@ -317,6 +333,42 @@ IMAGES: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.stack.default": (lambda x, y: aten.stack.default([x, y], 1), (rows(2, 3), rows(2, 3))),
 }
 
-CASES = VIEWS | MATRICES | ROWS | POINTWISE | COMPARISONS | IMAGES
+WRITES: dict[str, tuple[Call, tuple[Any, ...]]] = {
+    "aten.copy.default": (lambda x, y: aten.copy.default(x, y.float()) + y, (X, V)),
+    "aten.slice_scatter.default": (
+        lambda x, y, z: (
+            aten.slice_scatter.default(x, y * 2.0, -1, 1, 6, 2),
+            aten.slice_scatter.default(x, z, 1, 3, 9223372036854775807),
+            aten.slice_scatter.default(x, z, 1, -6, -3),
+            aten.slice_scatter.default(x, x * 3.0),
+            aten.slice_scatter.default(x, x[:0], 0, 2, 1),
+        ),
+        (X, rows(4, 3), rows(4, 3)),
+    ),
+    "aten.select_scatter.default": (
+        lambda x, y: (aten.select_scatter.default(x, y.relu(), 1, -2), aten.select_scatter.default(x[:1], V, 0, 0)),
+        (X, rows(4)),
+    ),
+    "aten.index_copy.default": (
+        lambda x, at, y: (
+            aten.index_copy.default(x, 1, at, y),  # of places that are named twice, the last one
+            aten.index_copy.default(x, -2, at[1:2], x[:1] + 1.0),
+            aten.index_copy.default(x, 1, torch.tensor([1, 3, 5, 0]), y),
+            aten.index_copy.default(x, 1, torch.tensor([1, 3]), y[:, 1:3]),
+        ),
+        (X, torch.tensor([4, 1, 0, 4]), rows(4, 4)),
+    ),
+    "aten.index_put.default": (
+        lambda x, at, y, m: (
+            aten.index_put.default(x, [None, at], y),
+            aten.index_put.default(x, [at[1]], V),
+            aten.index_put.default(x, [m[:, 0]], V[2]),
+            aten.index_put.default(x, [m], y[0, 0]),
+        ),
+        (X, torch.tensor([5, 2, 0]), rows(4, 3), M),
+    ),
+}
+
+CASES = VIEWS | MATRICES | ROWS | POINTWISE | COMPARISONS | IMAGES | WRITES
 # Refused always: what they compute is for training.
 REFUSED = {"aten._native_batch_norm_legit_functional.default", "aten._native_batch_norm_legit.default"}

@@ -54,15 +54,6 @@ def test_a_write_to_a_buffer_is_refused() -> None:
     assert f"{HERE}:{line_with(Counting, 'a write')}" in caught.value.location
 
 
-def test_a_write_to_an_input_is_refused() -> None:
-    class Writes(nn.Module):
-        def forward(self, x):
-            return x.add_(1.0)
-
-    with pytest.raises(UnsupportedNode, match="a write to an input, x"):
-        capture(Writes(), inputs_of((3, 4)))
-
-
 @pytest.mark.parametrize(
     ("module", "said"),
     [(nn.Dropout(0.5), "a dropout of 0.5 in training mode"), (nn.BatchNorm1d(4), "a batch norm in training mode")],

@@ -18,6 +18,7 @@ from tracea.interface.torch import lower_rows as rows
 from tracea.interface.torch import lower_statistics as statistics
 from tracea.interface.torch import lower_views as views
 from tracea.interface.torch import lower_volumes as volumes
+from tracea.interface.torch import lower_writes as writes
 
 __all__ = ["LOWERINGS", "VIEWS", "WITHOUT_VALUE"]
 
@@ -125,6 +126,7 @@ _ROWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.std.correction": statistics.variance(root=True),
     "aten.var.dim": statistics.variance(root=False),
     "aten.std.dim": statistics.variance(root=True),
+    "aten.linalg_vector_norm.default": statistics.vector_norm,
     "aten.batch_norm.default": pointwise.batch_norm,
     "aten._native_batch_norm_legit_no_training.default": pointwise.batch_norm_of_inference,
     "aten._native_batch_norm_legit_functional.default": pointwise.batch_norm_of_training,
@@ -217,6 +219,14 @@ _POINTWISE: Final[dict[str, Callable[..., Any]]] = {
     "aten.bitwise_or.Tensor": pointwise.logical(BinaryFunction.MAX),
 }
 
+_WRITES: Final[dict[str, Callable[..., Any]]] = {
+    "aten.copy.default": writes.copy,
+    "aten.slice_scatter.default": writes.slice_scatter,
+    "aten.select_scatter.default": writes.select_scatter,
+    "aten.index_copy.default": writes.index_copy,
+    "aten.index_put.default": writes.index_put,
+}
+
 _COMPARISONS: Final[dict[str, Callable[..., Any]]] = {
     f"aten.{function.value}.{overload}": pointwise.comparison(function)
     for function in BinaryFunction
@@ -224,7 +234,9 @@ _COMPARISONS: Final[dict[str, Callable[..., Any]]] = {
     for overload in ("Tensor", "Scalar")
 }
 
-LOWERINGS: Final[dict[str, Callable[..., Any]]] = _VIEWS | _MATRICES | _IMAGES | _ROWS | _POINTWISE | _COMPARISONS
+LOWERINGS: Final[dict[str, Callable[..., Any]]] = (
+    _VIEWS | _MATRICES | _IMAGES | _ROWS | _POINTWISE | _WRITES | _COMPARISONS
+)
 
 # Of constants these stay views, so that a stored weight is not copied; other ops of constants are computed once.
 VIEWS: Final = frozenset(_VIEWS)

@@ -121,7 +121,8 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
             node=_headline(error),
             location=line_of_traceback(error.__traceback__),
             remedy="rewrite the line so that torch.export can follow it: no branches on the values of tensors, no "
-            "calls into other libraries",
+            "slices at them (x.index_copy_(axis, places, values) writes at places of a tensor), no calls into other "
+            "libraries",
         ) from error
     _check_tensors_stay(module, before)
     return program

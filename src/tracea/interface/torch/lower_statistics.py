@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tracea.core.expr import Constant, Expr, Input, Unary, UnaryFunction
-from tracea.core.op import CumulativeSumOp, ReduceKind, Statistic, StatisticsOp
+from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, select
+from tracea.core.op import CumulativeSumOp, Epilogue, ReduceKind, ReduceOp, Statistic, StatisticsOp
 from tracea.core.tensor_type import TensorType, static
 
 if TYPE_CHECKING:
     from tracea.core.graph import Node
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["cumulative_sum", "group_norm", "variance"]
+__all__ = ["cumulative_sum", "group_norm", "variance", "vector_norm"]
 
 
 def variance(*, root: bool) -> Callable[..., Node]:
@@ -49,6 +50,44 @@ def variance(*, root: bool) -> Callable[..., Node]:
         return low.graph.add(op, [x], name=low.label(""))
 
     return lower
+
+
+def vector_norm(
+    low: Lowering, x: Node, order: float = 2, axes: int | Sequence[int] | None = None, keepdims: bool = False, *_: Any
+) -> Node:
+    """Lower the norm of vectors of any order, in one reduction: what is summed is not rounded to the result's type."""
+    if not x.type.dtype.is_float:
+        low.refuse(f"a norm of {x.type.dtype.value}", "take norms of floats")
+    kind, term, root = _norm_of_order(float(order))
+    if x.type.rank == 0:
+        return low.reshape(vector_norm(low, low.reshape(x, (1,)), order, (0,), True), ())
+    chosen = (axes,) if isinstance(axes, int) else tuple(axes or range(x.type.rank))
+    op = ReduceOp(
+        kind=kind,
+        x=(x.type,),
+        axes=chosen,
+        prologue=term,
+        epilogue=Epilogue(root, ()),
+        keepdims=keepdims,
+    )
+    return low.add(replace(op, out=TensorType(op.shape, low.dtype)), [x])
+
+
+def _norm_of_order(order: float) -> tuple[ReduceKind, Expr, Expr]:
+    """Return how terms are gathered, what the term of an element is, and what is made of all of them."""
+    size = Unary(UnaryFunction.ABS, Input(0))
+    if math.isinf(order):
+        return ReduceKind.MAX if order > 0 else ReduceKind.MIN, size, Input(0)
+    if order == 0:
+        return ReduceKind.SUM, select(Input(0), 1.0, 0.0), Input(0)
+    if order == 1:
+        return ReduceKind.SUM, size, Input(0)
+    if order == 2:
+        return ReduceKind.SUM, Input(0) * Input(0), Unary(UnaryFunction.SQRT, Input(0))
+    term, root = (
+        Binary(BinaryFunction.POW, base, Constant(power)) for base, power in ((size, order), (Input(0), 1.0 / order))
+    )
+    return ReduceKind.SUM, term, root
 
 
 def group_norm(

@@ -8,7 +8,7 @@ fusions find neighbours that no view separates.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, TypeAlias
 
 import torch
@@ -21,6 +21,7 @@ from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes
 from tracea.errors import InvalidInput, InvalidStride
 from tracea.interface.torch.images import Images
 from tracea.interface.torch.lower_indexed import Indexed
+from tracea.interface.torch.lower_writes import Hole
 
 __all__ = ["Lowering", "Operand", "Refusal"]
 
@@ -40,16 +41,26 @@ class Lowering:
     """Appends the ops of one captured node after another to a graph.
 
     ``shape`` and ``dtype`` are the current node's result, of several results the first, as torch inferred them.
+    ``tensors`` are the graph's constants, by node id, to which ``new_constant`` adds one.
     """
 
-    def __init__(self, graph: Graph, scalars: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        scalars: Mapping[str, float],
+        tensors: Mapping[str, torch.Tensor],
+        new_constant: Callable[[str, torch.Tensor], Node],
+    ) -> None:
         self.graph = graph
         self.images = Images(graph, self.label)
         self.name = ""
         self.shape: tuple[Dim, ...] = ()
         self.dtype = DType.F32
         self.indexed: list[Indexed] = []  # what the module reads rows by
+        self.holes: dict[str, Hole] = {}  # of values that are others but for a part, by node id
         self._scalars = scalars  # values of constants of one element, by node id
+        self._tensors, self._new_constant = tensors, new_constant
+        self._counted: dict[tuple[int, torch.dtype], Node] = {}
         self._matrix_of: dict[str, Node] = {}  # a reshaped matrix or its source, by the id of the tensor of more axes
 
     def begin(self, name: str, shape: tuple[Dim, ...], dtype: DType) -> None:
@@ -64,6 +75,18 @@ class Lowering:
         """Return a free id that names the captured node, and the part of it."""
         wanted = f"{self.name}.{part}" if part else self.name
         return wanted if wanted not in self.graph else self.graph.fresh(wanted)
+
+    def counted(self, count: int, dtype: torch.dtype) -> Node:
+        """Return 0, 1, ... as a constant, which all who count so far share."""
+        key = (count, dtype)
+        if key not in self._counted:
+            kind = str(dtype).removeprefix("torch.")
+            self._counted[key] = self._new_constant(f"count.{count}.{kind}", torch.arange(count, dtype=dtype))
+        return self._counted[key]
+
+    def constant_of(self, node: Node) -> torch.Tensor | None:
+        """Return the numbers of a node that is a constant; None if it is none."""
+        return self._tensors.get(node.id)
 
     # Element by element.
 

@@ -17,6 +17,7 @@ from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShap
 from tracea.interface.torch.lower_indexed import check_rows
 from tracea.interface.torch.specs import InputSpec, OutputSpec
 from tracea.interface.torch.types import check_exact, check_tensor, dtype_of
+from tracea.interface.torch.written import InputWrite, check_written
 from tracea.runtime.process_lock import ProcessLock
 from tracea.runtime.tracing import refuse_traced
 
@@ -29,12 +30,25 @@ _recompiling: Final = ProcessLock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A program for inputs of given types; ``report`` is what ``plan`` and ``explain()`` of the module hand on to."""
+    """A program for inputs of given types, and what of its results is written to the tensors of a call.
+
+    ``report`` is what ``plan`` and ``explain()`` of the module hand on to.
+    """
 
     run: Run
     input_spec: InputSpec
     output_spec: OutputSpec
+    writes: tuple[InputWrite, ...] = ()
     report: Any = None
+
+    def call(self, given: Sequence[torch.Tensor], tensors: list[torch.Tensor]) -> Any:
+        """Return the module's results for a call's tensors, which are ``given`` in the strides that were compiled."""
+        _check_values(tensors, self.input_spec)
+        check_written(given, self.writes)
+        results = self.run(tensors)
+        for write in self.writes:
+            write.apply(given, results)
+        return self.output_spec.unflatten(results)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,8 +99,7 @@ class OptimizedModule(torch.nn.Module):
                 return self._run_other(args, kwargs)
         else:
             return self._run_other(args, kwargs)
-        _check_values(tensors, compiled.input_spec)
-        return compiled.output_spec.unflatten(compiled.run(tensors))
+        return compiled.call(tensors, tensors)
 
     @property
     def plan(self) -> Any:
@@ -193,14 +206,14 @@ class OptimizedModule(torch.nn.Module):
         for other in (None, *self._others):
             compiled = self._compiled if other is None else other.compiled
             try:
-                tensors = _bound(compiled.input_spec, args, kwargs)
+                given = compiled.input_spec.flatten(args, kwargs)
+                tensors = _bound(compiled.input_spec, given)
             except InvalidInput as error:
                 first_error = first_error or error
                 continue
             if other is not None:
                 other.used = next(self._uses)
-            _check_values(tensors, compiled.input_spec)
-            return compiled.output_spec.unflatten(compiled.run(tensors))
+            return compiled.call(given, tensors)
         assert first_error is not None
         if self._recompile is None or kwargs:
             raise first_error
@@ -213,7 +226,9 @@ class OptimizedModule(torch.nn.Module):
         assert self._recompile is not None  # asked before
         try:
             other = self._recompile(args)
-            _bound(other.input_spec, args, {})  # a program that does not take what it was made for would be made again
+            _bound(
+                other.input_spec, other.input_spec.flatten(args)
+            )  # a program that does not take what it was made for would be made again
         except (
             InvalidInput,
             UnsupportedNode,
@@ -258,8 +273,7 @@ _TORCH_DTYPES: Final[dict[DType, torch.dtype]] = {
 }
 
 
-def _bound(spec: InputSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    tensors = spec.flatten(args, kwargs)
+def _bound(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     extents: dict[str, int] = {}
     return [
         _checked(tensor, wanted, name, extents)

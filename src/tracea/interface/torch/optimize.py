@@ -74,7 +74,11 @@ def optimize(
             return results
 
         return Compiled(
-            run=run, input_spec=captured.input_spec, output_spec=captured.output_spec, report=_Report(optimized)
+            run=run,
+            input_spec=captured.input_spec,
+            output_spec=captured.output_spec,
+            writes=captured.writes,
+            report=_Report(optimized),
         )
 
     def compiled_at_once(inputs: Any, heard: Listener = silent) -> Compiled:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -36,6 +36,7 @@ from tracea.interface.torch.lowering import Lowering, Refusal
 from tracea.interface.torch.specs import InputSpec, Leaf, OutputSpec
 from tracea.interface.torch.surroundings import OutsideTensors
 from tracea.interface.torch.types import Dims, check_exact, check_tensor, dtype_of, tensor_type_of
+from tracea.interface.torch.written import InputWrite
 
 __all__ = ["Captured", "Walk"]
 
@@ -44,7 +45,8 @@ __all__ = ["Captured", "Walk"]
 class Captured:
     """A module as a graph: the tensors that it binds once, how calls map to it, and where each node was written.
 
-    ``ranges`` says which of the graph's outputs are of no one but the check of indices that the module computes.
+    ``ranges`` says which of the graph's outputs are of no one but the check of indices that the module computes,
+    ``writes`` which are what the module writes to its inputs.
     """
 
     graph: Graph
@@ -53,6 +55,7 @@ class Captured:
     output_spec: OutputSpec
     locations: Mapping[str, str]
     ranges: tuple[IndexedRange, ...] = ()
+    writes: tuple[InputWrite, ...] = ()
 
 
 @dataclass(slots=True)
@@ -81,7 +84,7 @@ class Walk:
 
     def __post_init__(self) -> None:
         self.constants = Constants(self.program, self.outside)
-        self.low = Lowering(self.graph, self.scalars)
+        self.low = Lowering(self.graph, self.scalars, self.tensors, self._constant)
 
     def run(self) -> Captured:
         """Return the captured graph.
@@ -93,7 +96,7 @@ class Walk:
         for node in self.program.graph.nodes:
             if node.op not in ("placeholder", "output"):
                 self._lower(node)
-        outputs, output_spec = self._outputs()
+        outputs, output_spec, writes = self._outputs(input_spec)
         rows, ranges = index_checks(self.graph, self.low.indexed, self.tensors, outputs)
         self.graph.set_outputs(*outputs)
         self.graph.verify()
@@ -104,6 +107,7 @@ class Walk:
             output_spec=output_spec,
             locations=self.locations,
             ranges=ranges,
+            writes=writes,
         )
 
     # Sources.
@@ -252,7 +256,7 @@ class Walk:
 
     # Outputs.
 
-    def _outputs(self) -> tuple[list[Node], OutputSpec]:
+    def _outputs(self, inputs: InputSpec) -> tuple[list[Node], OutputSpec, tuple[InputWrite, ...]]:
         self._refuse_writes()
         if self.problems:
             raise _unsupported(self.problems)
@@ -266,11 +270,34 @@ class Walk:
             if item not in outputs:
                 outputs[item] = self._result(value, outputs.values())
             leaves.append(Leaf([*outputs].index(item)))
+        writes = [*self._written(inputs, outputs)]
         if not outputs:
             raise InvalidGraph(
                 field="outputs", got="no tensor", expected="at least one", remedy="return a tensor from forward"
             )
-        return [*outputs.values()], OutputSpec(tree=self.program.call_spec.out_spec, leaves=tuple(leaves))  # pyright: ignore[reportArgumentType]
+        spec = OutputSpec(tree=self.program.call_spec.out_spec, leaves=tuple(leaves))  # pyright: ignore[reportArgumentType]
+        return [*outputs.values()], spec, tuple(writes)
+
+    def _written(self, inputs: InputSpec, outputs: dict[FxNode, Node]) -> Iterator[InputWrite]:
+        """Yield what is written to the inputs; append to the outputs what is not among them."""
+        by_name = {node.name: node for node in self.program.graph.nodes}
+        for spec in self.program.graph_signature.output_specs:
+            if spec.kind is not OutputKind.USER_INPUT_MUTATION:
+                continue
+            item, source = by_name[spec.arg.name], self.values[by_name[spec.target]]
+            value = self.values[item]
+            if value is source:
+                continue
+            if item not in outputs:
+                outputs[item] = self._result(value, outputs.values())
+            place, hole = inputs.names.index(source.id), self.low.holes.get(value.id)
+            write = InputWrite(name=source.id, input=place, output=[*outputs].index(item))
+            if hole is not None and hole.of is source:
+                positions = hole.indices if isinstance(hole.indices, range) else hole.indices.id
+                if isinstance(positions, range) or positions in inputs.names:
+                    at = positions if isinstance(positions, range) else inputs.names.index(positions)
+                    write = replace(write, axis=hole.axis, at=at)
+            yield write
 
     def _user_outputs(self) -> list[Any]:
         flat: list[Any] = list(next(node for node in self.program.graph.nodes if node.op == "output").args[0])
@@ -293,7 +320,8 @@ class Walk:
                 self._refuse(
                     node,
                     f"a write to {what}, {spec.target}",
-                    "return the new value instead, or call module.eval() if it is a running statistic",
+                    "give it as an input, which may be written to, or return the new value; module.eval() if it is a "
+                    "running statistic",
                 )
 
     def _refuse(self, node: FxNode, reason: str, remedy: str) -> None:
@@ -304,7 +332,6 @@ class Walk:
 _WRITTEN = {
     OutputKind.BUFFER_MUTATION: "a buffer",
     OutputKind.PARAMETER_MUTATION: "a parameter",
-    OutputKind.USER_INPUT_MUTATION: "an input",
 }
 
 

@@ -1,0 +1,199 @@
+"""Lowerings of what writes a part of a tensor: a copy with a hole, and what is written in the hole.
+
+A tensor written at indices that are known is a join, of which no kernel but that of the copies runs; at indices that
+only a call knows, a choice by place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import torch
+
+from tracea.core.dtype import DType
+from tracea.core.expr import Binary, BinaryFunction, Cast, Constant, Input, maximum, select
+from tracea.core.graph import Node
+from tracea.core.op import GatherRowsOp, JoinOp, ReduceKind, ReduceOp
+from tracea.core.tensor_type import static
+from tracea.interface.torch.lower_indexed import Indexed
+
+if TYPE_CHECKING:
+    from tracea.interface.torch.lowering import Lowering
+
+__all__ = ["Hole", "copy", "index_copy", "index_put", "select_scatter", "slice_scatter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Where a value differs from the one that it was written to: along one axis, at ``indices``."""
+
+    of: Node
+    axis: int
+    indices: range | Node
+
+
+def copy(low: Lowering, x: Node, source: Node, *_: object) -> Node:
+    """Lower ``x.copy_(source)``: the source in x's shape and type."""
+    del x
+    return low.expand(low.cast(source, low.dtype), low.shape)
+
+
+def slice_scatter(
+    low: Lowering,
+    x: Node,
+    source: Node,
+    axis: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Node:
+    """Lower x with ``x[..., start:end:step, ...] = source``."""
+    axis %= x.type.rank
+    extent = x.type.shape[axis]
+    if not isinstance(extent, int):
+        low.refuse("a write to a part of a symbolic axis", "make that axis static: dynamic=None")
+    first, last, _ = slice(start, end, step).indices(extent)
+    return _written(low, x, source, axis, range(first, max(first, last), step))
+
+
+def select_scatter(low: Lowering, x: Node, source: Node, axis: int, index: int) -> Node:
+    """Lower x with ``x[..., index, ...] = source``."""
+    axis %= x.type.rank
+    index = index if index >= 0 else index + static(x.type.shape[axis])
+    rest = (*x.type.shape[:axis], *x.type.shape[axis + 1 :])
+    row = low.reshape(low.expand(source, rest), (*x.type.shape[:axis], 1, *x.type.shape[axis + 1 :]))
+    return _written(low, x, row, axis, range(index, index + 1))
+
+
+def index_copy(low: Lowering, x: Node, axis: int, index: Node, source: Node) -> Node:
+    """Lower x with ``x[..., index, ...] = source``; of places that are named twice, the last one counts."""
+    if x.type.rank == 0:
+        low.refuse("a write by index to one number", "give it an axis: x.reshape(1)")
+    return _written_at(low, x, axis % x.type.rank, index, source)
+
+
+def index_put(
+    low: Lowering, x: Node, indices: Sequence[Node | None], values: Node, accumulate: bool = False, *_: object
+) -> Node:
+    """Lower x with ``x[indices] = values``: places along one axis, or one value where a mask is set."""
+    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    if accumulate:
+        low.refuse("sums at places that indices name", "add to the whole tensor, or keep this part eager")
+    if len(given) != 1:
+        low.refuse(
+            "a write at places along several axes",
+            "write along one axis, x.index_copy_(axis, places, values), or by where",
+        )
+    axis, index = given[0]
+    if index.type.dtype is DType.BOOL:
+        return _by_mask(low, x, axis, index, values)
+    if not index.type.is_static:
+        low.refuse(f"a write at places {index.type}", "make their axes static: dynamic=None")
+    before, after = x.type.shape[:axis], x.type.shape[axis + 1 :]
+    count = index.type.elements
+    spread = low.expand(low.cast(values, x.type.dtype), (*before, *index.type.shape, *after))
+    return _written_at(low, x, axis, low.reshape(index, (count,)), low.reshape(spread, (*before, count, *after)))
+
+
+def _by_mask(low: Lowering, x: Node, axis: int, mask: Node, values: Node) -> Node:
+    if not values.type.is_static or values.type.elements != 1:
+        low.refuse("a write of several values by a mask", "write torch.where(mask, values, x), in x's shape")
+    after = x.type.rank - axis - mask.type.rank
+    place = low.reshape(mask, (*(1,) * axis, *mask.type.shape, *(1,) * after))
+    return low.pointwise(select(Input(0), Input(1), Input(2)), place, low.reshape(values, ()), x, exact=True)
+
+
+def _written(low: Lowering, x: Node, source: Node, axis: int, places: range) -> Node:
+    """Return x with the source at these places of an axis, as a join of the source and what is kept."""
+    if not x.type.is_static:
+        low.refuse(f"a write to a part of {x.type}", "make its axes static: dynamic=None")
+    shape = x.type.static_shape
+    part = low.expand(low.cast(source, x.type.dtype), (*shape[:axis], len(places), *shape[axis + 1 :]))
+    if not places or 0 in shape:
+        return x
+    kept = [range(places[0]), *(range(places[0] + phase, places[-1], places.step) for phase in range(1, places.step))]
+    kept = [each for each in (*kept, range(places[-1] + 1, shape[axis])) if each]
+    if not kept:
+        return part
+    parts = [part, *(low.slice(x, axis, each[0], len(each), each.step) for each in kept)]
+    op = JoinOp(
+        parts=tuple(node.type for node in parts),
+        starts=tuple(_along(axis, each[0], len(shape), 0) for each in (places, *kept)),
+        steps=tuple(_along(axis, each.step, len(shape), 1) for each in (places, *kept)),
+        shape=shape,
+    )
+    result = low.graph.add(op, parts, name=low.label())
+    low.holes[result.id] = Hole(x, axis, places)
+    return result
+
+
+def _along(axis: int, number: int, rank: int, elsewhere: int) -> tuple[int, ...]:
+    return tuple(number if each == axis else elsewhere for each in range(rank))
+
+
+def _written_at(low: Lowering, x: Node, axis: int, index: Node, source: Node) -> Node:
+    """Return x with the source at the places of an axis that an index tensor of one axis, or of none, names."""
+    if not (x.type.is_static and index.type.is_static and source.type.is_static):
+        low.refuse(f"a write to places of {x.type}", "make the axes of all its tensors static: dynamic=None")
+    shape, count = x.type.static_shape, index.type.elements
+    rows = low.cast(source, x.type.dtype)
+    rows = low.reshape(rows, (*shape[:axis], count, *shape[axis + 1 :]))
+    if count == 0 or x.type.elements == 0:
+        return x
+    low.indexed.append(Indexed(index, shape[axis]))
+    fixed = _progression(low.constant_of(index), shape[axis])
+    if fixed is not None:
+        return _written(low, x, rows, axis, fixed)
+    line = low.reshape(index, (count,))
+    is_hit, value = _one(low, x, axis, line, rows) if count == 1 else _last(low, x, axis, line, rows)
+    result = low.pointwise(select(Input(0), Input(1), Input(2)), is_hit, value, x, dtype=x.type.dtype, exact=True)
+    low.holes[result.id] = Hole(x, axis, index)
+    return result
+
+
+def _progression(places: torch.Tensor | None, extent: int) -> range | None:
+    """Return places that are known as a rising range inside an axis; None if they are none."""
+    if places is None:
+        return None
+    numbers = [int(each) for each in cast("list[int]", places.reshape(-1).tolist())]  # pyright: ignore
+    step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+    found = range(numbers[0], numbers[-1] + 1, step) if step > 0 else range(0)
+    return found if [*found] == numbers and numbers[0] >= 0 and numbers[-1] < extent else None
+
+
+def _one(low: Lowering, x: Node, axis: int, line: Node, row: Node) -> tuple[Node, Node]:
+    """Return which index of the axis the one place is, and what is written there."""
+    places = low.counted(x.type.static_shape[axis], torch.int64)
+    is_hit = low.pointwise(Binary(BinaryFunction.EQ, Input(0), Input(1)), places, line, dtype=DType.BOOL, exact=True)
+    return _upright(low, is_hit, x, axis), row
+
+
+def _last(low: Lowering, x: Node, axis: int, line: Node, rows: Node) -> tuple[Node, Node]:
+    """Return which indices of the axis are places, and for each of them the row of the last place that names it."""
+    extent, count = x.type.static_shape[axis], line.type.elements
+    if count >= 2**24:
+        low.refuse(f"a write to {count} places", "write a slice")
+    places = low.reshape(low.counted(extent, torch.int64), (extent, 1))
+    numbers = low.counted(count, torch.float32)
+    is_same = Binary(BinaryFunction.EQ, Input(0), Input(1))
+    named = low.pointwise(select(is_same, Input(2), Constant(-1.0)), places, line, numbers, dtype=DType.F32)
+    op = ReduceOp(kind=ReduceKind.MAX, x=(named.type,), axes=(1,))
+    last = low.graph.add(op, [named], name=low.label("last"))
+    number = low.pointwise(Cast(maximum(Input(0), Constant(0.0)), DType.I64), last, dtype=DType.I64, exact=True)
+    axes = (axis, *(each for each in range(x.type.rank) if each != axis))
+    rest = tuple(x.type.static_shape[each] for each in axes[1:])
+    table = low.reshape(low.permute(rows, axes), (count, math.prod(rest)))
+    gathered = low.graph.add(
+        GatherRowsOp(table=table.type, indices=number.type), [table, number], name=low.label("rows")
+    )
+    value = low.permute(low.reshape(gathered, (extent, *rest)), [axes.index(each) for each in range(x.type.rank)])
+    is_hit = low.pointwise(Binary(BinaryFunction.GE, Input(0), Constant(0.0)), last, dtype=DType.BOOL, exact=True)
+    return _upright(low, is_hit, x, axis), value
+
+
+def _upright(low: Lowering, line: Node, x: Node, axis: int) -> Node:
+    """Return numbers of one axis's indices in as many axes as broadcast to x."""
+    return low.reshape(line, (line.type.elements, *(1,) * (x.type.rank - axis - 1)))
