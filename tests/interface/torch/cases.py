@@ -52,6 +52,8 @@ VIEWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.t.default": (aten.t.default, (X,)),
     "aten.numpy_T.default": (aten.numpy_T.default, (Z,)),
     "aten.mT.default": (aten.mT.default, (Z,)),
+    "aten.movedim.int": (lambda x: aten.movedim.int(x, 0, -1), (Z,)),
+    "aten.movedim.intlist": (lambda x: aten.movedim.intlist(x, [2, 0], [0, 1]), (Z,)),
     "aten.expand.default": (lambda x: aten.expand.default(x, [5, -1, 6]), (rows(4, 1),)),
     "aten.expand_as.default": (lambda x, y: aten.expand_as.default(x, y) * y, (V, X)),
     "aten.broadcast_to.default": (lambda x: aten.broadcast_to.default(x, [4, 6]), (V,)),
@@ -132,6 +134,25 @@ ROWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.var.correction": (lambda x: aten.var.correction(x, [-1], correction=2, keepdim=True), (Z,)),
     "aten.std.correction": (lambda x: aten.std.correction(x, [0, 1]), (Z,)),
     "aten.var.dim": (lambda x: aten.var.dim(x, [-1], False), (Z,)),
+    "aten.max.dim": (lambda x: aten.max.dim(x, -1)[0] + aten.max.dim(x, 1, True)[0][..., 0], (X,)),
+    "aten.min.dim": (lambda x: aten.min.dim(x, 0)[0], (Z,)),
+    "aten.index.Tensor": (
+        lambda x, at, m, one: (
+            aten.index.Tensor(x, [at]),
+            aten.index.Tensor(x * 2.0, [None, None, one]),
+            aten.index.Tensor(m, [None, at]),
+            aten.index.Tensor(x, [None, torch.tensor([0, 2])]),
+        ),
+        (Z, torch.tensor([[1, 0], [0, 1]]), mask(2, 4), torch.tensor(5)),
+    ),
+    "aten.index_select.default": (
+        lambda x, at: (
+            aten.index_select.default(x, -1, at),
+            aten.index_select.default(x, 0, torch.tensor([3, 0, 3])),
+            aten.index_select.default(x, 1, torch.tensor([1, 2, 3])),
+        ),
+        (X, torch.tensor([5, 0, 5])),
+    ),
     "aten.linalg_vector_norm.default": (
         lambda x: [
             aten.linalg_vector_norm.default(x, order, axes, axes != [0])
@@ -330,6 +351,10 @@ IMAGES: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.upsample_nearest1d.vec": (lambda x: aten.upsample_nearest1d.vec(x, [15], None), (rows(2, 4, 5),)),
     "aten.cat.default": (lambda x, y: aten.cat.default([x, y, x], -1), (rows(2, 3, 4), rows(2, 3, 1))),
     "aten.concat.default": (lambda x, y: aten.concat.default([x, y.relu()]) * 2.0, (rows(2, 3), rows(4, 3))),
+    "aten.repeat.default": (
+        lambda x, y: (aten.repeat.default(x, [2, 1, 3]), aten.repeat.default(y, [2, 2]) + 1.0),
+        (X, V),
+    ),
     "aten.stack.default": (lambda x, y: aten.stack.default([x, y], 1), (rows(2, 3), rows(2, 3))),
 }
 
@@ -350,22 +375,22 @@ WRITES: dict[str, tuple[Call, tuple[Any, ...]]] = {
         (X, rows(4)),
     ),
     "aten.index_copy.default": (
-        lambda x, at, y: (
+        lambda x, at, y, one: (
             aten.index_copy.default(x, 1, at, y),  # of places that are named twice, the last one
-            aten.index_copy.default(x, -2, at[1:2], x[:1] + 1.0),
+            aten.index_copy.default(x, -2, one, x[:1] + 1.0),
             aten.index_copy.default(x, 1, torch.tensor([1, 3, 5, 0]), y),
             aten.index_copy.default(x, 1, torch.tensor([1, 3]), y[:, 1:3]),
         ),
-        (X, torch.tensor([4, 1, 0, 4]), rows(4, 4)),
+        (X, torch.tensor([4, 1, 0, 4]), rows(4, 4), torch.tensor([2])),
     ),
     "aten.index_put.default": (
-        lambda x, at, y, m: (
+        lambda x, at, y, m, one: (
             aten.index_put.default(x, [None, at], y),
-            aten.index_put.default(x, [at[1]], V),
+            aten.index_put.default(x, [one], V),
             aten.index_put.default(x, [m[:, 0]], V[2]),
             aten.index_put.default(x, [m], y[0, 0]),
         ),
-        (X, torch.tensor([5, 2, 0]), rows(4, 3), M),
+        (X, torch.tensor([5, 2, 0]), rows(4, 3), M, torch.tensor(3)),
     ),
 }
 

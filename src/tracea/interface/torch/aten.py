@@ -41,6 +41,8 @@ _VIEWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.t.default": views.transpose,
     "aten.numpy_T.default": views.reverse_axes,
     "aten.mT.default": views.swap_last_axes,
+    "aten.movedim.int": views.movedim,
+    "aten.movedim.intlist": views.movedim,
     "aten.expand.default": views.expand,
     "aten.expand_as.default": views.expand,
     "aten.broadcast_to.default": views.expand,
@@ -98,6 +100,7 @@ _IMAGES: Final[dict[str, Callable[..., Any]]] = {
     "aten.cat.default": pools.concatenate,
     "aten.concat.default": pools.concatenate,
     "aten.stack.default": pools.stack,
+    "aten.repeat.default": views.repeat,
 }
 
 _ROWS: Final[dict[str, Callable[..., Any]]] = {
@@ -115,10 +118,14 @@ _ROWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.sum.dim_IntList": rows.reduction(ReduceKind.SUM),
     "aten.amax.default": rows.reduction(ReduceKind.MAX),
     "aten.max.default": rows.reduction(ReduceKind.MAX),
+    "aten.max.dim": pools.value_alone(rows.reduction(ReduceKind.MAX)),
+    "aten.min.dim": pools.value_alone(rows.reduction(ReduceKind.MIN)),
     "aten.amin.default": rows.reduction(ReduceKind.MIN),
     "aten.min.default": rows.reduction(ReduceKind.MIN),
     "aten.group_norm.default": statistics.group_norm,
     "aten.embedding.default": indexed.embedding,
+    "aten.index.Tensor": indexed.index,
+    "aten.index_select.default": indexed.index_select,
     "aten.cumsum.default": statistics.cumulative_sum,
     "aten.prod.default": rows.reduction(ReduceKind.PRODUCT),
     "aten.prod.dim_int": rows.reduction(ReduceKind.PRODUCT),

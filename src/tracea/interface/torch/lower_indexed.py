@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 
@@ -20,7 +21,18 @@ if TYPE_CHECKING:
     from tracea.core.graph import Graph
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["Indexed", "IndexedRange", "check_ranges", "check_rows", "embedding", "index_checks"]
+__all__ = [
+    "Indexed",
+    "IndexedRange",
+    "check_ranges",
+    "check_rows",
+    "embedding",
+    "gathered",
+    "index",
+    "index_checks",
+    "index_select",
+    "progression",
+]
 
 _WHOLE_NUMBERS: Final = (DType.I64, DType.I32, DType.I8, DType.U8)
 
@@ -50,6 +62,62 @@ def embedding(low: Lowering, table: Node, indices: Node, *_: Any) -> Node:
     low.indexed.append(Indexed(indices, table.type.static_shape[0]))
     op = GatherRowsOp(table=table.type, indices=line.type)
     return low.from_matrix(low.graph.add(op, [table, line], name=low.label("rows")), low.shape)
+
+
+def index_select(low: Lowering, x: Node, axis: int, places: Node) -> Node:
+    """Lower the rows of an axis that an index tensor names."""
+    if x.type.rank == 0:
+        low.refuse("rows of one number", "give it an axis: x.reshape(1)")
+    return _selected(low, x, axis % x.type.rank, places)
+
+
+def index(low: Lowering, x: Node, indices: Sequence[Node | None]) -> Node:
+    """Lower ``x[..., places]``: rows of one axis, in the shape of the index tensor that names them."""
+    given = [(axis, places) for axis, places in enumerate(indices) if places is not None]
+    if len(given) != 1:
+        low.refuse(
+            "elements named along several axes",
+            "name rows of one axis, x.index_select(axis, places), or of a flat view",
+        )
+    axis, places = given[0]
+    if places.type.dtype is DType.BOOL:
+        low.refuse("a choice by a mask, whose length only a run knows", "keep the shape: torch.where(mask, x, 0.0)")
+    return _selected(low, x, axis, places)
+
+
+def _selected(low: Lowering, x: Node, axis: int, places: Node) -> Node:
+    if not (x.type.is_static and places.type.is_static):
+        low.refuse(f"rows of {x.type} named by {places.type}", "make the axes of both static: dynamic=None")
+    if x.type.elements == 0 or places.type.elements == 0:
+        low.refuse(f"rows of {x.type} named by {places.type}", "leave out what has no elements")
+    extent = x.type.static_shape[axis]
+    fixed = progression(low.constant_of(places), extent)
+    if fixed is not None:
+        return low.reshape(low.slice(x, axis, fixed[0], len(fixed), fixed.step), low.shape)
+    low.indexed.append(Indexed(places, extent))
+    line = low.reshape(low.cast(places, DType.I64), (places.type.elements,))
+    return low.reshape(gathered(low, x, axis, line), low.shape)
+
+
+def gathered(low: Lowering, x: Node, axis: int, line: Node) -> Node:
+    """Append the rows of an axis that a line of indices names, in x's axes."""
+    axes = (axis, *(each for each in range(x.type.rank) if each != axis))
+    rest = tuple(x.type.static_shape[each] for each in axes[1:])
+    table = low.reshape(low.permute(x, axes), (x.type.static_shape[axis], math.prod(rest)))
+    op = GatherRowsOp(table=table.type, indices=line.type)
+    rows = low.graph.add(op, [table, line], name=low.label("rows"))
+    found = low.reshape(rows, (line.type.static_shape[0], *rest))
+    return low.permute(found, [axes.index(each) for each in range(x.type.rank)])
+
+
+def progression(places: torch.Tensor | None, extent: int) -> range | None:
+    """Return places that are known as a rising range inside an axis; None if they are none."""
+    if places is None or not places.numel():
+        return None
+    numbers = [int(each) for each in cast("list[int]", places.reshape(-1).tolist())]  # pyright: ignore
+    step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
+    found = range(numbers[0], numbers[-1] + 1, step) if step > 0 else range(0)
+    return found if [*found] == numbers and numbers[0] >= 0 and numbers[-1] < extent else None
 
 
 def index_checks(

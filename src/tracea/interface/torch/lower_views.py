@@ -17,8 +17,10 @@ __all__ = [
     "dropout",
     "expand",
     "identity",
+    "movedim",
     "narrow",
     "permute",
+    "repeat",
     "reshape",
     "reverse_axes",
     "select",
@@ -74,6 +76,25 @@ def transpose(low: Lowering, x: Node, first: int = 0, second: int = 1) -> Node:
 def reverse_axes(low: Lowering, x: Node) -> Node:
     """Lower the transpose of all axes, last one first."""
     return low.permute(x, range(x.type.rank)[::-1])
+
+
+def movedim(low: Lowering, x: Node, source: int | Sequence[int], destination: int | Sequence[int]) -> Node:
+    """Lower a move of some axes to other places."""
+    rank = x.type.rank
+    before, after = ([each] if isinstance(each, int) else list(each) for each in (source, destination))
+    target = {place % rank: axis % rank for axis, place in zip(before, after, strict=True)}
+    rest = iter([axis for axis in range(rank) if axis not in target.values()])
+    return low.permute(x, [target[place] if place in target else next(rest) for place in range(rank)])
+
+
+def repeat(low: Lowering, x: Node, times: Sequence[int]) -> Node:
+    """Lower copies side by side: an axis of strides 0 before each axis, both made one."""
+    if not (x.type.is_static and all(isinstance(each, int) for each in times)):
+        low.refuse("a repetition of symbolic extents", "make the axes static: dynamic=None")
+    extents = (*(1,) * (len(times) - x.type.rank), *x.type.static_shape)
+    apart = [each for extent in extents for each in (1, extent)]
+    spread = [each for count, extent in zip(times, extents, strict=True) for each in (count, extent)]
+    return low.reshape(low.expand(low.reshape(x, apart), spread), low.shape)
 
 
 def swap_last_axes(low: Lowering, x: Node) -> Node:

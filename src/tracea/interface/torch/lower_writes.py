@@ -6,19 +6,18 @@ only a call knows, a choice by place.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Binary, BinaryFunction, Cast, Constant, Input, maximum, select
 from tracea.core.graph import Node
-from tracea.core.op import GatherRowsOp, JoinOp, ReduceKind, ReduceOp
+from tracea.core.op import JoinOp, ReduceKind, ReduceOp
 from tracea.core.tensor_type import static
-from tracea.interface.torch.lower_indexed import Indexed
+from tracea.interface.torch.lower_indexed import Indexed, gathered, progression
 
 if TYPE_CHECKING:
     from tracea.interface.torch.lowering import Lowering
@@ -144,7 +143,7 @@ def _written_at(low: Lowering, x: Node, axis: int, index: Node, source: Node) ->
     if count == 0 or x.type.elements == 0:
         return x
     low.indexed.append(Indexed(index, shape[axis]))
-    fixed = _progression(low.constant_of(index), shape[axis])
+    fixed = progression(low.constant_of(index), shape[axis])
     if fixed is not None:
         return _written(low, x, rows, axis, fixed)
     line = low.reshape(index, (count,))
@@ -152,16 +151,6 @@ def _written_at(low: Lowering, x: Node, axis: int, index: Node, source: Node) ->
     result = low.pointwise(select(Input(0), Input(1), Input(2)), is_hit, value, x, dtype=x.type.dtype, exact=True)
     low.holes[result.id] = Hole(x, axis, index)
     return result
-
-
-def _progression(places: torch.Tensor | None, extent: int) -> range | None:
-    """Return places that are known as a rising range inside an axis; None if they are none."""
-    if places is None:
-        return None
-    numbers = [int(each) for each in cast("list[int]", places.reshape(-1).tolist())]  # pyright: ignore
-    step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
-    found = range(numbers[0], numbers[-1] + 1, step) if step > 0 else range(0)
-    return found if [*found] == numbers and numbers[0] >= 0 and numbers[-1] < extent else None
 
 
 def _one(low: Lowering, x: Node, axis: int, line: Node, row: Node) -> tuple[Node, Node]:
@@ -183,13 +172,7 @@ def _last(low: Lowering, x: Node, axis: int, line: Node, rows: Node) -> tuple[No
     op = ReduceOp(kind=ReduceKind.MAX, x=(named.type,), axes=(1,))
     last = low.graph.add(op, [named], name=low.label("last"))
     number = low.pointwise(Cast(maximum(Input(0), Constant(0.0)), DType.I64), last, dtype=DType.I64, exact=True)
-    axes = (axis, *(each for each in range(x.type.rank) if each != axis))
-    rest = tuple(x.type.static_shape[each] for each in axes[1:])
-    table = low.reshape(low.permute(rows, axes), (count, math.prod(rest)))
-    gathered = low.graph.add(
-        GatherRowsOp(table=table.type, indices=number.type), [table, number], name=low.label("rows")
-    )
-    value = low.permute(low.reshape(gathered, (extent, *rest)), [axes.index(each) for each in range(x.type.rank)])
+    value = gathered(low, rows, axis, number)
     is_hit = low.pointwise(Binary(BinaryFunction.GE, Input(0), Constant(0.0)), last, dtype=DType.BOOL, exact=True)
     return _upright(low, is_hit, x, axis), value
 
