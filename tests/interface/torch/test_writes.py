@@ -177,3 +177,22 @@ def test_a_slice_at_a_tensor_is_refused_and_the_remedy_says_what_to_write() -> N
     with pytest.raises(UnsupportedNode) as caught:
         capture(Writes(), (torch.ones(4, 5), torch.tensor(1)))
     assert "index_copy_" in caught.value.remedy
+
+
+@torch.inference_mode()
+def test_masks_and_tables_of_a_buffer_are_read_at_the_places_of_a_tensor() -> None:
+    class Reads(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.ones(5, 5, dtype=torch.bool).tril())
+            self.register_buffer("turns", torch.randn(5, 3))
+
+        def forward(self, x: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+            return torch.where(self.seen[at], x, 0.0), self.turns[:, at] + self.turns.index_select(1, at)
+
+    module, x = Reads().eval(), torch.randn(2, 5)
+    fast = tracea.optimize(module, (x, torch.tensor([2, 0])), budget=None, threads=1)
+    check(module, fast, (x, torch.tensor([1, 2])))
+    for wrong in (-1, 3):
+        with pytest.raises(InvalidIndex, match=f"got {wrong}, expected 0 to 2, of 3"):
+            fast(x, torch.tensor([1, wrong]))
