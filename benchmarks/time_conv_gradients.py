@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from gradient_rows import TOLERANCE, options, record_rows
+from recorded_rows import TOLERANCE, options, record_rows
 
 from tracea.profiler.measurement import Measurement, Ratio
 from tracea.profiler.record import Row

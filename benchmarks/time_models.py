@@ -1,38 +1,50 @@
-"""Time GPT-2 small, BERT-base and a block of Llama beside eager PyTorch, Inductor, Inductor frozen and ONNX Runtime.
+"""Time whole models as `tracea.optimize` compiles them beside PyTorch, Inductor, ONNX Runtime and OpenVINO.
 
-    python benchmarks/time_models.py --warm && python benchmarks/time_models.py
+    python benchmarks/time_models.py --compile && python benchmarks/time_models.py
 
-The first command fills the caches of Tracea and Inductor and exports the models; the second measures every contender
-in turns, a fresh process for each model and number of threads, and writes results/models.json. Each process checks that
-all contenders compute the same. Needs the extra ``bench`` and, for the export, onnxscript.
+GPT-2 small (128 tokens, and one token with a cache), BERT-base (128 tokens) and a block of Llama beside eager PyTorch,
+Inductor, Inductor with frozen weights and ONNX Runtime; ResNet-50 and MobileNetV2 (one image) beside eager PyTorch in
+either memory format, ONNX Runtime and OpenVINO, which is told to compute in f32. The first command fills the caches of
+Tracea and Inductor and exports the models; the second measures all contenders in turns, ten pairs in each of three
+fresh processes, and writes results/models-1t.json and -2t. Nothing is searched: Tracea's are the default schedules.
+Each process compares every contender with the module in float64. Needs the extra ``bench`` and, for the export,
+onnxscript.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from dataclasses import replace
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tracea import __version__
+import msgspec
+from recorded_rows import options, record_rows
+
+from tracea.profiler.measurement import Measurement, Ratio
+from tracea.profiler.record import Row
 
 HERE = Path(__file__).parent
-RESULT = HERE / "results" / "models.json"
-MODELS = ("gpt2_prefill", "gpt2_decode", "bert", "llama_block")
-THREADS = (1, 2)
-TOLERANCE = 1e-4  # of the largest element of each result
+TOKENS = ("gpt2_prefill", "gpt2_decode", "bert", "llama_block")
+IMAGES = ("resnet50", "mobilenet_v2")
+TOLERANCE = 1e-4  # of the largest element of each result, from float64
 EXPORTS = Path(tempfile.gettempdir()) / "tracea-time-models"
+Call = Callable[[], Any]
+Contender = tuple[Call, Callable[[Any], list[Any]]]  # a run, and the tensors that what it returned stands for
 
 
-def inductor(module: Any, inputs: Any, *, frozen: bool) -> Callable[[], Any]:
+def leaves(result: Any) -> list[Any]:
+    """Return the tensors of a module's result."""
+    from torch.utils import _pytree as pytree
+
+    return pytree.tree_leaves(result)
+
+
+def inductor(module: Any, inputs: Any, *, frozen: bool) -> Call:
     """Return a call of the module as Inductor compiles it, its weights frozen or not."""
     import torch
 
@@ -54,97 +66,129 @@ def exported(name: str, module: Any, inputs: Any) -> Path:
     return path
 
 
-def onnxruntime(path: Path, inputs: Any, threads: int) -> tuple[Callable[[], Any], Callable[[], list[Any]]]:
-    """Return a run of a model with its operands bound, and what the run gave."""
+def onnxruntime(path: Path, inputs: Any, threads: int) -> Contender:
+    """Return a run of a model with its operands bound."""
     import onnxruntime as ort
     import torch
-    from torch.utils import _pytree as pytree
 
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # not on into the turn of the next contender
-    session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    given = ort.SessionOptions()
+    given.intra_op_num_threads, given.inter_op_num_threads = threads, 1
+    given.add_session_config_entry("session.force_spinning_stop", "1")  # not on into the turn of the next contender
+    session = ort.InferenceSession(path, given, providers=["CPUExecutionProvider"])
     binding = session.io_binding()
-    for given, value in zip(session.get_inputs(), pytree.tree_leaves(inputs), strict=True):
-        binding.bind_cpu_input(given.name, value.numpy())
+    for operand, value in zip(session.get_inputs(), leaves(inputs), strict=True):
+        binding.bind_cpu_input(operand.name, value.numpy())
     for made in session.get_outputs():
         binding.bind_output(made.name, "cpu")
-    return lambda: session.run_with_iobinding(binding), lambda: [
+    return lambda: session.run_with_iobinding(binding), lambda _: [
         torch.from_numpy(value) for value in binding.copy_outputs_to_cpu()
     ]
 
 
-def measure(name: str, threads: int, pairs: int) -> dict[str, Any]:
-    """Return the medians of all contenders in ms and their times over ours; without pairs, warm the caches alone."""
+def openvino(path: Path, inputs: Any, threads: int) -> Contender:
+    """Return a run of a model in float32, compiled for latency, with its operands bound."""
+    import openvino as ov
     import torch
-    from torch.utils import _pytree as pytree
+
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+    }
+    request = ov.Core().compile_model(path, "CPU", settings).create_infer_request()
+    for place, value in enumerate(leaves(inputs)):
+        request.set_input_tensor(place, ov.Tensor(value.numpy(), shared_memory=True))
+
+    def run() -> None:
+        request.start_async()
+        request.wait()
+
+    return run, lambda _: [torch.from_numpy(made.data.copy()) for made in request.output_tensors]
+
+
+def contenders(name: str, module: Any, inputs: Any, threads: int) -> dict[str, Contender]:
+    """Return our run and the peers', each with what reads its result."""
+    import torch
 
     import tracea
-    from tracea.profiler.measurement import Ratio
+
+    path = exported(name, module, inputs)
+    ours = tracea.optimize(module, inputs, budget=None, threads=threads)
+    calls: dict[str, Call] = {"tracea": lambda: ours(*inputs), "torch eager": lambda: module(*inputs)}
+    bound = {"onnxruntime": onnxruntime(path, inputs, threads)}
+    if name in IMAGES:
+        last = deepcopy(module).to(memory_format=torch.channels_last)
+        (image,) = (each.contiguous(memory_format=torch.channels_last) for each in inputs)
+        calls["torch eager, channels last"] = lambda: last(image)
+        bound["openvino f32"] = openvino(path, inputs, threads)
+    else:
+        calls["inductor"] = inductor(module, inputs, frozen=False)
+        calls["inductor, frozen"] = inductor(module, inputs, frozen=True)
+    return {each: (call, leaves) for each, call in calls.items()} | bound
+
+
+def time_models(*, threads: int, pairs: int, only: str) -> list[list[Any]]:
+    """Return (model, what each contender took) in this process; without pairs, only compile."""
+    import torch
+
     from tracea.profiler.timer import compare
 
     sys.path.insert(0, str(HERE.parent / "examples"))
     torch.set_num_threads(threads)
-    module, inputs = getattr(import_module("transformer"), name)()
-    path = exported(name, module, inputs)
-    with torch.inference_mode():
-        ours = tracea.optimize(module, inputs, budget=None, threads=threads)
-        run, given = onnxruntime(path, inputs, threads)
-        calls: dict[str, Callable[[], Any]] = {
-            "tracea": lambda: ours(*inputs),
-            "eager": lambda: module(*inputs),
-            "inductor": inductor(module, inputs, frozen=False),
-            "frozen": inductor(module, inputs, frozen=True),
-            "onnxruntime": run,
-        }
-        expected = pytree.tree_leaves(module(*inputs))
-        for contender, call in calls.items():
-            result = call()
-            found = given() if contender == "onnxruntime" else pytree.tree_leaves(result)
-            for got, wanted in zip(found, expected, strict=True):
-                off = float((got - wanted).abs().max() / wanted.abs().max())
-                if not off <= TOLERANCE:
-                    raise SystemExit(f"{name}: {contender} is off by {off:.1e} of eager's largest element")
-        if not pairs:
-            return {}
-        timed = compare(calls, pairs=pairs, threads=threads)
-    ratios = {each: Ratio.merge([(timed[each], timed["tracea"])]).median for each in calls if each != "tracea"}
-    return {
-        "model": name,
-        "threads": threads,
-        "ms": {each: round(timed[each].median_us / 1e3, 3) for each in calls},
-        "ratio": {each: round(ratio, 3) for each, ratio in ratios.items()},
-    }
+    found: list[list[Any]] = []
+    for name in (*TOKENS, *IMAGES):
+        if only not in name:
+            continue
+        module, inputs = getattr(import_module("cnn" if name in IMAGES else "transformer"), name)()
+        with torch.inference_mode():
+            runs = contenders(name, module, inputs, threads)
+            check(name, runs, exact(module, inputs))
+            timed = (
+                compare({each: run for each, (run, _) in runs.items()}, pairs=pairs, threads=threads) if pairs else {}
+            )
+        found.append([name, {each: msgspec.to_builtins(measured) for each, measured in timed.items()}])
+        torch._dynamo.reset()
+    return found
+
+
+def exact(module: Any, inputs: Any) -> list[Any]:
+    """Return the module's results in float64."""
+    from torch.utils import _pytree as pytree
+
+    wide = pytree.tree_map(lambda value: value.double() if value.is_floating_point() else value, inputs)
+    return leaves(deepcopy(module).double()(*wide))
+
+
+def check(name: str, runs: dict[str, Contender], expected: Iterable[Any]) -> None:
+    """End the process where a contender computes something else."""
+    for contender, (run, read) in runs.items():
+        for got, wanted in zip(read(run()), expected, strict=True):
+            off = float((got - wanted).abs().max() / wanted.abs().max())
+            if not off <= TOLERANCE:
+                raise SystemExit(f"{name}: {contender} is off by {off:.1e} of the largest element")
+
+
+def row_of(results: list[list[Any]]) -> Row:
+    """Return one row from what each process measured."""
+    name = results[0][0]
+    heats = [{each: msgspec.convert(found, Measurement) for each, found in times.items()} for _, times in results]
+    return Row(
+        problem=name,
+        measurements=tuple(replace(measured, name=each) for each, measured in heats[-1].items()),
+        ratios={
+            each: Ratio.merge([(heat[each], heat["tracea"]) for heat in heats]) for each in heats[0] if each != "tracea"
+        },
+        notes={
+            "group": "images" if name in IMAGES else "tokens",
+            "allocation": "fresh; bound by ONNX Runtime, OpenVINO",
+        },
+    )
 
 
 def main() -> None:
-    """Measure each model in a process of its own, print a line for each, and write the record."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--warm", action="store_true", help="fill the caches and export the models, measure nothing")
-    parser.add_argument("--models", nargs="*", default=MODELS, choices=MODELS)
-    parser.add_argument("--threads", nargs="*", type=int, default=THREADS)
-    parser.add_argument("--pairs", type=int, default=15)
-    parser.add_argument("--one", nargs=3, metavar=("MODEL", "THREADS", "PAIRS"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        print(json.dumps(measure(given.one[0], int(given.one[1]), int(given.one[2]))))
-        return
-    kept = json.loads(RESULT.read_text(encoding="utf-8"))["rows"] if RESULT.is_file() else []
-    rows = {(row["model"], row["threads"]): row for row in kept}
-    for name in given.models:
-        for threads in given.threads:
-            words = [sys.executable, __file__, "--one", name, str(threads), "0" if given.warm else str(given.pairs)]
-            surroundings = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-            done = subprocess.run(words, env=surroundings, stdout=subprocess.PIPE, text=True, check=True)
-            row = json.loads(done.stdout.splitlines()[-1])
-            if row:
-                rows[name, threads] = row | {"date": time.strftime("%Y-%m-%d")}
-                ratios = ", ".join(f"{each} {ratio:.2f}" for each, ratio in row["ratio"].items())
-                print(f"{name}, {threads} threads: {row['ms']['tracea']:.2f} ms; times ours: {ratios}", flush=True)
-    if not given.warm:
-        versions = {each: version(each) for each in ("torch", "onnxruntime")} | {"tracea": __version__}
-        record = {"schema_version": 1, "versions": versions, "rows": [rows[key] for key in sorted(rows)]}
-        RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    """Compile, or measure and record."""
+    record_rows(options(__doc__).parse_args(), "time_models:time_models", row_of, suite="models")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the benchmarks of gradients share: their options, and rows timed in fresh processes, printed and recorded."""
+"""What benchmarks beside the suites share: their options, and rows timed in fresh processes, printed and recorded."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tracea.profiler.record import Record, Row, write
 
 RESULTS = Path(__file__).parent / "results"
 PAIRS, PROCESSES = 10, 3
+PROCESS_SECONDS = 1800.0  # a first compilation of whole models by Inductor takes minutes
 TOLERANCE = 1e-5  # of the largest element, of either side from float64
 
 
@@ -42,14 +43,15 @@ def record_rows(
             {"threads": threads, "pairs": 0 if given.compile else PAIRS, "only": given.only, **arguments},
             processes=1 if given.compile else PROCESSES,
             cores=cores_allowed()[:threads],
+            limit_s=PROCESS_SECONDS,
             variables={name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TRACEA_THREADS")},
         )
         if given.compile:
             continue
         rows = tuple(row_of(list(each)) for each in zip(*results, strict=True))
         for row in rows:
-            (ratio,) = row.ratios.values()
-            print(f"{threads}t {row.problem:42s} {row.measurements[0].median_us:8.1f} us, torch / ours {ratio}")
+            ratios = ", ".join(f"{peer} / ours {ratio}" for peer, ratio in row.ratios.items())
+            print(f"{threads}t {row.problem:42s} {row.measurements[0].median_us:8.1f} us, {ratios}", flush=True)
         if not given.only:
             command = shlex.join(["python", *sys.argv])
             record = Record(suite=suite, command=command, environment=capture(threads=threads), rows=rows)
