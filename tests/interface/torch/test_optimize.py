@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -185,3 +187,12 @@ def test_what_is_compiled_without_a_search_says_its_steps_too(
     assert "compile" in said
     tracea.optimize(mlp(), (values(5, 16),), budget=None, listener=lambda *_: None)
     assert capsys.readouterr().err == ""
+
+
+def test_a_program_does_not_keep_the_module_alive() -> None:
+    module = Line(torch.relu)
+    fast, kept = tracea.optimize(module, values(2, 3), budget=None, threads=1), weakref.ref(module)
+    del module
+    gc.collect()
+    assert kept() is None, "its weights would be in memory twice"
+    assert fast(values(2, 3)).min() >= 0

@@ -219,6 +219,10 @@ FACTS: dict[str, Callable[[torch.Tensor], Any]] = {
     "strides of a result": lambda x: x * (x * 2).relu().stride(0),
     "contiguous": lambda x: x.contiguous() * x.t().contiguous().t(),
     "attribute": lambda x: x * (2 if hasattr(x, "node") else 3),
+    "itself": lambda x: (
+        x * (2 if x.float() is x is nn.Dropout().eval()(x) is x.flatten(1) and x.relu() is not x else 3)
+    ),
+    "no attributes": lambda x: x * (2 if vars(x) else 3),
     "no gradients": torch.no_grad()(lambda x: x * 2),
 }
 

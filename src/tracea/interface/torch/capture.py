@@ -10,11 +10,11 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 from tracea.errors import InvalidInput, TraceaError, UnsupportedNode
+from tracea.interface.torch.agreement import check_agrees, check_eager
 from tracea.interface.torch.aten import LOWERINGS, WITHOUT_VALUE
 from tracea.interface.torch.constants import Constants
 from tracea.interface.torch.export import (
     ExportedProgram,
-    check_eager,
     decomposed,
     exported,
     is_operator,
@@ -49,10 +49,13 @@ def capture(
     if followed is not None:
         return followed
     try:
-        return _captured(exported(module, inputs, dynamic), outside)
+        program = exported(module, inputs, dynamic)
+        captured = _captured(program, outside)
     except UnsupportedNode:
         check_eager(module, inputs)  # what the module itself refuses is no shortcoming of its code
         raise
+    check_agrees(module, program, inputs)
+    return captured
 
 
 def _followed(module: torch.nn.Module, inputs: tuple[Any, ...], outside: OutsideTensors | None) -> Captured | None:

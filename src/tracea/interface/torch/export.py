@@ -6,7 +6,6 @@ Functional where a model writes in place, decomposed where an operator has no lo
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import sys
 import warnings
@@ -17,8 +16,8 @@ import torch
 from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
-from tracea.errors import InvalidInput, UnsupportedNode
-from tracea.interface.torch.location import line_of_traceback
+from tracea.errors import UnsupportedNode
+from tracea.interface.torch.location import is_users, line_of_traceback
 from tracea.interface.torch.state import State
 from tracea.interface.torch.streams import kept_apart
 from tracea.runtime.process_lock import ProcessLock
@@ -27,12 +26,14 @@ __all__ = [
     "ExportedProgram",
     "FxNode",
     "arguments_in_order",
-    "check_eager",
     "decomposed",
+    "described",
     "exported",
     "exporting",
+    "headline",
     "is_node",
     "is_operator",
+    "line_of_forward",
     "operator_name",
     "told_apart",
 ]
@@ -52,6 +53,8 @@ def _without_torch_warnings() -> Generator[None]:
         for category in (FutureWarning, DeprecationWarning):
             warnings.filterwarnings("ignore", message=r"`?isinstance\(treespec, LeafSpec\)", category=category)
             warnings.filterwarnings("ignore", module=r"torch(\.|$)|copyreg$|copy$", category=category)
+        # Whether it matters is seen by a second call (agreement.py), and the attribute is put back.
+        warnings.filterwarnings("ignore", message=r"The tensor attributes? .* assigned during export")
         yield
 
 
@@ -105,7 +108,7 @@ def told_apart(inputs: tuple[Any, ...], taken: set[int]) -> tuple[Any, ...]:
 
 
 def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = None) -> ExportedProgram:
-    """Return the captured program, free of writes in place.
+    """Return the captured program, free of writes in place; dicts and lists of the module hold what they held before.
 
     Raises:
         UnsupportedNode: torch.export could not follow the module; the line is the user's.
@@ -115,72 +118,70 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
         with exporting(), _without_torch_dumps():
             program: ExportedProgram = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
             if _writes(program):
+                _take_out_dropout(program)
                 program = program.run_decompositions({})
     except Exception as error:
         raise UnsupportedNode(
-            node=_headline(error),
-            location=line_of_traceback(error.__traceback__),
+            node=headline(error),
+            location=line_of_traceback(error.__traceback__) or line_of_forward(module),
             remedy="rewrite the line so that torch.export can follow it: no branches on the values of tensors, no "
             "slices at them (x.index_copy_(axis, places, values) writes at places of a tensor), no calls into other "
             "libraries",
         ) from error
-    _check_tensors_stay(module, before)
+    finally:
+        after = State.of(module)
+        if before.changed(after) is not None:
+            before.restore()  # also stand-ins for tensors that forward keeps
+    _check_tensors_stay(module, before, after)
     return program
 
 
-def _check_tensors_stay(module: torch.nn.Module, before: State) -> None:
-    """Check that forward left the module's tensors where they were, not others in their place; put them back.
+def _take_out_dropout(program: ExportedProgram) -> None:
+    """Let what dropout returns where it is off be its input, as it is: torch takes it for a tensor of its own."""
+    for node in program.graph.nodes:
+        if is_operator(node) and operator_name(node.target) in _DROPOUTS:
+            source, _, is_training = arguments_in_order(node.target, node.args, node.kwargs)
+            if not is_training:
+                node.replace_all_uses_with(source)
+                program.graph.erase_node(node)
+    program.graph_module.recompile()
+
+
+_DROPOUTS: Final = ("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default")
+
+
+def _check_tensors_stay(module: torch.nn.Module, before: State, after: State) -> None:
+    """Check that forward left the module's tensors where they were, not others in their place.
 
     Raises:
         UnsupportedNode: it did not, so that the next call would compute something else.
     """
-    place = before.rebound(State.of(module))
+    place = before.rebound(after)
     if place is None:
         return
-    before.restore()
-    code = getattr(module.forward, "__code__", None)
     raise UnsupportedNode(
         node=f"a tensor in place of another, {place}",
-        location=f"{code.co_filename}:{code.co_firstlineno} in forward" if code else type(module).__name__,
+        location=line_of_forward(module),
         remedy="return the new tensor instead: a compiled module has the state of the time at which it was optimized",
     )
 
 
-def check_eager(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
-    """Check that a module takes the inputs that it could not be captured with, by a run of a copy.
-
-    Raises:
-        InvalidInput: the module refuses them itself.
-    """
-    try:
-        alone = copy.deepcopy(module)
-    except Exception:  # a module that cannot be copied is not run: a run could change it
-        return
-
-    def own(leaf: Any) -> Any:
-        return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
-
-    given = pytree.tree_map(own, inputs)
-    try:
-        with warnings.catch_warnings(), kept_apart("stdout", "stderr"):
-            warnings.simplefilter("ignore")
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
-                alone(*given)
-    except Exception as error:
-        raise InvalidInput(
-            field="example_inputs",
-            got=f"{_described(inputs)}, with which {type(module).__name__} raises {_headline(error)}",
-            expected=f"inputs that {type(module).__name__} takes",
-            remedy="call module(*example_inputs) with inputs that work, and give the same ones",
-        ) from error
+def line_of_forward(module: torch.nn.Module) -> str:
+    """Return where the module's forward begins; its kind, where that is not the user's code."""
+    code = getattr(module.forward, "__code__", None)
+    if code is None or not is_users(code.co_filename):
+        return type(module).__name__
+    return f"{code.co_filename}:{code.co_firstlineno} in forward"
 
 
-def _headline(error: Exception) -> str:
+def headline(error: Exception) -> str:
+    """Return what an exception says in its first line."""
     first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
 
 
-def _described(inputs: tuple[Any, ...]) -> str:
+def described(inputs: tuple[Any, ...]) -> str:
+    """Return the shapes and types of a call's tensors."""
     leaves = pytree.tree_leaves(inputs)
     kinds = [
         f"{tuple(leaf.shape)} of {leaf.dtype}" if isinstance(leaf, torch.Tensor) else type(leaf).__name__

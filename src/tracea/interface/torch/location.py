@@ -40,14 +40,14 @@ def line_of_node(node: Node) -> str:
     return ", captured at ".join(part for part in (named, asked) if part) or _UNKNOWN
 
 
-def line_of_traceback(traceback: TracebackType | None) -> str:
-    """Return ``path:line in scope`` of the deepest frame of the user's code in a traceback."""
+def line_of_traceback(traceback: TracebackType | None) -> str | None:
+    """Return ``path:line in scope`` of the deepest frame of the user's code in a traceback; None if it has none."""
     frames: list[tuple[str, int, str]] = []
     while traceback is not None:
         code = traceback.tb_frame.f_code
         frames.append((code.co_filename, traceback.tb_lineno, code.co_name))
         traceback = traceback.tb_next
-    return _last_outside_machinery(frames) or _UNKNOWN
+    return _last_outside_machinery(frames)
 
 
 def trace_of_stack(asked_by: CodeType) -> tuple[str | None, torch.nn.Module | None]:

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
-from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, UnsupportedNode
+from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, InvalidStride, UnsupportedNode
 from tracea.interface.torch.lower_indexed import check_rows
 from tracea.interface.torch.specs import InputSpec, OutputSpec
 from tracea.interface.torch.types import check_exact, check_tensor, dtype_of
@@ -85,7 +85,7 @@ class OptimizedModule(torch.nn.Module):
         self._others: list[_Other] = []
         self._uses = itertools.count()  # next() is one step for all threads
         self._recompiled = 0
-        self._is_flat = _takes_tensors_only(compiled.input_spec)
+        self._is_flat = _takes_tensors_only(compiled.input_spec) and compiled.input_spec.gradients is None
         self.training = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -275,10 +275,44 @@ _TORCH_DTYPES: Final[dict[DType, torch.dtype]] = {
 
 def _bound(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     extents: dict[str, int] = {}
+    _check_facts(spec, tensors)
     return [
         _checked(tensor, wanted, name, extents)
         for tensor, wanted, name in zip(tensors, spec.types, spec.names, strict=True)
     ]
+
+
+def _check_facts(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> None:
+    """Check that the module would be told of these tensors what it was told of the examples.
+
+    Raises:
+        InvalidStride, InvalidInput: it would not; another program is to be compiled.
+    """
+    if spec.strides_matter:
+        for tensor, wanted, name in zip(tensors, spec.types, spec.names, strict=True):
+            if not _has_strides(tensor, wanted):
+                raise InvalidStride(
+                    field=name,
+                    got=tensor.stride(),
+                    expected=wanted.layout.strides if isinstance(wanted.layout, StridedLayout) else "row-major",
+                    remedy="the module asks for strides: give the ones of the example inputs, or optimize it for these",
+                )
+    if spec.gradients is not None:
+        for tensor, wanted, name in zip(tensors, spec.gradients, spec.names, strict=True):
+            if tensor.requires_grad is not wanted:
+                raise InvalidInput(
+                    field=name,
+                    got=f"requires_grad={tensor.requires_grad}",
+                    expected=f"requires_grad={wanted}",
+                    remedy="the module asks for it: give what the example inputs have, or optimize it for this",
+                )
+
+
+def _has_strides(tensor: torch.Tensor, wanted: TensorType) -> bool:
+    if tensor.layout is not torch.strided or not isinstance(wanted.layout, StridedLayout):
+        return tensor.layout is torch.strided and tensor.is_contiguous()
+    given = zip(tensor.shape, tensor.stride(), wanted.layout.strides, strict=False)
+    return all(extent == 1 or stride == other for extent, stride, other in given)
 
 
 def _checked(tensor: torch.Tensor, wanted: TensorType, name: str, extents: dict[str, int]) -> torch.Tensor:

@@ -52,9 +52,10 @@ def optimize(
     with collector_paused():
         frozen = frozen_copy(module)
     modes, outside = Modes.now(), OutsideTensors()
+    kind = type(module).__name__  # the programs are not to keep the module itself, and its weights, alive
 
     def compiled(inputs: Any, trials: Budget | None, heard: Listener) -> Compiled:
-        phase(f"export {type(module).__name__}")
+        phase(f"export {kind}")
         with collector_paused(), modes.restored():
             captured = capture(frozen, inputs, outside=outside)
         values = {name: view(tensor.detach(), name).numpy() for name, tensor in captured.constants.items()}

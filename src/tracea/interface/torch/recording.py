@@ -19,11 +19,11 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tracea.interface.torch.constants import is_computable
-from tracea.interface.torch.export import FxNode, operator_name
+from tracea.interface.torch.export import FxNode, arguments_in_order, operator_name
 from tracea.interface.torch.facts import OF_MEMORY, OF_STRIDES, Watch, asked_of_torch, is_fact, name_of
 from tracea.interface.torch.location import trace_of_stack
 from tracea.interface.torch.result_basis import Type, Unknown, dense, type_like
-from tracea.interface.torch.result_types import VIEWS_OF_TYPES, result_type
+from tracea.interface.torch.result_types import GIVES_BACK, VIEWS_OF_TYPES, result_type
 from tracea.interface.torch.surroundings import Modes
 
 __all__ = ["Recording", "Untraceable", "literal"]
@@ -51,6 +51,7 @@ def literal(value: Any) -> ConstantArgument:
 class _Value(torch.Tensor):
     """A tensor without memory; its attribute, of a name that no module asks for, is what computes it and for whom."""
 
+    __slots__ = ("_of_tracea",)  # which ``vars`` does not show
     __torch_function__ = torch._C._disabled_torch_function_impl  # pyright: ignore
     _of_tracea: tuple[FxNode, weakref.ref[Recording]]
 
@@ -85,6 +86,8 @@ class Recording(TorchDispatchMode):
         self._failure: str | None = None
         self.watched = 0  # how many calls of torch's functions are under way, each seen as it began
         self.reached = 0  # how many operators were seen
+        self.asked: set[str] = set()  # what forward asked of values, by the names of facts
+        self.gradients: list[bool] = []  # which inputs ask for one
 
     # What a trace begins and ends with.
 
@@ -124,6 +127,7 @@ class Recording(TorchDispatchMode):
                 node.meta["val"] = type_like(leaf)
                 self._exact.add(node)
                 given.append(self._value(node, requires_grad=leaf.requires_grad))
+                self.gradients.append(leaf.requires_grad)
                 self.specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None))
             else:
                 given.append(leaf)
@@ -194,8 +198,11 @@ class Recording(TorchDispatchMode):
         Raises:
             Untraceable: it asked for something else.
         """
-        if name_of(called) in OF_STRIDES and args and isinstance(args[0], torch.Tensor):
-            if self.node_of(args[0]) in self._exact:
+        name, asked = name_of(called), args[0] if args else None
+        if isinstance(asked, _Value) and self.node_of(asked) not in self._constant:
+            self.asked.add(name)
+        if name in OF_STRIDES and isinstance(asked, torch.Tensor):
+            if self.node_of(asked) in self._exact:
                 return
         elif is_fact(called):
             return
@@ -234,6 +241,8 @@ class Recording(TorchDispatchMode):
             return self._run(called, args, kwargs, operands)
         if called._schema.is_mutable:  # pyright: ignore[reportPrivateUsage]
             raise Untraceable(f"a write in place, {called}")
+        if name in GIVES_BACK and GIVES_BACK[name](*arguments_in_order(called, args, kwargs)):
+            return args[0]  # ``is`` tells
         nodes, keywords = cast("Any", pytree.tree_map)(self._argument, (args, kwargs))
         node = self.graph.create_node(
             "call_function", called, tuple(nodes), keywords, _snake_case(called.overloadpacket.__name__)

@@ -7,7 +7,7 @@ Whatever is rarer has no rule and is left to torch, which also says what is wron
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -18,7 +18,7 @@ from tracea.interface.torch.export import arguments_in_order, operator_name
 from tracea.interface.torch.result_basis import Rule, Type, Unknown, dense, need, need_floats, preserved
 from tracea.interface.torch.result_layers import LAYER_TYPES
 
-__all__ = ["RESULT_TYPES", "VIEWS_OF_TYPES", "result_type"]
+__all__ = ["GIVES_BACK", "RESULT_TYPES", "VIEWS_OF_TYPES", "result_type"]
 
 
 def result_type(
@@ -182,6 +182,26 @@ RESULT_TYPES: Final[dict[str, Rule]] = {
     "aten.reshape.default": _reshaped,
     "aten.flatten.using_ints": _flattened,
     "aten.ravel.default": _flattened,
+}
+
+
+def _is_off(x: torch.Tensor, p: float, train: bool) -> bool:
+    return not train and 0.0 <= p <= 1.0
+
+
+def _is_of_type(x: torch.Tensor, dtype: torch.dtype, non_blocking: bool, copy: bool, memory_format: Any) -> bool:
+    return x.dtype is dtype and not copy and memory_format in (None, torch.preserve_format)
+
+
+def _is_one_axis(x: torch.Tensor, first: int = 0, last: int = -1) -> bool:
+    return x.dim() > 0 and first % x.dim() == last % x.dim()
+
+
+# What returns its own input, the very object, and for which of its arguments.
+GIVES_BACK: Final[dict[str, Callable[..., bool]]] = {
+    **{f"aten.{name}.default": _is_off for name in ("dropout", "feature_dropout", "alpha_dropout")},
+    "aten.to.dtype": _is_of_type,
+    "aten.flatten.using_ints": _is_one_axis,
 }
 
 # What these return has no elements of its own: torch itself tells its type, without any Python.

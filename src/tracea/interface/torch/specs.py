@@ -28,7 +28,9 @@ class Leaf:
 class InputSpec:
     """The structure of ``(args, kwargs)`` and the types of the tensors in it.
 
-    ``rows`` says, by name, of how many rows an input's elements name one.
+    ``rows`` says, by name, of how many rows an input's elements name one. ``strides_matter`` where the module asks for
+    them, and ``gradients`` has which tensors asked for a gradient where it asks for that: to others it may give another
+    result.
     """
 
     tree: pytree.TreeSpec
@@ -36,6 +38,8 @@ class InputSpec:
     names: tuple[str, ...]
     types: tuple[TensorType, ...]
     rows: Mapping[str, int] = field(default_factory=dict[str, int])
+    strides_matter: bool = False
+    gradients: tuple[bool, ...] | None = None
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> list[torch.Tensor]:
         """Return the tensors of a call in the program's order.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ class State:
         containers: list[tuple[Any, Any]] = []
         peculiar: list[str] = []
         seen: set[int] = set()
+        kinds: dict[type, bool] = {}  # to look through a class takes longer than all the rest
+        held |= _random_state()
         waiting: list[tuple[str, Any]] = [("", module)]
         while waiting:
             place, value = waiting.pop()
@@ -52,7 +55,10 @@ class State:
             if isinstance(value, (*_NUMBERS, *_WHOLE, torch.Tensor)) or id(value) in seen:
                 continue
             seen.add(id(value))
-            if _is_copied_in_its_way(type(cast("object", value))):
+            kind = type(cast("object", value))
+            if kind not in kinds:
+                kinds[kind] = _is_copied_in_its_way(kind)
+            if kinds[kind]:
                 peculiar.append(place)
             for container in _containers(value):
                 containers.append((container, container.copy()))
@@ -102,6 +108,18 @@ def _is_same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and isinstance(one, by_value) and bool(one == other)
 
 
+def _random_state() -> dict[str, Any]:
+    """Return what tells whether random numbers were drawn that are none of torch's, which are operators."""
+    drawn: dict[str, Any] = {"random numbers of Python": hash(random.getstate())}
+    numpys = sys.modules.get("numpy.random")  # which numpy imports when it is first asked for
+    if numpys is not None:
+        state: Any = numpys.get_state(legacy=False)["state"]
+        drawn["random numbers of NumPy"] = b"".join(
+            each.tobytes() if isinstance(each, np.ndarray) else str(each).encode() for each in state.values()
+        )
+    return drawn
+
+
 def _containers(value: Any) -> list[Any]:
     own = getattr(value, "__dict__", None)
     return [each for each in (value, own) if isinstance(each, dict) or type(each) in (list, deque)]
@@ -128,6 +146,9 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
         else:
             parts.append((name, part))
     for base in kind.__mro__:
+        if is_module and not base.__module__.startswith(("torch.", "builtins")):
+            numbers = [(name, each) for name, each in vars(base).items() if isinstance(each, _NUMBERS)]
+            parts += [(f"{base.__name__}.{name}", each) for name, each in numbers]
         names = vars(base).get("__slots__", ())
         for name in (names,) if isinstance(names, str) else names:
             if name not in ("__dict__", "__weakref__") and hasattr(cast("object", value), name):

@@ -16,7 +16,7 @@ import torch
 
 from tracea.errors import InvalidInput
 
-__all__ = ["Modes", "OutsideTensors", "frozen_copy"]
+__all__ = ["Modes", "OutsideTensors", "frozen_copy", "sharing_copy"]
 
 _DEVICE: Final = "cpu"
 
@@ -98,6 +98,17 @@ def frozen_copy(module: torch.nn.Module) -> torch.nn.Module:
             expected="a module that copy.deepcopy can copy, so that its weights stay as they are now",
             remedy="keep what cannot be copied out of the module, or give its class a __deepcopy__",
         ) from error
+
+
+def sharing_copy(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy that has the module's own parameters and buffers, and shares what cannot be copied.
+
+    Raises:
+        Exception: what a part of the module raises that refuses to be copied.
+    """
+    known: dict[int, Any] = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    _enter(module, known, set(known))
+    return copy.deepcopy(module, known)
 
 
 def _with_attributes(module: torch.nn.Module, alone: torch.nn.Module) -> torch.nn.Module:

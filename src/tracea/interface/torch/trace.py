@@ -22,6 +22,7 @@ from torch.export.graph_signature import ExportGraphSignature, OutputKind, Outpu
 from torch.utils import _pytree as pytree
 
 from tracea.interface.torch.export import exporting, is_node
+from tracea.interface.torch.facts import OF_STRIDES
 from tracea.interface.torch.recording import Recording, Untraceable, literal
 from tracea.interface.torch.state import State
 from tracea.interface.torch.streams import kept_apart
@@ -39,7 +40,11 @@ class CallSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traced:
-    """A program in the form of torch's ExportedProgram, as far as capture reads it; no axis of it is dynamic."""
+    """A program in the form of torch's ExportedProgram, as far as capture reads it; no axis of it is dynamic.
+
+    ``asks_strides`` tells whether forward did: the program is one of these strides alone. ``gradients`` has what it was
+    told where it asked which of the inputs require one.
+    """
 
     graph: Any
     graph_signature: ExportGraphSignature
@@ -47,6 +52,18 @@ class Traced:
     state_dict: Mapping[str, torch.Tensor]
     constants: Mapping[str, torch.Tensor]
     range_constraints: Mapping[Any, Any]
+    asks_strides: bool
+    gradients: tuple[bool, ...] | None
+
+    def is_same(self, other: Traced) -> bool:
+        """Tell whether another trace of the module and inputs found the same operators, tensors and numbers."""
+        return (
+            str(self.graph) == str(other.graph)
+            and self.graph_signature.output_specs == other.graph_signature.output_specs
+            and self.call_spec.out_spec == other.call_spec.out_spec
+            and self.constants.keys() == other.constants.keys()
+            and all(_is_equal(tensor, other.constants[name]) for name, tensor in self.constants.items())
+        )
 
 
 def traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced | None:
@@ -62,6 +79,7 @@ def traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced | None:
             kept_apart("stdout", "stderr") as written,
         ):
             program = _trace(module, inputs)
+            _check_repeats(program, module, inputs)
     except Exception:  # also of the module's own code: torch.export meets it again and tells it
         return None
     sys.stdout.write(written["stdout"])
@@ -69,6 +87,22 @@ def traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced | None:
     for each in heard:
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno, source=each.source)
     return program
+
+
+def _check_repeats(program: Traced, module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+    """Check that another run gives the same program: what Python counts outside the module is seen in none alone.
+
+    Raises:
+        Untraceable: it gives another one.
+    """
+    try:
+        with warnings.catch_warnings(), kept_apart("stdout", "stderr"):
+            warnings.simplefilter("ignore")
+            again = _trace(module, inputs)
+    except Exception:  # such as a view of what the first run left in a cache outside: nothing is counted
+        return
+    if not program.is_same(again):
+        raise Untraceable("another program at the second run")
 
 
 def _trace(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced:
@@ -101,6 +135,8 @@ def _trace(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced:
         state_dict={},
         constants=recording.tensors,
         range_constraints={},
+        asks_strides=bool(recording.asked & OF_STRIDES),
+        gradients=tuple(recording.gradients) if "requires_grad" in recording.asked else None,
     )
 
 
@@ -114,6 +150,10 @@ def _run_alone(
     if changed is not None:
         raise Untraceable(f"forward changes {changed}")
     return outputs, out_spec
+
+
+def _is_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one is other or (one.dtype is other.dtype and torch.equal(one, other))
 
 
 def _let_go(error: BaseException | None) -> None:

@@ -143,6 +143,8 @@ class Walk:
             leaves=tuple(leaves),
             names=tuple(node.id for node in nodes),
             types=tuple(node.type for node in nodes),
+            strides_matter=getattr(self.program, "asks_strides", False),  # torch.export does not tell
+            gradients=getattr(self.program, "gradients", None),
         )
 
     def _name_dims(self, node: FxNode) -> None:

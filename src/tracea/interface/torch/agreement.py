@@ -1,0 +1,150 @@
+"""What torch.export says of a module, compared with the module: its program and two calls of a copy, by torch itself.
+
+torch.export follows one call, with stand-ins for tensors. What a module makes of errors that only stand-ins raise, of
+numbers that Python counts or draws, and of an operator that returns its own input, is not in its program.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
+
+from tracea.errors import InvalidInput, UnsupportedNode
+from tracea.interface.torch.export import ExportedProgram, described, headline, line_of_forward
+from tracea.interface.torch.streams import kept_apart
+from tracea.interface.torch.surroundings import sharing_copy
+
+__all__ = ["check_agrees", "check_eager"]
+
+_SHARE: Final = 0.01  # of a result's elements that may differ more: a step (floor, a comparison) that rounding moved
+_TOLERANCES: Final = {torch.float64: 1e-7, torch.float32: 1e-3}  # of a result's largest element
+_OF_NARROW: Final = 5e-2
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    error: Exception
+
+
+def check_eager(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+    """Check that a module takes the inputs that it could not be captured with, by a run of a copy.
+
+    Raises:
+        InvalidInput: the module refuses them itself.
+    """
+    try:
+        alone = copy.deepcopy(module)
+    except Exception:  # a module that cannot be copied is not run: a run could change it
+        return
+    result = _called(alone, inputs)
+    if isinstance(result, _Raised):
+        raise _refused_by_module(module, inputs, result.error) from result.error
+
+
+def check_agrees(module: torch.nn.Module, program: ExportedProgram, inputs: tuple[Any, ...]) -> None:
+    """Check that the program computes what two calls of the module do, the second one with elements in other places.
+
+    Raises:
+        UnsupportedNode: it does not. InvalidInput: the module refuses the inputs.
+    """
+    try:
+        alone = sharing_copy(module)
+    except Exception:  # nobody can tell what a call of it changes
+        return
+    for which, given in (("first", inputs), ("second", pytree.tree_map(_elsewhere, inputs))):
+        wanted = _called(alone, given)
+        if isinstance(wanted, _Raised):
+            if which == "second":  # a module may check what it is given
+                return
+            raise _refused_by_module(module, inputs, wanted.error) from wanted.error
+        with torch.no_grad():
+            found = _results(program, pytree.tree_leaves(pytree.tree_map(_own, given)))
+        difference = _difference(pytree.tree_leaves(wanted), found)
+        if difference is None:
+            continue
+        raise UnsupportedNode(
+            node=f"a program of torch.export whose result is not that of the module's {which} call: {difference}",
+            location=line_of_forward(module),
+            remedy="take out of forward what a call hands on to the next (counters, caches, lists of results), random "
+            "numbers of Python and NumPy, and branches on errors that it catches",
+        )
+
+
+def _refused_by_module(module: torch.nn.Module, inputs: tuple[Any, ...], error: Exception) -> InvalidInput:
+    kind = type(module).__name__
+    return InvalidInput(
+        field="example_inputs",
+        got=f"{described(inputs)}, with which {kind} raises {headline(error)}",
+        expected=f"inputs that {kind} takes",
+        remedy="call module(*example_inputs) with inputs that work, and give the same ones",
+    )
+
+
+def _called(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
+    """Return what a call gives, or what it raises; nothing is said, and no input is written to."""
+    given = pytree.tree_map(_own, inputs)
+    try:
+        with warnings.catch_warnings(), kept_apart("stdout", "stderr"):
+            warnings.simplefilter("ignore")
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
+                return module(*given)
+    except Exception as error:
+        return _Raised(error)
+
+
+def _own(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _elsewhere(leaf: Any) -> Any:
+    """Return the elements of a tensor of floats in other places: of the same kind, and another call."""
+    if not isinstance(leaf, torch.Tensor) or not leaf.dtype.is_floating_point:
+        return leaf
+    return torch.empty_like(leaf).copy_(leaf.flatten().roll(1).view(leaf.shape))
+
+
+def _results(program: ExportedProgram, leaves: Sequence[Any]) -> list[Any]:
+    """Return what a program that writes nowhere gives, as torch computes it."""
+    given, values = iter(leaves), list[Any]()
+    for spec in program.graph_signature.input_specs:
+        if spec.kind is InputKind.USER_INPUT:
+            values.append(next(given))
+        else:
+            target = str(spec.target)
+            values.append(program.state_dict.get(target, program.constants.get(target)))
+    return pytree.tree_leaves(torch.fx.Interpreter(program.graph_module).run(*values))
+
+
+def _difference(wanted: Sequence[Any], found: Sequence[Any]) -> str | None:
+    """Return how the results differ by more than rounding; None if they do not."""
+    if len(wanted) != len(found):
+        return f"{len(found)} values instead of {len(wanted)}"
+    for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
+        if isinstance(one, torch.Tensor) != isinstance(other, torch.Tensor):
+            return f"value {index} is {type(other).__name__} instead of {type(one).__name__}"
+        if not isinstance(one, torch.Tensor):
+            if type(one) is not type(other) or (one != other and other == other):  # noqa: PLR0124  # NaN is itself
+                return f"value {index} is {other!r} instead of {one!r}"
+        elif one.shape != other.shape or one.dtype is not other.dtype:
+            return f"value {index} is {described((other,))} instead of {described((one,))}"
+        else:
+            count = int(_differing(one, other).count_nonzero())
+            if count > _SHARE * one.numel():
+                return f"{count} of {one.numel()} elements of value {index}"
+    return None
+
+
+def _differing(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    if not one.dtype.is_floating_point:
+        return one != other
+    finite = one[one.isfinite()].abs()
+    largest = float(finite.max()) if finite.numel() else 0.0
+    tolerance = _TOLERANCES.get(one.dtype, _OF_NARROW)
+    return ~torch.isclose(other.double(), one.double(), rtol=tolerance, atol=tolerance * largest, equal_nan=True)
