@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from tracea.errors import InvalidInput, UnsupportedNode
@@ -43,7 +43,7 @@ def check_eager(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
         alone = copy.deepcopy(module)
     except Exception:  # a module that cannot be copied is not run: a run could change it
         return
-    result = _called(alone, inputs)
+    result = _called(alone, pytree.tree_map(_own, inputs))
     if isinstance(result, _Raised):
         raise _refused_by_module(module, inputs, result.error) from result.error
 
@@ -59,14 +59,15 @@ def check_agrees(module: torch.nn.Module, program: ExportedProgram, inputs: tupl
     except Exception:  # nobody can tell what a call of it changes
         return
     for which, given in (("first", inputs), ("second", pytree.tree_map(_elsewhere, inputs))):
-        wanted = _called(alone, given)
+        own = pytree.tree_map(_own, given)
+        wanted = _called(alone, own)
         if isinstance(wanted, _Raised):
             if which == "second":  # a module may check what it is given
                 return
             raise _refused_by_module(module, inputs, wanted.error) from wanted.error
         with torch.no_grad():
             found = _results(program, pytree.tree_leaves(pytree.tree_map(_own, given)))
-        difference = _difference(pytree.tree_leaves(wanted), found)
+        difference = _difference(_left(program, wanted, own), found)
         if difference is None:
             continue
         raise UnsupportedNode(
@@ -87,9 +88,8 @@ def _refused_by_module(module: torch.nn.Module, inputs: tuple[Any, ...], error: 
     )
 
 
-def _called(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Any:
-    """Return what a call gives, or what it raises; nothing is said, and no input is written to."""
-    given = pytree.tree_map(_own, inputs)
+def _called(module: torch.nn.Module, given: tuple[Any, ...]) -> Any:
+    """Return what a call gives, or what it raises; nothing is said."""
     try:
         with warnings.catch_warnings(), kept_apart("stdout", "stderr"):
             warnings.simplefilter("ignore")
@@ -120,6 +120,18 @@ def _results(program: ExportedProgram, leaves: Sequence[Any]) -> list[Any]:
             target = str(spec.target)
             values.append(program.state_dict.get(target, program.constants.get(target)))
     return pytree.tree_leaves(torch.fx.Interpreter(program.graph_module).run(*values))
+
+
+def _left(program: ExportedProgram, result: Any, given: tuple[Any, ...]) -> list[Any]:
+    """Return what a call left: the inputs that it wrote to and what it returned, in the order of the program."""
+    signature = program.graph_signature
+    names = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    inputs, results = dict(zip(names, pytree.tree_leaves(given), strict=True)), iter(pytree.tree_leaves(result))
+    left = [
+        inputs[str(spec.target)] if spec.kind is OutputKind.USER_INPUT_MUTATION else next(results, None)
+        for spec in signature.output_specs
+    ]
+    return [*left, *results]
 
 
 def _difference(wanted: Sequence[Any], found: Sequence[Any]) -> str | None:
