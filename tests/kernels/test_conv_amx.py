@@ -16,6 +16,7 @@ from tracea.core.accuracy import error_bound
 from tracea.core.dtype import DType
 from tracea.core.op import Conv2dOp
 from tracea.core.reference import evaluate
+from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidSchedule
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import candidates, find
@@ -233,3 +234,17 @@ def test_kernel_is_refused_where_it_does_not_fit() -> None:
     for bad in ({"rows": 0}, {"kb": 0}):
         with pytest.raises(InvalidSchedule):
             found.build(op, found.default_schedule(op, load("amx")).with_values(**bad), load("amx"))  # type: ignore[misc]
+
+
+def test_image_and_filters_may_be_views_whose_rows_do_not_follow_each_other() -> None:
+    op = Conv2dOp.of(batch=1, channels=64, size=(9, 40), filters=64, kernel=(3, 3))
+    x = TensorType(op.x.shape, DType.F32, StridedLayout((64 * 99 * 50, 99 * 50, 50, 1)))
+    w = TensorType(op.w.shape, DType.F32, StridedLayout((1, 25, 10, 64 * 40)))
+    assert not find("conv.amx").unmet(replace(op, x=x, w=w), load("amx"))
+
+
+@pytest.mark.parametrize(("cores", "filters"), [(1, 64), (2, 32)])
+def test_windows_higher_than_the_result_are_one_band_for_each_block_of_filters(cores: int, filters: int) -> None:
+    op = Conv2dOp.of(batch=1, channels=28, size=(16, 192), filters=64, kernel=(14, 1))
+    found = find("conv.amx").default_schedule(op, replace(load("amx"), cores=cores))
+    assert (found.integer("rows"), found.integer("kb")) == (3, filters)

@@ -54,7 +54,7 @@ _ONE_ARITHMETIC = condition(
 
 def _pixels_are_one_axis(op: Conv2dOp) -> bool:
     types = conv_types(op)
-    results = [type_ for name, type_ in types.items() if name not in ("x", "w")]
+    results = [type_ for name, type_ in types.items() if name.removesuffix("_last") not in ("x", "w")]
     *_, columns, filters = types["y"].strides
     *_, p, q, _ = types["y"].static_shape
     if p > 1 == q:  # the one column's stride is nobody's, so no launcher can check that rows follow each other by it
