@@ -22,7 +22,7 @@ from tracea.core.expr import Constant, Expr, Input
 from tracea.core.op import Conv2dOp, PointwiseOp
 from tracea.core.tensor_type import TensorType
 from tracea.flow.sections import Part, Section, Temporary, part_type
-from tracea.flow.transposed import Phase, Transposed
+from tracea.flow.transposed import Phase, Transposed, plane_steps
 
 __all__ = ["ImagePlanes"]
 
@@ -83,7 +83,7 @@ class ImagePlanes:
         made = cls(whole=whole, rows=_Axis.of(whole, 0), columns=_Axis.of(whole, 1))
         most = prod(max(phase.taps for phase in axis.phases) for axis in (made.rows, made.columns))
         is_small = made.temporaries[0].elements <= 2 * _MOST_COPIES * whole.x.elements
-        return made if most <= _MOST_SUMMED and is_small and made._plane_steps is not None else None
+        return made if most <= _MOST_SUMMED and is_small and plane_steps(whole.w) is not None else None
 
     @property
     def temporaries(self) -> tuple[TensorType, ...]:
@@ -119,16 +119,6 @@ class ImagePlanes:
         """Elements of a plane's row, zeros among them."""
         return self.columns.before + self.whole.x.static_shape[3] + self.columns.after
 
-    @property
-    def _plane_steps(self) -> tuple[int, int, int] | None:
-        """Return the planes from one channel, row and column of taps to the next; None where they are not one axis."""
-        _, c, r, s = self.whole.w.static_shape
-        for steps in ((r * s, s, 1), (1, s * c, c)):
-            given = zip((c, r, s), self.whole.w.strides[1:], steps, strict=True)
-            if all(extent == 1 or stride == step for extent, stride, step in given):
-                return steps
-        return None
-
     def _zeros(self, shape: tuple[int, int, int], offset: int) -> Iterator[Section]:
         """Yield what sets a part of each plane to zero, if the part has elements."""
         if prod(shape):
@@ -149,8 +139,9 @@ class ImagePlanes:
             source = part_type(whole.x, shape, (0, 0, 0, 0))
             op = PointwiseOp(expr=Constant(0.0), inputs=(source,), out_dtype=source.dtype, out=out)
             return Section(op=op, operands=(Part(0),), offset=first)
-        assert self._plane_steps is not None  # checked by of
-        of_channel, of_row, of_column = self._plane_steps
+        steps = plane_steps(whole.w)
+        assert steps is not None  # checked by of
+        of_channel, of_row, of_column = steps
         parts: list[Temporary] = []
         for down, right in product(range(row.taps), range(column.taps)):
             plane = (row.tap + down * row.tap_step) * of_row + (column.tap + right * column.tap_step) * of_column

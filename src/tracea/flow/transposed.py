@@ -19,7 +19,7 @@ from tracea.core.op import Conv2dOp, Epilogue
 from tracea.core.tensor_type import TensorType
 from tracea.flow.sections import Part, Section, Temporary, part_type
 
-__all__ = ["Phase", "Transposed"]
+__all__ = ["Phase", "Transposed", "plane_steps"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,3 +185,13 @@ class Transposed:
             operands.append(Part(2, first * step))
         rest = Epilogue.of(bias=bias, activation=self.activation)
         return y, offset, epilogue.then(rest.expr, rest.operands), tuple(operands)
+
+
+def plane_steps(w: TensorType) -> tuple[int, int, int] | None:
+    """Return where a filter's channels, rows and columns lie as one axis: its strides; None where they are none."""
+    _, c, r, s = w.static_shape
+    for steps in ((r * s, s, 1), (1, s * c, c)):
+        given = zip((c, r, s), w.strides[1:], steps, strict=True)
+        if all(extent == 1 or stride == step for extent, stride, step in given):
+            return steps
+    return None

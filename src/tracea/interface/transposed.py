@@ -15,6 +15,7 @@ from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.filter_products import FilterProducts
 from tracea.flow.image_planes import ImagePlanes
 from tracea.flow.image_products import ImageProduct
+from tracea.flow.pixel_planes import PixelPlanes
 from tracea.flow.sections import compile_sections
 from tracea.flow.transposed import Transposed
 from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
@@ -187,7 +188,7 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
         dilation=forward.dilation,
         groups=forward.groups,
     )
-    products = ImageProduct.of(whole) or ImagePlanes.of(whole)
+    products = ImageProduct.of(whole) or ImagePlanes.of(whole) or PixelPlanes.of(whole)
     sections, temporaries = (
         (whole.sections(), ()) if products is None else (tuple(products.sections()), products.temporaries)
     )
