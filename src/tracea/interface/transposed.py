@@ -13,6 +13,7 @@ from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.channel_sums import ChannelSums
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.filter_products import FilterProducts
+from tracea.flow.filter_windows import FilterWindows
 from tracea.flow.image_planes import ImagePlanes
 from tracea.flow.image_products import ImageProduct
 from tracea.flow.pixel_planes import PixelPlanes
@@ -220,7 +221,7 @@ def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
         dilation=forward.dilation,
         groups=forward.groups,
     )
-    products = FilterProducts.of(whole) or ChannelSums.of(whole)
+    products = FilterWindows.of(whole, threads) or FilterProducts.of(whole) or ChannelSums.of(whole)
     sections, temporaries = (
         (whole.sections(), ()) if products is None else (tuple(products.sections()), products.temporaries)
     )
