@@ -173,6 +173,27 @@ void memory() {
     CHECK(isnan(reduce_max(with_nan)) && isnan(reduce_min(with_nan)), "NaN lost in a reduction");
 }
 
+template <class T, int N>
+void repeated() {
+    using V = vec_t<T>;
+    if constexpr (N <= V::lanes) {
+        T source[N];
+        for (int i = 0; i < N; ++i) source[i] = static_cast<T>(i + 1);
+        T lanes[V::lanes];
+        store(lanes, load_repeated<V, N>(source));
+        for (int i = 0; i < V::lanes; ++i) CHECK(lanes[i] == i % N + 1, "lane %d of %d elements over and over", i, N);
+    }
+}
+
+template <class T>
+void all_repeated() {
+    repeated<T, 1>();
+    repeated<T, 2>();
+    repeated<T, 4>();
+    repeated<T, 8>();
+    repeated<T, 16>();
+}
+
 }  // namespace
 
 int main() {
@@ -185,6 +206,8 @@ int main() {
     memory<double>();
     memory<f16>();
     memory<bf16>();
+    all_repeated<float>();
+    all_repeated<double>();
     const VecF estimate = reciprocal_estimate(broadcast<VecF>(3.0F));
     CHECK(fabsf(reduce_max(estimate) * 3.0F - 1.0F) < 0x1p-8F, "reciprocal estimate");
     return 0;

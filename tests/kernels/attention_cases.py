@@ -135,6 +135,8 @@ def decode_cases() -> tuple[Case, ...]:
             ("one_part", attention(1, 2, 2, 5, 70, 16, 80), parts),
             ("side_by_side", attention(**{**short, "s": 15}, t=1100, d=40, dv=72, score=alibi(2, 15, 1100)), parts),
             ("streams", attention(1, 2, 2, 1, 1100, 24, 150), {"part": 700, "bk": 256}),
+            ("streams_of_all", attention(**{**short, "s": 7}, t=1100, d=40, dv=72), {"part": 700, "bk": 512}),
+            ("added", attention(**{**short, "s": 5}, t=700, score=added(5, 700)), {"part": 700, "bk": 256}),
             ("no_keys", attention(1, 2, 2, 5, 0, 16), parts),
             ("causal", attention(**{**short, "s": 15}, t=530, causal=True), parts),
             ("window", attention(**short, t=1100, window=600), parts),

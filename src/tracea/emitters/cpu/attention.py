@@ -65,11 +65,10 @@ def attention_step(printer: Printer, node: AttentionStep) -> None:
     if node.score != Input(0) or (node.scale <= 0.0 and not by_rows):
         score = epilogue_functor(printer, node.score, node.operands, compute, transposed=not by_rows)
     tail = "" if by_rows else f"<{node.intrinsic.attribute('tail')}>"
-    apart = f"{text(printer.buffer(node.scores).shape[-2])}, " if by_rows else ""  # the scores of two queries
     printer.body.comment(f"AttentionStep {node.keys} {node.values}")
     printer.body.line(
         f"{tile}::step{tail}({{{queries}}}, {block}, {_state(printer, node.state)}, "
-        f"{printer.address(node.scores)}, {apart}{C_TYPES[compute]}({node.scale!r}), {score});"
+        f"{printer.address(node.scores)}, {C_TYPES[compute]}({node.scale!r}), {score});"
     )
 
 

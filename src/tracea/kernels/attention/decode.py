@@ -1,9 +1,9 @@
 """Attention of a few queries over many keys: parts of the keys are tasks, whose states are brought together at the end.
 
 One query, or a handful, give each key little to do: reading keys and values once is the work. A task takes its part of
-the keys in blocks, of a few long streams for one query and of what the first-level cache holds for several, and leaves
-what it knows of each query in the team's scratch; behind the barrier the parts of each head are added up, relative to
-the largest score. Heads that share keys follow each other, so that what one has read is near when the next one comes.
+the keys in blocks, each a few long streams, and leaves what it knows of each query in the team's scratch; behind the
+barrier the parts of each head are added up, relative to the largest score. Heads that share keys follow each other, so
+that what one has read is near when the next one comes.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _BEGIN, _END = Var("key_begin"), Var("key_end")
 _OFFSET, _COUNT = Var("offset"), Var("count")
 _FEW: Final = 8
 _TASKS_PER_CORE: Final = 4
-# Keys of a block. One query reads them once, in streams that are worth beginning. Several read them again in the first
-# cache, while the block ahead is asked for. Keys that are copied are written there and read once more.
-_STREAMED, _SHARED, _COPIED = 2048, 64, 32
-_BLOCKS: Final = (_COPIED, _SHARED, 128, 256)
+# Keys of a block. They are read once, in streams that are worth beginning. More queries than registers hold read them
+# again, in the second cache. Keys that are copied are written to a cache and read once more.
+_STREAMED, _AGAIN, _COPIED_OF_SEVERAL, _COPIED = 2048, 256, 64, 32
+_BLOCKS: Final = (_COPIED, _COPIED_OF_SEVERAL, 128, _AGAIN)
 
 
 def build_decode(op: AttentionOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -197,8 +197,10 @@ def _schedule(op: AttentionOp, target: Target, *, bk: int, tasks: int) -> Schedu
 
 
 def _default(op: AttentionOp, target: Target) -> Schedule:
-    one = _COPIED if _copies(op) else _STREAMED
-    return _schedule(op, target, bk=one if op.q.static_shape[2] == 1 else _SHARED, tasks=_TASKS_PER_CORE)
+    queries = op.q.static_shape[2]
+    read = _STREAMED if queries <= _FEW else _AGAIN
+    copied = _COPIED if queries == 1 else _COPIED_OF_SEVERAL
+    return _schedule(op, target, bk=copied if _copies(op) else read, tasks=_TASKS_PER_CORE)
 
 
 def _copies(op: AttentionOp) -> bool:

@@ -2,18 +2,19 @@
 //
 //   using Rows = AttentionRows<float>;
 //   Rows::start(rows, width, state);
-//   Rows::step(queries, keys, state, scores, scores_row, scale, score);     // for each block of keys of a part
+//   Rows::step(queries, keys, state, scores, scale, score);     // for each block of keys of a part
 //   Rows::combine(parts, rows, width, state, out, out_row, out_col);
 //
-// Queries are rows, depth apart; scores of query i go through scores[i * scores_row ..), where there is room for the keys of a block, to a whole vector. Sums
-// of query i are at sums[i * width + x]. The states of the parts lie one after the other, each rows (peaks, totals) or rows * width (sums) long. Peaks are
-// scaled scores, what the score function gives.
+// Queries are rows, depth apart, of at most 1024 elements; the scores of one query at a time go through `scores`, where there is room for the keys of a block,
+// to a whole vector. Sums of query i are at sums[i * width + x]. The states of the parts lie one after the other, each rows (peaks, totals) or rows * width
+// (sums) long. Peaks are scaled scores, what the score function gives.
 #ifndef TRACEA_ATTENTION_ROWS_H
 #define TRACEA_ATTENTION_ROWS_H
 
 #include <stdint.h>
 
 #include "tracea/attention.h"
+#include "tracea/attention_several.h"
 #include "tracea/config.h"
 #include "tracea/math.h"
 #include "tracea/transpose.h"
@@ -23,11 +24,9 @@
 TRACEA_BEGIN_NAMESPACE
 
 template <class T>
-struct AttentionRows {
+struct AttentionRows : private AttentionSeveral<T> {
     using V = Vec<T>;
     static constexpr int columns = 1;
-    static constexpr T infinity = static_cast<T>(__builtin_inf());
-    static constexpr T log2_e = static_cast<T>(1.44269504088896340736);
 
     static TRACEA_NOINLINE void start(int64_t rows, int64_t width, const AttentionState<T>& state) {
         for (int64_t i = 0; i < rows; ++i) {
@@ -40,22 +39,25 @@ struct AttentionRows {
     // `score(x, query, key, lanes)` is applied to scaled scores; query and key count from the block's first.
     template <class Key, class Value, class Score>
     static TRACEA_NOINLINE void step(const AttentionQueries<T>& queries, const AttentionKeys<T, Key, Value>& keys,
-                                     const AttentionState<T>& state, T* scores, int64_t scores_row, T scale,
-                                     const Score& score) {
+                                     const AttentionState<T>& state, T* scores, T scale, const Score& score) {
         const int64_t distance = queries.first - keys.first;  // of the first query to the first key
-        if (queries.rows > 1 && distance + queries.rows - 1 <= queries.behind &&
-            keys.count - 1 <= distance + queries.ahead) {
-            side_by_side<most>(0, queries, keys, state, scores, scores_row, scale, score);
-            return;
-        }
+        // Keys that all queries see are taken by all of them side by side, those that a mask hides from some by one after the other.
+        const int64_t all_low = clamp(distance + queries.rows - 1 - queries.behind, 0, keys.count);
+        const int64_t all_high = clamp(distance + queries.ahead + 1, all_low, keys.count);
+        const bool shared = queries.rows > 1 && all_low < all_high;
+        if (shared) Several::side_by_side(queries, keys, all_low, all_high, state, scale, score);
         for (int64_t i = 0; i < queries.rows; ++i) {
             const int64_t low = clamp(distance + i - queries.behind, 0, keys.count);
             const int64_t high = clamp(distance + i + queries.ahead + 1, low, keys.count);
-            if (low == high) continue;
-            const T peak = multiply_keys(queries.panels + i * queries.depth, queries.depth, keys, low, high, scores,
-                                         scale, i, score);
-            const V fade = weigh(i, peak, scores, high - low, state);
-            multiply_values(keys, low, high, scores, fade, state.sums + i * keys.width, i == 0);
+            const auto alone = [&](int64_t from, int64_t to) {
+                if (from >= to) return;
+                const T peak = multiply_keys(queries.panels + i * queries.depth, queries.depth, keys, from, to, scores,
+                                             scale, i, score);
+                const V fade = weigh(i, peak, scores, to - from, state);
+                multiply_values(keys, from, to, scores, fade, state.sums + i * keys.width, i == 0);
+            };
+            alone(low, shared ? all_low : high);
+            if (shared) alone(all_high, high);
         }
     }
 
@@ -91,13 +93,13 @@ struct AttentionRows {
     }
 
 private:
-    static constexpr int side = V::lanes < 4 ? V::lanes : 4;  // streams of keys, or vectors of a value, side by side
-    static constexpr int most = V::lanes * sizeof(T) == 64 ? 8 : 4;  // queries side by side, for as many registers
-    static constexpr int64_t ahead_bytes = 512;                      // that a stream is asked for ahead
-
-    static TRACEA_INLINE int64_t clamp(int64_t x, int64_t low, int64_t high) {
-        return x < low ? low : (x > high ? high : x);
-    }
+    using Several = AttentionSeveral<T>;
+    using Several::clamp;
+    using Several::infinity;
+    using Several::log2_e;
+    using Several::side;
+    using Several::weigh;
+    static constexpr int64_t ahead_bytes = 512;  // that a stream is asked for ahead
 
     // What the weights of a part count for relative to the largest peak of all.
     static TRACEA_INLINE T share(const AttentionState<T>& state, int64_t part, int64_t rows, int64_t i, T top) {
@@ -112,29 +114,6 @@ private:
     static TRACEA_INLINE int64_t rows_ahead(int64_t elements) {
         const int64_t bytes = elements * static_cast<int64_t>(sizeof(Storage));
         return bytes < ahead_bytes ? ahead_bytes / (bytes > 0 ? bytes : 1) : 1;
-    }
-
-    // Scores of query i become weights relative to its new peak; returns what its sums before them count for.
-    static TRACEA_INLINE V weigh(int64_t i, T peak, T* scores, int64_t count, const AttentionState<T>& state) {
-        const T before = state.peaks[i];
-        const T top = peak > before || peak != peak ? peak : before;
-        const V shift = broadcast<V>(top == -infinity ? T(0) : top);
-        const V factor = broadcast<V>(log2_e);
-        const V least = broadcast<V>(T(-125.5) / log2_e);
-        const V fade = exp2_scaled_or_zero(sub(broadcast<V>(before), shift), factor, least);
-        V total = zero<V>();
-        for (int64_t j = 0; j < count; j += V::lanes) {
-            const int64_t n = count - j < V::lanes ? count - j : V::lanes;
-            const V weight = exp2_scaled_or_zero(sub(load<V>(scores + j), shift), factor, least);
-            const V kept = n < V::lanes ? select(lane_mask<V>(n), weight, zero<V>()) : weight;
-            store(scores + j, kept);
-            total = add(total, kept);
-        }
-        T lanes[V::lanes];
-        store(lanes, fade);
-        state.peaks[i] = top;
-        state.totals[i] = state.totals[i] * lanes[0] + reduce_add(total);
-        return fade;
     }
 
     // Dot products of a query with `side` keys that lie key_row apart; of the last `n` < side the others are zero.
@@ -246,109 +225,6 @@ private:
                              TRACEA_LAMBDA { take(value + (s * part + j) * keys.value_row, weights[s * part + j]); });
         for (int64_t j = side * part; j < high - low; ++j) take(value + j * keys.value_row, weights[j]);
         unroll<Vectors>([&](auto v) TRACEA_LAMBDA { store_partial(sums + x + v * L, sum[v], left(v)); });
-    }
-
-    // One block of keys, all of which all queries from the i-th on see: they are read once for as many as have registers.
-    template <int Rows, class Key, class Value, class Score>
-    static TRACEA_INLINE void side_by_side(int64_t i, const AttentionQueries<T>& queries,
-                                           const AttentionKeys<T, Key, Value>& keys, const AttentionState<T>& state,
-                                           T* scores, int64_t scores_row, T scale, const Score& score) {
-        for (; i + Rows <= queries.rows; i += Rows) {
-            V peak[Rows];
-            unroll<Rows>([&](auto r) TRACEA_LAMBDA { peak[r] = broadcast<V>(-infinity); });
-            const T* panel = queries.panels + i * queries.depth;
-            int64_t j = 0;
-            for (; j + V::lanes <= keys.count; j += V::lanes)
-                multiply_keys_each<Rows, true>(panel, queries.depth, keys, j, scores + j, scores_row, scale, i, score,
-                                               peak);
-            if (j < keys.count)
-                multiply_keys_each<Rows, false>(panel, queries.depth, keys, j, scores + j, scores_row, scale, i, score,
-                                                peak);
-            V fade[Rows];
-            for (int r = 0; r < Rows; ++r)
-                fade[r] = weigh(i + r, reduce_max(peak[r]), scores + r * scores_row, keys.count, state);
-            multiply_values_each<Rows>(keys, scores, scores_row, fade, state.sums + i * keys.width, i == 0);
-        }
-        if constexpr (Rows > 1) side_by_side<Rows / 2>(i, queries, keys, state, scores, scores_row, scale, score);
-    }
-
-    // scores[r * scores_row ..) of a vector of keys, the j-th and those behind it: lanes are keys, whose elements are turned in registers. Here and below
-    // the block ahead is asked for into the second cache, for this one is read again and again in the first.
-    template <int Rows, bool Whole, class Key, class Value, class Score>
-    static TRACEA_INLINE void multiply_keys_each(const T* panel, int64_t depth,
-                                                 const AttentionKeys<T, Key, Value>& keys, int64_t j, T* scores,
-                                                 int64_t scores_row, T scale, int64_t i, const Score& score,
-                                                 V (&peak)[Rows]) {
-        constexpr int L = V::lanes;
-        const int64_t n = Whole ? L : keys.count - j;
-        const int64_t ahead = i == 0 ? keys.count * keys.key_row : 0;
-        const Key* k = keys.keys + j * keys.key_row;
-        V sum[Rows];
-        unroll<Rows>([&](auto r) TRACEA_LAMBDA { sum[r] = zero<V>(); });
-        const auto turned = [&](V(&block)[L], int64_t x, int64_t elements) TRACEA_LAMBDA {
-            unroll<L>([&](auto line) TRACEA_LAMBDA {
-                const Key* p = k + line * keys.key_row + x;
-                if (ahead != 0) prefetch_l2(p + ahead);
-                block[line] = Whole || line < n ? load_partial<V>(p, elements) : zero<V>();
-            });
-            transpose(block);
-        };
-        const auto take = [&](const V& element, int64_t x) TRACEA_LAMBDA {
-            unroll<Rows>([&](auto r)
-                             TRACEA_LAMBDA { fma_into(sum[r], load_broadcast<V>(panel + r * depth + x), element); });
-        };
-        V block[L];
-        int64_t x = 0;
-        for (; x + L <= depth; x += L) {
-            turned(block, x, L);
-            unroll<L>([&](auto e) TRACEA_LAMBDA { take(block[e], x + e); });
-        }
-        if (x < depth) {
-            turned(block, x, depth - x);
-            for (int e = 0; e < depth - x; ++e) take(block[e], x + e);
-        }
-        unroll<Rows>([&](auto r) TRACEA_LAMBDA {
-            const V scaled = score(mul(sum[r], broadcast<V>(scale)), i + r, j, n);
-            store(scores + r * scores_row, scaled);
-            peak[r] = maximum(peak[r], Whole ? scaled : select(lane_mask<V>(n), scaled, broadcast<V>(-infinity)));
-        });
-    }
-
-    // sums = sums * fade + weights * values, for queries side by side.
-    template <int Rows, class Key, class Value>
-    static TRACEA_INLINE void multiply_values_each(const AttentionKeys<T, Key, Value>& keys, const T* weights,
-                                                   int64_t weights_row, const V (&fade)[Rows], T* sums, bool first) {
-        constexpr int L = V::lanes;
-        constexpr int vectors = 2;
-        const int64_t ahead = first ? keys.count * keys.value_row : 0;
-        for (int64_t x = 0; x < keys.width; x += vectors * L) {
-            const int64_t left[vectors] = {clamp(keys.width - x, 0, L), clamp(keys.width - x - L, 0, L)};
-            V sum[Rows][vectors];
-            unroll<Rows>([&](auto r) TRACEA_LAMBDA {
-                unroll<vectors>([&](auto v) TRACEA_LAMBDA {
-                    sum[r][v] = mul(load_partial<V>(sums + r * keys.width + x + v * L, left[v]), fade[r]);
-                });
-            });
-            const Value* value = keys.values + x;
-            const auto take = [&](int64_t j, int64_t first_left, int64_t second_left) TRACEA_LAMBDA {
-                if (ahead != 0) unroll<vectors>([&](auto v) TRACEA_LAMBDA { prefetch_l2(value + ahead + v * L); });
-                const V near[vectors] = {load_partial<V>(value, first_left), load_partial<V>(value + L, second_left)};
-                unroll<Rows>([&](auto r) TRACEA_LAMBDA {
-                    const V weight = load_broadcast<V>(weights + r * weights_row + j);
-                    unroll<vectors>([&](auto v) TRACEA_LAMBDA { fma_into(sum[r][v], weight, near[v]); });
-                });
-            };
-            if (TRACEA_LIKELY(left[1] == L)) {
-                for (int64_t j = 0; j < keys.count; ++j, value += keys.value_row) take(j, L, L);
-            } else {
-                for (int64_t j = 0; j < keys.count; ++j, value += keys.value_row) take(j, left[0], left[1]);
-            }
-            unroll<Rows>([&](auto r) TRACEA_LAMBDA {
-                unroll<vectors>([&](auto v) TRACEA_LAMBDA {
-                    store_partial(sums + r * keys.width + x + v * L, sum[r][v], left[v]);
-                });
-            });
-        }
     }
 };
 

@@ -9,6 +9,7 @@
 //   load_masked<V>(p, m)  store_masked(p, v, m)     lanes outside the mask read as zero, are not written; their addresses are never touched
 //   load_partial<V>(p, n)  store_partial(p, v, n)   the same by count; a constant n >= lanes is a plain load or store
 //   load_broadcast<V>(p)                            one element into all lanes
+//   load_repeated<V, N>(p)                          N elements over and over, N a divisor of the lanes (float and double only)
 //   load_strided<V>(p, stride, n)  store_strided(p, stride, v, n)      element i at p[i * stride], any stride, first n lanes
 //   store_streaming(p, v)                           past the caches, p aligned to the vector; streaming_fence() before others may read
 //   add sub mul div sqrt neg abs copysign fma(a, b, c) = a*b+c  fnma(a, b, c) = c-a*b  fma_into(acc, a, b)

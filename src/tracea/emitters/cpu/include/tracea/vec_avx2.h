@@ -94,6 +94,17 @@ TRACEA_INLINE VecF load_broadcast<VecF>(const float* p) {
     __asm__("vbroadcastss %1, %0" : "=x"(v.reg) : "m"(*p));
     return v;
 }
+template <class V, int N>
+TRACEA_INLINE V load_repeated(const float* p) {
+    static_assert(N == 1 || N == 2 || N == 4 || N == 8, "N divides the lanes");
+    if constexpr (N == 1) return load_broadcast<V>(p);
+    if constexpr (N == 8) return load<V>(p);
+    const auto& elements = *reinterpret_cast<const float (*)[N]>(p);
+    V v;
+    if constexpr (N == 2) __asm__("vbroadcastsd %1, %0" : "=x"(v.reg) : "m"(elements));
+    if constexpr (N == 4) __asm__("vbroadcastf128 %1, %0" : "=x"(v.reg) : "m"(elements));
+    return v;
+}
 template <class V>
 TRACEA_INLINE V load_strided(const float* p, int64_t stride, int64_t n) {
     float lanes[8] = {};
@@ -127,6 +138,15 @@ template <>
 TRACEA_INLINE VecD load_broadcast<VecD>(const double* p) {
     VecD v;
     __asm__("vbroadcastsd %1, %0" : "=x"(v.reg) : "m"(*p));
+    return v;
+}
+template <class V, int N>
+TRACEA_INLINE V load_repeated(const double* p) {
+    static_assert(N == 1 || N == 2 || N == 4, "N divides the lanes");
+    if constexpr (N == 1) return load_broadcast<V>(p);
+    if constexpr (N == 4) return load<V>(p);
+    V v;
+    __asm__("vbroadcastf128 %1, %0" : "=x"(v.reg) : "m"(*reinterpret_cast<const double (*)[N]>(p)));
     return v;
 }
 template <class V>

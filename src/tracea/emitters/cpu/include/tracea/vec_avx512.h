@@ -96,6 +96,18 @@ TRACEA_INLINE VecF load_broadcast<VecF>(const float* p) {
     __asm__("vbroadcastss %1, %0" : "=v"(v.reg) : "m"(*p));
     return v;
 }
+template <class V, int N>
+TRACEA_INLINE V load_repeated(const float* p) {
+    static_assert(N == 1 || N == 2 || N == 4 || N == 8 || N == 16, "N divides the lanes");
+    if constexpr (N == 1) return load_broadcast<V>(p);
+    if constexpr (N == 16) return load<V>(p);
+    const auto& elements = *reinterpret_cast<const float (*)[N]>(p);
+    V v;
+    if constexpr (N == 2) __asm__("vbroadcastsd %1, %0" : "=v"(v.reg) : "m"(elements));
+    if constexpr (N == 4) __asm__("vbroadcastf32x4 %1, %0" : "=v"(v.reg) : "m"(elements));
+    if constexpr (N == 8) __asm__("vbroadcastf32x8 %1, %0" : "=v"(v.reg) : "m"(elements));
+    return v;
+}
 
 namespace detail {
 // Lane offsets are 64-bit, so any stride is right.
@@ -141,6 +153,17 @@ template <>
 TRACEA_INLINE VecD load_broadcast<VecD>(const double* p) {
     VecD v;
     __asm__("vbroadcastsd %1, %0" : "=v"(v.reg) : "m"(*p));
+    return v;
+}
+template <class V, int N>
+TRACEA_INLINE V load_repeated(const double* p) {
+    static_assert(N == 1 || N == 2 || N == 4 || N == 8, "N divides the lanes");
+    if constexpr (N == 1) return load_broadcast<V>(p);
+    if constexpr (N == 8) return load<V>(p);
+    const auto& elements = *reinterpret_cast<const double (*)[N]>(p);
+    V v;
+    if constexpr (N == 2) __asm__("vbroadcastf64x2 %1, %0" : "=v"(v.reg) : "m"(elements));
+    if constexpr (N == 4) __asm__("vbroadcastf64x4 %1, %0" : "=v"(v.reg) : "m"(elements));
     return v;
 }
 template <class V>

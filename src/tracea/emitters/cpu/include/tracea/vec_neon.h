@@ -89,6 +89,15 @@ TRACEA_INLINE void store(double* p, VecD v) { vst1q_f64(p, v.reg); }
     TRACEA_INLINE V load_broadcast(const T* p) {                                   \
         return broadcast<V>(*p);                                                   \
     }                                                                              \
+    template <class V, int N>                                                      \
+    TRACEA_INLINE V load_repeated(const T* p) {                                    \
+        static_assert(N > 0 && V::lanes % N == 0, "N divides the lanes");          \
+        if constexpr (N == 1) return broadcast<V>(*p);                             \
+        if constexpr (N == V::lanes) return load<V>(p);                            \
+        T lanes[V::lanes];                                                         \
+        for (int i = 0; i < V::lanes; ++i) lanes[i] = p[i % N];                    \
+        return load<V>(lanes);                                                     \
+    }                                                                              \
     template <class V>                                                             \
     TRACEA_INLINE V load_masked(const T* p, Mask<V> m) {                           \
         const uint32_t bits = detail::lane_bits(m);                                \

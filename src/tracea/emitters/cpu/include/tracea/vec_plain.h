@@ -66,6 +66,11 @@ TRACEA_INLINE Mask<V> lane_mask(int64_t n) {
     TRACEA_INLINE V load_broadcast(const T* p) {                                         \
         return broadcast<V>(*p);                                                         \
     }                                                                                    \
+    template <class V, int N>                                                            \
+    TRACEA_INLINE V load_repeated(const T* p) {                                          \
+        static_assert(N > 0 && V::lanes % N == 0, "N divides the lanes");                \
+        return detail::lanewise<T>([&](int i) { return p[i % N]; });                     \
+    }                                                                                    \
     template <class V>                                                                   \
     TRACEA_INLINE V load_strided(const T* p, int64_t stride, int64_t n) {                \
         return detail::lanewise<T>([&](int i) { return i < n ? p[i * stride] : T(0); }); \
