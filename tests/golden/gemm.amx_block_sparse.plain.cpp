@@ -5,6 +5,7 @@
 #include "tracea/index.h"
 #include "tracea/pack.h"
 #include "tracea/pack_terms.h"
+#include "tracea/sparse_amx.h"
 #include "tracea/step_blocks.h"
 #include "tracea/team.h"
 
@@ -44,13 +45,11 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_amx_block_spa
       const int64_t kc = min_index(k - pc, 512);
       // Pack a[ic : +mc, pc : +kc] -> a_panels
       pack_a_terms<3>(a + a_stride0 * ic + pc, a_stride0, 1, mc, kc, 512, a_panels);
-      for (int64_t jg = 0; jg < n; jg += 64) {
-        const int64_t ng = min_index(n - jg, 64);
-        // RunProduct c[ic : +mc, jg : +ng]
-        {
-          const auto sink = amx_sink(c + c_stride0 * ic + jg, c_stride0, 0 < pc, k <= pc + kc, c + c_stride0 * ic + jg, c_stride0, 1, IdentityEpilogue{});
-          amx_blocks<3>(mc, ng, StepBlocks{run_step + run_first[(n + 63) / 64 * (pc / 512) + jg / 64], run_first[(n + 63) / 64 * (pc / 512) + jg / 64 + 1] - run_first[(n + 63) / 64 * (pc / 512) + jg / 64], 64, k, pc / 512 * 512}, a_panels, 49152, b_panels + run_first[(n + 63) / 64 * (pc / 512) + jg / 64] * 12288, 6144, 12288, sink);
-        }
+      // RunProduct c[ic : +mc, 0 : +n]
+      {
+        const auto sink = amx_sink(c + c_stride0 * ic, c_stride0, 0 < pc, false, c + c_stride0 * ic, c_stride0, 1, IdentityEpilogue{});
+        const StepLines lines = {run_first + (n + 63) / 64 * (pc / 512), run_step, (n + 63) / 64, 64, k, pc / 512 * 512};
+        amx_lines<3>(mc, n, lines, a_panels, 49152, b_panels, 6144, 12288, sink);
       }
     }
   }

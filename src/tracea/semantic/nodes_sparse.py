@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from tracea.semantic.access import Access, AccessMode, Intrinsic, Region, reads
-from tracea.semantic.index import FALSE, TRUE, Index, Lookup, Predicate, ceil_div
+from tracea.semantic.index import FALSE, TRUE, Const, Index, Lookup, Predicate, ceil_div
 from tracea.semantic.nodes import EpilogueCall, Node, coerce, in_granules
 from tracea.semantic.tile_kernel import Table
 
 __all__ = ["RunProduct", "Runs", "runs_fault"]
+
+_ONE_LINE = Const(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,9 @@ def runs_fault(runs: Runs, env: Mapping[str, Any]) -> str:
 class RunProduct(Node):
     """A register tile: c = Σ a[steps of block e]·b[e] over the blocks e of a line in a chunk, plus c if ``accumulate``.
 
+    Of several ``lines``, from ``line`` on, each is summed into its own ``size`` columns of c, the last into what is
+    left of them.
+
     Block e is ``min(size, depth − size · step[e])`` steps from ``size · step[e]`` on, counted in a from the chunk's
     first. Then the epilogue, if ``finish``. The interior is that of a :class:`tracea.semantic.nodes.MicroKernel`, with
     ``intrinsic.meaning`` applied to each block.
@@ -100,13 +105,14 @@ class RunProduct(Node):
     finish: Predicate = TRUE
     epilogue: EpilogueCall | None = None
     granule: int = 1
+    lines: Index = _ONE_LINE
 
     def __post_init__(self) -> None:
-        coerce(self, "line", "chunk", "depth")
+        coerce(self, "line", "chunk", "depth", "lines")
 
     @property
     def run(self) -> Index:
-        """The number of the run."""
+        """The number of the run, of several lines of the first."""
         return self.chunk * self.runs.lines + self.line
 
     @property

@@ -11,6 +11,7 @@ from tracea.semantic import nodes_attention as att
 from tracea.semantic import nodes_attention_gradient as grad
 from tracea.semantic import nodes_norm_gradient as norm
 from tracea.semantic import nodes_sparse as sparse
+from tracea.semantic.index import Const
 from tracea.semantic.predicate import FALSE, TRUE, Predicate
 from tracea.semantic.tile_kernel import Buffer, TileKernel
 
@@ -160,7 +161,8 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
         case g.StoreFragment():
             return f"{node.target} = {_call(node.intrinsic, node.source)}" + _epilogue(node.epilogue)
         case sparse.RunProduct():
-            blocks = f"blocks of line {node.line} in chunk {node.chunk} by {node.runs.first}, {node.size} steps each"
+            which = f"line {node.line}" if node.lines == Const(1) else f"each of {node.lines} lines from {node.line}"
+            blocks = f"blocks of {which} in chunk {node.chunk} by {node.runs.first}, {node.size} steps each"
             head = f"{node.c} = sum of {_call(node.intrinsic, node.a, node.b)} over {blocks} of {node.depth}"
             return head + _sum(node.accumulate, node.finish) + _epilogue(node.epilogue)
         case att.AttentionStart():

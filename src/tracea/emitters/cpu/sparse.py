@@ -40,6 +40,8 @@ def _of_run(printer: Printer, node: RunProduct) -> tuple[str, str]:
 
 
 def _register_tile(printer: Printer, node: RunProduct) -> None:
+    if node.lines != Const(1):
+        raise EmitError(node="gemm_tile", detail="a register tile lies in one line")
     printer.use("gemm.h", "step_blocks.h")
     get = node.intrinsic.attribute
     mr, dtype = get("mr"), C_TYPES[printer.buffer(node.c).dtype]
@@ -70,22 +72,31 @@ def _register_tile(printer: Printer, node: RunProduct) -> None:
 
 
 def _matrix_tiles(printer: Printer, node: RunProduct) -> None:
-    printer.use("gemm_amx.h", "step_blocks.h")
+    if node.b.offset[1] != Const(0):
+        raise EmitError(node="amx_block", detail="lines are summed from their first panel on")
+    printer.use("gemm_amx.h", "sparse_amx.h", "step_blocks.h")
     target = node.c
     if node.epilogue is not None and node.epilogue.target is not None:
         target = node.epilogue.target
     row_step, column_step = printer.strides(target)
     rows, columns = (printer.text(extent) for extent in node.c.extent[-2:])
-    first, pitch = _of_run(printer, node)
+    runs, (room, panel, *_) = node.runs, printer.buffer(node.b).element_strides
+    depth, base = printer.text(node.depth), printer.text(node.base)
+    # Without an epilogue C holds the sums: the last chunk leaves nothing to do, and lines without blocks stay alone.
+    finish = "false" if node.epilogue is None else predicate_text(node.finish)
     with printer.body.block(""):
         printer.body.line(
             f"const auto sink = amx_sink({printer.address(node.c)}, {printer.strides(node.c)[0]}, "
-            f"{predicate_text(node.accumulate)}, {predicate_text(node.finish)}, "
+            f"{predicate_text(node.accumulate)}, {finish}, "
             f"{printer.address(target)}, {row_step}, {column_step if column_step != '0' else '1'}, "
             "IdentityEpilogue{});"
         )
         printer.body.line(
-            f"amx_blocks<{node.intrinsic.attribute('terms')}>({rows}, {columns}, {_blocks(printer, node)}, "
-            f"{printer.address(node.a)}, {printer.text(printer.buffer(node.a).element_strides[-3])}, {first}, "
-            f"{printer.text(printer.buffer(node.b).element_strides[-3])}, {pitch}, sink);"
+            f"const StepLines lines = {{{runs.first} + {printer.text(node.run)}, {runs.step}, "
+            f"{printer.text(node.lines)}, {node.size}, {depth}, {base}}};"
+        )
+        printer.body.line(
+            f"amx_lines<{node.intrinsic.attribute('terms')}>({rows}, {columns}, lines, {printer.address(node.a)}, "
+            f"{printer.text(printer.buffer(node.a).element_strides[-3])}, {printer.address(node.b)}, "
+            f"{printer.text(panel)}, {printer.text(room)}, sink);"
         )

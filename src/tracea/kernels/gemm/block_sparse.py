@@ -1,7 +1,8 @@
 """Block-sparse GEMM: only the blocks of B that tables list are packed and multiplied; the kernel knows no mask.
 
 The team packs the listed blocks, one task a block. A task then packs its rows of A, a chunk of the depth at a time,
-and walks the lines, blocks of columns of C: a tile sums all blocks of its line in that chunk in registers. Every task
+and walks the lines, blocks of columns of C: a tile sums all blocks of its line in that chunk in registers. On matrix
+tiles one routine walks all lines, as a line may be too short to hide its beginning and its end. Every task
 has the same work, whatever the mask: threads are balanced by what is listed.
 """
 
@@ -53,7 +54,7 @@ _JG, _NG = Var("jg"), Var("ng")  # a line: its first column, its columns
 _JR, _COLUMNS = Var("jr"), Var("columns")
 _IR, _ROWS = Var("ir"), Var("rows")
 
-_CHUNKS: Final = ((0.4, 512), (0.15, 1024), (0.0, 2048))  # from a density on: steps
+_CHUNKS: Final = ((0.6, 512), (0.0, 1024))  # from a density on: steps
 _TERMS: Final = 3
 _TERM_BYTES: Final = 2
 
@@ -147,7 +148,8 @@ def build_block_sparse(op: BlockSparseOp, schedule: Schedule, target: Target) ->
     )
     rows = For(var=_IR, extent=_MC, step=Const(mr), length=_ROWS, body=block(tile))
     columns = For(var=_JR, extent=_NG, step=Const(nr), length=_COLUMNS, body=block(rows))
-    return frame.kernel(BLOCK_SPARSE_ID, rows if one else columns, () if frame.in_place else (sums,))
+    lines = For(var=_JG, extent=N, step=Const(op.block), length=_NG, body=block(rows if one else columns))
+    return frame.kernel(BLOCK_SPARSE_ID, lines, () if frame.in_place else (sums,))
 
 
 def build_block_sparse_amx(op: BlockSparseOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -155,18 +157,19 @@ def build_block_sparse_amx(op: BlockSparseOp, schedule: Schedule, target: Target
     schedule.check_range(1, "mc")
     frame = _Frame(op, schedule, target, panel=TILE, rows=TILE, terms=_TERMS)
     sums = scratch("sums", op.accumulator, MemorySpace.THREAD, frame.mc, N)
-    store = frame.c.region((_IC, _JG), (_MC, _NG))
+    store = frame.c.region((_IC, 0), (_MC, N))
     width = TILE * _TERMS
     tile = RunProduct(
         intrinsic=amx_block(_TERMS),
         runs=frame.runs,
-        line=_JG // op.block,
+        line=Const(0),
+        lines=frame.runs.lines,
         chunk=_PC // frame.kc,
         size=op.block,
         depth=K,
         a=frame.a_panels.region((0, 0, 0), (ceil_div(_MC, TILE), _KC, width)),
-        b=frame.b_panels.region((0, 0, 0, 0), (frame.room, ceil_div(_NG, TILE), op.block, width)),
-        c=store if frame.in_place else sums.region((0, _JG), (_MC, _NG)),
+        b=frame.b_panels.region((0, 0, 0, 0), (frame.room, -(-op.block // TILE), op.block, width)),
+        c=store if frame.in_place else sums.region((0, 0), (_MC, N)),
         accumulate=_PC > 0,
         finish=_PC + _KC >= K,
         epilogue=None if frame.in_place else EpilogueCall(expr=_stored(), target=store),
@@ -201,7 +204,7 @@ class _Frame:
         """Whether C holds the sums as they are: the accumulator's type, columns next to each other."""
         return self.c.dtype is self.op.accumulator and self.c.element_strides[-1] == Const(1)
 
-    def kernel(self, variant: str, tile: Node, sums: tuple[Buffer, ...]) -> TileKernel:
+    def kernel(self, variant: str, lines: Node, sums: tuple[Buffer, ...]) -> TileKernel:
         size, buffers = self.op.block, (self.a, self.b, self.c, self.a_panels, self.b_panels, *sums)
         pack_b = Parallel(
             level=Level.TASK,
@@ -232,7 +235,6 @@ class _Frame:
             terms=self.terms,
             granule=self.granule,
         )
-        lines = For(var=_JG, extent=N, step=Const(size), length=_NG, body=block(tile))
         chunks = For(var=_PC, extent=K, step=Const(self.kc), length=_KC, body=block(pack_a, lines))
         task = Parallel(level=Level.TASK, var=_IC, extent=M, step=Const(self.mc), length=_MC, body=block(chunks))
         return TileKernel(

@@ -3,7 +3,7 @@
 What a table says is the caller's: the launch checks it (:func:`tracea.semantic.nodes_sparse.runs_fault`), and the proof
 takes that for granted. It shows the rest. Block ``e`` of the panels is what the factor holds at ``step[e]`` and
 ``line[e]``; a product reads all blocks of one run, its tile lies in that run's line, and the other factor's panels are
-its chunk of the tile's rows.
+its chunk of the tile's rows. A product of several lines does so for each, in the columns of that line.
 So the tile is the sum over the line's blocks of ``a[:, steps of e] · b[e]``: nothing else is in it, and nothing twice,
 since the chunks cover the depth once and the steps of a run ascend within its chunk.
 """
@@ -126,9 +126,9 @@ def _packing(kernel: TileKernel, sites: Sequence[Site], site: Site, node: RunPro
 
 
 def _line(kernel: TileKernel, site: Site, node: RunProduct, result: Box, pack: Pack) -> None:
-    """Show that the tile lies in the columns of the line whose blocks it sums."""
+    """Show that the tile lies in the columns of the line whose blocks it sums, or of as many lines as it sums."""
     runs, size = node.runs, node.size
-    line, lines = site.canonical(node.line), site.canonical(runs.lines)
+    line, lines, summed = site.canonical(node.line), site.canonical(runs.lines), site.canonical(node.lines)
     shape = kernel.buffer(pack.source.buffer).shape
     panels = kernel.buffer(node.b.buffer).shape
     b = site.box(node.b)
@@ -147,9 +147,13 @@ def _line(kernel: TileKernel, site: Site, node: RunProduct, result: Box, pack: P
     ):
         _same(site, what, left, right)
     _at_least(site, "number of the line", line, _ZERO)
-    _at_least(site, "number of lines", lines, line + 1)
-    _at_least(site, "columns of the panels", b.extent[1] * pack.panel, result.extent[-1])
-    _at_least(site, "columns of the line", line * size + size, result.offset[-1] + result.extent[-1])
+    _at_least(site, "number of lines", lines, line + summed)
+    _at_least(site, "columns of the line", (line + summed) * size, result.offset[-1] + result.extent[-1])
+    if node.lines == Const(1):
+        _at_least(site, "columns of the panels", b.extent[1] * pack.panel, result.extent[-1])
+        return
+    _same(site, "first panel of each line", b.offset[1], _ZERO)
+    _at_least(site, "columns of each line's panels", b.extent[1] * pack.panel, Polynomial.of(size))
 
 
 def _same(site: Site, what: str, left: Polynomial, right: Polynomial) -> None:

@@ -21,7 +21,6 @@
 #include "tracea/config.h"
 #include "tracea/gemm_store.h"
 #include "tracea/pack_terms.h"
-#include "tracea/step_blocks.h"
 #include "tracea/vec.h"
 
 TRACEA_BEGIN_NAMESPACE
@@ -51,6 +50,13 @@ struct AmxSink {
             prefetch_l2(c + row * c_stride + column);
             prefetch_l2(c + row * c_stride + column + kAmxTile - 1);
         }
+        if (finish) epilogue.prefetch(row, column);
+    }
+
+    // The same also where C is only written: worth it where a tile has few granules, or else its stores wait.
+    TRACEA_INLINE void ask_written(int64_t row, int64_t column) const {
+        prefetch_l2(c + row * c_stride + column);
+        prefetch_l2(c + row * c_stride + column + kAmxTile - 1);
         if (finish) epilogue.prefetch(row, column);
     }
 
@@ -192,48 +198,17 @@ TRACEA_NOINLINE void multiply_values(const bf16* a, const bf16* b, float* sums) 
 
 }  // namespace detail
 
-// Where the granules of a sum lie in the panels of A and B, in elements: one after the other.
-template <int Terms>
-struct WholeDepth {
-    int64_t granules;
-
-    TRACEA_INLINE int64_t a(int64_t g) const { return g * granule_elements<Terms>; }
-    TRACEA_INLINE int64_t b(int64_t g) const { return g * granule_elements<Terms>; }
-};
-
-// In blocks: those of A where the table says, those of B one block after the other, `b_block` elements apart. Blocks ascend, so that one that is cut
-// off comes last and granules count on.
-template <int Terms>
-struct GranuleBlocks {
-    StepBlocks blocks;
-    int64_t b_block;
-    int64_t each;  // granules of a whole block
-    int64_t granules;
-
-    TRACEA_INLINE int64_t a(int64_t g) const {
-        return (blocks.first(g / each) / kGranule + g % each) * granule_elements<Terms>;
-    }
-    TRACEA_INLINE int64_t b(int64_t g) const { return g / each * b_block + g % each * granule_elements<Terms>; }
-};
-
-template <int Terms>
-TRACEA_INLINE GranuleBlocks<Terms> granule_blocks(const StepBlocks& blocks, int64_t b_block) {
-    const int64_t each = blocks.size / kGranule;
-    int64_t granules = blocks.count * each;
-    if (blocks.count > 0) granules += (blocks.steps(blocks.count - 1) + kGranule - 1) / kGranule - each;
-    return {blocks, b_block, each, granules};
-}
-
-template <int Terms, class Walk, class Sink>
-TRACEA_NOINLINE void amx_walk(int64_t rows, int64_t columns, const Walk& walk, const bf16* a, int64_t a_pitch,
-                              const bf16* b, int64_t b_pitch, const Sink& sink) {
+// rows x columns of C from panels that lie a_pitch and b_pitch elements apart, over `depth` steps.
+template <int Terms, class Sink>
+TRACEA_NOINLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, const bf16* a, int64_t a_pitch,
+                               const bf16* b, int64_t b_pitch, const Sink& sink) {
     constexpr int64_t vectors = kAmxTile * kAmxTile / VecF::lanes;
     constexpr int64_t granule_lines = Terms * 2 * kTileElements * 2 / 64;
     if (rows <= 0 || columns <= 0) return;
     alignas(64) float sums[2][kAmxTile * kAmxTile];
     alignas(64) float apart[kAmxTile * kAmxTile];
     alignas(64) float unread[kTileRows * kTileColumns];
-    const int64_t granules = walk.granules;
+    const int64_t granules = (depth + kGranule - 1) / kGranule;
     if (granules == 0) {
         if (sink.accumulate && !sink.finish) return;
         memset(sums, 0, sizeof sums);
@@ -264,12 +239,12 @@ TRACEA_NOINLINE void amx_walk(int64_t rows, int64_t columns, const Walk& walk, c
             bool some_apart = false;
             const bf16* upcoming = next_b + i / kAmxTile * lines_apart * 32;
             for (int64_t g = 0; g < granules; ++g) {
-                const bf16* a_granule = a_panel + walk.a(g);
-                const bf16* b_granule = b + walk.b(g);
+                const bf16* a_granule = a_panel + g * granule_elements<Terms>;
+                const bf16* b_granule = b + g * granule_elements<Terms>;
                 // Lines are asked for one at a time: in bursts they would hold every line-fill buffer, which the tiles' loads need.
                 const int64_t asked = i + g * rows_share;
                 const int64_t asked_end = asked + rows_share < rows ? asked + rows_share : rows;
-                const bf16* lines = upcoming + walk.b(g);
+                const bf16* lines = upcoming + g * granule_elements<Terms>;
                 const auto errand = [&](auto slot) TRACEA_LAMBDA {
                     if constexpr (slot % 2 == 0) {
                         prefetch_l2(lines + slot / 2 * 32);
@@ -314,21 +289,6 @@ TRACEA_NOINLINE void amx_walk(int64_t rows, int64_t columns, const Walk& walk, c
         }
     }
     if (left > 0) sink.whole(sums[1 - current], left_row, left_column, vectors - left, left);
-}
-
-// rows x columns of C from panels that lie a_pitch and b_pitch elements apart, over `depth` steps.
-template <int Terms, class Sink>
-TRACEA_INLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, const bf16* a, int64_t a_pitch,
-                             const bf16* b, int64_t b_pitch, const Sink& sink) {
-    const WholeDepth<Terms> walk = {(depth + kGranule - 1) / kGranule};
-    amx_walk<Terms>(rows, columns, walk, a, a_pitch, b, b_pitch, sink);
-}
-
-// The same over blocks of the depth.
-template <int Terms, class Sink>
-TRACEA_INLINE void amx_blocks(int64_t rows, int64_t columns, const StepBlocks& blocks, const bf16* a, int64_t a_pitch,
-                              const bf16* b, int64_t b_pitch, int64_t b_block, const Sink& sink) {
-    amx_walk<Terms>(rows, columns, granule_blocks<Terms>(blocks, b_block), a, a_pitch, b, b_pitch, sink);
 }
 
 TRACEA_END_NAMESPACE

@@ -28,6 +28,24 @@ struct StepBlocks {
     }
 };
 
+// The blocks of several lines of a factor, one run of the table after the other:
+//
+//   StepLines lines{first + run, step, count, 32, k, 0};     // first[run] .. first[run + count] are read
+struct StepLines {
+    const int32_t* runs;
+    const int32_t* indices;
+    int64_t count;
+    int64_t size;
+    int64_t depth;
+    int64_t base;
+
+    // The number of a line's first block.
+    TRACEA_INLINE int64_t number(int64_t line) const { return runs[line]; }
+    TRACEA_INLINE StepBlocks blocks(int64_t line) const {
+        return {indices + runs[line], runs[line + 1] - runs[line], size, depth, base};
+    }
+};
+
 template <class Depth>
 constexpr bool whole_depth = std::is_integral<Depth>::value;
 
