@@ -56,10 +56,10 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_933f
     }
     for (int64_t pr = 0; pr < r; pr += 32) {
       const int64_t rc = min_index(r - pr, 32);
-      for (int64_t jn = 0; jn < n; jn += 24) {
-        const int64_t columns = min_index(n - jn, 24);
-        for (int64_t is = 0; is < mc; is += 4) {
-          const int64_t lines = min_index(mc - is, 4);
+      for (int64_t is = 0; is < mc; is += 4) {
+        const int64_t lines = min_index(mc - is, 4);
+        for (int64_t jn = 0; jn < n; jn += 24) {
+          const int64_t columns = min_index(n - jn, 24);
           // MicroKernel c[ic + is : +lines, jn : +columns]
           Tile1::run<4>(lines, columns, rc, inner + is * r + pr, r, b + b_stride0 * pr + jn, b_stride0, c + c_stride0 * ic + c_stride0 * is + jn, c_stride0, 0 < pr);
           if (r <= pr + rc) store_tile(c + c_stride0 * ic + c_stride0 * is + jn, c_stride0, lines, columns, 0, 0, c + c_stride0 * ic + c_stride0 * is + jn, c_stride0, 1, Epilogue0{x1 + jn});

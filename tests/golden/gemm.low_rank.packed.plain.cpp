@@ -77,10 +77,10 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_6b76
     }
     for (int64_t pr = 0; pr < r; pr += 32) {
       const int64_t rc = min_index(r - pr, 32);
-      for (int64_t jn = 0; jn < n; jn += 64) {
-        const int64_t columns = min_index(n - jn, 64);
-        for (int64_t is = 0; is < mc; is += 6) {
-          const int64_t lines = min_index(mc - is, 6);
+      for (int64_t is = 0; is < mc; is += 6) {
+        const int64_t lines = min_index(mc - is, 6);
+        for (int64_t jn = 0; jn < n; jn += 64) {
+          const int64_t columns = min_index(n - jn, 64);
           // MicroKernel c[ic + is : +lines, jn : +columns]
           Tile1::run<6, 2>(lines, columns, rc, inner + is * r + pr, r, b_panels + jn / 64 * r * 64 + pr * 64, 64, c + c_stride0 * ic + c_stride0 * is + jn, c_stride0, 0 < pr);
           if (r <= pr + rc) store_tile(c + c_stride0 * ic + c_stride0 * is + jn, c_stride0, lines, columns, 0, 0, c + c_stride0 * ic + c_stride0 * is + jn, c_stride0, 1, Epilogue0{x1 + jn});

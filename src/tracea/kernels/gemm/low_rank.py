@@ -172,7 +172,8 @@ def build_low_rank(op: LowRankOp, schedule: Schedule, target: Target) -> TileKer
         extent=R,
         step=Const(get("rc")),
         length=_RC,
-        body=block(_tiles((_JN, N, last.columns, _COLUMNS), (_IS, mr, _LINES), out)),
+        # A row of tiles after the other: the result is then written along its rows (benchmarks/NOTES.md).
+        body=block(_tiles((_JN, N, last.columns, _COLUMNS), (_IS, mr, _LINES), out, rows_first=True)),
     )
     task = Parallel(level=Level.TASK, var=_IC, extent=M, step=Const(mc), length=_MC, body=block(into_rank, out_of_rank))
     packing = (*first.packing(_JP, _PW), *last.packing(_JQ, _QW))
@@ -201,12 +202,20 @@ def build_low_rank(op: LowRankOp, schedule: Schedule, target: Target) -> TileKer
     )
 
 
-def _tiles(columns: tuple[Var, Index, int, Var], rows: tuple[Var, int, Var], tile: Node) -> Node:
+def _tiles(
+    columns: tuple[Var, Index, int, Var], rows: tuple[Var, int, Var], tile: Node, *, rows_first: bool = False
+) -> Node:
     """Return the loops over the tiles of a task's rows: ``columns`` are (variable, extent, step, length)."""
     column, width, wide, length = columns
     row, high, lines = rows
-    inside = For(var=row, extent=_MC, step=Const(high), length=lines, body=block(tile))
-    return For(var=column, extent=width, step=Const(wide), length=length, body=block(inside))
+
+    def over_columns(inside: Node) -> For:
+        return For(var=column, extent=width, step=Const(wide), length=length, body=block(inside))
+
+    def over_rows(inside: Node) -> For:
+        return For(var=row, extent=_MC, step=Const(high), length=lines, body=block(inside))
+
+    return over_rows(over_columns(tile)) if rows_first else over_columns(over_rows(tile))
 
 
 def _second_product(op: LowRankOp) -> GemmOp:
