@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from tests.drawn import drawn
 
 from tracea.bench.attention_suite import attention_problem
 from tracea.bench.conv_suite import conv_problem
@@ -54,7 +55,19 @@ MATCHES = [(problem, peer) for problem in SMALL for peer in peers(FAMILY_NAMES) 
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")  # torch's own, as Inductor is loaded
-@pytest.mark.parametrize(("problem", "peer"), MATCHES, ids=[f"{peer.name}-{problem.name}" for problem, peer in MATCHES])
+@pytest.mark.parametrize(
+    ("problem", "peer"),
+    [
+        pytest.param(
+            problem,
+            peer,
+            id=f"{peer.name}-{problem.name}",
+            # Inductor takes twenty seconds to compile a first convolution.
+            marks=[pytest.mark.slow] if peer.name.startswith("inductor") else [],
+        )
+        for problem, peer in MATCHES
+    ],
+)
 def test_peer_computes_what_float64_does(problem: Problem, peer: Peer, seed: int) -> None:
     family = peer.name.partition(".")[0]
     pytest.importorskip("torch" if family == "inductor" else family)
@@ -73,7 +86,7 @@ def test_every_peer_was_compared_with_float64() -> None:
 
 
 @pytest.mark.parametrize("allocation", Allocation)
-@pytest.mark.parametrize("problem", SMALL, ids=lambda problem: problem.name)
+@pytest.mark.parametrize("problem", drawn(12, SMALL, of="our contenders"), ids=lambda problem: problem.name)
 def test_ours_computes_what_float64_does_in_either_kind_of_memory(
     problem: Problem, allocation: Allocation, seed: int
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.drawn import drawn
 from tests.interface.accuracy import TORCH
 
 import tracea
@@ -53,7 +54,14 @@ CASES = {
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [*((name, DType.F32) for name in CASES), ("several images", DType.F64), ("several images", DType.BF16)],
+    drawn(
+        5,
+        [
+            *(pytest.param(name, DType.F32) for name in CASES),
+            *(pytest.param("several images", dtype) for dtype in (DType.F64, DType.BF16)),
+        ],
+        of="channel sums",
+    ),
     ids=str,
 )
 def test_gradient_is_that_of_float64(name, dtype, rng):

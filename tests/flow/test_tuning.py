@@ -245,6 +245,7 @@ def test_the_policy_narrows_a_search_keeps_what_was_tried_and_can_be_turned_off(
     assert (again.fresh, len(again.trials["gemm.packed"])) == (0, 4)
 
 
+@pytest.mark.slow
 def test_what_won_for_a_similar_shape_is_tried_before_the_sampler_chooses():
     near, op = GemmOp.of(m=52, n=352, k=160), GemmOp.of(m=52, n=336, k=160)
     options = {"variant": "gemm.packed", "library": False, "sampler": "random"}
@@ -268,6 +269,7 @@ def with_rows(variant, count):
     return replace(variant, space=space)
 
 
+@pytest.mark.slow
 def test_trials_that_a_used_up_space_leaves_go_to_slower_variants_and_the_same_search_runs_none(monkeypatch):
     monkeypatch.setattr(tuning, "_CLOSE", 1.0)  # the fastest alone is close
     small = {each.id: with_rows(each, 2) for each in VARIANTS if not each.is_library}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.drawn import drawn
 from tests.interface.test_gradients import doubles, joined
 
 import tracea
@@ -47,7 +48,7 @@ def test_every_activation_has_a_gradient_here():
     assert set(KINDS) == set(activation_names())
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", drawn(8, KINDS, of="slopes"))
 def test_slopes_of_activations_are_those_of_torch(name, rng):
     x = torch.from_numpy(np.concatenate([rng.standard_normal(40) * 3, [0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0, 50, -50]]))
     x.requires_grad_()
@@ -90,7 +91,7 @@ def test_cumulative_sums(rng, dim):
     assert torch.equal(found[tuple(last)], grad[tuple(last)])  # one term, and no digit less
 
 
-@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("dim", drawn(1, [0, 1, -1], of="the largest"))
 @pytest.mark.parametrize("largest", [True, False])
 def test_the_largest(rng, dim, largest):
     def forward(x: torch.Tensor) -> torch.Tensor:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.drawn import drawn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tracea
@@ -106,7 +107,7 @@ CALLS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", drawn(30, CALLS, of="calls without aten"))
 def test_no_call_of_aten(name: str) -> None:
     for _ in range(2):  # a new signature, then a known one
         with ops.library(False), Counted() as counted:

@@ -10,7 +10,7 @@ from tests.kernels.attention_cases import attention, gradient
 from tests.kernels.conformance import Case, build
 from tests.kernels.grouped_cases import grouped_golden
 from tests.kernels.low_rank_cases import low_rank_golden
-from tests.kernels.native import ISA_FLAGS, Unit, run_isas
+from tests.kernels.native import ISA_FLAGS, Unit, one_of_the_isas
 from tests.kernels.norm_gradient_cases import norm_gradient_golden
 from tests.kernels.slab_cases import slab_golden
 from tests.kernels.sparse_cases import sparse_golden
@@ -166,7 +166,7 @@ def test_emitted_text_is_the_golden_one(case: Case, isa: str, golden: Any) -> No
         golden.check(f"{case.name}.pack.{isa}.cpp", built.pack_source.text)
 
 
-@pytest.mark.parametrize("isa", run_isas())
+@pytest.mark.parametrize("isa", one_of_the_isas("golden texts"))
 def test_golden_texts_compile_together_without_a_warning(isa: str) -> None:
     flags = ("-Og" if isa == "plain" else "-O1", "-shared")
     cases = [case for case in GOLDEN if isa == "plain" or not on_tiles(case)]

@@ -120,7 +120,7 @@ def test_a_faster_challenger_replaces_the_incumbent_long_before_the_rounds_are_s
 
 def test_equals_are_a_tie_and_the_incumbent_stays(rng: np.random.Generator) -> None:
     replaced = 0
-    for _ in range(30):
+    for _ in range(15):
         host = Host()
         functions = {name: noisy(host, rng, 100_000, 0.08) for name in ("a", "old", "b")}
         found = race(functions, "old", rule=Rule(most=24), **host.options())  # type: ignore[arg-type]

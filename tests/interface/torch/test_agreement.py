@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.drawn import drawn
 from tests.interface.torch.compare import as_array, check_capture
 from torch import nn
 from torch.nn.functional import dropout
@@ -100,10 +101,14 @@ def catches(module: Any, x: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     "called",
-    [
-        *(counts, takes_turns, counts_for_all, counts_outside, keeps_its_first_result, keeps_all_results, trains_later),
-        *(forgets, draws, draws_by_numpy, catches),
-    ],
+    drawn(
+        5,
+        [
+            *(counts, takes_turns, counts_for_all, counts_outside, keeps_its_first_result, keeps_all_results),
+            *(trains_later, forgets, draws, draws_by_numpy, catches),
+        ],
+        of="other programs",
+    ),
 )
 def test_a_call_that_another_program_computes_is_refused(called: Callable[..., Any]) -> None:
     module = Holds(called).eval()

@@ -43,7 +43,9 @@ def network() -> nn.Module:
     )
 
 
-@pytest.mark.parametrize(("volumes", "compiled"), [(1, True), (2, False)], ids=["program", "graph"])
+@pytest.mark.parametrize(
+    ("volumes", "compiled"), [pytest.param(1, True, marks=pytest.mark.slow), (2, False)], ids=["program", "graph"]
+)
 def test_a_network_of_volumes_computes_what_float64_does(volumes: int, compiled: bool, seed: int) -> None:
     torch.manual_seed(seed)
     check(network(), torch.randn(volumes, 3, 5, 10, 12), compiled=compiled)

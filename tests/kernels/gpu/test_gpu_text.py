@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.drawn import drawn
 from tests.kernels.gpu.gpu_cases import CASES, GpuCase, data, strided
 
 from tracea.core.reference import error_bound, evaluate
@@ -15,7 +16,9 @@ from tracea.kernels.arguments import arguments, operand_buffers, result_buffer, 
 _LOADS = ("load_a", "load_b", "wgmma_m64")
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES.keys())
+@pytest.fixture(
+    params=drawn(26, (pytest.param(case, id=name) for name, case in CASES.items()), of="texts in the emulator")
+)
 def case(request: pytest.FixtureRequest) -> GpuCase:
     return request.param
 
