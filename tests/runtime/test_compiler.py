@@ -116,6 +116,25 @@ def test_a_compilation_that_takes_too_long_is_stopped_with_its_children(kit, fre
     assert "sleep 3157" not in listed.splitlines()
 
 
+def test_the_limit_of_a_compilation_grows_with_the_kernels_of_the_unit(kit, fresh, monkeypatch):
+    allowed = []
+
+    def stop(command, seconds):
+        allowed.append(seconds)
+        return real(["sleep", "60"], 0.05)
+
+    real = compiler_module.run_compiler
+    monkeypatch.setattr(compiler_module, "run_compiler", stop)
+    for count in (1, 62, 500):
+        with pytest.raises(CompileError, match="fewer programs use the machine") as caught:
+            compile([kit.scale_source(f"scale_{number}") for number in range(count)])
+        assert "schedule" not in caught.value.remedy  # nobody chose one who compiles a whole model
+    assert allowed == [300.0, 1240.0, 1800.0]
+    with pytest.raises(CompileError):
+        compile([kit.scale_source(f"scale_{number}") for number in range(62)], timeout_seconds=2.0)
+    assert allowed[-1] == 2.0
+
+
 def test_every_source_is_dumped_on_request(kit, fresh, tmp_path, monkeypatch):
     monkeypatch.setenv("TRACEA_DUMP", str(tmp_path / "dump"))
     source = kit.scale_source("dumped")

@@ -42,7 +42,7 @@ __all__ = ["CacheEntry", "CacheStore", "cache_root", "content_key", "default_sto
 
 _FORMAT: Final = "v1"
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,127}")  # the name of a directory, and of nothing above it
-_LOCK_SECONDS: Final = 360.0  # longer than a compilation may take
+_LOCK_SECONDS: Final = 360.0  # longer than a compilation takes, but for units of many kernels on a busy machine
 # The reasons for which a directory that looked usable turns out not to be: another place may still work.
 _PLACE_ERRORS: Final = frozenset(
     {

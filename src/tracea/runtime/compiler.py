@@ -31,10 +31,15 @@ __all__ = [
     "compile_text",
     "include_directory",
     "load_library",
+    "unit_seconds",
     "unit_text",
 ]
 
 COMPILE_SECONDS: Final = 300.0  # zig builds its runtime library on first use: a minute or two on a slow machine
+# Time on the wall, which other programs take their part of: a kernel takes one to three seconds of an idle core, and
+# the 62 of MobileNetV2 in one unit took more than 300 s beside other work.
+_KERNEL_SECONDS: Final = 20.0
+_MOST_SECONDS: Final = 1800.0  # half of what a cache takes for abandoned: see ABANDONED_SECONDS of garbage.py
 _LINK: Final = ("-shared", "-Wl,--as-needed")
 _OF_ONE_ISA: Final = "vec_"  # vec.h includes the one that the flags choose
 _DISK_FULL: Final = ("No space left on device", "Disk quota exceeded")
@@ -80,10 +85,12 @@ def compile(
     sources: Sequence[KernelSource],
     *,
     compiler: Compiler | None = None,
-    timeout_seconds: float = COMPILE_SECONDS,
+    timeout_seconds: float | None = None,
     extra_flags: Sequence[str] = (),
 ) -> tuple[LoadedKernel, ...]:
     """Compile kernels of one instruction set in one translation unit and load them, in the order given.
+
+    ``timeout_seconds`` None allows what `unit_seconds` says of so many kernels.
 
     Raises: CompileError: the compiler failed or took longer than ``timeout_seconds``. ToolchainMissing: there is none.
         InvalidOption: the sources disagree on the instruction set, or two differ under one name.
@@ -100,7 +107,7 @@ def build_library(
     sources: Sequence[KernelSource],
     *,
     compiler: Compiler | None = None,
-    timeout_seconds: float = COMPILE_SECONDS,
+    timeout_seconds: float | None = None,
     extra_flags: Sequence[str] = (),
 ) -> Library:
     """Compile kernels in one translation unit and load the library; see `compile`."""
@@ -121,9 +128,14 @@ def build_library(
         name=sources[0].name,
         precompiled=any(source.headers for source in sources),
         compiler=compiler,
-        timeout_seconds=timeout_seconds,
+        timeout_seconds=unit_seconds(len(sources)) if timeout_seconds is None else timeout_seconds,
         extra_flags=extra_flags,
     )
+
+
+def unit_seconds(kernels: int) -> float:
+    """Return how long the compiler may take for a unit of so many kernels before it is stopped."""
+    return min(max(COMPILE_SECONDS, _KERNEL_SECONDS * kernels), _MOST_SECONDS)
 
 
 def unit_text(sources: Sequence[KernelSource]) -> str:
@@ -255,7 +267,7 @@ def run_compiler(command: Sequence[str], timeout_seconds: float) -> None:
                 command=command,
                 log=f"stopped after {timeout_seconds:g} s\n{log}",
                 exit_code=-signal.SIGKILL,
-                remedy="choose a smaller schedule, or allow more seconds",
+                remedy="run it again when fewer programs use the machine: what was searched and compiled before is kept",
             ) from None
     if process.returncode != 0:
         if any(sign in log for sign in _DISK_FULL):
