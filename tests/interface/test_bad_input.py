@@ -28,9 +28,13 @@ gemm = tracea.ops.gemm
 softmax = tracea.ops.softmax
 layer_norm = tracea.ops.layer_norm
 rms_norm = tracea.ops.rms_norm
+attention = tracea.ops.attention
+rope = tracea.ops.rope
+topk = tracea.ops.topk
 
 X = torch.ones(8, 8)
 N = X.numpy()
+Q = torch.ones(1, 2, 5, 16)
 META = torch.empty(70_000, 70_000, device="meta")
 STRIPE = torch.ones(1, 1).expand(2**31, 1)
 UNALIGNED = np.frombuffer(bytearray(8 * 8 * 4 + 1), np.uint8)[1:].view(np.float32).reshape(8, 8)
@@ -161,6 +165,24 @@ def test_is_refused_with_a_remedy(name):
         (lambda: gemm(X, X, residual=torch.ones(3, 8)), "residual: got (3, 8), expected"),
         (lambda: gemm(X, X, bias=torch.ones(2, 8, 8)), "bias: got (2, 8, 8), expected"),
         (lambda: gemm(X, tracea.ops.prepack(X), bias=torch.ones(7)), "bias: got (7,), expected"),
+        (
+            lambda: rope(torch.ones(2, 5, 16), torch.ones(5, 16), torch.ones(5, 16)),
+            "cos: got (5, 16), expected a shape that broadcasts to (2, 5, 8), where 8 is half the width of x's last",
+        ),
+        (lambda: rope(torch.ones(5, 16), torch.ones(5, 8), torch.ones(5, 16)), "cos[..., :8] and sin[..., :8]"),
+        (lambda: rope(torch.ones(5, 16), torch.ones(5, 16), torch.ones(5, 8), interleaved=True), "cos[..., ::2] and"),
+        (
+            lambda: attention(Q, Q, Q, mask=torch.ones(3, 3)),
+            "mask: got (3, 3), expected a shape that broadcasts to (1, 2, 5, 5), the scores' (batch, heads, s, t). "
+            "Remedy: make each axis, counted from the last, 1 or the scores': t counts the keys",
+        ),
+        (lambda: topk(X, 9), "k: got 9, expected 0 to 8: the elements along dim, at most 128. Remedy: k=8"),
+        (lambda: topk(torch.ones(2, 300), 129), "k: got 129, expected 0 to 128"),
+        (
+            lambda: topk(torch.ones(2, 0), 1),
+            "k: got 1, expected 0 to 0: the elements along dim, at most 128. Remedy: k=0",
+        ),
+        (lambda: topk(torch.tensor(1.0), 2), "k: got 2, expected 0 to 1"),
         (lambda: layer_norm(X, eps="a"), "eps: got a, expected a number. Remedy: eps=1e-05"),
         (lambda: gemm(X, X, alpha="a"), "alpha: got a, expected a number. Remedy: alpha=1.0"),
     ],

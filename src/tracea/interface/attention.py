@@ -197,7 +197,12 @@ def forward_op(
         score = select(Input(1), score, float("-inf")) if seen else score + Input(1)
         others = [mask, *others]
     heads = (*q.shape[:3], k.shape[2])
-    given.check_broadcasts(heads, *range(first + 3, first + len(NAMES)))
+    given.check_broadcasts(
+        heads,
+        *range(first + 3, first + len(NAMES)),
+        whose="the scores' (batch, heads, s, t)",
+        remedy="make each axis, counted from the last, 1 or the scores': t counts the keys, s the queries",
+    )
     return AttentionOp(
         q=q,
         k=k,

@@ -13,8 +13,9 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.graph import Graph
 from tracea.core.op import CumulativeSumOp, GatherRowsOp, LargestOp, PointwiseOp, ViewKind
+from tracea.core.ops.indexed import MOST_LARGEST
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidDType, InvalidShape
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
 from tracea.interface.operands import Given, flag
 from tracea.interface.ranges import check_indices
@@ -139,6 +140,14 @@ def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     k, smallest, dim = attributes
     x = given.type(0)
     order, back = _last(x.rank, dim)
+    most = min(MOST_LARGEST, x.static_shape[order[-1]] if x.rank else 1)
+    if k > most:
+        raise InvalidOp(
+            field="k",
+            got=k,
+            expected=f"0 to {most}: the elements along dim, at most {MOST_LARGEST}",
+            remedy=f"k={most}" if most < MOST_LARGEST else f"k={most}, or sort for more",
+        )
     if k == 0 and x.rank:
         none = (0 if axis == order[-1] else extent for axis, extent in enumerate(x.shape))
         return filled(arrays[0], TensorType(tuple(none), DType.I64), out, 0)

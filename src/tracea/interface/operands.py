@@ -108,15 +108,19 @@ class Given:
                 remedy="convert all operands and out to one of the two",
             )
 
-    def check_broadcasts(self, shape: tuple[Dim, ...], *indices: int) -> None:
+    def check_broadcasts(
+        self, shape: tuple[Dim, ...], *indices: int, whose: str = "the result's", remedy: str = ""
+    ) -> None:
         """Check that operands which are added to a result of ``shape`` broadcast to it; those left out do.
+
+        ``whose`` and ``remedy`` are those of ``tracea.core.ops.base.check_broadcasts``.
 
         Raises: InvalidShape: one does not; it is called by the name that the caller gave it by.
         """
         for index in indices:
             found = self.optional(index)
             if found is not None:
-                check_broadcasts(self.names[index], found.shape, shape)
+                check_broadcasts(self.names[index], found.shape, shape, whose=whose, remedy=remedy)
 
     def check_result(self, op: Op) -> None:
         """Check that ``out``, where it was given, is what the op makes, and else that there is memory for the result.

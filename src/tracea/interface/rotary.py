@@ -69,8 +69,14 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
             field=name, got=x.shape, expected="(..., positions, d), d even", remedy="turn an even number of elements"
         )
     half = x.static_shape[-1] // 2
-    for index in (1, 2):
-        given.check_broadcasts((*x.shape[:-1], half), index)
+    kept = f"[..., {'::2' if interleaved else f':{half}'}]"
+    given.check_broadcasts(
+        (*x.shape[:-1], half),
+        1,
+        2,
+        whose=f"where {half} is half the width of {name}'s last axis: one angle a pair",
+        remedy=f"give one angle for each pair; of tables that have each angle twice, cos{kept} and sin{kept}",
+    )
     y = given.result or TensorType(x.shape, x.dtype)
     given.check_result_type(TensorType(x.shape, x.dtype))
 

@@ -148,8 +148,12 @@ class Epilogue:
             check_broadcasts(f"{owner}.epilogue.operands[{index}]", operand.shape, shape)
 
 
-def check_broadcasts(field: str, shape: tuple[Dim, ...], result: tuple[Dim, ...]) -> None:
+def check_broadcasts(
+    field: str, shape: tuple[Dim, ...], result: tuple[Dim, ...], *, whose: str = "the result's", remedy: str = ""
+) -> None:
     """Check that a tensor which is combined with a result as it is stored broadcasts to the result's shape.
+
+    ``whose`` says what has that shape, where it is no result, and ``remedy`` what to do then.
 
     Raises:
         InvalidShape: it does not.
@@ -159,8 +163,9 @@ def check_broadcasts(field: str, shape: tuple[Dim, ...], result: tuple[Dim, ...]
         raise InvalidShape(
             field=field,
             got=_shown(shape),
-            expected=f"a shape that broadcasts to {_shown(result)}, the result's",
-            remedy="make each axis, counted from the last, 1 or the result's; an epilogue cannot enlarge the result",
+            expected=f"a shape that broadcasts to {_shown(result)}, {whose}",
+            remedy=remedy
+            or "make each axis, counted from the last, 1 or the result's; an epilogue cannot enlarge the result",
         )
 
 
