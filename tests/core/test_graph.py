@@ -9,10 +9,10 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Cast, Input, activation, activation_names
 from tracea.core.expr_text import expr_text
 from tracea.core.graph import Graph, Node
-from tracea.core.op import GemmOp, PointwiseOp, RowKind, SourceKind, SourceOp, ViewKind
+from tracea.core.op import GemmOp, PointwiseOp, ReduceKind, RowKind, SourceKind, SourceOp, ViewKind
 from tracea.core.reference import run
 from tracea.core.tensor_type import SymbolicDim, TensorType
-from tracea.errors import InvalidGraph, InvalidInput, InvalidOp, InvalidShape
+from tracea.errors import InvalidDType, InvalidGraph, InvalidInput, InvalidOp, InvalidShape
 
 
 def block() -> Graph:
@@ -161,6 +161,35 @@ def test_building_refuses_what_does_not_fit_and_names_the_node() -> None:
     with pytest.raises(InvalidGraph, match="no such node"):
         _ = graph["nowhere"]
     assert graph == block()  # nothing was added by what failed
+
+
+def test_a_kind_may_be_given_by_its_name_and_one_that_is_none_is_refused_with_those_there_are() -> None:
+    graph = Graph()
+    x = graph.add_input((4, 8), name="x")
+    assert graph.add_row("softmax", x).op == graph.add_row(RowKind.SOFTMAX, x).op
+    assert graph.add_reduce("sum", x, (0,)).op == graph.add_reduce(ReduceKind.SUM, x, (0,)).op
+    assert graph.add_view("permute", x, axes=(1, 0)).op == graph.add_view(ViewKind.PERMUTE, x, axes=(1, 0)).op
+    nodes = len(graph)
+    for call, said in (
+        (lambda: graph.add_row("softmx", x), r"kind: got 'softmx', expected \('softmax', .* use softmax, if that"),
+        (lambda: graph.add_row(5, x), "kind: got 5, .* RowKind.SOFTMAX"),
+        (lambda: graph.add_reduce(RowKind.SOFTMAX, x, (0,)), "kind: got SOFTMAX, expected .*'sum'"),
+        (lambda: graph.add_view(None, x), "kind: got None, expected .*'permute'"),
+    ):
+        with pytest.raises(InvalidOp, match=said):
+            call()
+    assert len(graph) == nodes
+
+
+@pytest.mark.parametrize("name", ["f64", "f16", "torch.bfloat16"])
+def test_a_name_for_an_element_type_is_told_the_type_that_it_names(name: str) -> None:
+    remedy = f'use DType.parse("{DType.parse(name).value}")'
+    for call in (lambda: GemmOp.of(m=2, n=3, k=4, dtype=name), lambda: Graph().add_input((2,), dtype=name)):
+        with pytest.raises(InvalidDType, match="expected a DType") as caught:
+            call()
+        assert caught.value.remedy == remedy
+    with pytest.raises(InvalidDType, match=r"got f23, expected .*'f32'"):
+        Graph().add_input((2,), dtype="f23")
 
 
 def test_an_order_with_a_user_before_its_input_is_refused() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input, activation
+from tracea.core.names import meant, near
 from tracea.core.op import (
     AttentionOp,
     Conv2dOp,
@@ -30,6 +32,8 @@ from tracea.core.tensor_type import Dim, SymbolicDim, TensorType, broadcast_shap
 from tracea.errors import InvalidGraph, InvalidOp, InvalidShape
 
 __all__ = ["Builder", "Node", "check_name"]
+
+K = TypeVar("K", RowKind, ReduceKind, ViewKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +138,7 @@ class Builder(ABC):
 
     def add_row(
         self,
-        kind: RowKind,
+        kind: RowKind | str,
         x: Node,
         *,
         weight: Node | None = None,
@@ -142,7 +146,12 @@ class Builder(ABC):
         eps: float = 0.0,
         name: str | None = None,
     ) -> Node:
-        """Append a normalisation along the last axis, times ``weight``, plus ``bias``."""
+        """Append a normalisation along the last axis, times ``weight``, plus ``bias``; ``kind`` or its name.
+
+        Raises:
+            InvalidOp: there is no such kind.
+        """
+        kind = _kind(RowKind, kind)
         _check_nodes(kind.value, x=x, weight=weight, bias=bias)
         expr: Expr = Input(0)
         operands: list[Node] = []
@@ -169,16 +178,21 @@ class Builder(ABC):
         return self.add(op, inputs, name=self._named(name, label))
 
     def add_reduce(
-        self, kind: ReduceKind, x: Node, axes: Sequence[int], *, keepdims: bool = False, name: str | None = None
+        self, kind: ReduceKind | str, x: Node, axes: Sequence[int], *, keepdims: bool = False, name: str | None = None
     ) -> Node:
-        """Append a reduction over ``axes``."""
+        """Append a reduction over ``axes``; ``kind`` or its name, such as ``sum``.
+
+        Raises:
+            InvalidOp: there is no such kind.
+        """
+        kind = _kind(ReduceKind, kind)
         _check_nodes(kind.value, x=x)
         op = ReduceOp(kind=kind, x=(x.type,), axes=tuple(axes), keepdims=keepdims)
         return self.add(op, (x,), name=self._named(name, kind.value))
 
     def add_view(
         self,
-        kind: ViewKind,
+        kind: ViewKind | str,
         x: Node,
         *,
         shape: Sequence[Dim] = (),
@@ -191,7 +205,9 @@ class Builder(ABC):
 
         Raises:
             InvalidStride: no strides express the reshape; copy first with ``add_pointwise("identity", x)``.
+            InvalidOp: there is no such kind.
         """
+        kind = _kind(ViewKind, kind)
         _check_nodes(kind.value, x=x)
         op = ViewOp(kind=kind, x=x.type, shape=tuple(shape), axes=tuple(axes), starts=tuple(starts), steps=tuple(steps))
         return self.add(op, (x,), name=self._named(name, kind.value))
@@ -299,6 +315,26 @@ def _check_nodes(label: str, **nodes: object) -> None:
                 expected="a node of the graph",
                 remedy='give the node that add_input or another add_... returned; graph["x"] is the one of that name',
             )
+
+
+def _kind(kinds: type[K], given: object) -> K:
+    """Return the kind that was given, or that a name names.
+
+    Raises:
+        InvalidOp: it is none.
+    """
+    names = [each.value for each in kinds]
+    if isinstance(given, kinds):
+        return given
+    if isinstance(given, str) and given in names:
+        return kinds(given)
+    close = near(given, names) if isinstance(given, str) else ()
+    raise InvalidOp(
+        field="kind",
+        got=repr(given) if isinstance(given, str) else given,
+        expected=names,
+        remedy=f"{meant(close)}give one of these names, or {kinds.__name__}.{next(iter(kinds)).name}",
+    )
 
 
 def _type_of(shape: TensorType | Sequence[Dim], dtype: DType) -> TensorType:

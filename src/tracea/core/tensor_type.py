@@ -107,7 +107,9 @@ class TensorType:
             self, "shape", tuple(_checked_dim(dim, axis, self.shape) for axis, dim in enumerate(self.shape))
         )
         if not isinstance(self.dtype, DType):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidDType(field="dtype", got=self.dtype, expected="a DType", remedy='use DType.parse("f32")')
+            known = DType.parse(self.dtype)  # refuses what names none
+            remedy = f'use DType.parse("{known.value}")'
+            raise InvalidDType(field="dtype", got=self.dtype, expected="a DType", remedy=remedy)
         if isinstance(self.layout, StridedLayout):
             self._check_strides(self.layout)
         elif isinstance(self.layout, BlockedLayout):
