@@ -239,6 +239,34 @@ def test_bad_graphs_and_bad_inputs_are_refused(planned):
             call()
 
 
+def test_what_is_no_graph_or_no_constant_of_it_is_refused_by_name_before_a_search(monkeypatch):
+    monkeypatch.setattr("tracea.interface.optimized.run_pipeline", lambda *_: pytest.fail("a pass was run"))
+    graph = tracea.Graph()
+    graph.add_gemm(graph.add_input((4, 8), name="x"), graph.add_constant((8, 6), name="w"), name="y")
+    w, given = np.ones((8, 6), np.float32), tracea.Context(threads=1).optimize_graph
+    for call, error, said in (
+        (lambda: given("g", {}), InvalidGraph, "graph: got 'g', expected a tracea.Graph"),
+        (lambda: given(tracea.Graph(), {}), InvalidGraph, "a graph without nodes"),
+        (lambda: given(graph, {"w": w, "zz": w}), InvalidOption, r"got \('zz',\), expected .* constants: w\."),
+        (lambda: given(graph, {"w": w, "x": w, 5: w}), InvalidOption, r"got \('x', '5'\)"),
+        (lambda: given(graph, [w]), InvalidOption, "values: got"),
+        (lambda: given(graph, {"w": w[:7]}), InvalidShape, r"values\['w'\]: got float32\[7, 6\], expected f32\[8×6\]"),
+        (lambda: given(graph, {"w": w.astype(np.float64)}), InvalidShape, "the constant w as"),
+        (lambda: given(graph, {"w": w}, listener=5), InvalidOption, "listener: got 5"),
+    ):
+        with pytest.raises(error, match=said):
+            call()
+
+
+def test_what_names_no_node_or_no_input_is_refused(planned):
+    case, program = planned
+    for node in (999, None, [1]):
+        with pytest.raises(InvalidOption, match="node: got"):
+            program.plan[node]
+    with pytest.raises(InvalidOption, match="give each input by its name"):
+        program.run({5: case.inputs["x"], "x": case.inputs["x"]})
+
+
 def test_a_cache_directory_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("TRACEA_CACHE_DIR", str(tmp_path / "before"))
     context = tracea.Context(threads=1, cache_dir=tmp_path / "mine")

@@ -10,6 +10,7 @@ from typing import Any, cast
 from tracea.core.graph import Graph, Node
 from tracea.doctor import Decision
 from tracea.errors import InvalidDevice, InvalidOption
+from tracea.flow.asked import check_listener
 from tracea.flow.compile import Compiled
 from tracea.flow.progress import Listener, shown_unless_heard
 from tracea.interface.optimized import Optimized, optimize_graph
@@ -77,9 +78,9 @@ class PlannedProgram(RunnableProgram):
 
     def _in_order(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
         wanted = [node.id for node in self._optimized.captured.inputs]
-        if sorted(named) != sorted(wanted):
+        if set(named) != set(wanted):
             raise InvalidOption(
-                field="inputs", got=sorted(named), expected=wanted, remedy="give each input by its name"
+                field="inputs", got=sorted(named, key=str), expected=wanted, remedy="give each input by its name"
             )
         return tuple(named[name] for name in wanted)
 
@@ -96,6 +97,10 @@ class NodePlan:
 
         Raises: InvalidOption: nothing runs it: it is an input, a view or dead, or its value was known beforehand.
         """
+        if not isinstance(node, Node | str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOption(
+                field="node", got=node, expected=tuple(self._plan), remedy="ask by a node or by its id, which is text"
+            )
         name = node if isinstance(node, str) else node.id
         return self._plan[self._into.get(name, name)]
 
@@ -175,6 +180,7 @@ class Context:
         of each trial; without one, what takes longer than a second shows its steps on standard error.
         """
         allowed = check_budget(budget)
+        check_listener(listener)
         with shown_unless_heard(listener) as heard:
             optimized = optimize_graph(
                 graph, values, budget=allowed, threads=self.threads, library=library, listener=heard

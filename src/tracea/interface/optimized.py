@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from tracea.core.collector import collector_paused
 from tracea.core.graph import Graph, Node
 from tracea.core.op import Op
 from tracea.core.passes.pipeline import run_pipeline
-from tracea.errors import InvalidGraph
+from tracea.errors import InvalidGraph, InvalidOption, InvalidShape
 from tracea.flow.assemble import Values, compute_nodes, constant_operands
 from tracea.flow.compile import Compiled, compile_graph, thread_count
 from tracea.flow.completed import tuned_once
@@ -84,6 +86,8 @@ def optimize_graph(
         InvalidInput: the graph or its values do not fit, or it has an op that reads by tables.
         VerdictFailed: a chosen kernel fails a gate on this machine.
     """
+    _check_graph(graph)
+    _check_values(graph, values)
     count = thread_count(threads)
     _check_tables(graph)
     phase(f"fuse {len(compute_nodes(graph))} nodes")
@@ -108,6 +112,42 @@ def optimize_graph(
         decision = compiled.plan[node.id]
         verdicts[node.id] = recorded_verdict(op, decision, constants=constants, threads=count).require()
     return Optimized(captured=graph, compiled=compiled, tuned=tuned, verdicts=verdicts, threads=count)
+
+
+def _check_graph(graph: Any) -> None:
+    """Refuse what is no graph, and one without a node: nothing says what it would return."""
+    if not isinstance(graph, Graph) or len(graph) == 0:
+        raise InvalidGraph(
+            field="graph",
+            got="a graph without nodes" if isinstance(graph, Graph) else repr(graph),
+            expected="a tracea.Graph of at least one node",
+            remedy="build it with graph.add_input and the other add_...; tracea.optimize takes PyTorch modules",
+        )
+
+
+def _check_values(graph: Graph, values: Any) -> None:
+    """Refuse data that are no constant's, and those of another type, by the constant's name, before any search."""
+    constants = graph.constants
+    data: Mapping[Any, Any] = cast("Any", values) if isinstance(values, Mapping) else {}
+    unknown = [str(name) for name in data if name not in constants]
+    if unknown or not (values is None or isinstance(values, Mapping)):
+        raise InvalidOption(
+            field="values",
+            got=unknown or repr(cast("object", values)),
+            expected=f"arrays by the graph's constants: {', '.join(constants) or 'it has none'}",
+            remedy="name constants as graph.add_constant does; the data of inputs are given to each run",
+        )
+    for name, type_ in constants.items():
+        if name not in data:
+            continue  # one that nothing reads needs no data; the others are missed where the program is made
+        given: np.ndarray[Any, Any] = np.asarray(data[name])
+        if type_.is_static and (given.shape != type_.static_shape or given.dtype != type_.dtype.numpy):
+            raise InvalidShape(
+                field=f"values[{name!r}]",
+                got=f"{given.dtype}{list(given.shape)}",
+                expected=str(type_),
+                remedy=f"give the constant {name} as an array of its type",
+            )
 
 
 def _check_tables(graph: Graph) -> None:
