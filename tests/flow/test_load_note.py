@@ -92,6 +92,7 @@ def test_optimize_in_python_says_it_once_for_all_its_ops(
 
     def found(search: Any, variants: object, *, library: bool) -> Tuned:  # in the place of a search, which takes long
         searched.append(search.op)
+        search.note_load()  # as before the first trial
         decision = decision_for(
             search.op, search.target, threads=search.threads, constants=search.constants, library=library
         )

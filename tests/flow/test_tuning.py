@@ -37,10 +37,13 @@ def decided(op, **options):
     return decision_for(op, TARGET, threads=1, **options)
 
 
-def test_a_search_is_recorded_used_and_resumed():
+def test_a_search_is_recorded_used_and_resumed(monkeypatch):
+    looks = []
+    monkeypatch.setattr(tuning, "note_load", lambda: looks.append("a look"))
     op = GemmOp.of(m=24, n=32, k=20, bias=True, activation="relu")
     heard = []
     tuned = tracea.tune(op, budget=Budget(trials=4), listener=lambda variant, progress: heard.append(progress))
+    assert looks == ["a look"]
     kept = records(op)
     ours = [trial for trial in kept if trial.record.key.variant != "library.gemm"]
     assert len(ours) == tuned.fresh == len(heard) == sum(map(len, tuned.trials.values())) == 4
@@ -67,6 +70,7 @@ def test_a_search_is_recorded_used_and_resumed():
     assert dict(decided(op, library=False).schedule) == fastest_of_ours.record.schedule
     again = tracea.tune(op, budget=Budget(trials=4))
     assert again.fresh == 0
+    assert looks == ["a look"]  # where nothing is searched, nothing is chosen wrongly
     assert again.decision == tuned.decision
     assert records(op) == kept
     x, w, bias = torch.randn(24, 20), torch.randn(20, 32), torch.randn(32)

@@ -69,15 +69,15 @@ def tune(
     """
     op = parse_op(kind, problem, target="host")
     from tracea.cli.trial_log import TrialLog
-    from tracea.doctor import diagnose_load
+    from tracea.flow.asked import check_timeable
     from tracea.flow.load_note import load_noted_once
     from tracea.flow.phases import telling
     from tracea.flow.tuning import check_timed_threads
     from tracea.flow.tuning import tune as search
     from tracea.optimizer.budget import Budget
-    from tracea.profiler.load import measure_load
 
     check_timed_threads(threads)
+    check_timeable(op)  # before a log is begun
     budget = Budget(trials, seconds)
     logged = nullcontext() if log is None else TrialLog(log, op.key)
     with logged as written, shown_progress() as progress, telling(progress.phase):
@@ -85,8 +85,6 @@ def tune(
         def warn(busy: object) -> None:
             progress.note(f"warning: {busy}")
 
-        if busy := diagnose_load(measure_load()):
-            warn(busy)
         progress.phase(f"tune {op.key}")
 
         def guided(guidance: Guidance) -> None:
@@ -102,7 +100,7 @@ def tune(
             if written is not None:
                 written(variant, heard)
 
-        with load_noted_once(warn, is_said=busy is not None):
+        with load_noted_once(warn):
             tuned = search(
                 op,
                 budget=budget,

@@ -19,6 +19,7 @@ from tracea.doctor.policy import Guidance, guide
 from tracea.doctor.precision import Magnitudes, with_factors
 from tracea.doctor.roof import NoRoof, Roof, measured_roof, stated_roof
 from tracea.errors import CompileError, InvalidOption, RunError, ToolchainMissing
+from tracea.flow.asked import check_constants, check_op
 from tracea.flow.compile import decision_for, excluded, for_threads
 from tracea.flow.final import FinalTime, final_times
 from tracea.flow.history import imported, winners
@@ -126,12 +127,13 @@ def explain(
     this machine's ceilings out: measuring them takes seconds, once.
 
     Raises:
-        InvalidOption: no variant fits, or there is no such target. InvalidShape: a symbolic extent: bind it first.
+        InvalidOption: no variant fits, there is no such target, or no operand at a place of ``constants``.
+        InvalidOp: the problem is none. InvalidShape: a symbolic extent: bind it first.
     """
     if isinstance(problem, Graph):
         from tracea.flow.graph_explanation import explain_graph
 
-        if tuple(constants) or tuple(magnitudes):
+        if not isinstance(constants, Iterable) or tuple(constants) or tuple(magnitudes):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidOption(
                 field="constants and magnitudes",
                 got="some",
@@ -139,8 +141,10 @@ def explain(
                 remedy="explain one of its nodes",
             )
         return explain_graph(problem, target=target, threads=threads, library=library, measure=measure)
-    op = problem.op if isinstance(problem, Node) else problem
-    count, known = check_threads(threads) or 1, tuple(sorted(set(constants)))
+    op = check_op(
+        problem.op if isinstance(problem, Node) else problem, "explain", expected="an op, a graph's node or a graph"
+    )
+    count, known = check_threads(threads) or 1, check_constants(op, constants)
     if target == "host":
         return _here(op, threads=count, constants=known, library=library, magnitudes=magnitudes, measure=measure)
     return _elsewhere(op, _named(target, count), constants=known, library=library, magnitudes=magnitudes, threads=count)

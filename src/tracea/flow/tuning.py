@@ -19,6 +19,7 @@ from tracea.core.op import Op
 from tracea.doctor import Decision, decide, host
 from tracea.doctor.policy import Guidance, guide
 from tracea.errors import InvalidOption
+from tracea.flow.asked import check_constants, check_listener, check_op, check_timeable
 from tracea.flow.compile import decision_for, excluded, for_threads
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.final import FinalTime, final_times, has_final, run_final
@@ -28,7 +29,7 @@ from tracea.flow.progress import Listener, shown_unless_heard
 from tracea.flow.room import require_room
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Variant
-from tracea.optimizer.budget import Budget
+from tracea.optimizer.budget import Budget, check_budget
 from tracea.optimizer.isolation import IsolatedEvaluation, Limits
 from tracea.optimizer.priors import load_heroes, seeds_for
 from tracea.optimizer.samplers import Sampler
@@ -99,20 +100,25 @@ def tune(
     allowed: what was never timed could not be compared.
 
     Raises:
+        InvalidInput: the op is none, or has nothing to time; the constants, the budget or the listener are none.
         InvalidOption: no variant fits, or the stated one does not; more threads than this process may use cores: a
         search times, and threads that wait for each other's core have no time of their own. RunError: the child cannot
         load the evaluation. ResourceExceeded: the child may not hold the problem's arrays.
     """
+    check_op(op, "tune")
+    known = check_constants(op, constants)
+    allowed = check_budget(budget, without=f"{Budget().trials} trials") or Budget()
+    check_listener(listener)
     check_timed_threads(threads)
+    check_timeable(op)
     require_room(op, "tuning", process_bytes=_LIMITS.memory_bytes)
-    note_load()
     with shown_unless_heard(listener) as heard:
         search = _Search(
             op=op,
-            budget=budget or Budget(),
+            budget=allowed,
             sampler=sampler,
             threads=threads,
-            constants=tuple(sorted(set(constants))),
+            constants=known,
             seed=seed,
             listener=heard,
             started=time.monotonic(),
@@ -144,6 +150,7 @@ def _searched(search: _Search, variants: Sequence[Variant], *, library: bool) ->
                 trials[each.id] = search.run(each, evaluation, trials=len(trials[each.id]) + part)
     op, threads, constants = search.op, search.threads, search.constants
     if search.fresh or not has_final(op, threads, constants):  # one that was interrupted before its final gets it now
+        search.note_load()
         run_final(op, search.target, constants=constants, threads=threads, seed=search.seed)
     return Tuned(
         op=op,
@@ -245,6 +252,7 @@ class _Search:
         self._found: dict[str, tuple[int, Trial | None]] = {}  # trials and the best one, by variant
         self._total = self.budget.trials
         self._reference: Candidate | None = None
+        self._has_looked = False
 
     def variants(self, stated: str | None) -> list[Variant]:
         """Return the variants of ours that fit, most promising first."""
@@ -276,8 +284,15 @@ class _Search:
         """Whether every schedule of a variant that may be tried was."""
         return len(trials) >= len(self._space(variant))
 
+    def note_load(self) -> None:
+        """Look once whether others use the cores; a search that takes all from its records asks for nothing."""
+        if not self._has_looked:
+            self._has_looked = True
+            note_load()
+
     def request(self, trial: Trial) -> Any:
         """Return what the child is asked about a trial, which is timed beside the first schedule that was verified."""
+        self.note_load()
         candidate = Candidate(variant=self._variant, schedule=schedule_of(trial.schedule).key)
         return msgspec.to_builtins(
             Request(

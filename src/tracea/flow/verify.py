@@ -22,6 +22,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.emulator import emulate
 from tracea.emulator.report import Report
 from tracea.errors import InvalidOption, InvalidShape, RunError, ToolchainMissing
+from tracea.flow.asked import check_constants, check_op
 from tracea.flow.bank_ways import check_banks
 from tracea.flow.kernel import Built, build, choose_for_gpu
 from tracea.flow.library_time import time_against
@@ -139,15 +140,16 @@ def verify_op(
     ``rival`` times an op that no library variant runs against another implementation of it.
 
     Raises:
-        InvalidOption: the target is neither, no variant fits, a GPU's kernel is to be timed, or the seed or the number
-            of threads is none. InvalidSchedule, ProofFailed, CompileError: it is refused before it runs.
+        InvalidOption: the target is neither, no variant fits, a GPU's kernel is to be timed, or the constants, the seed
+            or the number of threads are none. InvalidSchedule, ProofFailed, CompileError: it is refused before it runs.
         ResourceExceeded: the arrays of a problem that runs here are larger than this machine's memory.
     """
+    check_op(op, "verify")
+    known = check_constants(op, constants)
     if seed is not None and seed < 0:
         raise InvalidOption(field="seed", got=seed, expected="a whole number from 0 on", remedy="seed=0")
     check_threads(threads)
     if target == "host":
-        known = tuple(constants)
         return _verify_here(
             op, variant, schedule, threads=threads, constants=known, seed=seed, latency=latency, rival=rival
         )

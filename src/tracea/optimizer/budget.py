@@ -44,8 +44,8 @@ class Budget:
         return trials < self.trials and (self.seconds is None or seconds < self.seconds)
 
 
-def check_budget(budget: Any) -> Budget | None:
-    """Return what a caller gave as a budget: a Budget, or None for no search.
+def check_budget(budget: Any, *, without: str = "no search") -> Budget | None:
+    """Return what a caller gave as a budget: a Budget, or None, which means what ``without`` says.
 
     Raises:
         InvalidOption: it is something else, such as a number of trials.
@@ -55,6 +55,6 @@ def check_budget(budget: Any) -> Budget | None:
     raise InvalidOption(
         field="budget",
         got=budget,
-        expected="a tracea.Budget, or None: no search",
-        remedy=f"budget=tracea.Budget(trials={budget if isinstance(budget, int) and budget > 0 else 50})",
+        expected=f"a tracea.Budget, or None: {without}",
+        remedy=f"budget=tracea.Budget(trials={budget if type(budget) is int and budget > 0 else 50})",
     )

@@ -267,7 +267,7 @@ def run_compiler(command: Sequence[str], timeout_seconds: float) -> None:
                 command=command,
                 log=f"stopped after {timeout_seconds:g} s\n{log}",
                 exit_code=-signal.SIGKILL,
-                remedy="run it again when fewer programs use the machine: what was searched and compiled before is kept",
+                remedy="run it again when fewer programs use the machine: what was searched and compiled is kept",
             ) from None
     if process.returncode != 0:
         if any(sign in log for sign in _DISK_FULL):

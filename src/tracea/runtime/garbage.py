@@ -15,8 +15,8 @@ from tracea.runtime.cache import CacheEntry, CacheStore
 
 __all__ = ["Collected", "collect_garbage"]
 
-# No build takes that long: a compiler is stopped after half an hour at most. Process numbers would not do, since a cache may
-# be shared by containers that do not see each other's processes.
+# No build takes that long: a compiler is stopped after half an hour at most. Process numbers would not do, since a
+# cache may be shared by containers that do not see each other's processes.
 ABANDONED_SECONDS: Final = 3600.0
 
 

@@ -9,6 +9,7 @@ import torch
 
 from tracea.core.collector import collector_paused
 from tracea.errors import InvalidInput
+from tracea.flow.asked import check_listener
 from tracea.flow.compile import thread_count
 from tracea.flow.phases import phase
 from tracea.flow.progress import Listener, shown_unless_heard, silent
@@ -44,9 +45,10 @@ def optimize(
 
     Raises:
         UnsupportedNode: the module uses what no op expresses, with the lines of your code. InvalidInput: the inputs
-        do not fit, the module was optimized before or holds one that was, or the budget is none.
+        do not fit, the module was optimized before or holds one that was, or the budget or the listener is none.
     """
     check_budget(budget)
+    check_listener(listener)
     _check_original(module)
     count = thread_count(threads)
     with collector_paused():
