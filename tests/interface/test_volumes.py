@@ -99,6 +99,7 @@ def test_random_convolutions(rng):
         done += 1
 
 
+@pytest.mark.slow
 def test_random_transposed_convolutions(rng):
     done = 0
     while done < 2:

@@ -149,15 +149,13 @@ def host_isas() -> tuple[str, ...]:
 
 
 def run_isas() -> list[Any]:
-    """Return this machine's instruction sets as parameters, the widest first: of the others each run draws one.
+    """Return this machine's instruction sets as parameters, the widest first; the others are the nightly run's.
 
-    Compiling every kernel for one of them takes the better part of a minute.
+    Compiling every kernel for one of them takes the better part of a minute. Each run compares their primitives with
+    the plain build's bit for bit (tests/headers), and draws one of them for convolutions and for the golden texts.
     """
     widest, *others = host_isas()
-    return [
-        pytest.param(widest),
-        *(drawn(1, map(pytest.param, others), of="instruction sets") if others[1:] else others),
-    ]
+    return [pytest.param(widest), *(pytest.param(isa, marks=pytest.mark.slow) for isa in others)]
 
 
 def one_of_the_isas(of: str, *, vectors: bool = False) -> list[Any]:

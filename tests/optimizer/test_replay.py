@@ -39,6 +39,7 @@ def test_the_recorded_spaces_are_whole() -> None:
     assert int(np.isnan(RECORDED["convolution_a6000"].latencies_ms).sum()) == 473
 
 
+@pytest.mark.slow
 def test_the_default_is_well_ahead_of_random_after_fifty_trials() -> None:
     ahead = {
         name: median_fraction("default", recorded, 50) - median_fraction("random", recorded, 50)
