@@ -10,6 +10,8 @@ from cyclopts import Parameter
 from tracea.cli.console import print_json, print_notes
 from tracea.cli.problem import KIND_NAMES, ProblemFlags, parse_constants, parse_op, parse_schedule
 from tracea.cli.report_file import require_writable, write_report
+from tracea.flow.phases import telling
+from tracea.flow.progress import shown_progress
 
 __all__ = ["verify"]
 
@@ -65,17 +67,18 @@ def verify(
     from tracea.flow.text import rejected_above
     from tracea.flow.verify import verify_op
 
-    found = verify_op(
-        op,
-        target=target,
-        variant=variant,
-        schedule=values,
-        threads=threads,
-        constants=parse_constants(problem),
-        seed=seed,
-        latency=latency,
-        rival=against_torch,
-    )
+    with shown_progress() as progress, telling(progress.phase):
+        found = verify_op(
+            op,
+            target=target,
+            variant=variant,
+            schedule=values,
+            threads=threads,
+            constants=parse_constants(problem),
+            seed=seed,
+            latency=latency,
+            rival=against_torch,
+        )
     rejected = rejected_above(op, target=target, variant=variant)
     facts = str(found.certificate) if certificate and found.certificate is not None else ""
     if json:

@@ -26,6 +26,7 @@ from tracea.flow.asked import check_constants, check_op
 from tracea.flow.bank_ways import check_banks
 from tracea.flow.kernel import Built, build, choose_for_gpu
 from tracea.flow.library_time import time_against
+from tracea.flow.phases import phase
 from tracea.flow.reduced import LARGEST, ReducedProblem, reduced, reduction
 from tracea.flow.room import require_room
 from tracea.gates.budgets import budget_of
@@ -200,8 +201,10 @@ def _verify_here(
     stated = None if schedule is None else completed_schedule(op, variant, schedule, here, constants)
     made = decision_for(op, here, threads=threads, constants=constants, variant=variant, schedule=stated)
     is_ours = not find(made.variant).is_library
+    phase(f"prove and print {made.variant}")
     built = build(op, made.variant, made.schedule or Schedule(), here) if is_ours else None
     candidate = Candidate(variant=made.variant, schedule=made.schedule.key if made.schedule is not None else "")
+    phase(f"compile {made.variant} and compare it with float64")
     verdict = judge_candidate(op, candidate, constants=constants, threads=threads, seed=number)
     checks = list(verdict.checks)
     if built is not None:
@@ -216,6 +219,7 @@ def _verify_here(
     elif latency is None and made.measurement is None:
         missing.append(f"latency: {made.variant} was not measured here. Remedy: tracea tune, or --latency")
     else:
+        phase(f"time {made.variant} beside the libraries")
         timed = time_against(op, candidate, here, constants=constants, threads=threads, seed=number, rival=rival)
         (missing if isinstance(timed, str) else checks).append(timed)  # type: ignore[arg-type]
     return Verification(
@@ -242,6 +246,7 @@ def verify_for_gpu(
         CompileError: its text does not compile.
     """
     number = secrets.randbits(32) if seed is None else seed
+    phase(f"prove and print {variant} for {target.name}")
     built = build(op, variant, schedule, target)
     arguments(built.kernel, op)
     checks = [_proofs(built.certificate)]
@@ -252,6 +257,7 @@ def verify_for_gpu(
         missing += emulated.not_checked
     except ToolchainMissing as error:
         missing += [f"emulator: {error}", f"float64: {error}"]
+    phase(f"compile {variant} for {target.name}")
     budget = budget_of(variant, op, target.name, aligned=_copies_wide(schedule))
     compiled = judge_binary(built.source, target=target, budget=budget)
     if isinstance(compiled, NotChecked):
@@ -305,6 +311,7 @@ def _emulated(op: GemmOp, built: Built, schedules: Sequence[int], seed: int) -> 
         if refused is not None:
             missing.append(f"ring reuse: {refused}")
             continue
+        phase(f"emulate {problem.op.key}")
         run = EmulatedRun(problem.op, built, schedules, problem.multiprocessors)
         if number == 0:
             said = "emulated"
