@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from tracea.core.op import Pool2dOp
 from tracea.errors import InvalidOp, InvalidShape, ProofFailed
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import find
-from tracea.semantic.index import TRUE, Index
+from tracea.semantic.index import TRUE, Const, Index
 from tracea.semantic.nodes import Block, For, Node, Parallel, ReduceTile
 from tracea.semantic.proofs import prove
 from tracea.semantic.tile_kernel import TileKernel
@@ -104,6 +105,23 @@ def test_another_window_is_refused(axis: int, offset: int, extent: int) -> None:
     assert prove(kernel).facts
     with pytest.raises(ProofFailed):
         prove(_with_tile(kernel, _moved(axis, offset, extent)))
+
+
+@pytest.mark.parametrize("name", ["pool_mean_ceil", "pool_mean_inside"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda node: replace(node, count=node.count * 2),
+        lambda node: replace(node, count=Const(9)),
+        lambda node: replace(node, shape=(node.shape[0], node.shape[1] + 1, *node.shape[2:])),
+        lambda node: replace(node, shape=(*node.shape[:-1], node.shape[-1] + 16)),
+    ],
+    ids=["twice the count", "whole windows", "a row more", "more channels"],
+)
+def test_a_mean_of_other_elements_is_refused(name: str, change: Callable[[ReduceTile], ReduceTile]) -> None:
+    kernel = build(CASES[name], "avx512").kernel
+    with pytest.raises(ProofFailed):
+        prove(_with_tile(kernel, change))
 
 
 def test_a_window_that_may_be_empty_is_refused() -> None:

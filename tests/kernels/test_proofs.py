@@ -18,8 +18,9 @@ from tracea.errors import ProofFailed
 from tracea.kernels.arguments import arguments, buffer_types, operand_buffers, result_offsets
 from tracea.kernels.registry import VARIANTS, find
 from tracea.semantic.interpreter import interpret
-from tracea.semantic.nodes import Barrier, Block, For, Node
+from tracea.semantic.nodes import Barrier, Block, For, Node, ReduceTile
 from tracea.semantic.proofs import prove
+from tracea.semantic.rewrite import edited, places
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 from tracea.targets import load
 
@@ -126,6 +127,24 @@ def test_packed_kernel_without_a_barrier_is_refused() -> None:
     assert removed
     with pytest.raises(ProofFailed):
         prove(mutant)
+
+
+@pytest.mark.parametrize("name", ["max_rows", "mean_columns", "mean_f64"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_reduction_of_more_than_its_input_is_refused(name: str, axis: int) -> None:
+    kernel = build(CASES[name], "avx512").kernel
+    place, tile = next((place, node) for place, node in places(kernel.body) if isinstance(node, ReduceTile))
+    shape = tuple(size + 16 if number == axis else size for number, size in enumerate(tile.shape))
+    assert prove(kernel).facts
+    with pytest.raises(ProofFailed, match="ReduceTile"):
+        prove(edited(kernel, place, replace(tile, shape=shape)))
+
+
+def test_a_mean_divided_by_another_number_is_refused() -> None:
+    kernel = build(CASES["mean_columns"], "avx512").kernel
+    place, tile = next((place, node) for place, node in places(kernel.body) if isinstance(node, ReduceTile))
+    with pytest.raises(ProofFailed, match="is divided by"):
+        prove(edited(kernel, place, replace(tile, count=tile.count + 1)))
 
 
 def test_every_kernel_variant_is_compiled_by_a_case() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tracea.core.op import Pool2dOp, ReduceKind
 from tracea.semantic.index import maximum, minimum
-from tracea.semantic.linear import normalize
+from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import ReduceTile
 from tracea.semantic.predicate import FALSE, TRUE
 from tracea.semantic.proofs.certificate import Fact, refuse
@@ -34,6 +35,7 @@ def prove_pool(kernel: TileKernel, site: Site, node: ReduceTile) -> Fact:
     source, target = site.box(node.inputs[0]), site.box(node.target)
     shape = [site.canonical(size) for size in kernel.buffer(source.buffer).shape]
     get = node.intrinsic.attribute
+    padded, count = isinstance(kernel.op, Pool2dOp) and kernel.op.count_padding, Polynomial.of(1)
     for axis, name in _AXES:
         place = target.offset[axis].to_index() * int(get(f"stride_{name}")) - int(get(f"padding_{name}"))
         first = normalize(maximum(place, 0))
@@ -48,6 +50,11 @@ def prove_pool(kernel: TileKernel, site: Site, node: ReduceTile) -> Fact:
                 )
         if not site.facts.proves(source.extent[axis] - 1):
             raise refuse("reduction", site.label, f"{source.extent[axis].to_index()} {name} may be none")
+        last = shape[axis].to_index() + int(get(f"padding_{name}")) if padded else shape[axis].to_index()
+        begin = place if padded else maximum(place, 0)
+        count = count * site.canonical(minimum(place + int(get(f"kernel_{name}")), last) - begin)
+    if node.kind is ReduceKind.MEAN and not site.facts.proves_equal(site.canonical(node.count), count):
+        raise refuse("reduction", site.label, f"a mean of {count.to_index()} elements is divided by {node.count}")
     for what, found, wanted in (
         ("channels", source.offset[-1], target.offset[-1]),
         ("number of channels", source.extent[-1], target.extent[-1]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tracea.core.op import ReduceKind
 from tracea.semantic.index import ceil_div
 from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import MicroKernel, ReduceTile
@@ -182,6 +183,7 @@ def _reduce_tile(kernel: TileKernel, site: Site, node: ReduceTile) -> Iterator[F
     result = site.box(node.epilogue.target if node.epilogue and node.epilogue.target else node.target)
     ours = {loop for loop in site.loops if any(loop.var in offset.atoms() for offset in result.offset)}
     summed: set[Loop] = set()
+    elements = Polynomial.of(1)
     widest = max(node.inputs, key=lambda region: len(region.offset), default=None)
     if widest is None:
         return
@@ -203,6 +205,12 @@ def _reduce_tile(kernel: TileKernel, site: Site, node: ReduceTile) -> Iterator[F
                 f"[0, {shape[at].to_index()}) once",
             )
         summed |= set(used.loops)
+        elements = elements * shape[at]
+    count = site.canonical(node.count)
+    if node.kind is ReduceKind.MEAN and not site.facts.proves_equal(count, elements):
+        raise refuse(
+            "reduction", site.label, f"a mean of {elements.to_index()} elements is divided by {count.to_index()}"
+        )
     first, last = first_and_last([loop for loop in site.loops if loop in summed])
     if not exactly_at(site.unguarded, site.condition(node.accumulate), first, holds=False):
         raise refuse(

@@ -51,7 +51,7 @@ def prove_shapes(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
                 if isinstance(node, RowTile):
                     _broadcast(site, node.inputs, site.box(target).extent)
                 if isinstance(node, ReduceTile):
-                    _broadcast(site, node.inputs, tuple(map(site.canonical, node.shape)))
+                    _reduced(site, node)
                 if node.epilogue is not None:
                     _epilogue(site, node.epilogue, target)
             case PointwiseTile():
@@ -107,6 +107,19 @@ def _epilogue(site: Site, epilogue: EpilogueCall, target: Region) -> None:
         tile = site.box(epilogue.target).extent
         _agree(site, "sums and target", _wide(site.box(target).extent), _wide(tile))
     _broadcast(site, [operand for operand in epilogue.operands if isinstance(operand, Region)], tile)
+
+
+def _reduced(site: Site, node: ReduceTile) -> None:
+    """Show that an input has each axis whole, and that the target has those which are left."""
+    shape = tuple(map(site.canonical, node.shape))
+    _broadcast(site, node.inputs, shape)
+    left = [extent for axis, extent in enumerate(shape) if axis not in node.axes]
+    _agree(site, "what is not reduced and target", _wide(left), _wide(site.box(node.target).extent))
+    boxes = [site.box(region).extent for region in node.inputs]
+    for axis, size in enumerate(shape, start=-len(shape)):
+        has = any(-axis <= len(box) and site.facts.proves_equal(box[axis], size) for box in boxes)
+        if size != _ONE and not has:
+            raise refuse("shapes", site.label, f"no input has the {size.to_index()} elements of axis {axis}")
 
 
 def _broadcast(site: Site, operands: Sequence[Region], tile: Sequence[Polynomial]) -> None:
