@@ -254,8 +254,13 @@ def flipped_keys(graph: Graph) -> None:
     graph.set_outputs(attended(graph, product(graph, q, swap(graph, flip)), v))
 
 
+def heads_in_groups(graph: Graph) -> None:
+    q, k, v = (graph.add_input((1, 2, groups, size, D)) for groups, size in ((3, S), (1, T), (1, T)))
+    graph.set_outputs(attended(graph, product(graph, q, graph.add_view(ViewKind.PERMUTE, k, axes=(0, 1, 2, 4, 3))), v))
+
+
 @pytest.mark.parametrize(
-    "build", [read_twice, of_columns, logarithms, a_softmax_of_other_rows, wide_heads, flipped_keys]
+    "build", [heads_in_groups, read_twice, of_columns, logarithms, a_softmax_of_other_rows, wide_heads, flipped_keys]
 )
 def test_what_only_looks_like_attention_stays(build: Callable[[Graph], None], seed: int) -> None:
     graph = Graph()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 import tracea
 from tracea.errors import InvalidIndex, InvalidInput, OverlappingOutput, UnsupportedNode
@@ -196,3 +198,45 @@ def test_masks_and_tables_of_a_buffer_are_read_at_the_places_of_a_tensor() -> No
     for wrong in (-1, 3):
         with pytest.raises(InvalidIndex, match=f"got {wrong}, expected 0 to 2, of 3"):
             fast(x, torch.tensor([1, wrong]))
+
+
+@torch.inference_mode()
+def test_places_of_an_input_that_is_written_itself_are_those_of_the_call() -> None:
+    class Step(nn.Module):
+        def forward(self, at: Tensor, then: Tensor, cache: Tensor, k: Tensor) -> Tensor:
+            cache.index_copy_(0, at, k)
+            at.copy_(then)
+            return k * 2.0
+
+    given = (torch.tensor([3]), torch.tensor([4]), torch.zeros(8, 2), torch.randn(1, 2))
+    fast = tracea.optimize(Step().eval(), tuple(each.clone() for each in given), budget=None, threads=1)
+    check(Step(), fast, given)
+
+
+@dataclass
+class Past:
+    k: Tensor
+
+
+pytree.register_dataclass(Past)
+
+
+@pytest.mark.parametrize(
+    ("change", "past"),
+    [
+        (lambda past, x: past.append(x), [torch.zeros(1, 2)]),
+        (lambda past, x: past.update(k=x), {"k": torch.zeros(1, 2)}),
+        (lambda past, x: setattr(past, "k", x), Past(torch.zeros(1, 2))),
+        (lambda past, x: past[0].append(x), ([torch.zeros(1, 2)],)),
+    ],
+)
+def test_a_container_that_forward_changes_is_refused(change: Callable[[Any, Tensor], None], past: Any) -> None:
+    class Remembers(nn.Module):
+        def forward(self, x: Tensor, past: Any) -> Tensor:
+            change(past, x + 1.0)
+            return sum(pytree.tree_leaves(past), torch.zeros(1, 2))
+
+    held = pytree.tree_leaves(past)
+    with pytest.raises(UnsupportedNode, match=r"changes what the \w+ of argument 1 holds"):
+        tracea.optimize(Remembers().eval(), (torch.randn(1, 2), past), budget=None, threads=1)
+    assert all(one is other for one, other in zip(pytree.tree_leaves(past), held, strict=True))

@@ -113,6 +113,8 @@ def _fuse(draft: Draft, node: Node, values: Mapping[str, Any]) -> None:
     scores = _scores(draft, node.inputs[0])
     if scores is None or scores.product.k == 0:
         return
+    if max(len(lead) for lead in (scores.lead, scores.product.batch, second.batch)) > _AXES - 2:
+        return  # heads in groups of their own axis stay products
     try:
         taken = _operands(draft, scores, second, node.inputs[1])
         op = _attention(draft, scores, taken, node.type)

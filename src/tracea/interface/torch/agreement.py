@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from tracea.errors import InvalidInput, UnsupportedNode
 from tracea.interface.torch.export import ExportedProgram, described, headline, line_of_forward
 from tracea.interface.torch.streams import kept_apart
-from tracea.interface.torch.surroundings import sharing_copy
+from tracea.interface.torch.surroundings import Contents, sharing_copy
 
 __all__ = ["check_agrees", "check_eager"]
 
@@ -60,11 +60,19 @@ def check_agrees(module: torch.nn.Module, program: ExportedProgram, inputs: tupl
         return
     for which, given in (("first", inputs), ("second", pytree.tree_map(_elsewhere, inputs))):
         own = pytree.tree_map(_own, given)
+        contents = Contents(own)
         wanted = _called(alone, own)
         if isinstance(wanted, _Raised):
             if which == "second":  # a module may check what it is given
                 return
             raise _refused_by_module(module, inputs, wanted.error) from wanted.error
+        changed = contents.changed()
+        if changed is not None:
+            raise UnsupportedNode(
+                node=f"a forward that changes {changed}, which a program leaves as it is",
+                location=line_of_forward(module),
+                remedy="return the new values, and let the caller put them into the list, dict or object",
+            )
         with torch.no_grad():
             found = _results(program, pytree.tree_leaves(pytree.tree_map(_own, given)))
         difference = _difference(_left(program, wanted, own), found)

@@ -17,7 +17,7 @@ from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShap
 from tracea.interface.torch.lower_indexed import check_rows
 from tracea.interface.torch.specs import InputSpec, OutputSpec
 from tracea.interface.torch.types import check_exact, check_tensor, dtype_of
-from tracea.interface.torch.written import InputWrite, check_written
+from tracea.interface.torch.written import InputWrite, check_written, write_inputs
 from tracea.runtime.process_lock import ProcessLock
 from tracea.runtime.tracing import refuse_traced
 
@@ -46,8 +46,8 @@ class Compiled:
         _check_values(tensors, self.input_spec)
         check_written(given, self.writes)
         results = self.run(tensors)
-        for write in self.writes:
-            write.apply(given, results)
+        if self.writes:
+            write_inputs(self.writes, given, results)
         return self.output_spec.unflatten(results)
 
 

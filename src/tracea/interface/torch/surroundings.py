@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import torch
+from torch.utils import _pytree as pytree
 
 from tracea.errors import InvalidInput
 
-__all__ = ["Modes", "OutsideTensors", "frozen_copy", "sharing_copy"]
+__all__ = ["Contents", "Modes", "OutsideTensors", "frozen_copy", "sharing_copy"]
 
 _DEVICE: Final = "cpu"
 
@@ -153,3 +154,18 @@ def _refusing(module: torch.nn.Module, known: dict[int, Any]) -> tuple[str, Exce
         except Exception as error:
             return name or "module", error
     return None
+
+
+class Contents:
+    """What the lists, dicts and objects among a call's arguments hold before the call."""
+
+    def __init__(self, given: tuple[Any, ...]) -> None:
+        self._held = [(each, *pytree.tree_flatten(each)) for each in given]
+
+    def changed(self) -> str | None:
+        """Return which argument holds something else now; None if none does."""
+        for number, (each, leaves, spec) in enumerate(self._held):
+            now, structure = pytree.tree_flatten(each)
+            if structure != spec or any(one is not other for one, other in zip(leaves, now, strict=True)):
+                return f"what the {type(each).__name__} of argument {number} holds"
+        return None

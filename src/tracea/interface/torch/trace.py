@@ -26,6 +26,7 @@ from tracea.interface.torch.facts import OF_STRIDES
 from tracea.interface.torch.recording import Recording, Untraceable, literal
 from tracea.interface.torch.state import State
 from tracea.interface.torch.streams import kept_apart
+from tracea.interface.torch.surroundings import Contents
 
 __all__ = ["Traced", "traced"]
 
@@ -145,8 +146,10 @@ def _run_alone(
 ) -> tuple[list[Any], pytree.TreeSpec]:
     alone = recording.hold(module)
     before = State.of(alone)
-    outputs, out_spec = _run(recording, alone, recording.enter(_names_of_inputs(module, inputs), inputs))
-    changed = before.changed(State.of(alone))
+    given = recording.enter(_names_of_inputs(module, inputs), inputs)
+    contents = Contents(given)
+    outputs, out_spec = _run(recording, alone, given)
+    changed = before.changed(State.of(alone)) or contents.changed()
     if changed is not None:
         raise Untraceable(f"forward changes {changed}")
     return outputs, out_spec

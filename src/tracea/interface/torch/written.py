@@ -10,7 +10,7 @@ import torch
 from tracea.errors import InvalidInput
 from tracea.runtime.buffers import check_output, view
 
-__all__ = ["InputWrite", "check_written"]
+__all__ = ["InputWrite", "check_written", "write_inputs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,18 +26,30 @@ class InputWrite:
     axis: int | None = None
     at: range | int = 0
 
-    def apply(self, given: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
-        """Write a program's result to the tensor of a call."""
-        target, value = given[self.input], results[self.output]
-        with torch.no_grad():
-            if self.axis is None:
-                target.copy_(value)
-            elif isinstance(self.at, range):
-                part = (slice(None),) * self.axis + (slice(self.at.start, self.at.stop, self.at.step),)
-                target[part].copy_(value[part])
+
+def write_inputs(writes: Sequence[InputWrite], given: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+    """Write a program's results to the tensors of a call: where, was said before any of them is written to."""
+    with torch.no_grad():
+        places = [_places(write, given, writes) for write in writes]
+        for write, part in zip(writes, places, strict=True):
+            target, value = given[write.input], results[write.output]
+            if isinstance(part, torch.Tensor):
+                assert write.axis is not None
+                target.index_copy_(write.axis, part, value.index_select(write.axis, part))
             else:
-                places = given[self.at].reshape(-1).long()
-                target.index_copy_(self.axis, places, value.index_select(self.axis, places))
+                target[part].copy_(value[part])
+
+
+def _places(
+    write: InputWrite, given: Sequence[torch.Tensor], writes: Sequence[InputWrite]
+) -> torch.Tensor | tuple[slice, ...]:
+    """Return the indices of the write's axis, in memory that no write reaches, or what is written as slices."""
+    if write.axis is None:
+        return ()
+    if isinstance(write.at, range):
+        return (*(slice(None),) * write.axis, slice(write.at.start, write.at.stop, write.at.step))
+    indices = given[write.at].reshape(-1).long()
+    return indices.clone() if any(other.input == write.at for other in writes) else indices
 
 
 def check_written(given: Sequence[torch.Tensor], writes: Sequence[InputWrite]) -> None:
