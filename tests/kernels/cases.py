@@ -12,7 +12,7 @@ from tests.kernels.attention_cases import attention_cases, gradient_cases
 from tests.kernels.conformance import Case
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.grouped_cases import grouped_cases, grouped_tile_cases
-from tests.kernels.low_rank_cases import low_rank_cases
+from tests.kernels.low_rank_cases import low_rank_cases, low_rank_tile_cases
 from tests.kernels.norm_gradient_cases import norm_gradient_cases
 from tests.kernels.pool_cases import pool_cases
 from tests.kernels.slab_cases import slab_cases
@@ -377,7 +377,7 @@ def vector_groups() -> tuple[tuple[Case, ...], ...]:
 
 def tile_groups() -> tuple[tuple[Case, ...], ...]:
     """Every kernel on matrix tiles, those of a unit together."""
-    return (amx_cases(), amx_conv_cases(), sparse_tile_cases(), grouped_tile_cases())
+    return (amx_cases(), amx_conv_cases(), sparse_tile_cases(), low_rank_tile_cases(), grouped_tile_cases())
 
 
 def tile_cases() -> tuple[Case, ...]:

@@ -27,6 +27,7 @@ from tracea.kernels.gemm.gpu.register_stages import MMA_SYNC, SIMT
 from tracea.kernels.gemm.gpu.tma_variants import MMA_TMA, TCGEN05, WGMMA
 from tracea.kernels.gemm.grouped import GROUPED, GROUPED_AMX
 from tracea.kernels.gemm.low_rank import LOW_RANK
+from tracea.kernels.gemm.low_rank_amx import LOW_RANK_AMX
 from tracea.kernels.gemm.packed import PACKED
 from tracea.kernels.gemm.prepacked import PREPACKED
 from tracea.kernels.library import LIBRARY_CUBLAS, LIBRARY_GEMM
@@ -57,6 +58,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     DOT,
     EMPTY,
     LOW_RANK,
+    LOW_RANK_AMX,
     BLOCK_SPARSE,
     BLOCK_SPARSE_AMX,
     GROUPED,

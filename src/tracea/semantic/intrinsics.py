@@ -12,6 +12,7 @@ __all__ = [
     "packed_both_product",
     "packed_depth_first_product",
     "plain_product",
+    "rows_terms_product",
     "split_terms",
     "terms_product",
     "terms_window_product",
@@ -64,6 +65,13 @@ def join_terms(panels: Array, terms: int) -> Array:
 def terms_product(a_PKM: Array, b_QKN: Array, terms: int) -> Array:
     """Return the product of panels of A and B that hold sums of terms."""
     return packed_both_product(join_terms(a_PKM, terms), join_terms(b_QKN, terms))
+
+
+def rows_terms_product(a_MK: Array, b_QKN: Array, terms: int) -> Array:
+    """Return the product of a matrix, as its rows lie, and panels of B that hold sums of terms."""
+    b = join_terms(b_QKN, terms)
+    b_QKN = b.reshape(-1, *b.shape[-2:])
+    return np.einsum("mk,qkn->mqn", np.atleast_2d(a_MK), b_QKN).reshape(-1, b_QKN.shape[0] * b_QKN.shape[2])
 
 
 def channelwise_product(a: Array, b: Array, *, stride: tuple[int, int], dilation: tuple[int, int]) -> Array:

@@ -379,8 +379,11 @@ class ReduceTile(Node):
 
 
 def in_granules(panels: Region, granule: int) -> Region:
-    """Return a region of panels with its depth, the axis before the last, rounded up to whole granules."""
-    if granule == 1:
+    """Return a region of panels with its depth, the axis before the last, rounded up to whole granules.
+
+    A region of two axes is a matrix: a routine that splits what it reads in place reads no more than there is.
+    """
+    if granule == 1 or len(panels.extent) < 3:
         return panels
     depth = ceil_div(panels.extent[-2], granule) * granule
     return Region(panels.buffer, panels.offset, (*panels.extent[:-2], depth, panels.extent[-1]))

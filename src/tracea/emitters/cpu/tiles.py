@@ -80,7 +80,7 @@ def _pack(printer: Printer, node: Pack) -> None:
 
 
 def _micro_kernel(printer: Printer, node: MicroKernel) -> None:
-    if node.intrinsic.name == "amx_block":
+    if node.intrinsic.name in ("amx_block", "amx_rows", "amx_shallow"):
         _amx_block(printer, node)
         return
     if node.intrinsic.name == "amx_conv":
@@ -110,6 +110,12 @@ def _amx_block(printer: Printer, node: MicroKernel) -> None:
     if printer.step(node.c, -1) not in (Const(0), Const(1)):
         raise EmitError(node=node.c.buffer, detail=f"sums need unit column stride, got {printer.strides(node.c)[1]}")
     printer.use("gemm_amx.h")
+    if node.intrinsic.name != "amx_block":
+        printer.use("thin_amx.h")
+    in_place = node.intrinsic.name == "amx_rows"
+    if in_place:
+        _unit(printer, node.a, -1)
+    a_pitch = printer.text(printer.buffer(node.a).element_strides[-2 if in_place else -3])
     functor, target = "IdentityEpilogue{}", node.c
     if node.epilogue is not None:
         compute = printer.buffer(node.c).dtype
@@ -126,8 +132,8 @@ def _amx_block(printer: Printer, node: MicroKernel) -> None:
             f"{column_step if column_step != '0' else '1'}, {functor});"
         )
         printer.body.line(
-            f"amx_block<{node.intrinsic.attribute('terms')}>({rows}, {columns}, {printer.text(node.b.extent[-2])}, "
-            f"{printer.address(node.a)}, {printer.text(printer.buffer(node.a).element_strides[-3])}, "
+            f"{node.intrinsic.name}<{node.intrinsic.attribute('terms')}>({rows}, {columns}, "
+            f"{printer.text(node.b.extent[-2])}, {printer.address(node.a)}, {a_pitch}, "
             f"{printer.address(node.b)}, {printer.text(printer.buffer(node.b).element_strides[-3])}, sink);"
         )
 

@@ -33,7 +33,15 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["LOW_RANK", "build_low_rank", "low_rank_types"]
+__all__ = [
+    "LOW_RANK",
+    "NOT_EMPTY",
+    "ONE_ARITHMETIC",
+    "R",
+    "build_low_rank",
+    "low_rank_types",
+    "second_product",
+]
 
 R = Param("r", minimum=1, maximum=2**16)  # so that all of a factor in panels has a size
 _IC, _MC = Var("ic"), Var("mc")
@@ -106,7 +114,7 @@ def build_low_rank(op: LowRankOp, schedule: Schedule, target: Target) -> TileKer
         check_tile(Schedule({"mr": get("mr"), "nv": get(nv), "tail": get("tail"), "split": "rows"}), target)
     mr, kc, lanes = get("mr"), get("kc"), vector_lanes(target, op.accumulator)
     mc, rows = round_up(get("mc"), mr), (mr, get("tail")) if get("tail") else (mr,)
-    second = GemmOperands.of(_second_product(op), depth=R)
+    second = GemmOperands.of(second_product(op), depth=R)
     x = tensor_buffer("x", op.x, (M, K), (op.m, op.k), BufferRole.INPUT)
     first = _Factor.of(
         tensor_buffer("a", op.a, (K, R), (op.k, op.r), BufferRole.INPUT),
@@ -218,7 +226,8 @@ def _tiles(
     return over_rows(over_columns(tile)) if rows_first else over_columns(over_rows(tile))
 
 
-def _second_product(op: LowRankOp) -> GemmOp:
+def second_product(op: LowRankOp) -> GemmOp:
+    """Return the product that makes the result: what lies between by ``b``, then the epilogue."""
     return GemmOp(
         m=op.m,
         n=op.n,
@@ -278,7 +287,7 @@ def _known(dim: Dim) -> int:
     return dim if isinstance(dim, int) else dim.maximum or 1024
 
 
-_NOT_EMPTY = condition(
+NOT_EMPTY = condition(
     "k, r >= 1",
     lambda op, _: op.k != 0 and op.r != 0,
     needed="k >= 1 and r >= 1",
@@ -292,7 +301,7 @@ def _is_pure(op: LowRankOp) -> bool:
     return (types == {DType.F64}) == (op.accumulator is DType.F64) and (DType.F64 not in types or len(types) == 1)
 
 
-_ONE_ARITHMETIC = condition(
+ONE_ARITHMETIC = condition(
     "one arithmetic",
     lambda op, _: _is_pure(op),
     needed="f64 everywhere with f64 sums, or nowhere with f32 sums",
@@ -310,8 +319,8 @@ LOW_RANK = Variant(
         element_types(FLOATS),
         strided_layouts,
         non_negative_strides,
-        _NOT_EMPTY,
-        _ONE_ARITHMETIC,
+        NOT_EMPTY,
+        ONE_ARITHMETIC,
     ),
     preferences=(),
     priority=50,

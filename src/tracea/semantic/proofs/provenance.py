@@ -87,6 +87,11 @@ def origin(kernel: TileKernel, sites: Sequence[Site], reader: Site, box: Box) ->
         if node.terms > 1 and not whole:
             return None
         one_panel = box.extent[-3].constant == 1
+        # Panels of several iterations: their lines have to follow each other in the source as the panels do here.
+        for loop in inner if not one_panel else ():
+            pitch = stride_of(target.offset[-3], loop)
+            if pitch.terms and stride_of(source.offset[lines], loop) != pitch * node.panel:
+                return None
         extents[lines] = box.extent[-1] if one_panel and node.terms == 1 else box.extent[-3] * node.panel
         extents[depth] = box.extent[-2]
         return Origin(Box(source.buffer, tuple(offsets), tuple(extents)), packed=True)

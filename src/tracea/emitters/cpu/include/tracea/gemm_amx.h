@@ -17,6 +17,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <type_traits>
+
 #include "tracea/amx.h"
 #include "tracea/config.h"
 #include "tracea/gemm_store.h"
@@ -42,6 +44,15 @@ struct AmxSink {
     int64_t row_step;
     int64_t column_step;
     Epilogue epilogue;
+
+    // Whether a tile's sums are what C shall hold, as they are.
+    TRACEA_INLINE bool stores_sums() const {
+        return !accumulate && (!finish || (std::is_same_v<Epilogue, IdentityEpilogue> && out_is_c()));
+    }
+    TRACEA_INLINE bool out_is_c() const {
+        return static_cast<const void*>(out) == static_cast<const void*>(c) && std::is_same_v<Storage, float>;
+    }
+    TRACEA_INLINE float* place(int64_t row, int64_t column) const { return c + row * c_stride + column; }
 
     // Asks for what one row of a whole tile will read: C where it has sums already, and the epilogue's operands. Not for lines that are only written:
     // stores wait by themselves, and asking cost a tenth.
@@ -159,6 +170,28 @@ TRACEA_INLINE void multiply_granule(TileRegisters& tiles, const bf16* a, const b
     }
 }
 
+TRACEA_INLINE void clear_sums(TileRegisters& tiles) {
+    tiles.zero<0>();
+    tiles.zero<1>();
+    tiles.zero<2>();
+    tiles.zero<3>();
+}
+
+TRACEA_INLINE void store_sums(TileRegisters& tiles, float* sums, int64_t stride) {
+    tiles.store<0>(sums, stride);
+    tiles.store<1>(sums + kTileColumns, stride);
+    tiles.store<2>(sums + kTileRows * stride, stride);
+    tiles.store<3>(sums + kTileRows * stride + kTileColumns, stride);
+}
+
+// The sums of a tile of C, and to them what was summed apart, if anything was.
+TRACEA_INLINE void take_sums(TileRegisters& tiles, const float* apart, float* sums) {
+    store_sums(tiles, sums, kAmxTile);
+    if (apart == nullptr) return;
+    for (int64_t v = 0; v < kAmxTile * kAmxTile; v += VecF::lanes)
+        store(sums + v, add(load<VecF>(sums + v), load<VecF>(apart + v)));
+}
+
 // The values of a granule as they were before they were split: row i and step k of A at 32 * i + k, step k and column j of B at 32 * k + j.
 template <int Terms, bool DepthIsRows>
 inline const float* granule_values(const bf16* granule, float* values) {
@@ -232,10 +265,7 @@ TRACEA_NOINLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, con
         const bf16* a_panel = a;
         const bf16* next_b = b + (j + kAmxTile < columns ? b_pitch : 0);
         for (int64_t i = 0; i < rows; i += kAmxTile, a_panel += a_pitch) {
-            tiles.zero<0>();
-            tiles.zero<1>();
-            tiles.zero<2>();
-            tiles.zero<3>();
+            detail::clear_sums(tiles);
             bool some_apart = false;
             const bf16* upcoming = next_b + i / kAmxTile * lines_apart * 32;
             for (int64_t g = 0; g < granules; ++g) {
@@ -267,16 +297,7 @@ TRACEA_NOINLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, con
                 }
             }
             float* done = sums[current];
-            tiles.store<0>(done, kAmxTile);
-            tiles.store<1>(done + kTileColumns, kAmxTile);
-            tiles.store<2>(done + kTileRows * kAmxTile, kAmxTile);
-            tiles.store<3>(done + kTileRows * kAmxTile + kTileColumns, kAmxTile);
-            if (some_apart) {
-                for (int64_t v = 0; v < vectors; ++v) {
-                    float* p = done + v * VecF::lanes;
-                    store(p, add(load<VecF>(p), load<VecF>(apart + v * VecF::lanes)));
-                }
-            }
+            detail::take_sums(tiles, some_apart ? apart : nullptr, done);
             if (rows - i >= kAmxTile && columns - j >= kAmxTile) {
                 left = vectors;
                 left_row = i;

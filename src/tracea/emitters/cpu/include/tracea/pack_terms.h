@@ -10,7 +10,7 @@
 // Steps p and p + 16 are neighbours, so that neither operand is permuted: two vectors are interleaved by one shift and one blend. Missing rows, columns and
 // steps are zero. The panel of p granules begins at panels + panel * p * 32 * 32 * Terms.
 //
-// Tiles flush denormals, and a huge h may round to infinity: an element is safe if it is zero or 2^-50 <= |x| <= 2^60. A granule with an unsafe element is
+// Tiles flush denormals, and a huge h may round to infinity: an element is safe if it is zero or its first term is 2^-50 to 2^60. A granule with an unsafe element is
 // kept as 32 x 32 floats behind the place of its first term instead, and its first word is a NaN that no safe granule begins with. A step of A is a
 // lane there (row i, step k at 32 * i + k), a step of B a row (step k, column j at 32 * k + j).
 #ifndef TRACEA_PACK_TERMS_H
@@ -63,23 +63,53 @@ struct SafeRange {
     }
 };
 
-// The terms of 16 elements and of 16 others, interleaved: word 2i of a term is that of x[i], word 2i + 1 that of y[i].
+// The same of elements that were split, by their first terms, two of them in a word's room: a small number whose first term is zero has not become
+// zero until its last, which a safe one has.
+struct SafeTerms {
+    __m512i largest = _mm512_setzero_si512();
+    __m512i smallest_less_one = _mm512_set1_epi32(-1);
+    __m512i rests = _mm512_setzero_si512();
+
+    TRACEA_INLINE void see_first(__m512i words) {
+        const __m512i magnitude = _mm512_and_si512(words, _mm512_set1_epi16(0x7fff));
+        largest = _mm512_max_epu16(largest, magnitude);
+        smallest_less_one = _mm512_min_epu16(smallest_less_one, _mm512_add_epi16(magnitude, _mm512_set1_epi16(-1)));
+    }
+    TRACEA_INLINE void see_last(__m512 x, __m512 y) {
+        rests = _mm512_ternarylogic_epi32(rests, _mm512_castps_si512(x), _mm512_castps_si512(y), 0xfe);
+    }
+    TRACEA_INLINE bool holds() const {
+        const __mmask32 high =
+            _mm512_cmpgt_epu16_mask(largest, _mm512_set1_epi16(static_cast<int16_t>(kSafeHigh >> 16)));
+        const __mmask32 low =
+            _mm512_cmplt_epu16_mask(smallest_less_one, _mm512_set1_epi16(static_cast<int16_t>((kSafeLow >> 16) - 1)));
+        const __mmask16 rest = _mm512_test_epi32_mask(rests, _mm512_set1_epi32(0xffff));
+        return (high | low | rest) == 0;
+    }
+};
+
+// The terms of 16 elements and of 16 others, interleaved: word 2i of a term is that of x[i], word 2i + 1 that of y[i]. What is left for the last term has
+// no more digits than it.
 template <int Terms>
-TRACEA_INLINE void split(const float* x, const float* y, bf16* terms, SafeRange& seen) {
+TRACEA_INLINE void split(const float* x, const float* y, bf16* terms, SafeTerms& seen) {
+    static_assert(Terms == 3, "three terms hold a float");
     const __m512i half = _mm512_set1_epi32(0x8000);
     const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000U));
     __m512 rest_x = _mm512_loadu_ps(x);
     __m512 rest_y = _mm512_loadu_ps(y);
-    seen.see(rest_x);
-    seen.see(rest_y);
-    unroll<Terms>([&](auto t) TRACEA_LAMBDA {
+    unroll<Terms - 1>([&](auto t) TRACEA_LAMBDA {
         const __m512i near_x = _mm512_add_epi32(_mm512_castps_si512(rest_x), half);
         const __m512i near_y = _mm512_add_epi32(_mm512_castps_si512(rest_y), half);
         const __m512i words = _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(near_x, 16), near_y);
+        if constexpr (t == 0) seen.see_first(words);
         _mm512_store_si512(terms + t * 2 * kTileElements, words);
         rest_x = _mm512_sub_ps(rest_x, _mm512_castsi512_ps(_mm512_and_si512(near_x, upper)));
         rest_y = _mm512_sub_ps(rest_y, _mm512_castsi512_ps(_mm512_and_si512(near_y, upper)));
     });
+    seen.see_last(rest_x, rest_y);
+    const __m512i words = _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(_mm512_castps_si512(rest_x), 16),
+                                                  _mm512_castps_si512(rest_y));
+    _mm512_store_si512(terms + (Terms - 1) * 2 * kTileElements, words);
 }
 #else
 struct SafeRange {
@@ -92,8 +122,19 @@ struct SafeRange {
     bool holds() const { return safe; }
 };
 
+struct SafeTerms {
+    bool safe = true;
+
+    void see(float x) {
+        const uint32_t magnitude = (bits_of(x) + 0x8000U) >> 16 & 0x7fffU;
+        safe =
+            safe && ((bits_of(x) & 0x7fffffffU) == 0 || (magnitude >= kSafeLow >> 16 && magnitude <= kSafeHigh >> 16));
+    }
+    bool holds() const { return safe; }
+};
+
 template <int Terms>
-inline void split(const float* x, const float* y, bf16* terms, SafeRange& seen) {
+inline void split(const float* x, const float* y, bf16* terms, SafeTerms& seen) {
     for (int i = 0; i < kTileColumns; ++i) {
         float rest[2] = {x[i], y[i]};
         seen.see(rest[0]);
@@ -114,7 +155,7 @@ inline void split(const float* x, const float* y, bf16* terms, SafeRange& seen) 
 // stride: 32 rows lie in as many pages, which no hardware prefetcher follows.
 template <int Terms, bool DepthIsRows>
 TRACEA_INLINE bool split_granule(const float* values, int64_t row_stride, bf16* granule, const float* ahead) {
-    SafeRange seen;
+    SafeTerms seen;
     if constexpr (DepthIsRows) {
         for (int p = 0; p < kTileRows; ++p) {
             const float* x = values + p * row_stride;

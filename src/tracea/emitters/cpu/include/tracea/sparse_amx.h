@@ -146,10 +146,7 @@ TRACEA_NOINLINE void amx_lines(int64_t rows, int64_t columns, const StepLines& l
             const bf16* const b_panel = run + panel * b_pitch;
             const bf16* a_panel = a;
             for (int64_t i = 0; i < rows; i += kAmxTile, a_panel += a_pitch) {
-                tiles.zero<0>();
-                tiles.zero<1>();
-                tiles.zero<2>();
-                tiles.zero<3>();
+                detail::clear_sums(tiles);
                 bool some_apart = false;
                 detail::RunCursor<Terms> at(blocks, b_block);
                 for (int64_t g = 0; g < granules; ++g, at.next(), next.next()) {
@@ -185,17 +182,8 @@ TRACEA_NOINLINE void amx_lines(int64_t rows, int64_t columns, const StepLines& l
                     }
                 }
                 float* done = sums[current];
-                tiles.store<0>(done, kAmxTile);
-                tiles.store<1>(done + kTileColumns, kAmxTile);
-                tiles.store<2>(done + kTileRows * kAmxTile, kAmxTile);
-                tiles.store<3>(done + kTileRows * kAmxTile + kTileColumns, kAmxTile);
+                detail::take_sums(tiles, some_apart ? apart : nullptr, done);
                 awake = 0;
-                if (some_apart) {
-                    for (int64_t v = 0; v < vectors; ++v) {
-                        float* p = done + v * VecF::lanes;
-                        store(p, add(load<VecF>(p), load<VecF>(apart + v * VecF::lanes)));
-                    }
-                }
                 if (rows - i >= kAmxTile && end - j >= kAmxTile) {
                     left = vectors;
                     left_row = i;
