@@ -185,9 +185,9 @@ TRACEA_INLINE void store_sums(TileRegisters& tiles, float* sums, int64_t stride)
 }
 
 // The sums of a tile of C, and to them what was summed apart, if anything was.
-TRACEA_INLINE void take_sums(TileRegisters& tiles, const float* apart, float* sums) {
+TRACEA_INLINE void take_sums(TileRegisters& tiles, bool some_apart, const float* apart, float* sums) {
     store_sums(tiles, sums, kAmxTile);
-    if (apart == nullptr) return;
+    if (!some_apart) return;
     for (int64_t v = 0; v < kAmxTile * kAmxTile; v += VecF::lanes)
         store(sums + v, add(load<VecF>(sums + v), load<VecF>(apart + v)));
 }
@@ -297,7 +297,7 @@ TRACEA_NOINLINE void amx_block(int64_t rows, int64_t columns, int64_t depth, con
                 }
             }
             float* done = sums[current];
-            detail::take_sums(tiles, some_apart ? apart : nullptr, done);
+            detail::take_sums(tiles, some_apart, apart, done);
             if (rows - i >= kAmxTile && columns - j >= kAmxTile) {
                 left = vectors;
                 left_row = i;

@@ -182,7 +182,7 @@ TRACEA_NOINLINE void amx_lines(int64_t rows, int64_t columns, const StepLines& l
                     }
                 }
                 float* done = sums[current];
-                detail::take_sums(tiles, some_apart ? apart : nullptr, done);
+                detail::take_sums(tiles, some_apart, apart, done);
                 awake = 0;
                 if (rows - i >= kAmxTile && end - j >= kAmxTile) {
                     left = vectors;

@@ -145,7 +145,7 @@ TRACEA_NOINLINE void amx_rows(int64_t rows, int64_t columns, int64_t depth, cons
                 later = free;
                 if (g % kAwakeGranules == kAwakeGranules - 1) tiles.store<7>(unread, kTileColumns);
             }
-            detail::take_sums(tiles, some_apart ? apart : nullptr, sums);
+            detail::take_sums(tiles, some_apart, apart, sums);
             const int64_t width = columns - j < kAmxTile ? columns - j : kAmxTile;
             if (height == kAmxTile && width == kAmxTile) {
                 sink.whole(sums, i, j, 0, kAmxTile * kAmxTile / VecF::lanes);
@@ -192,7 +192,7 @@ TRACEA_NOINLINE void amx_shallow(int64_t rows, int64_t columns, int64_t depth, c
             if (height == kAmxTile && width == kAmxTile && !some_apart) {
                 detail::store_sums(tiles, sink.place(i, j), sink.c_stride);
             } else {
-                detail::take_sums(tiles, some_apart ? apart : nullptr, sums);
+                detail::take_sums(tiles, some_apart, apart, sums);
                 sink.part(sums, i, j, height, width);
             }
         }
