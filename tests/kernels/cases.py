@@ -114,6 +114,7 @@ def gemm_cases() -> tuple[Case, ...]:
             "direct_rows", "gemm.direct", GemmOp.of(m=33, n=70, k=40, out_dtype=BF16, **FUSED), split="rows", **direct
         ),
         Case.of("direct_batch", "gemm.direct", batched, split="columns", **direct),
+        Case.of("direct_a_t", "gemm.direct", GemmOp.of(m=33, n=70, k=40, transpose_a=True), split="columns", **direct),
         Case.of("stream", "gemm.stream", GemmOp.of(m=3, n=70, k=41, **FUSED), nc=32),
         Case.of("stream_bf16", "gemm.stream", GemmOp.of(m=1, n=70, k=41, dtype=BF16, **FUSED), nc=32),
         Case.of("stream_split", "gemm.stream_split", GemmOp.of(m=3, n=70, k=41, **FUSED), kc=16, nc=32, fold=32),

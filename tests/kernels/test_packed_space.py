@@ -84,3 +84,12 @@ def test_a_batch_of_as_many_matrices_as_cores_gives_each_core_one() -> None:
         batched = packed_default(GemmOp.of(m=24, n=144, k=1568, batch=(batch,)), two)
         assert batched == packed_default(single, replace(two, cores=1))
         assert (batched["split"], batched["nc"]) == ("columns", 144)
+
+
+@pytest.mark.parametrize(("rows", "tile"), [(48, (8, 3)), (49, (14, 2)), (9, (8, 3))])
+def test_default_tile_of_few_rows_is_the_one_that_they_fill(rows: int, tile: tuple[int, int]) -> None:
+    target = replace(load("avx512"), cores=1)
+    op = GemmOp.of(m=rows, n=512, k=2048)
+    schedule = packed_default(op, target)
+    assert (schedule["mr"], schedule["nv"]) == tile
+    assert schedule in unpruned_space(op, target)

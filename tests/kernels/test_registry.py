@@ -123,6 +123,11 @@ def test_a_misspelt_variant_is_told_what_it_may_have_meant() -> None:
             "strided layouts",
         ),
         ("gemm.direct", GemmOp.of(m=4, n=4, k=4, transpose_b=True), "rows of B contiguous"),
+        (
+            "gemm.direct",
+            replace(GemmOp.of(m=4, n=4, k=4), a=TensorType((4, 4), DType.F32, StridedLayout((8, 2)))),
+            "rows or columns of A contiguous",
+        ),
         ("gemm.direct", GemmOp.of(m=4, n=4, k=4, dtype=DType.BF16), "operands stored as they are summed"),
         ("gemm.stream", GemmOp.of(m=5, n=4, k=4), "m <= 4"),
         ("gemm.stream_turned", GemmOp.of(m=9, n=5, k=4, transpose_a=True), "n <= 4"),
@@ -200,3 +205,13 @@ def test_space_rows_name_values() -> None:
 def test_importing_the_registry_registers_nothing_twice() -> None:
     assert "tracea.kernels.registry" in sys.modules
     assert all(isinstance(variant, Variant) for variant in VARIANTS)
+
+
+@pytest.mark.parametrize(("rows", "first"), [(32, "gemm.direct"), (80, "gemm.packed")])
+def test_columns_of_a_are_read_in_place_where_their_steps_are_near(rows, first):
+    op = GemmOp.of(m=rows, n=192, k=196, transpose_a=True)
+    target = load("avx512")
+    known = [variant for variant in candidates(op, target) if variant.constant_operand is None and variant.build]
+    assert known[0].id == first
+    direct = find("gemm.direct")
+    assert direct.default_schedule(op, target) in direct.space(op, target)

@@ -171,7 +171,7 @@ def _gemm_tile(printer: Printer, node: MicroKernel) -> str:
     printer.use("gemm.h")
     get = node.intrinsic.attribute
     mr, nv = get("mr"), get("nv")
-    a = f"PanelA<{mr}>" if get("a") == "panel" else "RowsA"
+    a = {"panel": f"PanelA<{mr}>", "rows": "RowsA", "columns": "PackedA"}[str(get("a"))]
     b = "PackedB" if get("b") == "panel" else "RowsB"
     lines = int(get("upcoming_lines"))
     upcoming = "false" if not lines else "true" if node.ahead is None else "true, true"
@@ -181,14 +181,15 @@ def _gemm_tile(printer: Printer, node: MicroKernel) -> str:
     if get("b") == "panel":
         width = printer.text(node.b.extent[-1])
         printer.declare_check(f"{tile}::columns == {width}", "the kernel was built for this vector length")
-    if get("a") == "rows":
-        _unit(printer, node.a, -1)
+    a_axis = -2 if get("a") == "columns" else -1
+    if get("a") != "panel":
+        _unit(printer, node.a, a_axis)
     if get("b") == "rows":
         _unit(printer, node.b, -1)
     rows, columns = (printer.text(extent) for extent in node.c.extent[-2:])
     return (
         f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({rows}, {columns}, {printer.text(node.b.extent[-2])}, "
-        f"{printer.address(node.a)}, {printer.strides(node.a)[0]}, {printer.address(node.b)}, "
+        f"{printer.address(node.a)}, {printer.strides(node.a)[-1 - a_axis]}, {printer.address(node.b)}, "
         f"{printer.strides(node.b)[0]}, {printer.address(node.c)}, {printer.strides(node.c)[0]}, "
         f"{predicate_text(node.accumulate)}{_upcoming(printer, node, lines) if lines else ''});"
     )

@@ -1,8 +1,11 @@
-"""GEMM without packing: the register tile reads rows of A and rows of B where they lie.
+"""GEMM without packing: the register tile reads rows or columns of A, and rows of B, where they lie.
 
 For few rows, where packing would cost as much as the product, and for small problems. ``split=columns`` makes tasks
 of column blocks, ``split=rows`` of row blocks; batch indices are tasks of their own. K is cut into blocks so that the
 pages of B that one block touches stay known to the core while its columns are walked.
+
+Columns of A that are next to each other, as those of ``A.T``, have one address a step for all rows of a tile, which
+may then be high; they are read so where a step of them is a few cache lines.
 
 The tile of the last rows has code for exactly ``tail`` rows: the schedule is for one value of m modulo mr, which is a
 guard.
@@ -15,10 +18,11 @@ from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
-from tracea.kernels.gemm.blocking import check_tile, equal_blocks, fits_registers, round_up
+from tracea.kernels.gemm.blocking import check_tile, equal_blocks, fits_registers, round_up, tile_cycles
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
-from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, STORED_AS_SUMMED, contiguous
+from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, STORED_AS_SUMMED, unit_stride
 from tracea.kernels.operands import scratch, vector_lanes
+from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.index import Const, Index, Var, equal
@@ -36,7 +40,9 @@ _JR, _COLUMNS = Var("jr"), Var("columns")
 _IR, _ROWS = Var("ir"), Var("rows")
 
 _MOST_ROWS: Final = 6
+_MOST_COLUMN_ROWS: Final = 14  # of a tile that reads columns of A
 _MOST_VECTORS: Final = 8
+_NEAR_LINES: Final = 4  # of a step of A's columns
 _K_BLOCK: Final = 256  # rows of B: as many pages where a row is longer than a page
 
 
@@ -65,6 +71,7 @@ def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
             unroll=get("unroll"),
             prefetch=(0, get("prefetch_b")),
             rows=(mr, tail) if tail else (mr,),
+            columns_of_a=_has_columns(op),
         ),
         a=operands.at(operands.a, row, _PC, _ROWS, _KC),
         b=operands.at(operands.b, _PC, column, _KC, _COLUMNS),
@@ -88,7 +95,7 @@ def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
 def _default(op: GemmOp, target: Target) -> Schedule:
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
     lanes = vector_lanes(target, op.accumulator)
-    mr, nv = row_tile(m, n, lanes, target)
+    mr, nv = (_column_tile if _has_columns(op) else row_tile)(m, n, lanes, target)
     nr = nv * lanes
     by_rows = m > n
     tasks = 1 if target.cores == 1 else 2 * target.cores
@@ -98,7 +105,9 @@ def _default(op: GemmOp, target: Target) -> Schedule:
         unroll=2,
         # Rows of B ahead of their use pay where B comes from memory; in a cache they only cost.
         prefetch_b=0 if k * n * op.b.dtype.nbytes <= target.l2_bytes else 8,
-        kc=equal_blocks(k, _K_BLOCK)
+        kc=equal_blocks(k, max(1, target.l1d_bytes * 7 // 8 // (4 * (nr + m))))
+        if _has_columns(op)
+        else equal_blocks(k, _K_BLOCK)
         if n * op.accumulator.nbytes >= target.page_bytes
         else max(1, min(k, 4 * _K_BLOCK)),
         mc=round_up(-(-m // tasks) if by_rows else m, mr),
@@ -111,12 +120,8 @@ def _default(op: GemmOp, target: Target) -> Schedule:
 def _space(op: GemmOp, target: Target) -> ScheduleSpace:
     default = _default(op, target)
     m = _known(op.m)
-    tiles = {(int(default["mr"]), int(default["nv"]))} | {
-        (mr, nv)
-        for mr in range(1, _MOST_ROWS + 1)
-        for nv in range(1, _MOST_VECTORS + 1)
-        if fits_registers(mr, nv, target)
-    }
+    highest = _MOST_COLUMN_ROWS if _has_columns(op) else _MOST_ROWS
+    tiles = {(int(default["mr"]), int(default["nv"])), *_tiles(highest, target)}
     latency = target.fma_per_cycle * target.fma_latency_cycles
 
     def valid(chosen: Mapping[str, Value]) -> bool:
@@ -155,6 +160,28 @@ def row_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
     return mr, max(widths, key=worth)
 
 
+def _column_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
+    """Return rows and vectors of a register tile that reads columns of A where they lie: the fewest cycles a step."""
+
+    def cost(tile: tuple[int, int]) -> tuple[int, ...]:
+        mr, nv = tile
+        tiles = -(-m // mr) * -(-n // (nv * lanes))  # each reads and writes its sums once a K block
+        return tile_cycles(m, n, tile, lanes, target), tiles, -m % mr, -mr
+
+    return min(_tiles(max(1, min(m, _MOST_COLUMN_ROWS)), target), key=cost)
+
+
+def _tiles(highest: int, target: Target) -> list[tuple[int, int]]:
+    return [
+        (mr, nv) for mr in range(1, highest + 1) for nv in range(1, _MOST_VECTORS + 1) if fits_registers(mr, nv, target)
+    ]
+
+
+def _has_columns(op: GemmOp) -> bool:
+    """Whether columns of A, and not its rows, are next to each other."""
+    return unit_stride(op, "a", -2) and not unit_stride(op, "a", -1)
+
+
 def _known(dim: Dim) -> int:
     return dim if isinstance(dim, int) else dim.maximum or 1024
 
@@ -170,13 +197,31 @@ def _small(op: GemmOp, target: Target) -> float:
     return 45.0 if _known(op.k) * row_bytes <= target.l2_bytes // (4 if aligned else 32) else 0.0
 
 
+def _near_steps(op: GemmOp, target: Target) -> float:
+    # Rows of A that lie far from step to step are a line a step, all in few sets of the first cache: they are packed.
+    far = _has_columns(op) and _known(op.m) * op.a.dtype.nbytes > _NEAR_LINES * target.cache_line_bytes
+    return -200.0 if far else 0.0
+
+
+_A_IN_PLACE = condition(
+    "rows or columns of A contiguous",
+    lambda op, _: unit_stride(op, "a", -1) or unit_stride(op, "a", -2),
+    needed="stride 1 along one of the last two axes of a",
+    found=lambda op: str(op.a),
+    remedy="use gemm.packed, which takes any strides",
+)
+
 DIRECT_ID = "gemm.direct"
 DIRECT = Variant(
     id=DIRECT_ID,
     op_type=GemmOp,
     backend="cpu",
-    requirements=(*GEMM_REQUIREMENTS, STORED_AS_SUMMED, contiguous("a", "rows of A"), ROWS_OF_B),
-    preferences=(Preference(name="few rows", score=_few_rows), Preference(name="small", score=_small)),
+    requirements=(*GEMM_REQUIREMENTS, STORED_AS_SUMMED, _A_IN_PLACE, ROWS_OF_B),
+    preferences=(
+        Preference(name="few rows", score=_few_rows),
+        Preference(name="small", score=_small),
+        Preference(name="steps of A near", score=_near_steps),
+    ),
     priority=45,
     build=build_direct,
     space=_space,

@@ -242,10 +242,12 @@ def gemm_tile(
     prefetch: tuple[int, int],
     rows: Sequence[int],
     upcoming_lines: int = 0,
+    columns_of_a: bool = False,
 ) -> Intrinsic:
     """Return the register tile of ``mr`` rows by ``nv`` vectors.
 
-    ``panels`` says of a and of b whether they are packed; ``prefetch`` are the distances in steps for a and b;
+    ``panels`` says of a and of b whether they are packed, ``columns_of_a`` whether it is the columns of an a that is
+    not that are next to each other; ``prefetch`` are the distances in steps for a and b;
     ``rows`` are the row counts that have code of their own, descending from ``mr``. Each tile fetches
     ``upcoming_lines`` cache lines of b's next panel, so that the tiles of one panel fetch all of it.
     """
@@ -255,7 +257,7 @@ def gemm_tile(
         meaning=_MEANINGS[panels],
         source="emitters/cpu/include/tracea/gemm.h",
         attributes=(
-            ("a", "panel" if a_packed else "rows"),
+            ("a", "panel" if a_packed else "columns" if columns_of_a else "rows"),
             ("b", "panel" if b_packed else "rows"),
             ("mr", mr),
             ("nv", nv),
