@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import product
 from typing import Final
 
 from tracea.core.expr import Constant, Input
@@ -23,6 +23,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.reduction import wide_type
 from tracea.flow.sections import Part, Section, Temporary, part_type
+from tracea.flow.tap_runs import TapRun
 
 __all__ = ["ChannelSums"]
 
@@ -33,33 +34,11 @@ _NEAR_BYTES: Final = 32 << 10  # of the image's and of the gradient's pixels in 
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """Consecutive rows of the result, or columns, whose windows have the same taps within the image."""
-
-    first: int
-    count: int
-    tap: int
-    taps: int
-
-    @classmethod
-    def all(cls, *, count: int, size: int, taps: int, stride: int, padding: int, dilation: int) -> tuple[_Run, ...]:
-        """Return the runs of ``count`` rows over an image of ``size``, without those that meet no tap."""
-
-        def met(row: int) -> tuple[int, int]:
-            top = row * stride - padding
-            first = min(taps, max(0, -(top // dilation)))
-            return first, max(first, min(taps, (size - 1 - top) // dilation + 1))
-
-        found = [(*taps, list(rows)) for taps, rows in groupby(range(count), met)]
-        return tuple(cls(rows[0], len(rows), tap, end - tap) for tap, end, rows in found if end > tap)
-
-
-@dataclass(frozen=True, slots=True)
 class _Block:
     """A run of rows with a run of columns, and the first of its parts."""
 
-    rows: _Run
-    columns: _Run
+    rows: TapRun
+    columns: TapRun
     part: int
 
     @property
@@ -93,7 +72,7 @@ class ChannelSums:
         if not is_depthwise or not is_last or not whole.x.elements * whole.grad.elements * whole.y.elements:
             return None
         rows, columns = (
-            _Run.all(
+            TapRun.all(
                 count=count,
                 size=size,
                 taps=taps,

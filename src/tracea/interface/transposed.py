@@ -16,7 +16,9 @@ from tracea.flow.filter_products import FilterProducts
 from tracea.flow.filter_windows import FilterWindows
 from tracea.flow.image_planes import ImagePlanes
 from tracea.flow.image_products import ImageProduct
+from tracea.flow.phase_images import PhaseImages
 from tracea.flow.pixel_planes import PixelPlanes
+from tracea.flow.pixel_sums import PixelSums
 from tracea.flow.sections import compile_sections
 from tracea.flow.transposed import Transposed
 from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
@@ -189,7 +191,12 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
         dilation=forward.dilation,
         groups=forward.groups,
     )
-    products = ImageProduct.of(whole) or ImagePlanes.of(whole) or PixelPlanes.of(whole)
+    products = (
+        ImageProduct.of(whole)
+        or ImagePlanes.of(whole)
+        or PixelPlanes.of(whole)
+        or PhaseImages.of(whole, threads=threads, library=allowed)
+    )
     sections, temporaries = (
         (whole.sections(), ()) if products is None else (tuple(products.sections()), products.temporaries)
     )
@@ -221,7 +228,9 @@ def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
         dilation=forward.dilation,
         groups=forward.groups,
     )
-    products = FilterWindows.of(whole, threads) or FilterProducts.of(whole) or ChannelSums.of(whole)
+    products = (
+        FilterWindows.of(whole, threads) or FilterProducts.of(whole) or ChannelSums.of(whole) or PixelSums.of(whole)
+    )
     sections, temporaries = (
         (whole.sections(), ()) if products is None else (tuple(products.sections()), products.temporaries)
     )
