@@ -39,9 +39,10 @@ TRACEA_INLINE int32_t* generation_word(tracea_team* team) {
     return reinterpret_cast<int32_t*>(&team->generation.value);
 }
 
-// About 10 us of spinning (the other thread is nearly done), then a few yields (the machine is busy), then sleep until woken.
+// About 50 us of spinning (the other thread is nearly done), then a few yields (the machine is busy), then sleep until woken, which takes up to 1 ms in a
+// virtual machine (benchmarks/NOTES.md).
 TRACEA_NOINLINE inline void wait_for_generation(tracea_team* team, int32_t seen) {
-    constexpr int spins = 400;
+    constexpr int spins = 2000;
     constexpr int yields = 8;
     int32_t* word = generation_word(team);
     for (int i = 0; i < spins; ++i) {
