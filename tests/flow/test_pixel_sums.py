@@ -17,6 +17,13 @@ from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.pixel_sums import PixelSums
 
+
+@pytest.fixture(autouse=True)
+def small_images(monkeypatch):
+    """Take sums for images that are quick to check, too."""
+    monkeypatch.setattr("tracea.flow.pixel_sums._FEWEST_COLUMNS", 8)
+
+
 TOLERANCE = {DType.F64: 1e-13, DType.F32: 2e-5, DType.BF16: 1.6e-2}  # of the sum of the products' magnitudes
 
 
@@ -152,3 +159,11 @@ def test_what_gains_nothing_is_left_to_convolutions(image, filters, groups, give
 def test_channels_next_to_each_other_are_left_to_sums_with_channels_as_lanes():
     x, grad = (torch.empty(1, 32, 40, 40).contiguous(memory_format=torch.channels_last) for _ in range(2))
     assert PixelSums.of(_whole(x, grad, torch.empty(32, 1, 3, 3), DType.F32, padding=(1, 1))) is None
+
+
+@pytest.mark.parametrize(("columns", "taken"), [(28, False), (56, True)])
+def test_sums_are_for_rows_of_several_vectors(columns, taken, monkeypatch):
+    monkeypatch.undo()
+    x, grad = (torch.empty(1, 32, columns, columns) for _ in range(2))
+    made = PixelSums.of(_whole(x, grad, torch.empty(32, 1, 3, 3), DType.F32, padding=(1, 1)))
+    assert (made is not None) == taken
