@@ -8,36 +8,11 @@ import numpy as np
 import pytest
 import torch
 from tests.drawn import drawn
-from tests.interface.accuracy import TORCH
+from tests.flow.depthwise_sums import check_bits, check_gradient, check_infinity, problem, whole
 
-import tracea
 from tracea.core.dtype import DType
 from tracea.core.op import ReduceOp
-from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.flow.channel_sums import ChannelSums
-from tracea.flow.filter_gradient import FilterGradient
-
-TOLERANCE = {DType.F64: 1e-13, DType.F32: 2e-5, DType.BF16: 1.6e-2}  # of the sum of the products' magnitudes
-
-
-def _images(rng: np.random.Generator, shape: tuple[int, ...], dtype: DType = DType.F32) -> torch.Tensor:
-    made = torch.from_numpy(rng.standard_normal(shape)).to(TORCH[dtype])
-    return made.contiguous(memory_format=torch.channels_last)
-
-
-def _whole(x: torch.Tensor, grad: torch.Tensor, y: torch.Tensor, dtype: DType, **given: Any) -> FilterGradient:
-    types = [TensorType(tuple(t.shape), dtype, StridedLayout(t.stride())) for t in (x, grad, y)]
-    numbers = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": x.shape[1]}
-    return FilterGradient(x=types[0], grad=types[1], y=types[2], **(numbers | given))
-
-
-def _problem(
-    rng: np.random.Generator, image: tuple[int, ...], taps: tuple[int, int], given: dict[str, Any], dtype: DType
-) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
-    x, shape = _images(rng, image, dtype), (image[1], 1, *taps)
-    result = torch.nn.functional.conv2d(x.double(), torch.zeros(shape).double(), groups=image[1], **given).shape
-    return x, _images(rng, tuple(result), dtype), shape
-
 
 CASES = {
     "padded": ((1, 32, 30, 28), (3, 3), {"padding": (1, 1)}),
@@ -65,47 +40,22 @@ CASES = {
     ids=str,
 )
 def test_gradient_is_that_of_float64(name, dtype, rng):
-    image, taps, given = CASES[name]
-    x, grad, shape = _problem(rng, image, taps, given, dtype)
-    out = torch.full(shape, float("nan"), dtype=x.dtype)
-    assert ChannelSums.of(_whole(x, grad, out, dtype, **given)) is not None
-    tracea.ops.conv2d_grad_weight(x, grad, shape, **given, groups=image[1], out=out)
-    expected, magnitude = (
-        torch.nn.grad.conv2d_weight(of(x.double()), shape, of(grad.double()), **given, groups=image[1])
-        for of in (torch.clone, torch.abs)
-    )
-    assert bool(((out.double() - expected).abs() <= TOLERANCE[dtype] * magnitude + 1e-30).all())
+    check_gradient(ChannelSums, rng, CASES[name], dtype, last=True)
 
 
 @pytest.mark.parametrize("what", ["x", "grad"])
 def test_infinity_reaches_only_taps_whose_windows_hold_it(what, rng):
-    given: dict[str, Any] = {"padding": (1, 1)}
-    x, grad, shape = _problem(rng, (1, 16, 30, 28), (3, 3), given, DType.F32)
-    (x if what == "x" else grad)[0, 3, 0, 0] = float("inf")
-    found = tracea.ops.conv2d_grad_weight(x, grad, shape, **given, groups=16)
-    reached = torch.zeros(shape, dtype=torch.bool)
-    # The image's first pixel meets no tap of the last row and column, the result's none of the first ones.
-    reached[(3, 0, slice(0, 2), slice(0, 2)) if what == "x" else (3, 0, slice(1, 3), slice(1, 3))] = True
-    assert not found[reached].isfinite().any()
-    assert found[~reached].isfinite().all()
+    check_infinity(rng, ((1, 16, 30, 28), (3, 3), {"padding": (1, 1)}), what, last=True)
 
 
 def test_same_bits_whatever_the_team(rng):
-    x, grad, shape = _problem(rng, (1, 48, 30, 28), (3, 3), {"padding": (1, 1)}, DType.F32)
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            found.append(tracea.ops.conv2d_grad_weight(x, grad, shape, padding=1, groups=48))
-    finally:
-        torch.set_num_threads(before)
-    assert torch.equal(*found)
+    check_bits(rng, ((1, 48, 30, 28), (3, 3), {"padding": (1, 1)}), last=True)
 
 
 def test_each_product_is_made_once_and_each_part_written(rng):
     given: dict[str, Any] = {"stride": (2, 1), "padding": (3, 2), "dilation": (2, 3)}
-    x, grad, shape = _problem(rng, (2, 17, 40, 37), (3, 2), given, DType.F32)
-    made = ChannelSums.of(_whole(x, grad, torch.empty(shape), DType.F32, **given))
+    x, grad, shape = problem(rng, ((2, 17, 40, 37), (3, 2), given), DType.F32, last=True)
+    made = ChannelSums.of(whole(x, grad, torch.empty(shape), DType.F32, **given))
     assert made is not None
     *parts, total = made.sections()
     written = np.zeros(made.temporaries[0].elements, np.int64)
@@ -142,4 +92,4 @@ def test_what_gains_nothing_is_left_to_convolutions(image, filters, groups, is_l
         memory_format=torch.channels_last if is_last else torch.contiguous_format
     )
     y = torch.empty(filters, image[1] // groups, 3, 3)
-    assert ChannelSums.of(_whole(x, grad, y, DType.F32, padding=(1, 1), groups=groups)) is None
+    assert ChannelSums.of(whole(x, grad, y, DType.F32, padding=(1, 1), groups=groups)) is None
