@@ -202,14 +202,19 @@ class OptimizedModule(torch.nn.Module):
         """Run a call that is not exactly the compiled one: other strides, nested inputs, or another program."""
         refuse_traced("module")
         first_error: InvalidInput | None = None
-        known = self._recompiled
+        known, overlaps = self._recompiled, False
         for other in (None, *self._others):
             compiled = self._compiled if other is None else other.compiled
             try:
                 given = compiled.input_spec.flatten(args, kwargs)
-                tensors = _bound(compiled.input_spec, given)
+                _check(compiled.input_spec, given)
             except InvalidInput as error:
                 first_error = first_error or error
+                continue
+            try:
+                tensors = _arranged(compiled.input_spec, given)
+            except InvalidStride as error:
+                first_error, overlaps = first_error or error, True
                 continue
             if other is not None:
                 other.used = next(self._uses)
@@ -219,16 +224,17 @@ class OptimizedModule(torch.nn.Module):
             raise first_error
         with _recompiling:
             if self._recompiled == known:  # else another thread was first: look again
-                self._compile_other(args, first_error)
+                self._compile_other(args, first_error, overlaps)
         return self._run_other(args, kwargs)
 
-    def _compile_other(self, args: tuple[Any, ...], first_error: InvalidInput) -> None:
+    def _compile_other(self, args: tuple[Any, ...], first_error: InvalidInput, overlaps: bool) -> None:
         assert self._recompile is not None  # asked before
         try:
-            other = self._recompile(args)
-            _bound(
-                other.input_spec, other.input_spec.flatten(args)
-            )  # a program that does not take what it was made for would be made again
+            # Where the examples' elements overlap, one program of row-major inputs takes all other strides.
+            other = self._recompile(pytree.tree_map(_row_major, args) if overlaps else args)
+            given = other.input_spec.flatten(args)
+            _check(other.input_spec, given)  # a program that does not take what it was made for would be made again
+            _arranged(other.input_spec, given)
         except (
             InvalidInput,
             UnsupportedNode,
@@ -273,12 +279,25 @@ _TORCH_DTYPES: Final[dict[DType, torch.dtype]] = {
 }
 
 
-def _bound(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _row_major(leaf: Any) -> Any:
+    return leaf.contiguous() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _check(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> None:
     extents: dict[str, int] = {}
     _check_facts(spec, tensors)
+    for tensor, wanted, name in zip(tensors, spec.types, spec.names, strict=True):
+        _check_type(tensor, wanted, name, extents)
+
+
+def _arranged(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return checked tensors in the compiled strides: themselves, or copies.
+
+    Raises:
+        InvalidStride: no copy can be in these strides, in which elements overlap.
+    """
     return [
-        _checked(tensor, wanted, name, extents)
-        for tensor, wanted, name in zip(tensors, spec.types, spec.names, strict=True)
+        _in_strides(tensor, wanted, name) for tensor, wanted, name in zip(tensors, spec.types, spec.names, strict=True)
     ]
 
 
@@ -315,8 +334,7 @@ def _has_strides(tensor: torch.Tensor, wanted: TensorType) -> bool:
     return all(extent == 1 or stride == other for extent, stride, other in given)
 
 
-def _checked(tensor: torch.Tensor, wanted: TensorType, name: str, extents: dict[str, int]) -> torch.Tensor:
-    """Return the tensor in the compiled strides."""
+def _check_type(tensor: torch.Tensor, wanted: TensorType, name: str, extents: dict[str, int]) -> None:
     check_tensor(tensor, name)
     if dtype_of(tensor.dtype, name) is not wanted.dtype:
         raise InvalidDType(
@@ -338,11 +356,22 @@ def _checked(tensor: torch.Tensor, wanted: TensorType, name: str, extents: dict[
             expected=tuple(dim if isinstance(dim, int) else extents.get(dim.name, dim.name) for dim in wanted.shape),
             remedy="optimize the module again with example inputs of this shape, or make the axis dynamic",
         )
+
+
+def _in_strides(tensor: torch.Tensor, wanted: TensorType, name: str) -> torch.Tensor:
     if not isinstance(wanted.layout, StridedLayout):
         return tensor.contiguous()
-    if tensor.stride() == wanted.layout.strides:
+    if _has_strides(tensor, wanted):
         return tensor
-    return torch.empty_strided(shape, wanted.layout.strides, dtype=tensor.dtype).copy_(tensor)
+    shape, strides = tuple(tensor.shape), wanted.layout.strides
+    if TensorType(shape, wanted.dtype, wanted.layout).overlaps_itself:
+        raise InvalidStride(
+            field=name,
+            got=tensor.stride(),
+            expected=f"{strides}, in which elements of the example input overlap",
+            remedy="optimize the module with an example input that has memory for each element (x.contiguous())",
+        )
+    return torch.empty_strided(shape, strides, dtype=tensor.dtype).copy_(tensor)
 
 
 def _check_values(tensors: Sequence[torch.Tensor], spec: InputSpec) -> None:
