@@ -275,3 +275,53 @@ def test_a_flipped_axis_of_one_element_is_not_flipped():
 
 def test_unsupported_strides_of_an_empty_array_do_not_matter():
     assert gemm(np.zeros((0, 8), np.float32)[:, ::-1], N).shape == (0, 8)
+
+
+class Produced:
+    """A DLPack producer whose answers are given."""
+
+    def __init__(self, capsule=lambda: np.ones((3, 4), np.float32).__dlpack__(), place=(1, 0)):
+        self.capsule, self.place = capsule, place
+
+    def __dlpack__(self, **_):
+        return self.capsule()
+
+    def __dlpack_device__(self):
+        return self.place
+
+
+def raising():
+    raise KeyError("no capsule")
+
+
+class Elsewhere(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        raise IndexError("not here")
+
+
+@pytest.mark.parametrize(
+    ("array", "error", "said", "cause"),
+    [
+        (lambda: Produced(raising), InvalidDType, "Produced, which raises KeyError: 'no capsule'", KeyError),
+        (lambda: Produced(lambda: 5), InvalidDType, "Produced, which raises ValueError", ValueError),
+        (lambda: Produced(place=None), InvalidDevice, "None of Produced.__dlpack_device__()", None),
+        (lambda: Produced(place=(1,)), InvalidDevice, "two numbers", None),
+        (lambda: Produced(place="xy"), InvalidDType, "Produced, which raises ValueError", ValueError),
+        (
+            lambda: torch.ones(3, 4).as_subclass(Elsewhere),
+            InvalidDType,
+            "Elsewhere, which raises IndexError",
+            IndexError,
+        ),
+    ],
+    ids=["raises", "no capsule", "no device", "one number", "text", "subclass"],
+)
+def test_what_an_array_itself_raises_is_said_and_chained(array, error, said, cause):
+    for call in (softmax, lambda x: gemm(np.ones((2, 3), np.float32), x), tracea.ops.prepack):
+        with pytest.raises(error) as caught:
+            call(array())
+        assert said in str(caught.value)
+        assert caught.value.__cause__ is None if cause is None else type(caught.value.__cause__) is cause
+    if error is InvalidDevice:
+        np.testing.assert_allclose(softmax(Produced()), 0.25)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tracea
-from tracea.errors import InvalidInput, InvalidStride
+from tracea.errors import InvalidDevice, InvalidInput, InvalidStride
 
 gemm, softmax = tracea.ops.gemm, tracea.ops.softmax
 
@@ -84,3 +84,48 @@ def test_a_refused_call_counts_nothing_as_written():
     with pytest.raises(InvalidInput):
         softmax(x, out=out)
     assert out._version == before
+
+
+def cut_off(found, nbytes=24):
+    found.untyped_storage().resize_(nbytes)
+    return found
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_tensor_whose_memory_ends_before_it_does_is_refused(warm):
+    x, b, out = torch.rand(3, 4), torch.rand(4, 2), torch.empty(3, 4)
+    if warm:
+        gemm(x, b), gemm(x, torch.rand(2, 4).t()), softmax(x), softmax(x[:2]), softmax(x, out=out)
+    for call in (
+        lambda: gemm(x, cut_off(torch.rand(4, 2))),
+        lambda: gemm(x, cut_off(torch.rand(2, 8)[:, ::2].t(), 56)),
+        lambda: softmax(cut_off(torch.rand(3, 4)[1:])),
+        lambda: softmax(cut_off(torch.rand(3, 4), 47)),
+        lambda: softmax(x, out=cut_off(torch.empty(3, 4))),
+    ):
+        with pytest.raises(InvalidDevice, match=r"a storage of \d+ bytes, expected"):
+            call()
+    torch.testing.assert_close(softmax(cut_off(x, 60)[:2]), torch.softmax(x[:2], -1))
+    y = torch.rand(3, 4)
+    wanted, part = torch.softmax(y[:2], -1), y[:2]
+    torch.testing.assert_close(softmax(cut_off(part, 32)), wanted)  # what is left holds all of it
+
+
+def test_an_optimized_module_refuses_it_before_it_is_read():
+    class Rows(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(5, 4)
+
+        def forward(self, x, index):
+            return x + self.table(index)
+
+    x, index = torch.rand(3, 4), torch.tensor([0, 4, 2])
+    fast = tracea.optimize(Rows().eval(), (x, index), budget=None, threads=1, listener=lambda *_: None)
+    for bad in (cut_off(torch.rand(3, 4)), cut_off(torch.rand(4, 3).t()), cut_off(torch.rand(5, 4))):
+        with pytest.raises(InvalidDevice, match="a storage of 24 bytes, expected"):
+            fast(bad, index)
+    with pytest.raises(InvalidDevice, match="a storage of 16 bytes, expected 24"):
+        fast(x, cut_off(index.clone(), 16))
+    with pytest.raises(InvalidDevice, match="a storage of 24 bytes, expected 48"):
+        tracea.optimize(torch.nn.ReLU(), (cut_off(torch.rand(3, 4)),), budget=None)

@@ -18,7 +18,16 @@ import numpy as np
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import BlockedLayout, StridedLayout, TensorType
-from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape, InvalidStride, OverlappingOutput
+from tracea.errors import (
+    InvalidDevice,
+    InvalidDType,
+    InvalidInput,
+    InvalidShape,
+    InvalidStride,
+    OverlappingOutput,
+    TraceaError,
+)
+from tracea.runtime.tensor_state import check_storage, refuse_tangent
 from tracea.runtime.tracing import refuse_traced
 
 __all__ = [
@@ -32,7 +41,6 @@ __all__ = [
     "empty",
     "empty_of",
     "expected_array",
-    "refuse_tangent",
     "view",
 ]
 
@@ -95,12 +103,22 @@ def view(array: Any, field: str = "array") -> ArrayView:
     """
     if isinstance(array, np.ndarray):
         return _view_numpy(cast("np.ndarray[Any, Any]", array), field)
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(array, torch.Tensor):
-        return _view_torch(array, torch, field)
     is_class = isinstance(array, type)
-    if not is_class and hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
-        return _view_dlpack(array, field)
+    try:
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(array, torch.Tensor):
+            return _view_torch(array, torch, field)
+        if not is_class and hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+            return _view_dlpack(array, field)
+    except TraceaError:
+        raise
+    except Exception as error:  # of the array's own code: a tensor's __torch_function__, a producer's __dlpack__
+        raise InvalidDType(
+            field=field,
+            got=f"{type(array).__name__}, which raises {type(error).__name__}: {str(error)[:200]}",
+            expected="an array that says where its elements are",
+            remedy="mend its __dlpack__ or __torch_function__, or give a plain array: tensor.as_subclass(torch.Tensor)",
+        ) from error
     raise InvalidDType(
         field=field,
         got=f"the class {array.__name__}" if is_class else type(array).__name__,
@@ -319,6 +337,7 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
             expected="a tensor with memory in this process",
             remedy="call with real tensors; while torch traces, call through a registered torch op",
         )
+    check_storage(tensor, field)
     return ArrayView(
         address=address,
         shape=tuple(tensor.shape),
@@ -329,23 +348,16 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
     )
 
 
-def refuse_tangent(tensor: Any, torch: Any, field: str) -> None:
-    """Refuse a dual tensor of forward-mode differentiation, whose tangent no program would carry on.
-
-    Raises: InvalidInput.
-    """
-    forward = torch.autograd.forward_ad
-    if forward._current_level >= 0 and forward.unpack_dual(tensor).tangent is not None:
-        raise InvalidInput(
-            field=field,
-            got="a dual tensor",
-            expected="inference",
-            remedy="give the primal, torch.autograd.forward_ad.unpack_dual(tensor).primal, or differentiate eager code",
-        )
-
-
 def _view_dlpack(array: Any, field: str) -> ArrayView:
-    device, _ = array.__dlpack_device__()
+    place: Any = array.__dlpack_device__()
+    if not hasattr(place, "__len__") or len(place) != 2:
+        raise InvalidDevice(
+            field=field,
+            got=f"{place!r:.80} of {type(array).__name__}.__dlpack_device__()",
+            expected="two numbers: (1, 0) for the CPU",
+            remedy="convert it, for example with numpy.asarray",
+        )
+    device = place[0]
     if int(device) != 1:
         raise InvalidDevice(
             field=field, got=f"DLPack device {int(device)}", expected="1 (CPU)", remedy="copy it to the CPU"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dispatcher", "dispatcher", "extension", "make_runner"]
 
-_SOURCES: Final = ("operand.cpp", "runner.cpp", "dispatcher.cpp", "extension.cpp")
+_SOURCES: Final = ("operand.cpp", "tensor_storage.cpp", "runner.cpp", "dispatcher.cpp", "extension.cpp")
 _MODULE: Final = "tracea_extension"
 _MOST_OPERANDS: Final = 16
 _MOST_DIMS: Final = 8

@@ -13,7 +13,8 @@ import torch
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import Dim, StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape, InvalidStride
-from tracea.runtime.buffers import refuse_tangent, view
+from tracea.runtime.buffers import view
+from tracea.runtime.tensor_state import check_storage, refuse_tangent
 from tracea.runtime.tracing import refuse_traced
 
 __all__ = ["EXACT_INTEGERS", "Dims", "check_exact", "check_tensor", "dtype_of", "extremes", "tensor_type_of"]
@@ -52,7 +53,7 @@ def check_tensor(tensor: torch.Tensor, field: str) -> None:
     """Check that a tensor is dense memory of this machine.
 
     Raises:
-        InvalidDevice: it is elsewhere, has no data, or torch records what is done with it.
+        InvalidDevice: it is elsewhere, has no data or only a part, or torch records what is done with it.
         InvalidDType: its element type is not one of ours.
         InvalidInput: it is nested, sparse or quantized, or not initialized. InvalidStride: it is a lazy view.
     """
@@ -84,6 +85,7 @@ def check_tensor(tensor: torch.Tensor, field: str) -> None:
             expected="elements as they are in memory",
             remedy="tensor.resolve_neg()",
         )
+    check_storage(tensor, field)
 
 
 def extremes(tensor: torch.Tensor) -> tuple[int, int]:
@@ -93,6 +95,7 @@ def extremes(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _flat(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    check_storage(tensor, "indices")
     memory: Any = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
     return np.frombuffer(memory, dtype_of(tensor.dtype, "indices").numpy)
 

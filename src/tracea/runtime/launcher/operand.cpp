@@ -11,6 +11,7 @@
 
 #include "dlpack.h"
 #include "launcher.h"
+#include "tensor_storage.h"
 
 namespace tracea_extension {
 
@@ -79,12 +80,15 @@ Function symbol(const char* name, void* handle) {
     return reinterpret_cast<Function>(dlsym(handle, name));
 }
 
+// The library of torch's Python side, through which all of its symbols are seen; nullptr where it is not found.
+void* find_library() {
+    char path[4096] = {};
+    return dl_iterate_phdr(find_torch_python, path) == 0 ? nullptr : dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+}
+
 // torch.empty costs as much as the rest of a small call. The C shim makes the same tensor, and THPVariable_Wrap, which takes a reference
 // to it, gives it its Python object. Its mangled name changes if its signature ever does; then torch.empty is called.
-void find_native_empty() {
-    char path[4096] = {};
-    if (dl_iterate_phdr(find_torch_python, path) == 0) return;
-    void* handle = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+void find_native_empty(void* handle) {
     if (handle == nullptr) return;
     torch.records = symbol<Flag>("_ZN3c108GradMode10is_enabledEv", handle);
     torch.dispatches = symbol<FlagOf>("_ZN3c104impl20TorchDispatchModeTLS13any_modes_setEb", handle);
@@ -154,14 +158,16 @@ bool find_torch() {
     Py_XDECREF(versions);
     Py_XDECREF(capsule);
     PyErr_Clear();
-    if (exchange == nullptr || exchange->header.version.major != DLPACK_MAJOR || exchange->dltensor_from_py_object_no_sync == nullptr) {
+    void* library = find_library();
+    found = exchange != nullptr && exchange->header.version.major == DLPACK_MAJOR && exchange->dltensor_from_py_object_no_sync != nullptr;
+    if (!found || !find_tensor_storage(library, torch.empty)) {
         Py_XDECREF(tensor);
         Py_XDECREF(parameter);
         torch.unusable = true;
         return false;
     }
     torch.pre_dispatch = find_pre_dispatch(module);
-    find_native_empty();
+    find_native_empty(library);
     torch.tensor = reinterpret_cast<PyTypeObject*>(tensor);
     torch.parameter = reinterpret_cast<PyTypeObject*>(parameter);
     torch.exchange = exchange;
@@ -230,7 +236,8 @@ bool read_torch(PyObject* object, Operand* operand) {
         operand->shape[i] = tensor.shape[i];
         operand->strides[i] = tensor.shape[i] > 1 ? tensor.strides[i] : 0;
     }
-    if (tensor.data == nullptr && !is_empty) return false;  // its storage was freed: Python refuses it with the reason
+    // Its storage was freed or cut off: Python refuses it with the reason.
+    if (!is_empty && (tensor.data == nullptr || is_cut_off(object, *operand))) return false;
     return !is_negated(object) && !asks_for_gradient(object);
 }
 
