@@ -30,6 +30,7 @@ def mask(*shape: int) -> torch.Tensor:
 X, Y, Z = rows(4, 6), rows(4, 6) + 1.0, rows(2, 4, 6)
 V = rows(6)
 P, Q = positive(4, 6), positive(4, 6) * 0.5
+SPECIAL = torch.tensor([[math.nan, math.inf, -math.inf], [-0.0, 0.0, 2.0], [-3.0, 1e-310, 1e300]], dtype=F64)
 M, N = mask(4, 6), mask(4, 6) ^ mask(6)
 TENTHS = torch.arange(-12.0, 12.0, dtype=F64).reshape(4, 6) * 0.5  # by tenths, their quotients round to whole numbers
 
@@ -188,6 +189,12 @@ POINTWISE: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "aten.softplus.default": (lambda x: aten.softplus.default(8.0 * x, 2.0, 3.0), (X,)),
     "aten.glu.default": (lambda x: aten.glu.default(x, 1), (Z,)),
     "aten.log.default": (aten.log.default, (P,)),
+    "aten.sign.default": (aten.sign.default, (SPECIAL,)),
+    "aten.isnan.default": (aten.isnan.default, (SPECIAL,)),
+    "aten.nan_to_num.default": (
+        lambda x: aten.nan_to_num.default(x, 2.0) + aten.nan_to_num.default(x, None, 7.0, -7.0),
+        (SPECIAL,),
+    ),
     "aten.sqrt.default": (aten.sqrt.default, (P,)),
     "aten.rsqrt.default": (aten.rsqrt.default, (P,)),
     "aten.pow.Tensor_Scalar": (lambda x: aten.pow.Tensor_Scalar(x, 3), (X,)),

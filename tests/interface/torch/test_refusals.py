@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,30 @@ def test_a_command_is_no_line_of_the_users(tmp_path: Path, capsys: pytest.Captur
     assert "at module '1' (ConvTranspose3d)" in said
     assert "captured at" not in said
     assert "cyclopts" not in said
+
+
+class Among(nn.Module):
+    """One operator that there is not, among some that are captured as what torch makes of them."""
+
+    def forward(self, x):
+        y = torch.addcmul(x, x, x, value=0.5) + (x > 0).to(x.dtype) * x.tril()
+        y = y + torch.logsumexp(x, -1, keepdim=True)
+        return torch.erfinv(y) + torch.where(x > 1.0, x, 0.0) + torch.histc(x, 4)  # both
+
+
+def test_only_the_operators_that_nothing_expresses_are_named() -> None:
+    with pytest.raises(UnsupportedNode) as caught:
+        capture(Among(), inputs_of((4, 4)))
+    assert caught.value.node == "aten.erfinv.default: no op expresses it"
+    assert caught.value.location == f"{HERE}:{line_with(Among, '# both')} in forward"
+    assert re.findall(r"aten\.\w+\.\w+", caught.value.remedy) == ["aten.histc.default"]
+
+
+def test_an_operator_is_named_as_it_was_written_though_a_part_of_it_is_what_nothing_expresses() -> None:
+    class Apart(nn.Module):
+        def forward(self, x):
+            return torch.cdist(x, x * 2)
+
+    with pytest.raises(UnsupportedNode) as caught:
+        capture(Apart(), inputs_of((4, 4)))
+    assert re.findall(r"aten\.\w+\.\w+", str(caught.value)) == ["aten.cdist.default"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -15,6 +15,7 @@ from tracea.interface.torch.aten import LOWERINGS, WITHOUT_VALUE
 from tracea.interface.torch.constants import Constants
 from tracea.interface.torch.export import (
     ExportedProgram,
+    FxNode,
     decomposed,
     exported,
     is_operator,
@@ -68,16 +69,23 @@ def _followed(module: torch.nn.Module, inputs: tuple[Any, ...], outside: Outside
 
 
 def _captured(program: ExportedProgram, outside: OutsideTensors | None) -> Captured:
+    """Return the graph of a program whose operators without a lowering are replaced by what torch makes them of."""
     unknown = _unknown_operators(program)
     attempt = program
+    written = {node.name: operator_name(node.target) for node in program.graph.nodes if is_operator(node)}
     for _ in range(_ROUNDS_OF_DECOMPOSITION):
-        if not unknown:
-            return Walk(attempt, outside).run()
-        simpler = decomposed(attempt, unknown)
+        simpler = decomposed(attempt, unknown) if unknown else None
         if simpler is None:
             break
+        written = {node.name: _as_written(node, written) for node in simpler.graph.nodes if is_operator(node)}
         attempt, unknown = simpler, _unknown_operators(simpler)
-    return Walk(program, outside).run()  # which says every operator that is unknown, as the user wrote it
+    return Walk(attempt, outside, written=written).run()  # which says every operator that stays unknown
+
+
+def _as_written(node: FxNode, before: Mapping[str, str]) -> str:
+    """Return the operator of the user's line that a node of a simpler program is a part of."""
+    sources = (before.get(source.name) for source in node.meta.get("from_node", ()))
+    return next((name for name in sources if name is not None), operator_name(node.target))
 
 
 def _checked_inputs(module: torch.nn.Module, example_inputs: Any) -> tuple[Any, ...]:

@@ -46,11 +46,13 @@ __all__ = [
     "gelu",
     "glu",
     "hardtanh",
+    "isnan",
     "leaky_relu",
     "logical",
     "logical_not",
     "masked_fill",
     "named",
+    "nan_to_num",
     "of_one",
     "power",
     "rsub",
@@ -66,6 +68,7 @@ Lowered: TypeAlias = Callable[..., "Node"]
 X: Final = Input(0)
 Y: Final = Input(1)
 Z: Final = Input(2)
+SIGN: Final = select(X > 0.0, 1.0, select(X < 0.0, -1.0, 0.0))  # of NaN 0, as torch has it
 _LEAST_EXPONENT: Final = 2.0**-126  # the least normal number of f32
 _SELU_ALPHA: Final = 1.6732632423543772848170429916717
 _SELU_SCALE: Final = 1.0507009873554804934193349852946
@@ -245,6 +248,27 @@ def filled(value: float) -> Lowered:
 def convert(low: Lowering, x: Node, *_: Any) -> Node:
     """Lower a conversion to the result's type; device and memory format change nothing here."""
     return low.cast(x, low.dtype)
+
+
+def nan_to_num(
+    low: Lowering, x: Node, nan: float | None = None, positive: float | None = None, negative: float | None = None
+) -> Node:
+    """Lower ``x`` with NaN and the infinities replaced, by 0 and the ends of the type where nothing else is said."""
+    if not low.dtype.is_float:
+        return x
+    high = low.dtype.largest if positive is None else positive
+    least = low.dtype.lowest if negative is None else negative
+    finite = select(_equal(X, math.inf), float(high), select(_equal(X, -math.inf), float(least), X))
+    return low.pointwise(select(_equal(X, X), finite, float(nan or 0.0)), x)
+
+
+def isnan(low: Lowering, x: Node) -> Node:
+    """Lower ``x != x``."""
+    return low.pointwise(Binary(BinaryFunction.NE, X, X), x, exact=True)
+
+
+def _equal(left: Expr, right: Expr | float) -> Expr:
+    return Binary(BinaryFunction.EQ, left, Constant(right) if isinstance(right, float) else right)
 
 
 def batch_norm(

@@ -63,6 +63,10 @@ def _comparison(left: Type, right: Any) -> Type:
     return preserved(torch.bool, *[each for each in (left, right) if isinstance(each, torch.Tensor)])
 
 
+def _is_nan(x: Type) -> Type:
+    return preserved(torch.bool, x)
+
+
 def _power_of_scalar(x: Type, exponent: Any) -> Type:
     need(isinstance(exponent, int | float))
     return _of_float(x)
@@ -142,7 +146,7 @@ def _contiguous(x: Type, memory_format: Any) -> Type:
 _OF_FLOAT: Final = (
     *("relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "hardswish", "hardsigmoid", "mish", "leaky_relu"),
     *("elu", "selu", "celu", "hardtanh", "softplus", "exp", "log", "sin", "cos", "sqrt", "rsqrt", "abs", "neg"),
-    *("reciprocal", "erf", "floor", "square"),
+    *("reciprocal", "erf", "floor", "square", "sign", "nan_to_num"),
 )
 
 RESULT_TYPES: Final[dict[str, Rule]] = {
@@ -154,6 +158,7 @@ RESULT_TYPES: Final[dict[str, Rule]] = {
         for name in ("lt", "le", "gt", "ge", "eq", "ne")
         for kind in ("Tensor", "Scalar")
     },
+    "aten.isnan.default": _is_nan,
     "aten.rsub.Scalar": _arithmetic,
     "aten.div.Tensor": _float_arithmetic,
     "aten.maximum.default": _float_arithmetic,

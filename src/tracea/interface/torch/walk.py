@@ -68,10 +68,14 @@ class _Problem:
 
 @dataclass(slots=True)
 class Walk:
-    """The walk over one exported program; ``values`` holds what each of its nodes became."""
+    """The walk over one exported program; ``values`` holds what each of its nodes became.
+
+    ``written`` has, by node, the operator of the user's line, of which a decomposed program has the parts.
+    """
 
     program: ExportedProgram
     outside: OutsideTensors | None = None
+    written: Mapping[str, str] = field(default_factory=dict[str, str])
     graph: Graph = field(default_factory=Graph)
     dims: Dims = field(default_factory=Dims)
     tensors: dict[str, torch.Tensor] = field(default_factory=dict[str, torch.Tensor])
@@ -328,7 +332,9 @@ class Walk:
 
     def _refuse(self, node: FxNode, reason: str, remedy: str) -> None:
         name = operator_name(node.target) if node.op == "call_function" else f"{node.op} {node.name}"
-        self.problems.append(_Problem(name, line_of_node(node), reason, remedy))
+        problem = _Problem(self.written.get(node.name, name), line_of_node(node), reason, remedy)
+        if problem not in self.problems:  # parts of one operator are one problem
+            self.problems.append(problem)
 
 
 _WRITTEN = {
