@@ -202,6 +202,15 @@ def test_bench_refuses_threads_that_are_none(threads: str, capsys: pytest.Captur
     assert "--threads" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("against", ["", ",", " "])
+def test_bench_refuses_to_race_against_nobody(
+    against: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tracea.bench.run.run_suite", lambda *_, **given: pytest.fail(f"ran {given}"))
+    assert cli.main(["bench", f"--against={against}"]) == cli.BAD_USAGE
+    assert "--against torch,onnxruntime" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("words", "folder"), [((), "benchmarks/results"), (("--only", "64x64x64"), None)])
 def test_a_part_of_a_suite_leaves_the_whole_record(
     words: tuple[str, ...], folder: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -90,6 +90,10 @@ def bench(
         return _gpu_suite(gpu, pairs=pairs, output=output, json=json)
     _refuse_gpu_flags(gpu, suite)
     counts = _numbers(threads)
+    if not _parts(against):
+        raise InvalidOption(
+            field="--against", got=against, expected="names of peers", remedy="--against torch,onnxruntime"
+        )
     from tracea.bench.run import render, run_suite
     from tracea.profiler.measurement import MINIMUM_PAIRS
 

@@ -10,7 +10,7 @@ from tracea.core.graph import Graph, Node
 from tracea.core.op import Op
 from tracea.errors import InvalidOp, InvalidOption, InvalidShape
 
-__all__ = ["check_constants", "check_listener", "check_op", "check_timeable"]
+__all__ = ["check_constants", "check_library", "check_listener", "check_op", "check_timeable"]
 
 _REMEDY: Final = "tracea.core.op has the ops, GemmOp.of(m=…, n=…, k=…) for one; graph[name].op is that of a node"
 
@@ -71,6 +71,21 @@ def check_listener(listener: Any) -> None:
             got=listener,
             expected="a function of two arguments, label and progress, or None",
             remedy="listener=lambda label, progress: print(label, progress.done)",
+        )
+
+
+def check_library(library: Any) -> None:
+    """Refuse what is neither true nor false.
+
+    Raises:
+        InvalidOption: as said.
+    """
+    if not isinstance(library, bool):
+        raise InvalidOption(
+            field="library",
+            got=library,
+            expected="True | False",
+            remedy="library=False keeps torch's own GEMM out, True lets it compete",
         )
 
 

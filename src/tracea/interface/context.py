@@ -10,7 +10,7 @@ from typing import Any, cast
 from tracea.core.graph import Graph, Node
 from tracea.doctor import Decision
 from tracea.errors import InvalidDevice, InvalidOption
-from tracea.flow.asked import check_listener
+from tracea.flow.asked import check_library, check_listener
 from tracea.flow.compile import Compiled
 from tracea.flow.progress import Listener, shown_unless_heard
 from tracea.interface.optimized import Optimized, optimize_graph
@@ -181,6 +181,7 @@ class Context:
         """
         allowed = check_budget(budget)
         check_listener(listener)
+        check_library(library)
         with shown_unless_heard(listener) as heard:
             optimized = optimize_graph(
                 graph, values, budget=allowed, threads=self.threads, library=library, listener=heard

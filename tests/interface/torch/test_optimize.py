@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import tracea
-from tracea.errors import InvalidInput, UnsupportedNode
+from tracea.errors import InvalidInput, InvalidOption, UnsupportedNode
 from tracea.flow import progress
 
 
@@ -196,3 +196,13 @@ def test_a_program_does_not_keep_the_module_alive() -> None:
     gc.collect()
     assert kept() is None, "its weights would be in memory twice"
     assert fast(values(2, 3)).min() >= 0
+
+
+@pytest.mark.parametrize("library", ["x", None, 1])
+def test_a_library_that_is_no_truth_value_is_refused(library: Any) -> None:
+    with pytest.raises(InvalidOption, match=r"library: got .*, expected True"):
+        tracea.optimize(nn.ReLU(), (values(2, 3),), budget=None, library=library)
+    graph = tracea.Graph()
+    graph.add_pointwise("relu", graph.add_input((2, 3)))
+    with pytest.raises(InvalidOption, match=r"library: got .*, expected True"):
+        tracea.Context().optimize_graph(graph, library=library)

@@ -9,7 +9,7 @@ import torch
 
 from tracea.core.collector import collector_paused
 from tracea.errors import InvalidInput
-from tracea.flow.asked import check_listener
+from tracea.flow.asked import check_library, check_listener
 from tracea.flow.compile import thread_count
 from tracea.flow.phases import phase
 from tracea.flow.progress import Listener, shown_unless_heard, silent
@@ -49,6 +49,7 @@ def optimize(
     """
     check_budget(budget)
     check_listener(listener)
+    check_library(library)
     _check_original(module)
     count = thread_count(threads)
     with collector_paused():
