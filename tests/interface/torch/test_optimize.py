@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from collections.abc import Callable
@@ -206,3 +207,20 @@ def test_a_library_that_is_no_truth_value_is_refused(library: Any) -> None:
     graph.add_pointwise("relu", graph.add_input((2, 3)))
     with pytest.raises(InvalidOption, match=r"library: got .*, expected True"):
         tracea.Context().optimize_graph(graph, library=library)
+
+
+class Scaled(nn.Module):
+    def forward(self, x: torch.Tensor, scale: float = 2.0, shift: torch.Tensor | None = None) -> torch.Tensor:
+        return x * scale if shift is None else x * scale + shift
+
+
+def test_keywords_name_parameters_of_forward() -> None:
+    x, shift = values(3, 4), values(4)
+    fast = tracea.optimize(Scaled(), (x,), budget=None, threads=1, listener=lambda *_: None)
+    for given in ({"x": x}, {"shift": shift, "x": x}, {"x": x, "scale": 3.0}):
+        torch.testing.assert_close(fast(**given), Scaled()(**given))
+    torch.testing.assert_close(copy.copy(fast)(x, shift=shift), Scaled()(x, shift=shift))
+    with pytest.raises(InvalidInput, match="nothing="):
+        fast(x, nothing=shift)
+    with pytest.raises(InvalidInput, match="x="):
+        fast(x, x=x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from tracea.core.dtype import DType
 from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, InvalidStride, UnsupportedNode
 from tracea.interface.torch.lower_indexed import check_rows
-from tracea.interface.torch.specs import InputSpec, OutputSpec
+from tracea.interface.torch.specs import InputSpec, OutputSpec, in_places
 from tracea.interface.torch.types import check_exact, check_tensor, dtype_of
 from tracea.interface.torch.written import InputWrite, check_written, write_inputs
 from tracea.runtime.process_lock import ProcessLock
@@ -77,11 +78,13 @@ class OptimizedModule(torch.nn.Module):
         *,
         recompile: Callable[[tuple[Any, ...]], Compiled] | None = None,
         weights: Callable[..., dict[str, Any]] | None = None,
+        signature: inspect.Signature | None = None,
     ) -> None:
         super().__init__()
         self._compiled = compiled
         self._weights = weights  # the state_dict of the module as it was compiled
         self._recompile = recompile
+        self._signature = signature  # of the original forward: where a keyword's place is
         self._others: list[_Other] = []
         self._uses = itertools.count()  # next() is one step for all threads
         self._recompiled = 0
@@ -97,6 +100,8 @@ class OptimizedModule(torch.nn.Module):
             tensors = list(args)
             if not all(map(_fits, tensors, compiled.input_spec.types)):
                 return self._run_other(args, kwargs)
+        elif kwargs and self._signature is not None and (places := in_places(self._signature, args, kwargs)):
+            return self.forward(*places)
         else:
             return self._run_other(args, kwargs)
         return compiled.call(tensors, tensors)
@@ -125,7 +130,9 @@ class OptimizedModule(torch.nn.Module):
 
     def __copy__(self) -> OptimizedModule:
         """Return another module of the same programs, which never change."""
-        other = OptimizedModule(self._compiled, recompile=self._recompile, weights=self._weights)
+        other = OptimizedModule(
+            self._compiled, recompile=self._recompile, weights=self._weights, signature=self._signature
+        )
         other._others = [_Other(compiled=each.compiled, used=next(other._uses)) for each in self._others]
         return other
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -91,7 +92,14 @@ def optimize(
 
     with shown_unless_heard(listener) as heard:
         made = compiled_at_once(example_inputs, heard) if budget is None else compiled(example_inputs, budget, heard)
-    return OptimizedModule(made, recompile=compiled_at_once, weights=frozen.state_dict)
+    return OptimizedModule(made, recompile=compiled_at_once, weights=frozen.state_dict, signature=_signature(module))
+
+
+def _signature(module: torch.nn.Module) -> inspect.Signature | None:
+    try:
+        return inspect.signature(module.forward)
+    except (TypeError, ValueError):  # a forward that says nothing of its parameters
+        return None
 
 
 def _check_original(module: Any) -> None:

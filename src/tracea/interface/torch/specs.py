@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from torch.utils import _pytree as pytree
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidInput
 
-__all__ = ["InputSpec", "Leaf", "OutputSpec"]
+__all__ = ["InputSpec", "Leaf", "OutputSpec", "in_places"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,22 @@ class OutputSpec:
         """Return the results of a run nested as the module returns them."""
         values = [leaf.value if leaf.index is None else tensors[leaf.index] for leaf in self.leaves]
         return pytree.tree_unflatten(values, self.tree)
+
+
+def in_places(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return a call's arguments all by place, with defaults before the last that is given; () where that cannot be."""
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError:
+        return ()
+    given = [*bound.arguments]
+    bound.apply_defaults()
+    last = [*bound.arguments].index(given[-1])
+    names = [*bound.arguments][: last + 1]
+    by_place = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    if any(signature.parameters[name].kind not in by_place for name in names):
+        return ()
+    return tuple(bound.arguments[name] for name in names)
 
 
 def _counted(positional: int, keywords: Mapping[str, Any]) -> str:
