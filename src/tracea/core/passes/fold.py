@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tracea.core.arithmetic import is_narrowed
 from tracea.core.expr import Constant, Expr, Input
 from tracea.core.graph import Graph, Node
 from tracea.core.op import Conv2dOp, Epilogue, GemmOp, Op, PointwiseOp, ReduceOp, RowOp, SourceKind, SourceOp, ViewOp
@@ -42,7 +43,7 @@ class FoldConstants:
         """Return the graph with simpler expressions; no constant is made."""
         draft = Draft(graph)
         for name in draft.order():
-            draft.put(self._simplified(draft, draft.nodes[name]))
+            draft.put(self._simplified(draft.nodes[name]))
             _skip_identity(draft, draft.nodes[name])
         return draft.finish()
 
@@ -76,7 +77,13 @@ class FoldConstants:
         folded = replace(self, values={**self.values, **made}).apply(draft.finish())
         return Folded(graph=folded, values={name: made[name] for name in folded.constants if name in made})
 
-    def _simplified(self, draft: Draft, node: Node) -> Node:
+    def _simplified(self, node: Node) -> Node:
+        simpler = self._with_scalars(node)
+        if is_narrowed(simpler.op, node.op):  # without its operand of f64 the op would be computed in f32
+            return replace(self, values={})._with_scalars(node)
+        return simpler
+
+    def _with_scalars(self, node: Node) -> Node:
         op = node.op
         match op:
             case PointwiseOp():

@@ -286,7 +286,8 @@ def _attention(
         return None
     if any(stride < 0 for tensor in (q, k, v, *types) for stride in tensor.strides):
         return None  # a flip: products copy it
-    floats = {tensor.dtype for tensor in (q, k, v, *types, result) if tensor.dtype is not DType.BOOL}
+    between = (draft.nodes[name].type for name in scores.inner)  # scores of f64 are not computed between ends of f32
+    floats = {tensor.dtype for tensor in (q, k, v, *types, *between, result) if tensor.dtype is not DType.BOOL}
     if not all(dtype.is_float for dtype in floats) or not q.dtype is k.dtype is v.dtype:
         return None
     if len(types) > _MOST_OPERANDS or (DType.F64 in floats and floats != {DType.F64}):

@@ -24,6 +24,7 @@ from tracea.core.expr import (
     tanh,
 )
 from tracea.interface.torch import lower_images as images
+from tracea.interface.torch.operand_types import NARROW, common_type, read_as, rounded
 
 if TYPE_CHECKING:
     from tracea.core.graph import Node
@@ -36,6 +37,7 @@ __all__ = [
     "batch_norm_of_training",
     "binary",
     "celu",
+    "chosen",
     "clamp",
     "clamp_max",
     "comparison",
@@ -102,21 +104,43 @@ def binary(function: BinaryFunction) -> Lowered:
     return lower
 
 
+def chosen(function: BinaryFunction) -> Lowered:
+    """Return the lowering to the larger or the smaller of two operands."""
+
+    def lower(low: Lowering, left: Operand, right: Operand, *_: Any) -> Node:
+        return _rounded(low, Binary(function, X, Y), left, right)
+
+    return lower
+
+
+def _rounded(low: Lowering, expr: Expr, *operands: Operand, exact: bool = False, mask: bool = False) -> Node:
+    """Append an expression of operands that torch rounds to a 16-bit result's type; a ``mask``, the first, is none."""
+    if low.dtype not in NARROW:
+        return low.pointwise(expr, *operands, exact=exact)
+    terms, read = read_as(low, low.dtype, *operands)
+    if mask:
+        terms[0], read[0] = X, operands[0]
+    return low.pointwise(expr.substitute(dict(enumerate(terms))), *read, exact=exact)
+
+
 def power(low: Lowering, base: Operand, exponent: Operand) -> Node:
     """Lower a power; an exponent that f32 would take for 0, which makes 1 of NaN, stands for the least that it holds.
 
     Both give 1, 0, infinity and NaN alike: their product with the logarithm of any number is below 1e-34.
     """
+    if low.dtype in NARROW and isinstance(exponent, int | float):
+        exponent = float(rounded(exponent, low.dtype))
     if isinstance(exponent, float) and 0.0 < abs(exponent) < _LEAST_EXPONENT:
         exponent = math.copysign(_LEAST_EXPONENT, exponent)
-    return low.pointwise(Binary(BinaryFunction.POW, X, Y), base, exponent)
+    return _rounded(low, Binary(BinaryFunction.POW, X, Y), base, exponent)
 
 
 def comparison(function: BinaryFunction) -> Lowered:
-    """Return the lowering to a comparison, whose result is bool; operands of any type."""
+    """Return the lowering to a comparison, whose result is bool; operands of any type, read as the one of both."""
 
     def lower(low: Lowering, left: Operand, right: Operand) -> Node:
-        return low.pointwise(Binary(function, X, Y), left, right, exact=True)
+        (x, y), read = read_as(low, common_type(left, right), left, right)
+        return low.pointwise(Binary(function, x, y), *read, exact=True)
 
     return lower
 
@@ -141,17 +165,21 @@ def logical_not(low: Lowering, x: Node) -> Node:
 
 def add(low: Lowering, left: Operand, right: Operand, alpha: float = 1) -> Node:
     """Lower ``left + alpha * right``."""
-    return low.pointwise(X + _scaled(Y, alpha), left, right)
+    return _rounded(low, X + _scaled(Y, _factor(low, alpha)), left, right)
 
 
 def sub(low: Lowering, left: Operand, right: Operand, alpha: float = 1) -> Node:
     """Lower ``left - alpha * right``."""
-    return low.pointwise(X - _scaled(Y, alpha), left, right)
+    return _rounded(low, X - _scaled(Y, _factor(low, alpha)), left, right)
 
 
 def rsub(low: Lowering, left: Operand, right: Operand, alpha: float = 1) -> Node:
     """Lower ``right - alpha * left``."""
-    return low.pointwise(Y - _scaled(X, alpha), left, right)
+    return _rounded(low, Y - _scaled(X, _factor(low, alpha)), left, right)
+
+
+def _factor(low: Lowering, alpha: float) -> float:
+    return rounded(alpha, low.dtype) if low.dtype in NARROW else alpha
 
 
 def _scaled(x: Expr, factor: float) -> Expr:
@@ -189,10 +217,10 @@ def selu(low: Lowering, x: Node) -> Node:
 def clamp(low: Lowering, x: Node, least: Operand | None = None, most: Operand | None = None) -> Node:
     """Lower ``min(max(x, least), most)``; a NaN stays NaN."""
     if least is not None and most is not None:
-        return low.pointwise(minimum(maximum(X, Y), Z), x, least, most)
+        return _rounded(low, minimum(maximum(X, Y), Z), x, least, most)
     if least is not None:
-        return low.pointwise(maximum(X, Y), x, least)
-    return x if most is None else low.pointwise(minimum(X, Y), x, most)
+        return _rounded(low, maximum(X, Y), x, least)
+    return x if most is None else _rounded(low, minimum(X, Y), x, most)
 
 
 def clamp_max(low: Lowering, x: Node, most: Operand) -> Node:
@@ -209,7 +237,8 @@ def softplus(low: Lowering, x: Node, beta: float = 1.0, threshold: float = 20.0)
     """Lower ``log(1 + exp(beta * x)) / beta``, and ``x`` itself where ``beta * x`` is above the threshold."""
     z = _scaled(X, beta)
     soft = activation("softplus").substitute({0: z})
-    return low.pointwise(select(z > float(threshold), X, soft if beta == 1 else soft / float(beta)), x)
+    limit = rounded(float(threshold), DType.F64 if low.dtype is DType.F64 else DType.F32)
+    return low.pointwise(select(z > limit, X, soft if beta == 1 else soft / float(beta)), x)
 
 
 def glu(low: Lowering, x: Node, axis: int = -1) -> Node:
@@ -223,17 +252,17 @@ def glu(low: Lowering, x: Node, axis: int = -1) -> Node:
 
 def where(low: Lowering, condition: Node, if_true: Operand, if_false: Operand) -> Node:
     """Lower the choice by a mask."""
-    return low.pointwise(select(X, Y, Z), condition, if_true, if_false, exact=True)
+    return _rounded(low, select(X, Y, Z), condition, if_true, if_false, exact=True, mask=True)
 
 
 def masked_fill(low: Lowering, x: Node, mask: Node, value: Operand) -> Node:
     """Lower ``value`` where the mask is set, else x."""
-    return low.pointwise(select(X, Y, Z), mask, value, x, exact=True)
+    return _rounded(low, select(X, Y, Z), mask, value, x, exact=True, mask=True)
 
 
 def fill(low: Lowering, x: Node, value: Operand, *_: Any) -> Node:
     """Lower a tensor of x's shape that holds one value."""
-    return low.pointwise(select(Constant(1.0), Y, X), x, value, exact=True)
+    return _rounded(low, select(Constant(1.0), Y, X), x, value, exact=True, mask=True)
 
 
 def filled(value: float) -> Lowered:

@@ -88,6 +88,10 @@ class Lowering:
         """Return the numbers of a node that is a constant; None if it is none."""
         return self._tensors.get(node.id)
 
+    def number_of(self, operand: Operand) -> Operand:
+        """Return the number of a constant without axes; any other operand as it is."""
+        return self._scalars.get(operand.id, operand) if isinstance(operand, Node) else operand
+
     # Element by element.
 
     def pointwise(self, expr: Expr, *operands: Operand, dtype: DType | None = None, exact: bool = False) -> Node:
@@ -113,7 +117,8 @@ class Lowering:
         op = PointwiseOp(expr=value, inputs=_types(matrices), out_dtype=out_dtype)
         return self.from_matrix(self.add(op, matrices), whole)
 
-    def _term(self, operand: Operand, tensors: list[Node]) -> Expr:
+    def _term(self, given: Operand, tensors: list[Node]) -> Expr:
+        operand = self.number_of(given)
         if not isinstance(operand, Node):
             if not isinstance(operand, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
                 self.refuse(
@@ -121,8 +126,6 @@ class Lowering:
                     "keep values as tensors, without .item(); make dynamic axes static",
                 )
             return Constant(float(operand))
-        if operand.id in self._scalars:
-            return Constant(self._scalars[operand.id])
         if operand not in tensors:
             tensors.append(operand)
         return Input(tensors.index(operand))

@@ -17,7 +17,16 @@ from tracea.runtime.buffers import view
 from tracea.runtime.tensor_state import check_storage, refuse_tangent
 from tracea.runtime.tracing import refuse_traced
 
-__all__ = ["EXACT_INTEGERS", "Dims", "check_exact", "check_tensor", "dtype_of", "extremes", "tensor_type_of"]
+__all__ = [
+    "EXACT_INTEGERS",
+    "Dims",
+    "check_exact",
+    "check_tensor",
+    "dtype_of",
+    "extremes",
+    "tensor_type_of",
+    "torch_dtype_of",
+]
 
 _DTYPES: Final[dict[torch.dtype, DType]] = {
     torch.float64: DType.F64,
@@ -30,6 +39,7 @@ _DTYPES: Final[dict[torch.dtype, DType]] = {
     torch.uint8: DType.U8,
     torch.bool: DType.BOOL,
 }
+_TORCH_DTYPES: Final = {dtype: torch_dtype for torch_dtype, dtype in _DTYPES.items()}
 
 
 def dtype_of(dtype: torch.dtype, field: str) -> DType:
@@ -47,6 +57,11 @@ def dtype_of(dtype: torch.dtype, field: str) -> DType:
             remedy="convert the module and its inputs with .to(dtype)",
         )
     return known
+
+
+def torch_dtype_of(dtype: DType) -> torch.dtype:
+    """Return an element type that :func:`dtype_of` gave as torch's own."""
+    return _TORCH_DTYPES[dtype]
 
 
 def check_tensor(tensor: torch.Tensor, field: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tracea.core.arithmetic import computed_in
 from tracea.core.dtype import DType
 from tracea.semantic.access import Intrinsic
 
@@ -26,8 +27,7 @@ def map_tile(compute: DType, *, streaming: bool, prefetch: int = 0) -> Intrinsic
 
 def compute_type(*dtypes: DType) -> DType:
     """Return what a chain over these element types is computed in: f64 where f32 would lose bits of one of them."""
-    wide = {DType.F64, DType.I64, DType.I32} & set(dtypes)
-    return DType.F64 if wide or not any(dtype.is_float for dtype in dtypes) else DType.F32
+    return computed_in(dtypes)
 
 
 def _copy(value: Any) -> Any:
