@@ -23,11 +23,11 @@ from tracea.core.expr import (
     sigmoid,
     tanh,
 )
+from tracea.core.graph import Node
 from tracea.interface.torch import lower_images as images
 from tracea.interface.torch.operand_types import NARROW, common_type, read_as, rounded
 
 if TYPE_CHECKING:
-    from tracea.core.graph import Node
     from tracea.interface.torch.lowering import Lowering, Operand
 
 __all__ = [
@@ -128,11 +128,13 @@ def power(low: Lowering, base: Operand, exponent: Operand) -> Node:
 
     Both give 1, 0, infinity and NaN alike: their product with the logarithm of any number is below 1e-34.
     """
-    if low.dtype in NARROW and isinstance(exponent, int | float):
-        exponent = float(rounded(exponent, low.dtype))
-    if isinstance(exponent, float) and 0.0 < abs(exponent) < _LEAST_EXPONENT:
-        exponent = math.copysign(_LEAST_EXPONENT, exponent)
-    return _rounded(low, Binary(BinaryFunction.POW, X, Y), base, exponent)
+    number = low.number_of(exponent)
+    if isinstance(number, Node) or not isinstance(number, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return _rounded(low, Binary(BinaryFunction.POW, X, Y), base, exponent)
+    number = (low.dtype in NARROW and rounded(float(number), low.dtype)) or float(number)  # it is not rounded to 0
+    if 0.0 < abs(number) < _LEAST_EXPONENT:
+        number = math.copysign(_LEAST_EXPONENT, number)
+    return _rounded(low, Binary(BinaryFunction.POW, X, Constant(number)), base)
 
 
 def comparison(function: BinaryFunction) -> Lowered:
