@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tracea.core.dtype import DType
-from tracea.doctor import Ceilings, measured_ceilings, probe_machine
+from tracea.doctor import Ceilings, kept_ceilings, measure_ceilings, measured_ceilings, probe_machine
 from tracea.doctor import ceilings as ceilings_module  # the module
 from tracea.doctor.fork_join import fork_join_us
 from tracea.errors import InvalidOption
@@ -56,8 +56,8 @@ def test_the_ceilings_are_measured_once_and_kept(monkeypatch: pytest.MonkeyPatch
     def forbidden(*_: object) -> Ceilings:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr(ceilings_module, "_measure", forbidden)
-    monkeypatch.setattr(ceilings_module, "measure_load", lambda: None)  # other tests may come and go
+    monkeypatch.setattr(kept_ceilings, "measure", forbidden)
+    monkeypatch.setattr(kept_ceilings, "measure_load", lambda: None)  # other tests may come and go
     assert measured_ceilings(machine) == first
     with pytest.raises(AssertionError, match="measured again"):
         measured_ceilings(machine, again=True)
@@ -177,8 +177,8 @@ def test_what_was_measured_under_load_is_measured_again_once_it_is_quiet(monkeyp
         date = (datetime.now(UTC) - age[0]).isoformat(timespec="seconds")
         return msgspec.structs.replace(example(), busy_cores=busy[0], date=date)
 
-    monkeypatch.setattr(ceilings_module, "_measure", measure)
-    monkeypatch.setattr(ceilings_module, "measure_load", lambda: Load(busy_cores=now[0], cores=2))
+    monkeypatch.setattr(kept_ceilings, "measure", measure)
+    monkeypatch.setattr(kept_ceilings, "measure_load", lambda: Load(busy_cores=now[0], cores=2))
     assert measured_ceilings(machine).busy_cores == 1.5
     assert measured_ceilings(machine).busy_cores == 1.5  # still busy
     assert measured == [1.5]
@@ -190,9 +190,75 @@ def test_what_was_measured_under_load_is_measured_again_once_it_is_quiet(monkeyp
     assert measured_ceilings(machine).busy_cores == 0.05
     assert len(measured) == 3
     busy[0], age[0] = 1.5, timedelta(0)
-    assert measured_ceilings(machine, again=True).attempts == 1
-    assert measured_ceilings(machine).busy_cores == 1.5  # a moment ago: the cost is bounded
+    assert measure_ceilings(machine).busy_cores == 1.5
+    assert measured_ceilings(machine).busy_cores == 0.05  # what was reached on a quiet machine stays
     assert len(measured) == 4
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_the_wait_for_a_quiet_machine_begins_with_the_last_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, measured, age, now = probe_machine(), [], [timedelta(hours=1)], [1.5]
+
+    def measure(*_: object) -> Ceilings:
+        measured.append(1)
+        date = (datetime.now(UTC) - age[0]).isoformat(timespec="seconds")
+        return msgspec.structs.replace(example(), busy_cores=1.5, date=date)
+
+    monkeypatch.setattr(kept_ceilings, "measure", measure)
+    monkeypatch.setattr(kept_ceilings, "measure_load", lambda: Load(busy_cores=now[0], cores=2))
+    measured_ceilings(machine)
+    now[0], age[0] = 0.0, timedelta(0)
+    assert measured_ceilings(machine).attempts == 2
+    assert measured_ceilings(machine).attempts == 2  # a moment ago: the cost is bounded
+    assert len(measured) == 2
+    assert measured_ceilings(machine, again=True).attempts == 1
+
+
+def figures(scale: float, *, fork_join_us: float, busy_cores: float) -> Ceilings:
+    read = ceilings_module.Bandwidth(pattern="read", threads=1, gbytes=15.8 * scale, working_set_bytes=1)
+    first = ceilings_module.CacheBandwidth(level=1, gbytes=300.0 * scale, working_set_bytes=1)
+    return msgspec.structs.replace(
+        example(), bandwidths=(read,), caches=(first,), fork_join_us=fork_join_us, busy_cores=busy_cores
+    )
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_measurement_under_load_takes_nothing_from_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = probe_machine()
+    quiet = figures(1.0, fork_join_us=5.0, busy_cores=0.0)
+    # Under load: a fifth of the bandwidth, but the peak was better for a moment.
+    faster = ceilings_module.Peak(isa="avx2", dtype="f32", threads=1, gflops=120.0)
+    busy = msgspec.structs.replace(figures(0.2, fork_join_us=4_000.0, busy_cores=2.0), peaks=(faster,))
+    answers = [quiet, busy]
+    monkeypatch.setattr(kept_ceilings, "measure", lambda *_: answers.pop(0))
+    monkeypatch.setattr(kept_ceilings, "measure_load", lambda: None)
+    assert measured_ceilings(machine) == quiet
+    assert measure_ceilings(machine) == busy  # what that run states of itself
+    assert measured_ceilings(machine) == msgspec.structs.replace(quiet, peaks=(faster,))
+
+
+def test_figures_of_other_work_are_not_compared() -> None:
+    before, now = figures(1.0, fork_join_us=5.0, busy_cores=0.0), figures(0.5, fork_join_us=9.0, busy_cores=0.0)
+    smaller = tuple(msgspec.structs.replace(row, working_set_bytes=2) for row in now.bandwidths)
+    found = kept_ceilings.better_of(before, msgspec.structs.replace(now, bandwidths=smaller))
+    assert [row.gbytes for row in found.bandwidths] == [7.9]
+    assert ([row.gbytes for row in found.caches], found.fork_join_us) == ([300.0], 5.0)
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_a_measurement_that_is_interrupted_leaves_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = probe_machine()
+    monkeypatch.setattr(kept_ceilings, "measure", lambda *_: example())
+    monkeypatch.setattr(kept_ceilings, "measure_load", lambda: None)
+    measured_ceilings(machine)
+
+    def interrupted(*_: object) -> Ceilings:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(kept_ceilings, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        measure_ceilings(machine)
+    assert measured_ceilings(machine) == example()
 
 
 def test_one_thread_has_at_least_the_peak_that_it_had_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:

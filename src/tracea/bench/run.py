@@ -18,7 +18,7 @@ from tracea.bench.doubt import why_row_in_doubt
 from tracea.bench.suites import problems
 from tracea.bench.unfinished import Unfinished
 from tracea.core.dtype import DType
-from tracea.doctor import diagnose_load, measured_ceilings, probe_machine
+from tracea.doctor import diagnose_load, measure_ceilings, probe_machine
 from tracea.errors import InvalidOption
 from tracea.flow.phases import phase
 from tracea.profiler.duration import shown_us
@@ -117,7 +117,7 @@ def _threads(count: int) -> str:
 
 def _limits(machine: Machine, threads: int) -> dict[str, float]:
     """Return the ceilings measured now; none where the doctor measures none for this number of threads."""
-    measured = measured_ceilings(machine, again=True)
+    measured = measure_ceilings(machine)
     try:
         roofline = measured.roofline(machine.hardware.isas[0], DType.F32, threads=threads)
     except InvalidOption:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from types import ModuleType
 
-from tracea.doctor.ceilings import Bandwidth, Ceilings, Peak, measured_ceilings
+from tracea.doctor.ceilings import Bandwidth, Ceilings, Peak
 from tracea.doctor.diagnosis import Problem, diagnose, diagnose_load
 from tracea.doctor.fingerprint import Fingerprint, identify
+from tracea.doctor.kept_ceilings import measure_ceilings, measured_ceilings
 from tracea.doctor.plan import Candidate, Decision, Flip, Plan, Rejection
 from tracea.doctor.probe import Cache, Hardware, Machine, Toolchain, host, probe_machine
 from tracea.doctor.report import Report, VariantLine, examine
@@ -42,6 +43,7 @@ __all__ = [
     "examine",
     "host",
     "identify",
+    "measure_ceilings",
     "measured_ceilings",
     "plan_ops",
     "probe_machine",

@@ -1,4 +1,4 @@
-"""The measured ceilings: operations and bytes per second that this machine reaches at best, once per fingerprint.
+"""The ceilings: operations and bytes per second that this machine reaches at best.
 
 Each figure is the best of several short runs, since a ceiling is what can be reached and interference only takes
 away. Threads are pinned, one a core, and start together.
@@ -12,20 +12,17 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from tracea.core.dtype import DType
-from tracea.doctor.doubt import OTHERS, why_under_load
 from tracea.doctor.fork_join import fork_join_us
 from tracea.doctor.teams import shortest, span, together
 from tracea.errors import InvalidOption
-from tracea.profiler.load import LoadMeter, measure_load
+from tracea.profiler.load import LoadMeter
 from tracea.profiler.machine import load_average
 from tracea.profiler.roofline import Roofline
-from tracea.runtime.cache import content_key, default_store
 from tracea.runtime.compiler import Library, compile_text
 
 if TYPE_CHECKING:
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
     from tracea.runtime.toolchain import Compiler
     from tracea.targets import Isa, Target
 
-__all__ = ["Bandwidth", "CacheBandwidth", "Ceilings", "Peak", "measured_ceilings"]
+__all__ = ["Bandwidth", "CacheBandwidth", "Ceilings", "Peak", "ingredients_of", "measure"]
 
 _SCHEMA_VERSION: Final = 4  # 1 had neither caches nor fork_join_us, 2 no busy_cores, 3 no tiles
 # Many short runs find a gap between other programs' time slices (milliseconds) where few long ones do not.
@@ -48,7 +45,6 @@ _BEYOND_L2: Final = 8  # times the second cache: a share of the third one that a
 # Far beyond a core's own caches; a quarter of a large shared cache may still serve it, which the report says.
 _LEAST_BYTES: Final = 64 * 1024**2
 _MOST_BYTES: Final = 256 * 1024**2
-_SETTLE_S: Final = 60.0  # what was measured under load is measured again after this long, then 4, 16, ... times as long
 
 Pattern = Literal["copy", "read"]
 
@@ -147,63 +143,21 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         )
 
 
-def measured_ceilings(machine: Machine, *, again: bool = False) -> Ceilings:
-    """Return this machine's ceilings: from the cache, or measured now (seconds) where there are none or ``again`` asks.
-
-    Those that were measured under load are measured again where the machine is quiet now, but not within a minute, and
-    each time that a load spoils it after four times as long a wait.
-
-    Raises:
-        ToolchainMissing: there is no compiler. CompileError: it failed.
-    """
-    from tracea.doctor.fingerprint import identify
-    from tracea.runtime.toolchain import find_compiler
-
-    compiler = find_compiler()
-    identity = identify(machine).key
-    # The cores that this process may use are no part of the identity, but "all threads" means another number with them.
-    ingredients = {
+def ingredients_of(machine: Machine, identity: str) -> dict[str, object]:
+    """Return all that these ceilings depend on: the key that they are kept by."""
+    return {
         "kind": "ceilings",
         "schema_version": _SCHEMA_VERSION,
         "fingerprint": identity,
+        # The cores that this process may use are no part of the identity, but "all threads" means another number then.
         "cores": list(machine.cores_allowed[: machine.cores_usable]),
         "source": _source_text(),
         "tiles": _source_text("ceilings_amx.cpp") if _has_tiles(machine.target) else None,
     }
-    key = content_key(ingredients)
-    store = default_store()
-
-    def build(place: Path, attempts: int = 1) -> None:
-        measured = msgspec.structs.replace(_measure(machine, compiler, identity), attempts=attempts)
-        (place / "ceilings.json").write_bytes(msgspec.json.encode(measured))
-
-    def stored(build: Callable[[Path], None]) -> Ceilings:
-        return msgspec.json.decode((store.entry(key, build, ingredients) / "ceilings.json").read_bytes(), type=Ceilings)
-
-    if again:
-        store.remove(key)
-    found = stored(build)
-    if not again and _may_be_better_now(found):
-        try:
-            store.remove(key)
-        except OSError:
-            return found  # a cache that cannot be written: what is there says that it is doubtful
-        return stored(lambda place: build(place, found.attempts + 1))
-    return found
 
 
-def _may_be_better_now(found: Ceilings) -> bool:
-    """Tell whether what was measured under load has waited long enough, and nobody uses the cores now."""
-    if not why_under_load(found):
-        return False
-    age_s = (datetime.now(UTC) - datetime.fromisoformat(found.date)).total_seconds()
-    if 0.0 <= age_s < _SETTLE_S * 4.0 ** (min(found.attempts, 10) - 1):
-        return False
-    now = measure_load()
-    return now is not None and now.busy_cores < OTHERS
-
-
-def _measure(machine: Machine, compiler: Compiler, identity: str) -> Ceilings:
+def measure(machine: Machine, compiler: Compiler, identity: str) -> Ceilings:
+    """Measure now (seconds). Raises: CompileError: the compiler failed."""
     load = load_average()
     cores = machine.cores_allowed[: machine.cores_usable]
     teams = tuple(dict.fromkeys(((cores[0],), cores)))

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tracea.doctor.ceilings import Ceilings, measured_ceilings
+from tracea.doctor.ceilings import Ceilings
 from tracea.doctor.diagnosis import Problem, diagnose
 from tracea.doctor.fingerprint import Fingerprint, identify
 from tracea.doctor.gpus import GpuReport, probe_gpus
+from tracea.doctor.kept_ceilings import measured_ceilings
 from tracea.doctor.place import CachePlace, diagnose_place, probe_place
 from tracea.doctor.probe import Machine, Toolchain, probe_machine
 from tracea.errors import CompileError, RunError, ToolchainMissing

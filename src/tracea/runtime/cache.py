@@ -118,22 +118,26 @@ class CacheStore:
         self._problem: CacheError | None = None
         self._sound: set[str] = set()  # keys whose content this process has checked and keeps using
 
-    def entry(self, key: str, build: Callable[[Path], None], ingredients: Mapping[str, Any]) -> Path:
+    def entry(
+        self, key: str, build: Callable[[Path], None], ingredients: Mapping[str, Any], *, anew: bool = False
+    ) -> Path:
         """Return the directory of ``key``, calling ``build(directory)`` where there is no sound one.
 
         Of several processes that ask at once, one builds. A damaged entry is replaced with one CacheCorrupt warning.
+        With ``anew`` it is built in any case; what is there stays until the new one is whole.
 
         Raises: CacheError: neither this directory nor the fallback can be used. Whatever ``build`` raises.
         """
         try:
-            found = self._sound_entry(key, repair=False)
+            found = None if anew else self._sound_entry(key, repair=False)
             if found is not None:
                 return found
             if self._problem is not None:
                 raise self._problem
             self.prepare()
             with self._lock(key):
-                return self._sound_entry(key, repair=True) or self._publish(key, build, ingredients)
+                found = self._sound_entry(key, repair=True)
+                return found if found and not anew else self._publish(key, build, ingredients, anew=anew)
         except OSError as error:
             if isinstance(error, CacheError):
                 problem = error
@@ -144,7 +148,7 @@ class CacheStore:
             if self._fallback is None:
                 raise problem from error
             self._problem = problem  # what is here is still used; nothing more is built here
-            return self._fallback(problem).entry(key, build, ingredients)
+            return self._fallback(problem).entry(key, build, ingredients, anew=anew)
 
     def contains(self, key: str) -> bool:
         """Tell whether a sound entry of this key is here."""
@@ -263,7 +267,9 @@ class CacheStore:
             self.remove(key)
         return None
 
-    def _publish(self, key: str, build: Callable[[Path], None], ingredients: Mapping[str, Any]) -> Path:
+    def _publish(
+        self, key: str, build: Callable[[Path], None], ingredients: Mapping[str, Any], *, anew: bool = False
+    ) -> Path:
         place = self._base / "building" / f"{os.getpid()}-{secrets.token_hex(8)}"
         place.mkdir(mode=0o700)
         try:
@@ -275,6 +281,8 @@ class CacheStore:
             sync(place / MANIFEST)
             sync(place)
             path = self._object(key)
+            if anew:
+                self._bury(path)
             try:
                 os.rename(place, path)
             except OSError as error:
