@@ -55,7 +55,12 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'tracea' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
     module_name, attribute = _FACE[name]
     with import_module("tracea.core.collector").collector_paused():
-        module = import_module(module_name)
+        try:
+            module = import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name == "torch":
+                import_module("tracea.doctor.installed").require_torch()
+            raise
     value = module if attribute is None else getattr(module, attribute)
     globals()[name] = value
     return value

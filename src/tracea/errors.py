@@ -228,7 +228,7 @@ class ToolchainMissing(TraceaError, RuntimeError):
 
     tool: str
     searched: Sequence[str] = ()
-    remedy: str = "install gcc or clang, or the ziglang wheel: pip install 'tracea[compiler]'"
+    remedy: str = "install gcc or clang, or the ziglang wheel: pip install ziglang"
 
     def statement(self) -> str:
         """Say the tool and where it was looked for."""

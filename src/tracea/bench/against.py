@@ -21,6 +21,7 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.op import Conv2dOp, RowKind, RowOp, from_dict
 from tracea.core.reference import evaluate
+from tracea.doctor.installed import INSTALL_TORCH
 from tracea.flow.compile import compile_node
 from tracea.flow.evaluate import Candidate, Request
 from tracea.gates import Check, check_latency
@@ -64,7 +65,7 @@ def torch_peers(op: Op, constants: Sequence[int] = ()) -> tuple[Peer, ...]:
 def against_torch(op: Op, candidate: Candidate, *, constants: tuple[int, ...], threads: int, seed: int) -> Check | str:
     """Return the latency gate's check against PyTorch's fastest call of the op, or why there is none."""
     if find_spec("torch") is None:
-        return "latency: PyTorch is not installed. Remedy: pip install 'tracea[torch]'"
+        return f"latency: PyTorch is not installed. Remedy: {INSTALL_TORCH}"
     if not torch_peers(op, constants):
         return (
             f"latency: {op.key} has no library call to be timed against: of PyTorch's, those of float32 softmax, "

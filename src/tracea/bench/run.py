@@ -15,6 +15,7 @@ import msgspec
 
 from tracea.bench.contest import COPY, Rules, contest, screen
 from tracea.bench.doubt import why_row_in_doubt
+from tracea.bench.peers import require_peers
 from tracea.bench.suites import problems
 from tracea.bench.unfinished import Unfinished
 from tracea.core.dtype import DType
@@ -66,6 +67,7 @@ def run_suite(
     Raises:
         InvalidOption: the suite or a peer is unknown, no problem's name contains ``only``, a count cannot be had, or
             what is to be resumed was another run.
+        ToolchainMissing: a peer is not installed.
         VerdictFailed, RunError: as :func:`contest`.
     """
     chosen = [problem for problem in problems(suite) if only is None or only in problem.name]
@@ -75,6 +77,7 @@ def run_suite(
     every = [
         Rules(threads=count, against=against, pairs=pairs, processes=processes, library=library) for count in threads
     ]
+    require_peers(against)
     if progress is not None and (problem := diagnose_load(measure_load())):
         progress(f"warning: {problem}")
     machine = probe_machine()

@@ -15,6 +15,7 @@ from tracea import targets
 from tracea.bench.doubt import why_in_doubt
 from tracea.bench.models import CONTENDERS, OURS, find_builder, load_builder, time_models
 from tracea.doctor import Decision, diagnose_load, examine
+from tracea.doctor.installed import require_torch
 from tracea.flow.graph_explanation import GraphExplanation, explain_graph
 from tracea.flow.history import study_key
 from tracea.flow.load_note import load_noted_once
@@ -110,7 +111,7 @@ def optimize_file(
 
     Raises:
         InvalidOption: there is no such file or function, or more threads are asked for than there are cores.
-        UnsupportedNode: the model uses what no op expresses.
+        UnsupportedNode: the model uses what no op expresses. ToolchainMissing: PyTorch is not installed.
     """
     with telling(None if progress is None else progress.phase):
         return _optimized(
@@ -134,6 +135,7 @@ def explain_file(
         InvalidOption: there is no such file, function or target. UnsupportedNode: the model uses what no op expresses.
     """
     find_builder(builder)  # before torch, which takes seconds
+    require_torch()
     if target != "host" and not targets.names_gpu(target) and target not in targets.target_names():
         raise targets.unknown_target(target)
     phase("import torch")
@@ -168,6 +170,7 @@ def _optimized(
     for count in counts:
         check_timed_threads(count)
     find_builder(builder)  # before torch, which takes seconds
+    require_torch()
     problem = diagnose_load(measure_load())
     problems: list[str] = []
     note = _unheard if progress is None else progress.note

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tracea.doctor.doubt import OTHERS, doubts, why_under_load
+from tracea.doctor.installed import INSTALL_TORCH
 from tracea.doctor.tile_grant import TILE_FLAGS
 
 if TYPE_CHECKING:
@@ -59,14 +60,14 @@ def _toolchain(machine: Machine) -> list[Problem]:
         found.append(
             Problem(
                 what="No C++ compiler was found: no kernel can be built",
-                remedy="install g++ or clang++, or the ziglang wheel: pip install 'tracea[compiler]'",
+                remedy="install g++ or clang++, or the ziglang wheel: pip install ziglang",
             )
         )
     if machine.toolchain.torch is None:
         found.append(
             Problem(
                 what="PyTorch is not installed: models cannot be captured and its libraries do not compete",
-                remedy="pip install 'tracea[torch]'; operations on NumPy arrays work without it",
+                remedy=f"{INSTALL_TORCH}; operations on NumPy arrays work without it",
             )
         )
     return found

@@ -10,8 +10,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["TorchInstall", "torch_install"]
+from tracea.errors import ToolchainMissing
 
+__all__ = ["INSTALL_TORCH", "TorchInstall", "require_torch", "torch_install"]
+
+INSTALL_TORCH: Final = (
+    "pip install 'torch>=2.11,<2.15'"  # as the extra of pyproject.toml says: no index has a release of ours
+)
 _BLAS: Final = re.compile(r"BLAS_INFO=(\w+)")
 _MKL: Final = re.compile(r"Math Kernel Library Version ([\d.]+)")
 # What the installed CMake package links PyTorch with.
@@ -27,6 +32,15 @@ class TorchInstall:
     blas: str
     path: Path
     loaded: bool
+
+
+def require_torch() -> None:
+    """Raise where PyTorch is needed and is not installed, without importing it.
+
+    Raises: ToolchainMissing: there is none.
+    """
+    if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
+        raise ToolchainMissing(tool="PyTorch", searched=("torch",), remedy=INSTALL_TORCH)
 
 
 def torch_install() -> TorchInstall | None:

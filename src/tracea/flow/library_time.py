@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from tracea.core.op import GemmOp
+from tracea.doctor.installed import INSTALL_TORCH
 from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.final import LIBRARY_MODULES, rivals
 from tracea.gates.verdict import Check
@@ -50,7 +51,7 @@ def time_against(
     """Return the latency gate's check against the libraries' calls of an op, else ``rival``'s, or why there is none."""
     libraries = rivals(op, target, constants)
     if not libraries and isinstance(op, GemmOp):
-        return f"latency: no library's call of {op.key} is here. Remedy: pip install 'tracea[torch]'"
+        return f"latency: no library's call of {op.key} is here. Remedy: {INSTALL_TORCH}"
     if not libraries and rival is None:
         return f"latency: no library's call of {op.key} is known, and the caller named nothing else to compare with"
     if not libraries and rival is not None:

@@ -261,7 +261,7 @@ def _cross_compiler(isa: str) -> tuple[Compiler, tuple[str, ...]]:
     raise ToolchainMissing(
         tool=f"C++ compiler for {architecture}, which {isa} needs; this machine is {platform.machine()}",
         searched=("python -m ziglang c++",),
-        remedy="pip install 'tracea[compiler]': the ziglang wheel compiles for it; or leave --asm and --stats out, "
+        remedy="pip install ziglang, a wheel that compiles for it; or leave --asm and --stats out, "
         "since source, --ir and --certificate need no compiler",
     )
 

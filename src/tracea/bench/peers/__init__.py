@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from tracea.bench.peers import inductor, onnxruntime, openvino, torch
-from tracea.errors import InvalidOption
+from tracea.doctor.installed import require_torch
+from tracea.errors import InvalidOption, ToolchainMissing
 
 if TYPE_CHECKING:
     from tracea.bench.peers.peer import Family, Peer
 
-__all__ = ["FAMILIES", "peers", "surroundings"]
+__all__ = ["FAMILIES", "peers", "require_peers", "surroundings"]
 
 FAMILIES: Final[dict[str, Family]] = {
     "torch": torch.FAMILY,
@@ -20,6 +22,24 @@ FAMILIES: Final[dict[str, Family]] = {
     "onnxruntime": onnxruntime.FAMILY,
     "openvino": openvino.FAMILY,
 }
+
+_PACKAGES: Final = {"onnxruntime": ("onnx", "onnxruntime"), "openvino": ("openvino",)}  # beside PyTorch
+
+
+def require_peers(families: tuple[str, ...]) -> None:
+    """Raise where a named family's library is not installed, before anything is measured and without importing it.
+
+    PyTorch is needed in any case: its allocator makes the new memory of both sides.
+
+    Raises: ToolchainMissing: it is not.
+    """
+    require_torch()
+    for family in families:
+        absent = [name for name in _PACKAGES.get(family, ()) if find_spec(name) is None]
+        if absent:
+            raise ToolchainMissing(
+                tool=family, searched=absent, remedy=f"pip install {' '.join(absent)}, or leave it out of --against"
+            )
 
 
 def peers(families: tuple[str, ...]) -> tuple[Peer, ...]:

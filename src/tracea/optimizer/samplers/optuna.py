@@ -31,7 +31,7 @@ class OptunaSampler(Sampler):
             raise ToolchainMissing(
                 tool="optuna",
                 searched=("the Python environment",),
-                remedy="pip install 'tracea[tune]', or use the default sampler",
+                remedy="pip install optuna scikit-learn scipy, or use the default sampler",
             ) from error
         self._optuna: Any = optuna
         self._distributions: dict[str, Any] = {
