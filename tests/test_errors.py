@@ -129,3 +129,14 @@ def test_containers_are_bounded_in_width_and_depth() -> None:
     nested: list[Any] = []
     nested.append(nested)
     assert len(str(InvalidOp(field="a", got=[list(range(10_000)), nested], remedy="r"))) < 2000
+
+
+def test_a_long_command_is_shortened_in_the_message_and_kept_whole_as_a_field() -> None:
+    command = ("g++", *(f"-mflag-number-{number}" for number in range(50)), "/somewhere/source.cpp")
+    error = errors.CompileError(command=command, log="stopped after 300 s", exit_code=-9)
+    assert (
+        error.statement() == "CompileError: g++ … /somewhere/source.cpp (52 words): exit code -9: stopped after 300 s"
+    )
+    assert error.to_dict()["command"] == command
+    short = errors.CompileError(command=("g++", "x.cpp"), log="", exit_code=1)
+    assert "g++ x.cpp: exit code 1" in str(short)

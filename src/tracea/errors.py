@@ -72,6 +72,7 @@ __all__ = [
 
 _MAX_TEXT = 200
 _MAX_ITEMS = 32
+_MAX_COMMAND = 80
 _MAX_DEPTH = 4
 _OUR_OWN_TEXT = frozenset({"command", "detail", "location", "log", "remedy"})  # kept whole
 
@@ -246,9 +247,9 @@ class CompileError(TraceaError, RuntimeError):
     remedy: str = "read the log; the command compiles the same source again"
 
     def statement(self) -> str:
-        """Say the command, its exit code and the first lines of its log."""
+        """Say the command, or its two ends, its exit code and the first lines of its log."""
         head = " | ".join(line.strip() for line in self.log.strip().splitlines()[:4])
-        return f"CompileError: {' '.join(self.command)}: exit code {self.exit_code}: {_clip(head, 4 * _MAX_TEXT)}"
+        return f"CompileError: {_shortened(self.command)}: exit code {self.exit_code}: {_clip(head, 4 * _MAX_TEXT)}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -360,6 +361,12 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 def _clip(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+
+
+def _shortened(command: Sequence[str]) -> str:
+    """Return a command as it is, or where it is long its first and last word: the field has all of it."""
+    text = " ".join(command)
+    return text if len(text) <= _MAX_COMMAND else f"{command[0]} … {command[-1]} ({len(command)} words)"
 
 
 def _show(value: Any) -> str:

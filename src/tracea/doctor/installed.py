@@ -14,9 +14,7 @@ from tracea.errors import ToolchainMissing
 
 __all__ = ["INSTALL_TORCH", "TorchInstall", "require_torch", "torch_install"]
 
-INSTALL_TORCH: Final = (
-    "pip install 'torch>=2.11,<2.15'"  # as the extra of pyproject.toml says: no index has a release of ours
-)
+INSTALL_TORCH: Final = "pip install 'torch>=2.11,<2.15'"  # the extra of pyproject.toml
 _BLAS: Final = re.compile(r"BLAS_INFO=(\w+)")
 _MKL: Final = re.compile(r"Math Kernel Library Version ([\d.]+)")
 # What the installed CMake package links PyTorch with.

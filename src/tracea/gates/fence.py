@@ -25,6 +25,7 @@ import numpy as np
 from tracea.errors import RunError
 from tracea.gates.comparison import compare_output
 from tracea.gates.verdict import Check
+from tracea.runtime.awake_clock import AwakeClock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -168,19 +169,13 @@ def _let_read_only(arrays: Sequence[NDArray[Any]]) -> None:
 
 
 def _wait(child: int, limit_s: float) -> int | None:
-    """Return how the child ended, or end it and return None.
-
-    What stops this process (a debugger, a measurement that wants the machine to itself, a suspended system) stops the
-    child too: a pause counts as one look and not as time that the child had.
-    """
-    waited, seen = 0.0, time.monotonic()
-    while waited < limit_s:
+    """Return how the child ended, or end it and return None; time in which this process is stopped does not count."""
+    clock = AwakeClock(_PAUSE_S)
+    while clock.look() < limit_s:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return status
         time.sleep(_POLL_S)
-        now = time.monotonic()
-        waited, seen = waited + min(now - seen, _PAUSE_S), now
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return None

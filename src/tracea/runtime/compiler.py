@@ -18,6 +18,7 @@ from typing import Any, Final
 from tracea import __version__
 from tracea.emitters.kernel_source import KernelSource
 from tracea.errors import CompileError, InvalidOption, RunError
+from tracea.runtime.awake_clock import AwakeClock
 from tracea.runtime.cache import content_key, default_store
 from tracea.runtime.process_lock import ProcessLock
 from tracea.runtime.toolchain import Compiler, CompilerFamily, common_isa, compile_flags, find_compiler
@@ -40,6 +41,8 @@ COMPILE_SECONDS: Final = 300.0  # zig builds its runtime library on first use: a
 # the 62 of MobileNetV2 in one unit took more than 300 s beside other work.
 _KERNEL_SECONDS: Final = 20.0
 _MOST_SECONDS: Final = 1800.0  # half of what a cache takes for abandoned: see ABANDONED_SECONDS of garbage.py
+_LOOK_SECONDS: Final = 1.0  # how often this process looks after a compiler
+_PAUSE_SECONDS: Final = 3.0  # longer between two looks: this process was stopped (Ctrl-Z), and its children with it
 _LINK: Final = ("-shared", "-Wl,--as-needed")
 _OF_ONE_ISA: Final = "vec_"  # vec.h includes the one that the flags choose
 _DISK_FULL: Final = ("No space left on device", "Disk quota exceeded")
@@ -240,7 +243,7 @@ def include_directory() -> Path:
 
 
 def run_compiler(command: Sequence[str], timeout_seconds: float) -> None:
-    """Run a compiler; kill it with all its children when the time is up.
+    """Run a compiler; kill it with all its children when the time is up, in which this process was not stopped.
 
     Raises: CompileError: it failed or took too long, with its log. OSError: the disk is full.
     """
@@ -256,7 +259,7 @@ def run_compiler(command: Sequence[str], timeout_seconds: float) -> None:
         start_new_session=True,
     ) as process:
         try:
-            log, _ = process.communicate(timeout=timeout_seconds)
+            log = _output(process, timeout_seconds)
         except BaseException as error:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -273,6 +276,18 @@ def run_compiler(command: Sequence[str], timeout_seconds: float) -> None:
         if any(sign in log for sign in _DISK_FULL):
             raise OSError(28, "No space left on device", command[0])
         raise CompileError(command=command, log=log, exit_code=process.returncode)
+
+
+def _output(process: subprocess.Popen[str], timeout_seconds: float) -> str:
+    """Return what a compiler printed until it ended. Raises: TimeoutExpired: it did not while this process ran."""
+    clock = AwakeClock(_PAUSE_SECONDS)
+    while True:
+        left = timeout_seconds - clock.look()
+        try:
+            return process.communicate(timeout=max(0.0, min(left, _LOOK_SECONDS)))[0]
+        except subprocess.TimeoutExpired:
+            if clock.look() >= timeout_seconds:
+                raise
 
 
 def headers_digest(folder: Path) -> str:
