@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from tracea.bench import models, session
 from tracea.bench.models import CONTENDERS, load_builder, time_models
 from tracea.bench.session import OptimizeReport, TableRow, optimize_file
 from tracea.errors import InvalidOption, VerdictFailed
+from tracea.flow import load_note
+from tracea.profiler.load import Load
 from tracea.profiler.timer import compare
 
 TEXT = """
@@ -90,7 +93,6 @@ class Heard:
 def test_what_came_of_a_step_is_told_before_the_next_one_begins(builder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     optimize = tracea.optimize
     timed = compare({name: lambda: sum(range(200)) for name in (*CONTENDERS, session.OURS)}, pairs=30)
-    monkeypatch.setattr(session, "diagnose_load", lambda load: None)
     monkeypatch.setattr(session, "_recorded_times", lambda *_, **__: [timed])
     monkeypatch.setattr(
         session.tracea,
@@ -105,6 +107,40 @@ def test_what_came_of_a_step_is_told_before_the_next_one_begins(builder: str, mo
     assert "gemm" in heard.said[made]
     time = r"[\d.]+ (ns|µs|ms|s)"
     assert re.fullmatch(rf"(\S.* {time} \([\d.]+ times ours\); )+\S.* {time}", heard.said[-1])
+
+
+def test_a_busy_machine_is_a_warning_only_where_something_is_timed(
+    builder: str, empty_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    optimize, looks = tracea.optimize, []
+    timed = compare({name: lambda: sum(range(200)) for name in (*CONTENDERS, session.OURS)}, pairs=30)
+
+    def look() -> Load:
+        looks.append(1)
+        return Load(busy_cores=1.3, cores=2)
+
+    monkeypatch.setattr(load_note, "measure_load", look)
+    monkeypatch.setattr(load_note, "_looked", [])
+    monkeypatch.setattr(session, "examine", lambda: "the machine")
+    monkeypatch.setattr(session, "time_models", lambda *_, **__: [timed])
+    monkeypatch.setattr(
+        session.tracea,
+        "optimize",
+        lambda module, inputs, *, threads, **_: optimize(module, inputs, budget=None, threads=threads),
+    )
+    path = Path(builder.rpartition(":")[0])
+    no_pair = path.with_name("no_pair_of_a_test.py")
+    no_pair.write_text("build = int", encoding="utf-8")
+    with pytest.raises(InvalidOption, match="example_inputs"):
+        optimize_file(f"{no_pair}:build", threads=1)
+    assert looks == []
+    first = optimize_file(builder, threads=1)
+    assert len(first.problems) == 1
+    assert "1.3 of the 2 cores" in first.problems[0]
+    assert "\nThe plan for 1 thread:\n" in first.graph
+    monkeypatch.setattr(load_note, "_looked", [])
+    second = optimize_file(builder, threads=1)  # its table is the first's
+    assert (second.problems, len(looks)) == ((), 1)
 
 
 def test_each_row_says_when_it_was_measured_and_whether_others_disturbed_it() -> None:

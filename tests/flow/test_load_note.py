@@ -67,14 +67,11 @@ def test_a_call_of_many_searches_says_it_once_however_long_they_take(
     assert len(caplog.records) == 1
 
 
-def test_a_load_that_came_later_is_said_by_the_caller_itself_unless_it_has(
+def test_a_load_is_said_as_the_caller_says_things(
     looks: list[Load], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load_note, "_SECONDS_BETWEEN", 0.0)
     said: list[str] = []
-    with load_note.load_noted_once(said.append, is_said=True):
-        load_note.note_load()
-    assert (said, looks) == ([], [])
     with load_note.load_noted_once(said.append):
         load_note.note_load()
         load_note.note_load()

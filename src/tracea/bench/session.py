@@ -14,11 +14,11 @@ import tracea
 from tracea import targets
 from tracea.bench.doubt import why_in_doubt
 from tracea.bench.models import CONTENDERS, OURS, find_builder, load_builder, time_models
-from tracea.doctor import Decision, diagnose_load, examine
+from tracea.doctor import Decision, examine
 from tracea.doctor.installed import require_torch
 from tracea.flow.graph_explanation import GraphExplanation, explain_graph
 from tracea.flow.history import study_key
-from tracea.flow.load_note import load_noted_once
+from tracea.flow.load_note import load_noted_once, note_load
 from tracea.flow.phases import phase, telling
 from tracea.flow.progress import silent
 from tracea.flow.tuning import check_timed_threads
@@ -26,7 +26,6 @@ from tracea.gates import Verdict
 from tracea.interface.optimized import Optimized
 from tracea.optimizer.budget import Budget
 from tracea.profiler.duration import shown_us
-from tracea.profiler.load import measure_load
 from tracea.profiler.machine import cores_allowed
 from tracea.profiler.measurement import MINIMUM_PAIRS, Measurement, Ratio
 from tracea.runtime.buffers import view
@@ -171,7 +170,6 @@ def _optimized(
         check_timed_threads(count)
     find_builder(builder)  # before torch, which takes seconds
     require_torch()
-    problem = diagnose_load(measure_load())
     problems: list[str] = []
     note = _unheard if progress is None else progress.note
 
@@ -179,8 +177,6 @@ def _optimized(
         problems.append(text)
         note(f"warning: {text}")
 
-    if problem is not None:
-        warn(str(problem))
     phase("import torch")
     import torch
 
@@ -190,7 +186,7 @@ def _optimized(
     rows: list[TableRow] = []
     phase("examine the machine")
     machine = str(examine())
-    with torch.inference_mode(), load_noted_once(warn, is_said=problem is not None):
+    with torch.inference_mode(), load_noted_once(warn):
         for count in counts:
             made: Any = tracea.optimize(
                 module, inputs, budget=budget, threads=count, listener=_labelled(progress, count)
@@ -199,7 +195,7 @@ def _optimized(
             note(_made(made.optimized, count))
             if not peers:
                 continue
-            phase(f"{count} thread{'s' if count > 1 else ''}: time beside eager and Inductor in {processes} processes")
+            phase(f"{_threads(count)}: time beside eager and Inductor in {processes} processes")
             timed = _recorded_times(
                 builder, made.optimized, threads=count, pairs=pairs, processes=processes, again=again
             )
@@ -208,7 +204,8 @@ def _optimized(
     first = optimized[counts[0]]
     return OptimizeReport(
         machine=machine,
-        graph=f"{first.captured}\n\n{first.compiled.pipeline}\n\n{first.compiled.plan.explain()}",
+        graph=f"{first.captured}\n\n{first.compiled.pipeline}\n\nThe plan for {_threads(counts[0])}:\n"
+        f"{first.compiled.plan.explain()}",
         verdicts=tuple(verdict for each in optimized.values() for verdict in each.verdicts.values()),
         share=first.share,
         kernels_us=first.kernels_us,
@@ -219,6 +216,10 @@ def _optimized(
     )
 
 
+def _threads(count: int) -> str:
+    return "1 thread" if count == 1 else f"{count} threads"
+
+
 def _unheard(line: str) -> None:
     """Take a line that nobody waits for."""
 
@@ -226,7 +227,7 @@ def _unheard(line: str) -> None:
 def _made(optimized: Optimized, threads: int) -> str:
     """Say what came of a search, in a line: the tables come at the end."""
     chosen = ", ".join(f"{node} by {optimized.plan[node].variant}" for node in optimized.plan)
-    return f"{threads} thread{'s' if threads > 1 else ''}: {len(optimized.verdicts)} kernels verified; {chosen}"
+    return f"{_threads(threads)}: {len(optimized.verdicts)} kernels verified; {chosen}"
 
 
 def _over(ratio: Ratio | None) -> str:
@@ -238,7 +239,7 @@ def _labelled(progress: Listener | None, threads: int) -> Any:
         return silent
 
     def told(label: str, found: Any) -> None:
-        progress(f"{threads} thread{'s' if threads > 1 else ''}: {label}", found)
+        progress(f"{_threads(threads)}: {label}", found)
 
     return told
 
@@ -264,6 +265,7 @@ def _recorded_times(
     }
 
     def measure(place: Path) -> None:
+        note_load()  # only where something is timed: what is known does not depend on who uses the cores now
         timed = time_models(
             str(Path(builder.rpartition(":")[0]).absolute()) + ":" + builder.rpartition(":")[2],
             threads=threads,

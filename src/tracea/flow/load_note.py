@@ -39,15 +39,15 @@ def _log(text: str) -> None:
 
 
 @contextmanager
-def load_noted_once(say: Callable[[str], object] = _log, *, is_said: bool = False) -> Generator[None]:
+def load_noted_once(say: Callable[[str], object] = _log) -> Generator[None]:
     """Have the searches within a ``with`` block say once among them that the machine is busy.
 
-    ``is_said``: the caller has looked, and said it already. Within another such block this one changes nothing.
+    Within another such block this one changes nothing.
     """
     if _call.get() is not None:
         yield
         return
-    token = _call.set(_Call(say=say, is_said=is_said))
+    token = _call.set(_Call(say=say, is_said=False))
     try:
         yield
     finally:
