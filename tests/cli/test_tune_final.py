@@ -52,6 +52,14 @@ def test_whoever_ties_with_the_first_is_called_so_whichever_median_is_lower(caps
     assert "too noisy to tell" in rows[3]
 
 
+def test_times_out_of_order_are_said_to_be_the_races_order(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "where times are out of order, the race could not tell them apart"
+    tune_verb._print(tuned(FIRST, TIE), 5)
+    assert said not in capsys.readouterr().out
+    tune_verb._print(tuned(FIRST, replace(TIE, latency_ms=0.1371)), 5)
+    assert said in capsys.readouterr().out
+
+
 def test_json_says_how_each_stands_and_on_what_that_rests() -> None:
     final = tune_verb._as_dict(tuned(FIRST, TIE, SLOWER, UNCLEAR))["final"]
     assert [each["standing"] for each in final] == ["first", "tie", "decided", "unclear"]

@@ -160,6 +160,7 @@ def test_a_tie_is_decided_by_the_race_and_told_by_what_was_measured() -> None:
         "packed": 9.9,
     }
     assert decision.reason == "10 µs, a tie with packed: the race could not tell them apart"
+    assert "then packed: 9.9 µs measured, behind by the race's rule for what it cannot tell apart" in decision.explain()
     said = "being faster beyond the noise: it is a tie with library, 9.9 µs against 10 µs"
     assert decision.flip == f"packed: {said}"
     assert next(flip.what for flip in decision.flips if flip.variant == "packed") == said

@@ -204,6 +204,9 @@ def _print(tuned: Tuned, asked: int) -> None:
             ],
             numbers=(2, 3),
         )
+        times = [each.latency_ms for each in tuned.final]
+        if times != sorted(times):
+            print("where times are out of order, the race could not tell them apart: its rule for ties has the order")
         _print_disturbed(tuned.final[0])
     _print_decision(tuned)
 

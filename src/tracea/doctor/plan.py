@@ -40,6 +40,7 @@ class Rejection:
 
 
 _SAME: Final = 1e-9
+BY_TIE: Final = ", behind by the race's rule for what it cannot tell apart"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,18 @@ class Decision:
         return self.chosen if self.chosen.latency_us is not None else None
 
     @property
+    def in_spite_of_times(self) -> tuple[str, ...]:
+        """The candidates that stand behind one whose measured time is no shorter: a race could not tell them apart."""
+        found: list[str] = []
+        longest_us = 0.0
+        for each in self.candidates:
+            if each.latency_us is not None:
+                if each.latency_us < longest_us:
+                    found.append(each.variant)
+                longest_us = max(longest_us, each.latency_us)
+        return tuple(found)
+
+    @property
     def flip(self) -> str:
         """What would have chosen another variant."""
         others = [candidate for candidate in self.candidates if candidate.variant != self.variant]
@@ -163,7 +176,12 @@ class Decision:
             lines.append(f"  schedule: {self.schedule.key}")
         if self.precision is not None and self.precision.is_fallback:
             lines += [f"  precision: {step}" for step in self.precision.steps]
-        lines += [f"  then {candidate}" for candidate in self.candidates if candidate.variant != self.variant]
+        ties = self.in_spite_of_times
+        lines += [
+            f"  then {candidate}{BY_TIE if candidate.variant in ties else ''}"
+            for candidate in self.candidates
+            if candidate.variant != self.variant
+        ]
         lines += [f"  rejected {rejection}" for rejection in self.told_rejections]
         lines.append(f"  would flip it: {self.flip}")
         return "\n".join(lines)

@@ -213,7 +213,9 @@ def _others(found: Explanation) -> Iterator[str]:
     won = decision.chosen
     others = [each for each in decision.candidates if each.variant != decision.variant]
     if others:
-        yield _line("Also possible", f"{len(others)}, best first")
+        ties = set(decision.in_spite_of_times) - {each.variant for each in others if each.ties_with(won)}
+        rule = "; where times are out of order, by the race's rule for what it cannot tell apart" if ties else ""
+        yield _line("Also possible", f"{len(others)}, best first{rule}")
     for each in others:
         if each.latency_us is None:
             yield f"  {each.variant}: not measured, its score is {each.score:g} against {won.score:g}"

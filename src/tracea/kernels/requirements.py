@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tracea.core.dtype import DType
@@ -10,9 +10,10 @@ from tracea.core.tensor_type import BlockedLayout, TensorType
 from tracea.kernels.variant import Requirement, Unmet
 
 if TYPE_CHECKING:
+    from tracea.semantic.index import Param
     from tracea.targets.target import Target
 
-__all__ = ["CPU_VECTORS", "condition", "element_types", "non_negative_strides", "strided_layouts"]
+__all__ = ["CPU_VECTORS", "condition", "element_types", "non_negative_strides", "sizes_in_range", "strided_layouts"]
 
 _CPU_ISAS = ("avx512", "avx2", "neon", "plain")
 
@@ -26,6 +27,25 @@ def condition(
         return None if holds(op, target) else Unmet(needed=needed, found=found(op), remedy=remedy)
 
     return Requirement(name=name, check=check)
+
+
+def sizes_in_range(of: Callable[[Any], Mapping[Param, int]], *, or_empty: bool = False) -> Requirement:
+    """Return the requirement that the sizes ``of`` an op keep to their parameters' ranges; what is said names the others.
+
+    ``or_empty``: below its least no size counts, since what is empty needs no kernel.
+    """
+
+    def check(op: Any, target: Target) -> Unmet | None:
+        del target
+        large = {size: value for size, value in of(op).items() if value > size.maximum}
+        small = {} if or_empty else {size: value for size, value in of(op).items() if value < size.minimum}
+        if not large and not small:
+            return None
+        limits = [*(f"{size} <= {size.maximum}" for size in large), *(f"{size} >= {size.minimum}" for size in small)]
+        found = ", ".join(f"{size} = {value}" for size, value in {**large, **small}.items())
+        return Unmet(needed=", ".join(limits), found=found, remedy="cut the op into several")
+
+    return Requirement(name="sizes within the kernel's range", check=check)
 
 
 def _check_isa(op: Any, target: Target) -> Unmet | None:

@@ -228,8 +228,8 @@ def check_output(out: ArrayView, inputs: Sequence[ArrayView], field: str = "out"
         if start < high and low < stop and _shares_memory(out, other):
             raise OverlappingOutput(
                 field=field,
-                got=f"bytes {low:#x}-{high:#x}",
-                expected=f"no byte of input {index} at {start:#x}-{stop:#x}",
+                got=f"{min(high, stop) - max(low, start)} bytes in which operand {index} lies too",
+                expected="memory of its own",
                 remedy="write to another array, or copy the input",
             )
 

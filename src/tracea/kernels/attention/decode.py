@@ -219,7 +219,7 @@ _NO_SPANS = condition(
     "no tables",
     lambda op, _: op.spans is None,
     needed="masks by position",
-    found=lambda op: str(op.spans),
+    found=lambda op: "lists of spans",
     remedy="use attention.flash, which takes lists of spans",
 )
 DECODE_ID = "attention.decode"

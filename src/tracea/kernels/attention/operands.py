@@ -12,7 +12,7 @@ from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidOp, InvalidSchedule
 from tracea.kernels.operands import scratch, tensor_buffer
 from tracea.kernels.pointwise.tile import compute_type, map_tile
-from tracea.kernels.requirements import CPU_VECTORS, condition, non_negative_strides, strided_layouts
+from tracea.kernels.requirements import CPU_VECTORS, condition, non_negative_strides, sizes_in_range, strided_layouts
 from tracea.kernels.variant import Requirement
 from tracea.semantic.access import Region
 from tracea.semantic.index import Const, Index, Param, Var
@@ -199,13 +199,7 @@ def attention_requirements(sizes: Sizes) -> tuple[Requirement, ...]:
         _, kv_heads, t, dv = op.v.static_shape
         return dict(zip(sizes, (batch, kv_heads, heads // max(1, kv_heads), s, t, d, dv), strict=True))
 
-    fits = condition(
-        "sizes within the kernel's range",
-        lambda op, _: all(value <= size.maximum for size, value in of(op).items()),  # an empty result needs no kernel
-        needed=", ".join(f"{size.name} <= {size.maximum}" for size in sizes),
-        found=lambda op: ", ".join(f"{size} = {value}" for size, value in of(op).items()),
-        remedy="cut the op into several",
-    )
+    fits = sizes_in_range(of, or_empty=True)
     return (CPU_VECTORS, _ELEMENTS, strided_layouts, non_negative_strides, fits)
 
 

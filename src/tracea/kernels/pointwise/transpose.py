@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
+from tracea.core.expr_text import expr_text
 from tracea.core.ops.pointwise import PointwiseOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidSchedule
@@ -185,6 +186,10 @@ def _turns(op: PointwiseOp, target: Target) -> bool:
     return min(sizes[-2:]) >= _FEWEST
 
 
+def _expression(op: PointwiseOp) -> str:
+    return expr_text(op.expr, [f"x{number}" for number in range(len(op.inputs))])
+
+
 TRANSPOSE_ID = "pointwise.transpose"
 TRANSPOSE = Variant(
     id=TRANSPOSE_ID,
@@ -199,7 +204,7 @@ TRANSPOSE = Variant(
             "a copy that turns",
             _turns,
             needed=f"a copy of floats of one arithmetic, contiguous axes that differ, {_FEWEST} elements each",
-            found=lambda op: f"{op.expr} of {' | '.join(map(str, op.inputs))}",
+            found=lambda op: f"{_expression(op)} of {' | '.join(map(str, op.inputs))}",
             remedy="choose pointwise.chain",
         ),
     ),

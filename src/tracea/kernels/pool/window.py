@@ -18,7 +18,14 @@ from tracea.errors import InvalidOp
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, tensor_buffer
 from tracea.kernels.pointwise.tile import compute_type
-from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.requirements import (
+    CPU_VECTORS,
+    condition,
+    element_types,
+    non_negative_strides,
+    sizes_in_range,
+    strided_layouts,
+)
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Variant
 from tracea.semantic.access import Intrinsic, as_given
@@ -160,13 +167,7 @@ def _sizes(op: Pool2dOp) -> dict[Param, int]:
     return dict(zip((_IMAGES, _CHANNELS, _H, _W, _P, _Q), (images, channels, h, width, p, q), strict=True))
 
 
-_SIZES = condition(
-    "sizes within the kernel's range",
-    lambda op, _: all(size.minimum <= value <= size.maximum for size, value in _sizes(op).items()),
-    needed=", ".join(f"{size} <= {size.maximum}" for size in (_IMAGES, _CHANNELS, _H, _W, _P, _Q)),
-    found=lambda op: ", ".join(f"{size} = {value}" for size, value in _sizes(op).items()),
-    remedy="cut the op into several",
-)
+_SIZES = sizes_in_range(_sizes)
 _COUNT_FITS = condition(
     "a window that a float counts",
     lambda op, _: math.prod(op.kernel) <= 2**24,
