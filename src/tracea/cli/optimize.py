@@ -38,7 +38,7 @@ def optimize(
     trials
         Trials at most for each kernel; those of earlier runs count.
     seconds
-        Seconds at most for the whole search.
+        Seconds at most for the search of each kernel, as --trials is, and for each number of threads.
     threads
         Threads to run on, at most the cores that this process may use; by default one, and two as well where there are
         two cores.

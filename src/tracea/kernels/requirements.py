@@ -30,7 +30,7 @@ def condition(
 
 
 def sizes_in_range(of: Callable[[Any], Mapping[Param, int]], *, or_empty: bool = False) -> Requirement:
-    """Return the requirement that the sizes ``of`` an op keep to their parameters' ranges; what is said names the others.
+    """Return the requirement that the sizes ``of`` an op keep to their parameters' ranges; it names the others.
 
     ``or_empty``: below its least no size counts, since what is empty needs no kernel.
     """
