@@ -39,6 +39,12 @@ def message(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
         ((*HERE, "--schedule", "stages=3"), "schedule of gemm.direct: got stages, expected"),
         (("optimize", "gone.py:build"), "got gone.py: no such file"),
         (("optimize", "gone.py"), "expected file.py:function"),
+        (("explain", "examples/mlp.py"), "such as examples/mlp.py:build"),
+        (("explain", "examples/mlp.py:biuld"), "use build, if that was meant"),
+        (("optimize", "examples/mlp.py:biuld"), "use build, if that was meant"),
+        (("tune", "gem", "-m", "64"), "use gemm, if that was meant"),
+        (("bench", "--suite", "sparce", "--only", "x"), "use sparse, if that was meant"),
+        (("bench", "--suite", "sparse", "--against", "tourch"), "use torch, if that was meant"),
     ],
     ids=" ".join,
 )

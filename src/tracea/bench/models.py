@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import sys
@@ -12,6 +13,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from tracea.core.names import meant, near
 from tracea.errors import InvalidOption, VerdictFailed
 from tracea.profiler.measurement import Measurement
 from tracea.profiler.processes import run_in_processes
@@ -32,16 +34,16 @@ def find_builder(text: str) -> tuple[Path, str]:
     """Return the file and the function's name that ``file.py:function`` says, without running the file.
 
     Raises:
-        InvalidOption: there is no such file.
+        InvalidOption: there is no such file, or its text names no such function.
     """
     path_text, _, name = text.rpartition(":")
-    path = Path(path_text)
+    path, example = Path(path_text), text if text.endswith(".py") else "examples/mlp.py"
     if not path_text or not name or "\0" in text:
         raise InvalidOption(
             field="builder",
             got=text,
             expected="file.py:function",
-            remedy="name a file and a function in it, such as examples/mlp.py:build",
+            remedy=f"name a file and a function in it, such as {example}:build",
         )
     if not path.is_file():
         raise InvalidOption(
@@ -50,7 +52,37 @@ def find_builder(text: str) -> tuple[Path, str]:
             expected="a Python file",
             remedy=f"name a file that exists; {path_text} is looked for from {Path.cwd()}",
         )
+    names = _names_in(path)
+    if names and name not in names:
+        raise InvalidOption(
+            field="builder",
+            got=name,
+            expected=f"a function in {path}",
+            remedy=f"{meant(near(name, names))}name a function without arguments",
+        )
     return path, name
+
+
+def _names_in(path: Path) -> frozenset[str]:
+    """Return the names that a file's text binds, in any place of it; none where only running it says which."""
+    try:
+        nodes = list(ast.walk(ast.parse(path.read_bytes())))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return frozenset()
+    bound: set[str] = set()
+    for node in nodes:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                bound.add(node.name)
+            case ast.Name(id=name, ctx=ast.Store()):
+                bound.add(name)
+            case ast.alias():
+                bound.add((node.asname or node.name).partition(".")[0])
+            case ast.Call(func=ast.Name(id="globals" | "setattr" | "exec" | "vars")):
+                return frozenset()
+            case _:
+                pass
+    return frozenset() if "*" in bound else frozenset(bound)
 
 
 def load_builder(text: str) -> Callable[[], Any]:

@@ -10,6 +10,7 @@ from tracea.bench.problem import Problem
 from tracea.bench.sparse_suite import sparse_problems
 from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input, activation
+from tracea.core.names import meant, near
 from tracea.core.op import Epilogue, GemmOp, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOption
@@ -41,7 +42,10 @@ def problems(suite: str) -> tuple[Problem, ...]:
     """
     if suite not in SUITES:
         raise InvalidOption(
-            field="suite", got=suite, expected=[*sorted(SUITES), "gpu"], remedy="name a suite that exists"
+            field="suite",
+            got=suite,
+            expected=[*sorted(SUITES), "gpu"],
+            remedy=f"{meant(near(suite, (*SUITES, 'gpu')))}name a suite that exists",
         )
     return SUITES[suite]
 

@@ -61,7 +61,7 @@ def explain(
     json
         Print the explanation as JSON.
     """
-    if kind not in KINDS and ":" in kind:
+    if kind not in KINDS and (":" in kind or kind.endswith(".py")):
         return _explain_model(
             kind, problem, target=target, threads=threads, library=library, measure=measure, range=range, json=json
         )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import Parameter
 
 from tracea.cli.element_types import parse_dtype, parse_elements, parse_result, require_kernels
+from tracea.core.names import meant, near
 from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -124,7 +125,9 @@ def parse_op(kind: str, flags: ProblemFlags, *, target: str | None = None) -> Op
         InvalidInput: the op refuses its sizes or its type.
     """
     if kind not in KINDS:
-        raise InvalidOption(field="kind", got=kind, expected=KINDS, remedy="name one of these ops")
+        raise InvalidOption(
+            field="kind", got=kind, expected=KINDS, remedy=f"{meant(near(kind, KINDS))}name one of these ops"
+        )
     _refuse_foreign(kind, flags)
     match kind:
         case "gemm":
@@ -357,7 +360,6 @@ def _batch(text: str) -> tuple[int, ...]:
 def _epilogue(text: str, result: TensorType, epilogue: Epilogue, row: TensorType | None = None) -> Epilogue:
     from tracea.core.expr import Input, activation, activation_names
     from tracea.core.tensor_type import TensorType
-    from tracea.targets.unknown import meant, near
 
     row = row or TensorType(result.shape[-1:], result.dtype)
     for term in [part.strip() for part in text.split(",")] if text.strip() else []:

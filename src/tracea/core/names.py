@@ -1,19 +1,24 @@
-"""What a name may have meant that is none of the known ones."""
+"""What a name may have meant that is none of the known ones, and how what was given in its place is shown."""
 
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["meant", "near"]
+__all__ = ["as_given", "meant", "near"]
 
 _NEAR: Final = 6  # names of a message
 _ALIKE: Final = 3  # of those that are only spelled alike: more would be no guess
 _LIKENESS: Final = 0.75  # share of the letters in common, difflib's ratio
 _LONGEST: Final = 32  # characters of a name that is compared; the longest there is has 15
+
+
+def as_given(value: Any) -> Any:
+    """Return a value as an error shows it where no string may stand: '2' in quotes, which the number 2 has not."""
+    return repr(value) if isinstance(value, str) else value
 
 
 def near(name: str, known: Iterable[str]) -> tuple[str, ...]:

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from tracea.core.names import meant, near
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
 from tracea.interface.whole_numbers import read_wholes
 
-__all__ = ["check_taps", "extents_of", "same_shape", "transposed_extents"]
+__all__ = ["check_taps", "extents_of", "meant_padding", "same_shape", "transposed_extents"]
 
 _MOST_TAPS: Final = 256  # of the kernels: the places of a result's gradient are taps there
 _COUNTS: Final = {4: "four", 5: "five"}
 _AXES: Final = {4: ("h, w", "r, s", "rows and columns"), 5: ("d, h, w", "t, r, s", "planes, rows and columns")}
+
+
+def meant_padding(padding: str) -> str:
+    """Return the beginning of a remedy that names the word which an unknown one may have meant."""
+    known = ("same", "valid")
+    return "" if padding in known else meant(tuple(f'"{word}"' for word in near(padding, known)))
 
 
 def extents_of(name: str, shape: Any, rank: int) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from tracea.core.op import Conv2dOp, Epilogue, ViewKind
 from tracea.core.ops.images import like_image
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph
+from tracea.interface.convolution_shapes import meant_padding
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
 from tracea.interface.whole_numbers import pair, whole_number
@@ -62,7 +63,7 @@ def _padding(weight: Any, padding: Any, stride: tuple[int, int], dilation: tuple
             field="padding",
             got={"padding": padding, "stride": stride, "taps": taps, "dilation": dilation},
             expected='a number, two, "valid", or "same" with stride 1 and an even dilation · (taps - 1)',
-            remedy="pad the image by itself, and give padding=0",
+            remedy=f"{meant_padding(padding)}pad the image by itself, and give padding=0",
         )
     return around[0] // 2, around[1] // 2
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from tracea.core.dtype import DType
-from tracea.core.names import meant, near
+from tracea.core.names import as_given, meant, near
 from tracea.core.op import Op
 from tracea.core.ops.base import check_broadcasts
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType
@@ -158,7 +158,7 @@ def number(name: str, value: Any, *, example: float = 1.0) -> float:
     Raises: InvalidOp: it is none, or none that a double can hold.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise InvalidOp(field=name, got=value, expected="a number", remedy=f"{name}={example}")
+        raise InvalidOp(field=name, got=as_given(value), expected="a number", remedy=f"{name}={example}")
     try:
         return float(value)
     except OverflowError as error:

@@ -11,6 +11,7 @@ from tracea.core.ops.images import like_image
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.sections import Part, Section, compile_sections
+from tracea.interface.convolution_shapes import meant_padding
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
 from tracea.interface.whole_numbers import single
@@ -50,7 +51,7 @@ def conv1d(
             field="padding",
             got={"padding": padding, "stride": step},
             expected='a number, "valid", or "same" with stride 1',
-            remedy="padding=0",
+            remedy=f"{meant_padding(padding)}padding=0",
         )
     numbers = (step, before, gap, single("groups", groups, 1), same)
     return _dispatch_conv1d()(x, weight, bias, residual, out, *numbers, activation, library_allowed())

@@ -13,6 +13,7 @@ from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.plane_parts import Triple
 from tracea.flow.sections import compile_sections
 from tracea.flow.volumes import VolumeConvolution
+from tracea.interface.convolution_shapes import meant_padding
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
 from tracea.interface.whole_numbers import triple, whole_number
@@ -62,7 +63,7 @@ def _padding(weight: Any, padding: str, stride: Triple, dilation: Triple) -> Tri
             field="padding",
             got={"padding": padding, "stride": stride, "taps": taps, "dilation": dilation},
             expected='a number, three, "valid", or "same" with stride 1 and an even dilation · (taps - 1)',
-            remedy="pad the volume by itself, and give padding=0",
+            remedy=f"{meant_padding(padding)}pad the volume by itself, and give padding=0",
         )
     planes, rows, columns = (size // 2 for size in around)
     return planes, rows, columns

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from operator import index
 from typing import Any, Final, cast
 
+from tracea.core.names import as_given
 from tracea.errors import InvalidOp, InvalidShape, TraceaError
 from tracea.runtime.buffers import view
 
@@ -60,7 +61,7 @@ def whole_number(name: str, value: Any, least: int, most: int = _LARGEST, *, rem
     if number is None or not least <= number <= most:
         raise InvalidOp(
             field=name,
-            got=value,
+            got=as_given(value),
             expected=f"whole numbers from {least} " + (f"to {most}" if number is not None and number > most else "on"),
             remedy=remedy or f"{name}={max(1, least)}",
         )
@@ -75,7 +76,9 @@ def axis_number(name: str, value: Any) -> int:
     """
     number = read_whole(value)
     if number is None or abs(number) > _LARGEST:
-        raise InvalidShape(field=name, got=value, expected="an axis, a whole number", remedy=f"{name}=-1 is the last")
+        raise InvalidShape(
+            field=name, got=as_given(value), expected="an axis, a whole number", remedy=f"{name}=-1 is the last"
+        )
     return number
 
 
@@ -116,4 +119,6 @@ def _each(name: str, value: Any, least: int, axes: int, several: str) -> tuple[i
             return tuple(whole_number(name, each, least) for each in (values * axes)[:axes])
     elif read_whole(value) is not None:
         return (whole_number(name, value, least),) * axes
-    raise InvalidOp(field=name, got=value, expected=f"a whole number, or {several}", remedy=f"{name}={max(1, least)}")
+    raise InvalidOp(
+        field=name, got=as_given(value), expected=f"a whole number, or {several}", remedy=f"{name}={max(1, least)}"
+    )

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from tracea.core.names import as_given
 from tracea.errors import InvalidOption
 
 __all__ = ["Budget", "check_budget"]
@@ -24,7 +25,10 @@ class Budget:
     def __post_init__(self) -> None:
         if isinstance(self.trials, bool) or not isinstance(self.trials, int) or self.trials < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidOption(
-                field="budget.trials", got=self.trials, expected="an integer of at least 1", remedy="trials=50"
+                field="budget.trials",
+                got=as_given(self.trials),
+                expected="an integer of at least 1",
+                remedy="trials=50",
             )
         if self.seconds is not None and not (
             isinstance(self.seconds, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -34,7 +38,7 @@ class Budget:
         ):
             raise InvalidOption(
                 field="budget.seconds",
-                got=self.seconds,
+                got=as_given(self.seconds),
                 expected="a positive finite number, or None",
                 remedy="seconds=None",
             )
@@ -54,7 +58,7 @@ def check_budget(budget: Any, *, without: str = "no search") -> Budget | None:
         return budget
     raise InvalidOption(
         field="budget",
-        got=budget,
+        got=as_given(budget),
         expected=f"a tracea.Budget, or None: {without}",
         remedy=f"budget=tracea.Budget(trials={budget if type(budget) is int and budget > 0 else 50})",
     )

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from tracea.bench.peers import inductor, onnxruntime, openvino, torch
+from tracea.core.names import meant, near
 from tracea.doctor.installed import require_torch
 from tracea.errors import InvalidOption, ToolchainMissing
 
@@ -66,5 +67,10 @@ def surroundings(families: tuple[str, ...], threads: int) -> Generator[None]:
 
 def _family(name: str) -> Family:
     if name not in FAMILIES:
-        raise InvalidOption(field="against", got=name, expected=sorted(FAMILIES), remedy="name known peers")
+        raise InvalidOption(
+            field="against",
+            got=name,
+            expected=sorted(FAMILIES),
+            remedy=f"{meant(near(name, FAMILIES))}name known peers",
+        )
     return FAMILIES[name]
