@@ -24,7 +24,8 @@ import tracea
 from tracea.cli import main as cli
 
 said = {}
-for words in (["optimize", "examples/mlp.py:build"], ["explain", "examples/mlp.py:build"], ["bench", "--suite", "gemm"]):
+MODEL = "examples/mlp.py:build"
+for words in (["optimize", MODEL], ["explain", MODEL], ["bench", "--suite", "gemm"]):
     errors, started = io.StringIO(), time.monotonic()
     with contextlib.redirect_stderr(errors):
         code = cli.main(words)

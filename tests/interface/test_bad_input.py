@@ -183,8 +183,8 @@ def test_is_refused_with_a_remedy(name):
             "k: got 1, expected 0 to 0: the elements along dim, at most 128. Remedy: k=0",
         ),
         (lambda: topk(torch.tensor(1.0), 2), "k: got 2, expected 0 to 1"),
-        (lambda: layer_norm(X, eps="a"), "eps: got a, expected a number. Remedy: eps=1e-05"),
-        (lambda: gemm(X, X, alpha="a"), "alpha: got a, expected a number. Remedy: alpha=1.0"),
+        (lambda: layer_norm(X, eps="a"), "eps: got 'a', expected a number. Remedy: eps=1e-05"),
+        (lambda: gemm(X, X, alpha="a"), "alpha: got 'a', expected a number. Remedy: alpha=1.0"),
     ],
 )
 def test_an_argument_is_called_by_its_name(call, said):
