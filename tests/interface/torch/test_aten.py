@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.interface.torch.cases import CASES, REFUSED
+from tests.interface.torch import cases
+from tests.interface.torch.cases import REFUSED
 from tests.interface.torch.compare import check_capture
+from tests.interface.torch.write_cases import WRITES
 
 from tracea.interface.torch.aten import LOWERINGS
 from tracea.interface.torch.capture import capture
 from tracea.interface.torch.result_types import GIVES_BACK
+
+CASES = cases.CASES | WRITES
 
 
 class Line(torch.nn.Module):

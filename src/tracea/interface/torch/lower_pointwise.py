@@ -299,7 +299,7 @@ def isnan(low: Lowering, x: Node) -> Node:
 
 
 def _equal(left: Expr, right: Expr | float) -> Expr:
-    return Binary(BinaryFunction.EQ, left, Constant(right) if isinstance(right, float) else right)
+    return Binary(BinaryFunction.EQ, left, right if isinstance(right, Expr) else Constant(right))
 
 
 def batch_norm(
