@@ -26,6 +26,7 @@ def default_of(op: GemmOp, variant: str) -> str:
     return schedule_of(made(op, TARGET).values_).key
 
 
+@pytest.mark.slow
 def test_a_variant_whose_first_schedule_was_killed_is_searched_by_its_others(monkeypatch: pytest.MonkeyPatch) -> None:
     op = GemmOp.of(m=23, n=34, k=26)
     killed = default_of(op, "gemm.direct")

@@ -77,6 +77,7 @@ def test_a_search_is_recorded_used_and_resumed(monkeypatch):
     torch.testing.assert_close(compile_op(op, threads=1).run(x, w, bias), torch.relu(x @ w + bias))
 
 
+@pytest.mark.slow
 def test_more_trials_continue_and_compare_anew():
     op = GemmOp.of(m=20, n=24, k=28)
     tried = tracea.tune(op, budget=Budget(trials=2)).fresh  # at least one of every variant that fits this machine
@@ -210,6 +211,7 @@ def test_what_cannot_be_searched_is_refused():
             tracea.tune(op, budget=Budget(trials=1), **options)
 
 
+@pytest.mark.slow
 def test_after_a_toolchain_change_the_best_schedules_are_measured_again_first(monkeypatch):
     op = GemmOp.of(m=24, n=40, k=28)
     before = tracea.tune(op, budget=Budget(trials=6), variant="gemm.direct")

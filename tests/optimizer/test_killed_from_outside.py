@@ -143,6 +143,7 @@ def test_a_child_that_was_killed_while_it_started_is_started_again(tmp_path: Pat
     assert study.outcomes == {OutcomeKind.OK: 3}
 
 
+@pytest.mark.slow
 def test_time_in_which_the_search_itself_was_stopped_does_not_count(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path[:] = __import__('json').loads(sys.argv[1])\n"

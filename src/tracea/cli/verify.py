@@ -67,7 +67,7 @@ def verify(
     from tracea.flow.text import rejected_above
     from tracea.flow.verify import verify_op
 
-    with shown_progress() as progress, telling(progress.phase):
+    with shown_progress(quick_s=1.0) as progress, telling(progress.phase):
         found = verify_op(
             op,
             target=target,

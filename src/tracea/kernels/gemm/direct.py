@@ -19,6 +19,7 @@ from typing import Final
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
 from tracea.kernels.gemm.blocking import check_tile, equal_blocks, fits_registers, round_up, tile_cycles
+from tracea.kernels.gemm.gemv import MOST_STREAMED_ROWS
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, STORED_AS_SUMMED, unit_stride
 from tracea.kernels.operands import scratch, vector_lanes
@@ -199,8 +200,9 @@ def _small(op: GemmOp, target: Target) -> float:
 
 def _near_steps(op: GemmOp, target: Target) -> float:
     # Rows of A that lie far from step to step are a line a step, all in few sets of the first cache: they are packed.
-    far = _has_columns(op) and _known(op.m) * op.a.dtype.nbytes > _NEAR_LINES * target.cache_line_bytes
-    return -200.0 if far else 0.0
+    # Columns of C that leave most of a vector empty are better lanes where the product is turned.
+    far = _known(op.m) * op.a.dtype.nbytes > _NEAR_LINES * target.cache_line_bytes
+    return -200.0 if _has_columns(op) and (far or _known(op.n) <= MOST_STREAMED_ROWS) else 0.0
 
 
 _A_IN_PLACE = condition(
