@@ -1,4 +1,4 @@
-// pointwise_128x768_f32_866c023e0f202d12 | pointwise.chain | avx2 | columns=16384,fixed=0,prefetch=0,rows=32,split=rows,streaming=0
+// pointwise_128x768_f32_866c023e0f202d12 | pointwise.chain | avx2 | columns=16384,fixed=0,prefetch=0,rows=32,split=rows,streaming=0,together=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_pointwise_chain_79521e0b2d9fd4a8e522_text {
+namespace tracea_pointwise_chain_e805cfd3223b05d58691_text {
 using namespace tracea;
 
 struct Load0 {
@@ -46,7 +46,7 @@ struct Store0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_pointwise_chain_79521e0b2d9fd4a8e522(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_pointwise_chain_e805cfd3223b05d58691(const tracea_call* call, int32_t rank) {
   const float* const x0 = static_cast<const float*>(call->pointers[0]);
   const float* const x1 = static_cast<const float*>(call->pointers[1]);
   const float* const x2 = static_cast<const float*>(call->pointers[2]);
@@ -63,4 +63,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_pointwise_chain_79
     map_rows<float, 0>(length, n1, Load0{x0 + start * x0_stride0, x0_stride0, x1, x2 + start * x2_stride0, x2_stride0}, Store0{y + start * y_stride0, y_stride0});
   }
 }
-}  // namespace tracea_pointwise_chain_79521e0b2d9fd4a8e522_text
+}  // namespace tracea_pointwise_chain_e805cfd3223b05d58691_text

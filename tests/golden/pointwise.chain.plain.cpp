@@ -1,4 +1,4 @@
-// pointwise_128x768_f32_866c023e0f202d12 | pointwise.chain | plain | columns=16384,fixed=0,prefetch=0,rows=32,split=rows,streaming=0
+// pointwise_128x768_f32_866c023e0f202d12 | pointwise.chain | plain | columns=16384,fixed=0,prefetch=0,rows=32,split=rows,streaming=0,together=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_pointwise_chain_81da5cff694e3bed1ee1_text {
+namespace tracea_pointwise_chain_adab82e635cd660e740f_text {
 using namespace tracea;
 
 struct Load0 {
@@ -46,7 +46,7 @@ struct Store0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_pointwise_chain_81da5cff694e3bed1ee1(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_pointwise_chain_adab82e635cd660e740f(const tracea_call* call, int32_t rank) {
   const float* const x0 = static_cast<const float*>(call->pointers[0]);
   const float* const x1 = static_cast<const float*>(call->pointers[1]);
   const float* const x2 = static_cast<const float*>(call->pointers[2]);
@@ -63,4 +63,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_pointwise_chain_81
     map_rows<float, 0>(length, n1, Load0{x0 + start * x0_stride0, x0_stride0, x1, x2 + start * x2_stride0, x2_stride0}, Store0{y + start * y_stride0, y_stride0});
   }
 }
-}  // namespace tracea_pointwise_chain_81da5cff694e3bed1ee1_text
+}  // namespace tracea_pointwise_chain_adab82e635cd660e740f_text

@@ -198,6 +198,8 @@ def row_cases() -> tuple[Case, ...]:
         Case.of("softmax_strided", "rows.normalize", strided_softmax(9, 50), rows=4),
         Case.of("softmax_f64", "rows.normalize", row(RowKind.SOFTMAX, (9, 100), F64), rows=4),
         Case.of("log_softmax", "rows.normalize", row(RowKind.LOG_SOFTMAX, (9, 100)), rows=4),
+        Case.of("softmax_asked", "rows.normalize", row(RowKind.SOFTMAX, (9, 100)), rows=4, overlap=2, streaming=1),
+        Case.of("log_softmax_asked", "rows.normalize", row(RowKind.LOG_SOFTMAX, (9, 100), F16), rows=4, overlap=2),
         Case.of("rms_norm_bf16", "rows.normalize", row(RowKind.RMS_NORM, (9, 100), BF16), rows=4),
         Case.of("rms_norm_together", "rows.normalize", row(RowKind.RMS_NORM, (9, 100)), rows=4, overlap=1, prefetch=8),
         Case.of("layer_norm_fixed", "rows.normalize", norm((9, 100)), rows=2, fixed=1),
@@ -267,6 +269,12 @@ def chain_cases() -> tuple[Case, ...]:
         *(
             Case.of(f"part_of_a_join_{streaming}", "pointwise.chain", pointwise_part(), rows=2, streaming=streaming)
             for streaming in (0, 1)
+        ),
+        *(
+            Case.of(
+                f"rows_in_pairs_{rows}", "pointwise.chain", pointwise_part(), rows=rows, together=2, prefetch=prefetch
+            )
+            for rows, prefetch in ((3, 8), (1, 0))
         ),
         Case.of("functions", "pointwise.chain", PointwiseOp(expr=functions, inputs=(x, w), out_dtype=F32), rows=4),
         Case.of(

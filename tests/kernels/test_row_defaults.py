@@ -14,6 +14,7 @@ from tracea.core.op import Epilogue, Op, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.emitters.cpu.emitter import emit
 from tracea.errors import InvalidSchedule
+from tracea.kernels.pointwise.chain import build_chain
 from tracea.kernels.registry import find
 from tracea.kernels.rows.normalize import build_normalize
 from tracea.semantic.nodes import PointwiseTile, ReduceTile
@@ -22,9 +23,12 @@ from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets import Target, load
 
 MIB = 1 << 20
-SERVER = replace(load("avx512"), cores=1, l2_bytes=2 * MIB, l3_bytes=480 * MIB)  # one for the whole processor
+SERVER = replace(
+    load("avx512"), cores=1, l1d_bytes=48 << 10, l2_bytes=2 * MIB, l3_bytes=480 * MIB
+)  # L3: the whole host's
 DESKTOP = replace(SERVER, l3_bytes=32 * MIB)
 UNKNOWN = replace(SERVER, l3_bytes=0)
+SMALL_L1 = replace(SERVER, l1d_bytes=32 << 10, l3_bytes=32 * MIB)
 
 
 def chain(rows: int, columns: int) -> PointwiseOp:
@@ -123,8 +127,33 @@ def test_rows_whose_weight_and_bias_are_shared_are_normalized_in_pairs() -> None
     assert default(softmax(4096, 4096), SERVER).integer("overlap") == 1
 
 
-@pytest.mark.parametrize(("kind", "overlap"), [(RowKind.SOFTMAX, 2), (RowKind.LAYER_NORM, 3), (RowKind.RMS_NORM, -1)])
-def test_an_overlap_that_a_kind_does_not_have_is_refused(kind: RowKind, overlap: int) -> None:
+def test_what_leaves_a_first_level_cache_of_32_kib_row_by_row_is_made_otherwise() -> None:
+    x, vector = TensorType((4096, 4096), F32), TensorType((4096,), F32)
+    weight = RowOp(kind=RowKind.RMS_NORM, x=(x,), epilogue=Epilogue(Input(0) * Input(1), (vector,)), eps=1e-5)
+    bare = RowOp(kind=RowKind.RMS_NORM, x=(x,), eps=1e-5)
+    ops = (softmax(4096, 4096), softmax(8192, 2048), weight, bare)
+    assert [default(op, SMALL_L1).integer("overlap") for op in ops] == [2, 1, 2, 1]
+    scaled = PointwiseOp(expr=Input(0) * Input(1) + Input(2), inputs=(x, vector, vector), out_dtype=F32)
+    several = PointwiseOp(expr=Input(0) * Input(1) + Input(2), inputs=(x, vector, x), out_dtype=F32)
+    assert [default(op, SMALL_L1).integer("together") for op in (scaled, several)] == [2, 1]
+    assert default(scaled, SERVER).integer("together") == 1
+
+
+def test_several_streams_are_asked_for_less_far_ahead_than_one() -> None:
+    x = TensorType((4096, 4096), F32)
+    one = PointwiseOp(expr=Input(0) * 2.0, inputs=(x,), out_dtype=F32)
+    assert default(chain(4096, 4096), SERVER).integer("prefetch") < default(one, SERVER).integer("prefetch")
+
+
+@pytest.mark.parametrize("together", [0, 3])
+def test_rows_go_along_alone_or_in_pairs(together: int) -> None:
+    chosen = default(chain(8, 64), SERVER).with_values(together=together)
+    with pytest.raises(InvalidSchedule, match="together"):
+        build_chain(chain(8, 64), chosen, SERVER)
+
+
+@pytest.mark.parametrize(("kind", "overlap"), [(RowKind.SOFTMAX, 3), (RowKind.LAYER_NORM, 3), (RowKind.RMS_NORM, -1)])
+def test_an_overlap_that_there_is_not_is_refused(kind: RowKind, overlap: int) -> None:
     op = RowOp(kind=kind, x=(TensorType((8, 64), F32),), eps=0.0 if kind is RowKind.SOFTMAX else 1e-5)
     chosen = Schedule(rows=4, split="rows", overlap=overlap, prefetch=0, streaming=0, fixed=0)
     with pytest.raises(InvalidSchedule, match="overlap"):

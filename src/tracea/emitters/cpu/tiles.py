@@ -260,7 +260,8 @@ def _pointwise(printer: Printer, node: PointwiseTile) -> None:
     load = load_functor(printer, node.expr, node.inputs, compute)
     streaming = bool(node.intrinsic.attribute("streaming"))
     store = store_functor(printer, _X, (), compute, target=node.target, streaming=streaming)
-    types = f"{C_TYPES[compute]}, {node.intrinsic.attribute('prefetch')}"
+    pairs = ", 2" if node.intrinsic.attribute("together") == 2 else ""
+    types = f"{C_TYPES[compute]}, {node.intrinsic.attribute('prefetch')}{pairs}"
     printer.body.comment(f"PointwiseTile {node.target}")
     printer.body.line(f"map_rows<{types}>({', '.join(_last_two(printer, node.target.extent))}, {load}, {store});")
     if streaming:

@@ -12,6 +12,7 @@ from tracea.kernels.pointwise.tile import compute_type, map_tile
 from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative_strides, strided_layouts
 from tracea.kernels.rows.blocks import (
     PREFETCH,
+    PREFETCH_SEVERAL,
     RETURNING_TASKS,
     TASKS,
     default_blocks,
@@ -53,10 +54,16 @@ def build_chain(op: PointwiseOp, schedule: Schedule, target: Target) -> TileKern
     schedule.check_range(1, "rows", "columns")
     split = schedule.choice("split", "rows", "columns", "outer")
     rows, columns = schedule.integer("rows"), schedule.integer("columns")
+    intrinsic = map_tile(
+        compute,
+        streaming=bool(schedule.integer("streaming")),
+        prefetch=prefetched(schedule),
+        together=_together(schedule),
+    )
 
     def tile(offset: tuple[Index, ...], extent: tuple[Index, ...]) -> Node:
         return PointwiseTile(
-            intrinsic=map_tile(compute, streaming=bool(schedule.integer("streaming")), prefetch=prefetched(schedule)),
+            intrinsic=intrinsic,
             expr=op.expr,
             inputs=tuple(operands.window(buffer, offset, extent) for buffer in operands.inputs),
             target=operands.window(operands.y, offset, extent),
@@ -86,10 +93,35 @@ def _default(op: PointwiseOp, target: Target) -> Schedule:
         rows=rows,
         columns=piece_of_row(dims[-1], nbytes, target, tasks) if in_pieces else _COLUMNS,
         split="columns" if in_pieces else split,
-        prefetch=PREFETCH if far else 0,
+        prefetch=(PREFETCH_SEVERAL if _streams(op) > 1 else PREFETCH) if far else 0,
         streaming=int(streaming),
         fixed=int(fixed),
+        together=2 if streaming and not in_pieces and _shares_columns(op, dims[-1], target) else 1,
     )
+
+
+def _together(schedule: Schedule) -> int:
+    if "together" not in schedule:  # recorded before there was a choice
+        return 1
+    schedule.check_range(1, "together", most=2)
+    return schedule.integer("together")
+
+
+def _streams(op: PointwiseOp) -> int:
+    """Return how many operands have an element for each of the result's."""
+    whole = math.prod(known(dim) for dim in op.shape)
+    return sum(math.prod(known(dim) for dim in type_.shape) == whole for type_ in op.inputs)
+
+
+def _shares_columns(op: PointwiseOp, columns: int, target: Target) -> bool:
+    """Whether one row and the vectors that all rows have in common are more than a first-level cache holds.
+
+    Then they come once for two rows. Measured on 32 KiB (Zen 4), 4096²: relu(x*s+b) 0.80 and 0.72 of the time by one
+    and two threads; gelu(x+b)+r, which reads two streams, 1.1 times, so not with several.
+    """
+    shared = [type_ for type_ in op.inputs if math.prod(map(known, type_.shape)) == columns]
+    in_common = sum(columns * type_.dtype.nbytes for type_ in shared)
+    return _streams(op) == 1 and in_common > 0 and columns * op.out_dtype.nbytes + in_common > target.l1d_bytes
 
 
 def _space(op: PointwiseOp, target: Target) -> ScheduleSpace:
@@ -100,9 +132,10 @@ def _space(op: PointwiseOp, target: Target) -> ScheduleSpace:
             "rows": tuple(dict.fromkeys((rows, max(1, rows // 4), 4 * rows))),
             "columns": tuple(dict.fromkeys((int(default["columns"]), _COLUMNS, 4 * _COLUMNS))),
             "split": (default["split"],),
-            "prefetch": (0, PREFETCH // 2, PREFETCH, 2 * PREFETCH),
+            "prefetch": (0, PREFETCH_SEVERAL, PREFETCH // 2, PREFETCH, 2 * PREFETCH),
             "streaming": (0, 1) if op.out_dtype.is_float else (0,),
             "fixed": (0, 1),
+            "together": (1,) if len(op.shape) == 1 else (1, 2),
         }
     )
 

@@ -11,17 +11,22 @@ from tracea.semantic.access import Intrinsic
 __all__ = ["compute_type", "map_tile"]
 
 
-def map_tile(compute: DType, *, streaming: bool, prefetch: int = 0) -> Intrinsic:
+def map_tile(compute: DType, *, streaming: bool, prefetch: int = 0, together: int = 1) -> Intrinsic:
     """Return the routine that maps a block of rows.
 
     ``streaming`` stores past the caches, for larger results; ``prefetch`` is how many vectors ahead operands are asked
-    for.
+    for, and ``together`` how many rows it goes along at once, 1 or 2.
     """
     return Intrinsic(
         name="map_rows",
         meaning=_copy,
         source="emitters/cpu/include/tracea/row_tiles.h",
-        attributes=(("compute", compute.value), ("prefetch", prefetch), ("streaming", int(streaming))),
+        attributes=(
+            ("compute", compute.value),
+            ("prefetch", prefetch),
+            ("streaming", int(streaming)),
+            ("together", together),
+        ),
     )
 
 

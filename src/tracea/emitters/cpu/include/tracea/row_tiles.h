@@ -14,9 +14,27 @@
 
 TRACEA_BEGIN_NAMESPACE
 
-template <class T, int Prefetch, class Load, class Store>
+// With Together 2 it goes along two rows at once, so that a vector which all rows have in common comes once for both.
+template <class T, int Prefetch, int Together = 1, class Load, class Store>
 TRACEA_INLINE void map_rows(int64_t rows, int64_t columns, const Load& load, const Store& store) {
-    for (int64_t row = 0; row < rows; ++row) map_row<T, Prefetch>(row, columns, load, store);
+    using V = Vec<T>;
+    int64_t row = 0;
+    for (; Together == 2 && row + 1 < rows; row += 2) {
+        detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+            if constexpr (Prefetch > 0) {
+                // Behind a row's end follows the next but one.
+                const int64_t ahead = col + Prefetch * V::lanes;
+                const bool next = ahead >= columns;
+                load.prefetch(next ? row + 2 : row, next ? ahead - columns : ahead);
+                load.prefetch(next ? row + 3 : row + 1, next ? ahead - columns : ahead);
+            }
+            const V upper = load.template at<V>(row, col, n);
+            const V lower = load.template at<V>(row + 1, col, n);
+            store.at(row, col, upper, n);
+            store.at(row + 1, col, lower, n);
+        });
+    }
+    for (; row < rows; ++row) map_row<T, Prefetch>(row, columns, load, store);
 }
 
 // ---- reductions ----------------------------------------------------------------------------------------------------------------------------------
