@@ -204,3 +204,10 @@ def test_several_streams_are_asked_for_into_the_first_cache_and_less_than_a_page
     ]
     ahead = default(two, SERVER).integer("prefetch") * SERVER.vector_bytes
     assert 0 < ahead < SERVER.page_bytes
+
+
+def test_rows_from_a_near_last_cache_stay_in_the_first_between_the_passes() -> None:
+    gradient = softmax_backward(2048, 768)
+    near, far = (find("rows.statistics").default_schedule(gradient, target) for target in (SMALL_L1, SERVER))
+    assert near.integer("block") == 1
+    assert far.integer("block") > 1

@@ -18,6 +18,7 @@ __all__ = [
     "RETURNING_TASKS",
     "TASKS",
     "default_blocks",
+    "has_far_cache",
     "kept",
     "level",
     "passes_by",
@@ -72,6 +73,11 @@ def streams(result_bytes: int, target: Target) -> bool:
     return result_bytes > (shared // 2 if shared else 8 * target.l2_bytes)
 
 
+def has_far_cache(target: Target) -> bool:
+    """Whether the last cache is spread over the whole processor, and no faster for one core than memory is."""
+    return target.l3_bytes >= _FAR_CACHE_BYTES
+
+
 def passes_by(inputs: Sequence[TensorType], result: TensorType, target: Target) -> bool:
     """Whether a result is stored past the caches because the tensors leave the cores' own ones for a far last cache.
 
@@ -80,7 +86,7 @@ def passes_by(inputs: Sequence[TensorType], result: TensorType, target: Target) 
     """
     own = target.cores * target.l2_bytes
     read, written = _bytes(inputs), _bytes((result,))
-    if target.l3_bytes < _FAR_CACHE_BYTES or kept((*inputs, result), target):
+    if not has_far_cache(target) or kept((*inputs, result), target):
         return False
     missing_read = 1.0 - min(1.0, own / max(1, read))
     missing = 1.0 - own / (read + written)
