@@ -47,7 +47,8 @@ def _register_tile(printer: Printer, node: RunProduct) -> None:
     mr, dtype = get("mr"), C_TYPES[printer.buffer(node.c).dtype]
     if (get("a"), get("b")) != ("panel", "panel"):
         raise EmitError(node="gemm_tile", detail="listed blocks are read from panels")
-    types = f"{dtype}, {mr}, {get('nv')}, {get('unroll')}, PanelA<{mr}>, PackedB, GemmPrefetch<0, 0, true, false>"
+    ahead = "true" if get("upcoming_lines") else "false"
+    types = f"{dtype}, {mr}, {get('nv')}, {get('unroll')}, PanelA<{mr}>, PackedB, GemmPrefetch<0, 0, true, {ahead}>"
     tile = printer.declare_type(f"GemmTile<{types}>", "Tile")
     width = printer.text(node.b.extent[-1])
     printer.declare_check(f"{tile}::columns == {width}", "the kernel was built for this vector length")
@@ -56,7 +57,8 @@ def _register_tile(printer: Printer, node: RunProduct) -> None:
     printer.body.line(
         f"{tile}::run_blocks<{str(get('rows')).replace(',', ', ')}>({rows}, {columns}, {_blocks(printer, node)}, "
         f"{printer.address(node.a)}, {printer.strides(node.a)[0]}, {first}, {pitch}, {printer.address(node.c)}, "
-        f"{printer.strides(node.c)[0]}, {predicate_text(node.accumulate)});"
+        f"{printer.strides(node.c)[0]}, {predicate_text(node.accumulate)}"
+        f"{_upcoming(printer, node, tile) if get('upcoming_lines') else ''});"
     )
     if node.epilogue is None:
         return
@@ -69,6 +71,17 @@ def _register_tile(printer: Printer, node: RunProduct) -> None:
         f"{printer.address(target)}, {row_step}, {column_step if column_step != '0' else '1'}, {functor});"
     )
     printer.body.line(call if node.finish == TRUE else f"if ({predicate_text(node.finish)}) {call}")
+
+
+def _upcoming(printer: Printer, node: RunProduct, tile: str) -> str:
+    """Return this tile's share of the blocks that are read next: a's panel index counts the tiles of the block."""
+    a, b = printer.buffer(node.a), printer.buffer(node.b)
+    pitch, panels = printer.text(b.element_strides[0]), printer.text(b.shape[1])
+    return (
+        f", upcoming_blocks<{tile}>({node.runs.first}, {printer.text(node.run)}, {printer.text(node.runs.count)}, "
+        f"{printer.text(node.b.offset[1])}, {panels}, {node.size}, {b.name}, {pitch}, "
+        f"{printer.text(node.a.offset[0])}, {printer.text(a.shape[0])})"
+    )
 
 
 def _matrix_tiles(printer: Printer, node: RunProduct) -> None:

@@ -133,6 +133,7 @@ def build_block_sparse(op: BlockSparseOp, schedule: Schedule, target: Target) ->
             unroll=get("unroll"),
             prefetch=(0, 0),
             rows=(mr, tail) if tail else (mr,),
+            upcoming_lines=1,
         ),
         runs=frame.runs,
         line=_JG // op.block,

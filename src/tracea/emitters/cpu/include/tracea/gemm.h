@@ -89,6 +89,16 @@ struct Upcoming {
     int64_t row_stride = 0;  // of rows
 };
 
+// The same where the next panel's blocks do not lie one after the other: `column` lines of the first block are another tile's.
+template <class T>
+struct UpcomingBlocks {
+    const T* first = nullptr;
+    int64_t lines = 0;
+    int64_t column = 0;
+    int64_t block_lines = 0;
+    int64_t next_block = 0;  // from a block's last line on
+};
+
 template <class T, int MR, int NV, int Unroll, class A, class B, class Prefetch = GemmPrefetch<>>
 struct GemmTile {
     using V = Vec<T>;
@@ -131,14 +141,14 @@ struct GemmTile {
     template <int First, int... Rest>
     static TRACEA_INLINE void run_blocks(int64_t rows_valid, int64_t columns_valid, const StepBlocks& blocks,
                                          const T* a, int64_t a_stride, const T* b, int64_t b_pitch, T* c,
-                                         int64_t c_stride, bool accumulate) {
+                                         int64_t c_stride, bool accumulate, UpcomingBlocks<T> upcoming = {}) {
         if (accumulate && blocks.count == 0) return;
         if constexpr (sizeof...(Rest) > 0) {
             constexpr int next[] = {Rest...};
             static_assert(next[0] < First, "row counts in descending order");
             if (rows_valid <= next[0]) {
-                run_blocks<Rest...>(rows_valid, columns_valid, blocks, a, a_stride, b, b_pitch, c, c_stride,
-                                    accumulate);
+                run_blocks<Rest...>(rows_valid, columns_valid, blocks, a, a_stride, b, b_pitch, c, c_stride, accumulate,
+                                    upcoming);
                 return;
             }
         }
@@ -146,18 +156,18 @@ struct GemmTile {
         using Part = GemmTile<T, First, NV, Unroll, A, B, Prefetch>;
         if (TRACEA_LIKELY(columns_valid >= columns && rows_valid == First)) {
             Part::template compute<true>(rows_valid, columns_valid, blocks, a, a_stride, b, b_pitch, c, c_stride,
-                                         accumulate, Upcoming<T>{});
+                                         accumulate, upcoming);
         } else {
             Part::template compute<false>(rows_valid, columns_valid, blocks, a, a_stride, b, b_pitch, c, c_stride,
-                                          accumulate, Upcoming<T>{});
+                                          accumulate, upcoming);
         }
     }
 
     // Depth: a number of steps, or the blocks of it that are summed; b_stride is then from one block of b to the next.
-    template <bool Full, class Depth>
+    template <bool Full, class Depth, class Ahead>
     static TRACEA_NOINLINE void compute(int64_t rows_valid, int64_t columns_valid, Depth depth, const T* a,
                                         int64_t a_stride, const T* b, int64_t b_stride, T* c, int64_t c_stride,
-                                        bool accumulate, Upcoming<T> upcoming) {
+                                        bool accumulate, Ahead upcoming) {
         (void)upcoming;
         V acc[MR][NV];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
@@ -236,10 +246,33 @@ struct GemmTile {
         } else {
             const T* const a_panel = a;
             const T* b_block = b;
+            const T* line = c;
+            int64_t column = 0;
+            int64_t lines = rows_valid * row_lines;
             for (int64_t block = 0; block < depth.count; ++block, b_block += b_stride) {
                 a = a_panel + depth.first(block) * a_step;
                 b = b_block;
                 int64_t remaining = depth.steps(block);
+                if constexpr (Prefetch::c) {
+                    for (; lines > 0 && remaining >= Unroll; --lines, remaining -= Unroll) {
+                        prefetch_l1_write(line);
+                        ++column;
+                        const bool wrap = column == row_lines;
+                        line += wrap ? c_stride - (row_lines - 1) * line_elements : line_elements;
+                        column = wrap ? 0 : column;
+                        steps();
+                    }
+                }
+                if constexpr (Prefetch::upcoming) {
+                    for (; upcoming.lines > 0 && remaining >= Unroll; --upcoming.lines, remaining -= Unroll) {
+                        prefetch_l2(upcoming.first);
+                        ++upcoming.column;
+                        const bool wrap = upcoming.column == upcoming.block_lines;
+                        upcoming.first += wrap ? upcoming.next_block : line_elements;
+                        upcoming.column = wrap ? 0 : upcoming.column;
+                        steps();
+                    }
+                }
                 for (; remaining >= Unroll; remaining -= Unroll) steps();
                 for (; remaining > 0; --remaining) {
                     step(a, b);
@@ -281,6 +314,26 @@ TRACEA_INLINE Upcoming<T> upcoming_panel(const T* panel, int64_t k, int64_t row,
     const int64_t tiles = (rows + Tile::rows - 1) / Tile::rows;
     const int64_t lines = (k * Tile::row_lines + tiles - 1) / tiles;
     return {panel + k * Tile::columns + row / Tile::rows * lines * Tile::line_elements, lines};
+}
+
+// The share that tile number `tile` of `tiles` has in fetching what the tiles after its panel read: the blocks of the run in the line's next panel, or those
+// of the next run in its first. first[run] is the number of a run's first block; blocks of `size` steps lie `pitch` apart at `b`.
+template <class Tile, class T>
+TRACEA_INLINE UpcomingBlocks<T> upcoming_blocks(const int32_t* first, int64_t run, int64_t runs, int64_t panel,
+                                                int64_t panels, int64_t size, const T* b, int64_t pitch, int64_t tile,
+                                                int64_t tiles) {
+    const bool same_line = panel + 1 < panels;
+    const int64_t next = same_line ? run : run + 1;
+    if (next >= runs) return {};
+    const int64_t block_lines = size * Tile::row_lines;
+    const int64_t all = (first[next + 1] - first[next]) * block_lines;
+    const int64_t share = (all + tiles - 1) / tiles;
+    const int64_t begin = tile * share;
+    const int64_t left = all - begin;
+    const int64_t column = begin % block_lines;
+    const T* const block = b + (first[next] + begin / block_lines) * pitch;
+    return {block + (same_line ? panel + 1 : 0) * size * Tile::columns + column * Tile::line_elements,
+            left < share ? left : share, column, block_lines, pitch - (block_lines - 1) * Tile::line_elements};
 }
 
 TRACEA_END_NAMESPACE
