@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracea.bench.problem import Problem
 from tracea.core.op import BlockSparseOp, GemmOp, GroupedGemmOp, LowRankOp
+from tracea.doctor import host
 from tracea.kernels.gemm.block_sparse import chunk_of
 from tracea.kernels.gemm.grouped import parts_of
 
@@ -18,7 +19,7 @@ _EXPERTS = ((8, 512, 4096, 1024), (64, 2048, 512, 512))  # groups, rows, columns
 
 def sparse_problem(side: int, block: int, density: float) -> Problem:
     """A square product, ``density`` of the second factor's blocks of which are listed; the others are zero."""
-    op = BlockSparseOp.of(m=side, n=side, k=side, block=block, chunk=chunk_of(density, side, block))
+    op = BlockSparseOp.of(m=side, n=side, k=side, block=block, chunk=chunk_of(density, side, block, host()))
     name = f"{side}x{side}x{side} blocks of {block} density {density:g}"
     return Problem(name=name, group=f"blocks of {block}", op=op, density=density)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from tracea.core.op import BlockSparseOp
 from tracea.core.tensor_type import TensorType
+from tracea.doctor import host
 from tracea.errors import InvalidDType, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.block_masks import read_block_mask
@@ -52,7 +53,7 @@ def block_sparse_matmul(
 
 def _multiply(a: Any, b: Any, mask: np.ndarray[Any, Any], block: int, out: Any, *, is_turned: bool) -> Any:
     depth, columns = (int(size) for size in (a.shape[::-1] if is_turned else b.shape))
-    chunk = chunk_of(float(mask.mean()) if mask.size else 0.0, depth, block)
+    chunk = chunk_of(float(mask.mean()) if mask.size else 0.0, depth, block, host())
     tables = _tables(mask.tobytes(), depth, columns, block, chunk)
     return _dispatch()(a, b, *tables, out, block, chunk, is_turned)
 

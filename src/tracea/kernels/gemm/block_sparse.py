@@ -18,7 +18,7 @@ from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.amx import MATRIX_TILES
-from tracea.kernels.gemm.blocking import check_tile, equal_blocks, round_up
+from tracea.kernels.gemm.blocking import check_tile, equal_blocks, round_up, row_block_cost
 from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE, amx_block
 from tracea.kernels.gemm.operands import gemm_tile, kernel_name
 from tracea.kernels.gemm.requirements import FLOATS
@@ -54,7 +54,10 @@ _JG, _NG = Var("jg"), Var("ng")  # a line: its first column, its columns
 _JR, _COLUMNS = Var("jr"), Var("columns")
 _IR, _ROWS = Var("ir"), Var("rows")
 
-_CHUNKS: Final = ((0.6, 512), (0.0, 1024))  # from a density on: steps
+# From a density on: steps of a chunk, on matrix tiles and on vectors. A tile on vectors of few blocks takes as long to ask for C as to multiply: one pass.
+_CHUNKS: Final = ((0.6, 512), (0.0, 1024))
+_VECTOR_CHUNKS: Final = ((0.6, 512), (0.3, 1024), (0.0, 2048))
+_DEEP_ROWS: Final = 56  # of a task: where the cache has no room for so many, chunks are as on matrix tiles
 _TERMS: Final = 3
 _TERM_BYTES: Final = 2
 
@@ -75,12 +78,14 @@ def block_sparse_types(op: BlockSparseOp, like: BlockSparseOp | None = None) -> 
     return {"a": op.a, "b": op.b, "c": op.infer()}
 
 
-def chunk_of(density: float, depth: int, block: int) -> int:
+def chunk_of(density: float, depth: int, block: int, target: Target) -> int:
     """Return how many blocks of the depth are summed before C is written: the sparser the factor, the more.
 
     Few pass over C more often, many leave room for fewer rows of A in the cache (benchmarks/NOTES.md).
     """
-    steps = next(steps for least, steps in _CHUNKS if density >= least)
+    has_room = target.l2_bytes >= 2 * _VECTOR_CHUNKS[-1][1] * _DEEP_ROWS * DType.F32.nbytes
+    chunks = _VECTOR_CHUNKS if has_room and MATRIX_TILES.check(None, target) is not None else _CHUNKS
+    steps = next(steps for least, steps in chunks if density >= least)
     return min(max(1, -(-depth // block)), max(1, steps // block))
 
 
@@ -263,11 +268,18 @@ def _default(op: BlockSparseOp, target: Target) -> Schedule:
     mr, nv = _TILES[target.isa]
     if op.block <= vector_lanes(target, op.accumulator):
         nv = 1
-    return Schedule(mr=mr, nv=nv, unroll=2, mc=_task_rows(op, target, mr, op.accumulator.nbytes), tail=op.m % mr)
+    return Schedule(mr=mr, nv=nv, unroll=2, mc=_vector_rows(op, target, mr), tail=op.m % mr)
 
 
 def _default_amx(op: BlockSparseOp, target: Target) -> Schedule:
     return Schedule(mc=_task_rows(op, target, TILE, _TERMS * _TERM_BYTES))
+
+
+def _vector_rows(op: BlockSparseOp, target: Target, mr: int) -> int:
+    """Return the rows of a task on vectors: those that cost the last core least, of panels that half the cache holds."""
+    room = target.l2_bytes // 2 // (op.accumulator.nbytes * op.chunk * op.block)
+    most = max(mr, min(room, round_up(op.m, mr)) // mr * mr)
+    return min(range(most, max(mr, most // 3) - 1, -mr), key=lambda mc: row_block_cost(op.m, mc, target.cores))
 
 
 def _task_rows(op: BlockSparseOp, target: Target, rows: int, element_bytes: int) -> int:

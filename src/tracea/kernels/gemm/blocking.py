@@ -31,6 +31,7 @@ __all__ = [
     "prepacked_default",
     "prepacked_space",
     "round_up",
+    "row_block_cost",
     "tile_cycles",
     "wide_tile",
 ]
@@ -273,10 +274,14 @@ def _row_blocks(
         limit = _WALKED_ROWS if walked else min(_TALLEST, _a_elements(op, target) // kc)
         most = max(mr, min(limit, round_up(m, mr)) // mr * mr)
         for mc in range(most, max(mr, most // 3) - 1, -mr):
-            rounds, left = divmod(m // mc, target.cores)
-            rows = rounds * mc + (mc if left else m % mc)
-            blocks = -(-m // (mc * target.cores))
-            yield (rows + _ROW_BLOCK_COST * blocks) * (k + _K_BLOCK_COST * passes), kc, mc
+            yield row_block_cost(m, mc, target.cores) * (k + _K_BLOCK_COST * passes), kc, mc
+
+
+def row_block_cost(m: int, mc: int, cores: int) -> float:
+    """Return what row blocks of ``mc`` cost the core that is last, in rows of products."""
+    rounds, left = divmod(m // mc, cores)
+    rows = rounds * mc + (mc if left else m % mc)
+    return rows + _ROW_BLOCK_COST * -(-m // (mc * cores))
 
 
 def _shared_columns(n: int, kc: int, op: GemmOp, target: Target) -> int:
