@@ -249,7 +249,8 @@ def gemm_tile(
     ``panels`` says of a and of b whether they are packed, ``columns_of_a`` whether it is the columns of an a that is
     not that are next to each other; ``prefetch`` are the distances in steps for a and b;
     ``rows`` are the row counts that have code of their own, descending from ``mr``. Each tile fetches
-    ``upcoming_lines`` cache lines of b's next panel, so that the tiles of one panel fetch all of it.
+    ``upcoming_lines`` cache lines of b's next panel, so that the tiles of one panel fetch all of it; of listed blocks,
+    whose number a table says, any number but 0 means its share of them.
     """
     a_packed, b_packed = panels
     return Intrinsic(
