@@ -72,6 +72,7 @@ Y: Final = Input(1)
 Z: Final = Input(2)
 SIGN: Final = select(X > 0.0, 1.0, select(X < 0.0, -1.0, 0.0))  # of NaN 0, as torch has it
 _LEAST_EXPONENT: Final = 2.0**-126  # the least normal number of f32
+_OF_RSQRT: Final = -0.5
 _SELU_ALPHA: Final = 1.6732632423543772848170429916717
 _SELU_SCALE: Final = 1.0507009873554804934193349852946
 
@@ -126,7 +127,9 @@ def _rounded(low: Lowering, expr: Expr, *operands: Operand, exact: bool = False,
 def power(low: Lowering, base: Operand, exponent: Operand) -> Node:
     """Lower a power; an exponent that f32 would take for 0, which makes 1 of NaN, stands for the least that it holds.
 
-    Both give 1, 0, infinity and NaN alike: their product with the logarithm of any number is below 1e-34.
+    Both give 1, 0, infinity and NaN alike: their product with the logarithm of any number is below 1e-34. The power
+    -0.5 is torch's rsqrt, which is NaN of -inf and -inf of -0.0 where a power has 0 and infinity; not so in f16, nor
+    where a tensor says the exponent.
     """
     number = low.number_of(exponent)
     if isinstance(number, Node) or not isinstance(number, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -134,6 +137,8 @@ def power(low: Lowering, base: Operand, exponent: Operand) -> Node:
     number = (low.dtype in NARROW and rounded(float(number), low.dtype)) or float(number)  # it is not rounded to 0
     if 0.0 < abs(number) < _LEAST_EXPONENT:
         number = math.copysign(_LEAST_EXPONENT, number)
+    if number == _OF_RSQRT and low.dtype is not DType.F16 and not isinstance(exponent, Node):
+        return _rounded(low, Unary(UnaryFunction.RSQRT, X), base)
     return _rounded(low, Binary(BinaryFunction.POW, X, Constant(number)), base)
 
 
