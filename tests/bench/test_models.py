@@ -56,6 +56,26 @@ def test_builder_must_be_callable(builder: str) -> None:
         load_builder(builder.replace(":build", ":not_a_function"))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def build(width, *rest, depth=2): return width", "got build(width), expected a function that is called with"),
+        (
+            "def build():\n    hidden = 3\n    return hidden / 0",
+            "got ZeroDivisionError: division by zero at {path}:3 in b",
+        ),
+        ("import json\ndef build():\n  return json.loads('')", "at {path}:3 in build, expected a file and a function"),
+        ("size = nonesuch\ndef build(): pass", "got NameError: name 'nonesuch' is not defined at {path}:1 in <module>"),
+        ("def build():\n    return (", "SyntaxError: '(' was never closed ({name}, line 2) at {path}:2"),
+    ],
+)
+def test_builder_that_cannot_be_called_is_told_by_its_rule_or_its_line(text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad_model_of_a_test.py"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidOption, match=re.escape(said.format(path=path, name=path.name))):
+        load_builder(f"{path}:build")()
+
+
 def test_contender_that_computes_something_else_is_refused() -> None:
     good = torch.ones(3)
     models._check("same", good + 1e-5, good)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import inspect
 import sys
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, cast
@@ -14,7 +17,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from tracea.core.names import meant, near
-from tracea.errors import InvalidOption, VerdictFailed
+from tracea.errors import InvalidOption, TraceaError, VerdictFailed
 from tracea.profiler.measurement import Measurement
 from tracea.profiler.processes import run_in_processes
 from tracea.profiler.timer import compare
@@ -89,7 +92,8 @@ def load_builder(text: str) -> Callable[[], Any]:
     """Return the function that ``file.py:function`` names; it returns (module, example_inputs).
 
     Raises:
-        InvalidOption: there is no such file or function.
+        InvalidOption: there is no such file or function, it takes arguments, or its file raises; so does the function
+            that is returned where it raises, or returns something else.
     """
     path, name = find_builder(text)
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -97,21 +101,68 @@ def load_builder(text: str) -> Callable[[], Any]:
         raise InvalidOption(field="builder", got=text, expected="a Python file", remedy="name a .py file")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
-    spec.loader.exec_module(module)
+    with _errors_of(path):
+        spec.loader.exec_module(module)
     builder = getattr(module, name, None)
     if not callable(builder):
         raise InvalidOption(
             field="builder", got=name, expected=f"a function in {path}", remedy="name a function without arguments"
         )
 
+    needed = _needed_arguments(builder)
+    if needed:
+        raise InvalidOption(
+            field="builder",
+            got=f"{name}({', '.join(needed)})",
+            expected="a function that is called without arguments",
+            remedy=f"give each a default, or name a function that calls {name} with them",
+        )
+
     def checked() -> tuple[Any, Any]:
-        built: Any = builder()
+        with _errors_of(path):
+            built: Any = builder()
         kind = type(built).__name__
         if not (isinstance(built, tuple) and len(cast("tuple[Any, ...]", built)) == 2):
             raise InvalidOption(field=text, got=kind, expected="(module, example_inputs)", remedy="return that pair")
         return cast("tuple[Any, Any]", built)
 
     return checked
+
+
+def _needed_arguments(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the parameters that a call has to give; none where only a call tells, as of some of C."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return tuple(each.name for each in parameters if each.default is each.empty and each.kind not in optional)
+
+
+@contextmanager
+def _errors_of(path: Path) -> Generator[None]:
+    """Have what the code of a file raises told as the file's, with the last of its lines that the error came through.
+
+    Raises:
+        InvalidOption: it raised. TraceaError: as it was raised.
+    """
+    try:
+        yield
+    except TraceaError:
+        raise
+    except Exception as error:
+        name, where = str(path), ""
+        if isinstance(error, SyntaxError) and error.filename == name:
+            where = f" at {name}:{error.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename == name:
+                where = f" at {name}:{frame.lineno} in {frame.name}"
+        raise InvalidOption(
+            field="builder",
+            got=f"{type(error).__name__}: {error}{where}",
+            expected="a file and a function that run",
+            remedy="mend that line; TRACEA_LOG=debug shows all of the traceback",
+        ) from error
 
 
 def time_models(
