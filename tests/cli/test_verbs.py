@@ -33,8 +33,11 @@ class Report:
     passed: bool = True
     machine: str = "one core\nof silicon"
     graph: str = "x = source()\nreturn x"
+    judged: tuple[str, ...] = ("up (gemm), 1 thread",)
+    threads: int = 1
     share: float = 0.875
     kernels_us: float | None = 123.4
+    call_us: float | None = 246.8
     from_cache: bool = False
     seconds: float = 12.25
     problems: tuple[str, ...] = ("Other programs use 1.3 of the 2 cores",)
@@ -93,18 +96,35 @@ def test_optimize_prints_every_part(session, capsys: pytest.CaptureFixture[str])
     for part in (
         "of silicon",
         "return x",
-        "gemm: passed",
+        "up (gemm), 1 thread: gemm: passed",
+        "median of the quotients of rounds in turns",
         "1.500 [1.250, 1.750]",
         "eager [red]",
         "87.5%",
         "2026-05-04",
         "nothing was searched",
         "warning: Other programs use 1.3",
-        "87.5% of the time is in our kernels: all were measured, 123.4 µs added up",
+        "1 thread: 87.5% of the time in kernels is in our kernels: all were measured, each by itself, 123.4 µs added",
+        "that is 50% of the 246.8 µs of a call in the table: the rest is the call itself",
         "12.2 s in all",
     ):
         assert part in captured.out
     assert "detail of the check" not in captured.out
+
+
+@pytest.mark.parametrize(
+    ("call_us", "said"),
+    [
+        (None, "each by itself, 123.4 µs added up\n"),
+        (101.5, "that is 122% of the 101.5 µs of a call in the table: kernels by"),
+    ],
+)
+def test_the_kernels_part_of_a_call_is_said_as_it_was_measured(
+    session, capsys: pytest.CaptureFixture[str], call_us: float | None, said: str
+) -> None:
+    session(Report(call_us=call_us))
+    assert cli.main(["optimize", "model.py:build"]) == 0
+    assert said in capsys.readouterr().out
 
 
 def test_each_row_has_its_own_date_and_only_a_doubtful_one_is_marked(

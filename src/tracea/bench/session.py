@@ -66,19 +66,28 @@ class TableRow:
 class OptimizeReport:
     """What an optimized model has to tell.
 
-    ``kernels_us`` are the measured times of the kernels added up, for the first number of threads.
+    ``judged`` says of each verdict which op it is of, at how many threads. ``share`` is our kernels' part of the
+    measured times of all kernels at ``threads``, the first number of threads, and ``kernels_us`` those times added up.
     ``problems`` are what stood in the way of good times just now. Units: ``seconds`` is the whole call's.
     """
 
     machine: str
     graph: str
     verdicts: tuple[Verdict, ...]
+    judged: tuple[str, ...]
+    threads: int
     share: float | None
     kernels_us: float | None
     table: tuple[TableRow, ...]
     from_cache: bool
     seconds: float
     problems: tuple[str, ...] = ()
+
+    @property
+    def call_us(self) -> float | None:
+        """The median of a call of ours at ``threads``; None where none was timed."""
+        own = [row for row in self.table if row.ratio is None and row.threads == self.threads]
+        return 1e3 * own[0].median_ms if own else None
 
     @property
     def measured(self) -> tuple[str, ...]:
@@ -205,8 +214,14 @@ def _optimized(
     return OptimizeReport(
         machine=machine,
         graph=f"{first.captured}\n\n{first.compiled.pipeline}\n\nThe plan for {_threads(counts[0])}:\n"
-        f"{first.compiled.plan.explain()}",
+        f"{first.compiled.plan.explain()}" + "".join(_other_plan(each, first) for each in list(optimized.values())[1:]),
         verdicts=tuple(verdict for each in optimized.values() for verdict in each.verdicts.values()),
+        judged=tuple(
+            f"{node} ({each.compiled.graph[node].op.name}), {_threads(count)}"
+            for count, each in optimized.items()
+            for node in each.verdicts
+        ),
+        threads=counts[0],
         share=first.share,
         kernels_us=first.kernels_us,
         table=tuple(rows),
@@ -214,6 +229,18 @@ def _optimized(
         seconds=time.monotonic() - started,
         problems=tuple(problems),
     )
+
+
+def _other_plan(other: Optimized, first: Optimized) -> str:
+    """Say in which nodes the plan for another number of threads is not the first one's."""
+    ours, theirs = other.compiled.plan, first.compiled.plan
+    lines = [
+        f"\n[{node}] {' '.join(_chosen(ours[node]))}".rstrip()
+        for node in ours
+        if node not in theirs or _chosen(ours[node]) != _chosen(theirs[node])
+    ]
+    told = "differs in:" if lines else "is the same."
+    return f"\n\nThe plan for {_threads(other.threads)} {told}{''.join(lines)}"
 
 
 def _threads(count: int) -> str:

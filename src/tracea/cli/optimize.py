@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tracea.cli.console import print_json, print_table, print_title, printable
+from tracea.cli.console import counted, print_json, print_table, print_title, printable
 from tracea.flow.progress import shown_progress
 
 if TYPE_CHECKING:
@@ -71,8 +71,8 @@ def render(report: OptimizeReport) -> None:
     print_title("captured and fused")
     print(printable(report.graph))
     print_title("verdicts")
-    for verdict in report.verdicts:
-        lines = str(verdict).splitlines()
+    for label, verdict in zip(report.judged, report.verdicts, strict=True):
+        lines = f"{label}: {verdict}".splitlines()
         print(printable("\n".join(lines[:1] if verdict.passed else lines)))
     print_title("result")
     if report.table:
@@ -92,18 +92,37 @@ def render(report: OptimizeReport) -> None:
             title="interleaved in fresh processes",
             numbers=(1, 2),
         )
+        print(
+            "time over ours is the median of the quotients of rounds in turns, with its interval: other than the "
+            "quotient of the medians where a run was disturbed"
+        )
     if any(row.doubt for row in report.table):
         print(
             "doubtful times may be too long, and their ratios wrong: --again, on an idle machine, measures them again"
         )
     for problem in report.problems:
         print(f"warning: {printable(problem)}")
-    if report.share is not None:
-        times = "" if report.kernels_us is None else f": all were measured, {shown_us(report.kernels_us)} added up"
-        print(f"{report.share:.1%} of the time is in our kernels{times}")
+    if report.share is not None and report.kernels_us is not None:
+        print(_shares(report.share, report.kernels_us, report.call_us, report.threads))
     if report.from_cache:
         print("every schedule was known: nothing was searched")
     print(f"{report.seconds:.1f} s in all, without the start and the end of Python itself")
+
+
+def _shares(share: float, kernels_us: float, call_us: float | None, threads: int) -> str:
+    """Say how much of the kernels' time is ours, and how much of a measured call the kernels are."""
+    from tracea.profiler.duration import shown_us
+
+    text = (
+        f"{counted(threads, 'thread')}: {share:.1%} of the time in kernels is in our kernels: all were measured, each "
+        f"by itself, {shown_us(kernels_us)} added up"
+    )
+    if call_us is None:
+        return text
+    beside = "the rest is the call itself, and kernels that take longer one after another than alone"
+    if kernels_us >= call_us:
+        beside = "kernels by themselves were slower, as where other programs disturbed their search"
+    return f"{text}; that is {kernels_us / call_us:.0%} of the {shown_us(call_us)} of a call in the table: {beside}"
 
 
 def _shown(ratio: Ratio | None) -> str:
