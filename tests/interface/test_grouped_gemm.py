@@ -60,6 +60,13 @@ def test_each_group_of_rows_takes_its_own_matrix(offsets: list[int], rng: np.ran
     np.testing.assert_allclose(low.float().numpy(), wanted, rtol=0.02, atol=0.3)
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_offsets_may_be_a_list_as_lengths_may(kind: type) -> None:
+    x, weights = torch.randn(40, 8), torch.randn(3, 8, 5)
+    got = tracea.ops.grouped_gemm(x, weights, kind([10, 20, 40]))
+    assert torch.equal(got, tracea.ops.grouped_gemm(x, weights, torch.tensor([10, 20, 40])))
+
+
 def test_it_is_what_torch_computes_up_to_the_last_offset() -> None:
     x, weights = torch.randn(ROWS, 48), torch.randn(4, 48, 64)
     ends = torch.tensor([9, 9, 50, 66], dtype=torch.int32)
@@ -112,7 +119,9 @@ REFUSED: dict[str, tuple[type[TraceaError], str, Callable[[], Any]]] = {
     ),
     "offsets of floats": (InvalidDType, "offsets", lambda: tracea.ops.grouped_gemm(X, W, ENDS.float())),
     "offsets of int16": (InvalidDType, "offsets", lambda: tracea.ops.grouped_gemm(X, W, ENDS.short())),
-    "a list": (InvalidDType, "offsets", lambda: tracea.ops.grouped_gemm(X, W, [2, 4, 6])),
+    "a list of fractions": (InvalidDType, "offsets", lambda: tracea.ops.grouped_gemm(X, W, [2, 4.5, 6])),
+    "a list of too few": (InvalidShape, "offsets", lambda: tracea.ops.grouped_gemm(X, W, [2, 6])),
+    "a list beyond int64": (InvalidInput, "offsets", lambda: tracea.ops.grouped_gemm(X, W, [2, 4, 2**70])),
     "too few": (InvalidShape, "offsets", lambda: tracea.ops.grouped_gemm(X, W, ENDS[:2])),
     "a table": (InvalidShape, "offsets", lambda: tracea.ops.grouped_gemm(X, W, ENDS[None])),
     "meta offsets": (InvalidDevice, "offsets", lambda: tracea.ops.grouped_gemm(X, W, ENDS.to("meta"))),

@@ -12,6 +12,7 @@ from tracea.core.op import Epilogue, GroupedGemmOp
 from tracea.errors import InvalidDType, InvalidInput, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.operands import Given, check_same_dtype
+from tracea.interface.whole_numbers import read_wholes
 from tracea.kernels.gemm.grouped import PART_ROWS, part_tables, parts_of
 from tracea.runtime.buffers import empty, view
 from tracea.runtime.extension import dispatcher
@@ -36,7 +37,7 @@ def grouped_gemm(
     activation. What a matrix without rows holds is not read.
 
     Shapes: x is (rows, k), weights (groups, k, n) in any strides, as ``linear.transpose(1, 2)``; offsets (groups,),
-    int64 or int32; bias (groups, n).
+    int64 or int32, or a list of whole numbers; bias (groups, n).
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidInput: offsets that
     descend or lie beyond the rows; InvalidOp for an unknown activation.
@@ -79,7 +80,7 @@ def _ends(offsets: Any, groups: int, rows: int) -> bytes:
 
     Raises: InvalidDType, InvalidShape, InvalidDevice. InvalidInput: they descend, or lie beyond the rows.
     """
-    given = view(offsets, "offsets")
+    given = view(_as_array(offsets), "offsets")
     if given.dtype not in (DType.I64, DType.I32):
         raise InvalidDType(
             field="offsets", got=given.dtype.value, expected="i64 | i32", remedy="give the row behind each group's last"
@@ -100,6 +101,22 @@ def _ends(offsets: Any, groups: int, rows: int) -> bytes:
             remedy="sort the rows by group, and give the cumulative sum of the groups' counts",
         )
     return ends.tobytes()
+
+
+def _as_array(offsets: Any) -> Any:
+    """Return offsets given as a list or tuple of whole numbers as an array, and all else as it is."""
+    numbers = read_wholes(offsets) if isinstance(offsets, list | tuple) else None
+    if numbers is None:
+        return offsets
+    try:
+        return np.array(numbers, dtype=np.int64)
+    except OverflowError:  # no row has such a number
+        raise InvalidInput(
+            field="offsets",
+            got=max(numbers, key=abs),
+            expected="numbers of rows",
+            remedy="give the cumulative sum of the groups' counts",
+        ) from None
 
 
 @lru_cache(maxsize=_KEPT_ROUTINGS)
