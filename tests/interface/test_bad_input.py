@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import ml_dtypes
@@ -11,6 +12,7 @@ import torch
 from torch.autograd import forward_ad
 
 import tracea
+from tracea.core.expr import Input
 from tracea.errors import (
     InvalidDevice,
     InvalidDType,
@@ -31,6 +33,7 @@ rms_norm = tracea.ops.rms_norm
 attention = tracea.ops.attention
 rope = tracea.ops.rope
 topk = tracea.ops.topk
+cross_entropy = tracea.ops.cross_entropy
 
 X = torch.ones(8, 8)
 N = X.numpy()
@@ -183,6 +186,24 @@ def test_is_refused_with_a_remedy(name):
             "k: got 1, expected 0 to 0: the elements along dim, at most 128. Remedy: k=0",
         ),
         (lambda: topk(torch.tensor(1.0), 2), "k: got 2, expected 0 to 1"),
+        (lambda: topk(torch.ones(3), -1), "Remedy: give a k from 0 to the number of elements along dim"),
+        (
+            lambda: cross_entropy(torch.ones(2, 5), torch.tensor([1, 7])),
+            "target: got 7, expected 0 to 4, of 5 classes. Remedy: count from 0; give the logits a class for each",
+        ),
+        (
+            lambda: attention(Q, Q, Q, score=Input(0) + Input(1)),
+            "score: got Input(1) with 0 operands, expected Input(0), the scaled product, to Input(0). "
+            "Remedy: give operands= an array",
+        ),
+        (
+            lambda: attention(Q, Q[:, :, :3], Q[:, :, :3], lengths=[5]),
+            "lengths: got 1 sequences, 5 keys, expected 1 sequences, 3 keys. Remedy: give key_lengths=",
+        ),
+        (
+            lambda: attention(Q, Q, Q, lengths=[5], block_mask=torch.ones(1, 1, dtype=torch.bool)),
+            "causal, window, mask and score go with them",
+        ),
         (lambda: layer_norm(X, eps="a"), "eps: got 'a', expected a number. Remedy: eps=1e-05"),
         (lambda: gemm(X, X, alpha="a"), "alpha: got 'a', expected a number. Remedy: alpha=1.0"),
     ],
@@ -325,3 +346,18 @@ def test_what_an_array_itself_raises_is_said_and_chained(array, error, said, cau
         assert caught.value.__cause__ is None if cause is None else type(caught.value.__cause__) is cause
     if error is InvalidDevice:
         np.testing.assert_allclose(softmax(Produced()), 0.25)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("sofmax", "tracea.ops has no 'sofmax': did you mean softmax?"),
+        ("gelu", r"tracea.ops has no 'gelu': it is a step, as in tracea.ops.fuse(['gelu'])"),
+        ("qqqq", "tracea.ops has no 'qqqq'"),
+    ],
+)
+def test_an_op_that_there_is_not_is_told_by_its_public_name(name: str, said: str) -> None:
+    with pytest.raises(AttributeError, match=f"^{re.escape(said)}") as caught:
+        getattr(tracea.ops, name)
+    assert "interface" not in str(caught.value)
+    assert not hasattr(tracea.ops, name)

@@ -58,7 +58,7 @@ def test_embedding_copies_rows_bit_by_bit(rng, dtype):
 def test_an_index_beyond_the_table_is_said_with_the_number_of_rows():
     table = torch.zeros(5, 2)
     for wrong in (5, -1, 2**40):
-        with pytest.raises(InvalidIndex, match=rf"indices: got {wrong}, expected 0 to 4, of 5"):
+        with pytest.raises(InvalidIndex, match=rf"indices: got {wrong}, expected 0 to 4, of 5 rows"):
             tracea.ops.embedding(torch.tensor([[0, wrong]]), table)
     with pytest.raises(IndexError):
         tracea.ops.embedding(torch.tensor([0]), table[:0])

@@ -60,7 +60,8 @@ def attention(
     keys (or a pair of sizes) is seen, (⌈s/block⌉, ⌈t/block⌉) for all heads or with axes before it that broadcast to
     (batch, heads). ``lengths`` are the tokens of sequences that lie side by side in one batch, ``key_lengths`` those of
     their keys: each sequence sees its own, and positions count from its first token. ``global_tokens``: with a window,
-    the first so many queries see all keys and the first so many keys are seen by all. causal and window hold besides.
+    the first so many queries see all keys and the first so many keys are seen by all, but for what a block_mask hides.
+    causal and window hold besides.
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for a window below 1,
     a scale that is not finite, a score that names more operands than there are, or what does not go together.
@@ -189,6 +190,14 @@ def forward_op(
             )
     score: Expr = Input(0) if written is None else Expr.from_dict(json.loads(written))
     others = [type_ for type_ in map(given.optional, range(first + 4, first + len(NAMES))) if type_ is not None]
+    used = max(score.inputs(), default=0)
+    if used > len(others):
+        raise InvalidOp(
+            field="score",
+            got=f"Input({used}) with {len(others)} operands",
+            expected=f"Input(0), the scaled product, to Input({len(others)})",
+            remedy="give operands= an array for each of Input(1), Input(2) ...",
+        )
     if mask is not None:
         # The arrays come in the order q, k, v, mask, operands: the mask is the first of the score's.
         shifted = {position: Input(position + 1) for position in range(1, len(others) + 1)}

@@ -40,7 +40,12 @@ def listed_pairs(
     Raises: InvalidShape, InvalidDType, InvalidOp: what was given does not fit q and k, or each other.
     """
     if key_lengths is not None and lengths is None:
-        raise InvalidOp(field="key_lengths", got="no lengths", expected="lengths too", remedy="lengths=[…] of queries")
+        raise InvalidOp(
+            field="key_lengths",
+            got="no lengths",
+            expected="lengths too",
+            remedy="give lengths=, the number of queries of each sequence",
+        )
     if block_mask is None and lengths is None and not band.global_tokens:
         return None
     queries, keys = _shape("q", q), _shape("k", k)
@@ -53,7 +58,7 @@ def listed_pairs(
             raise InvalidOp(
                 field="lengths",
                 got="block_mask" if block_mask is not None else "global_tokens",
-                expected="lengths alone, with causal and window at most",
+                expected="lengths without blocks and global tokens; causal, window, mask and score go with them",
                 remedy="call once for each sequence",
             )
         if queries[0] != 1:
@@ -64,10 +69,10 @@ def listed_pairs(
         others = own if key_lengths is None else _lengths("key_lengths", key_lengths, keys[2])
         if len(own) != len(others) or sum(others) != keys[2]:
             raise InvalidShape(
-                field="key_lengths",
+                field="lengths" if key_lengths is None else "key_lengths",
                 got=f"{len(others)} sequences, {sum(others)} keys",
                 expected=f"{len(own)} sequences, {keys[2]} keys",
-                remedy="give the number of keys of each sequence",
+                remedy="give key_lengths=, the number of keys of each sequence",
             )
         spans, first, fields = _ragged(own, others, band)
     elif block_mask is None:

@@ -104,7 +104,7 @@ def topk_backward(grad: Any, places: Any, count: int, dim: int = -1, *, out: Any
         raise InvalidDType(
             field="places", got=view(places).dtype.value, expected="i64 | i32", remedy="give what topk returned"
         )
-    check_indices("places", places, extent)
+    check_indices("places", places, extent, what="places")
     return _dispatch_places()(grad, places, out, extent, axis_number("dim", dim))
 
 

@@ -6,10 +6,12 @@ compiled and remembered. ``out=`` writes in place and may not overlap an input.
 
 from __future__ import annotations
 
+import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tracea.core.expr import Expr, Input
+from tracea.core.names import near
 from tracea.core.op import Epilogue, GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType, broadcast_shapes
 from tracea.errors import InvalidShape
@@ -23,7 +25,7 @@ from tracea.interface.element_gradients import (
     embedding_backward,
     topk_backward,
 )
-from tracea.interface.fusion import fuse
+from tracea.interface.fusion import elementwise_steps, fuse
 from tracea.interface.gradients import (
     batch_norm_training_backward,
     group_norm_backward,
@@ -141,6 +143,18 @@ __all__ = [
 def __dir__() -> list[str]:
     """List the public names, and what every module has."""
     return sorted({*(name for name in globals() if name.startswith("__")), *__all__})
+
+
+if not TYPE_CHECKING:  # checkers would take every name for one that there is
+
+    def __getattr__(name: str) -> Any:
+        """Say which op may be meant by a name that there is not."""
+        text = f"tracea.ops has no {name!r}"
+        if name in elementwise_steps():
+            text += f": it is a step, as in tracea.ops.fuse([{name!r}])"
+        elif close := near(name, __all__):
+            text += f": did you mean {' or '.join(close)}?"
+        raise AttributeError(text, name=name, obj=sys.modules[__name__])
 
 
 def gemm(

@@ -28,7 +28,7 @@ from tracea.interface.prepacked import PrepackedWeight
 from tracea.runtime.extension import dispatcher
 from tracea.targets.unknown import meant, near
 
-__all__ = ["Fused", "fuse"]
+__all__ = ["Fused", "elementwise_steps", "fuse"]
 
 _BINARY: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
     "add": lambda x, y: x + y,
@@ -41,6 +41,11 @@ _BINARY: Final[dict[str, Callable[[Expr, Expr], Expr]]] = {
 _ROWS: Final = {"softmax": RowKind.SOFTMAX, "layer_norm": RowKind.LAYER_NORM, "rms_norm": RowKind.RMS_NORM}
 _MOST_OPERANDS: Final = 16  # that the dispatcher takes
 _EPS: Final = {RowKind.SOFTMAX: 0.0, RowKind.LAYER_NORM: 1e-5, RowKind.RMS_NORM: 1e-6}
+
+
+def elementwise_steps() -> tuple[str, ...]:
+    """Return the names of the steps that may stand at any place."""
+    return (*_BINARY, *activation_names())
 
 
 def fuse(steps: Sequence[str | Callable[..., Any]]) -> Fused:
@@ -57,10 +62,10 @@ class Fused:
     """A chain of steps; call it with the operands in the order in which the steps take them, and ``out=``."""
 
     def __init__(self, steps: tuple[str, ...]) -> None:
-        known = ["gemm", *_ROWS, *_BINARY, *activation_names()]
+        known = ["gemm", *_ROWS, *elementwise_steps()]
         for position, step in enumerate(steps):
             if step not in known or (position > 0 and (step == "gemm" or step in _ROWS)):
-                possible = known if position == 0 else [*_BINARY, *activation_names()]
+                possible = known if position == 0 else [*elementwise_steps()]
                 guess = "" if step in known else meant(near(step, possible))
                 raise InvalidOp(
                     field=f"steps[{position}]",

@@ -71,7 +71,8 @@ def topk(x: Any, k: int, dim: int = -1, *, largest: bool = True) -> tuple[Any, A
 
     Raises: InvalidShape: there is no such axis. InvalidDType, InvalidDevice, InvalidStride; InvalidOp: no such k.
     """
-    count, axis = whole_number("k", k, 0, remedy="k=5"), axis_number("dim", dim)
+    count = whole_number("k", k, 0, remedy="give a k from 0 to the number of elements along dim")
+    axis = axis_number("dim", dim)
     places = _dispatch_places()(x, None, count, not flag("largest", largest), axis)
     return _dispatch_elements()(x, places, None, axis), places
 

@@ -109,7 +109,7 @@ def _check_classes(logits: Any, target: Any, ignore_index: int) -> None:
             expected="logits (n, classes, ...) and target (n, ...), or (classes,) and ()",
             remedy="give one class for each row of logits",
         )
-    check_indices("target", target, x.static_shape[min(1, x.rank - 1)], ignored=ignore_index)
+    check_indices("target", target, x.static_shape[min(1, x.rank - 1)], ignored=ignore_index, what="classes")
 
 
 @cache

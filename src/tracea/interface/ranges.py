@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -19,27 +19,40 @@ from tracea.interface.operands import Given
 from tracea.runtime.buffers import view
 from tracea.runtime.extension import dispatcher
 
-__all__ = ["EXACT_INTEGERS", "check_exact_numbers", "check_indices", "is_exact"]
+__all__ = ["EXACT_INTEGERS", "Named", "check_exact_numbers", "check_indices", "is_exact", "unknown_index"]
 
 EXACT_INTEGERS: Final = 2**53  # up to here f64, in which kernels compute integers, tells every two of them apart
+Named: TypeAlias = Literal["rows", "classes", "places"]  # what an index names
+_REMEDIES: Final[dict[Named, str]] = {
+    "rows": "count from 0; give the table a row for each index",
+    "classes": "count from 0; give the logits a class for each target, or name by ignore_index what does not count",
+    "places": "count from 0; give the table, or the axis, a place for each index",
+}
 _LARGEST: Final = {DType.BOOL: 1, DType.U8: 2**8, DType.I8: 2**7, DType.I32: 2**31, DType.I64: 2**63}
 
 
-def check_indices(name: str, indices: Any, count: int, *, ignored: int | None = None) -> None:
-    """Check that indices name one of ``count`` rows, or are the ``ignored`` number.
+def check_indices(name: str, indices: Any, count: int, *, ignored: int | None = None, what: Named = "rows") -> None:
+    """Check that indices name one of ``count`` rows, or of ``what`` there is, or are the ``ignored`` number.
 
-    Raises: InvalidIndex: one does not; the error says it, and the number of rows.
+    Raises: InvalidIndex: one does not; the error says it, and how many there are.
     """
     if 0 in view(indices).shape or (count == 0 and _are_ignored(indices, ignored)):
         return
     for found in _extremes(indices, None if count == 0 else ignored):
         if not 0 <= found < count:
-            raise InvalidIndex(
-                field=name,
-                got=found if abs(found) < EXACT_INTEGERS else _exactly(indices, count, ignored),
-                expected=f"0 to {count - 1}, of {count}" if count else "none: there are no rows",
-                remedy="count from 0; give the table a row for each index",
-            )
+            exactly = found if abs(found) < EXACT_INTEGERS else _exactly(indices, count, ignored)
+            raise unknown_index(name, exactly, count, what)
+
+
+def unknown_index(name: str, got: int, count: int, what: Named) -> InvalidIndex:
+    """Return the error of an index that names none of ``count``, with the remedy for what it should name."""
+    named = {"rows": "row", "classes": "class", "places": "place"}[what] if count == 1 else what
+    return InvalidIndex(
+        field=name,
+        got=got,
+        expected=f"0 to {count - 1}, of {count} {named}" if count else f"none: there are no {what}",
+        remedy=_REMEDIES[what],
+    )
 
 
 def is_exact(dtype: DType, terms: int) -> bool:

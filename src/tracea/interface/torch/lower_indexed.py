@@ -14,7 +14,7 @@ from tracea.core.expr import Input
 from tracea.core.graph import Node
 from tracea.core.op import GatherRowsOp, PointwiseOp, ReduceKind, ReduceOp, SourceOp, ViewKind, ViewOp
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidIndex
+from tracea.interface.ranges import unknown_index
 from tracea.interface.torch.types import extremes
 
 if TYPE_CHECKING:
@@ -189,9 +189,4 @@ def check_ranges(results: Sequence[torch.Tensor], ranges: Sequence[IndexedRange]
 def _check_extremes(low: int, high: int, rows: int, field: str) -> None:
     if low >= 0 and high < rows:
         return
-    raise InvalidIndex(
-        field=field,
-        got=low if low < 0 else high,
-        expected=f"0 to {rows - 1}, of {rows}" if rows else "none: there are no rows",
-        remedy="count from 0; give the table a row for each index",
-    )
+    raise unknown_index(field, low if low < 0 else high, rows, "places")
