@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import Known, decide, plan_ops
-from tracea.doctor.plan import FOR_NO_WORK
+from tracea.doctor.plan import FOR_NO_WORK, Rejection
 from tracea.errors import InvalidOption
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Preference, Requirement, Unmet, Variant
@@ -145,6 +146,18 @@ def test_a_plan_explains_what_was_chosen_what_lost_and_what_would_flip_it() -> N
     assert json.loads(json.dumps(plan.to_dict()))["decisions"]["mm2"]["schedule"] == {"kc": 512}
     with pytest.raises(InvalidOption, match=r"mm1.*mm2"):
         plan["mm3"]
+
+
+def test_variants_that_lack_the_same_are_told_in_a_line() -> None:
+    lacks = {"requirement": "width", "needed": "m <= 4", "found": "m = 8", "remedy": "use packed"}
+    rejections = [Rejection(variant=name, **lacks) for name in ("stream", "split")]
+    rejections.insert(1, Rejection(variant="stream", **{**lacks, "requirement": "rows"}))
+    decision = replace(decide(GEMM, AVX512, variants=ALL), rejections=tuple(rejections))
+    told = [line for line in decision.explain().splitlines() if "rejected" in line]
+    assert told == [
+        "  rejected stream, split: width: needs m <= 4, found m = 8 (use packed)",
+        "  rejected stream: rows: needs m <= 4, found m = 8 (use packed)",
+    ]
 
 
 def test_a_tie_is_decided_by_the_race_and_told_by_what_was_measured() -> None:

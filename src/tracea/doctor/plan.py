@@ -11,12 +11,12 @@ from tracea.profiler.duration import shown_us
 from tracea.profiler.sequential import RESOLUTION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tracea.doctor.precision import Precision
     from tracea.semantic.schedule import Schedule
 
-__all__ = ["FOR_NO_WORK", "NOT_EXCLUDED", "Candidate", "Decision", "Flip", "Plan", "Rejection"]
+__all__ = ["FOR_NO_WORK", "NOT_EXCLUDED", "Candidate", "Decision", "Flip", "Plan", "Rejection", "told_together"]
 
 NOT_EXCLUDED: Final = "not excluded"  # the requirement that a variant does not meet which the caller left out
 # Variants for ops without any work: that one with work is not theirs goes without saying.
@@ -34,9 +34,23 @@ class Rejection:
     remedy: str
 
     def __str__(self) -> str:
+        return f"{self.variant}: {self.reason}"
+
+    @property
+    def reason(self) -> str:
+        """The requirement that was not met, and what would meet it, without whom it cut."""
         if self.requirement == NOT_EXCLUDED:
-            return f"{self.variant}: {self.found}"
-        return f"{self.variant}: {self.requirement}: needs {self.needed}, found {self.found} ({self.remedy})"
+            return self.found
+        return f"{self.requirement}: needs {self.needed}, found {self.found} ({self.remedy})"
+
+
+def told_together(reasons: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield a line for each reason of (variant, reason) pairs, behind the names of all that it is of."""
+    alike: dict[str, list[str]] = {}
+    for variant, reason in reasons:
+        alike.setdefault(reason, []).append(variant)
+    for reason, variants in alike.items():
+        yield f"{', '.join(variants)}: {reason}"
 
 
 _SAME: Final = 1e-9
@@ -182,7 +196,7 @@ class Decision:
             for candidate in self.candidates
             if candidate.variant != self.variant
         ]
-        lines += [f"  rejected {rejection}" for rejection in self.told_rejections]
+        lines += [f"  rejected {line}" for line in told_together((r.variant, r.reason) for r in self.told_rejections)]
         lines.append(f"  would flip it: {self.flip}")
         return "\n".join(lines)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tracea.doctor.plan import NOT_EXCLUDED
+from tracea.doctor.plan import NOT_EXCLUDED, told_together
 from tracea.doctor.roof import NoRoof, Roof
 from tracea.kernels.registry import find
 from tracea.profiler.duration import shown_us
@@ -234,11 +234,7 @@ def _others(found: Explanation) -> Iterator[str]:
         refused.setdefault(each.variant, []).append(_why_not(each))
     if refused:
         yield _line("Not possible", f"{len(refused)}")
-    alike: dict[str, list[str]] = {}  # those that lack the same are told in a line
-    for name, reasons in refused.items():
-        alike.setdefault("; ".join(reasons), []).append(name)
-    for why, names in alike.items():
-        yield f"  {', '.join(names)}: {why}"
+    yield from (f"  {line}" for line in told_together((name, "; ".join(reasons)) for name, reasons in refused.items()))
 
 
 def _why_not(rejection: Rejection) -> str:
