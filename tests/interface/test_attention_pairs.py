@@ -59,6 +59,27 @@ def test_sequences_side_by_side_see_their_own_keys(rng):
             query, key = query + s, key + t
 
 
+def test_masks_and_scores_of_all_tokens_hold_beside_lengths(rng):
+    q, k, v = (normal(rng, 1, 2, 90, 16) for _ in range(3))
+    mask = torch.from_numpy(rng.random((90, 90)) < 0.7) | torch.eye(90, dtype=torch.bool)
+    scale = normal(rng, 90, 90)
+    got = tracea.ops.attention(q, k, v, lengths=[40, 50], mask=mask, score=Input(0) * Input(1), operands=(scale,))
+    for part in (slice(0, 40), slice(40, 90)):
+        own = q[:, :, part], k[:, :, part], v[:, :, part]
+        given = {"mask": mask[part, part], "score": Input(0) * Input(1), "operands": (scale[part, part],)}
+        alone = tracea.ops.attention(*own, **given)
+        torch.testing.assert_close(got[:, :, part], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_a_block_mask_hides_from_global_tokens_too(rng):
+    q, k, v = (normal(rng, 1, 2, 128, 16) for _ in range(3))
+    mask = torch.tensor([[True, False], [False, True]])
+    i, j = torch.arange(128)[:, None], torch.arange(128)
+    seen = ((i - j).abs() < 9) | (i < 3) | (j < 3)
+    got = tracea.ops.attention(q, k, v, block_mask=mask, block_size=64, window=9, global_tokens=3)
+    close(got, expected(q, k, v, seen & (i // 64 == j // 64)))
+
+
 def test_packed_tokens_of_numpy(rng):
     q, k, v = (rng.standard_normal((90, 2, 8)).astype(np.float32).transpose(1, 0, 2)[None] for _ in range(3))
     got = tracea.ops.attention(q, k, v, lengths=[40, 50], causal=True)
