@@ -105,7 +105,7 @@ def _ends(offsets: Any, groups: int, rows: int) -> bytes:
 
 def _as_array(offsets: Any) -> Any:
     """Return offsets given as a list or tuple of whole numbers as an array, and all else as it is."""
-    numbers = read_wholes(offsets) if isinstance(offsets, list | tuple) else None
+    numbers = read_wholes(offsets) if type(offsets) in (list, tuple) else None
     if numbers is None:
         return offsets
     try:
