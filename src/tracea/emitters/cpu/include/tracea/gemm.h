@@ -164,7 +164,7 @@ struct GemmTile {
     }
 
     // Depth: a number of steps, or the blocks of it that are summed; b_stride is then from one block of b to the next.
-    template <bool Full, class Depth, class Ahead>
+    template <bool Full, class Depth, class Ahead = Upcoming<T>>
     static TRACEA_NOINLINE void compute(int64_t rows_valid, int64_t columns_valid, Depth depth, const T* a,
                                         int64_t a_stride, const T* b, int64_t b_stride, T* c, int64_t c_stride,
                                         bool accumulate, Ahead upcoming) {
