@@ -1,4 +1,4 @@
-// attention_1x12x1x64_f32_87abd190bf38e336 | attention.decode | avx512 | bk=2048,copy_keys=0,copy_values=0,part=32768
+// attention_1x12x1x64_f32_87abd190bf38e336 | attention.decode | avx512 | ahead=256,bk=32768,copy_keys=0,copy_values=0,part=32768
 #include "tracea/abi.h"
 #include "tracea/attention.h"
 #include "tracea/attention_rows.h"
@@ -7,12 +7,12 @@
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_attention_decode_6cb19e2764d0fd79dd9f_text {
+namespace tracea_attention_decode_d4f7f4fef5988cb87b6f_text {
 using namespace tracea;
 
-using Rows0 = AttentionRows<float>;
+using Rows0 = AttentionRows<float, 256>;
 static_assert(Rows0::columns == 1, "the kernel was built for this vector length");
-extern "C" __attribute__((visibility("default"))) void tracea_attention_decode_6cb19e2764d0fd79dd9f(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_attention_decode_d4f7f4fef5988cb87b6f(const tracea_call* call, int32_t rank) {
   const float* const q = static_cast<const float*>(call->pointers[0]);
   const float* const k = static_cast<const float*>(call->pointers[1]);
   const float* const v = static_cast<const float*>(call->pointers[2]);
@@ -55,8 +55,8 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_decode_6
     Rows0::start(s, dv, {peaks + (t + 32767) / 32768 * i_batch * kv_heads * s * sharing + (t + 32767) / 32768 * i_kv * s * sharing + (t + 32767) / 32768 * i_sharing * s + part * s, totals + (t + 32767) / 32768 * i_batch * kv_heads * s * sharing + (t + 32767) / 32768 * i_kv * s * sharing + (t + 32767) / 32768 * i_sharing * s + part * s, sums + (t + 32767) / 32768 * dv * i_batch * kv_heads * s * sharing + (t + 32767) / 32768 * dv * i_kv * s * sharing + (t + 32767) / 32768 * dv * i_sharing * s + dv * part * s});
     const int64_t key_begin = part * 32768;
     const int64_t key_end = min_index(part * 32768 + 32768, t);
-    for (int64_t offset = 0; offset < max_index(key_end - key_begin, 0); offset += 2048) {
-      const int64_t count = min_index(max_index(key_end - key_begin, 0) - offset, 2048);
+    for (int64_t offset = 0; offset < max_index(key_end - key_begin, 0); offset += 32768) {
+      const int64_t count = min_index(max_index(key_end - key_begin, 0) - offset, 32768);
       // AttentionStep k[i_batch : +1, i_kv : +1, key_begin + offset : +count, 0 : +d] v[i_batch : +1, i_kv : +1, key_begin + offset : +count, 0 : +dv]
       Rows0::step({queries, s, d, 0, kEveryKey, kEveryKey}, AttentionKeys<float>{k + i_batch * k_stride0 + i_kv * k_stride1 + k_stride2 * key_begin + k_stride2 * offset, k_stride2, v + i_batch * v_stride0 + i_kv * v_stride1 + key_begin * v_stride2 + offset * v_stride2, v_stride2, count, dv, key_begin + offset}, {peaks + (t + 32767) / 32768 * i_batch * kv_heads * s * sharing + (t + 32767) / 32768 * i_kv * s * sharing + (t + 32767) / 32768 * i_sharing * s + part * s, totals + (t + 32767) / 32768 * i_batch * kv_heads * s * sharing + (t + 32767) / 32768 * i_kv * s * sharing + (t + 32767) / 32768 * i_sharing * s + part * s, sums + (t + 32767) / 32768 * dv * i_batch * kv_heads * s * sharing + (t + 32767) / 32768 * dv * i_kv * s * sharing + (t + 32767) / 32768 * dv * i_sharing * s + dv * part * s}, scores, float(0.125), PlainScore{});
     }
@@ -71,4 +71,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_decode_6
     Rows0::combine((t + 32767) / 32768, s, dv, {peaks + (t + 32767) / 32768 * kv_heads * s * sharing * sum_batch + (t + 32767) / 32768 * s * sharing * sum_kv + (t + 32767) / 32768 * s * sum_sharing, totals + (t + 32767) / 32768 * kv_heads * s * sharing * sum_batch + (t + 32767) / 32768 * s * sharing * sum_kv + (t + 32767) / 32768 * s * sum_sharing, sums + (t + 32767) / 32768 * dv * kv_heads * s * sharing * sum_batch + (t + 32767) / 32768 * dv * s * sharing * sum_kv + (t + 32767) / 32768 * dv * s * sum_sharing}, y + sum_batch * y_stride0 + sum_kv * y_stride1 + sum_sharing * y_stride2, y_stride3, 1);
   }
 }
-}  // namespace tracea_attention_decode_6cb19e2764d0fd79dd9f_text
+}  // namespace tracea_attention_decode_d4f7f4fef5988cb87b6f_text

@@ -121,7 +121,7 @@ def _tile(printer: Printer, intrinsic: Intrinsic, state: AttentionState) -> str:
     get, buffer = intrinsic.attribute, printer.buffer(state.sums)
     if intrinsic.name == ROWS:
         printer.use("attention_rows.h")
-        tile = printer.declare_type(f"AttentionRows<{C_TYPES[buffer.dtype]}>", "Rows")
+        tile = printer.declare_type(f"AttentionRows<{C_TYPES[buffer.dtype]}, {get('ahead')}>", "Rows")
     else:
         kind = "AttentionTile" if intrinsic.name == TILE else "AttentionGradientTile"
         if intrinsic.name != TILE:

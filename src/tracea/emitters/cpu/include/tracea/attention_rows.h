@@ -23,7 +23,8 @@
 
 TRACEA_BEGIN_NAMESPACE
 
-template <class T>
+// Each stream of keys and values is asked for `AheadBytes` ahead, at least a row; 0: not at all.
+template <class T, int AheadBytes = 512>
 struct AttentionRows : private AttentionSeveral<T> {
     using V = Vec<T>;
     static constexpr int columns = 1;
@@ -99,7 +100,6 @@ private:
     using Several::log2_e;
     using Several::side;
     using Several::weigh;
-    static constexpr int64_t ahead_bytes = 512;  // that a stream is asked for ahead
 
     // What the weights of a part count for relative to the largest peak of all.
     static TRACEA_INLINE T share(const AttentionState<T>& state, int64_t part, int64_t rows, int64_t i, T top) {
@@ -113,7 +113,7 @@ private:
     template <class Storage>
     static TRACEA_INLINE int64_t rows_ahead(int64_t elements) {
         const int64_t bytes = elements * static_cast<int64_t>(sizeof(Storage));
-        return bytes < ahead_bytes ? ahead_bytes / (bytes > 0 ? bytes : 1) : 1;
+        return bytes < AheadBytes ? AheadBytes / (bytes > 0 ? bytes : 1) : 1;
     }
 
     // Dot products of a query with `side` keys that lie key_row apart; of the last `n` < side the others are zero.
@@ -152,7 +152,8 @@ private:
                                          int64_t low, int64_t high, T* scores, T scale, int64_t row,
                                          const Score& score) {
         constexpr int L = V::lanes;
-        const int64_t ahead = row == 0 ? rows_ahead<Key>(depth) * keys.key_row : 0;  // once for all queries
+        const int64_t ahead =
+            AheadBytes > 0 && row == 0 ? rows_ahead<Key>(depth) * keys.key_row : 0;  // once for all queries
         const int64_t part = (high - low) / (side * L) * L;
         V peak = broadcast<V>(-infinity);
         const Key* k = keys.keys + low * keys.key_row;
@@ -194,7 +195,7 @@ private:
     static TRACEA_INLINE void multiply_values(const AttentionKeys<T, Key, Value>& keys, int64_t low, int64_t high,
                                               const T* weights, V fade, T* sums, bool first) {
         constexpr int wide = 2 * side;
-        const int64_t ahead = first ? rows_ahead<Value>(keys.width) * keys.value_row : 0;
+        const int64_t ahead = AheadBytes > 0 && first ? rows_ahead<Value>(keys.width) * keys.value_row : 0;
         int64_t x = 0;
         for (; x + wide * V::lanes <= keys.width; x += wide * V::lanes)
             weigh_vectors<wide, true>(keys, x, low, high, weights, fade, sums, ahead);
