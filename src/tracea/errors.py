@@ -40,7 +40,7 @@ import numbers
 import os
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 __all__ = [
     "BudgetExceeded",
@@ -239,7 +239,9 @@ class ToolchainMissing(TraceaError, RuntimeError):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class CompileError(TraceaError, RuntimeError):
-    """A compiler ran and failed; ``log`` is its whole output."""
+    """A compiler ran and failed; ``log`` is its whole output. ``exit_code`` NOT_STARTED: it could not be started."""
+
+    NOT_STARTED: ClassVar[int] = 126  # a shell's answer for what is there and cannot be run
 
     command: Sequence[str]
     log: str

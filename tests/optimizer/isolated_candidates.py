@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tracea.errors import ProofFailed, VerdictFailed
+from tracea.errors import CacheUnwritable, ProofFailed, VerdictFailed
 
 _CALLS: list[str] = []
 
@@ -121,3 +121,8 @@ def time_or_be_killed(request: dict[str, Any]) -> dict[str, Any]:
 
 
 NOT_CALLABLE = 3
+
+
+def find_no_place(_: dict[str, Any]) -> Any:
+    """Fail as a cache on a full disk does."""
+    raise CacheUnwritable(path="/full", detail="0 bytes are free there", remedy="free space")

@@ -210,6 +210,15 @@ def test_a_damaged_record_is_skipped_with_a_warning(tmp_path: Path) -> None:
             connection.close()
         with pytest.warns(CacheCorrupt, match="3 of 4 records"):
             assert [stored.id for stored in store.find()] == [good]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # said once, whatever is asked next
+            assert [stored.id for stored in store.find()] == [good]
+            store.find(imported=None)
+        with sqlite3.connect(path) as connection:
+            connection.execute("UPDATE trial SET record = '' WHERE id = ?", (good,))
+        connection.close()
+        with pytest.warns(CacheCorrupt, match="4 of 4 records"):  # another one is another damage
+            assert store.find() == []
 
 
 def test_a_file_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> None:

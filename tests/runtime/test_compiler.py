@@ -15,7 +15,7 @@ import pytest
 
 import tracea.runtime.compiler as compiler_module
 from tracea.errors import CacheCorrupt, CompileError, InvalidOption, RunError, ToolchainMissing
-from tracea.runtime import cache, toolchain
+from tracea.runtime import cache, compiler_process, toolchain
 from tracea.runtime.awake_clock import AwakeClock
 from tracea.runtime.cache import default_store
 from tracea.runtime.compiler import build_library, compile, compile_object, headers_digest, include_directory, unit_text
@@ -37,7 +37,7 @@ def counted(monkeypatch):
     commands = []
     real = compiler_module.run_compiler
     monkeypatch.setattr(
-        compiler_module, "run_compiler", lambda command, seconds: (commands.append(command), real(command, seconds))[1]
+        compiler_module, "run_compiler", lambda command, *rest: (commands.append(command), real(command, *rest))[1]
     )
     return commands
 
@@ -118,24 +118,24 @@ def test_a_compilation_that_takes_too_long_is_stopped_with_its_children(kit, fre
     assert "sleep 3157" not in listed.splitlines()
 
 
-def test_time_in_which_this_process_was_stopped_is_not_the_compilers(monkeypatch):
+def test_time_in_which_this_process_was_stopped_is_not_the_compilers(monkeypatch, tmp_path):
     # The process is stopped for an hour at its first look after the start, and the compiler needs a moment more.
     times = iter([0.0, 0.0, 3600.0, *(3600.0 + 0.1 * step for step in range(1, 100))])
     clock = partial(AwakeClock, clock=lambda: next(times))
-    monkeypatch.setattr(compiler_module, "AwakeClock", clock)
-    monkeypatch.setattr(compiler_module, "_LOOK_SECONDS", 0.05)
-    compiler_module.run_compiler(["sh", "-c", "sleep 0.3"], 300.0)
+    monkeypatch.setattr(compiler_process, "AwakeClock", clock)
+    monkeypatch.setattr(compiler_process, "_LOOK_SECONDS", 0.05)
+    compiler_process.run_compiler(["sh", "-c", "sleep 0.3"], 300.0, tmp_path)
     times = iter([0.0, 0.0, 3600.0, *(3600.0 + 2.0 * step for step in range(1, 100))])
     with pytest.raises(CompileError, match="stopped after 20 s"):
-        compiler_module.run_compiler(["sleep", "60"], 20.0)
+        compiler_process.run_compiler(["sleep", "60"], 20.0, tmp_path)
 
 
 def test_the_limit_of_a_compilation_grows_with_the_kernels_of_the_unit(kit, fresh, monkeypatch):
     allowed = []
 
-    def stop(command, seconds):
+    def stop(command, seconds, place):
         allowed.append(seconds)
-        return real(["sleep", "60"], 0.05)
+        return real(["sleep", "60"], 0.05, place)
 
     real = compiler_module.run_compiler
     monkeypatch.setattr(compiler_module, "run_compiler", stop)
@@ -164,7 +164,7 @@ def key_of(**changes) -> str:
 def test_the_key_changes_with_every_ingredient(fresh, tmp_path, monkeypatch):
     """Mutate each thing that the library depends on, and see another key; change nothing, and see the same."""
     monkeypatch.setattr(
-        compiler_module, "run_compiler", lambda command, _: Path(command[command.index("-o") + 1]).touch()
+        compiler_module, "run_compiler", lambda command, *_: Path(command[command.index("-o") + 1]).touch()
     )
     compiler = find_compiler()
     keys = {"base": key_of()}

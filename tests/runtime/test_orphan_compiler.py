@@ -18,11 +18,11 @@ HOLDER = """
 import sys
 from pathlib import Path
 from tracea.runtime.cache import CacheStore
-from tracea.runtime.compiler import run_compiler
+from tracea.runtime.compiler_process import run_compiler
 
 root, mark = Path(sys.argv[1]), sys.argv[2]
 script = f"echo $$ > {mark}.new; mv {mark}.new {mark}; exec sleep 60"
-CacheStore(root).entry("0" * 64, lambda place: run_compiler(("sh", "-c", script), 60.0), {})
+CacheStore(root).entry("0" * 64, lambda place: run_compiler(("sh", "-c", script), 60.0, place), {})
 """
 
 

@@ -18,7 +18,8 @@ from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.kernel import Built, build, choose_for_gpu, narrow_copies, passed_over
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import find
-from tracea.runtime.compiler import include_directory, run_compiler, unit_text
+from tracea.runtime.compiler import include_directory, unit_text
+from tracea.runtime.compiler_process import run_compiler
 from tracea.runtime.nvrtc import compile_cuda
 from tracea.runtime.ptxas_log import parse_ptxas_log
 from tracea.runtime.sass import count_opcodes, disassemble, find_disassembler
@@ -273,7 +274,7 @@ def _assembly(built: Built) -> str:
         source.write_text(unit_text((built.source,)), encoding="utf-8")
         flags = (*compile_flags(compiler, built.source.isa), *target)
         command = (*compiler.command, *flags, f"-I{include_directory()}", "-S", "-o", str(assembly), str(source))
-        run_compiler(command, _COMPILE_SECONDS)
+        run_compiler(command, _COMPILE_SECONDS, Path(folder))
         return assembly.read_text(encoding="utf-8")
 
 

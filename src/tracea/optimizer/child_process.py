@@ -139,7 +139,10 @@ class ChildProcess:
         self._finalizer()
 
     def call(self, value: Any, seconds: float) -> Answer:
-        """Send one request and wait for its reply; after an answer other than ok the process may be gone."""
+        """Send one request and wait for its reply; after an answer other than ok the process may be gone.
+
+        Raises: CacheError: the function raised it, which says nothing of what it was asked for.
+        """
         self.served += 1
         started = time.monotonic()
         line = msgspec.json.encode(Request(number=self.served, value=msgspec.Raw(msgspec.json.encode(value)))) + b"\n"
@@ -149,6 +152,8 @@ class ChildProcess:
         has_died = reply is None and kind in _DEATHS and not self._was_killed
         if reply is not None and reply.number == self.served:
             kind, detail = reply.kind, reply.detail
+            if reply.place is not None:
+                raise reply.place.error()
         elif reply is not None:
             kind, detail = OutcomeKind.CRASHED, f"reply {reply.number} to request {self.served}: the child is damaged"
         return Answer(

@@ -76,7 +76,10 @@ class IsolatedFunction:
             self._child = None
 
     def call(self, value: Any, *, seconds: float | None = None) -> Answer:
-        """Call the function in the child, under the limits."""
+        """Call the function in the child, under the limits.
+
+        Raises: NotStarted: the child does not start. CacheError: the function found no place to keep what it makes.
+        """
         limit = seconds if seconds is not None else self.limits.seconds
         was_killed = False
         while True:

@@ -13,10 +13,11 @@ import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, Self
 
 import msgspec
 
+from tracea.errors import CacheError, CacheUnwritable
 from tracea.optimizer.trial import Outcome, OutcomeKind
 
 _PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
@@ -39,6 +40,26 @@ class Request(msgspec.Struct, frozen=True):
     value: msgspec.Raw
 
 
+class PlaceProblem(msgspec.Struct, frozen=True):
+    """A place where nothing can be kept, such as a full disk, which is no fault of the call: a CacheError's fields."""
+
+    path: str
+    detail: str
+    remedy: str
+    is_unwritable: bool
+
+    @classmethod
+    def of(cls, error: CacheError) -> Self:
+        """Take over an error."""
+        is_unwritable = isinstance(error, CacheUnwritable)
+        return cls(path=str(error.path), detail=error.detail, remedy=error.remedy, is_unwritable=is_unwritable)
+
+    def error(self) -> CacheError:
+        """Return the error, to raise it in another process."""
+        made = CacheUnwritable if self.is_unwritable else CacheError
+        return made(path=self.path, detail=self.detail, remedy=self.remedy)
+
+
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of a call; number 0 says that the function is loaded, or why it is not."""
 
@@ -46,6 +67,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     value: msgspec.Raw = msgspec.Raw(b"null")
     kind: OutcomeKind = OutcomeKind.OK
     detail: str = ""
+    place: PlaceProblem | None = None
 
 
 def serve(configuration_text: str) -> None:
@@ -81,7 +103,8 @@ def _answer(function: Callable[[Any], Any], request: Request) -> Reply:
 
 def _failure(number: int, error: Exception) -> Reply:
     outcome = Outcome.of_error(error)
-    return Reply(number=number, kind=outcome.kind, detail=outcome.detail)
+    place = PlaceProblem.of(error) if isinstance(error, CacheError) else None
+    return Reply(number=number, kind=outcome.kind, detail=outcome.detail, place=place)
 
 
 def _load(target: str) -> Callable[[Any], Any]:

@@ -57,6 +57,7 @@ class TrialStore:
         self._pid = os.getpid()
         self._inherited: list[sqlite3.Connection] = []
         self.unwritable: CacheUnwritable | None = None
+        self._told: set[int] = set()  # records that do not decode, of which was warned
         self._connection = self._open()
 
     def __enter__(self) -> Self:
@@ -191,7 +192,7 @@ class TrialStore:
             self._guarded(lambda: self._current().execute(f"SELECT {COLUMNS}, schedule FROM trial LIMIT 0"))
 
     def _decoded(self, rows: list[Row]) -> Iterator[StoredTrial]:
-        bad = 0
+        bad: set[int] = set()
         for row in rows:
             trial_id, retimed_ms, imported, text, digest, median_ms, compared = row[0], *row[8:]
             try:
@@ -201,7 +202,7 @@ class TrialStore:
                 require_credible(record, retimed_ms, median_ms)
                 comparison = {} if compared is None else msgspec.json.decode(compared, type=dict[str, float])
             except (InvalidOption, msgspec.MsgspecError):
-                bad += 1
+                bad.add(trial_id)
                 continue
             yield StoredTrial(
                 id=trial_id,
@@ -211,11 +212,12 @@ class TrialStore:
                 is_imported=bool(imported),
                 comparison=comparison,
             )
-        if bad:
+        if bad - self._told:
+            self._told |= bad
             warnings.warn(
                 CacheCorrupt(
                     path=self.path,
-                    detail=f"{bad} of {len(rows)} records do not decode; they are skipped",
+                    detail=f"{len(bad)} of {len(rows)} records do not decode; they are skipped",
                     remedy="nothing: what they said is measured again when it is needed",
                 ),
                 stacklevel=3,
@@ -229,11 +231,11 @@ class TrialStore:
         try:
             return self._guarded(self._connected)
         except CacheUnwritable as error:
-            if not self.path.is_file():
+            if not os.path.isfile(self.path):  # and not Path.is_file, which raises where the folder is another's
                 raise
             try:
                 connection = self._guarded(self._snapshot)
-            except CacheUnwritable:
+            except (CacheUnwritable, OSError):
                 raise error from error.__cause__
             self.unwritable = error
             return connection

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from tracea.errors import InvalidOption
+from tracea.errors import CacheError, InvalidOption
 from tracea.optimizer.budget import Budget
 from tracea.optimizer.samplers import Sampler
 from tracea.optimizer.storage import StudyKey, TrialRecord, TrialStore
@@ -102,7 +102,8 @@ class Study:
     def run(self) -> Trial | None:
         """Search until the budget, the space or the target ends it; return the best trial, None if none succeeded.
 
-        Raises: NotStarted: the process that evaluates does not start; the trials that ended are kept.
+        Raises: NotStarted: the process that evaluates does not start. CacheError: what it makes has no place, as on a
+            full disk. The trials that ended are kept.
         """
         self._resume()
         started = time.monotonic()
@@ -146,7 +147,7 @@ class Study:
         started = time.monotonic()
         try:
             outcome = self._evaluate(trial)
-        except NotStarted:
+        except (NotStarted, CacheError):  # of the machine or the disk, and so of every other schedule
             raise
         except Exception as error:  # a candidate must not end the search, and what it raised is recorded
             outcome = Outcome.of_error(error)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from tracea.errors import InvalidOption, RunError, TraceaError, VerdictFailed
+from tracea.errors import CompileError, InvalidOption, RunError, TraceaError, VerdictFailed
 from tracea.optimizer.space import Row, Value
 
 # How records from before KILLED said the same: a child that did not start, or was killed from outside.
@@ -24,7 +24,8 @@ class OutcomeKind(enum.StrEnum):
     """How an evaluation ended; only ``ok`` has a latency.
 
     ``killed`` says nothing of the schedule: SIGKILL is sent from outside, by another program or by the machine for want
-    of memory. It counts in the run that saw it, is not kept, and a later run tries the schedule again.
+    of memory, or a compiler does not start for want of what the machine or a limit allows. It counts in the run that
+    saw it, is not kept, and a later run tries the schedule again.
     """
 
     OK = "ok"
@@ -76,6 +77,8 @@ class Outcome:
         match error:
             case VerdictFailed():
                 kind = OutcomeKind.WRONG
+            case CompileError(exit_code=CompileError.NOT_STARTED):  # for want of processes, files or memory
+                kind = OutcomeKind.KILLED
             case RunError():
                 kind = OutcomeKind.CRASHED
             case TraceaError():

@@ -4,7 +4,7 @@ Layout::
 
     <root>/v1/objects/<key>/manifest.json + files     one entry; see runtime/manifest.py
     <root>/v1/locks/<key>.lock                        one builder at a time, across processes
-    <root>/v1/building/<random>/                      entries that are not finished
+    <root>/v1/building/held-<random>/                 entries that are not finished, each locked by its builder
 
 An entry is native code that will be loaded into the process, so a directory that another user could have written is
 refused. Where the directory cannot be used, a private temporary one takes its place for the life of the process, with
@@ -35,32 +35,16 @@ import platformdirs
 
 from tracea.errors import CacheCorrupt, CacheError, CacheUnwritable, InvalidOption
 from tracea.runtime.manifest import MANIFEST, Manifest, ManifestFile, damage, read_manifest, seal, sha256_file, sync
-from tracea.runtime.private_directory import make_private_directory
+from tracea.runtime.private_directory import hold_directory, make_private_directory, remove_abandoned
 from tracea.runtime.process_lock import ProcessLock
+from tracea.runtime.shortage import DISK_REMEDY, disk_message, is_full, is_of_the_place, starved_remedy
 
 __all__ = ["CacheEntry", "CacheStore", "cache_root", "content_key", "default_store", "private_root", "sha256_file"]
 
 _FORMAT: Final = "v1"
 _KEY: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,127}")  # the name of a directory, and of nothing above it
+_UNFINISHED: Final = re.compile(r"(held|removed)-[0-9a-f]{16}")  # with their builder's lock, or whose remover is gone
 _LOCK_SECONDS: Final = 360.0  # longer than a compilation takes, but for units of many kernels on a busy machine
-# The reasons for which a directory that looked usable turns out not to be: another place may still work.
-_PLACE_ERRORS: Final = frozenset(
-    {
-        errno.EEXIST,
-        errno.ENOSPC,
-        errno.EDQUOT,
-        errno.EROFS,
-        errno.EACCES,
-        errno.EPERM,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.ENOENT,
-        errno.EFBIG,
-        errno.EIO,
-        errno.ENAMETOOLONG,
-        errno.ELOOP,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +125,10 @@ class CacheStore:
         except OSError as error:
             if isinstance(error, CacheError):
                 problem = error
-            elif error.errno in _PLACE_ERRORS:
+            elif is_of_the_place(error):
                 problem = CacheUnwritable(path=self.root, detail=str(error))
+            elif remedy := starved_remedy(error):  # no other place would do
+                raise CacheError(path=self.root, detail=str(error), remedy=remedy) from error
             else:
                 raise
             if self._fallback is None:
@@ -151,17 +137,20 @@ class CacheStore:
             return self._fallback(problem).entry(key, build, ingredients, anew=anew)
 
     def contains(self, key: str) -> bool:
-        """Tell whether a sound entry of this key is here."""
-        try:
-            return self._sound_entry(key, repair=False) is not None
-        except OSError:
-            return False
+        """Tell whether a sound entry of this key is here, or where this process goes on if not here."""
+        with contextlib.suppress(OSError):
+            if self._sound_entry(key, repair=False) is not None:
+                return True
+        return self._problem is not None and self._fallback is not None and self._fallback(self._problem).contains(key)
 
     def entries(self, *, check: bool = False) -> Iterator[CacheEntry]:
         """Yield every entry, oldest first; with ``check`` every byte is read and compared with its checksum."""
         objects = self._base / "objects"
+        names: list[str] = []
+        with contextlib.suppress(OSError):  # there is none yet, or it is another's: :meth:`refusal` says so
+            names = os.listdir(objects)
         listed: list[CacheEntry] = []
-        for path in objects.iterdir() if objects.is_dir() else ():
+        for path in map(objects.joinpath, names):
             try:
                 if not _KEY.fullmatch(path.name):
                     raise CacheCorrupt(path=path, detail="is no entry: its name is no key")
@@ -240,6 +229,7 @@ class CacheStore:
             _require_private(path, follow=path == self.root)
         if not os.access(self._base / "building", os.W_OK, effective_ids=os.access in os.supports_effective_ids):
             raise CacheUnwritable(path=self.root, detail="no permission to write")
+        remove_abandoned(self.building, _UNFINISHED)  # of builders that were killed
         self._prepared = True
 
     def _sound_entry(self, key: str, *, repair: bool) -> Path | None:
@@ -270,8 +260,7 @@ class CacheStore:
     def _publish(
         self, key: str, build: Callable[[Path], None], ingredients: Mapping[str, Any], *, anew: bool = False
     ) -> Path:
-        place = self._base / "building" / f"{os.getpid()}-{secrets.token_hex(8)}"
-        place.mkdir(mode=0o700)
+        place, lock = self._new_place()
         try:
             build(place)
             files = {path.name: _sealed_file(path) for path in sorted(place.iterdir())}
@@ -293,8 +282,27 @@ class CacheStore:
             sync(path.parent)
             self._sound.add(key)
             return path
+        except OSError as error:
+            if not is_full(error):
+                raise
+            detail = disk_message(error, place)  # now, while what was written is still there
+            raise CacheUnwritable(path=self.root, detail=detail, remedy=DISK_REMEDY) from error
         finally:
             shutil.rmtree(place, ignore_errors=True)
+            os.close(lock)
+
+    def _new_place(self) -> tuple[Path, int]:
+        """Return a new directory to build in, and the descriptor whose lock says that its builder lives."""
+        while True:
+            place = self.building / f"held-{secrets.token_hex(8)}"
+            place.mkdir(mode=0o700)
+            try:
+                lock = hold_directory(place)
+            except OSError:
+                place.rmdir()
+                raise
+            if lock is not None:
+                return place, lock
 
     @contextlib.contextmanager
     def _lock(self, key: str) -> Generator[None]:
@@ -367,7 +375,11 @@ def _private_store(reason: CacheError) -> CacheStore:
     with _process.lock:
         store = _process.private
         if store is None or not store.root.is_dir():
-            store = _process.private = CacheStore(make_private_directory(Path(tempfile.gettempdir())))
+            try:
+                place = make_private_directory(Path(tempfile.gettempdir()))
+            except OSError as error:
+                raise replace(reason, detail=f"{reason.detail}; and there is no temporary one: {error}") from error
+            store = _process.private = CacheStore(place)
             went_on = (
                 f"{reason.detail}; this process goes on in a temporary directory, which is removed when it ends or, "
                 "if it is killed, by the next process that needs one"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
 import os
 import platform
-import signal
-import subprocess
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -17,10 +15,11 @@ from typing import Any, Final
 
 from tracea import __version__
 from tracea.emitters.kernel_source import KernelSource
-from tracea.errors import CompileError, InvalidOption, RunError
-from tracea.runtime.awake_clock import AwakeClock
+from tracea.errors import CacheUnwritable, InvalidOption, RunError
 from tracea.runtime.cache import content_key, default_store
+from tracea.runtime.compiler_process import run_compiler
 from tracea.runtime.process_lock import ProcessLock
+from tracea.runtime.shortage import DISK_REMEDY, free_bytes
 from tracea.runtime.toolchain import Compiler, CompilerFamily, common_isa, compile_flags, find_compiler
 
 __all__ = [
@@ -41,11 +40,9 @@ COMPILE_SECONDS: Final = 300.0  # zig builds its runtime library on first use: a
 # the 62 of MobileNetV2 in one unit took more than 300 s beside other work.
 _KERNEL_SECONDS: Final = 20.0
 _MOST_SECONDS: Final = 1800.0  # half of what a cache takes for abandoned: see ABANDONED_SECONDS of garbage.py
-_LOOK_SECONDS: Final = 1.0  # how often this process looks after a compiler
-_PAUSE_SECONDS: Final = 3.0  # longer between two looks: this process was stopped (Ctrl-Z), and its children with it
 _LINK: Final = ("-shared", "-Wl,--as-needed")
 _OF_ONE_ISA: Final = "vec_"  # vec.h includes the one that the flags choose
-_DISK_FULL: Final = ("No space left on device", "Disk quota exceeded")
+_PRELUDE_BYTES: Final = 48 << 20  # what the precompiled headers take at most, by g++ 12 for AVX-512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -214,9 +211,10 @@ def compile_object(
     def build(place: Path) -> None:
         source = place / "source.cpp"
         source.write_text(text, encoding="utf-8")
-        prelude = _prelude(compiler, flags, isa, timeout_seconds) if precompiled and compiler.precompiles else ()
+        is_wanted = precompiled and compiler.precompiles
+        prelude = _prelude(compiler, flags, isa, timeout_seconds, place) if is_wanted else ()
         command = (*compiler.command, *flags, *search, *prelude, *_LINK, "-o", str(place / "library.so"), str(source))
-        run_compiler(command, timeout_seconds)
+        run_compiler(command, timeout_seconds, place)
 
     entry = default_store().entry(key, build, {**ingredients, "name": name})
     return key, entry / "library.so"
@@ -242,54 +240,6 @@ def include_directory() -> Path:
     return Path(str(files("tracea.emitters.cpu") / "include"))
 
 
-def run_compiler(command: Sequence[str], timeout_seconds: float) -> None:
-    """Run a compiler; kill it with all its children when the time is up, in which this process was not stopped.
-
-    Raises: CompileError: it failed or took too long, with its log. OSError: the disk is full.
-    """
-    environment = {**os.environ, "LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"}
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        errors="replace",
-        env=environment,
-        start_new_session=True,
-    ) as process:
-        try:
-            log = _output(process, timeout_seconds)
-        except BaseException as error:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            log = process.communicate()[0]
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            raise CompileError(
-                command=command,
-                log=f"stopped after {timeout_seconds:g} s\n{log}",
-                exit_code=-signal.SIGKILL,
-                remedy="run it again when fewer programs use the machine: what was searched and compiled is kept",
-            ) from None
-    if process.returncode != 0:
-        if any(sign in log for sign in _DISK_FULL):
-            raise OSError(28, "No space left on device", command[0])
-        raise CompileError(command=command, log=log, exit_code=process.returncode)
-
-
-def _output(process: subprocess.Popen[str], timeout_seconds: float) -> str:
-    """Return what a compiler printed until it ended. Raises: TimeoutExpired: it did not while this process ran."""
-    clock = AwakeClock(_PAUSE_SECONDS)
-    while True:
-        left = timeout_seconds - clock.look()
-        try:
-            return process.communicate(timeout=max(0.0, min(left, _LOOK_SECONDS)))[0]
-        except subprocess.TimeoutExpired:
-            if clock.look() >= timeout_seconds:
-                raise
-
-
 def headers_digest(folder: Path) -> str:
     """Return one digest of all headers under a folder: names and content."""
     paths = sorted(path for path in folder.rglob("*") if path.suffix in {".h", ".cpp"})
@@ -309,6 +259,7 @@ class _Registry:
     def __init__(self) -> None:
         self.lock = ProcessLock()
         self.libraries: dict[str, Library] = {}
+        self.has_warned_of_room = False
 
 
 _digests: dict[Path, tuple[tuple[tuple[str, int, int], ...], str]] = {}
@@ -332,10 +283,13 @@ def _ingredients(
     }
 
 
-def _prelude(compiler: Compiler, flags: Sequence[str], isa: str, timeout_seconds: float) -> tuple[str, ...]:
+def _prelude(
+    compiler: Compiler, flags: Sequence[str], isa: str, timeout_seconds: float, place: Path
+) -> tuple[str, ...]:
     """Return the flags that include our headers precompiled: 0.1 s of a kernel's compilation instead of 0.4 s.
 
-    All of them at once: the vendor's intrinsics are most of its time and of its 46 MiB, whichever of ours follow.
+    All of them at once: the vendor's intrinsics are most of its time and of its 46 MiB, whichever of ours follow. None
+    where the disk of ``place`` has no room for them, with one warning.
     """
     names = sorted(path.name for path in (include_directory() / "tracea").glob("*.h"))
     text = "".join(f'#include "tracea/{name}"\n' for name in names if not name.startswith(_OF_ONE_ISA))
@@ -343,16 +297,33 @@ def _prelude(compiler: Compiler, flags: Sequence[str], isa: str, timeout_seconds
     clang = compiler.family is CompilerFamily.CLANG
     product = "prelude.pch" if clang else "prelude.h.gch"
 
+    key = content_key(ingredients)
+    free = free_bytes(place)
+    if free is not None and free < _PRELUDE_BYTES and not default_store().contains(key):
+        _warn_of_room(place, free)
+        return ()
+
     def build(place: Path) -> None:
         (place / "prelude.h").write_text(text, encoding="utf-8")
         source = ("-x", "c++-header", str(place / "prelude.h"))
         run_compiler(
             (*compiler.command, *flags, f"-I{include_directory()}", *source, "-o", str(place / product)),
             timeout_seconds,
+            place,
         )
 
-    entry = default_store().entry(content_key(ingredients), build, {**ingredients, "name": "prelude"})
+    entry = default_store().entry(key, build, {**ingredients, "name": "prelude"})
     return ("-include-pch", str(entry / product)) if clang else ("-include", str(entry / "prelude.h"))
+
+
+def _warn_of_room(place: Path, free: int) -> None:
+    if not _registry.has_warned_of_room:
+        _registry.has_warned_of_room = True
+        detail = (
+            f"{free:_} bytes are free there, and our headers precompiled take up to {_PRELUDE_BYTES:_}: kernels are "
+            "compiled without, each in 0.3 s more"
+        )
+        warnings.warn(CacheUnwritable(path=place.parents[2], detail=detail, remedy=DISK_REMEDY), stacklevel=5)
 
 
 def _dump(sources: Sequence[KernelSource]) -> None:

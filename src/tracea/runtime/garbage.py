@@ -15,8 +15,9 @@ from tracea.runtime.cache import CacheEntry, CacheStore
 
 __all__ = ["Collected", "collect_garbage"]
 
-# No build takes that long: a compiler is stopped after half an hour at most. Process numbers would not do, since a
-# cache may be shared by containers that do not see each other's processes.
+# For what is left by earlier releases, and on file systems without locks. No build takes that long: a compiler is
+# stopped after half an hour at most. Process numbers would not do, since a cache may be shared by containers that do
+# not see each other's processes.
 ABANDONED_SECONDS: Final = 3600.0
 
 
@@ -41,13 +42,13 @@ def collect_garbage(
     """
     if not store.root.is_dir():
         return Collected(entries=(), leftovers=0, bytes=0)
-    store.prepare()
+    left = _sizes(store.building)
+    store.prepare()  # removes what killed builders of this release left, who held a lock on it
     now = time.time()
-    leftovers = freed = 0
     for path in _abandoned(store.building, now):
-        freed += sum(file.lstat().st_size for file in path.rglob("*") if file.is_file())
         shutil.rmtree(path, ignore_errors=True)
-        leftovers += 1
+    gone_sizes = [size for path, size in left.items() if not os.path.lexists(path)]
+    leftovers, freed = len(gone_sizes), sum(gone_sizes)
     entries = list(store.entries(check=True))
     gone = [entry for entry in entries if entry.problem is not None]
     sound = sorted((entry for entry in entries if entry.problem is None), key=lambda entry: entry.used)
@@ -66,6 +67,14 @@ def collect_garbage(
     freed += sum(entry.bytes for entry in gone)
     recent = sum(1 for _ in store.building.iterdir())
     return Collected(entries=tuple(gone), leftovers=leftovers, bytes=freed, recent=recent)
+
+
+def _sizes(building: Path) -> dict[Path, int]:
+    found: dict[Path, int] = {}
+    with contextlib.suppress(OSError):  # there is none yet, or it is another's: preparing says so
+        for path in building.iterdir():
+            found[path] = sum(file.lstat().st_size for file in path.rglob("*") if file.is_file())
+    return found
 
 
 def _abandoned(building: Path, now: float) -> Iterator[Path]:

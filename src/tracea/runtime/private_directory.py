@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-__all__ = ["make_private_directory"]
+__all__ = ["hold_directory", "make_private_directory", "remove_abandoned"]
 
 _PREFIX: Final = "tracea-private-"
 _NAME: Final = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")  # as tempfile.mkdtemp ends a name
@@ -31,21 +31,26 @@ def make_private_directory(base: Path) -> Path:
 
     Raises: OSError: there is no place for it.
     """
-    _remove_abandoned(base)
+    remove_abandoned(base, _NAME)
     for _ in range(_ATTEMPTS):
         path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        if _hold(path):
+        descriptor = hold_directory(path)
+        if descriptor is not None:
+            _held.append(descriptor)
             _remove_at_the_end(path, os.getpid())
             return path
     raise FileExistsError(f"{base}: {_ATTEMPTS} new directories were removed by others at once")
 
 
-def _hold(path: Path) -> bool:
-    """Lock a directory for the life of this process; False where another process took it for abandoned before."""
+def hold_directory(path: Path) -> int | None:
+    """Lock a new directory and return the descriptor that keeps the lock, until it is closed or this process ends.
+
+    None: another process took it for abandoned before.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
-        return False
+        return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         held = os.path.samestat(os.fstat(descriptor), os.lstat(path))
@@ -54,16 +59,16 @@ def _hold(path: Path) -> bool:
     except OSError:  # a file system without locks: nobody can take it for abandoned either
         held = True
     if held:
-        _held.append(descriptor)
-    else:
-        os.close(descriptor)
-    return held
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
-def _remove_abandoned(base: Path) -> None:
+def remove_abandoned(base: Path, names: re.Pattern[str]) -> None:
+    """Remove the directories of such names below ``base`` that are this user's and that no process holds any more."""
     with contextlib.suppress(OSError):  # it is another's room that is made
         for name in os.listdir(base):
-            if _NAME.fullmatch(name):
+            if names.fullmatch(name):
                 with contextlib.suppress(OSError):
                     _remove_unless_held(base / name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
 import importlib.util
@@ -96,13 +97,50 @@ class _Identity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
 
 
+class _Called(msgspec.Struct, frozen=True):
+    """A compiler as it is called: with arguments, or where variables change what it does, it is another one."""
+
+    binary: _Identity
+    arguments: tuple[str, ...]
+    environment: tuple[str, ...]
+
+
+# What compilers read besides their command line: where they look for headers, libraries and their own parts, and more
+# flags. They stay, since some installations need them, and are part of the identity.
+_READ: Final = (
+    "C_INCLUDE_PATH",
+    "CCC_OVERRIDE_OPTIONS",
+    "COMPILER_PATH",
+    "CPATH",
+    "CPLUS_INCLUDE_PATH",
+    "GCC_EXEC_PREFIX",
+    "LDEMULATION",
+    "LD_RUN_PATH",
+    "LIBRARY_PATH",
+    "MACOSX_DEPLOYMENT_TARGET",
+    "NIX_CFLAGS_COMPILE",
+    "NIX_LDFLAGS",
+    "SDKROOT",
+    "ZIG_LIB_DIR",
+)
+# The first group links code that sets the processor, at load and for the whole process, to flush subnormal numbers to
+# zero; what the second means depends on the machine, and a cache may be shared.
+_REFUSED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("-ffast-math", "-Ofast", "-funsafe-math-optimizations", "-mdaz-ftz"),
+        "it changes the arithmetic of the whole process that loads what is linked with it",
+    ),
+    **dict.fromkeys(("-march=native", "-mcpu=native"), "what it means is not in the cache's key"),
+}
+
 _known: dict[tuple[str, ...], Compiler] = {}
 
 
 def find_compiler() -> Compiler:
     """Return the compiler to use: TRACEA_CXX, else the first of g++, clang++ and the ziglang wheel.
 
-    Raises: ToolchainMissing: there is none. InvalidOption: TRACEA_CXX names something that does not run.
+    Raises: ToolchainMissing: there is none. InvalidOption: TRACEA_CXX names something that does not run, or gives it an
+        argument with which what it makes is not safe to load.
     """
     given = os.environ.get("TRACEA_CXX")
     if given:
@@ -110,6 +148,7 @@ def find_compiler() -> Compiler:
             command = tuple(shlex.split(given))
         except ValueError as error:
             raise InvalidOption(field="TRACEA_CXX", got=given, expected="a command", remedy=str(error)) from error
+        _require_harmless(given, command)
         compiler = _identify(command) if command else None
         if compiler is None:
             raise InvalidOption(
@@ -127,8 +166,15 @@ def find_compiler() -> Compiler:
 
 
 def compilers() -> tuple[Compiler, ...]:
-    """Return every compiler on this machine in the order of preference; empty where there is none."""
-    return tuple(found for found in (_identify(command) for command in _candidates()) if found is not None)
+    """Return every compiler on this machine in the order of preference, first the one of TRACEA_CXX, if it can be used.
+
+    Empty where there is none.
+    """
+    found = [_identify(command) for command in _candidates()]
+    if os.environ.get("TRACEA_CXX"):
+        with contextlib.suppress(InvalidOption):  # which whoever compiles is told
+            found.insert(0, find_compiler())
+    return tuple(dict.fromkeys(compiler for compiler in found if compiler is not None))
 
 
 def compile_flags(compiler: Compiler, isa: str) -> tuple[str, ...]:
@@ -161,6 +207,17 @@ def common_isa(isas: Iterable[str]) -> str | None:
     return None
 
 
+def _require_harmless(given: str, command: tuple[str, ...]) -> None:
+    for word in command[1:]:
+        if word in _REFUSED:
+            raise InvalidOption(
+                field="TRACEA_CXX",
+                got=given,
+                expected=f"a compiler without {word}: {_REFUSED[word]}",
+                remedy=f"leave {word} out of TRACEA_CXX",
+            )
+
+
 def _candidates() -> tuple[tuple[str, ...], ...]:
     found: list[tuple[str, ...]] = [("g++",), ("clang++",)]
     if importlib.util.find_spec("ziglang") is not None:
@@ -175,18 +232,21 @@ def _identify(command: tuple[str, ...]) -> Compiler | None:
     path = _binary(command, Path(where).resolve())
     status = path.stat()
     memo = (*command, str(path), str(status.st_size), str(status.st_mtime_ns))
-    if memo not in _known:
+    environment = tuple(f"{name}={value}" for name in _READ if (value := os.environ.get(name)))
+    if (*memo, *environment) not in _known:
         identity = _remember(command, path, memo)
         if identity is None:
             return None
-        _known[memo] = Compiler(
+        called = _Called(binary=identity, arguments=command[1:], environment=environment)
+        is_plain = not called.arguments and not called.environment  # whose entries and measurements stay what they are
+        _known[(*memo, *environment)] = Compiler(
             family=_family(command, identity.version),
             command=(where, *command[1:]),
             path=path,
             version=identity.version.splitlines()[0],
-            identity=hashlib.sha256(msgspec.json.encode(identity)).hexdigest(),
+            identity=hashlib.sha256(msgspec.json.encode(identity if is_plain else called)).hexdigest(),
         )
-    return _known[memo]
+    return _known[(*memo, *environment)]
 
 
 def _binary(command: tuple[str, ...], path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from tracea.optimizer.storage import StoredTrial
 
-__all__ = ["TRIALS", "OpTried", "check_trials", "count_trials", "directory", "ops_tried"]
+__all__ = ["TRIALS", "OpTried", "check_trials", "count_trials", "directory", "ops_tried", "trials_file"]
 
 TRIALS: Final = "trials.sqlite"
 
@@ -24,7 +25,7 @@ def directory() -> Path:
     from tracea.runtime.cache import cache_root
 
     root = cache_root()
-    if root.exists() and not root.is_dir():
+    if os.path.exists(root) and not os.path.isdir(root):
         raise InvalidOption(
             field="TRACEA_CACHE_DIR",
             got=str(root),
@@ -37,7 +38,7 @@ def directory() -> Path:
 def count_trials(root: Path) -> tuple[int, int]:
     """Return how many trials were measured here, and how many were imported."""
     path = root / TRIALS
-    if not path.is_file():
+    if not _is_readable(path):
         return 0, 0
     from tracea.optimizer.storage import TrialStore
 
@@ -62,7 +63,7 @@ class OpTried:
 def ops_tried(root: Path) -> list[OpTried]:
     """Return the ops that were searched here, and those of imported trials, in the order of their first trial."""
     path = root / TRIALS
-    if not path.is_file():
+    if not _is_readable(path):
         return []
     from tracea.optimizer.storage import TrialStore
     from tracea.profiler.duration import shown_us
@@ -95,14 +96,13 @@ def ops_tried(root: Path) -> list[OpTried]:
 
 def check_trials(root: Path) -> tuple[int, str | None]:
     """Return how many trials can be read, and what is wrong with the others."""
-    import os
     import warnings
 
     from tracea.errors import CacheCorrupt, CacheError
     from tracea.optimizer.storage import TrialStore
 
     path = root / TRIALS
-    if not path.is_file():
+    if not os.path.isfile(path):
         return 0, "is no regular file; move it away" if os.path.lexists(path) else None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CacheCorrupt)
@@ -114,3 +114,27 @@ def check_trials(root: Path) -> tuple[int, str | None]:
             return 0, error.detail
     problems = [each.message.detail for each in caught if isinstance(each.message, CacheCorrupt)]
     return len(found), "; ".join(problems) or None
+
+
+def trials_file(root: Path) -> Path | None:
+    """Return the trial store's file, None where there is none.
+
+    Raises:
+        CacheUnwritable: the directory is another's, who alone may look into it.
+    """
+    import stat
+
+    from tracea.errors import CacheUnwritable
+
+    path = root / TRIALS
+    try:
+        return path if stat.S_ISREG(path.stat().st_mode) else None
+    except PermissionError as error:
+        raise CacheUnwritable(path=root, detail=str(error)) from error
+    except OSError:
+        return None
+
+
+def _is_readable(path: Path) -> bool:
+    """Tell whether there is a file that this user may read; the refusal of another's directory is told by who asks."""
+    return os.path.isfile(path) and os.access(path, os.R_OK)

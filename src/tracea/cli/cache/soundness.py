@@ -14,7 +14,7 @@ __all__ = ["verify_entries"]
 
 
 def verify_entries(*, json: Annotated[bool, Parameter(negative=())] = False) -> int:
-    """Check every byte of every entry, and every trial; the exit code is 1 where something is damaged.
+    """Check every byte of every entry, and every trial; the exit code is 1 where something is damaged or refused.
 
     Example: tracea cache verify
 
@@ -26,13 +26,16 @@ def verify_entries(*, json: Annotated[bool, Parameter(negative=())] = False) -> 
     from tracea.runtime.cache import CacheStore
 
     root = directory()
-    entries = list(CacheStore(root).entries(check=True))
+    store = CacheStore(root)
+    refusal = store.refusal()
+    entries = list(store.entries(check=True))
     damaged = [entry for entry in entries if entry.problem]
     trials, trouble = check_trials(root)
     if json:
         print_json(
             {
                 "root": str(root),
+                "refused": None if refusal is None else refusal.detail,
                 "entries": len(entries),
                 "damaged": [as_dict(entry) for entry in damaged],
                 "trials": trials,
@@ -40,6 +43,8 @@ def verify_entries(*, json: Annotated[bool, Parameter(negative=())] = False) -> 
             }
         )
     else:
+        if refusal is not None:
+            print(in_line(f"Refused: {refusal.path} {refusal.detail}. Nothing here is used. Remedy: {refusal.remedy}"))
         for entry in damaged:
             print(in_line(f"damaged: {entry.key}: {entry.problem}"))
         if trouble:
@@ -48,4 +53,4 @@ def verify_entries(*, json: Annotated[bool, Parameter(negative=())] = False) -> 
         print(f"{in_line(str(root))}: {sound}; {counted(trials, 'trial')} can be read")
         if damaged:
             print("a damaged entry is built again when it is needed; tracea cache gc removes it now")
-    return 1 if damaged or trouble else 0
+    return 1 if damaged or trouble or refusal else 0

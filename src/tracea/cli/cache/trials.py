@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-from tracea.cli.cache.place import TRIALS, directory
+from tracea.cli.cache.place import TRIALS, directory, trials_file
 from tracea.cli.console import counted, in_line, print_json
 
 __all__ = ["export_records", "import_records"]
@@ -33,9 +33,9 @@ def export_records(file: Path, /, *, json: Annotated[bool, Parameter(negative=()
 
     root = directory()
     _require_outside(file, root)
-    path = root / TRIALS
+    path = trials_file(root)
     count = 0
-    if path.is_file():
+    if path is not None:
         with TrialStore(path) as store:
             count = export_trials(store.find(), file)
     else:

@@ -1,0 +1,97 @@
+"""Run a compiler as a process of its own: with a time limit, with temporary files that stay nowhere, killed whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tracea.errors import CompileError
+from tracea.runtime.awake_clock import AwakeClock
+from tracea.runtime.shortage import starved_remedy
+
+__all__ = ["run_compiler"]
+
+_LOOK_SECONDS: Final = 1.0  # how often this process looks after a compiler
+_PAUSE_SECONDS: Final = 3.0  # longer between two looks: this process was stopped (Ctrl-Z), and its children with it
+_DISK_FULL: Final = ("No space left on device", "Disk quota exceeded")
+_TEMPORARY: Final = ("TMPDIR", "TMP", "TEMP")
+_WRITTEN: Final = ("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES")  # have a compiler write to a file of the user's
+
+
+def run_compiler(command: Sequence[str], timeout_seconds: float, place: Path) -> None:
+    """Run a compiler; kill it with all its children when the time is up, in which this process was not stopped.
+
+    Its temporary files are in ``place``, where its results are to be: what has room there has room, and a compiler that
+    is killed leaves nothing elsewhere.
+
+    Raises: CompileError: it failed, took too long or could not be started, with its log. OSError: the disk is full.
+    """
+    temporary = place / "temporary"
+    temporary.mkdir(mode=0o700)
+    try:
+        _run(command, timeout_seconds, temporary)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _run(command: Sequence[str], timeout_seconds: float, temporary: Path) -> None:
+    with _started(command, temporary) as process:
+        try:
+            log = _output(process, timeout_seconds)
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            log = process.communicate()[0]
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            raise CompileError(
+                command=command,
+                log=f"stopped after {timeout_seconds:g} s\n{log}",
+                exit_code=-signal.SIGKILL,
+                remedy="run it again when fewer programs use the machine: what was searched and compiled is kept",
+            ) from None
+    if process.returncode != 0:
+        if any(sign in log for sign in _DISK_FULL):
+            raise OSError(28, "No space left on device", command[0])
+        raise CompileError(command=command, log=log, exit_code=process.returncode)
+
+
+def _started(command: Sequence[str], temporary: Path) -> subprocess.Popen[str]:
+    environment = {name: value for name, value in os.environ.items() if name not in _WRITTEN}
+    environment |= {"LC_ALL": "C", "SOURCE_DATE_EPOCH": "0"} | dict.fromkeys(_TEMPORARY, str(temporary))
+    try:
+        return subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise CompileError(
+            command=command,
+            log=f"could not be started: {error}",
+            exit_code=CompileError.NOT_STARTED,
+            remedy=starved_remedy(error) or "run the command in a shell; TRACEA_CXX names another compiler",
+        ) from error
+
+
+def _output(process: subprocess.Popen[str], timeout_seconds: float) -> str:
+    """Return what a compiler printed until it ended. Raises: TimeoutExpired: it did not while this process ran."""
+    clock = AwakeClock(_PAUSE_SECONDS)
+    while True:
+        left = timeout_seconds - clock.look()
+        try:
+            return process.communicate(timeout=max(0.0, min(left, _LOOK_SECONDS)))[0]
+        except subprocess.TimeoutExpired:
+            if clock.look() >= timeout_seconds:
+                raise
