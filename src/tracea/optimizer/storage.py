@@ -57,7 +57,7 @@ class TrialStore:
         self._pid = os.getpid()
         self._inherited: list[sqlite3.Connection] = []
         self.unwritable: CacheUnwritable | None = None
-        self._told: set[int] = set()  # records that do not decode, of which was warned
+        self._told: set[int] = set()  # hashes of rows that do not decode, of which was warned
         self._connection = self._open()
 
     def __enter__(self) -> Self:
@@ -202,7 +202,7 @@ class TrialStore:
                 require_credible(record, retimed_ms, median_ms)
                 comparison = {} if compared is None else msgspec.json.decode(compared, type=dict[str, float])
             except (InvalidOption, msgspec.MsgspecError):
-                bad.add(trial_id)
+                bad.add(hash(row))
                 continue
             yield StoredTrial(
                 id=trial_id,

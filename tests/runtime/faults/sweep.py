@@ -223,8 +223,8 @@ def at_random(count: int, place: Path, seed: int) -> dict[str, object]:
         assert os.WIFSIGNALED(status), status
         with open(read, encoding="ascii") as pipe:
             told = [line for line in pipe.read().split("\n") if line]
-        unfinished = {path.name for path in (root / "v1" / "building").iterdir()}
-        killed_while_building += bool(unfinished)
+        building = root / "v1" / "building"  # which the first one may not have come to
+        killed_while_building += building.is_dir() and any(building.iterdir())
         finished["entries"] |= {int(line[1:]) for line in told if line[0] == "e"}
         finished["trials"] |= {int(line[1:]) for line in told if line[0] == "t"}
         if round_number % 25 == 0 or round_number == count - 1:
