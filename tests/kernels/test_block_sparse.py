@@ -16,7 +16,7 @@ from tracea.core.op import BlockSparseOp
 from tracea.core.reference import evaluate
 from tracea.errors import InvalidInput, InvalidOp, InvalidSchedule, InvalidShape, ProofFailed
 from tracea.kernels.arguments import arguments
-from tracea.kernels.gemm.block_sparse import run_tables
+from tracea.kernels.gemm.block_sparse import chunk_of, run_tables
 from tracea.semantic.index import FALSE, TRUE, Const
 from tracea.semantic.interpreter import interpret
 from tracea.semantic.nodes import Barrier, Block, For, Let, Node, Pack, Parallel
@@ -24,6 +24,7 @@ from tracea.semantic.nodes_sparse import RunProduct
 from tracea.semantic.proofs import prove
 from tracea.semantic.tile_builders import TileGrid, block_sparse_tiles, masked_factor_tiles
 from tracea.semantic.tile_kernel import TileKernel
+from tracea.targets import load
 
 VECTORS = {case.name: case for case in sparse_cases()}
 TILES = {case.name: case for case in sparse_tile_cases()}
@@ -275,3 +276,10 @@ def test_a_kernel_without_the_checked_tables_is_refused() -> None:
     for tables in ((line, step), (first, line, replace(step, maximum=step.maximum + 1))):
         with pytest.raises(ProofFailed):
             prove(replace(kernel, tables=tables))
+
+
+def test_vectors_sum_a_sparse_factor_at_once_where_the_cache_has_room() -> None:
+    vectors = replace(load("avx512"), features=frozenset[str](), l2_bytes=2**20)
+    assert [chunk_of(density, 2048, 64, vectors) for density in (0.05, 0.25, 0.5, 1.0)] == [32, 32, 16, 8]
+    others = replace(vectors, l2_bytes=2**19), replace(vectors, features=frozenset({"amx_bf16"}))
+    assert [chunk_of(0.05, 2048, 64, target) for target in others] == [16, 16]
