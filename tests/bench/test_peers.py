@@ -86,7 +86,7 @@ def test_every_peer_was_compared_with_float64() -> None:
 
 
 @pytest.mark.parametrize("allocation", Allocation)
-@pytest.mark.parametrize("problem", drawn(12, SMALL, of="our contenders"), ids=lambda problem: problem.name)
+@pytest.mark.parametrize("problem", drawn(8, SMALL, of="our contenders"), ids=lambda problem: problem.name)
 def test_ours_computes_what_float64_does_in_either_kind_of_memory(
     problem: Problem, allocation: Allocation, seed: int
 ) -> None:

@@ -37,7 +37,7 @@ class Attention(torch.autograd.Function):
 
 
 @pytest.mark.parametrize(
-    "kind", drawn(2, ["dense", "causal", "window", "masked", "added", "capped"], of="gradcheck of attention")
+    "kind", drawn(1, ["dense", "causal", "window", "masked", "added", "capped"], of="gradcheck of attention")
 )
 def test_gradcheck_in_f64(kind, rng):
     q, k, v = (
@@ -91,21 +91,24 @@ def test_half_floats_and_numpy(rng):
         np.testing.assert_allclose(got, wanted.numpy(), rtol=1e-9, atol=1e-12)
 
 
-def test_what_has_no_element_has_gradients_of_zeros():
-    for queries, keys in (
-        ((2, 4, 0, 16), (2, 2, 7, 16)),
-        ((2, 0, 5, 16), (2, 2, 7, 16)),
-        ((2, 0, 5, 16), (2, 0, 7, 16)),
-        ((2, 4, 5, 16), (2, 2, 0, 16)),
-        ((0, 4, 5, 16), (0, 2, 3, 16)),
-        ((2, 4, 5, 0), (2, 2, 3, 0)),
-    ):
-        q, k = torch.ones(queries), torch.ones(keys)
-        y = tracea.ops.attention(q, k, k)
-        gradients = tracea.ops.attention_backward(y, q, k, k, y)
-        for got, like in zip(gradients, (q, k, k), strict=True):
-            assert got.shape == like.shape
-            assert (got == 0).all()
+EMPTY = (
+    ((2, 4, 0, 16), (2, 2, 7, 16)),
+    ((2, 0, 5, 16), (2, 2, 7, 16)),
+    ((2, 0, 5, 16), (2, 0, 7, 16)),
+    ((2, 4, 5, 16), (2, 2, 0, 16)),
+    ((0, 4, 5, 16), (0, 2, 3, 16)),
+    ((2, 4, 5, 0), (2, 2, 3, 0)),
+)
+
+
+@pytest.mark.parametrize("shapes", drawn(2, EMPTY, of="gradients of nothing"), ids=str)
+def test_what_has_no_element_has_gradients_of_zeros(shapes):
+    q, k = (torch.ones(shape) for shape in shapes)
+    y = tracea.ops.attention(q, k, k)
+    gradients = tracea.ops.attention_backward(y, q, k, k, y)
+    for got, like in zip(gradients, (q, k, k), strict=True):
+        assert got.shape == like.shape
+        assert (got == 0).all()
 
 
 def test_what_is_refused(rng):

@@ -31,7 +31,7 @@ def library(request):
     return request.param
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(case=cases())
 def test_random_graphs_equal_their_meaning(library, case):
     program = tracea.Context(threads=1).optimize_graph(case.graph, case.constants, library=library)

@@ -48,7 +48,7 @@ def test_every_activation_has_a_gradient_here():
     assert set(KINDS) == set(activation_names())
 
 
-@pytest.mark.parametrize("name", drawn(8, KINDS, of="slopes"))
+@pytest.mark.parametrize("name", drawn(5, KINDS, of="slopes"))
 def test_slopes_of_activations_are_those_of_torch(name, rng):
     x = torch.from_numpy(np.concatenate([rng.standard_normal(40) * 3, [0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0, 50, -50]]))
     x.requires_grad_()

@@ -107,7 +107,7 @@ CALLS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", drawn(30, CALLS, of="calls without aten"))
+@pytest.mark.parametrize("name", drawn(18, CALLS, of="calls without aten"))
 def test_no_call_of_aten(name: str) -> None:
     for _ in range(2):  # a new signature, then a known one
         with ops.library(False), Counted() as counted:

@@ -17,7 +17,7 @@ _LOADS = ("load_a", "load_b", "wgmma_m64")
 
 
 @pytest.fixture(
-    params=drawn(26, (pytest.param(case, id=name) for name, case in CASES.items()), of="texts in the emulator")
+    params=drawn(16, (pytest.param(case, id=name) for name, case in CASES.items()), of="texts in the emulator")
 )
 def case(request: pytest.FixtureRequest) -> GpuCase:
     return request.param
