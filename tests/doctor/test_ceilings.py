@@ -102,12 +102,14 @@ def test_the_products_of_tiles_are_right_and_take_time_in_proportion_to_their_nu
     assert 4 < best(80_000) / best(10_000) < 16
 
 
-def test_one_thread_of_avx512_beats_avx2_on_a_machine_that_has_both() -> None:
+def test_one_thread_of_avx512_keeps_up_with_avx2_on_a_machine_that_has_both() -> None:
     machine = probe_machine()
     if not {"avx512", "avx2"} <= set(machine.hardware.isas):
         pytest.skip("this machine does not have both")
     found = measured_ceilings(machine)
-    assert found.peak("avx512") > found.peak("avx2") > found.peak("plain")
+    # Zen 4 makes 512 bits in two halves: there both are as fast, but for the last digits of a measurement.
+    assert found.peak("avx512") > 0.9 * found.peak("avx2")
+    assert found.peak("avx2") > found.peak("plain")
     assert found.peak("avx512", DType.F32) > found.peak("avx512", DType.F64)
 
 
