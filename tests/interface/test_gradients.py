@@ -40,7 +40,7 @@ def doubles(rng, *shape: int) -> torch.Tensor:
     return torch.from_numpy(rng.standard_normal(shape)).requires_grad_()
 
 
-@pytest.mark.parametrize("dim", [0, 1, -1])
+@pytest.mark.parametrize("dim", drawn(1, [0, 1, -1], of="gradients of softmax"))
 def test_softmax_and_log_softmax(rng, dim):
     for forward, backward in (
         (tracea.ops.softmax, tracea.ops.softmax_backward),
@@ -57,7 +57,7 @@ def test_layer_norm_and_rms_norm(rng):
     assert torch.autograd.gradcheck(rms, (doubles(rng, 2, 3, 6), doubles(rng, 6)))
 
 
-@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 2, 0)])
+@pytest.mark.parametrize("order", drawn(1, [(0, 1, 2, 3), (3, 1, 2, 0)], of="orders of images"), ids=str)
 def test_group_norm_and_batch_norm(rng, order):
     def turned(x: torch.Tensor) -> torch.Tensor:
         return x.permute(*order)
@@ -132,7 +132,11 @@ def test_in_float32_and_bfloat16_beside_torch(rng):
         assert float((tracea.ops.softmax_backward(g, y.to(dtype)) - meant).abs().max()) < close
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype",
+    drawn(2, [torch.float64, torch.float32, torch.float16, torch.bfloat16], of="types of norms of one row"),
+    ids=str,
+)
 @pytest.mark.parametrize("shape", drawn(1, [(1, 64), (64,), (1, 1, 9)], of="norms of one row"))
 def test_the_gradients_of_a_norm_of_one_row(shape, dtype, rng):
     x, g = (torch.from_numpy(rng.standard_normal(shape)).to(dtype) for _ in range(2))
@@ -150,7 +154,7 @@ def test_the_gradients_of_a_norm_of_one_row(shape, dtype, rng):
 
 
 @pytest.mark.parametrize("reduction", drawn(1, ["mean", "sum", "none"], of="losses of one class"))
-@pytest.mark.parametrize("shape", [(64, 1), (2, 1), (2, 1, 4), (1, 1), (1,)])
+@pytest.mark.parametrize("shape", drawn(3, [(64, 1), (2, 1), (2, 1, 4), (1, 1), (1,)], of="one class"), ids=str)
 def test_the_loss_of_one_class_is_nothing(shape, reduction, rng):
     logits = torch.from_numpy(rng.standard_normal(shape)).requires_grad_()
     of_all = torch.zeros(shape[:1] * (len(shape) > 1) + shape[2:], dtype=torch.int64)

@@ -41,7 +41,7 @@ def test_long_cumulative_sums_lose_nothing_and_infinity_stays(rng, dim):
     assert tuple(tracea.ops.cumsum(x[:0], dim).shape) == tuple(x[:0].shape)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
+@pytest.mark.parametrize("dtype", drawn(1, [torch.float32, torch.bfloat16, torch.int32], of="tables"), ids=str)
 def test_embedding_copies_rows_bit_by_bit(rng, dtype):
     table = torch.from_numpy(rng.integers(-1000, 1000, (50, 13))).to(dtype)
     for shape in ((7,), (2, 3, 4), (), (0, 3)):
@@ -64,7 +64,7 @@ def test_an_index_beyond_the_table_is_said_with_the_number_of_rows():
         tracea.ops.embedding(torch.tensor([0]), table[:0])
 
 
-@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("largest", drawn(1, [True, False], of="the k largest"))
 def test_the_k_largest_are_those_of_torch(rng, largest):
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
         x = torch.from_numpy(rng.permutation(6 * 200).reshape(6, 200).astype(np.float64)).to(dtype)

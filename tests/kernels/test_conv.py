@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.drawn import drawn
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
 from tests.kernels.conv_cases import conv_cases
 from tests.kernels.native import host_isas, one_of_the_isas, run_isas
@@ -58,7 +59,7 @@ def random_conv(
 
 
 @pytest.mark.parametrize("isa", one_of_the_isas("convolutions", vectors=True))
-@pytest.mark.parametrize("variant", ["conv.packed", "conv.prepacked"])
+@pytest.mark.parametrize("variant", drawn(1, ["conv.packed", "conv.prepacked"], of="products of images"))
 def test_random_convolutions_match_float64(variant: str, isa: str, rng: np.random.Generator) -> None:
     target, found = load(isa), find(variant)
     assert found.space is not None
@@ -75,7 +76,7 @@ def test_random_convolutions_match_float64(variant: str, isa: str, rng: np.rando
 
 
 @pytest.mark.parametrize("isa", one_of_the_isas("convolutions", vectors=True))
-@pytest.mark.parametrize("variant", ["conv.depthwise", "conv.depthwise_prepacked"])
+@pytest.mark.parametrize("variant", drawn(1, ["conv.depthwise", "conv.depthwise_prepacked"], of="depthwise"))
 def test_random_depthwise_convolutions_match_float64(variant: str, isa: str, rng: np.random.Generator) -> None:
     target, found = load(isa), find(variant)
     assert found.space is not None

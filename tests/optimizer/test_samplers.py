@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.drawn import drawn
 
 from tracea.errors import BudgetExceeded, InvalidOption, InvalidSchedule
 from tracea.optimizer import Sampler, SearchSpace, sampler
@@ -101,7 +102,7 @@ def test_the_same_seed_gives_the_same_search_and_another_seed_another(name: str)
         assert runs[0] != runs[2]
 
 
-@pytest.mark.parametrize("name", LEARNING)
+@pytest.mark.parametrize("name", drawn(1, LEARNING, of="learning samplers"))
 def test_learning_beats_random_on_a_smooth_space(name: str) -> None:
     def median_best(strategy: str) -> float:
         return float(np.mean([min(search(sampler(strategy, BOWL, seed=seed), 60)) for seed in range(7)]))
@@ -230,7 +231,7 @@ def relative_history() -> list[tuple[tuple[int, ...], float]]:
     return [(row, 7.0 * latency_of(BOWL.decode(row)) * math.exp(0.1 * rng.standard_normal())) for row in rows]
 
 
-@pytest.mark.parametrize("name", ["gp", "evolution"])
+@pytest.mark.parametrize("name", drawn(1, ["gp", "evolution"], of="histories"))
 def test_a_relative_s_history_shortens_the_search_whatever_its_scale(name: str) -> None:
     def trials_to_best(history: Any) -> float:
         counts = []

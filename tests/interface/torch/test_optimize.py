@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.drawn import drawn
 from torch import nn
 from torch.utils import _pytree as pytree
 
@@ -63,7 +64,7 @@ CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", drawn(9, CASES, of="programs"))
 def test_programs_compute_what_eager_computes(name: str) -> None:
     torch.manual_seed(3)
     module, inputs = CASES[name]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from tests.drawn import drawn
 
 import tracea
 from tracea.errors import UnsupportedNode
@@ -64,7 +65,9 @@ def differing(got: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     return (got.view(bits) != wanted.view(bits)) & ~(got.isnan() & wanted.isnan())
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize(
+    "dtype", drawn(2, [torch.float32, torch.float64, torch.float16, torch.bfloat16], of="quotients"), ids=str
+)
 def test_quotients_have_the_bits_of_torch(dtype: torch.dtype, rng: np.random.Generator) -> None:
     x, y = pairs(rng, dtype)
     module = Several(WHOLE | RESTS).eval()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.drawn import drawn
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -123,7 +124,9 @@ def test_a_cache_made_in_inference_mode_is_refused_elsewhere_before_anything_is_
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int64, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", drawn(2, [torch.float64, torch.bfloat16, torch.int64, torch.bool], of="types of writes"), ids=str
+)
 def test_every_kind_of_write_moves_elements_of_every_type_bit_for_bit(dtype: torch.dtype) -> None:
     class Writes(nn.Module):
         def forward(self, x: Tensor, y: Tensor, at: Tensor) -> tuple[Tensor, ...]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.drawn import drawn
 
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
@@ -26,11 +27,15 @@ def of_heads(batch: int, heads: int, tokens: int, depth: int) -> GemmOp:
 
 @pytest.mark.parametrize(
     ("variant", "target", "schedule"),
-    [
-        ("gemm.simt", "sm_75", {}),
-        ("gemm.mma_sync", "sm_75", {"bm": 32, "bn": 32, "warps_m": 1, "warps_n": 2}),
-        ("gemm.mma_cp_async", "sm_80", {"bm": 32, "bn": 32, "warps_m": 1, "warps_n": 2, "split_k": 2}),
-    ],
+    drawn(
+        2,
+        [
+            pytest.param("gemm.simt", "sm_75", {}),
+            pytest.param("gemm.mma_sync", "sm_75", {"bm": 32, "bn": 32, "warps_m": 1, "warps_n": 2}),
+            pytest.param("gemm.mma_cp_async", "sm_80", {"bm": 32, "bn": 32, "warps_m": 1, "warps_n": 2, "split_k": 2}),
+        ],
+        of="batches on GPUs",
+    ),
 )
 def test_two_batch_axes_that_do_not_merge(variant: str, target: str, schedule: dict[str, int | str]) -> None:
     op, gpu = of_heads(2, 3, 40, 80), load_gpu(target)
