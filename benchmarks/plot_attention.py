@@ -3,9 +3,9 @@
     python benchmarks/plot_attention.py --compile && python benchmarks/plot_attention.py
 
 The first command fills the cache; the second measures, in turns, each side into what it allocates, compares with
-PyTorch's results, and writes results/attention-size.json and docs/attention-size.svg. ``--draw`` draws the recorded
-figures again. PyTorch takes a window as a mask of booleans; its gradients are those of its own kernel for CPUs, from
-the sums that its forward pass saved. Needs the extra ``bench``.
+PyTorch's results, and writes results/<core>/attention-size.json and docs/attention-size.svg. ``--draw`` draws the
+recorded figures again. PyTorch takes a window as a mask of booleans; its gradients are those of its own kernel for
+CPUs, from the sums that its forward pass saved. Needs the extra ``bench``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from typing import Any
 
 import tracea
 from tracea import __version__
+from tracea.bench.results import folder_of_this_core
 from tracea.doctor import probe_machine
 
 HERE = Path(__file__).parent
-RESULT = HERE / "results" / "attention-size.json"
+RESULTS = HERE / "results"
+RECORD = "attention-size.json"
 PLOT = HERE.parent / "docs" / "attention-size.svg"
 SIZES = (128, 256, 512, 1024, 2048, 4096)
 KINDS = ("dense", "causal", "window 128", "gradient", "gradient causal")
@@ -162,17 +164,18 @@ def main() -> None:
                 for kind, size in problems():
                     calls(kind, size)["tracea"]()
         return
+    path = folder_of_this_core(RESULTS) / RECORD
     if not options.draw:
         record = {
             "command": shlex.join(["python", *sys.argv]),
             "tracea": __version__,
             "torch": version("torch"),
-            "processor": probe_machine().hardware.processor.model,
+            "processor": probe_machine().hardware.processor.label,
             "system": platform.platform(),
             "rows": [row(kind, size, threads) for threads in THREADS for kind, size in problems()],
         }
-        RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    draw(json.loads(RESULT.read_text(encoding="utf-8")))
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    draw(json.loads(path.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
     python benchmarks/plot_conv.py --compile && python benchmarks/plot_conv.py
 
 The first command fills the cache; the second measures, in turns, each side allocating its result, and writes
-results/conv-size.json and docs/conv-size.svg. ``--draw`` draws the recorded figures again. Tracea's filters are packed
-beforehand, PyTorch's by each call. Extra memory is all that a call needs beside its operands, packed weights and
-result: the program's arena and the scratch of the team and of each thread, by the proofs' own numbers. Needs the extra
-``bench``.
+results/<core>/conv-size.json and docs/conv-size.svg. ``--draw`` draws the recorded figures again. Tracea's filters
+are packed beforehand, PyTorch's by each call. Extra memory is all that a call needs beside its operands, packed
+weights and result: the program's arena and the scratch of the team and of each thread, by the proofs' own numbers.
+Needs the extra ``bench``.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from typing import Any
 import numpy as np
 
 from tracea import __version__
+from tracea.bench.results import folder_of_this_core
 from tracea.core.op import Conv2dOp
 from tracea.doctor import probe_machine
 from tracea.flow.compile import Compiled, compile_node
 
 HERE = Path(__file__).parent
-RESULT = HERE / "results" / "conv-size.json"
+RESULTS = HERE / "results"
+RECORD = "conv-size.json"
 PLOT = HERE.parent / "docs" / "conv-size.svg"
 SIZES = (7, 14, 28, 56, 112, 224)
 CHANNELS = 64
@@ -167,17 +169,18 @@ def main() -> None:
                 op = conv_of(size)
                 compiled(op, np.zeros(op.w.static_shape, np.float32), threads)
         return
+    path = folder_of_this_core(RESULTS) / RECORD
     if not options.draw:
         record = {
             "command": shlex.join(["python", *sys.argv]),
             "tracea": __version__,
             "torch": version("torch"),
-            "processor": probe_machine().hardware.processor.model,
+            "processor": probe_machine().hardware.processor.label,
             "system": platform.platform(),
             "rows": [row(size, threads) for threads in THREADS for size in SIZES],
         }
-        RESULT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    draw(json.loads(RESULT.read_text(encoding="utf-8")))
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    draw(json.loads(path.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     tracea bench --suite sparse --against torch && python benchmarks/plot_sparse.py
 
-Draws docs/sparse-density.svg from results/sparse-1t.json and sparse-2t.json, or from the records of another folder.
+Draws docs/sparse-density.svg from sparse-1t.json and sparse-2t.json of this core, or of another folder.
 Times are shares of torch's in the same turns: of the dense product, of the two products of thin factors. The dotted
 lines are density times the time of our own dense product. Needs the extra ``bench``.
 """
@@ -14,6 +14,8 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+
+from tracea.bench.results import folder_of_this_core
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
@@ -79,7 +81,7 @@ def draw(folder: Path, plot: Path) -> None:
 def main() -> None:
     """Draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("results", nargs="?", type=Path, default=RESULTS, help="the folder of the records")
+    parser.add_argument("results", nargs="?", type=Path, default=folder_of_this_core(RESULTS), help="of the records")
     draw(parser.parse_args().results, PLOT)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tracea.bench.results import folder_of_this_core
 from tracea.profiler.environment import capture
 from tracea.profiler.machine import cores_allowed
 from tracea.profiler.processes import run_in_processes
@@ -35,7 +36,8 @@ def record_rows(
     """Compile, or time what ``target`` yields (module:function) for each number of threads, print it and record it.
 
     The function is called with ``threads``, ``pairs`` (none where it shall only compile), ``only`` and ``arguments``,
-    and ``row_of`` makes a row of what each process measured. The record is results/<suite>-<arguments>-<threads>t.json.
+    and ``row_of`` makes a row of what each process measured. The record is
+    results/<core>/<suite>-<arguments>-<threads>t.json.
     """
     for threads in given.threads:
         results = run_in_processes(
@@ -55,4 +57,5 @@ def record_rows(
         if not given.only:
             command = shlex.join(["python", *sys.argv])
             record = Record(suite=suite, command=command, environment=capture(threads=threads), rows=rows)
-            write(RESULTS / f"{'-'.join([suite, *arguments.values(), f'{threads}t'])}.json", record)
+            name = "-".join([suite, *arguments.values(), f"{threads}t"])
+            write(folder_of_this_core(RESULTS) / f"{name}.json", record)

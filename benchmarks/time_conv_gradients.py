@@ -3,7 +3,7 @@
     python benchmarks/time_conv_gradients.py --compile && python benchmarks/time_conv_gradients.py
 
 The first command fills the cache; the second times each layer in three fresh processes, ten pairs each, and writes
-results/conv-grad-input-1t.json and so on. Both sides return new results, f32, batch 1, from images of the same
+results/<core>/conv-grad-input-1t.json and so on. Both sides return new results, f32, batch 1, from images of the same
 order; PyTorch is asked for one gradient at a time (``aten.convolution_backward``), which is the call that autograd
 makes. Library variants of ours take no part. Each process compares both with float64. Needs the extra ``bench``.
 """

@@ -3,9 +3,9 @@
     python benchmarks/time_embedding_gradient.py --compile && python benchmarks/time_embedding_gradient.py
 
 The first command fills the cache; the second times each row in three fresh processes, ten pairs each, and writes
-results/embedding-grad-1t.json and -2t. Both sides return new results, f32, of 4096 indices: drawn alike for all rows,
-as often as words are (the r-th row 1/r of the first), or all one. PyTorch's is the call that its autograd makes. Each
-process compares both with float64. Needs the extra ``bench``.
+results/<core>/embedding-grad-1t.json and -2t. Both sides return new results, f32, of 4096 indices: drawn alike for
+all rows, as often as words are (the r-th row 1/r of the first), or all one. PyTorch's is the call that its autograd
+makes. Each process compares both with float64. Needs the extra ``bench``.
 """
 
 from __future__ import annotations

@@ -2,13 +2,13 @@
 
     python benchmarks/time_models.py --compile && python benchmarks/time_models.py
 
-GPT-2 small (128 tokens, and one token with a cache), BERT-base (128 tokens) and a block of Llama beside eager PyTorch,
-Inductor, Inductor with frozen weights and ONNX Runtime; ResNet-50 and MobileNetV2 (one image) beside eager PyTorch in
-either memory format, ONNX Runtime and OpenVINO, which is told to compute in f32. The first command fills the caches of
-Tracea and Inductor and exports the models; the second measures all contenders in turns, ten pairs in each of three
-fresh processes, and writes results/models-1t.json and -2t. Nothing is searched: Tracea's are the default schedules.
-Each process compares every contender with the module in float64. Needs the extra ``bench`` and, for the export,
-onnxscript.
+GPT-2 small (128 tokens, and one token with a cache), BERT-base (128 tokens) and a block of Llama beside eager
+PyTorch, Inductor, Inductor with frozen weights and ONNX Runtime; ResNet-50 and MobileNetV2 (one image) beside eager
+PyTorch in either memory format, ONNX Runtime and OpenVINO, which is told to compute in f32. The first command fills
+the caches of Tracea and Inductor and exports the models; the second measures all contenders in turns, ten pairs in
+each of three fresh processes, and writes results/<core>/models-1t.json and -2t. Nothing is searched: Tracea's are the
+default schedules. Each process compares every contender with the module in float64. Needs the extra ``bench`` and,
+for the export, onnxscript.
 """
 
 from __future__ import annotations

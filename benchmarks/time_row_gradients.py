@@ -3,9 +3,9 @@
     python benchmarks/time_row_gradients.py --compile && python benchmarks/time_row_gradients.py
 
 The first command fills the cache; the second times each row in three fresh processes, ten pairs each, and writes
-results/rows-grad-1t.json and -2t. Both sides return new results, f32; PyTorch's are the calls that its autograd makes,
-with the mean and root that layer norm's forward pass kept, which ours computes again. Each process compares both with
-float64. Needs the extra ``bench``.
+results/<core>/rows-grad-1t.json and -2t. Both sides return new results, f32; PyTorch's are the calls that its
+autograd makes, with the mean and root that layer norm's forward pass kept, which ours computes again. Each process
+compares both with float64. Needs the extra ``bench``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import pytest
 from tracea.cli import main as cli
 from tracea.cli import tune as tune_verb
 from tracea.core.op import GemmOp
-from tracea.doctor import Candidate, Decision, Rejection
+from tracea.doctor import Candidate, Decision, Rejection, probe_machine
 from tracea.doctor.plan import NOT_EXCLUDED
 from tracea.flow.final import FinalTime
 from tracea.flow.tuning import Tuned
@@ -231,12 +231,15 @@ def test_bench_refuses_to_race_against_nobody(
     assert "--against torch,onnxruntime" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("words", "folder"), [((), "benchmarks/results"), (("--only", "64x64x64"), None)])
+@pytest.mark.parametrize(("words", "folder"), [((), "benchmarks/results/zen3"), (("--only", "64x64x64"), None)])
 def test_a_part_of_a_suite_leaves_the_whole_record(
     words: tuple[str, ...], folder: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: dict[str, Any] = {}
     monkeypatch.setattr("tracea.bench.run.run_suite", lambda suite, **given: asked.update(given) or [])
+    found = probe_machine()
+    found = replace(found, hardware=replace(found.hardware, microarchitecture="zen3"))
+    monkeypatch.setattr("tracea.bench.results.probe_machine", lambda: found)
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert cli.main(["bench", "--threads", "1", *words]) == 0

@@ -144,6 +144,9 @@ def test_a_median_of_one_process_that_its_samples_do_not_give_is_refused_within_
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 
-@pytest.mark.parametrize("name", ["gemm-1t", "gemm-2t", "conv-1t", "conv-2t", "rows-1t", "rows-2t"])
-def test_the_records_that_we_keep_hold_together(name: str) -> None:
-    assert all(row.ratios for row in read(RESULTS / f"{name}.json").rows)
+SUITES = ("attention", "conv", "gemm", "rows", "sparse")
+
+
+@pytest.mark.parametrize("path", [path for suite in SUITES for path in sorted(RESULTS.glob(f"*/{suite}-[12]t.json"))])
+def test_the_records_that_we_keep_hold_together(path: Path) -> None:
+    assert all(row.ratios for row in read(path).rows)

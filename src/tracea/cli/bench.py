@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = ["bench"]
 
-_RESULTS = Path("benchmarks/results")
-
 
 @Parameter(name="*", group="Suite gpu")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +77,9 @@ def bench(
     library
         Let our library variants compete too.
     output
-        Folder for the records; by default benchmarks/results where that exists, but none for a part of a suite: a
-        record of a few rows would take the place of the whole.
+        Folder for the records; by default that of this processor's core in benchmarks/results where that exists, such
+        as benchmarks/results/zen3, but none for a part of a suite: a record of a few rows would take the place of the
+        whole.
     resume
         Go on with what the same command left in the folder when it was stopped.
     json
@@ -94,10 +93,11 @@ def bench(
         raise InvalidOption(
             field="--against", got=against, expected="names of peers", remedy="--against torch,onnxruntime"
         )
+    from tracea.bench.results import RESULTS, folder_of_this_core
     from tracea.bench.run import render, run_suite
     from tracea.profiler.measurement import MINIMUM_PAIRS
 
-    folder = output or (_RESULTS if only is None and _RESULTS.is_dir() else None)
+    folder = output or (folder_of_this_core() if only is None and RESULTS.is_dir() else None)
     if resume and folder is None:
         raise InvalidOption(
             field="--resume", got="no folder for records", expected="--output", remedy="name the folder of the run"
@@ -125,15 +125,15 @@ def bench(
 
 
 def _gpu_suite(flags: GpuFlags, *, pairs: int | None, output: Path | None, json: bool) -> int:
-    from tracea.bench.gpu.run import render, run_gpu_suite
+    from tracea.bench.gpu.run import RESULTS, render, run_gpu_suite
 
     stated = {name: value for name, value in asdict(flags).items() if value is not None}
     stated["stages"] = tuple(_parts(flags.stages or ""))
     if pairs is not None:
         stated["pairs"] = pairs
     folder = output
-    if folder is None and flags.driver != "null" and _RESULTS.is_dir():
-        folder = _RESULTS
+    if folder is None and flags.driver != "null" and RESULTS.is_dir():
+        folder = RESULTS
     with shown_progress() as progress, telling(progress.phase):
         record = run_gpu_suite(output=folder, progress=progress.note, **stated)
     if json:

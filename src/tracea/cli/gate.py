@@ -41,7 +41,7 @@ def gate(
     the baseline's suite is measured now, all of it, which takes minutes: --only 512 takes the problems whose name
     contains 512, of a fresh record too.
 
-    Example: tracea gate fresh/gemm-1t.json --baseline benchmarks/results/gemm-1t.json --junit gate.xml
+    Example: tracea gate fresh/gemm-1t.json --baseline benchmarks/results/zen4/gemm-1t.json --junit gate.xml
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ class Environment:
 def capture(*, threads: int, toolchain: Mapping[str, str] | None = None) -> Environment:
     """Describe this process now; ``toolchain`` adds the compilers that the caller used to what is installed."""
     return Environment(
-        hardware=machine.processor().model,
+        hardware=machine.processor().label,
         cores=machine.cores_allowed(),
         threads=threads,
         toolchain={"python": platform.python_version(), **_versions(), **(toolchain or {})},

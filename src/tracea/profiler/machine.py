@@ -33,6 +33,11 @@ class Processor:
     number: int = 0
 
     @property
+    def label(self) -> str:
+        """The model with the vendor's numbers, which tell apart generations that a hypervisor gives one name."""
+        return f"{self.model} (family {self.family}, model {self.number})" if self.family else self.model
+
+    @property
     def virtual(self) -> bool:
         """Whether a hypervisor is between the program and the processor."""
         return "hypervisor" in self.flags

@@ -17,6 +17,7 @@ import msgspec
 from tracea.bench.gpu.record import GpuRecord, Journal, StageRecord, file_name
 from tracea.bench.gpu.settings import ITEM_SECONDS, STAGES, ItemOutcome, Settings, StageRequest, Status
 from tracea.bench.gpu.watch import watch_stage
+from tracea.bench.results import RESULTS
 from tracea.doctor.gpus import target_for
 from tracea.errors import InvalidDevice, InvalidOption
 from tracea.flow.phases import phase
@@ -30,7 +31,6 @@ from tracea.targets.gpu import load_gpu
 __all__ = ["render", "run_gpu_suite"]
 
 _TOTAL_SECONDS: Final = 585.0
-RESULTS: Final = Path("benchmarks/results")  # measured on devices, and committed
 _DRY_SLACK: Final = 4.0  # the emulator, on any machine, is no device: a dry run's items and stages may take this longer
 _SECONDS_BETWEEN_LINES: Final = 5.0
 _PACKAGES: Final = ("cuda-bindings", "nvidia-cuda-nvrtc", "triton", "ml-dtypes", "scipy")

@@ -1,0 +1,134 @@
+"""Write the README's table of measured results from the records.
+
+    python benchmarks/readme_table.py
+
+A row is a group of problems, a column a core that has a folder in ``results``. A cell is the geometric mean of the
+ratios of one thread and of two, each to the fastest peer of its problem, with the least of them in brackets.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+README = ROOT / "README.md"
+BEGIN, END = "<!-- results: python benchmarks/readme_table.py -->\n", "<!-- /results -->"
+CORES = {"sapphirerapids": "Xeon, AVX-512 and AMX", "zen4": "Zen 4, AVX-512", "zen3": "Zen 3, AVX2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row: the problems of ``groups`` in the records ``record``, or those of them whose name holds ``only``."""
+
+    what: str
+    against: str
+    record: str
+    groups: tuple[str, ...]
+    only: str = ""
+
+
+_ORT, _MODEL = "torch, ONNX Runtime", "eager, Inductor (default, frozen), ONNX Runtime"
+_CONV, _TWICE = "torch, Inductor, ONNX Runtime, OpenVINO", "torch.mm twice"
+LINES = {
+    "tracea bench --suite gemm": (
+        Line("GEMM, 18 shapes, 32³ to 2048³", _ORT, "gemm", ("squares", "transformer", "skinny", "odd")),
+        Line("prepacked weights, 8 to 64 rows of 4096²", "MKL, ONNX Runtime, prepacked", "gemm", ("prepacked",)),
+        Line("512×3072×768 with bias, GELU, residual", "torch", "gemm", ("epilogue",)),
+    ),
+    "tracea bench --suite rows": (
+        Line("softmax, layer norm, RMS norm, 4096² and 512×768", _ORT, "rows", ("rows",)),
+        Line("elementwise chains of three and four ops", "torch, op by op", "rows", ("chains",)),
+    ),
+    "tracea bench --suite attention --against torch,inductor,onnxruntime": (
+        Line("attention, 512 to 2048 tokens", "torch, Inductor, ONNX Runtime", "attention", ("dense",)),
+        Line("the same, causal", "torch, Inductor, ONNX Runtime", "attention", ("causal",)),
+        Line("decoding 1 and 8 tokens over 32 768 keys", "torch, Inductor, ONNX Runtime", "attention", ("decode",)),
+    ),
+    "tracea bench --suite sparse --against torch": (
+        Line("block-sparse 2048³, density 0.25", "torch.mm, dense", "sparse", ("blocks of 32", "blocks of 64"), "0.25"),
+        Line("two thin factors, ranks 8 to 256", _TWICE, "sparse", ("low rank",)),
+        Line("mixtures of 8 and of 64 experts", "torch.mm for each", "sparse", ("experts",)),
+    ),
+    "tracea bench --suite conv --against torch,inductor,onnxruntime,openvino": (
+        Line("convolutions 3×3 of ResNet-50", _CONV, "conv", ("3x3",)),
+        Line("1×1 of ResNet-50 and MobileNetV2", _CONV, "conv", ("1x1",)),
+        Line("depthwise", _CONV, "conv", ("depthwise",)),
+        Line("3 channels · odd channels", _CONV, "conv", ("3 channels", "odd")),
+    ),
+    "python benchmarks/time_row_gradients.py": (
+        Line("gradients of layer norm, softmax, log-softmax", "torch", "rows-grad", ("rows-grad",)),
+    ),
+    "python benchmarks/time_models.py": (
+        Line("GPT-2 small, 128 tokens", _MODEL, "models", ("tokens",), "gpt2_prefill"),
+        Line("GPT-2 small, one token with a cache", _MODEL, "models", ("tokens",), "gpt2_decode"),
+        Line("BERT-base, 128 tokens", _MODEL, "models", ("tokens",), "bert"),
+        Line("block of Llama, 128 tokens", _MODEL, "models", ("tokens",), "llama"),
+        Line("ResNet-50, one image", "eager, ONNX Runtime, OpenVINO", "models", ("images",), "resnet50"),
+        Line("MobileNetV2, one image", "eager, ONNX Runtime, OpenVINO", "models", ("images",), "mobilenet_v2"),
+    ),
+    "make demo": (Line("MLP block, searched", "eager, Inductor (default, frozen)", "mlp", ()),),
+}
+
+
+def ratios(record: Path, line: Line) -> list[float]:
+    """Return the ratio of each problem of the line to its fastest peer."""
+    read: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+    if "processes" in read:  # of a model that was searched
+        return [min(_of_model(read["processes"]))]
+    return [
+        min(peer["median"] for peer in row["ratios"].values())
+        for row in read["rows"]
+        if row["notes"].get("group") in line.groups and line.only in row["problem"]
+    ]
+
+
+def _of_model(processes: list[dict[str, Any]]) -> Iterator[float]:
+    """Yield the median quotient of the paired samples of each peer and of ours."""
+    for peer in processes[0].keys() - {"tracea"}:
+        pairs = [zip(each[peer]["samples_us"], each["tracea"]["samples_us"], strict=True) for each in processes]
+        yield statistics.median(theirs / ours for process in pairs for theirs, ours in process)
+
+
+def cell(core: str, line: Line) -> str:
+    """Return what one core's records say of a line, of one thread and of two."""
+    said: list[str] = []
+    for threads in (1, 2):
+        record = RESULTS / core / f"{line.record}-{threads}t.json"
+        found = ratios(record, line) if record.is_file() else []
+        if not found:
+            said.append("–")
+            continue
+        mean = math.exp(statistics.fmean(map(math.log, found)))
+        said.append(f"{mean:.2f} ({min(found):.2f})" if len(found) > 1 else f"{mean:.2f}")
+    return "" if said == ["–", "–"] else " · ".join(said)
+
+
+def table() -> str:
+    """Return the table in Markdown."""
+    cores = {core: name for core, name in CORES.items() if (RESULTS / core).is_dir()}
+    heads = [f"[{name}](benchmarks/results/{core})" for core, name in cores.items()]
+    rows = [["what", "against the fastest of", *heads], ["---"] * (2 + len(heads))]
+    for command, lines in LINES.items():
+        rows.append([f"`{command}`", *[""] * (1 + len(heads))])
+        rows += [[line.what, line.against, *(cell(core, line) for core in cores)] for line in lines]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def with_table(text: str) -> str:
+    """Return the README's text with the table as the records have it."""
+    before, _, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise SystemExit(f"{README}: {BEGIN.strip()} and {END} are not there in this order")
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
