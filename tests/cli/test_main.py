@@ -81,16 +81,17 @@ def test_help_loads_no_numpy_and_no_torch() -> None:
     assert {"numpy", "torch", "msgspec", "sqlite3", "ml_dtypes"} & set(modules) == set()
 
 
-def test_help_takes_at_most_300_ms() -> None:
-    # Of the processor: another test shares the machine, and the time that it takes is not ours.
-    def cpu_ms() -> float:
-        process = subprocess.Popen([sys.executable, "-m", "tracea", "--help"], stdout=subprocess.DEVNULL)
+def test_help_takes_little_beside_the_parser_that_prints_it() -> None:
+    # Of the processor, since another test shares the machine; as a multiple, since processors differ: 2.3 to 2.8 here.
+    def cpu_ms(*words: str) -> float:
+        process = subprocess.Popen([sys.executable, *words], stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         assert process.returncode == 0
         return 1e3 * (usage.ru_utime + usage.ru_stime)
 
-    assert min(cpu_ms() for _ in range(7)) <= 300
+    parser = min(cpu_ms("-c", "import cyclopts, rich.console") for _ in range(5))
+    assert min(cpu_ms("-m", "tracea", "--help") for _ in range(5)) <= 4 * parser
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,11 @@ def test_withheld_feature_rejects_what_needs_it(machine: Machine, monkeypatch: p
     assert "gemm.amx" in {rejection.variant for rejection in decision.rejections}
 
 
+def test_what_only_another_processor_has_may_be_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEA_WITHOUT", "avx512_bf16, amx_bf16, asimd")
+    assert probe_machine().hardware.withheld == {"avx512_bf16", "amx_bf16", "asimd"}
+
+
 def test_a_feature_that_nobody_knows_cannot_be_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEA_WITHOUT", "amx")
     with pytest.raises(InvalidOption, match="TRACEA_WITHOUT"):

@@ -18,7 +18,8 @@ from tracea.errors import CompileError, InvalidOption, RunError
 from tracea.profiler import machine
 from tracea.runtime.compiler import Library, compile_text
 from tracea.runtime.toolchain import Compiler, compilers
-from tracea.targets import ISAS, Isa, Target, of_core
+from tracea.targets import ISAS, Isa, Target, cpu_product_names, load, of_core
+from tracea.targets import names as target_names
 
 __all__ = ["Cache", "Hardware", "Machine", "Toolchain", "host", "probe_machine"]
 
@@ -234,11 +235,15 @@ def _withheld(processor: machine.Processor) -> frozenset[str]:
     """Return the features that TRACEA_WITHOUT takes away.
 
     Raises:
-        InvalidOption: a name that neither a kernel nor this processor knows: taking it away would change nothing.
+        InvalidOption: a name that neither a kernel, a target nor this processor knows: taking it away would change
+            nothing. What another processor has may be named: one setting serves several machines.
     """
     names = frozenset(os.environ.get("TRACEA_WITHOUT", "").replace(",", " ").split())
     known = TILE_FLAGS.union(*_NEEDED.values())
     unknown = names - known - processor.flags
+    if unknown:
+        known = known.union(*(load(name).features for name in (*target_names(), *cpu_product_names())))
+        unknown -= known
     if unknown:
         raise InvalidOption(
             field="TRACEA_WITHOUT",
