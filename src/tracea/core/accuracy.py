@@ -61,7 +61,7 @@ from tracea.core.op import (
 from tracea.core.ops.grouped_gemm import grouped_rows
 from tracea.core.statistics_meaning import product_error, statistics_enclosure
 
-__all__ = ["compute_type", "error_bound", "sum_constant"]
+__all__ = ["claim", "compute_type", "error_bound", "sum_constant"]
 
 
 def sum_constant(count: int, dtype: DType, *, worst_case: bool = False) -> float:
@@ -88,6 +88,26 @@ def error_bound(op: Op, inputs: Sequence[Any], *, worst_case: bool = False) -> A
 
     Where the reference is infinite or NaN the bound is 0: the kernel must give the same, but for what is not claimed.
     """
+    _, bound, overflows = _bounded(op, inputs, worst_case)
+    return np.where(overflows != 0.0, np.inf, bound)
+
+
+def claim(op: Op, inputs: Sequence[Any], *, worst_case: bool = False) -> tuple[Array, Array]:
+    """Return what a correct kernel's stored result is, and by how much each element may be off.
+
+    The first is ``evaluate(op, inputs)``, but for results all of whose enclosure is a number of the compute type and
+    beyond the largest of a narrower result: those are infinite, and the kernel must say so.
+
+    Worked example: 70000 computed in f32 is inf in f16, which holds numbers up to 65504; 1e39 claims nothing there,
+    since its sum may have passed through an infinity of f32 on the way, and come out of it as NaN.
+    """
+    expected, bound, overflows = _bounded(op, inputs, worst_case)
+    certain = overflows != 0.0
+    return np.where(certain, overflows, expected), bound
+
+
+def _bounded(op: Op, inputs: Sequence[Any], worst_case: bool) -> tuple[Array, Array, Array]:
+    """Return the meaning, the bound of its error, and the infinities to which it overflows for certain, else 0."""
     op = bind_op(op, inputs)
     arrays = sources(op, inputs)
     compute = compute_type(op)
@@ -99,15 +119,20 @@ def error_bound(op: Op, inputs: Sequence[Any], *, worst_case: bool = False) -> A
         if isinstance(op, PointwiseOp):
             low, high = enclose(op.expr, [(x, x) for x in arrays], compute)
         elif isinstance(op, ViewOp | JoinOp):
-            return np.zeros(value.shape)
+            return expected, np.zeros(value.shape), np.zeros(value.shape)
         else:
             main = _main_enclosure(op, arrays, value, compute, worst_case)
             low, high = enclose(epilogue.expr, [main, *((x, x) for x in extras)], compute)
         stored = op.infer().dtype
-        bound = np.maximum(stored.round(high) - expected, expected - stored.round(low))
+        most, least = stored.round(high), stored.round(low)
+        bound = np.maximum(most - expected, expected - least)
         bound = np.where(np.isnan(bound), np.inf, bound)
         bound = np.where(np.isfinite(expected), np.maximum(bound, 0.0), 0.0)
-        return np.where(_unclaimed(op, arrays, expected), np.inf, bound)
+        known = np.isfinite(expected) & (np.maximum(np.abs(low), np.abs(high)) <= compute.largest)
+        overflows = np.where(known & np.isinf(least) & (least == most), least, 0.0)
+        bound = np.where(overflows != 0.0, 0.0, bound)
+        bound = np.where(_unclaimed(op, arrays, expected), np.inf, bound)
+        return expected, bound, overflows
 
 
 def _unclaimed(op: Op, arrays: list[Array], expected: Array) -> Array | bool | np.bool_:
@@ -213,7 +238,8 @@ def _source(op: RowOp | ReduceOp, arrays: list[Array], compute: DType) -> tuple[
     """Return the prologue's value and its error."""
     v = row_source(op, arrays)
     low, high = enclose(op.prologue, [(x, x) for x in arrays[: len(op.x)]], compute)
-    return v, np.broadcast_to(np.maximum(high - v, v - low), v.shape)
+    exact = (low == v) & (high == v)  # an infinity is no further from itself than a number is
+    return v, np.broadcast_to(np.where(exact, 0.0, np.maximum(high - v, v - low)), v.shape)
 
 
 def _row_error(op: RowOp, arrays: list[Array], y: Array, compute: DType, worst_case: bool) -> Array:
@@ -227,8 +253,9 @@ def _row_error(op: RowOp, arrays: list[Array], y: Array, compute: DType, worst_c
         shift = error + error.max(axis=-1, keepdims=True) + eps * distance  # of the exponent, in absolute terms
         worst = np.max(np.where(np.isfinite(shift), shift, 0.0), axis=-1, keepdims=True)
         if op.kind is RowKind.SOFTMAX:
-            # Smallest normal: a kernel may flush what underflows.
-            return np.abs(y) * np.expm1(shift + worst + c + 12 * eps) + compute.smallest / eps
+            # Smallest normal: a kernel may flush what underflows. exp(-inf) is zero, whatever its row's other elements.
+            spread = np.where(y == 0.0, 0.0, np.abs(y) * np.expm1(shift + worst + c + 12 * eps))
+            return spread + compute.smallest / eps
         return shift + worst + c + 4 * eps * (1.0 + np.abs(y) + distance)
     # What is next to zero loses up to the smallest subnormal: a mean in each of its steps, a square, a result.
     lost = np.where((v != 0.0).any(axis=-1, keepdims=True), compute.smallest, 0.0)

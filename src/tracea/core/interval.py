@@ -58,15 +58,18 @@ def around(value: Array, error: Array) -> Enclosure:
 
 
 def widen(enclosure: Enclosure, units: float | Array, dtype: DType) -> Enclosure:
-    """Return the enclosure after a rounding of ``units`` eps; subnormals may be flushed, overflow is infinite."""
+    """Return the enclosure after a rounding of ``units`` eps; subnormals may be flushed, overflow is infinite.
+
+    What is infinite at both ends stays so: no rounding makes a number of it.
+    """
     low, high = enclosure
     if not dtype.is_float:
         return enclosure
     with np.errstate(all="ignore"):
         slack = np.asarray(units) * dtype.eps
         tiny = np.where(slack > 0.0, _smallest_normal(dtype), 0.0)
-        low = low - np.where(low == 0.0, 0.0, np.abs(low) * slack + tiny)
-        high = high + np.where(high == 0.0, 0.0, np.abs(high) * slack + tiny)
+        low = low - np.where((low == 0.0) | np.isinf(low), 0.0, np.abs(low) * slack + tiny)
+        high = high + np.where((high == 0.0) | np.isinf(high), 0.0, np.abs(high) * slack + tiny)
     return np.where(low < dtype.lowest, -np.inf, low), np.where(high > dtype.largest, np.inf, high)
 
 

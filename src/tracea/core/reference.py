@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tracea.core.accuracy import error_bound
+from tracea.core.accuracy import claim, error_bound
 from tracea.core.function import Array
 from tracea.core.graph import Graph
 from tracea.core.meaning import bind_op, epilogue_of, main_value, sources
@@ -15,7 +15,7 @@ from tracea.core.op import Op, SourceOp
 from tracea.core.tensor_type import SymbolicDim
 from tracea.errors import InvalidInput, InvalidShape
 
-__all__ = ["error_bound", "evaluate", "run"]
+__all__ = ["claim", "error_bound", "evaluate", "run"]
 
 
 def evaluate(op: Op, inputs: Sequence[Any], *, rounded: bool = False) -> Array:

@@ -12,7 +12,7 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.op import GatherRowsOp, GemmOp, JoinOp, PointwiseOp, ViewOp
 from tracea.gates.distribution import Distribution
-from tracea.gates.inputs import generate, generate_not_finite, has_meaning
+from tracea.gates.inputs import generate, generate_not_finite, has_meaning, turns_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -51,11 +51,16 @@ class Case:
 def build_cases(op: Op, rng: np.random.Generator, distributions: Iterable[Distribution] = ALL) -> tuple[Case, ...]:
     """Draw inputs from each distribution that means something for the op, and compute what they mean.
 
-    NONFINITE is several cases of one name: all operands at once, then each float operand alone.
+    NONFINITE is several cases of one name: all operands at once, then each float operand alone. So is EVERYWHERE: one
+    for each turn.
     """
     drawn: list[Case] = []
     for distribution in distributions:
         if not has_meaning(op, distribution):
+            continue
+        if distribution is Distribution.EVERYWHERE:
+            turns = (generate(op, distribution, rng, turn=turn) for turn in range(turns_of(op)))
+            drawn += [case_of(op, inputs, name=distribution.value) for inputs in turns]
             continue
         drawn.append(_case(op, rng, distribution))
         floats = [index for index, operand in enumerate(op.operands) if operand.dtype.is_float]
@@ -67,9 +72,14 @@ def build_cases(op: Op, rng: np.random.Generator, distributions: Iterable[Distri
 def case_of(op: Op, inputs: tuple[NDArray[Any], ...], *, name: str) -> Case:
     """Return a case of given inputs."""
     with np.errstate(all="ignore"):
-        expected = np.asarray(reference.evaluate(op, inputs), dtype=np.float64)
-        bound = np.broadcast_to(reference.error_bound(op, inputs), expected.shape)
-    return Case(name=name, inputs=inputs, expected=expected, bound=bound, signed_zeros=_moves(op))
+        expected, bound = reference.claim(op, inputs)
+    return Case(
+        name=name,
+        inputs=inputs,
+        expected=expected,
+        bound=np.broadcast_to(bound, expected.shape),
+        signed_zeros=_moves(op),
+    )
 
 
 def _case(op: Op, rng: np.random.Generator, distribution: Distribution) -> Case:

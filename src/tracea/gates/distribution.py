@@ -38,11 +38,14 @@ class Distribution(Enum):
     NONFINITE = "nonfinite"  # some NaN and infinities, which must come out where they belong and nowhere else
     OFFSET = "offset"  # each row about a mean far from zero: cancellation, and a maximum that starts from zero, show
     EXTREME = "extreme"  # results next to the largest and the smallest numbers: clamps, scaling and flushing show
+    EVERYWHERE = "everywhere"  # every result is NaN once and infinite once: one that is cleared or clamped shows
     SPECIAL = "special"  # rows of one infinity, ties of infinities, zeros that face them, NaN in small operands
 
 
 # Others have a meaning for every op; these only where the table of inputs gives them one.
-OF_SOME_OPS: Final = frozenset({Distribution.OFFSET, Distribution.EXTREME, Distribution.SPECIAL})
+OF_SOME_OPS: Final = frozenset(
+    {Distribution.OFFSET, Distribution.EXTREME, Distribution.EVERYWHERE, Distribution.SPECIAL}
+)
 
 
 def draw(shape: tuple[int, ...], distribution: Distribution, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -36,12 +36,13 @@ from tracea.gates import inputs_products as products
 from tracea.gates import inputs_slabs as slabs
 from tracea.gates import inputs_tables as tables
 from tracea.gates.distribution import OF_SOME_OPS, Distribution, draw, store, with_nonfinite_apart
+from tracea.gates.inputs_everywhere import everywhere, turns_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["generate", "generate_not_finite", "has_meaning", "operands_that_change_alone"]
+__all__ = ["generate", "generate_not_finite", "has_meaning", "operands_that_change_alone", "turns_of"]
 
 # Changes drawn operands in place; the op is of the type that the rule stands for.
 Rule: TypeAlias = Callable[[Any, "list[NDArray[np.float64]]", "np.random.Generator"], None]
@@ -125,12 +126,18 @@ TABLES: Final[Mapping[type[Op], Fill]] = {
 
 def has_meaning(op: Op, distribution: Distribution) -> bool:
     """Whether a distribution draws of an op what others do not."""
+    if distribution is Distribution.EVERYWHERE:
+        return turns_of(op) > 0
     return distribution not in OF_SOME_OPS or type(op) in RULES[distribution]
 
 
-def generate(op: Op, distribution: Distribution, rng: np.random.Generator) -> tuple[NDArray[Any], ...]:
-    """Draw logical inputs of ``op``, contiguous and in their storage types."""
+def generate(
+    op: Op, distribution: Distribution, rng: np.random.Generator, *, turn: int = 0
+) -> tuple[NDArray[Any], ...]:
+    """Draw logical inputs of ``op``, contiguous and in their storage types; ``turn`` is that of EVERYWHERE."""
     floats = [draw(operand.static_shape, distribution, rng) for operand in op.operands]
+    if distribution is Distribution.EVERYWHERE:
+        everywhere(op, floats, rng, turn)
     return _finished(op, distribution, floats, rng)
 
 

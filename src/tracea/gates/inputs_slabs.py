@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tracea.core.op import Op
     from tracea.core.tensor_type import TensorType
 
-__all__ = ["every_magnitude", "extreme", "far_from_zero", "special", "special_values"]
+__all__ = ["change_slabs", "every_magnitude", "extreme", "far_from_zero", "special", "special_values"]
 
 SlabOp: TypeAlias = "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | SumRowsOp | LargestOp | Pool2dOp"
 
@@ -61,7 +61,7 @@ def far_from_zero(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.
         slabs += distance * np.resize([first, -first], (len(slabs), 1))
         lone_peaks(slabs, _peaked(len(slabs)), rise_of(op, source.dtype), rng, ends_first=True)
 
-    _change(op, values, shift)
+    change_slabs(op, values, shift)
 
 
 def extreme(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
@@ -79,7 +79,7 @@ def extreme(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
             # Twice as high: next to 1e4 bf16 has no other numbers for 50 or 60.
             lone_peaks(slabs, np.arange(0, len(slabs), 4), 2.0 * rise_of(op, source.dtype), rng, ends_first=False)
 
-        _change(op, values, next_to_overflow)
+        change_slabs(op, values, next_to_overflow)
         return
     squares = (isinstance(op, StatisticsOp) and not _sums_alone(op)) or kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)
     squares = squares or bool(isinstance(op, ReduceOp) and op.prologue.arithmetic)
@@ -106,7 +106,7 @@ def extreme(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
             # Their sums are subnormal too, and of more digits than a mean of them may lose.
             slabs[1::2] *= max(source.dtype.smallest / source.dtype.eps / (2.0 * length), 16.0 * source.dtype.smallest)
 
-    _change(op, values, stretch)
+    change_slabs(op, values, stretch)
     if subnormal and isinstance(op, RowOp):
         for index in range(1, len(op.x)):
             values[index] = np.zeros(values[index].shape)
@@ -169,7 +169,7 @@ def special(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Genera
         for place, kind in zip(rng.permutation(rest)[:some], rng.permutation(len(kinds)), strict=False):
             slabs[place] = kinds[kind]
 
-    _change(op, values, odd)
+    change_slabs(op, values, odd)
 
 
 def _peaked(count: int) -> NDArray[np.int64]:
@@ -242,7 +242,7 @@ def _source(op: SlabOp) -> tuple[TensorType, tuple[int, ...]]:
     return source, tuple(axis - missing for axis in axes if axis >= missing)
 
 
-def _change(op: SlabOp, values: list[NDArray[np.float64]], change: Callable[[NDArray[np.float64]], None]) -> None:
+def change_slabs(op: SlabOp, values: list[NDArray[np.float64]], change: Callable[[NDArray[np.float64]], None]) -> None:
     """Let ``change`` work on the first source as (slabs, elements of a slab)."""
     _, axes = _source(op)
     if not values[0].size:

@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["listed_blocks", "routed_rows", "row_numbers", "rows_of_sums", "spans_of_pairs"]
 
 # The share of blocks that are listed, and the rows that one part leaves to others: room for the usual share ends.
-_LISTED: Final = {Distribution.INTEGER: 1.0, Distribution.LARGE: 0.9, Distribution.ZERO: 0.0}
+_LISTED: Final = {
+    Distribution.INTEGER: 1.0,
+    Distribution.EVERYWHERE: 1.0,
+    Distribution.LARGE: 0.9,
+    Distribution.ZERO: 0.0,
+}
+_ALL_ROUTED: Final = (Distribution.DENORMAL, Distribution.EVERYWHERE)
 _ORDERS: Final = (Distribution.INTEGER, Distribution.LARGE, Distribution.WIDE, Distribution.EDGES)  # of rows summed
 _LEFT: Final = {Distribution.INTEGER: 2, Distribution.LARGE: 0}
 
@@ -82,10 +88,11 @@ def routed_rows(
 ) -> None:
     """Parts of all rows in turn: of groups in any order, of none, and without rows; what no part reads is NaN.
 
-    Of integers one part has all rows but two, of large numbers all. Few rows are subnormal: all are of groups there.
+    Of integers one part has all rows but two, of large numbers all. Few rows are subnormal: all are of groups there, and
+    where every row is to be reached.
     """
     number, counts = np.zeros(op.parts, np.int64), np.zeros(op.parts, np.int64)
-    lost = distribution is not Distribution.DENORMAL or not op.groups
+    lost = distribution not in _ALL_ROUTED or not op.groups
     number[:] = rng.integers(0, op.groups + lost, op.parts)
     if op.parts:
         counts[:] = rng.multinomial(op.m, rng.dirichlet(np.ones(op.parts)))
