@@ -164,7 +164,7 @@ def _products(op: ProductOp, values: list[Floats], rng: np.random.Generator, tur
         _put(turned, _line_values(_SECOND, turn, signs), _step(op), rng)
         return
     if Kind.BEYOND in kinds:
-        beyond = (np.arange(rows) + turn) % len(kinds) == kinds.index(Kind.BEYOND)
+        beyond = _lines(rows, turn, len(kinds)) == kinds.index(Kind.BEYOND)
         size, more = _beyond(op, last)
         first[..., beyond, :] = rng.uniform(0.5, 1.0, first[..., beyond, :].shape) * size * up[beyond, None]
         values[last] *= more
@@ -175,9 +175,14 @@ def _step(op: ProductOp) -> int:
     return op.block if isinstance(op, BlockSparseOp) else 0
 
 
+def _lines(count: int, turn: int, kinds: int) -> NDArray[np.int64]:
+    """Return which kind each line takes: one after the other, and every line another one in the next turn."""
+    return np.asarray((np.arange(count) + turn) % kinds, dtype=np.int64)
+
+
 def _line_values(kinds: tuple[Kind, ...], turn: int, signs: Floats) -> Floats:
     """Return what stands in each line once: NaN, an infinity, or 0 where the line's numbers are as they should be."""
-    which = (np.arange(len(signs)) + turn) % len(kinds)
+    which = _lines(len(signs), turn, len(kinds))
     found = np.zeros(len(signs))
     found[which == kinds.index(Kind.NAN)] = np.nan
     infinite = which == kinds.index(Kind.INFINITE)
@@ -213,7 +218,8 @@ def _images(op: Conv2dOp, values: list[Floats], rng: np.random.Generator, turn: 
 
     Every filter has one sign, and no tap that meets padding is other than a number: of that nothing is claimed.
     """
-    (images, channels), kinds = values[0].shape[:2], _kinds(op)
+    images, channels = (int(extent) for extent in values[0].shape[:2])
+    kinds = _kinds(op)
     filters = len(values[1])
     signs = np.ones(filters) if _bends(op) else rng.choice([-1.0, 1.0], filters)
     values[0] = rng.uniform(0.5, 1.0, values[0].shape)
@@ -225,7 +231,7 @@ def _images(op: Conv2dOp, values: list[Floats], rng: np.random.Generator, turn: 
         return
     if Kind.BEYOND in kinds:
         size, more = _beyond(op, 1)
-        beyond = (np.arange(images) + turn) % len(kinds) == kinds.index(Kind.BEYOND)
+        beyond = _lines(images, turn, len(kinds)) == kinds.index(Kind.BEYOND)
         values[0][beyond] *= size
         values[1] *= more
     odd = _line_values(kinds, turn, np.ones(images))
@@ -245,7 +251,7 @@ def _attention(op: AttentionOp, values: list[Floats], rng: np.random.Generator, 
         key = 0 if op.causal and not apart else int(rng.integers(v.shape[2]))
         v[:, :, key] = rng.choice([-np.inf, np.inf], v[:, :, key].shape)
     if turn < 2:
-        _put(q, np.where((np.arange(q.shape[2]) + turn) % 2 == 0, np.nan, 0.0), 0, rng)
+        _put(q, np.where(_lines(int(q.shape[2]), turn, 2) == 0, np.nan, 0.0), 0, rng)
 
 
 def _hides(op: AttentionOp) -> bool:
@@ -258,7 +264,7 @@ def _norm_gradient(values: list[Floats], rng: np.random.Generator, turn: int) ->
     if turn == 2:
         grad[int(rng.integers(len(grad)))] = rng.choice([-np.inf, np.inf], grad.shape[1])
     else:
-        _put(grad, np.where((np.arange(len(grad)) + turn) % 2 == 0, np.nan, 0.0), 0, rng)
+        _put(grad, np.where(_lines(len(grad), turn, 2) == 0, np.nan, 0.0), 0, rng)
     values[0] = grad.reshape(values[0].shape)
 
 
@@ -270,7 +276,7 @@ def _elements(op: Op, values: list[Floats], rng: np.random.Generator, turn: int)
         floats = [next((index for index in floats if op.operands[index].elements == count), floats[0])]
     for index in floats:
         size = values[index].size
-        odd = np.where((np.arange(size) + turn) % 2 == 0, np.nan, rng.choice([-np.inf, np.inf], size))
+        odd = np.where(_lines(size, turn, 2) == 0, np.nan, rng.choice([-np.inf, np.inf], size))
         values[index] = odd.reshape(values[index].shape)
 
 
@@ -285,8 +291,8 @@ def _slabs(op: SlabOp, values: list[Floats], rng: np.random.Generator, turn: int
     by_weight = isinstance(op, RowOp) and kind not in _SOFTMAX and bool(op.epilogue.operands)
 
     def change(slabs: Floats) -> None:
-        count, length = slabs.shape
-        which = (np.arange(count) + turn) % len(kinds)
+        count, length = int(slabs.shape[0]), int(slabs.shape[1])
+        which = _lines(count, turn, len(kinds))
         signs = np.ones(count) if _bends(op) else rng.choice([-1.0, 1.0], count)
         if kind in _COMPARES:
             signs[:] = -np.sign(hidden)

@@ -88,8 +88,8 @@ def routed_rows(
 ) -> None:
     """Parts of all rows in turn: of groups in any order, of none, and without rows; what no part reads is NaN.
 
-    Of integers one part has all rows but two, of large numbers all. Few rows are subnormal: all are of groups there, and
-    where every row is to be reached.
+    Of integers one part has all rows but two, of large numbers all. Few rows are subnormal: all are of groups
+    there, and where every row is to be reached.
     """
     number, counts = np.zeros(op.parts, np.int64), np.zeros(op.parts, np.int64)
     lost = distribution not in _ALL_ROUTED or not op.groups
