@@ -251,7 +251,7 @@ def _attention(op: AttentionOp, values: list[Floats], rng: np.random.Generator, 
         key = 0 if op.causal and not apart else int(rng.integers(v.shape[2]))
         v[:, :, key] = rng.choice([-np.inf, np.inf], v[:, :, key].shape)
     if turn < 2:
-        _put(q, np.where(_lines(int(q.shape[2]), turn, 2) == 0, np.nan, 0.0), 0, rng)
+        _put(q, np.where(_lines(op.q.static_shape[2], turn, 2) == 0, np.nan, 0.0), 0, rng)
 
 
 def _hides(op: AttentionOp) -> bool:
