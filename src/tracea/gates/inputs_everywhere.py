@@ -248,7 +248,7 @@ def _attention(op: AttentionOp, values: list[Floats], rng: np.random.Generator, 
     """
     q, v, apart = values[0], values[2], _hides(op)
     if v.size and (turn == 2 or not apart):
-        key = 0 if op.causal and not apart else int(rng.integers(v.shape[2]))
+        key = 0 if op.causal and not apart else int(rng.integers(op.v.static_shape[2]))
         v[:, :, key] = rng.choice([-np.inf, np.inf], v[:, :, key].shape)
     if turn < 2:
         _put(q, np.where(_lines(op.q.static_shape[2], turn, 2) == 0, np.nan, 0.0), 0, rng)
