@@ -1,4 +1,4 @@
-// conv2d_1x144x56x56_by_144x1x3x3_f32_e5d64b3d07c1adf7 | conv.depthwise_prepacked | avx2 | cb=80,mr=7,nv=2,rows=2,tail=0
+// conv2d_1x144x56x56_by_144x1x3x3_f32_e5d64b3d07c1adf7 | conv.depthwise_prepacked | avx2 | cb=80,inner=1,mr=7,nv=2,rows=2,tail=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_depthwise_prepacked_316d0ac6c57d17320c48_text {
+namespace tracea_conv_depthwise_prepacked_28930fa115820074b5af_text {
 using namespace tracea;
 
 using Tile0 = DepthwiseTile<float, 7, 2>;
@@ -25,7 +25,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_prepacked_316d0ac6c57d17320c48(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_prepacked_28930fa115820074b5af(const tracea_call* call, int32_t rank) {
   const float* const x_last = static_cast<const float*>(call->pointers[0]);
   const float* const w_last = static_cast<const float*>(call->pointers[1]);
   const float* const x1_last = static_cast<const float*>(call->pointers[2]);
@@ -51,11 +51,11 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pre
     const int64_t band = min_index(p - top, 2);
     const int64_t first = task % ((groups + 79) / 80) * 80;
     const int64_t channels = min_index(groups - first, 80);
-    for (int64_t channel = 0; channel < channels; channel += 16) {
-      const int64_t wide = min_index(channels - channel, 16);
-      for (int64_t line = 0; line < band; ++line) {
-        for (int64_t pixel = 0; pixel < q; pixel += 7) {
-          const int64_t pixels = min_index(q - pixel, 7);
+    for (int64_t line = 0; line < band; ++line) {
+      for (int64_t pixel = 0; pixel < q; pixel += 7) {
+        const int64_t pixels = min_index(q - pixel, 7);
+        for (int64_t channel = 0; channel < channels; channel += 16) {
+          const int64_t wide = min_index(channels - channel, 16);
           // MicroKernel y_last[image : +1, top + line : +1, pixel : +pixels, first + channel : +wide]
           Tile0::run<7>(pixels, wide, ConvTaps{r, s, 1, x_last_stride1, x_last_stride2, 16}, x_last + channel + first + image * x_last_stride0 + line * x_last_stride1 + pixel * x_last_stride2 + top * x_last_stride1 - x_last_stride1 - x_last_stride2, x_last_stride2, w_last + (channel + first) / 16 * r * s * 16, y_last + channel + first + image * y_last_stride0 + line * y_last_stride1 + pixel * y_last_stride2 + top * y_last_stride1, y_last_stride2, ConvBorder{line + top - 1, pixel - 1, h, width, 1, 1, 1}, Epilogue0{x1_last + channel + first});
         }
@@ -63,4 +63,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pre
     }
   }
 }
-}  // namespace tracea_conv_depthwise_prepacked_316d0ac6c57d17320c48_text
+}  // namespace tracea_conv_depthwise_prepacked_28930fa115820074b5af_text

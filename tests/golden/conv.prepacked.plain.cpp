@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.prepacked | plain | cb=0,gap=16,kb=256,mr=7,nv=2,prefetch=8,rows=5,tail=0,unroll=2
+// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.prepacked | plain | cb=0,gap=16,kb=256,mr=7,nv=2,prefetch=8,rows=7,tail=0,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -8,7 +8,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_prepacked_5f5e402db896702d1c1f_text {
+namespace tracea_conv_prepacked_05a670ea2d9efe1e0c88_text {
 using namespace tracea;
 
 using Tile0 = ConvTile<float, 7, 2, 2, 8>;
@@ -28,7 +28,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_5f5e402db896702d1c1f(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_05a670ea2d9efe1e0c88(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -54,12 +54,12 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_5f5
   const int64_t y_stride2 = call->integers[20];
   const int64_t y_stride3 = call->integers[21];
   float* const halo = reinterpret_cast<float*>(thread_scratch(call, rank));
-  for (TaskLoop tasks0(call, rank, 0, (k + 255) / 256 * ((p + 4) / 5) * images); tasks0.next();) {
+  for (TaskLoop tasks0(call, rank, 0, (k + 255) / 256 * ((p + 6) / 7) * images); tasks0.next();) {
     const int64_t task = tasks0.task();
-    const int64_t image = task / ((k + 255) / 256 * ((p + 4) / 5));
+    const int64_t image = task / ((k + 255) / 256 * ((p + 6) / 7));
     const int64_t group = 0;
-    const int64_t top = task / ((k + 255) / 256) % ((p + 4) / 5) * 5;
-    const int64_t band = min_index(p - top, 5);
+    const int64_t top = task / ((k + 255) / 256) % ((p + 6) / 7) * 7;
+    const int64_t band = min_index(p - top, 7);
     const int64_t first = task % ((k + 255) / 256) * 256;
     const int64_t filters = min_index(k - first, 256);
     // CopyTile x[image : +1, group : +1, top - 1 : +((band - 1) + (r - 1)) + 1, -1 : +((q - 1) + (s - 1)) + 1, 0 : +c] -> halo
@@ -76,4 +76,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_5f5
     }
   }
 }
-}  // namespace tracea_conv_prepacked_5f5e402db896702d1c1f_text
+}  // namespace tracea_conv_prepacked_05a670ea2d9efe1e0c88_text

@@ -87,6 +87,12 @@ def conv_cases() -> tuple[Case, ...]:
             conv(37, (9, 8), 37, groups=37, batch=2, stride=(2, 3), dilation=(2, 1), **FUSED),
             **channelwise,
         ),
+        Case.of(
+            "depthwise_inner",
+            "conv.depthwise_prepacked",
+            conv(37, (9, 8), 37, groups=37, batch=2, stride=(2, 1), **last, **FUSED),
+            **{**channelwise, "inner": 1},
+        ),
         Case.of("depthwise_default", "conv.depthwise_prepacked", conv(40, (12, 14), 40, groups=40, **last)),
         Case.of("depthwise_bf16", "conv.depthwise", conv(20, (5, 9), 20, groups=20, dtype=BF16, **last), **channelwise),
         Case.of(

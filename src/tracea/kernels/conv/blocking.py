@@ -9,6 +9,7 @@ from typing import Final
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import static
 from tracea.errors import InvalidSchedule
+from tracea.kernels.conv.operands import ConvOperands
 from tracea.kernels.gemm.blocking import equal_blocks, fits_registers, round_up
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
@@ -24,6 +25,8 @@ _DEEP: Final = 512  # channels of a block where a group has more than twice as m
 _SHORT_SUM: Final = 64  # products
 _FAR: Final = 8  # steps of a panel that is asked for ahead
 _TASKS_PER_CORE: Final = 3
+_SMALL_L2: Final = 2**19  # bytes; where halos of the whole second-level cache were measured
+_FOREIGN: Final = 8  # second-level caches: filters of so many come from beyond it in every walk
 
 # Tiles of mr pixels by nv vectors of filters that fill the registers, by instruction set.
 TILES: Final[Mapping[str, tuple[tuple[int, int], ...]]] = {
@@ -131,6 +134,9 @@ def band_of(
     taps = (static(op.w.shape[2]) - 1) * op.dilation[0] + 1
     heavy = filter_bytes * filters > target.l2_bytes // 2
     most = rows_that_fit(op, target, row_bytes, filters=filters, filter_bytes=filter_bytes)
+    if target.l2_bytes <= _SMALL_L2 and filter_bytes * filters >= _FOREIGN * target.l2_bytes:
+        # Walking such filters once more costs more than a halo that fills the cache.
+        most = max(most, (target.l2_bytes // row_bytes - taps) // op.stride[0] + 1)
     rows = equal_blocks(height, min(most, height))
     block = round_up(filters, step)
     wanted = target.cores * (1 if heavy or target.cores == 1 else _TASKS_PER_CORE)
@@ -169,6 +175,10 @@ def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Sch
     columns = (width - 1) * op.stride[1] + (static(op.w.shape[3]) - 1) * op.dilation[1] + 1
     item = op.accumulator.nbytes
     row_bytes = columns * (depth + gap) * item
+    if op.stride[0] > 1 and op.taps * filters * item > target.l2_bytes and ConvOperands.of(op).reads_image:
+        # Tiles read the image itself, of it only every stride-th pixel of every stride-th row: what is stepped over
+        # takes no room, and each band less is one walk less over filters that no cache of a core holds.
+        row_bytes = width * depth * item // op.stride[0]
     rows, kb = band_of(op, target, row_bytes, filters=filters, step=nr, filter_bytes=op.taps * item)
     # A panel in the first cache is not asked for ahead, which leaves room for longer runs of steps; those of few
     # channels are often multiples of 3.

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
 
 from tracea.core.ops.conv2d import Conv2dOp
-from tracea.core.tensor_type import TensorType, static
-from tracea.errors import InvalidSchedule
+from tracea.core.tensor_type import TensorType
+from tracea.kernels.conv.depthwise_blocking import DepthwiseBlocking, depthwise_default, depthwise_space
 from tracea.kernels.conv.operands import (
     BAND,
     GROUPS,
@@ -32,10 +31,8 @@ from tracea.kernels.conv.operands import (
 )
 from tracea.kernels.conv.operands import conv_kernel as kernel_of
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS
-from tracea.kernels.gemm.blocking import equal_blocks, round_up
 from tracea.kernels.operands import scratch, tensor_buffer, vector_lanes
 from tracea.kernels.requirements import condition
-from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Variant
 from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import Const, Index, Var, ceil_div, minimum
@@ -59,54 +56,9 @@ from tracea.targets.target import Target
 
 __all__ = ["DEPTHWISE", "DEPTHWISE_PREPACKED", "build_depthwise", "build_depthwise_pack", "build_depthwise_prepacked"]
 
-_MOST: Final = 2**24
-_HALO_SHARE: Final = 6  # a halo is this part of the second-level cache
-_TASKS_PER_CORE: Final = 4
-
 _FIRST, _CHANNELS = Var("first"), Var("channels")  # a task's first channel and their number
 _CHANNEL, _WIDE = Var("channel"), Var("wide")
 _LINE, _PIXEL, _PIXELS = Var("line"), Var("pixel"), Var("pixels")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Blocking:
-    """Units: ``mr`` pixels, ``nv`` vectors of channels, ``rows`` of results in a band, ``cb`` channels of a task."""
-
-    mr: int
-    nv: int
-    nr: int
-    tail: int
-    rows: int
-    cb: int
-
-    @classmethod
-    def of(cls, schedule: Schedule, op: Conv2dOp, target: Target) -> _Blocking:
-        least = {"mr": 1, "nv": 1, "tail": 0, "rows": 1, "cb": 1}
-        value = {name: schedule.integer(name) for name in least}
-        for name, low in least.items():
-            if not low <= value[name] <= _MOST:
-                raise InvalidSchedule(
-                    field=name, got=value[name], expected=f"{low} to {_MOST}", remedy="see the variant's space"
-                )
-        needed = (value["mr"] + 1) * value["nv"]
-        if target.isa != "plain" and needed > target.vector_registers:
-            raise InvalidSchedule(
-                field="mr, nv",
-                got=f"{needed} registers",
-                expected=f"(mr + 1) * nv <= {target.vector_registers}",
-                remedy="choose a smaller tile",
-            )
-        if value["tail"] >= value["mr"]:
-            raise InvalidSchedule(
-                field="tail", got=value["tail"], expected=f"below mr = {value['mr']}", remedy="see the space"
-            )
-        nr = value["nv"] * vector_lanes(target, op.accumulator)
-        return cls(**{**value, "nr": nr, "cb": round_up(value["cb"], nr)})
-
-    @property
-    def pixels(self) -> tuple[int, ...]:
-        """Pixel counts with code of their own, descending."""
-        return (self.mr, self.tail) if self.tail else (self.mr,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +121,7 @@ class _Operands:
 
 def build_depthwise(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the depthwise convolution of ``op`` that packs the filters before it begins."""
-    blocking, operands = _Blocking.of(schedule, op, target), _Operands.of(op)
+    blocking, operands = DepthwiseBlocking.of(schedule, op, target), _Operands.of(op)
     panels = _panels(op, blocking, "panels", BufferRole.SCRATCH)
     scratches = _scratch(operands, blocking)
     buffers = (operands.x, operands.w, *operands.extras, operands.y, panels, *scratches)
@@ -179,7 +131,7 @@ def build_depthwise(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKer
 
 def build_depthwise_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the depthwise convolution of ``op`` whose filters are the result of :func:`build_depthwise_pack`."""
-    blocking = _Blocking.of(schedule, op, target)
+    blocking = DepthwiseBlocking.of(schedule, op, target)
     panels = _panels(op, blocking, "w_last", BufferRole.CONSTANT)
     operands = replace(_Operands.of(op), w=panels)
     scratches = _scratch(operands, blocking)
@@ -190,7 +142,7 @@ def build_depthwise_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) 
 
 def build_depthwise_pack(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel that packs ``op``'s filters: buffers ``w_last`` and ``panels``."""
-    blocking, operands = _Blocking.of(schedule, op, target), _Operands.of(op)
+    blocking, operands = DepthwiseBlocking.of(schedule, op, target), _Operands.of(op)
     panels = _panels(op, blocking, "panels", BufferRole.OUTPUT)
     body = (_pack(operands, panels, blocking),)
     return kernel_of(op, DEPTHWISE_PACK_ID, schedule, target, buffers=(operands.w, panels), body=body)
@@ -203,7 +155,7 @@ def depthwise_panel_type(op: Conv2dOp, schedule: Schedule, target: Target) -> Te
     return TensorType((-(-op.groups // nr), r, s, nr), op.accumulator)
 
 
-def _panels(op: Conv2dOp, blocking: _Blocking, name: str, role: BufferRole) -> Buffer:
+def _panels(op: Conv2dOp, blocking: DepthwiseBlocking, name: str, role: BufferRole) -> Buffer:
     return Buffer(
         name=name,
         dtype=op.accumulator,
@@ -213,7 +165,7 @@ def _panels(op: Conv2dOp, blocking: _Blocking, name: str, role: BufferRole) -> B
     )
 
 
-def _pack(operands: _Operands, panels: Buffer, blocking: _Blocking) -> Parallel:
+def _pack(operands: _Operands, panels: Buffer, blocking: DepthwiseBlocking) -> Parallel:
     """Return the packing of all filters: a task is a panel, row after row of taps; of turned filters tap after tap."""
     op, first, wide, r, s, nr = (
         operands.op,
@@ -236,14 +188,14 @@ def _pack(operands: _Operands, panels: Buffer, blocking: _Blocking) -> Parallel:
     return Parallel(level=Level.TASK, var=first, extent=GROUPS, step=Const(nr), length=wide, body=block(rows))
 
 
-def _scratch(operands: _Operands, blocking: _Blocking) -> tuple[Buffer, ...]:
+def _scratch(operands: _Operands, blocking: DepthwiseBlocking) -> tuple[Buffer, ...]:
     dtype, thread = operands.op.accumulator, MemorySpace.THREAD
     halo = scratch("halo", dtype, thread, *window_of(operands.op, blocking.rows, Q), blocking.cb)
     sums = scratch("sums", dtype, thread, blocking.mr, blocking.nr)
     return (*(() if operands.reads_image else (halo,)), *(() if operands.sums_in_place else (sums,)))
 
 
-def _tasks(operands: _Operands, blocking: _Blocking, panels: Buffer, scratches: tuple[Buffer, ...]) -> Parallel:
+def _tasks(operands: _Operands, blocking: DepthwiseBlocking, panels: Buffer, scratches: tuple[Buffer, ...]) -> Parallel:
     op = operands.op
     (down, right), (above, left) = op.stride, op.padding
     window, direct = (*window_of(op, 1, _PIXELS), _WIDE), operands.reads_image
@@ -263,9 +215,16 @@ def _tasks(operands: _Operands, blocking: _Blocking, panels: Buffer, scratches: 
         copied = (*window_of(op, BAND, Q), _CHANNELS)
         source = operands.x.region((IMAGE, TOP * down - above, -left, _FIRST), (1, *copied))
         copies = (CopyTile(source=source, target=scratches[0].region((0, 0, 0), copied), masked=True),)
-    across = For(var=_PIXEL, extent=Q, step=Const(blocking.mr), length=_PIXELS, body=block(tile))
-    lines = For(var=_LINE, extent=BAND, body=block(across))
-    channels = For(var=_CHANNEL, extent=_CHANNELS, step=Const(blocking.nr), length=_WIDE, body=block(lines))
+    loops: tuple[partial[For], ...] = (
+        partial(For, var=_CHANNEL, extent=_CHANNELS, step=Const(blocking.nr), length=_WIDE),
+        partial(For, var=_LINE, extent=BAND),
+        partial(For, var=_PIXEL, extent=Q, step=Const(blocking.mr), length=_PIXELS),
+    )
+    if direct and blocking.inner:
+        loops = (*loops[1:], loops[0])
+    tiles: Node = tile
+    for loop in reversed(loops):
+        tiles = loop(body=block(tiles))
     task, bands, blocks = Var("task"), ceil_div(P, blocking.rows), ceil_div(GROUPS, blocking.cb)
     lets = (
         Let(var=IMAGE, value=task // (bands * blocks)),
@@ -274,10 +233,10 @@ def _tasks(operands: _Operands, blocking: _Blocking, panels: Buffer, scratches: 
         Let(var=_FIRST, value=task % blocks * blocking.cb),
         Let(var=_CHANNELS, value=minimum(blocking.cb, GROUPS - _FIRST)),
     )
-    return Parallel(level=Level.TASK, var=task, extent=IMAGES * bands * blocks, body=block(*lets, *copies, channels))
+    return Parallel(level=Level.TASK, var=task, extent=IMAGES * bands * blocks, body=block(*lets, *copies, tiles))
 
 
-def depthwise_tile(op: Conv2dOp, blocking: _Blocking) -> Intrinsic:
+def depthwise_tile(op: Conv2dOp, blocking: DepthwiseBlocking) -> Intrinsic:
     """Return the tile of ``mr`` pixels of one row by ``nv`` vectors of channels, over all taps."""
     return Intrinsic(
         name="depthwise_tile",
@@ -296,63 +255,6 @@ def depthwise_tile(op: Conv2dOp, blocking: _Blocking) -> Intrinsic:
             ("dilation_columns", op.dilation[1]),
         ),
     )
-
-
-# Tiles of mr pixels by nv vectors of channels: (mr + 1) * nv registers, and sums enough to hide the latency. Of equal
-# ones the first: long runs of a pixel's channels are read faster than short ones (benchmarks/NOTES.md).
-_TILES: Final = {
-    "avx512": ((14, 2), (8, 3), (7, 3), (7, 2), (8, 2), (14, 1), (7, 4), (28, 1)),
-    "avx2": ((7, 2), (6, 2), (7, 1), (14, 1), (4, 2)),
-    "neon": ((14, 2), (7, 2), (8, 2), (14, 1), (28, 1)),
-    "plain": ((7, 1), (4, 2)),
-}
-
-
-def depthwise_default(op: Conv2dOp, target: Target) -> Schedule:
-    """Return the schedule that needs no tuning."""
-    width, lanes = static(op.shape[3]), vector_lanes(target, op.accumulator)
-
-    def cost(tile: tuple[int, int]) -> float:
-        mr, nv = tile
-        vectors = -(-op.groups // (nv * lanes)) * nv  # whole panels: 144 channels are 10 vectors in pairs, 9 in threes
-        return vectors * -(-width // mr) * max(mr, 8 / nv)
-
-    mr, nv = min(_TILES[target.isa], key=cost)
-    return _schedule(op, target, mr, nv, channels=op.groups)
-
-
-def depthwise_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
-    """Return the schedules worth measuring, the default among them."""
-    chosen: list[dict[str, Value]] = [dict(depthwise_default(op, target))]
-    for mr, nv in _TILES[target.isa]:
-        for channels in dict.fromkeys((op.groups, 32, 64, 128)):
-            base = _schedule(op, target, mr, nv, channels=min(channels, op.groups))
-            for rows in dict.fromkeys((base.integer("rows"), 2, 4, 8, static(op.shape[2]))):
-                if rows <= static(op.shape[2]):
-                    chosen.append({**base, "rows": rows})
-    return ScheduleSpace.listed(chosen)
-
-
-def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, channels: int) -> Schedule:
-    nr = nv * vector_lanes(target, op.accumulator)
-    height, width = (static(dim) for dim in op.shape[2:])
-    taps = (static(op.w.shape[2]) - 1) * op.dilation[0] + 1
-    columns = (width - 1) * op.stride[1] + (static(op.w.shape[3]) - 1) * op.dilation[1] + 1
-    cb, item = round_up(channels, nr), op.accumulator.nbytes
-
-    def rows_of(cb: int, budget: int) -> int:
-        return (budget // (columns * cb * item) - taps) // op.stride[0] + 1
-
-    # All channels of a pixel are one long run: they are parted only where not even two rows of results would fit.
-    # Windows higher than the result, those of a gradient of filters, are read again by each band: one has all rows.
-    least = height if taps > height else min(height, 2)
-    while rows_of(cb, target.l2_bytes // 2) < least and cb > nr:
-        cb = round_up(cb // 2, nr)
-    rows = equal_blocks(height, max(least, min(height, rows_of(cb, target.l2_bytes // _HALO_SHARE))))
-    wanted = 1 if target.cores == 1 else _TASKS_PER_CORE * target.cores
-    while static(op.shape[0]) * -(-height // rows) * -(-op.groups // cb) < wanted and (cb > nr or rows > 1):
-        cb, rows = (round_up(cb // 2, nr), rows) if cb > nr else (cb, equal_blocks(height, max(1, rows // 2)))
-    return Schedule(mr=mr, nv=nv, tail=width % mr, rows=rows, cb=cb)
 
 
 _ONE_CHANNEL = condition(
