@@ -66,7 +66,7 @@ class DepthwiseBlocking:
         inner = schedule.integer("inner") if "inner" in schedule else 0
         if inner not in (0, 1):
             raise InvalidSchedule(field="inner", got=inner, expected="0 or 1", remedy="see the variant's space")
-        return cls(**{**value, "nr": nr, "cb": round_up(value["cb"], nr), "inner": bool(inner)})
+        return cls(**{**value, "nr": nr, "cb": round_up(value["cb"], nr)}, inner=bool(inner))
 
     @property
     def pixels(self) -> tuple[int, ...]:
