@@ -44,6 +44,7 @@ __all__ = ["NORMALIZE", "build_normalize", "normalize_plan", "normalize_types"]
 _SPREAD = 4  # vectors between buffered rows: normalize_pitch of the header
 _COMPUTED_BYTES = 4  # of a buffered element, at least
 _PAIR = 2  # rows whose passes are made together: two passes, overlap=2
+_REGISTERS_OF_A_PAIR = 32  # what two rows sum, keep and read at a time is more than 16
 _MOST_OVERLAP = 2
 _PASSES = {RowKind.SOFTMAX: 3, RowKind.LOG_SOFTMAX: 3, RowKind.LAYER_NORM: 2, RowKind.RMS_NORM: 2}
 
@@ -127,10 +128,14 @@ def _leaves_the_nearest_cache(op: RowOp, row_bytes: int, target: Target) -> bool
 
     With two passes those are two rows and the vectors that all rows have in common, such as weight and bias, which come
     once for a pair. Measured, 4096² on 48 KiB: layer norm with both 4 to 8 % faster in pairs, RMS norm with a weight,
-    which fits, 4 to 11 % slower; on 32 KiB 0.79 and 0.92 of the time.
+    which fits, 4 to 11 % slower; on 32 KiB 0.79 and 0.92 of the time. All that is on 32 registers. With 16 the sums of
+    two rows do not stay in them, and a vector is half a line, which two rows past the caches leave unfinished in turn:
+    layer norm 4096² by pairs took 3.1 times as long (Zen 3), RMS norm 1.1 to 1.9, layer norm 512x768 1.2.
     """
     if _PASSES[op.kind] > 2:
         return 3 * row_bytes > target.l1d_bytes
+    if target.vector_registers < _REGISTERS_OF_A_PAIR:
+        return False
     shared = sum(math.prod(map(known, type_.shape[:-1])) == 1 for type_ in op.epilogue.operands)
     return shared > 1 or (shared > 0 and (2 + shared) * row_bytes > target.l1d_bytes)
 

@@ -62,9 +62,12 @@ TRACEA_INLINE VecF expm1_reduced(VecF r) {
         polynomial(r, 0x1p-1F, 0x1.555554p-3F, 0x1.55548ep-5F, 0x1.111272p-7F, 0x1.6d8db0p-10F, 0x1.9f0810p-13F);
     return fma(mul(r, r), q, r);
 }
-// exp(r) for |r| <= ln(2)/2.
+// exp(r) 2^Shift for |r| <= ln(2)/2: whatever the shift, the same digits.
+template <int Shift = 0>
 TRACEA_INLINE VecF exp_reduced(VecF r) {
-    return polynomial(r, 1.0F, 1.0F, 0x1.fffffcp-2F, 0x1.555492p-3F, 0x1.5558f2p-5F, 0x1.123a20p-7F, 0x1.6a23d2p-10F);
+    constexpr float s = __builtin_ldexpf(1.0F, Shift);
+    return polynomial(r, s, s, s * 0x1.fffffcp-2F, s * 0x1.555492p-3F, s * 0x1.5558f2p-5F, s * 0x1.123a20p-7F,
+                      s * 0x1.6a23d2p-10F);
 }
 
 }  // namespace detail
@@ -200,7 +203,7 @@ TRACEA_INLINE VecF tanh(VecF x) {
     VecF n;
     VecF r;
     detail::reduce_ln2(add(limited, limited), n, r);
-    const VecF power = scale_pow2(broadcast<VecF>(1.0F), n);
+    const VecF power = pow2<0>(n);
     const VecF t = fma(power, detail::expm1_reduced(r), sub(power, broadcast<VecF>(1.0F)));
     return copysign(div(t, add(t, broadcast<VecF>(2.0F))), x);
 }
@@ -209,9 +212,16 @@ TRACEA_INLINE VecD tanh(VecD x) {
 }
 
 TRACEA_INLINE VecF sigmoid(VecF x) {
-    // The small tail is the exponential itself, with its relative accuracy; from 88 on, where it could overflow, the result is long 1.
-    const VecF e = detail::exp_up_to(x, 88.0F);
-    return div(e, add(e, broadcast<VecF>(1.0F)));
+    // exp(r) / (exp(r) + 2^-n) where x = n ln 2 + r, both sides of the fraction 2^-24 of that: then a power of two reaches from 1, to the last bit from 17
+    // on, to results that are subnormal, which round once, in the division. From n = -152 on it is infinity, and so the quotient zero without the assist that
+    // a division takes which underflows.
+    const VecF limited = max_second(broadcast<VecF>(-105.5F), min_second(broadcast<VecF>(20.0F), x));
+    const VecF shift = broadcast<VecF>(detail::round_shift);
+    const VecF minus_n = sub(fma(limited, broadcast<VecF>(-0x1.715476p+0F), shift), shift);
+    VecF r = fma(minus_n, broadcast<VecF>(0x1.62e4p-1F), limited);
+    r = fma(minus_n, broadcast<VecF>(0x1.7f7d1cp-20F), r);
+    const VecF e = detail::exp_reduced<-24>(r);
+    return div(e, add(e, pow2<-24>(minus_n)));
 }
 TRACEA_INLINE VecD sigmoid(VecD x) {
     return detail::lane_by_lane(x, [](double v) {
@@ -260,18 +270,30 @@ namespace detail {
 // subnormal intermediates would cost fifteen times the rest; above 12.8, infinity among it, the tail is that of 0, times 0.
 TRACEA_INLINE VecF gelu_far(VecF x) {
     const VecF most = broadcast<VecF>(12.8F);
-    const VecF m = select(not_greater(x, most), abs(x), zero<VecF>());
-    // -m^2 / 2 = n ln 2 - r / 2: the square is never rounded by itself, so the tail keeps its relative accuracy.
-    const VecF n = sub(fma(mul(m, m), broadcast<VecF>(-0x1.715476p-1F), broadcast<VecF>(detail::round_shift)),
-                       broadcast<VecF>(detail::round_shift));
-    const VecF r = fma(n, broadcast<VecF>(0x1.7f7d1cp-19F), fma(m, m, mul(n, broadcast<VecF>(0x1.62e4p+0F))));
+    const VecF m = keep_where(not_greater(x, most), abs(x));
+    // -m^2 / 2 = n ln 2 - r / 2 with m^2 in two parts: what the square's rounding takes is in r again, so the tail keeps its relative accuracy. 2 ln 2 is
+    // within 4e-9 of a float. The steps of independent sums alternate: in a line of dependent ones the next vectors' would wait behind them.
+    const VecF square = mul(m, m);
+    const VecF lost = fma(m, m, neg(square));
+    const VecF shift = broadcast<VecF>(detail::round_shift);
+    const VecF n = sub(fma(square, broadcast<VecF>(-0x1.715476p-1F), shift), shift);
+    VecF p = fma(m, broadcast<VecF>(0x1.14bae2p-22F), broadcast<VecF>(0x1.d228b6p-7F));
+    VecF q = fma(m, broadcast<VecF>(0x1.245d9ep-5F), broadcast<VecF>(0x1.1201bap-2F));
+    const VecF r = add(fma(n, broadcast<VecF>(0x1.62e43p+0F), square), lost);
+    p = fma(p, m, broadcast<VecF>(0x1.b63422p-4F));
+    q = fma(q, m, broadcast<VecF>(0x1.c83be8p-1F));
     // exp(-r / 2) for |r| <= ln 2.
-    const VecF e = detail::polynomial(r, 0x1.000002p+0F, -0x1.fffff6p-2F, 0x1.fffd1ap-4F, -0x1.555a1ap-6F,
-                                      0x1.575f3ep-9F, -0x1.0fe59ap-12F);
-    const VecF p =
-        detail::polynomial(m, 0x1.fffffcp-2F, 0x1.5acd1cp-2F, 0x1.b63422p-4F, 0x1.d228bep-7F, 0x1.14ca82p-22F);
-    const VecF q = detail::polynomial(m, 1.0F, 0x1.79a84ap+0F, 0x1.c83beap-1F, 0x1.1201bap-2F, 0x1.245d9ep-5F);
-    const VecF tail = scale_pow2_where(not_greater(m, most), div(mul(e, p), q), n);
+    VecF e = fma(r, broadcast<VecF>(-0x1.0fe5c6p-12F), broadcast<VecF>(0x1.575ef6p-9F));
+    p = fma(p, m, broadcast<VecF>(0x1.5acd1cp-2F));
+    q = fma(q, m, broadcast<VecF>(0x1.79a848p+0F));
+    e = fma(e, r, broadcast<VecF>(-0x1.555a02p-6F));
+    p = fma(p, m, broadcast<VecF>(0x1.fffff6p-2F));
+    q = fma(q, m, broadcast<VecF>(1.0F));
+    e = fma(e, r, broadcast<VecF>(0x1.fffd06p-4F));
+    const VecF quotient = div(p, q);
+    e = fma(e, r, broadcast<VecF>(-0x1.fffff6p-2F));
+    e = fma(e, r, broadcast<VecF>(0x1.000002p+0F));
+    const VecF tail = scale_pow2_where(not_greater(m, most), mul(e, quotient), n);
     return fnma(m, tail, max_second(zero<VecF>(), x));
 }
 }  // namespace detail

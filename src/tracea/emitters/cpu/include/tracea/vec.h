@@ -22,6 +22,9 @@
 //   scale_pow2(a, n)                                a * 2^n with one rounding for finite a, integral n in -1000 .. 1000
 //   scale_pow2_where(m, a, n)                       a * 2^n in the lanes of the mask, zero in the others whatever they hold (float only); n in -126 .. 127
 //                                                   and a normal result, or NaN
+//   pow2<Bias>(n)                                   2^(n + Bias), n and the sum integral and small, the sum from -126 to 127, or 128, which is infinity; of NaN
+//                                                   anything (float only)
+//   keep_where(m, a)                                a in the lanes of the mask, zero in the others (float only)
 //   scale_pow2_or_zero(m, a, n)                     scale_pow2(a, n) in the lanes of the mask, zero in the others whatever they hold (float only)
 //   split_exponent(a, m, e)                         a = m * 2^e, m in [2/3, 4/3), a positive and finite (float only)
 //   reciprocal_estimate rsqrt_estimate              relative error <= 2^-8 at least, NaN, infinity and zero as in the exact function (float only)
@@ -47,6 +50,10 @@
 
 TRACEA_BEGIN_NAMESPACE
 
+#if !defined(TRACEA_ISA_AVX2)
+// One instruction everywhere, but one that compilers do not find on AVX2.
+TRACEA_INLINE VecF keep_where(Mask<VecF> m, VecF a) { return select(m, a, zero<VecF>()); }
+#endif
 #if !defined(TRACEA_ISA_AVX512)
 // One instruction on AVX-512.
 TRACEA_INLINE VecF scale_pow2_or_zero(Mask<VecF> m, VecF a, VecF n) {

@@ -287,6 +287,7 @@ TRACEA_INLINE Mask<VecD> mask_not(Mask<VecD> a) {
 }
 TRACEA_INLINE VecF select(Mask<VecF> m, VecF a, VecF b) { return {_mm256_blendv_ps(b.reg, a.reg, m.reg)}; }
 TRACEA_INLINE VecD select(Mask<VecD> m, VecD a, VecD b) { return {_mm256_blendv_pd(b.reg, a.reg, m.reg)}; }
+TRACEA_INLINE VecF keep_where(Mask<VecF> m, VecF a) { return {_mm256_and_ps(a.reg, m.reg)}; }
 TRACEA_INLINE bool any(Mask<VecF> m) { return _mm256_movemask_ps(m.reg) != 0; }
 TRACEA_INLINE bool any(Mask<VecD> m) { return _mm256_movemask_pd(m.reg) != 0; }
 
@@ -304,8 +305,16 @@ TRACEA_INLINE VecF scale_pow2(VecF a, VecF n) {
     return {_mm256_blendv_ps(product, n.reg, _mm256_cmp_ps(n.reg, n.reg, _CMP_UNORD_Q))};
 }
 TRACEA_INLINE VecF scale_pow2_where(Mask<VecF> m, VecF a, VecF n) {
-    const __m256i power = _mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n.reg), _mm256_set1_epi32(127)), 23);
-    return {_mm256_and_ps(_mm256_mul_ps(a.reg, _mm256_castsi256_ps(power)), m.reg)};
+    // Added to the exponent, which leaves the multipliers alone; of NaN the conversion makes 2^31, whose low bits are zero.
+    const __m256i by = _mm256_slli_epi32(_mm256_cvtps_epi32(n.reg), 23);
+    const __m256i scaled = _mm256_add_epi32(_mm256_castps_si256(a.reg), by);
+    return {_mm256_and_ps(_mm256_castsi256_ps(scaled), m.reg)};
+}
+// The sum's low bits are the exponent's field; what is above them leaves by the shift.
+template <int Bias>
+TRACEA_INLINE VecF pow2(VecF n) {
+    const __m256 field = _mm256_add_ps(n.reg, _mm256_set1_ps(0x1.8p+23F + static_cast<float>(127 + Bias)));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(field), 23))};
 }
 TRACEA_INLINE VecD scale_pow2(VecD a, VecD n) {
     alignas(32) double value[4];
