@@ -96,6 +96,9 @@ void float_only() {
     // NaN compares true, and what is masked out is zero whatever the power.
     each<float>([](V a, V b) { return select(not_less(a, b), a, select(not_greater(b, a), b, zero<V>())); });
     each<float>([](V a, V b) { return scale_pow2_or_zero(not_less(b, broadcast<V>(-150.0F)), a, min_second(broadcast<V>(150.0F), round_even(b))); });
+    each<float>([](V a, V b) { return keep_where(not_less(a, b), a); });
+    // From the smallest normal power of two to infinity.
+    each<float>([](V, V b) { return pow2<-24>(max_second(min_second(round_even(b), broadcast<V>(152.0F)), broadcast<V>(-102.0F))); });
     each<float>([](V a, V) { return exp_or_zero(neg(abs(a))); });
     each<float>([](V a, V) { return exp(a); });
     each<float>([](V a, V) { return log(a); });

@@ -139,6 +139,20 @@ def test_what_leaves_a_first_level_cache_of_32_kib_row_by_row_is_made_otherwise(
     assert default(scaled, SERVER).integer("together") == 1
 
 
+def test_sixteen_registers_do_not_hold_what_two_rows_sum() -> None:
+    x, vector = TensorType((4096, 4096), F32), TensorType((4096,), F32)
+    affine = Epilogue(Input(0) * Input(1) + Input(2), (vector, vector))
+    weighted = Epilogue(Input(0) * Input(1), (vector,))
+    few = replace(load("avx2"), l1d_bytes=32 << 10, l2_bytes=512 << 10, l3_bytes=32 * MIB)
+    ops = [
+        RowOp(kind=RowKind.LAYER_NORM, x=(x,), epilogue=affine, eps=1e-5),
+        RowOp(kind=RowKind.RMS_NORM, x=(x,), epilogue=weighted, eps=1e-5),
+    ]
+    assert [default(op, few).integer("overlap") for op in ops] == [1, 1]
+    assert [default(op, replace(few, vector_registers=32)).integer("overlap") for op in ops] == [2, 2]
+    assert default(softmax(4096, 4096), few).integer("overlap") == 2
+
+
 def test_several_streams_are_asked_for_less_far_ahead_than_one() -> None:
     x = TensorType((4096, 4096), F32)
     one = PointwiseOp(expr=Input(0) * 2.0, inputs=(x,), out_dtype=F32)

@@ -271,15 +271,15 @@ namespace detail {
 TRACEA_INLINE VecF gelu_far(VecF x) {
     const VecF most = broadcast<VecF>(12.8F);
     const VecF m = keep_where(not_greater(x, most), abs(x));
-    // -m^2 / 2 = n ln 2 - r / 2 with m^2 in two parts: what the square's rounding takes is in r again, so the tail keeps its relative accuracy. 2 ln 2 is
+    // -m^2 / 2 = n ln 2 - r / 2 with m^2 in two parts: what the square's rounding adds is not in r, so the tail keeps its relative accuracy. 2 ln 2 is
     // within 4e-9 of a float. The steps of independent sums alternate: in a line of dependent ones the next vectors' would wait behind them.
     const VecF square = mul(m, m);
-    const VecF lost = fma(m, m, neg(square));
+    const VecF gained = fnma(m, m, square);
     const VecF shift = broadcast<VecF>(detail::round_shift);
     const VecF n = sub(fma(square, broadcast<VecF>(-0x1.715476p-1F), shift), shift);
     VecF p = fma(m, broadcast<VecF>(0x1.14bae2p-22F), broadcast<VecF>(0x1.d228b6p-7F));
     VecF q = fma(m, broadcast<VecF>(0x1.245d9ep-5F), broadcast<VecF>(0x1.1201bap-2F));
-    const VecF r = add(fma(n, broadcast<VecF>(0x1.62e43p+0F), square), lost);
+    const VecF r = sub(fma(n, broadcast<VecF>(0x1.62e43p+0F), square), gained);
     p = fma(p, m, broadcast<VecF>(0x1.b63422p-4F));
     q = fma(q, m, broadcast<VecF>(0x1.c83be8p-1F));
     // exp(-r / 2) for |r| <= ln 2.
