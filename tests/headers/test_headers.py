@@ -167,8 +167,8 @@ def test_the_stated_error_of_the_elementary_functions_holds(isa: str, built: Bui
 
 
 def sections(output: bytes) -> list[np.ndarray]:
-    """Split what primitives.cpp wrote: 26 results in float, 26 in double, 14 in float, then both 16-bit types."""
-    kinds = [(np.float32, 4096)] * 26 + [(np.float64, 4096)] * 26 + [(np.float32, 4096)] * 14
+    """Split what primitives.cpp wrote: 26 results in float, 26 in double, 16 in float, then both 16-bit types."""
+    kinds = [(np.float32, 4096)] * 26 + [(np.float64, 4096)] * 26 + [(np.float32, 4096)] * 16
     kinds += [(np.uint16, 4096), (np.float32, 65536)] * 2
     arrays: list[np.ndarray] = []
     start = 0
