@@ -16,6 +16,14 @@ TRACEA_BEGIN_NAMESPACE
 
 namespace detail {
 
+// Whether lanes past a panel's width are written too, in order, where the next step overwrites them: a masked store of AVX2 takes some twelve cycles on
+// Zen processors (benchmarks/NOTES.md).
+#if defined(TRACEA_ISA_AVX2)
+constexpr bool overlapping_stores = true;
+#else
+constexpr bool overlapping_stores = false;
+#endif
+
 // One panel of `height` valid lines, each `width` long, where element (line, x) lies at source[line * line_stride + x]: lines become lanes.
 template <class T, int Panel, class Storage>
 TRACEA_INLINE void pack_transposed(const Storage* source, int64_t line_stride, int64_t height, int64_t width,
@@ -38,6 +46,8 @@ TRACEA_INLINE void pack_transposed(const Storage* source, int64_t line_stride, i
             T* target = panel + x * Panel + first;
             if constexpr (Panel % L == 0) {
                 for (int i = 0; i < L && i < n; ++i) store(target + i * Panel, block[i]);
+            } else if (overlapping_stores && Panel < L && (width - x - L) * Panel >= L) {
+                for (int i = 0; i < L; ++i) store(target + i * Panel, block[i]);
             } else {
                 const int64_t keep = Panel - first < L ? Panel - first : L;
                 for (int i = 0; i < L && i < n; ++i) store_partial(target + i * Panel, block[i], keep);
@@ -58,7 +68,13 @@ TRACEA_INLINE void pack_straight(const Storage* source, int64_t k_stride, int64_
         read[v] = lane_mask<V>(lanes_valid - v * L);
         write[v] = lane_mask<V>(Panel - v * L);
     }
-    for (int64_t step = 0; step < k; ++step, source += k_stride, panel += Panel) {
+    int64_t step = 0;
+    if constexpr (overlapping_stores) {
+        for (; (k - step) * Panel >= vectors * L; ++step, source += k_stride, panel += Panel) {
+            for (int v = 0; v < vectors; ++v) store(panel + v * L, load_masked<V>(source + v * L, read[v]));
+        }
+    }
+    for (; step < k; ++step, source += k_stride, panel += Panel) {
         for (int v = 0; v < vectors; ++v)
             store_masked(panel + v * L, load_masked<V>(source + v * L, read[v]), write[v]);
     }
