@@ -1,4 +1,4 @@
-// low_rank_512x1024x1024x32_f32_60348a2e50635413 | gemm.low_rank | avx2 | kc=1024,mc=48,mr=4,nv=3,nv_rank=2,pack_a=0,pack_b=1,pack_x=1,rc=32,tail=0,unroll=2
+// low_rank_512x1024x1024x32_f32_60348a2e50635413 | gemm.low_rank | avx2 | kc=1024,mc=48,mr=6,nv=2,nv_rank=2,pack_a=1,pack_b=1,pack_x=1,rc=32,tail=2,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,13 +10,13 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_low_rank_54d03d6282d5b9a143a4_text {
+namespace tracea_gemm_low_rank_f5b83de402122d59921b_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 4, 2, 2, PanelA<4>, PackedB, GemmPrefetch<0, 0, true, false>>;
+using Tile0 = GemmTile<float, 6, 2, 2, PanelA<6>, PackedB, GemmPrefetch<0, 0, true, false>>;
 static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
-using Tile1 = GemmTile<float, 4, 3, 2, RowsA, PackedB, GemmPrefetch<0, 0, true, false>>;
-static_assert(Tile1::columns == 24, "the kernel was built for this vector length");
+using Tile1 = GemmTile<float, 6, 2, 2, RowsA, PackedB, GemmPrefetch<0, 0, true, false>>;
+static_assert(Tile1::columns == 16, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
   template <class V>
@@ -28,7 +28,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_54d03d6282d5b9a143a4(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_f5b83de402122d59921b(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const a = static_cast<const float*>(call->pointers[1]);
   const float* const b = static_cast<const float*>(call->pointers[2]);
@@ -52,11 +52,11 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_54d0
     // Pack a[0 : +k, jp : +pw] -> a_panels
     pack_b<float, 16>(a + a_stride1 * jp, 1, a_stride1, k, pw, k, a_panels + jp / 16 * k * 16);
   }
-  for (TaskLoop tasks1(call, rank, 1, (n + 191) / 192); tasks1.next();) {
-    const int64_t jq = tasks1.task() * 192;
-    const int64_t qw = min_index(n - jq, 192);
+  for (TaskLoop tasks1(call, rank, 1, (n + 127) / 128); tasks1.next();) {
+    const int64_t jq = tasks1.task() * 128;
+    const int64_t qw = min_index(n - jq, 128);
     // Pack b[0 : +r, jq : +qw] -> b_panels
-    pack_b<float, 24>(b + jq, b_stride0, 1, r, qw, r, b_panels + jq / 24 * r * 24);
+    pack_b<float, 16>(b + jq, b_stride0, 1, r, qw, r, b_panels + jq / 16 * r * 16);
   }
   team_barrier(call, rank);
   for (TaskLoop tasks2(call, rank, 2, (m + 47) / 48); tasks2.next();) {
@@ -65,28 +65,28 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_54d0
     for (int64_t pc = 0; pc < k; pc += 1024) {
       const int64_t kc = min_index(k - pc, 1024);
       // Pack x[ic : +mc, pc : +kc] -> x_panels
-      pack_a<float, 4>(x + ic * x_stride0 + pc, x_stride0, 1, mc, kc, 1024, x_panels);
+      pack_a<float, 6>(x + ic * x_stride0 + pc, x_stride0, 1, mc, kc, 1024, x_panels);
       for (int64_t jr = 0; jr < r; jr += 16) {
         const int64_t wide = min_index(r - jr, 16);
-        for (int64_t ir = 0; ir < mc; ir += 4) {
-          const int64_t rows = min_index(mc - ir, 4);
+        for (int64_t ir = 0; ir < mc; ir += 6) {
+          const int64_t rows = min_index(mc - ir, 6);
           // MicroKernel inner[ir : +rows, jr : +wide]
-          Tile0::run<4>(rows, wide, kc, x_panels + ir / 4 * 4096, 4, a_panels + jr / 16 * k * 16 + pc * 16, 16, inner + ir * r + jr, r, 0 < pc);
+          Tile0::run<6, 2>(rows, wide, kc, x_panels + ir / 6 * 6144, 6, a_panels + jr / 16 * k * 16 + pc * 16, 16, inner + ir * r + jr, r, 0 < pc);
         }
       }
     }
     for (int64_t pr = 0; pr < r; pr += 32) {
       const int64_t rc = min_index(r - pr, 32);
-      for (int64_t is = 0; is < mc; is += 4) {
-        const int64_t lines = min_index(mc - is, 4);
-        for (int64_t jn = 0; jn < n; jn += 24) {
-          const int64_t columns = min_index(n - jn, 24);
+      for (int64_t is = 0; is < mc; is += 6) {
+        const int64_t lines = min_index(mc - is, 6);
+        for (int64_t jn = 0; jn < n; jn += 16) {
+          const int64_t columns = min_index(n - jn, 16);
           // MicroKernel c[ic + is : +lines, jn : +columns]
-          Tile1::run<4>(lines, columns, rc, inner + is * r + pr, r, b_panels + jn / 24 * r * 24 + pr * 24, 24, c + c_stride0 * ic + c_stride0 * is + jn, c_stride0, 0 < pr);
+          Tile1::run<6, 2>(lines, columns, rc, inner + is * r + pr, r, b_panels + jn / 16 * r * 16 + pr * 16, 16, c + c_stride0 * ic + c_stride0 * is + jn, c_stride0, 0 < pr);
           if (r <= pr + rc) store_tile(c + c_stride0 * ic + c_stride0 * is + jn, c_stride0, lines, columns, 0, 0, c + c_stride0 * ic + c_stride0 * is + jn, c_stride0, 1, Epilogue0{x1 + jn});
         }
       }
     }
   }
 }
-}  // namespace tracea_gemm_low_rank_54d03d6282d5b9a143a4_text
+}  // namespace tracea_gemm_low_rank_f5b83de402122d59921b_text

@@ -56,6 +56,9 @@ _JQ, _QW = Var("jq"), Var("qw")
 
 _K_BLOCK: Final = 1024
 _TASK_ROWS: Final = 48  # with theirs of x and of the result, a fraction of a second-level cache
+_FEW_REGISTERS: Final = 16
+_TILE_ROWS: Final = 6  # as many addresses as stay in integer registers
+_PACKED_ROWS: Final = 24  # packing both factors paid from here on (benchmarks/NOTES.md)
 _TASKS: Final = (12, 24, 48, 96, 192)
 _PACKS: Final = ("pack_x", "pack_a", "pack_b")
 _SWEEP: Final = 8  # panels that one task packs
@@ -247,31 +250,62 @@ def _must_pack(type_: TensorType, op: LowRankOp) -> bool:
 def _default(op: LowRankOp, target: Target) -> Schedule:
     m, n, k, r = (_known(dim) for dim in (op.m, op.n, op.k, op.r))
     lanes = vector_lanes(target, op.accumulator)
-    mr, nv_rank = row_tile(m, r, lanes, target)
-    _, nv = row_tile(m, n, lanes, target)
+    packs = _repays_packing(m, target)
+    tile = _panel_tile if packs else row_tile
+    mr, nv_rank = tile(m, r, lanes, target)
+    _, nv = tile(m, n, lanes, target)
     return Schedule(
         mr=mr,
         nv_rank=nv_rank,
         nv=nv,
         kc=equal_blocks(k, _K_BLOCK),
         rc=equal_blocks(r, _K_BLOCK),
-        mc=round_up(min(_TASK_ROWS, -(-m // target.cores)), mr),
+        mc=_shared_rows(m, mr, target.cores) if packs else round_up(min(_TASK_ROWS, -(-m // target.cores)), mr),
         tail=m % mr,
         unroll=2,
         pack_x=0,
-        pack_a=0,
-        pack_b=0,
+        pack_a=int(packs),
+        pack_b=int(packs),
     )
+
+
+def _repays_packing(m: int, target: Target) -> bool:
+    """Whether factors are read from panels: tiles of sixteen registers are too small to hide where a factor lies.
+
+    A tile of 6 rows by 2 vectors asks for 64 bytes in 6 cycles. Rows of a factor are far apart, all in few sets of the
+    first-level cache, so that without panels each tile reads them from the second (benchmarks/NOTES.md).
+    """
+    return target.isa != "plain" and target.vector_registers <= _FEW_REGISTERS and m >= _PACKED_ROWS
+
+
+def _panel_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
+    """Return rows and vectors of a register tile that reads rows of A where they lie, and panels of B."""
+    mr = equal_blocks(m, _TILE_ROWS)
+    widest = (target.vector_registers - 1) // (mr + 1)
+    return mr, min(widest, -(-n // lanes))
+
+
+def _shared_rows(m: int, mr: int, cores: int) -> int:
+    """Return the rows of a task: near the usual, and such that the core that is last has the fewest."""
+    fewest = max(mr, round_up(min(_TASK_ROWS, -(-m // cores)), mr))
+    return min(range(fewest, 2 * fewest, mr), key=lambda rows: (_last_rows(m, rows, cores), rows))
+
+
+def _last_rows(m: int, mc: int, cores: int) -> int:
+    """Return the rows of the core that has the most, where tasks have ``mc``."""
+    rounds, left = divmod(-(-m // mc), cores)
+    return min(m, (rounds + (left > 0)) * mc)
 
 
 def _space(op: LowRankOp, target: Target) -> ScheduleSpace:
     default = dict(_default(op, target).items())
     m = _known(op.m)
     lanes = vector_lanes(target, op.accumulator)
+    choose = _panel_tile if _repays_packing(m, target) else row_tile
     chosen: list[Mapping[str, Value]] = [default]
     for high in _heights(int(default["mr"])):
-        _, nv_rank = row_tile(high, _known(op.r), lanes, target)
-        _, nv = row_tile(high, _known(op.n), lanes, target)
+        _, nv_rank = choose(high, _known(op.r), lanes, target)
+        _, nv = choose(high, _known(op.n), lanes, target)
         tile = {"mr": high, "nv_rank": nv_rank, "nv": nv, "tail": m % high}
         for rows, packed in product(_TASKS, product((0, 1), repeat=3)):
             mc = round_up(min(rows, -(-m // target.cores)), high)
