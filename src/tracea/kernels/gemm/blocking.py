@@ -161,8 +161,11 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
     full = _TILES[target.isa][0]
     # Measured, tiles of 14 by 2 beside 8 by 3: 49 rows 0.96 of the time, 33 0.99, 17 0.89; 9 rows, less than one, 1.10.
     if columns and op.epilogue.is_identity and m > full[0]:
-        others = tile_cycles(m, n, (mr, nv), lanes, target)
-        mr, nv = full if _SURELY * tile_cycles(m, n, full, lanes, target) <= others else (mr, nv)
+        # Tiles of as many products need no margin: what is left of a task's columns decides (benchmarks/NOTES.md).
+        alike = prod(full) == mr * nv
+        surely, share = (1.0, -(-n // cores)) if alike else (_SURELY, n)
+        others = tile_cycles(m, share, (mr, nv), lanes, target)
+        mr, nv = full if surely * tile_cycles(m, share, full, lanes, target) <= others else (mr, nv)
     if columns:
         depth = _FETCHED if fetches_rows(op, target) else _SHALLOW
         kc, mc, nc = equal_blocks(k, depth // narrow), round_up(m, mr), -(-n // cores)
