@@ -40,10 +40,16 @@ def row_numbers(
 def rows_of_sums(
     op: SumRowsOp, stored: list[NDArray[Any]], rng: np.random.Generator, distribution: Distribution
 ) -> None:
-    """As row numbers, the last of them a row's own; or one row, a few, or rows in order, forward and backward."""
+    """As row numbers, the last of them a row's own; or one row, a few, or rows in order, forward and backward.
+
+    Where every result is to be reached, all rows in turn.
+    """
     count, dtype = op.indices.elements, op.indices.dtype
+    summed = np.setdiff1d(np.arange(op.rows), [] if op.skipped is None else [op.skipped])
+    if distribution is Distribution.EVERYWHERE and summed.size:
+        stored[1] = np.resize(rng.permutation(summed), count).astype(dtype.numpy)
+        return
     if op.rows == 0 or distribution not in _ORDERS:
-        summed = np.setdiff1d(np.arange(op.rows), [] if op.skipped is None else [op.skipped])
         own = rng.permutation(summed)[: min(1, count)]
         skipped = () if op.skipped is None else (op.skipped,)
         stored[1] = np.concatenate([_numbers(op.rows, count - own.size, dtype, skipped, rng), own.astype(dtype.numpy)])
