@@ -3,7 +3,8 @@
     python benchmarks/readme_table.py
 
 A row is a group of problems, a column a core that has a folder in ``results``. A cell is the geometric mean of the
-ratios of one thread and of two, each to the fastest peer of its problem, with the least of them in brackets.
+ratios of one thread and of two, each to the fastest peer of its problem, with the least of them in brackets. A question
+mark says that at least half of the problems are in doubt by their record: other programs took the cores meanwhile.
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ _CONV, _TWICE = "torch, Inductor, ONNX Runtime, OpenVINO", "torch.mm twice"
 LINES = {
     "tracea bench --suite gemm": (
         Line("GEMM, 18 shapes, 32³ to 2048³", _ORT, "gemm", ("squares", "transformer", "skinny", "odd")),
-        Line("prepacked weights, 8 to 64 rows of 4096²", "MKL, ONNX Runtime, prepacked", "gemm", ("prepacked",)),
+        Line(
+            "prepacked weights, 8 to 64 rows of 4096²", "MKL and ONNX Runtime, each prepacked", "gemm", ("prepacked",)
+        ),
         Line("512×3072×768 with bias, GELU, residual", "torch", "gemm", ("epilogue",)),
+        Line("`ops.gemm` in Python, 32³ and 128³", "torch.mm", "gemm", ("face",)),
     ),
     "tracea bench --suite rows": (
         Line("softmax, layer norm, RMS norm, 4096² and 512×768", _ORT, "rows", ("rows",)),
@@ -49,6 +53,9 @@ LINES = {
     "tracea bench --suite attention --against torch,inductor,onnxruntime": (
         Line("attention, 512 to 2048 tokens", "torch, Inductor, ONNX Runtime", "attention", ("dense",)),
         Line("the same, causal", "torch, Inductor, ONNX Runtime", "attention", ("causal",)),
+        Line(
+            "windows of 128 and 256, 4096 tokens", "torch, Inductor, ONNX Runtime", "attention", ("window",), "window"
+        ),
         Line("decoding 1 and 8 tokens over 32 768 keys", "torch, Inductor, ONNX Runtime", "attention", ("decode",)),
     ),
     "tracea bench --suite sparse --against torch": (
@@ -60,7 +67,7 @@ LINES = {
         Line("convolutions 3×3 of ResNet-50", _CONV, "conv", ("3x3",)),
         Line("1×1 of ResNet-50 and MobileNetV2", _CONV, "conv", ("1x1",)),
         Line("depthwise", _CONV, "conv", ("depthwise",)),
-        Line("3 channels · odd channels", _CONV, "conv", ("3 channels", "odd")),
+        Line("3 channels, and odd numbers of them", _CONV, "conv", ("3 channels", "odd")),
     ),
     "python benchmarks/time_row_gradients.py": (
         Line("gradients of layer norm, softmax, log-softmax", "torch", "rows-grad", ("rows-grad",)),
@@ -77,13 +84,13 @@ LINES = {
 }
 
 
-def ratios(record: Path, line: Line) -> list[float]:
-    """Return the ratio of each problem of the line to its fastest peer."""
+def ratios(record: Path, line: Line) -> list[tuple[float, bool]]:
+    """Return the ratio of each problem of the line to its fastest peer, and whether it is in doubt."""
     read: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
     if "processes" in read:  # of a model that was searched
-        return [min(_of_model(read["processes"]))]
+        return [(min(_of_model(read["processes"])), False)]
     return [
-        min(peer["median"] for peer in row["ratios"].values())
+        (min(peer["median"] for peer in row["ratios"].values()), bool(row["notes"].get("doubt")))
         for row in read["rows"]
         if row["notes"].get("group") in line.groups and line.only in row["problem"]
     ]
@@ -105,8 +112,10 @@ def cell(core: str, line: Line) -> str:
         if not found:
             said.append("–")
             continue
-        mean = math.exp(statistics.fmean(map(math.log, found)))
-        said.append(f"{mean:.2f} ({min(found):.2f})" if len(found) > 1 else f"{mean:.2f}")
+        mean = math.exp(statistics.fmean(math.log(ratio) for ratio, _ in found))
+        doubt = "?" if 2 * sum(doubtful for _, doubtful in found) >= len(found) else ""
+        least = f" ({min(ratio for ratio, _ in found):.2f})" if len(found) > 1 else ""
+        said.append(f"{mean:.2f}{doubt}{least}")
     return "" if said == ["–", "–"] else " · ".join(said)
 
 

@@ -71,7 +71,7 @@ def bench(
     only
         Problems whose name contains this.
     pairs
-        Interleaved pairs in each process.
+        Interleaved pairs in each process; by default 30.
     processes
         Fresh processes for each problem.
     library
