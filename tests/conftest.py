@@ -8,17 +8,22 @@ import secrets
 import shutil
 import tempfile
 import zlib
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from tests.drawn import leave_to_nightly
 
 if TYPE_CHECKING:
     import numpy as np
 
 GOLDEN = Path(__file__).parent / "golden"
 SETTINGS = pytest.StashKey[Path]()
+# Nearly all of a run is compiling: of a test of many kinds each run draws half (tests/drawn.py).
+COMPILING = ("flow", "gates", "interface", "kernels")
+MANY = 4
 
 # Generated examples are checked for what they compute; how long one takes belongs to the machine.
 settings.register_profile("tracea", deadline=None, print_blob=True)
@@ -63,10 +68,23 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"replay with TRACEA_SEED={os.environ['TRACEA_SEED']}")
 
 
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "golden" in getattr(item, "fixturenames", ()):
             item.add_marker("golden")
+    for items_of_test in _kinds_of_each_test(items):
+        leave_to_nightly(items_of_test)
+
+
+def _kinds_of_each_test(items: list[pytest.Item]) -> list[list[pytest.Item]]:
+    """Return the items of each test of many kinds in the folders whose tests compile."""
+    tests: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        if folder in COMPILING and hasattr(item, "callspec") and item.get_closest_marker("slow") is None:
+            tests[item.path, getattr(item, "originalname", item.name)].append(item)
+    return [kinds for kinds in tests.values() if len(kinds) >= MANY]
 
 
 @pytest.fixture(scope="session")

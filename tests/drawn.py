@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,21 @@ def drawn(count: int, values: Iterable[Any], *, of: str) -> list[Any]:
     """
     every = list(values)
     assert 0 < count < len(every), f"{of}: {count} of {len(every)} is no draw"
-    rng = np.random.default_rng([int(os.environ["TRACEA_SEED"]), zlib.crc32(of.encode())])
-    chosen = set(rng.permutation(len(every))[:count].tolist())
+    chosen = _chosen(count, len(every), of)
     return [value if index in chosen else _nightly(value) for index, value in enumerate(every)]
+
+
+def leave_to_nightly(kinds: Sequence[pytest.Item]) -> None:
+    """Mark half of one test's items slow, those that this run's seed does not draw."""
+    chosen = _chosen((len(kinds) + 1) // 2, len(kinds), kinds[0].nodeid.partition("[")[0])
+    for index, item in enumerate(kinds):
+        if index not in chosen:
+            item.add_marker(pytest.mark.slow)
+
+
+def _chosen(count: int, of_all: int, name: str) -> set[int]:
+    rng = np.random.default_rng([int(os.environ["TRACEA_SEED"]), zlib.crc32(name.encode())])
+    return set(rng.permutation(of_all)[:count].tolist())
 
 
 def _nightly(value: Any) -> Any:
