@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).parent / "golden"
 SETTINGS = pytest.StashKey[Path]()
-# Nearly all of a run is compiling: of a test of many kinds each run draws half (tests/drawn.py).
-COMPILING = ("flow", "gates", "interface", "kernels")
+# Of a test of many kinds that compiles for each, a run draws half (tests/drawn.py). What guards the kernels themselves,
+# their text, proofs, fences and gates, is run whole, and so is what is marked ``whole``: refusals cost nothing.
+COMPILING = ("flow", "interface")
 MANY = 4
 
 # Generated examples are checked for what they compute; how long one takes belongs to the machine.
@@ -82,7 +83,8 @@ def _kinds_of_each_test(items: list[pytest.Item]) -> list[list[pytest.Item]]:
     tests: dict[tuple[Path, str], list[pytest.Item]] = defaultdict(list)
     for item in items:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        if folder in COMPILING and hasattr(item, "callspec") and item.get_closest_marker("slow") is None:
+        marked = any(item.get_closest_marker(mark) for mark in ("slow", "whole"))
+        if folder in COMPILING and hasattr(item, "callspec") and not marked:
             tests[item.path, getattr(item, "originalname", item.name)].append(item)
     return [kinds for kinds in tests.values() if len(kinds) >= MANY]
 

@@ -26,6 +26,8 @@ from tracea.errors import (
     TraceaError,
 )
 
+pytestmark = pytest.mark.whole
+
 gemm = tracea.ops.gemm
 softmax = tracea.ops.softmax
 layer_norm = tracea.ops.layer_norm

@@ -21,6 +21,8 @@ from tracea.errors import (
     TraceaError,
 )
 
+pytestmark = pytest.mark.whole
+
 X = torch.randn(4, 6)
 Q = torch.randn(1, 2, 5, 16)
 A, B, MASK = torch.randn(33, 64), torch.randn(64, 50), torch.ones(2, 2, dtype=torch.bool)

@@ -19,7 +19,7 @@ from tracea.profiler import machine
 from tracea.runtime.compiler import Library, compile_text
 from tracea.runtime.toolchain import Compiler, compilers
 from tracea.targets import ISAS, Isa, Target, cpu_product_names, load, of_core
-from tracea.targets import names as target_names
+from tracea.targets import names as generic_names
 
 __all__ = ["Cache", "Hardware", "Machine", "Toolchain", "host", "probe_machine"]
 
@@ -242,7 +242,7 @@ def _withheld(processor: machine.Processor) -> frozenset[str]:
     known = TILE_FLAGS.union(*_NEEDED.values())
     unknown = names - known - processor.flags
     if unknown:
-        known = known.union(*(load(name).features for name in (*target_names(), *cpu_product_names())))
+        known = known.union(*(load(name).features for name in (*generic_names(), *cpu_product_names())))
         unknown -= known
     if unknown:
         raise InvalidOption(

@@ -14,6 +14,8 @@ from tracea.interface.torch.aten import LOWERINGS
 from tracea.interface.torch.capture import capture
 from tracea.interface.torch.result_types import GIVES_BACK
 
+pytestmark = pytest.mark.whole
+
 CASES = cases.CASES | WRITES
 
 

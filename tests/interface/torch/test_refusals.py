@@ -14,6 +14,8 @@ from tracea.cli import main as cli
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, UnsupportedNode
 from tracea.interface.torch.capture import capture
 
+pytestmark = pytest.mark.whole
+
 HERE = Path(__file__)
 
 

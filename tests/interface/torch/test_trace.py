@@ -27,6 +27,8 @@ from tracea.interface.torch.result_basis import Unknown, type_like
 from tracea.interface.torch.result_types import RESULT_TYPES, VIEWS_OF_TYPES, result_type
 from tracea.interface.torch.trace import traced
 
+pytestmark = pytest.mark.whole
+
 CASES = cases.VIEWS | cases.MATRICES | cases.ROWS | cases.POINTWISE | cases.COMPARISONS | cases.IMAGES
 # What these cases give is refused by the rule: a mode of the operator that is left to torch.
 LEFT = {"aten.alpha_dropout.default", "aten.logical_not.default", "aten.max_pool2d.default"}

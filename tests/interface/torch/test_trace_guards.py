@@ -22,6 +22,8 @@ from tracea.interface.torch.state import State
 from tracea.interface.torch.streams import kept_apart
 from tracea.interface.torch.trace import traced
 
+pytestmark = pytest.mark.whole
+
 
 class Calls(nn.Module):
     def __init__(self, called: Callable[..., Any]) -> None:
