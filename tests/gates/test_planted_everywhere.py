@@ -30,7 +30,6 @@ from tracea.core.op import (
     AttentionGradientOp,
     AttentionOp,
     Conv2dOp,
-    GatherRowsOp,
     GemmOp,
     LargestOp,
     NormGradientOp,
@@ -325,8 +324,8 @@ def reached(op: Op, rng: np.random.Generator) -> tuple[Array, Array]:
 
 def test_every_result_of_the_ops_of_all_kernels_is_nan_once_and_infinite_once(rng: np.random.Generator) -> None:
     """But for what is none by its meaning; each op that is left out says so here."""
-    # Without a visible key, a listed row or a term a result is 0; indices are numbers; a table's missing rows are NaN.
-    others = (AttentionGradientOp, LargestOp, NormGradientOp, SumRowsOp, GatherRowsOp)
+    # Without a visible key, a listed row or a term a result is 0; indices are numbers.
+    others = (AttentionGradientOp, LargestOp, NormGradientOp, SumRowsOp)
     bounded = (RowOp, StatisticsOp, PointwiseOp)  # an infinity becomes NaN, or what an activation makes of it
     left: list[str] = []
     for name, op in ops_of_all_kernels().items():

@@ -32,9 +32,16 @@ _LEFT: Final = {Distribution.INTEGER: 2, Distribution.LARGE: 0}
 def row_numbers(
     op: GatherRowsOp, stored: list[NDArray[Any]], rng: np.random.Generator, distribution: Distribution
 ) -> None:
-    """Rows of all the table, the first and the last, and numbers that no row has, of all sizes that the type holds."""
-    del distribution
-    stored[1] = _numbers(op.table.static_shape[0], op.indices.elements, op.indices.dtype, (), rng)
+    """Rows of all the table, the first and the last, and numbers that no row has, of all sizes that the type holds.
+
+    Where every result is to be reached, rows that exist alone, the same ones in each turn: what becomes NaN and then
+    infinite is an element of the table, and of a missing row each result is NaN.
+    """
+    rows, count, dtype = op.table.static_shape[0], op.indices.elements, op.indices.dtype
+    if distribution is Distribution.EVERYWHERE and rows:
+        stored[1] = (np.arange(count)[::-1] % rows).astype(dtype.numpy)
+        return
+    stored[1] = _numbers(rows, count, dtype, (), rng)
 
 
 def rows_of_sums(
