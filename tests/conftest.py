@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).parent / "golden"
 SETTINGS = pytest.StashKey[Path]()
-# Of a test of many kinds that compiles for each, a run draws half (tests/drawn.py). What guards the kernels themselves,
-# their text, proofs, fences and gates, is run whole, and so is what is marked ``whole``: refusals cost nothing.
+# Of a test of many kinds that compiles for each, a run draws half (tests/drawn.py), and half of the tests that are marked
+# ``costly``. What guards the kernels themselves, their text, proofs, fences and gates, is run whole, and so is what is
+# marked ``whole``: refusals cost nothing.
 COMPILING = ("flow", "interface")
 MANY = 4
 
@@ -76,6 +77,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("golden")
     for items_of_test in _kinds_of_each_test(items):
         leave_to_nightly(items_of_test)
+    costly = [item for item in items if item.get_closest_marker("costly") and not item.get_closest_marker("slow")]
+    if len(costly) >= MANY:
+        leave_to_nightly(costly)
 
 
 def _kinds_of_each_test(items: list[pytest.Item]) -> list[list[pytest.Item]]:

@@ -82,6 +82,7 @@ def test_the_sound_trials_of_a_file_are_kept_and_the_others_named(tmp_path: Path
         assert [each.record.schedule for each in here.find(imported=True)] == [{"mr": 6}]
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("empty_cache")
 def test_an_imported_schedule_that_the_op_does_not_have_is_left_out_and_said(empty_cache: Path) -> None:
     empty_cache.mkdir(mode=0o700)

@@ -27,6 +27,7 @@ CASES = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "dtype"),
     drawn(

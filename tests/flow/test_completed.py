@@ -21,6 +21,7 @@ def op(rows: int = 16) -> PointwiseOp:
     return PointwiseOp(expr=Input(0) * 2.0, inputs=(TensorType((rows, 48), DType.F32),), out_dtype=DType.F32)
 
 
+@pytest.mark.costly
 def test_a_complete_search_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEA_CACHE_DIR", str(tmp_path))
     searched: list[int] = []

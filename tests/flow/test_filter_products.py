@@ -62,6 +62,7 @@ CASES = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("last", drawn(1, [False, True], of="filter products"), ids=["rows", "last"])
 @pytest.mark.parametrize("name", CASES)
 def test_gradient_is_that_of_float64(name, last, rng):

@@ -271,6 +271,7 @@ def test_several_processes_renew_one_store(empty_cache):
     assert len(list(path.parent.glob("*.damaged-*"))) == 1
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("place", drawn(2, ["a file", "below a file", "a dangling link", "no permission"], of="places"))
 def test_without_a_usable_place_ops_run_and_trials_last_as_long_as_the_process(tmp_path, place):
     (tmp_path / "file").write_text("")

@@ -44,6 +44,7 @@ CASES = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("last", drawn(1, [False, True], of="planes"), ids=["rows", "last"])
 @pytest.mark.parametrize("name", CASES)
 def test_gradient_is_that_of_float64(name, last, rng):

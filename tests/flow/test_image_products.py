@@ -29,6 +29,7 @@ def _whole(grad: torch.Tensor, w: torch.Tensor, y: torch.Tensor, **given: Any) -
     return Transposed(x=types[0], w=types[1], y=types[2], **(numbers | given))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "sizes",
     [(1, 20, 9), (3, 20, 9), (1, 9, 20), (1, 20, 1), (1, 1, 1), (1, 160, 140)],

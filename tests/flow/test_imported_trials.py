@@ -53,6 +53,7 @@ def claimed(empty_cache: Path, tmp_path: Path) -> dict[str, int | str]:
     return schedule
 
 
+@pytest.mark.costly
 def test_an_imported_schedule_decides_nothing_until_it_was_judged_and_timed_here(claimed: dict[str, int | str]) -> None:
     assert decision_for(OP, TARGET, threads=1, library=False).measurement is None
     tuned = tracea.tune(OP, budget=Budget(trials=2), variant="gemm.direct", library=False)
@@ -78,6 +79,7 @@ def test_an_imported_schedule_that_is_wrong_here_cannot_win(
     assert dict(tuned.decision.schedule or {}) == dict(default.schedule)
 
 
+@pytest.mark.costly
 def test_an_explanation_says_that_there_are_imported_schedules_until_one_is_measured_here(
     claimed: dict[str, int | str],
 ) -> None:

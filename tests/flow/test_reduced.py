@@ -79,6 +79,7 @@ def planted(text: str, edits: tuple[str | tuple[str, str], ...]) -> str:
     return text
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("fault", drawn(6, FAULTS, of="faults of many steps"))
 def test_a_fault_that_only_many_steps_or_tiles_show_is_rejected(fault: str) -> None:
     op, target, values, edits = FAULTS[fault]
@@ -134,6 +135,7 @@ def test_workers_of_stream_k_take_whole_tiles_and_their_rings_wrap() -> None:
     assert max(problem.steps for problem in reduction(LARGE, split).problems) == 7
 
 
+@pytest.mark.costly
 def test_a_ring_that_cannot_wrap_within_the_limit_is_not_checked() -> None:
     values = {**SMALL, "bm": 64, "stream_k": 108}
     found = verify_op(LARGE, target="sm_80", variant="gemm.mma_cp_async", schedule=dict(values), seed=3)

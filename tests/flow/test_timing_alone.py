@@ -46,6 +46,7 @@ def test_intervals_that_share_a_moment_are_found() -> None:
     assert overlapping([(3, 4)], [(2, 9)]) == [((3, 4), (2, 9))]
 
 
+@pytest.mark.costly
 @pytest.mark.usefixtures("empty_cache")
 def test_no_candidate_is_compiled_while_another_is_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     real = shutil.which(find_compiler().command[0])

@@ -37,6 +37,7 @@ def decided(op, **options):
     return decision_for(op, TARGET, threads=1, **options)
 
 
+@pytest.mark.costly
 def test_a_search_is_recorded_used_and_resumed(monkeypatch):
     looks = []
     monkeypatch.setattr(tuning, "note_load", lambda: looks.append("a look"))
@@ -93,6 +94,7 @@ def test_more_trials_continue_and_compare_anew():
     assert libraries[0].id not in first
 
 
+@pytest.mark.costly
 def test_one_trial_of_one_variant_is_compared_with_the_library():
     op = GemmOp.of(m=12, n=16, k=12)
     tuned = tracea.tune(op, budget=Budget(trials=1), variant="gemm.packed")
@@ -134,6 +136,7 @@ def test_a_schedule_that_fails_the_final_no_longer_counts(monkeypatch):
     assert len([trial for trial in verified(op, 1) if trial.retimed_ms is not None]) == 3  # two of ours, the library
 
 
+@pytest.mark.costly
 def test_seconds_end_a_search():
     op = GemmOp.of(m=16, n=36, k=12)
     tuned = tracea.tune(op, budget=Budget(trials=500, seconds=1e-3))
@@ -159,6 +162,7 @@ def test_a_recorded_schedule_that_is_none_any_more_is_passed_over():
     assert decision.measurement is None
 
 
+@pytest.mark.costly
 def test_a_constant_operand_opens_a_variant_and_only_there():
     op = GemmOp.of(m=8, n=40, k=24)
     packed = tracea.tune(op, budget=Budget(trials=3), constants=(1,), library=False)
@@ -174,6 +178,7 @@ def test_a_constant_operand_opens_a_variant_and_only_there():
     assert {trial.id: trial.retimed_ms for trial in records(op) if trial.id in kept} == kept
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "op",
     [
@@ -197,6 +202,7 @@ def test_more_threads_than_cores_are_not_timed_but_may_run():
     torch.testing.assert_close(compile_op(op, threads=CORES + 1).run(x, x, threads=CORES + 1), x)
 
 
+@pytest.mark.costly
 def test_every_step_of_a_search_is_told():
     heard = []
     with telling(heard.append):
@@ -233,6 +239,7 @@ def test_after_a_toolchain_change_the_best_schedules_are_measured_again_first(mo
     assert decided(op).measurement is not None
 
 
+@pytest.mark.costly
 def test_the_policy_narrows_a_search_keeps_what_was_tried_and_can_be_turned_off():
     op = GemmOp.of(m=52, n=320, k=160)
     heard = []

@@ -263,6 +263,7 @@ def latency_of(found: Verification) -> Check:
     return check
 
 
+@pytest.mark.costly
 def test_latency_is_judged_where_it_was_measured_and_on_demand() -> None:
     op = GemmOp.of(m=40, n=48, k=56)
     asked = verify_op(op, variant="gemm.packed", seed=1, latency=True)
@@ -330,6 +331,7 @@ def test_the_library_competes_in_a_process_that_has_not_loaded_it() -> None:
     assert done.stdout.split() == ["library.gemm", "False"]
 
 
+@pytest.mark.costly
 def test_the_verb_has_an_exit_code_json_and_junit(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

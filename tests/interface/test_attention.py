@@ -23,6 +23,7 @@ def normal(rng: np.random.Generator, *shape: int, dtype: torch.dtype = torch.flo
     return torch.from_numpy(rng.standard_normal(shape)).to(dtype)
 
 
+@pytest.mark.costly
 def test_random_layouts_of_torch_and_numpy(rng):
     for number in range(4):
         kind, dtype = ("torch", "numpy")[number % 2], (DType.F32, DType.F64, DType.F32, DType.F16)[rng.integers(4)]
@@ -38,6 +39,7 @@ def test_random_layouts_of_torch_and_numpy(rng):
         assert_meaning(result, op, q, k, v)
 
 
+@pytest.mark.costly
 def test_masks_are_torchs(rng):
     q, k, v = normal(rng, 2, 4, 30, 16), normal(rng, 2, 2, 50, 16), normal(rng, 2, 2, 50, 24)
     masks = (
@@ -79,6 +81,7 @@ def test_the_result_lies_as_the_queries_do(rng):
     torch.testing.assert_close(out, got)
 
 
+@pytest.mark.costly
 def test_a_query_without_a_key_gives_zeros(rng):
     q, k, v = (normal(rng, 1, 2, 5, 8) for _ in range(3))
     assert (tracea.ops.attention(q, k[:, :, :0], v[:, :, :0]) == 0).all()

@@ -36,6 +36,7 @@ class Attention(torch.autograd.Function):
         return (*tracea.ops.attention_backward(grad, q, k, v, y, **ctx.given), None)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "kind", drawn(1, ["dense", "causal", "window", "masked", "added", "capped"], of="gradcheck of attention")
 )
@@ -63,6 +64,7 @@ def test_gradcheck_in_f64(kind, rng):
     assert torch.autograd.gradcheck(lambda q, k, v: Attention.apply(q, k, v, given), (q, k, v))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_are_torchs(causal, rng):
     shapes = ((2, 4, 150, 32), (2, 2, 150, 32), (2, 2, 150, 32))
@@ -76,6 +78,7 @@ def test_gradients_are_torchs(causal, rng):
         torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.costly
 def test_half_floats_and_numpy(rng):
     q, k, v, grad = (normal(rng, 1, 2, 40, 16, dtype=torch.bfloat16) for _ in range(4))
     y = tracea.ops.attention(q, k, v)
@@ -101,6 +104,7 @@ EMPTY = (
 )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("shapes", drawn(2, EMPTY, of="gradients of nothing"), ids=str)
 def test_what_has_no_element_has_gradients_of_zeros(shapes):
     q, k = (torch.ones(shape) for shape in shapes)

@@ -59,6 +59,7 @@ def test_sequences_side_by_side_see_their_own_keys(rng):
             query, key = query + s, key + t
 
 
+@pytest.mark.costly
 def test_masks_and_scores_of_all_tokens_hold_beside_lengths(rng):
     q, k, v = (normal(rng, 1, 2, 90, 16) for _ in range(3))
     mask = torch.from_numpy(rng.random((90, 90)) < 0.7) | torch.eye(90, dtype=torch.bool)
@@ -80,6 +81,7 @@ def test_a_block_mask_hides_from_global_tokens_too(rng):
     close(got, expected(q, k, v, seen & (i // 64 == j // 64)))
 
 
+@pytest.mark.costly
 def test_packed_tokens_of_numpy(rng):
     q, k, v = (rng.standard_normal((90, 2, 8)).astype(np.float32).transpose(1, 0, 2)[None] for _ in range(3))
     got = tracea.ops.attention(q, k, v, lengths=[40, 50], causal=True)

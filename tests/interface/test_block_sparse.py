@@ -25,6 +25,7 @@ def masked(factor: str, block: int, density: float, rng: np.random.Generator) ->
     return a, b, mask, wanted
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("factor", ["a", "b"])
 @pytest.mark.parametrize("block", [7, 64])
 @pytest.mark.parametrize("density", [0.0, 0.3, 1.0])

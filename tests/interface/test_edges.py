@@ -27,6 +27,7 @@ def assert_same(found: Any, meant: Any) -> None:
         torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10, equal_nan=True)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dim", drawn(1, [(0, 2, 4, 6), (1, 3, 5)], of="axes that never meet"))
 def test_axes_that_never_meet_are_reduced_one_after_another(dim, rng) -> None:
     x = doubles(rng, 2, 3, 2, 3, 2, 3, 2)
@@ -64,6 +65,7 @@ def test_group_and_batch_norm_of_channels_that_do_not_merge_with_their_pixels(vi
     assert_same(ops.batch_norm_training(x, weight, bias)[0], F.batch_norm(x, None, None, weight, bias, True))
 
 
+@pytest.mark.costly
 def test_results_are_written_in_the_strides_of_out(rng) -> None:
     logits, target = doubles(rng, 2, 11, 5, 3), torch.from_numpy(rng.integers(0, 11, (2, 5, 3)))
     indices, table = target[0], doubles(rng, 11, 6)

@@ -74,6 +74,7 @@ def test_a_slope_of_zero_gives_zero_whatever_comes_back():
     assert torch.equal(found.nan_to_num(7.0), expected.nan_to_num(7.0))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_cumulative_sums(rng, dim):
     call = joined(lambda x: tracea.ops.cumsum(x, dim), lambda g, y, x: tracea.ops.cumsum_backward(g, dim))

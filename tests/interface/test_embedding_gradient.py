@@ -41,6 +41,7 @@ def test_rows_are_those_of_torch(rng, dtype):
         assert not found[9:].any()
 
 
+@pytest.mark.costly
 def test_strides_of_all_operands(rng):
     grad = torch.from_numpy(rng.standard_normal((6, 20, 33))).float()
     indices = torch.from_numpy(rng.integers(0, 9, (6, 20)))

@@ -69,6 +69,7 @@ def test_a_product_with_everything_on_it(rng, kind, dtype, library):
     check_gemm(a, b, bias=bias, residual=residual, activation="gelu", alpha=0.5, out=out)
 
 
+@pytest.mark.costly
 def test_random_products(rng, library):
     for _ in range(5):
         m, n, k = (int(rng.choice([1, 2, 7, 16, 30, 65])) for _ in range(3))
@@ -161,6 +162,7 @@ def row_op(kind, x, weight=None, bias=None, eps=0.0):
     return RowOp(kind=kind, x=(type_of(x),), epilogue=epilogue, eps=eps)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", drawn(1, FLOATS, of="normalised rows"), ids=lambda dtype: dtype.value)
 def test_rows_are_normalised(rng, kind, dtype):
@@ -279,6 +281,7 @@ def test_subclasses_and_other_producers_give_plain_results(rng):
         torch.testing.assert_close(tracea.ops.gemm(a, b.clone().requires_grad_()), a @ b)
 
 
+@pytest.mark.costly
 def test_two_threads_give_what_one_gives(rng):
     a, b = strided(rng, "torch", DType.F32, (130, 90), "columns"), strided(rng, "torch", DType.F32, (90, 200), "rows")
     residual, x = (

@@ -46,6 +46,7 @@ def unfused(steps, operands):
     return value
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("allowed", [False, True], ids=["ours", "library"])
 def test_random_chains(rng, allowed):
     for _ in range(4):

@@ -50,6 +50,7 @@ def test_softmax_and_log_softmax(rng, dim):
         assert torch.autograd.gradcheck(call, (doubles(rng, 3, 4, 5),))
 
 
+@pytest.mark.costly
 def test_layer_norm_and_rms_norm(rng):
     layer = joined(tracea.ops.layer_norm, lambda g, y, x, w, b: tracea.ops.layer_norm_backward(g, x, w))
     assert torch.autograd.gradcheck(layer, (doubles(rng, 4, 6), doubles(rng, 6), doubles(rng, 6)))
@@ -57,6 +58,7 @@ def test_layer_norm_and_rms_norm(rng):
     assert torch.autograd.gradcheck(rms, (doubles(rng, 2, 3, 6), doubles(rng, 6)))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("order", drawn(1, [(0, 1, 2, 3), (3, 1, 2, 0)], of="orders of images"), ids=str)
 def test_group_norm_and_batch_norm(rng, order):
     def turned(x: torch.Tensor) -> torch.Tensor:
@@ -119,6 +121,7 @@ def test_cross_entropy(rng, reduction, smoothing):
         assert torch.allclose(tracea.ops.cross_entropy(logits.detach(), target, **options), expected)
 
 
+@pytest.mark.costly
 def test_in_float32_and_bfloat16_beside_torch(rng):
     for dtype, close in ((torch.float32, 1e-4), (torch.bfloat16, 5e-2)):
         x, g = (torch.from_numpy(rng.standard_normal((37, 130))).to(dtype) for _ in range(2))
@@ -132,6 +135,7 @@ def test_in_float32_and_bfloat16_beside_torch(rng):
         assert float((tracea.ops.softmax_backward(g, y.to(dtype)) - meant).abs().max()) < close
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "dtype",
     drawn(2, [torch.float64, torch.float32, torch.float16, torch.bfloat16], of="types of norms of one row"),
@@ -153,6 +157,7 @@ def test_the_gradients_of_a_norm_of_one_row(shape, dtype, rng):
             torch.testing.assert_close(got.double(), wanted, rtol=close, atol=close)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("reduction", drawn(1, ["mean", "sum", "none"], of="losses of one class"))
 @pytest.mark.parametrize("shape", drawn(3, [(64, 1), (2, 1), (2, 1, 4), (1, 1), (1,)], of="one class"), ids=str)
 def test_the_loss_of_one_class_is_nothing(shape, reduction, rng):
@@ -170,6 +175,7 @@ def test_the_loss_of_one_class_is_nothing(shape, reduction, rng):
         torch.testing.assert_close(got, wanted, equal_nan=True)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("threads", [1, 2])
 def test_sums_over_many_long_rows(rng, threads):
     torch.set_num_threads(threads)

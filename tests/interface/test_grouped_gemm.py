@@ -39,6 +39,7 @@ def by_groups(x: np.ndarray, weights: np.ndarray, offsets: list[int], bias: np.n
     return wanted
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("offsets", OFFSETS.values(), ids=OFFSETS)
 def test_each_group_of_rows_takes_its_own_matrix(offsets: list[int], rng: np.random.Generator) -> None:
     x, weights = rng.standard_normal((ROWS, DEPTH)), rng.standard_normal((4, DEPTH, COLUMNS))

@@ -46,6 +46,7 @@ def check_conv(x, weight, bias=None, **options):
     return result
 
 
+@pytest.mark.costly
 def test_random_convolutions(rng):
     for _ in range(4):
         kind = KINDS[rng.integers(2)]
@@ -67,6 +68,7 @@ def test_random_convolutions(rng):
         check_conv(x, weight, bias, activation=(None, "relu", "silu")[rng.integers(3)], **numbers)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("layout", ["rows", "last"])
 def test_the_result_has_the_order_of_the_image_and_out_its_own(rng, kind, layout):
@@ -85,6 +87,7 @@ def test_the_result_has_the_order_of_the_image_and_out_its_own(rng, kind, layout
         check_conv(x, weight, bias, out=out, **given)
 
 
+@pytest.mark.costly
 def test_numbers_are_taken_as_torch_takes_them(rng):
     x, weight = (
         strided(rng, "torch", DType.F32, (1, 4, 9, 8), "rows"),

@@ -41,6 +41,7 @@ def test_long_cumulative_sums_lose_nothing_and_infinity_stays(rng, dim):
     assert tuple(tracea.ops.cumsum(x[:0], dim).shape) == tuple(x[:0].shape)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", drawn(1, [torch.float32, torch.bfloat16, torch.int32], of="tables"), ids=str)
 def test_embedding_copies_rows_bit_by_bit(rng, dtype):
     table = torch.from_numpy(rng.integers(-1000, 1000, (50, 13))).to(dtype)
@@ -64,6 +65,7 @@ def test_an_index_beyond_the_table_is_said_with_the_number_of_rows():
         tracea.ops.embedding(torch.tensor([0]), table[:0])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("largest", drawn(1, [True, False], of="the k largest"))
 def test_the_k_largest_are_those_of_torch(rng, largest):
     for dtype in (torch.float32, torch.bfloat16, torch.float64):
@@ -85,6 +87,7 @@ def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, interleaved
     return torch.stack(made, -1).flatten(-2) if interleaved else torch.cat(made, -1)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("dtype", drawn(1, [torch.float32, torch.bfloat16], of="rope"))
 def test_rope_turns_pairs(rng, interleaved, dtype):
@@ -102,6 +105,7 @@ def test_rope_turns_pairs(rng, interleaved, dtype):
     assert float((out - expected).abs().max()) < close
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
 def test_copies_of_any_permutation(rng, kind):
     for dtype in (DType.F32, DType.BF16):

@@ -22,6 +22,7 @@ def numbers(rng, dtype: torch.dtype) -> torch.Tensor:
     return torch.from_numpy(rng.integers(low, high, (5, 7, 6))).to(dtype).permute(2, 0, 1)[:, ::2]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", drawn(1, [torch.int64, torch.bool, *NARROWER], of="integers"))
 def test_sums_extremes_places_and_truth_are_those_of_torch(dtype, rng) -> None:
     x = numbers(rng, dtype)

@@ -11,6 +11,7 @@ import tracea
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_two_thin_factors_give_what_three_products_give(dtype: torch.dtype, rng: np.random.Generator) -> None:
     m, n, k, r = (int(value) for value in rng.integers(2, (70, 90, 60, 40)))

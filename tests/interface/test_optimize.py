@@ -110,6 +110,7 @@ def test_a_number_of_threads_that_is_none(model, threads):
         tracea.optimize(model, (torch.randn(10, 24),), budget=None, threads=threads)
 
 
+@pytest.mark.costly
 def test_equal_ops_are_searched_once():
     graph = tracea.Graph()
     x = graph.add_input((12, 16), name="x")

@@ -21,6 +21,7 @@ FLOATS = (DType.F32, DType.F64, DType.BF16, DType.F16)
 PACKED = "give the array that it was packed from"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
 @pytest.mark.parametrize("dtype", drawn(2, FLOATS, of="heights"), ids=lambda dtype: dtype.value)
 def test_products_of_several_heights(rng, kind, dtype):
@@ -59,6 +60,7 @@ def test_the_values_are_frozen(rng):
     torch.testing.assert_close(tracea.ops.gemm(a[:2], weight), expected[:2])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
 @pytest.mark.parametrize("dtype", drawn(2, FLOATS, of="chains"), ids=lambda dtype: dtype.value)
 def test_a_fused_chain_multiplies_by_it(rng, kind, dtype):

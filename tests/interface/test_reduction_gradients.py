@@ -55,6 +55,7 @@ def test_gradcheck(name, dim, keep, rng):
     assert torch.allclose(backward(grad, x.detach(), dim, keep), expected)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("dim", "keep"), [(1, False), (-1, True), (0, False)])
 def test_products_with_and_without_zeros(dim, keep, rng):
     x = doubles(rng, 4, 5, 6).detach()
@@ -93,6 +94,7 @@ def test_corrections_and_rows_without_spread(correction, rng):
         assert not torch.isfinite(found[~finite]).any()
 
 
+@pytest.mark.costly
 def test_element_types_and_out(rng):
     for dtype, close in ((torch.float32, 1e-5), (torch.bfloat16, 4e-2), (torch.float16, 4e-3)):
         x = torch.from_numpy(rng.standard_normal((9, 130))).to(dtype)

@@ -36,6 +36,7 @@ def random_case(rng):
     return (x.permute(*order) if kind == "torch" else x.transpose(*order)), axes, kind, dtype
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", KINDS)
 def test_random_axes_of_random_layouts(name, rng):
     for _ in range(3):
@@ -49,6 +50,7 @@ def test_random_axes_of_random_layouts(name, rng):
         assert_meaning(result, op, x)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("threads", [1, 2])
 def test_one_number_of_a_large_tensor_whatever_the_threads(rng, threads):
     torch.set_num_threads(threads)
@@ -60,6 +62,7 @@ def test_one_number_of_a_large_tensor_whatever_the_threads(rng, threads):
         assert float(tracea.ops.amax(x)) == float(x.max())
 
 
+@pytest.mark.costly
 def test_variance_does_not_cancel_far_from_zero(rng):
     x = torch.from_numpy(rng.standard_normal((6, 4000))).float() + 1e4
     for dim in (0, 1, (0, 1), None):
@@ -70,6 +73,7 @@ def test_variance_does_not_cancel_far_from_zero(rng):
             assert torch.allclose(tracea.ops.std(x, dim, correction=correction), expected.sqrt().float(), rtol=1e-4)
 
 
+@pytest.mark.costly
 def test_nan_and_infinity_stay_in_their_slabs(rng):
     x = torch.from_numpy(rng.standard_normal((4, 5, 6))).float()
     x[0, 1, 2], x[1, 2, 3], x[2, 3, 4] = math.nan, math.inf, -math.inf
@@ -101,6 +105,7 @@ def test_of_nothing_and_of_numbers(kind, rng):
         assert float(getattr(tracea.ops, name)(number)) == float(number)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("largest", drawn(1, [True, False], of="places of extremes"))
 def test_places_of_extremes_are_the_first_ones_and_nan_wins(largest, rng):
     name = "argmax" if largest else "argmin"

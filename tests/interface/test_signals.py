@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 TOLERANCE = {DType.F64: 1e-13, DType.F32: 2e-5, DType.F16: 2e-3, DType.BF16: 1.6e-2}
 
 
+@pytest.mark.costly
 def test_random_signals(rng):
     for _ in range(4):
         dtype = (DType.F32, DType.F32, DType.F64, DType.BF16, DType.F16)[rng.integers(5)]
@@ -44,6 +45,7 @@ def test_random_signals(rng):
         assert ((result.double() - wanted).abs() <= TOLERANCE[dtype] * (magnitude + 1)).all()
 
 
+@pytest.mark.costly
 def test_numbers_are_taken_as_torch_takes_them(rng):
     x, weight = (strided(rng, "torch", DType.F32, shape, "rows") for shape in ((2, 4, 19), (3, 4, 4)))
     for given in (

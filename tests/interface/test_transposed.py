@@ -54,6 +54,7 @@ def random_numbers(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
+@pytest.mark.costly
 def test_random_transposed_convolutions(rng):
     done = 0
     while done < 3:
@@ -81,6 +82,7 @@ def test_random_transposed_convolutions(rng):
         done += 1
 
 
+@pytest.mark.costly
 def test_random_gradients(rng):
     done = 0
     while done < 3:
@@ -111,6 +113,7 @@ def test_random_gradients(rng):
         done += 1
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("batch", "groups", "last", "given"),
     [
@@ -156,6 +159,7 @@ class _Conv2d(torch.autograd.Function):
         )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("last", drawn(1, [False, True], of="gradcheck, order"), ids=["rows", "last"])
 @pytest.mark.parametrize(
     "given",
@@ -200,6 +204,7 @@ def test_no_call_of_aten(rng):
     assert counted.calls > 0
 
 
+@pytest.mark.costly
 def test_result_has_the_order_of_the_image(rng):
     for last in (False, True):
         order = torch.channels_last if last else torch.contiguous_format
@@ -220,6 +225,7 @@ def test_numpy_arrays_and_gaps_are_read_where_they_lie(rng):
     assert np.abs(result - expected.numpy()).max() < 1e-4
 
 
+@pytest.mark.costly
 def test_rows_that_nothing_reaches_are_the_epilogue_of_zero_whatever_the_operands_hold():
     x, weight = torch.full((1, 1, 2, 2), float("nan")), torch.full((1, 1, 1, 1), float("inf"))
     result = tracea.ops.conv_transpose2d(x, weight, torch.tensor([2.5]), stride=3, output_padding=1)
@@ -236,6 +242,7 @@ def test_no_images_and_no_filters_are_an_empty_result():
     assert tracea.ops.conv2d_grad_input(torch.empty(0, 2, 4, 4), torch.empty(2, 3, 3, 3), shape).shape == shape
 
 
+@pytest.mark.costly
 def test_results_are_the_same_each_time_and_with_any_threads(rng):
     x, weight = tensor(rng, DType.F32, (1, 20, 13, 11)), tensor(rng, DType.F32, (40, 20, 3, 3))
     grad, given = tensor(rng, DType.F32, (1, 40, 7, 6)), {"stride": 2, "padding": 1}

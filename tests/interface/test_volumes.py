@@ -68,6 +68,7 @@ def random_numbers(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
+@pytest.mark.costly
 def test_random_convolutions(rng):
     done = 0
     while done < 2:
@@ -127,6 +128,7 @@ def test_random_transposed_convolutions(rng):
         done += 1
 
 
+@pytest.mark.costly
 def test_random_gradients(rng):
     done = 0
     while done < 2:
@@ -177,6 +179,7 @@ class _Conv3d(torch.autograd.Function):
         )
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("last", drawn(1, [False, True], of="gradcheck, order"), ids=["rows", "last"])
 @pytest.mark.parametrize(
     "given",
@@ -279,6 +282,7 @@ def test_no_call_of_aten(rng):
     assert counted.calls > 0
 
 
+@pytest.mark.costly
 def test_result_has_the_order_of_the_volume(rng):
     for last in (False, True):
         order = torch.channels_last_3d if last else torch.contiguous_format
@@ -291,6 +295,7 @@ def test_result_has_the_order_of_the_volume(rng):
         assert tracea.ops.conv_transpose3d(grad, weight).is_contiguous(memory_format=order)
 
 
+@pytest.mark.costly
 def test_numbers_are_taken_as_torch_takes_them(rng):
     x, weight = tensor(rng, DType.F32, (1, 4, 5, 6, 7)), tensor(rng, DType.F32, (3, 4, 3, 1, 3))
     for given in (
@@ -314,6 +319,7 @@ def test_numpy_arrays_are_read_where_they_lie(rng):
     assert np.abs(result - expected.numpy()).max() < 1e-4
 
 
+@pytest.mark.costly
 def test_planes_that_nothing_reaches_are_the_epilogue_of_zero_whatever_the_operands_hold():
     x, weight = torch.full((1, 1, 2, 2, 2), float("nan")), torch.full((1, 1, 1, 1, 1), float("inf"))
     bias = torch.tensor([2.5])
@@ -343,6 +349,7 @@ def test_no_volumes_and_no_filters_are_an_empty_result():
     assert tracea.ops.conv3d_grad_input(grad, torch.empty(2, 3, 3, 3, 3), shape).shape == shape
 
 
+@pytest.mark.costly
 def test_results_are_the_same_each_time_and_with_any_threads(rng):
     x, weight = tensor(rng, DType.F32, (1, 20, 4, 13, 11)), tensor(rng, DType.F32, (40, 20, 3, 3, 3))
     first = tracea.ops.conv3d(x, weight, padding=1)

@@ -66,6 +66,7 @@ CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", drawn(3, CASES, of="attention as one kernel"))
 def test_attention_is_one_kernel_that_computes_what_eager_does(name: str) -> None:
     module, inputs = CASES[name]

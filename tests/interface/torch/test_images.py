@@ -83,6 +83,7 @@ def test_a_network_means_the_same_as_a_graph(name: str, last: bool, seed: int) -
         assert float(abs(got - wanted.numpy()).max()) <= 1e-5 * max(1.0, float(wanted.abs().max()))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", drawn(2, ["a residual network", "activations", "a gate of channels"], of="networks"))
 def test_a_network_computes_what_float64_does(name: str, seed: int) -> None:
     torch.manual_seed(seed)

@@ -230,6 +230,7 @@ def test_a_line_computes_what_float64_does(name: str, seed: int) -> None:
     check(Line(LINES[name]), image(2, 3, 8, 10), compiled=False)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("part", drawn(1, range(4), of="lines of joined images"))
 def test_lines_compile_to_programs_that_compute_what_float64_does(part: int, seed: int) -> None:
     """One program for several lines: a compilation each would take most of the time."""

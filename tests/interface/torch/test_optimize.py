@@ -64,6 +64,7 @@ CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", drawn(9, CASES, of="programs"))
 def test_programs_compute_what_eager_computes(name: str) -> None:
     torch.manual_seed(3)

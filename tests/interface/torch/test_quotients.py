@@ -65,6 +65,7 @@ def differing(got: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     return (got.view(bits) != wanted.view(bits)) & ~(got.isnan() & wanted.isnan())
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "dtype", drawn(2, [torch.float32, torch.float64, torch.float16, torch.bfloat16], of="quotients"), ids=str
 )

@@ -14,6 +14,7 @@ RUNS = 20
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mlp.py"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("threads", [1, 2])
 def test_optimized_block_has_the_same_bits_in_every_run(threads: int) -> None:
     module, (x,) = load_builder(f"{EXAMPLE}:build")()

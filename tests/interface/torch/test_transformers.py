@@ -36,6 +36,7 @@ def kernels(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Graph, list[Any
     return graph, [node.op for node in graph if not isinstance(node.op, WITHOUT_KERNEL)]
 
 
+@pytest.mark.costly
 @WRITTEN
 @pytest.mark.parametrize("build", drawn(1, BUILDERS, of="models"), ids=lambda build: build.__name__)
 def test_a_model_computes_what_float64_does(build: Any, written_out: bool, seed: int) -> None:
@@ -61,6 +62,7 @@ class Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     "build", drawn(1, [gpt2_decode, llama_block], of="models without torch"), ids=lambda build: build.__name__
 )

@@ -68,6 +68,7 @@ def check(module: nn.Module, fast: nn.Module, inputs: tuple[Any, ...]) -> None:
     torch.testing.assert_close([*inputs], theirs)
 
 
+@pytest.mark.costly
 @torch.inference_mode()
 @pytest.mark.parametrize("name", AT_NUMBERS)
 def test_a_cache_written_at_a_number_is_what_eager_leaves(name: str) -> None:
@@ -78,6 +79,7 @@ def test_a_cache_written_at_a_number_is_what_eager_leaves(name: str) -> None:
         check(module, fast, (x, cache.clone(), at))
 
 
+@pytest.mark.costly
 @torch.inference_mode()
 @pytest.mark.parametrize("name", AT_TENSORS)
 def test_a_cache_written_at_a_tensor_is_what_eager_leaves_by_one_program(name: str) -> None:
@@ -123,6 +125,7 @@ def test_a_cache_made_in_inference_mode_is_refused_elsewhere_before_anything_is_
     assert not cache.any()
 
 
+@pytest.mark.costly
 @torch.inference_mode()
 @pytest.mark.parametrize(
     "dtype", drawn(2, [torch.float64, torch.bfloat16, torch.int64, torch.bool], of="types of writes"), ids=str
