@@ -57,6 +57,7 @@ class Kind(Enum):
     INFINITE = "infinite"
     BEYOND = "beyond"  # sums of numbers that are beyond the largest of a narrow result: infinite by its rounding
     EVEN, ODD = "even", "odd"  # -inf in every other element of a slab: what is left is finite, and claimed
+    HIDDEN = "hidden"  # -inf throughout, of a minimum inf: a maximum that starts from the lowest number keeps it
 
 
 _PRODUCTS: Final = (GemmOp, BlockSparseOp, GroupedGemmOp, LowRankOp)
@@ -135,9 +136,9 @@ def _kinds(op: Op) -> tuple[Kind, ...]:
     """Return the kinds that the lines of an op take in turn."""
     kind, stored = getattr(op, "kind", None), op.infer().dtype
     if kind in _SOFTMAX:
-        return (Kind.NAN, Kind.EVEN, Kind.ODD)
+        return (Kind.NAN, Kind.EVEN, Kind.ODD, Kind.HIDDEN)
     if kind in _COMPARES or isinstance(op, LargestOp):
-        return (Kind.NAN, Kind.INFINITE, Kind.EVEN)
+        return (Kind.NAN, Kind.INFINITE, Kind.EVEN, Kind.HIDDEN)
     # Of f32 and bf16 no sum is beyond the largest and for certain a number of what it is computed in.
     narrow = stored.is_float and np.isinf(stored.round(stored.compute.largest)) and stored.largest < 2.0**16
     if narrow and (isinstance(op, (*_PRODUCTS, Conv2dOp)) or kind in _ADDS):
@@ -314,6 +315,8 @@ def _slabs(op: SlabOp, values: list[Floats], rng: np.random.Generator, turn: int
                     slabs[some] = odd[:, None]
                 else:
                     slabs[some, places[some]] = odd
+            elif chosen is Kind.HIDDEN:
+                slabs[some] = hidden
             elif length > 1:
                 slabs[some, int(chosen is Kind.ODD) :: 2] = hidden
 
