@@ -258,3 +258,43 @@ def test_an_operator_is_named_as_it_was_written_though_a_part_of_it_is_what_noth
     with pytest.raises(UnsupportedNode) as caught:
         capture(Apart(), inputs_of((4, 4)))
     assert re.findall(r"aten\.\w+\.\w+", str(caught.value)) == ["aten.cdist.default"]
+
+
+class Squeezes(nn.Module):
+    def forward(self, x):
+        x.mul_(2.0)
+        x.squeeze_()  # the caller's tensor
+        return x + 1.0
+
+
+class Transposes(nn.Module):
+    def forward(self, x, y):
+        y = torch.nn.functional.normalize(y, dim=-1)
+        x.lerp_(x, 0.5)
+        x.t_()
+        return y
+
+
+class Attempts(nn.Module):
+    def forward(self, x):
+        try:
+            return x.view(5, 7)
+        except RuntimeError:
+            return x * 5.0
+
+
+@pytest.mark.parametrize(
+    ("module", "shapes", "said"),
+    [
+        (Squeezes(), ((1, 3),), "given another shape in place"),
+        (Squeezes(), ((2, 1, 3),), "given another shape in place"),
+        (Transposes(), ((2, 3), (4,)), "shape|size"),
+        (Attempts(), ((3, 4),), "raised while torch followed it"),
+    ],
+)
+def test_an_input_of_another_shape_and_an_attempt_that_fails_are_refused(
+    module: nn.Module, shapes: tuple[tuple[int, ...], ...], said: str
+) -> None:
+    with pytest.raises(UnsupportedNode, match=said) as caught:
+        capture(module, inputs_of(*shapes))
+    assert HERE.name in caught.value.location

@@ -51,7 +51,7 @@ def capture(
         return followed
     try:
         program = exported(module, inputs, dynamic)
-        captured = _captured(program, outside)
+        captured = _captured(module, program, outside)
     except UnsupportedNode:
         check_eager(module, inputs)  # what the module itself refuses is no shortcoming of its code
         raise
@@ -68,13 +68,13 @@ def _followed(module: torch.nn.Module, inputs: tuple[Any, ...], outside: Outside
         return None
 
 
-def _captured(program: ExportedProgram, outside: OutsideTensors | None) -> Captured:
+def _captured(module: torch.nn.Module, program: ExportedProgram, outside: OutsideTensors | None) -> Captured:
     """Return the graph of a program whose operators without a lowering are replaced by what torch makes them of."""
     unknown = _unknown_operators(program)
     attempt = program
     written = {node.name: operator_name(node.target) for node in program.graph.nodes if is_operator(node)}
     for _ in range(_ROUNDS_OF_DECOMPOSITION):
-        simpler = decomposed(attempt, unknown) if unknown else None
+        simpler = decomposed(module, attempt, unknown) if unknown else None
         if simpler is None:
             break
         written = {node.name: _as_written(node, written) for node in simpler.graph.nodes if is_operator(node)}

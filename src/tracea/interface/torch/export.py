@@ -121,19 +121,23 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
                 _take_out_dropout(program)
                 program = program.run_decompositions({})
     except Exception as error:
-        raise UnsupportedNode(
-            node=headline(error),
-            location=line_of_traceback(error.__traceback__) or line_of_forward(module),
-            remedy="rewrite the line so that torch.export can follow it: no branches on the values of tensors, no "
-            "slices at them (x.index_copy_(axis, places, values) writes at places of a tensor), no calls into other "
-            "libraries",
-        ) from error
+        raise _unfollowed(error, module) from error
     finally:
         after = State.of(module)
         if before.changed(after) is not None:
             before.restore()  # also stand-ins for tensors that forward keeps
     _check_tensors_stay(module, before, after)
     return program
+
+
+def _unfollowed(error: Exception, module: torch.nn.Module) -> UnsupportedNode:
+    return UnsupportedNode(
+        node=headline(error),
+        location=line_of_traceback(error.__traceback__) or line_of_forward(module),
+        remedy="rewrite the line so that torch.export can follow it: no branches on the values of tensors, no "
+        "slices at them (x.index_copy_(axis, places, values) writes at places of a tensor), no input that is given "
+        "another shape in place (squeeze_, unsqueeze_, t_), no calls into other libraries",
+    )
 
 
 def _take_out_dropout(program: ExportedProgram) -> None:
@@ -190,12 +194,23 @@ def described(inputs: tuple[Any, ...]) -> str:
     return ", ".join(kinds[:8]) + (", …" if len(kinds) > 8 else "") if kinds else "none"
 
 
-def decomposed(program: ExportedProgram, operators: Collection[OpOverload[..., Any]]) -> ExportedProgram | None:
-    """Return the program with these operators replaced by what torch says they are made of; None if it says nothing."""
+def decomposed(
+    module: torch.nn.Module, program: ExportedProgram, operators: Collection[OpOverload[..., Any]]
+) -> ExportedProgram | None:
+    """Return a module's program with these operators replaced by what torch says they are made of; None if nothing.
+
+    Raises:
+        UnsupportedNode: torch cannot follow its own program, such as one that gives an input another shape.
+    """
     with exporting():
         known: Any = torch.export.default_decompositions()
         table: dict[Any, Any] = {operator: known[operator] for operator in operators if operator in known}
-        return program.run_decompositions(table) if table else None
+        if not table:
+            return None
+        try:
+            return program.run_decompositions(table)
+        except Exception as error:
+            raise _unfollowed(error, module) from error
 
 
 def is_node(value: Any) -> bool:

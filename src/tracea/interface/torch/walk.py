@@ -216,6 +216,8 @@ class Walk:
         if lowering is None:
             raise Refusal("no op expresses it", "rewrite the line with supported operators (docs/torch.md lists them)")
         results = _results(node)
+        if results[:1] == [None]:
+            raise Refusal("an operator that raised while torch followed it", "take the try: of it out of forward")
         self.low.begin(node.name, self.dims.shape(results[0].shape), dtype_of(results[0].dtype, node.name))
         value = lowering(
             self.low, *[self._argument(item) for item in arguments_in_order(node.target, node.args, node.kwargs)]
@@ -294,6 +296,13 @@ class Walk:
             value = self.values[item]
             if value is source:
                 continue
+            if value.type.shape != source.type.shape:
+                raise UnsupportedNode(
+                    node=f"an input that is given another shape in place, {source.id}: {value.type} of {source.type}",
+                    location=line_of_node(item),
+                    remedy="return the view instead (squeeze, t, transpose); a program writes to the elements of an "
+                    "input and leaves its shape",
+                )
             if item not in outputs:
                 outputs[item] = self._result(value, outputs.values())
             place, hole = inputs.names.index(source.id), self.low.holes.get(value.id)
