@@ -179,7 +179,6 @@ class _Conv3d(torch.autograd.Function):
         )
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("last", drawn(1, [False, True], of="gradcheck, order"), ids=["rows", "last"])
 @pytest.mark.parametrize(
     "given",
