@@ -1,4 +1,4 @@
-// low_rank_512x1024x1024x32_f32_084209e0cadc3df7 | gemm.low_rank | avx2 | kc=1024,mc=48,mr=6,nv=2,nv_rank=2,pack_a=1,pack_b=1,pack_x=0,rc=32,tail=2,unroll=2
+// low_rank_512x1024x1024x32_f32_084209e0cadc3df7 | gemm.low_rank | avx2 | kc=1024,mc=48,mr=6,nv=2,nv_rank=2,pack_a=1,pack_b=1,pack_x=0,rc=32,steps=1,tail=2,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,7 +10,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_low_rank_68ef8eb9ce7dea8812dc_text {
+namespace tracea_gemm_low_rank_83ac5912249785dafa10_text {
 using namespace tracea;
 
 using Tile0 = GemmTile<float, 6, 2, 2, RowsA, PackedB, GemmPrefetch<0, 0, true, false>>;
@@ -26,7 +26,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_68ef8eb9ce7dea8812dc(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_83ac5912249785dafa10(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const a = static_cast<const float*>(call->pointers[1]);
   const float* const b = static_cast<const float*>(call->pointers[2]);
@@ -84,4 +84,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_68ef
     }
   }
 }
-}  // namespace tracea_gemm_low_rank_68ef8eb9ce7dea8812dc_text
+}  // namespace tracea_gemm_low_rank_83ac5912249785dafa10_text

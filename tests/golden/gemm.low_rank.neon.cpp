@@ -1,4 +1,4 @@
-// low_rank_512x1024x1024x32_f32_084209e0cadc3df7 | gemm.low_rank | neon | kc=1024,mc=48,mr=6,nv=4,nv_rank=4,pack_a=0,pack_b=0,pack_x=0,rc=32,tail=2,unroll=2
+// low_rank_512x1024x1024x32_f32_084209e0cadc3df7 | gemm.low_rank | neon | kc=1024,mc=48,mr=6,nv=4,nv_rank=4,pack_a=0,pack_b=0,pack_x=0,rc=32,steps=1,tail=2,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_low_rank_083d7ef68f65ec99dd2d_text {
+namespace tracea_gemm_low_rank_94f67feb9f923aa485c3_text {
 using namespace tracea;
 
 using Tile0 = GemmTile<float, 6, 4, 2, RowsA, RowsB, GemmPrefetch<0, 0, true, false>>;
@@ -24,7 +24,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_083d7ef68f65ec99dd2d(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_94f67feb9f923aa485c3(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const a = static_cast<const float*>(call->pointers[1]);
   const float* const b = static_cast<const float*>(call->pointers[2]);
@@ -67,4 +67,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_083d
     }
   }
 }
-}  // namespace tracea_gemm_low_rank_083d7ef68f65ec99dd2d_text
+}  // namespace tracea_gemm_low_rank_94f67feb9f923aa485c3_text

@@ -1,4 +1,4 @@
-// low_rank_512x1024x1024x32_f32_60348a2e50635413 | gemm.low_rank | avx512 | kc=1024,mc=48,mr=6,nv=4,nv_rank=2,pack_a=0,pack_b=1,pack_x=1,rc=32,tail=2,unroll=2
+// low_rank_512x1024x1024x32_f32_60348a2e50635413 | gemm.low_rank | avx512 | kc=1024,mc=48,mr=6,nv=4,nv_rank=2,pack_a=0,pack_b=1,pack_x=1,rc=32,steps=1,tail=2,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,7 +10,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_low_rank_57cf1344c84dc1a6c5fc_text {
+namespace tracea_gemm_low_rank_5b977ca9eb6e691caa20_text {
 using namespace tracea;
 
 using Tile0 = GemmTile<float, 6, 2, 2, PanelA<6>, PackedB, GemmPrefetch<0, 0, true, false>>;
@@ -28,7 +28,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_57cf1344c84dc1a6c5fc(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_5b977ca9eb6e691caa20(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const a = static_cast<const float*>(call->pointers[1]);
   const float* const b = static_cast<const float*>(call->pointers[2]);
@@ -89,4 +89,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_57cf
     }
   }
 }
-}  // namespace tracea_gemm_low_rank_57cf1344c84dc1a6c5fc_text
+}  // namespace tracea_gemm_low_rank_5b977ca9eb6e691caa20_text

@@ -1,4 +1,4 @@
-// low_rank_512x1024x1024x32_f32_084209e0cadc3df7 | gemm.low_rank | plain | kc=1024,mc=48,mr=6,nv=4,nv_rank=2,pack_a=0,pack_b=0,pack_x=0,rc=32,tail=2,unroll=2
+// low_rank_512x1024x1024x32_f32_084209e0cadc3df7 | gemm.low_rank | plain | kc=1024,mc=48,mr=6,nv=4,nv_rank=2,pack_a=0,pack_b=0,pack_x=0,rc=32,steps=1,tail=2,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_low_rank_c88f921e0f14d845339f_text {
+namespace tracea_gemm_low_rank_c057ab7e460118a45baa_text {
 using namespace tracea;
 
 using Tile0 = GemmTile<float, 6, 2, 2, RowsA, RowsB, GemmPrefetch<0, 0, true, false>>;
@@ -25,7 +25,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_c88f921e0f14d845339f(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_c057ab7e460118a45baa(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const a = static_cast<const float*>(call->pointers[1]);
   const float* const b = static_cast<const float*>(call->pointers[2]);
@@ -68,4 +68,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_c88f
     }
   }
 }
-}  // namespace tracea_gemm_low_rank_c88f921e0f14d845339f_text
+}  // namespace tracea_gemm_low_rank_c057ab7e460118a45baa_text

@@ -30,7 +30,7 @@ def strided(m: int, n: int, k: int, r: int, dtype: DType = DType.F32, *, step: i
 
 def low_rank_cases() -> tuple[Case, ...]:
     """Kernels of every structure, for all instruction sets."""
-    tile = {"mr": 4, "nv": 2, "nv_rank": 1, "mc": 8, "tail": 1}
+    tile = {"mr": 4, "nv": 2, "nv_rank": 1, "mc": 8, "tail": 1, "steps": 1, "pack_a": 0}
     blocks = {**tile, "kc": 16, "rc": 8}
     fused = {"bias": True, "activation": "gelu"}
     sizes = {"m": 33, "n": 70, "k": 40, "r": 21}
@@ -38,7 +38,13 @@ def low_rank_cases() -> tuple[Case, ...]:
     return (
         Case.of("low_rank_default", name, LowRankOp.of(m=64, n=64, k=64, r=16)),
         Case.of("low_rank", name, LowRankOp.of(**sizes, **fused), **blocks),
-        Case.of("low_rank_packed", name, LowRankOp.of(**sizes, **fused), **blocks, **PACKED),
+        Case.of("low_rank_packed", name, LowRankOp.of(**sizes, **fused), **{**blocks, **PACKED}),
+        Case.of(
+            "low_rank_steps",  # tasks of 100 rows, 48 at a time
+            name,
+            LowRankOp.of(**{**sizes, "m": 121, "k": 43}, **fused),
+            **{**blocks, "steps": 4, "pack_a": 1, "nv_rank": 2, "mc": 100},
+        ),
         Case.of("low_rank_f64", name, LowRankOp.of(**sizes, dtype=DType.F64, **fused), **blocks),
         Case.of("low_rank_bf16", name, LowRankOp.of(**sizes, dtype=DType.BF16, **fused), **blocks),
         Case.of("low_rank_f16_to_f32", name, LowRankOp.of(**sizes, dtype=DType.F16, out_dtype=DType.F32), **blocks),
@@ -64,6 +70,7 @@ def low_rank_golden() -> tuple[Case, ...]:
     narrow = replace(op, a=replace(op.a, layout=StridedLayout((1, 1024))))
     return (
         Case.of("gemm.low_rank", "gemm.low_rank", op),
+        Case.of("gemm.low_rank.steps", "gemm.low_rank", LowRankOp.of(m=512, n=1024, k=1024, r=16)),
         Case.of("gemm.low_rank.packed", "gemm.low_rank", narrow, pack_x=1, pack_b=1),
         Case.of("gemm.amx_low_rank", "gemm.amx_low_rank", op),
     )

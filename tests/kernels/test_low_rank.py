@@ -15,12 +15,13 @@ from tests.kernels.test_amx import EXTREMES, placed, scaled
 from tracea.core.dtype import DType
 from tracea.core.op import LowRankOp
 from tracea.core.reference import evaluate
-from tracea.errors import InvalidOp, InvalidShape, ProofFailed
+from tracea.errors import InvalidOp, InvalidSchedule, InvalidShape, ProofFailed
 from tracea.kernels.registry import candidates, find
 from tracea.semantic.access import Region
 from tracea.semantic.index import TRUE, Const
 from tracea.semantic.nodes import Block, For, MicroKernel, Node, Pack, Parallel
 from tracea.semantic.proofs import prove
+from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets import load
 
@@ -99,7 +100,7 @@ def test_a_product_without_columns_writes_nothing(isa: str, rng: np.random.Gener
 
 @pytest.mark.parametrize("isa", host_isas()[:1])
 def test_nan_and_infinity_reach_exactly_the_rows_that_depend_on_them(isa: str, rng: np.random.Generator) -> None:
-    for name in ("low_rank", "low_rank_packed", "low_rank_bf16"):
+    for name in ("low_rank", "low_rank_packed", "low_rank_steps", "low_rank_bf16"):
         inputs = random_inputs(CASES[name].op, rng)
         inputs[0][3, 2], inputs[0][30, 39] = np.nan, np.inf
         with np.errstate(all="ignore"):
@@ -188,6 +189,56 @@ def test_a_planted_mistake_is_refused(mutant: str) -> None:
     assert wrong != kernel
     with pytest.raises(ProofFailed):
         prove(wrong)
+
+
+STEP_MUTANTS: dict[str, Callable[[Node], Node]] = {
+    "x gives other rows": MUTANTS["x gives other rows"],
+    "every block takes the first rows of x": lambda n: replace(n, a=rows_of_zero(n.a)) if products(n) == "inner" else n,
+    "a begins at another step": lambda n: at(n, "b", -2, 4) if products(n) == "inner" else n,
+    "a gives other columns": lambda n: at(n, "b", -3, 1) if products(n) == "inner" else n,
+    "steps are left out": lambda n: shorter(shorter(n, "a", -1), "b", -2) if products(n) == "inner" else n,
+    "other steps of a are packed": lambda n: (
+        replace(n, source=replace(n.source, offset=(Const(1), n.source.offset[1]))) if isinstance(n, Pack) else n
+    ),
+    "blocks of rows are left out": lambda n: (
+        replace(n, extent=n.extent - Const(8)) if isinstance(n, For) and n.var.name == "ib" else n
+    ),
+}
+
+
+@pytest.mark.parametrize("mutant", STEP_MUTANTS)
+def test_a_planted_mistake_where_vectors_hold_steps_is_refused(mutant: str) -> None:
+    kernel = build(CASES["low_rank_steps"], "avx512").kernel
+    prove(kernel)
+    wrong = changed(kernel, STEP_MUTANTS[mutant])
+    assert wrong != kernel
+    with pytest.raises(ProofFailed):
+        prove(wrong)
+
+
+def test_vectors_hold_steps_where_the_rank_is_small_and_rows_repay_the_packing() -> None:
+    variant = find("gemm.low_rank")
+    assert variant.default_schedule is not None
+    for m, k, r, isa, dtype, steps in (
+        (512, 1024, 16, "amx", DType.F32, 4),
+        (512, 1024, 24, "avx512", DType.F32, 4),
+        (512, 1024, 32, "avx512", DType.F32, 1),
+        (512, 65536, 16, "avx512", DType.F32, 1),
+        (16, 1024, 16, "avx512", DType.F32, 1),
+        (512, 1024, 16, "avx2", DType.F32, 1),
+        (512, 1024, 16, "avx512", DType.BF16, 1),
+    ):
+        op = LowRankOp.of(m=m, n=1024, k=k, r=r, dtype=dtype)
+        assert variant.default_schedule(op, load(isa)).integer("steps") == steps
+
+
+@pytest.mark.parametrize("wrong", [{"steps": 2}, {"pack_a": 0}, {"pack_x": 1}])
+def test_steps_of_operands_that_no_such_tile_reads_are_refused(wrong: dict[str, int]) -> None:
+    op, target, variant = LowRankOp.of(m=512, n=1024, k=1024, r=16), load("avx512"), find("gemm.low_rank")
+    assert variant.default_schedule is not None
+    assert variant.build is not None
+    with pytest.raises(InvalidSchedule, match="steps"):
+        variant.build(op, Schedule({**dict(variant.default_schedule(op, target).items()), **wrong}), target)
 
 
 def test_a_product_that_is_read_before_all_of_it_is_summed_is_refused() -> None:

@@ -62,7 +62,11 @@ def _pack(printer: Printer, node: Pack) -> None:
     rows, columns = (printer.text(extent) for extent in node.source.extent[-2:])
     depth = printer.text(target.shape[-2])  # the allocated length of a panel: the pitch between panels, in steps
     routine = f"{'pack_a' if node.axis == 0 else 'pack_b'}<{C_TYPES[target.dtype]}, {node.panel}>"
-    if node.granule > 1:
+    if node.granule > 1 and node.terms == 1 and target.dtype is DType.F32:
+        printer.use("step_tile.h")
+        printer.declare_check(f"{node.granule} == kSteps", "the kernel was built for these steps")
+        routine = f"pack_steps<{C_TYPES[target.dtype]}, {node.panel}>"
+    elif node.granule > 1:
         printer.use("pack_terms.h")
         routine = f"{'pack_a_terms' if node.axis == 0 else 'pack_b_terms'}<{node.terms}>"
         printer.declare_check(
@@ -205,6 +209,24 @@ def _upcoming(printer: Printer, node: MicroKernel, lines: int) -> str:
     return f", {{{printer.address(node.b)} + {share}, {lines}}}"
 
 
+def _step_tile(printer: Printer, node: MicroKernel) -> str:
+    printer.use("step_tile.h")
+    get = node.intrinsic.attribute
+    dtype = C_TYPES[printer.buffer(node.c).dtype]
+    if node.accumulate != FALSE:
+        raise EmitError(node="step_tile", detail="sums of steps in vectors are added up once, behind the last step")
+    _unit(printer, node.a, -1)
+    tile = printer.declare_type(f"StepTile<{dtype}, {get('mr')}, {get('nv')}, {get('unroll')}>", "Tile")
+    width = printer.text(node.b.extent[-1])
+    printer.declare_check(f"{tile}::columns == {width}", "the kernel was built for this vector length")
+    rows, columns = (printer.text(extent) for extent in node.c.extent[-2:])
+    return (
+        f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({rows}, {columns}, {printer.text(node.b.extent[-2])}, "
+        f"{printer.address(node.a)}, {printer.strides(node.a)[0]}, {printer.address(node.b)}, "
+        f"{printer.address(node.c)}, {printer.strides(node.c)[0]});"
+    )
+
+
 def _gemv_columns(printer: Printer, node: MicroKernel) -> str:
     printer.use("gemv.h")
     get = node.intrinsic.attribute
@@ -242,6 +264,7 @@ def _unit(printer: Printer, region: Region, axis: int) -> None:
 
 _PRODUCTS: Mapping[str, Callable[[Printer, MicroKernel], str]] = {
     "gemm_tile": _gemm_tile,
+    "step_tile": _step_tile,
     "gemv_columns": _gemv_columns,
     "dot_tile": _dot_tile,
 }

@@ -4,13 +4,15 @@ What lies between, ``x @ a`` of the task's rows, is as wide as the rank and stay
 type of the sums. Operands are read where they lie if their rows are contiguous and stored as they are summed; others
 are packed: ``x`` by the task that reads it, both factors once, by the team.
 
+Where the rank is small, a step gives a vector of the first factor too little to do. Its panels then hold several
+``steps`` in a vector, and all of k is one sum.
+
 The tile of the last rows has code for exactly ``tail`` rows: the schedule is for one value of m modulo mr, a guard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
@@ -18,19 +20,20 @@ from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.ops.low_rank import LowRankOp
 from tracea.core.tensor_type import Dim, TensorType
+from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.blocking import check_tile, equal_blocks, round_up
 from tracea.kernels.gemm.direct import row_tile
-from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile, kernel_name
+from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile, kernel_name, step_tile
 from tracea.kernels.gemm.requirements import FLOATS
+from tracea.kernels.gemm.thin_factor import ThinFactor
 from tracea.kernels.operands import params_of, scratch, tensor_buffer, vector_lanes
 from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.kernels.variant import Variant
-from tracea.semantic.access import Region
 from tracea.semantic.index import Const, Index, Param, Var, ceil_div, equal
 from tracea.semantic.nodes import Barrier, Block, For, Level, MicroKernel, Node, Pack, Parallel, block
 from tracea.semantic.schedule import Schedule
-from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
+from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
 __all__ = [
@@ -45,6 +48,7 @@ __all__ = [
 
 R = Param("r", minimum=1, maximum=2**16)  # so that all of a factor in panels has a size
 _IC, _MC = Var("ic"), Var("mc")
+_IB, _HIGH = Var("ib"), Var("high")  # rows whose products follow each other, of a task
 _IR, _ROWS = Var("ir"), Var("rows")
 _IS, _LINES = Var("is"), Var("lines")  # rows of the second product
 _PC, _KC = Var("pc"), Var("kc")
@@ -61,7 +65,11 @@ _TILE_ROWS: Final = 6  # as many addresses as stay in integer registers
 _PACKED_ROWS: Final = 24  # packing both factors paid from here on (benchmarks/NOTES.md)
 _TASKS: Final = (12, 24, 48, 96, 192)
 _PACKS: Final = ("pack_x", "pack_a", "pack_b")
-_SWEEP: Final = 8  # panels that one task packs
+_STEPS: Final = 4  # of a vector where it holds several
+_STEP_TASK_ROWS: Final = 512  # each task packs
+_STEP_LANES: Final = 16  # of vectors that hold them: of shorter ones all that is wanted are the same products
+_STEP_RANK: Final = 24  # (benchmarks/NOTES.md)
+_STEP_SHARE: Final = 4  # of a second-level cache that panels fill at most
 
 
 def low_rank_types(op: LowRankOp, like: LowRankOp | None = None) -> dict[str, TensorType]:
@@ -69,43 +77,6 @@ def low_rank_types(op: LowRankOp, like: LowRankOp | None = None) -> dict[str, Te
     del like
     extras = {f"x{i}": type_ for i, type_ in enumerate(op.epilogue.operands, start=1)}
     return {"x": op.x, "a": op.a, "b": op.b, **extras, "c": op.infer()}
-
-
-@dataclass(frozen=True, slots=True)
-class _Factor:
-    """A factor of ``depth`` by ``width`` as tiles read it: in place, or in panels that the team packs first."""
-
-    buffer: Buffer
-    panels: Buffer | None
-    columns: int  # of a tile
-
-    @classmethod
-    def of(cls, buffer: Buffer, accumulator: DType, columns: int, *, packed: bool) -> _Factor:
-        depth, width = buffer.shape
-        panels = scratch(
-            f"{buffer.name}_panels", accumulator, MemorySpace.TEAM, ceil_div(width, columns), depth, columns
-        )
-        return cls(buffer, panels if packed else None, columns)
-
-    def region(self, step: Index, column: Index, steps: Index, wide: Index) -> Region:
-        if self.panels is None:
-            return self.buffer.region((step, column), (steps, wide))
-        return self.panels.region((column // self.columns, step, 0), (1, steps, self.columns))
-
-    def packing(self, column: Var, wide: Var) -> tuple[Node, ...]:
-        if self.panels is None:
-            return ()
-        depth, width = self.buffer.shape
-        pack = Pack(
-            source=self.buffer.region((0, column), (depth, wide)),
-            target=self.panels.region(
-                (column // self.columns, 0, 0), (ceil_div(wide, self.columns), depth, self.columns)
-            ),
-            panel=self.columns,
-            axis=1,
-        )
-        step = Const(_SWEEP * self.columns)
-        return (Parallel(level=Level.TASK, var=column, extent=width, step=step, length=wide, body=block(pack)),)
 
 
 def build_low_rank(op: LowRankOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -116,20 +87,27 @@ def build_low_rank(op: LowRankOp, schedule: Schedule, target: Target) -> TileKer
     for nv in ("nv", "nv_rank"):
         check_tile(Schedule({"mr": get("mr"), "nv": get(nv), "tail": get("tail"), "split": "rows"}), target)
     mr, kc, lanes = get("mr"), get("kc"), vector_lanes(target, op.accumulator)
+    steps = _steps(schedule, op)
     mc, rows = round_up(get("mc"), mr), (mr, get("tail")) if get("tail") else (mr,)
     second = GemmOperands.of(second_product(op), depth=R)
     x = tensor_buffer("x", op.x, (M, K), (op.m, op.k), BufferRole.INPUT)
-    first = _Factor.of(
+    first = ThinFactor.of(
         tensor_buffer("a", op.a, (K, R), (op.k, op.r), BufferRole.INPUT),
         op.accumulator,
-        get("nv_rank") * lanes,
+        get("nv_rank") * lanes // steps,
         packed=_must_pack(op.a, op) or bool(get("pack_a")),
+        steps=steps,
     )
-    last = _Factor.of(second.b, op.accumulator, get("nv") * lanes, packed=_must_pack(op.b, op) or bool(get("pack_b")))
+    last = ThinFactor.of(
+        second.b, op.accumulator, get("nv") * lanes, packed=_must_pack(op.b, op) or bool(get("pack_b"))
+    )
     packs_x = _must_pack(op.x, op) or bool(get("pack_x"))
-    inner = scratch("inner", op.accumulator, MemorySpace.THREAD, mc, R)
+    # A task that packs has many rows; what lies between is that of a few at a time.
+    few = min(mc, round_up(_TASK_ROWS, mr))
+    origin, high, most = (_IC, _MC, mc) if steps == 1 else (_IC + _IB, _HIGH, few)
+    inner = scratch("inner", op.accumulator, MemorySpace.THREAD, most, R)
     x_panels = scratch("x_panels", op.accumulator, MemorySpace.THREAD, mc // mr, kc, mr)
-    sums = () if second.sums_in_place else (scratch("sums", op.accumulator, MemorySpace.THREAD, mc, N),)
+    sums = () if second.sums_in_place else (scratch("sums", op.accumulator, MemorySpace.THREAD, most, N),)
 
     tile = MicroKernel(
         intrinsic=gemm_tile(
@@ -151,17 +129,26 @@ def build_low_rank(op: LowRankOp, schedule: Schedule, target: Target) -> TileKer
         panel=mr,
         axis=0,
     )
-    into_rank = For(
+    thin = MicroKernel(
+        intrinsic=step_tile(mr=mr, nv=get("nv_rank"), unroll=get("unroll"), rows=rows),
+        a=x.region((origin + _IR, 0), (_ROWS, K)),
+        b=first.region(Const(0), _JR, K, _WIDE),
+        c=inner.region((_IR, _JR), (_ROWS, _WIDE)),
+        granule=steps,
+    )
+    in_blocks = For(
         var=_PC,
         extent=K,
         step=Const(kc),
         length=_KC,
         body=block(
             *((pack_x,) if packs_x else ()),
-            _tiles((_JR, R, first.columns, _WIDE), (_IR, mr, _ROWS), tile),
+            _tiles((_JR, R, first.columns, _WIDE), (_IR, high, mr, _ROWS), tile),
         ),
     )
-    row = _IC + _IS
+    columns, lines = (_JR, R, first.columns, _WIDE), (_IR, high, mr, _ROWS)
+    into_rank = in_blocks if steps == 1 else _tiles(columns, lines, thin, rows_first=True)
+    row = origin + _IS
     out = MicroKernel(
         intrinsic=gemm_tile(
             panels=(False, last.panels is not None),
@@ -184,9 +171,13 @@ def build_low_rank(op: LowRankOp, schedule: Schedule, target: Target) -> TileKer
         step=Const(get("rc")),
         length=_RC,
         # A row of tiles after the other: the result is then written along its rows (benchmarks/NOTES.md).
-        body=block(_tiles((_JN, N, last.columns, _COLUMNS), (_IS, mr, _LINES), out, rows_first=True)),
+        body=block(_tiles((_JN, N, last.columns, _COLUMNS), (_IS, high, mr, _LINES), out, rows_first=True)),
     )
-    task = Parallel(level=Level.TASK, var=_IC, extent=M, step=Const(mc), length=_MC, body=block(into_rank, out_of_rank))
+    products: tuple[Node, ...] = (into_rank, out_of_rank)
+    if steps > 1:
+        blocks = For(var=_IB, extent=_MC, step=Const(few), length=_HIGH, body=block(*products))
+        products = (*first.packed_by_task(), blocks)
+    task = Parallel(level=Level.TASK, var=_IC, extent=M, step=Const(mc), length=_MC, body=block(*products))
     packing = (*first.packing(_JP, _PW), *last.packing(_JQ, _QW))
     panels = [factor.panels for factor in (first, last) if factor.panels is not None]
     buffers = (
@@ -214,17 +205,17 @@ def build_low_rank(op: LowRankOp, schedule: Schedule, target: Target) -> TileKer
 
 
 def _tiles(
-    columns: tuple[Var, Index, int, Var], rows: tuple[Var, int, Var], tile: Node, *, rows_first: bool = False
+    columns: tuple[Var, Index, int, Var], rows: tuple[Var, Index, int, Var], tile: Node, *, rows_first: bool = False
 ) -> Node:
-    """Return the loops over the tiles of a task's rows: ``columns`` are (variable, extent, step, length)."""
+    """Return the loops over the tiles of some rows: ``columns`` and ``rows`` are (variable, extent, step, length)."""
     column, width, wide, length = columns
-    row, high, lines = rows
+    row, tall, high, lines = rows
 
     def over_columns(inside: Node) -> For:
         return For(var=column, extent=width, step=Const(wide), length=length, body=block(inside))
 
     def over_rows(inside: Node) -> For:
-        return For(var=row, extent=_MC, step=Const(high), length=lines, body=block(inside))
+        return For(var=row, extent=tall, step=Const(high), length=lines, body=block(inside))
 
     return over_rows(over_columns(tile)) if rows_first else over_columns(over_rows(tile))
 
@@ -243,6 +234,24 @@ def second_product(op: LowRankOp) -> GemmOp:
     )
 
 
+def _steps(schedule: Schedule, op: LowRankOp) -> int:
+    """Return how many steps a vector of the first factor holds.
+
+    Raises:
+        InvalidSchedule: several, of operands that such a tile does not read.
+    """
+    steps = schedule.integer("steps")
+    fits = _holds_steps(op) and bool(schedule.integer("pack_a")) and not schedule.integer("pack_x")
+    if steps != 1 and (steps != _STEPS or not fits or schedule.integer("nv_rank") > _STEPS):
+        wanted = f"1, or {_STEPS} with pack_a=1, pack_x=0, nv_rank <= {_STEPS}, f32 and contiguous rows of x"
+        raise InvalidSchedule(field="steps", got=schedule.key, expected=wanted, remedy="steps=1")
+    return steps
+
+
+def _holds_steps(op: LowRankOp) -> bool:
+    return op.x.dtype is op.a.dtype is op.accumulator is DType.F32 and not _must_pack(op.x, op)
+
+
 def _must_pack(type_: TensorType, op: LowRankOp) -> bool:
     return type_.dtype is not op.accumulator or not (type_.shape[-1] == 1 or type_.strides[-1] == 1)
 
@@ -254,17 +263,23 @@ def _default(op: LowRankOp, target: Target) -> Schedule:
     tile = _panel_tile if packs else row_tile
     mr, nv_rank = tile(m, r, lanes, target)
     _, nv = tile(m, n, lanes, target)
+    mc = _shared_rows(m, mr, target.cores) if packs else round_up(min(_TASK_ROWS, -(-m // target.cores)), mr)
+    steps = 1
+    if _repays_steps(op, -(-m // target.cores), k, r, target):
+        steps, nv_rank = _STEPS, _step_vectors(r, lanes)
+        mc = round_up(equal_blocks(-(-m // target.cores), _STEP_TASK_ROWS), mr)
     return Schedule(
         mr=mr,
         nv_rank=nv_rank,
         nv=nv,
         kc=equal_blocks(k, _K_BLOCK),
         rc=equal_blocks(r, _K_BLOCK),
-        mc=_shared_rows(m, mr, target.cores) if packs else round_up(min(_TASK_ROWS, -(-m // target.cores)), mr),
+        mc=mc,
         tail=m % mr,
         unroll=2,
+        steps=steps,
         pack_x=0,
-        pack_a=int(packs),
+        pack_a=int(packs or steps > 1),
         pack_b=int(packs),
     )
 
@@ -276,6 +291,21 @@ def _repays_packing(m: int, target: Target) -> bool:
     first-level cache, so that without panels each tile reads them from the second (benchmarks/NOTES.md).
     """
     return target.isa != "plain" and target.vector_registers <= _FEW_REGISTERS and m >= _PACKED_ROWS
+
+
+def _repays_steps(op: LowRankOp, rows: int, k: int, r: int, target: Target) -> bool:
+    """Whether a vector of the first factor holds several steps: few columns would give a vector of them few uses.
+
+    Each tile of rows reads all panels, from the second-level cache.
+    """
+    cached = _STEP_SHARE * k * r * op.accumulator.nbytes <= target.l2_bytes
+    few = r <= _STEP_RANK and rows >= _PACKED_ROWS and cached
+    return few and vector_lanes(target, op.accumulator) == _STEP_LANES and _holds_steps(op)
+
+
+def _step_vectors(r: int, lanes: int) -> int:
+    """Return the vectors of a tile that hold several steps: equal tiles, of one vector of results at most."""
+    return equal_blocks(-(-r * _STEPS // lanes), _STEPS)
 
 
 def _panel_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
@@ -306,10 +336,13 @@ def _space(op: LowRankOp, target: Target) -> ScheduleSpace:
     for high in _heights(int(default["mr"])):
         _, nv_rank = choose(high, _known(op.r), lanes, target)
         _, nv = choose(high, _known(op.n), lanes, target)
-        tile = {"mr": high, "nv_rank": nv_rank, "nv": nv, "tail": m % high}
+        tile: dict[str, Value] = {"mr": high, "nv_rank": nv_rank, "nv": nv, "tail": m % high, "steps": 1}
         for rows, packed in product(_TASKS, product((0, 1), repeat=3)):
             mc = round_up(min(rows, -(-m // target.cores)), high)
             chosen.append({**default, **tile, "mc": mc, **dict(zip(_PACKS, packed, strict=True))})
+            if lanes == _STEP_LANES and packed == (0, 1, 0) and _holds_steps(op):
+                vectors = _step_vectors(_known(op.r), lanes)
+                chosen.append({**chosen[-1], "steps": _STEPS, "nv_rank": vectors})
     return ScheduleSpace.listed(chosen)
 
 

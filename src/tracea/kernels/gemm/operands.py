@@ -21,7 +21,7 @@ from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.targets.gpu import GpuTarget
 from tracea.targets.target import Target
 
-__all__ = ["BlockOperands", "GemmOperands", "gemm_tile", "gemm_types", "kernel_name", "merged_batch"]
+__all__ = ["BlockOperands", "GemmOperands", "gemm_tile", "gemm_types", "kernel_name", "merged_batch", "step_tile"]
 
 M, N = Param("m"), Param("n")
 K = Param("k", minimum=1)  # an empty sum is a kernel of its own: gemm.empty
@@ -268,6 +268,16 @@ def gemm_tile(
             ("rows", ",".join(map(str, rows))),
             ("upcoming_lines", upcoming_lines),
         ),
+    )
+
+
+def step_tile(*, mr: int, nv: int, unroll: int, rows: Sequence[int]) -> Intrinsic:
+    """Return the tile of ``mr`` rows by ``nv`` vectors whose lanes are steps of few columns; ``rows`` as above."""
+    return Intrinsic(
+        name="step_tile",
+        meaning=plain_product,
+        source="emitters/cpu/include/tracea/step_tile.h",
+        attributes=(("mr", mr), ("nv", nv), ("unroll", unroll), ("rows", ",".join(map(str, rows)))),
     )
 
 

@@ -1,0 +1,70 @@
+// low_rank_512x1024x1024x16_f32_eb73182e5a114fe8 | gemm.low_rank | avx2 | kc=1024,mc=48,mr=6,nv=2,nv_rank=2,pack_a=1,pack_b=1,pack_x=0,rc=16,steps=1,tail=2,unroll=2
+#include "tracea/abi.h"
+#include "tracea/config.h"
+#include "tracea/gemm.h"
+#include "tracea/index.h"
+#include "tracea/pack.h"
+#include "tracea/team.h"
+
+namespace tracea_gemm_low_rank_906ffaeb22e7ee86b7f5_text {
+using namespace tracea;
+
+using Tile0 = GemmTile<float, 6, 2, 2, RowsA, PackedB, GemmPrefetch<0, 0, true, false>>;
+static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_906ffaeb22e7ee86b7f5(const tracea_call* call, int32_t rank) {
+  const float* const x = static_cast<const float*>(call->pointers[0]);
+  const float* const a = static_cast<const float*>(call->pointers[1]);
+  const float* const b = static_cast<const float*>(call->pointers[2]);
+  float* const c = static_cast<float*>(call->pointers[3]);
+  const int64_t m = call->integers[0];
+  const int64_t k = call->integers[1];
+  const int64_t x_stride0 = call->integers[2];
+  const int64_t r = call->integers[3];
+  const int64_t a_stride0 = call->integers[4];
+  const int64_t n = call->integers[5];
+  const int64_t b_stride0 = call->integers[6];
+  const int64_t c_stride0 = call->integers[7];
+  float* const a_panels = reinterpret_cast<float*>(call->team_scratch);
+  float* const b_panels = reinterpret_cast<float*>(call->team_scratch + (r + 15) / 16 * k * 64);
+  float* const inner = reinterpret_cast<float*>(thread_scratch(call, rank));
+  for (TaskLoop tasks0(call, rank, 0, (r + 127) / 128); tasks0.next();) {
+    const int64_t jp = tasks0.task() * 128;
+    const int64_t pw = min_index(r - jp, 128);
+    // Pack a[0 : +k, jp : +pw] -> a_panels
+    pack_b<float, 16>(a + jp, a_stride0, 1, k, pw, k, a_panels + jp / 16 * k * 16);
+  }
+  for (TaskLoop tasks1(call, rank, 1, (n + 127) / 128); tasks1.next();) {
+    const int64_t jq = tasks1.task() * 128;
+    const int64_t qw = min_index(n - jq, 128);
+    // Pack b[0 : +r, jq : +qw] -> b_panels
+    pack_b<float, 16>(b + jq, b_stride0, 1, r, qw, r, b_panels + jq / 16 * r * 16);
+  }
+  team_barrier(call, rank);
+  for (TaskLoop tasks2(call, rank, 2, (m + 47) / 48); tasks2.next();) {
+    const int64_t ic = tasks2.task() * 48;
+    const int64_t mc = min_index(m - ic, 48);
+    for (int64_t pc = 0; pc < k; pc += 1024) {
+      const int64_t kc = min_index(k - pc, 1024);
+      for (int64_t jr = 0; jr < r; jr += 16) {
+        const int64_t wide = min_index(r - jr, 16);
+        for (int64_t ir = 0; ir < mc; ir += 6) {
+          const int64_t rows = min_index(mc - ir, 6);
+          // MicroKernel inner[ir : +rows, jr : +wide]
+          Tile0::run<6, 2>(rows, wide, kc, x + ic * x_stride0 + ir * x_stride0 + pc, x_stride0, a_panels + jr / 16 * k * 16 + pc * 16, 16, inner + ir * r + jr, r, 0 < pc);
+        }
+      }
+    }
+    for (int64_t pr = 0; pr < r; pr += 16) {
+      const int64_t rc = min_index(r - pr, 16);
+      for (int64_t is = 0; is < mc; is += 6) {
+        const int64_t lines = min_index(mc - is, 6);
+        for (int64_t jn = 0; jn < n; jn += 16) {
+          const int64_t columns = min_index(n - jn, 16);
+          // MicroKernel c[ic + is : +lines, jn : +columns]
+          Tile0::run<6, 2>(lines, columns, rc, inner + is * r + pr, r, b_panels + jn / 16 * r * 16 + pr * 16, 16, c + c_stride0 * ic + c_stride0 * is + jn, c_stride0, 0 < pr);
+        }
+      }
+    }
+  }
+}
+}  // namespace tracea_gemm_low_rank_906ffaeb22e7ee86b7f5_text
