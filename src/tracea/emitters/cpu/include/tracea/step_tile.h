@@ -38,8 +38,7 @@ TRACEA_INLINE V add_steps(const V (&sums)[NV]) {
     __m512 v[4];
     unroll<4>([&](auto i) TRACEA_LAMBDA { v[i] = sums[i < NV ? i : 0].reg; });
     const __m512 low = _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
-    const __m512 high =
-        NV < 3 ? low : _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
+    const __m512 high = NV < 3 ? low : _mm512_add_ps(_mm512_unpacklo_ps(v[2], v[3]), _mm512_unpackhi_ps(v[2], v[3]));
     const __m512 all = _mm512_add_ps(_mm512_shuffle_ps(low, high, 0x44), _mm512_shuffle_ps(low, high, 0xee));
     if constexpr (NV == 4) return {all};
     alignas(64) constexpr auto from = [] {
@@ -151,8 +150,9 @@ TRACEA_NOINLINE void pack_steps(const Storage* b, int64_t k_stride, int64_t colu
                     row[s] = s < steps ? load_partial<V>(source + s * k_stride, wide) : zero<V>();
                 });
                 unroll<NV>([&](auto v) TRACEA_LAMBDA {
-                    const __m512i lane = _mm512_setr_epi32(0, 16, 0, 16, NV, NV + 16, NV, NV + 16, 2 * NV, 2 * NV + 16,
-                                                           2 * NV, 2 * NV + 16, 3 * NV, 3 * NV + 16, 3 * NV, 3 * NV + 16);
+                    const __m512i lane =
+                        _mm512_setr_epi32(0, 16, 0, 16, NV, NV + 16, NV, NV + 16, 2 * NV, 2 * NV + 16, 2 * NV,
+                                          2 * NV + 16, 3 * NV, 3 * NV + 16, 3 * NV, 3 * NV + 16);
                     const __m512i from = _mm512_add_epi32(lane, _mm512_set1_epi32(v));
                     const __m512 early = _mm512_permutex2var_ps(row[0].reg, from, row[1].reg);
                     const __m512 late = _mm512_permutex2var_ps(row[2].reg, from, row[3].reg);
