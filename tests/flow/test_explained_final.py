@@ -16,14 +16,16 @@ from tracea.semantic.schedule import Schedule
 REASON = "the fastest measured: 137.9 µs"
 
 
-def text_of(*final: FinalTime, reason: str = REASON) -> str:
+def text_of(*final: FinalTime, reason: str = REASON, others: tuple[str, ...] = ()) -> str:
     """The text of an explanation of packed at mr=6 with this final."""
     decision = Decision(
         op="gemm_8x8x8_f32_0",
         variant="gemm.packed",
         schedule=Schedule(mr=6),
         reason=reason,
-        candidates=(Candidate(variant="gemm.packed", score=50, latency_us=137.9),),
+        candidates=tuple(
+            Candidate(variant=name, score=50, latency_us=137.9) for name in ("gemm.packed", *others)
+        ),
         rejections=(),
     )
     return str(
@@ -47,6 +49,16 @@ def test_a_tie_in_the_final_is_named_and_the_choice_is_not_called_the_fastest() 
     assert "the fastest measured" not in text
     for final in ((), (FIRST, SLOWER), (replace(FIRST, schedule={"mr": 4}), lower)):
         assert REASON in text_of(*final)
+
+
+def test_who_ties_with_another_than_the_first_or_takes_no_part_is_no_tie_of_the_choice() -> None:
+    behind = replace(SLOWER, latency_ms=0.25, ranked_ms=0.26)  # a tie with one at 260 µs, which kept it
+    assert behind.is_tie
+    assert REASON in text_of(FIRST, behind, others=(behind.variant,))
+    assert "a tie with gemm.direct mr=8" in text_of(FIRST, TIE, others=(TIE.variant,))
+    assert REASON in text_of(FIRST, TIE)  # left out, as a library is with --no-library
+    early = replace(behind, comparison={}, latency_ms=0.1379, ranked_ms=0.138)  # from before comparisons were kept
+    assert "a tie with library.gemm" in text_of(FIRST, early, others=(early.variant,))
 
 
 def test_rounds_that_others_disturbed_are_said_where_they_are_most() -> None:

@@ -109,16 +109,23 @@ def _machine(found: Explanation) -> str:
 def _tied(found: Explanation) -> str:
     """Say with whom the choice ties in its final, schedules of its own variant included; empty where nothing is to add.
 
-    A reason that names a doubt, or a tie between variants, says enough by itself.
+    A reason that names a doubt, or a tie between variants, says enough by itself. One behind others with whom it ties,
+    and not with the first, is no tie with the choice; nor is one that was left out of this decision.
     """
-    tied = [each for each in found.final[1:] if each.is_tie]
-    if not tied or not found.decision.reason.startswith("the fastest measured"):
+    if not found.final or not found.decision.reason.startswith("the fastest measured"):
         return ""
-    first = found.final[0]
+    first, possible = found.final[0], {each.variant for each in found.decision.candidates}
+    tied = [each for each in found.final[1:] if each.variant in possible and _ties(each, first)]
+    if not tied:
+        return ""
     if (first.variant, dict(first.schedule)) != (found.decision.variant, dict(found.decision.schedule or {})):
         return ""
     names = " and ".join(f"{_named(each)} ({shown_us(1e3 * each.latency_ms)})" for each in tied)
     return f"{shown_us(1e3 * first.latency_ms)}, a tie with {names}: the race could not tell them apart"
+
+
+def _ties(each: FinalTime, first: FinalTime) -> bool:
+    return each.ties_with_first or (each.is_tie and each.latency_ms <= first.latency_ms)
 
 
 def _named(each: FinalTime) -> str:
