@@ -6,6 +6,7 @@ import platform
 import re
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -35,14 +36,17 @@ FORMS: Final = ("source", "ir", "asm", "stats", "certificate")
 _COMPILE_SECONDS: Final = 120.0
 # Whose instruction set it is; plain C++ is everyone's.
 _ARCHITECTURES: Final = {"avx512": "x86_64", "avx2": "x86_64", "amx": "x86_64", "neon": "aarch64"}
-# A mnemonic class by prefix, for x86-64 and AArch64.
+# A mnemonic class by prefix, for x86-64 and AArch64; those of matrix tiles are named where there are any.
 _CLASSES: Final = {
     "fused multiply-add": ("vfmadd", "vfnmadd", "fmla"),
+    "matrix-tile product": ("tdp", "tcmm"),
+    "matrix-tile load or store": ("tileload", "tilestore"),
     "vector load or store": ("vmov", "ldr q", "ldp q", "str q", "stp q", "ld1", "st1"),
     "broadcast": ("vbroadcast", "ld1r", "dup"),
     "prefetch": ("prefetch", "prfm"),
     "call": ("call", "bl "),
 }
+_OF_TILES: Final = ("matrix-tile product", "matrix-tile load or store")
 # Instructions worth a line of their own, of all GPU architectures.
 _SASS: Final = (
     "HMMA",
@@ -282,14 +286,16 @@ def _statistics(built: Built) -> str:
     lines = [
         line.strip() for line in _assembly(built).splitlines() if line.startswith("\t") and not line.startswith("\t.")
     ]
-    counts: Counter[str] = Counter()
-    for line in lines:
-        plain = re.sub(r"\s+", " ", line)
-        for name, prefixes in _CLASSES.items():
-            counts[name] += plain.startswith(prefixes)
     frames = [int(found, 0) for line in lines for found in re.findall(r"^subq?\s+\$(\d+), %rsp", line)]
     vector_spills = sum(1 for line in lines if re.match(r"v\w+\s.*\(%rsp\)", line))
-    rows = [("instructions", len(lines)), *counts.items(), ("stack frame bytes", max(frames, default=0))]
+    rows = [("instructions", len(lines)), *_classes(lines), ("stack frame bytes", max(frames, default=0))]
     rows.append(("vector accesses of the stack", vector_spills))
     rows.append(("facts proved", len(built.certificate.facts)))
     return "\n".join(f"{name:30s} {value}" for name, value in rows)
+
+
+def _classes(lines: Sequence[str]) -> list[tuple[str, int]]:
+    """Return how many instructions of each class there are; the classes of matrix tiles where there are any."""
+    plain = [re.sub(r"\s+", " ", line) for line in lines]
+    counts = [(name, sum(line.startswith(prefixes) for line in plain)) for name, prefixes in _CLASSES.items()]
+    return [(name, count) for name, count in counts if count or name not in _OF_TILES]
