@@ -113,14 +113,14 @@ class Heard:
 def test_what_came_of_a_step_is_told_before_the_next_one_begins(builder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     optimize = tracea.optimize
     timed = compare({name: lambda: sum(range(200)) for name in (*CONTENDERS, session.OURS)}, pairs=30)
-    monkeypatch.setattr(session, "_recorded_times", lambda *_, **__: [timed])
+    monkeypatch.setattr(session, "time_models", lambda *_, **__: [timed])
     monkeypatch.setattr(
         session.tracea,
         "optimize",
         lambda module, inputs, *, threads, **_: optimize(module, inputs, budget=None, threads=threads),
     )
     heard = Heard()
-    optimize_file(builder, threads=1, progress=heard)
+    optimize_file(builder, threads=1, progress=heard, again=True)
     made = next(index for index, line in enumerate(heard.said) if line.startswith("1 thread: 0 kernels verified; "))
     timing = next(index for index, line in enumerate(heard.said) if "time beside eager and Inductor" in line)
     assert made < timing < len(heard.said) - 1
@@ -159,8 +159,12 @@ def test_a_busy_machine_is_a_warning_only_where_something_is_timed(
     assert "1.3 of the 2 cores" in first.problems[0]
     assert "\nThe plan for 1 thread:\n" in first.graph
     monkeypatch.setattr(load_note, "_looked", [])
-    second = optimize_file(builder, threads=1)  # its table is the first's
+    heard = Heard()
+    second = optimize_file(builder, threads=1, progress=heard)  # its table is the first's
     assert (second.problems, len(looks)) == ((), 1)
+    date = second.table[0].measured
+    assert f"1 thread: timed beside eager and Inductor before, {date}" in heard.said
+    assert not any("time beside" in line or line.startswith("compile ") for line in heard.said)  # no step is done again
 
 
 def test_each_row_says_when_it_was_measured_and_whether_others_disturbed_it() -> None:

@@ -12,6 +12,7 @@ from tracea.core.op import PointwiseOp
 from tracea.core.tensor_type import TensorType
 from tracea.flow import completed
 from tracea.flow.completed import tuned_once
+from tracea.flow.phases import telling
 from tracea.flow.progress import silent
 from tracea.flow.tuning import Tuned
 from tracea.optimizer.budget import Budget
@@ -30,11 +31,16 @@ def test_a_complete_search_is_not_repeated(tmp_path: Path, monkeypatch: pytest.M
     )
 
     def ask(budget: Budget = Budget(trials=1)) -> Tuned:  # noqa: B008 - frozen
-        return tuned_once(op(), budget=budget, threads=1, constants=(), library=False, listener=silent)
+        return tuned_once(
+            op(), budget=budget, threads=1, constants=(), library=False, listener=silent, label="kernel 1/1"
+        )
 
-    first = ask()
-    assert first.fresh >= 1
-    again = ask()
+    said: list[str] = []
+    with telling(said.append):
+        first = ask()
+        assert first.fresh >= 1
+        again = ask()
+    assert (said[0], said[-1]) == ("tune kernel 1/1", "searched before: kernel 1/1")
     assert searched == [1]
     assert (again.fresh, again.decision) == (0, first.decision)
     assert ask(Budget(trials=1, seconds=100.0)).fresh == 0  # may have ended early: always walked through

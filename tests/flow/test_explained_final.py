@@ -23,9 +23,7 @@ def text_of(*final: FinalTime, reason: str = REASON, others: tuple[str, ...] = (
         variant="gemm.packed",
         schedule=Schedule(mr=6),
         reason=reason,
-        candidates=tuple(
-            Candidate(variant=name, score=50, latency_us=137.9) for name in ("gemm.packed", *others)
-        ),
+        candidates=tuple(Candidate(variant=name, score=50, latency_us=137.9) for name in ("gemm.packed", *others)),
         rejections=(),
     )
     return str(

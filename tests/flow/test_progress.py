@@ -6,6 +6,7 @@ import pty
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -177,12 +178,12 @@ def test_progress_ends_where_the_work_fails() -> None:
     assert stream.getvalue() == ""
 
 
-def test_judging_is_one_step_however_many_programs_its_inputs_take() -> None:
+def test_judging_is_one_step_however_many_programs_its_inputs_take(empty_cache: Path) -> None:
     op = GemmOp.of(m=6, n=8, k=12)
     decision = decision_for(op, for_threads(host(), 1), threads=1, constants=(1,), variant="gemm.prepacked")
     said: list[str] = []
     with telling(said.append):
-        phase("verify kernel 1/1")
-        assert recorded_verdict(op, decision, constants=(1,), threads=1).passed
+        for label in ("kernel 1/1", "kernel 1/2", ""):
+            assert recorded_verdict(op, decision, constants=(1,), threads=1, label=label).passed
         phase("next")
-    assert said == ["verify kernel 1/1", "next"]
+    assert said == ["verify kernel 1/1", "verified before: kernel 1/2", "next"]  # a stored verdict is no step

@@ -65,14 +65,16 @@ def test_several_kernels_are_one_library(kit, fresh, counted):
 
 def test_a_second_process_compiles_nothing(kit, fresh, counted, monkeypatch):
     monkeypatch.setattr(toolchain, "_known", {})
-    compile([kit.scale_source()])
+    told = []
+    compile([kit.scale_source()], before=lambda: told.append(1))
     before = len(counted)
     monkeypatch.setattr(compiler_module._registry, "libraries", {})
     monkeypatch.setattr(cache, "_process", cache._Process())
     monkeypatch.setattr(toolchain, "_known", {})
     monkeypatch.setattr(toolchain, "_examine", lambda *_: pytest.fail("the compiler was examined again"))
-    assert run_scale(compile([kit.scale_source()])[0], kit)
+    assert run_scale(compile([kit.scale_source()], before=lambda: told.append(2))[0], kit)
     assert len(counted) == before
+    assert told == [1]  # a step that is not done is not said
 
 
 def test_only_kernels_are_exported(kit, fresh):

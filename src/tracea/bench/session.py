@@ -204,7 +204,6 @@ def _optimized(
             note(_made(made.optimized, count))
             if not peers:
                 continue
-            phase(f"{_threads(count)}: time beside eager and Inductor in {processes} processes")
             timed = _recorded_times(
                 builder, made.optimized, threads=count, pairs=pairs, processes=processes, again=again
             )
@@ -291,7 +290,11 @@ def _recorded_times(
         "tracea": tracea.__version__,
     }
 
+    is_known = [True]
+
     def measure(place: Path) -> None:
+        phase(f"{_threads(threads)}: time beside eager and Inductor in {processes} processes")
+        is_known.clear()
         note_load()  # only where something is timed: what is known does not depend on who uses the cores now
         timed = time_models(
             str(Path(builder.rpartition(":")[0]).absolute()) + ":" + builder.rpartition(":")[2],
@@ -305,7 +308,10 @@ def _recorded_times(
     if again:
         default_store().remove(key)
     entry = default_store().entry(key, measure, ingredients)
-    return msgspec.json.decode((entry / "times.json").read_bytes(), type=list[dict[str, Measurement]])
+    timed = msgspec.json.decode((entry / "times.json").read_bytes(), type=list[dict[str, Measurement]])
+    if is_known:
+        phase(f"{_threads(threads)}: timed beside eager and Inductor before, {timed[0][OURS].environment.date}")
+    return timed
 
 
 def _chosen(decision: Decision) -> tuple[str, str]:

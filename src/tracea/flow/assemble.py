@@ -123,9 +123,8 @@ class _Assembly:
         built = {node.id: self._build(node, build) for node in ours}
         packs = {node.id: self._build(node, build_pack) for node in ours if self._packed_operand(node) is not None}
         sources = {each.source.name: each.source for each in (*built.values(), *packs.values())}
-        if sources:
-            phase(f"compile {len(sources)} kernel{'s' if len(sources) > 1 else ''} in one unit")
-        loaded = {kernel.name: kernel for kernel in compile(tuple(sources.values()))}
+        step = f"compile {len(sources)} kernel{'s' if len(sources) > 1 else ''} in one unit"
+        loaded = {kernel.name: kernel for kernel in compile(tuple(sources.values()), before=lambda: phase(step))}
         calls: list[Call] = []
         for node in nodes:
             if node.id not in built:

@@ -30,12 +30,19 @@ _SEARCHING: Final = ("core", "doctor", "emitters", "flow", "kernels", "optimizer
 
 
 def tuned_once(
-    op: Op, *, budget: Budget, threads: int, constants: Sequence[int], library: bool, listener: Listener
+    op: Op,
+    *,
+    budget: Budget,
+    threads: int,
+    constants: Sequence[int],
+    library: bool,
+    listener: Listener,
+    label: str = "",
 ) -> Tuned:
     """Return what a search of ``op`` found, without one where it is complete; its trials are then not listed.
 
     A budget with seconds is always searched: it may have ended before its trials did. What is too large to be searched
-    runs as it would without a search.
+    runs as it would without a search. ``label`` is what the steps call it; without one they are not told.
 
     Raises: as ``tracea.flow.tuning.tune``.
     """
@@ -43,7 +50,11 @@ def tuned_once(
     if budget.seconds is None and has_final(op, threads, constants):
         ingredients = _ingredients(op, budget, threads, constants)
         if default_store().contains(content_key(ingredients)):
+            if label:
+                phase(f"searched before: {label}")
             return _unsearched(op, threads, constants, library=library, started=started)
+    if label:
+        phase(f"tune {label}")
     try:
         found = tune(op, budget=budget, threads=threads, constants=constants, library=library, listener=listener)
     except ResourceExceeded as too_large:

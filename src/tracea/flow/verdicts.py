@@ -12,7 +12,7 @@ from tracea.doctor import Decision
 from tracea.flow.evaluate import Candidate, judge_candidate
 from tracea.flow.history import study_key
 from tracea.flow.kernel import build
-from tracea.flow.phases import telling
+from tracea.flow.phases import phase, telling
 from tracea.gates import Verdict
 from tracea.kernels.registry import find
 from tracea.runtime.cache import content_key, default_store
@@ -21,10 +21,10 @@ from tracea.semantic.schedule import Schedule
 __all__ = ["recorded_verdict"]
 
 
-def recorded_verdict(op: Op, decision: Decision, *, constants: Sequence[int], threads: int) -> Verdict:
+def recorded_verdict(op: Op, decision: Decision, *, constants: Sequence[int], threads: int, label: str = "") -> Verdict:
     """Return the verdict on what was decided for ``op``: as recorded for the same text here, else judged now.
 
-    Only a verdict that passed is kept.
+    Only a verdict that passed is kept. ``label`` is what the steps call it; without one they are not told.
     """
     schedule = decision.schedule or Schedule()
     key = study_key(op, decision.variant, threads, constants)
@@ -42,6 +42,8 @@ def recorded_verdict(op: Op, decision: Decision, *, constants: Sequence[int], th
     judged: list[Verdict] = []
 
     def judge_now(place: Path) -> None:
+        if label:
+            phase(f"verify {label}")
         candidate = Candidate(variant=decision.variant, schedule=schedule.key)
         with telling(_unheard):  # a packed weight is a program of its own: one line, not a compilation for each input
             verdict = judge_candidate(op, candidate, constants=constants, threads=threads).require()
@@ -49,6 +51,8 @@ def recorded_verdict(op: Op, decision: Decision, *, constants: Sequence[int], th
         (place / "verdict.json").write_bytes(msgspec.json.encode(verdict))
 
     entry = default_store().entry(content_key(ingredients), judge_now, ingredients)
+    if label and not judged:
+        phase(f"verified before: {label}")
     return judged[0] if judged else msgspec.json.decode((entry / "verdict.json").read_bytes(), type=Verdict)
 
 

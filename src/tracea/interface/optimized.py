@@ -97,20 +97,20 @@ def optimize_graph(
     searches = _distinct(pipeline.graph) if budget is not None else []
     with load_noted_once():
         for number, (node, op, constants) in enumerate(searches, start=1):
-            phase(f"tune kernel {number}/{len(searches)}: {op.key}")
+            label = f"kernel {number}/{len(searches)}: {op.key}"
             heard = _for_node(listener, node)
             assert budget is not None  # else there are no searches
             tuned[node.id] = tuned_once(
-                op, budget=budget, threads=count, constants=constants, library=library, listener=heard
+                op, budget=budget, threads=count, constants=constants, library=library, listener=heard, label=label
             )
     with collector_paused():
         compiled = compile_graph(graph, values, threads=count, library=library, pipeline=pipeline)
     verdicts: dict[str, Verdict] = {}
     judged = _distinct(compiled.graph) if budget is not None else []
     for number, (node, op, constants) in enumerate(judged, start=1):
-        phase(f"verify kernel {number}/{len(judged)}: {op.key}")
-        decision = compiled.plan[node.id]
-        verdicts[node.id] = recorded_verdict(op, decision, constants=constants, threads=count).require()
+        decision, label = compiled.plan[node.id], f"kernel {number}/{len(judged)}: {op.key}"
+        verdict = recorded_verdict(op, decision, constants=constants, threads=count, label=label)
+        verdicts[node.id] = verdict.require()
     return Optimized(captured=graph, compiled=compiled, tuned=tuned, verdicts=verdicts, threads=count)
 
 

@@ -7,7 +7,7 @@ import hashlib
 import os
 import platform
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -87,17 +87,21 @@ def compile(
     compiler: Compiler | None = None,
     timeout_seconds: float | None = None,
     extra_flags: Sequence[str] = (),
+    before: Callable[[], object] | None = None,
 ) -> tuple[LoadedKernel, ...]:
     """Compile kernels of one instruction set in one translation unit and load them, in the order given.
 
-    ``timeout_seconds`` None allows what `unit_seconds` says of so many kernels.
+    ``timeout_seconds`` None allows what `unit_seconds` says of so many kernels. ``before`` is called where the cache
+    has them not, before the compiler runs.
 
     Raises: CompileError: the compiler failed or took longer than ``timeout_seconds``. ToolchainMissing: there is none.
         InvalidOption: the sources disagree on the instruction set, or two differ under one name.
     """
     if not sources:
         return ()
-    library = build_library(sources, compiler=compiler, timeout_seconds=timeout_seconds, extra_flags=extra_flags)
+    library = build_library(
+        sources, compiler=compiler, timeout_seconds=timeout_seconds, extra_flags=extra_flags, before=before
+    )
     return tuple(
         LoadedKernel(source=source, library=library, address=library.address(source.name)) for source in sources
     )
@@ -109,6 +113,7 @@ def build_library(
     compiler: Compiler | None = None,
     timeout_seconds: float | None = None,
     extra_flags: Sequence[str] = (),
+    before: Callable[[], object] | None = None,
 ) -> Library:
     """Compile kernels in one translation unit and load the library; see `compile`."""
     isa = common_isa(source.isa for source in sources)
@@ -130,6 +135,7 @@ def build_library(
         compiler=compiler,
         timeout_seconds=unit_seconds(len(sources)) if timeout_seconds is None else timeout_seconds,
         extra_flags=extra_flags,
+        before=before,
     )
 
 
@@ -165,6 +171,7 @@ def compile_text(
     extra_flags: Sequence[str] = (),
     include: Sequence[Path] = (),
     identity: Mapping[str, Any] | None = None,
+    before: Callable[[], object] | None = None,
 ) -> Library:
     """Compile one C++ text through the cache and load it; see `compile_object`."""
     key, path = compile_object(
@@ -177,6 +184,7 @@ def compile_text(
         extra_flags=extra_flags,
         include=include,
         identity=identity,
+        before=before,
     )
     return load_library(key, path)
 
@@ -192,11 +200,13 @@ def compile_object(
     extra_flags: Sequence[str] = (),
     include: Sequence[Path] = (),
     identity: Mapping[str, Any] | None = None,
+    before: Callable[[], object] | None = None,
 ) -> tuple[str, Path]:
     """Compile one C++ text through the cache; return its key and the shared object's path.
 
     ``precompiled``: the text reads our headers, which are compiled beforehand, once for all texts of these flags;
-    ``include`` are more folders to search, whose content ``identity`` must name.
+    ``include`` are more folders to search, whose content ``identity`` must name; ``before`` is called where the cache
+    has it not.
     """
     compiler = compiler or find_compiler()
     folders = (include_directory(), *include)
@@ -209,6 +219,8 @@ def compile_object(
     search = tuple(f"-I{folder}" for folder in folders)
 
     def build(place: Path) -> None:
+        if before is not None:
+            before()
         source = place / "source.cpp"
         source.write_text(text, encoding="utf-8")
         is_wanted = precompiled and compiler.precompiles
