@@ -9,6 +9,7 @@
     │   ├── InvalidDType (TypeError)
     │   ├── InvalidDevice
     │   ├── InvalidStride
+    │   │   └── ReadOnlyOutput           an output whose memory cannot be written
     │   ├── InvalidIndex (IndexError)    an index tensor names a row that there is not
     │   ├── OverlappingOutput
     │   ├── InvalidGraph
@@ -61,6 +62,7 @@ __all__ = [
     "InvalidStride",
     "OverlappingOutput",
     "ProofFailed",
+    "ReadOnlyOutput",
     "ResourceExceeded",
     "RunError",
     "ToolchainMissing",
@@ -155,6 +157,10 @@ class InvalidDevice(InvalidInput):
 
 class InvalidStride(InvalidInput):
     """A stride cannot be addressed as asked."""
+
+
+class ReadOnlyOutput(InvalidStride):
+    """An output lies in memory that cannot be written; of old an InvalidStride, and caught as one."""
 
 
 class InvalidIndex(InvalidInput, IndexError):
@@ -343,7 +349,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
     """Reduce a field to numbers, text and bounded containers of them."""
     match value:
         case enum.Enum():
-            return value.name
+            return value.value if isinstance(value.value, str) else value.name
         case None | bool():
             return value
         case numbers.Integral():

@@ -150,6 +150,14 @@ def test_the_documented_activations_are_those_there_are() -> None:
     assert f"`{' '.join(activation_names())}`" in text
 
 
+def test_attention_refuses_an_epilogue_and_several_batches_each_by_its_own_words() -> None:
+    flags = ProblemFlags(heads=2, seq=64, dim=32)
+    with pytest.raises(InvalidOption, match="--epilogue: got relu, expected none: attention takes none"):
+        parse_op("attention", replace(flags, epilogue="relu"))
+    with pytest.raises(InvalidOption, match=r"--batch: got 2,3, expected a number of sequences\. Remedy"):
+        parse_op("attention", replace(flags, batch="2,3"))
+
+
 @pytest.mark.parametrize(
     ("flags", "meant"),
     [

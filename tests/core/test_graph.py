@@ -173,7 +173,7 @@ def test_a_kind_may_be_given_by_its_name_and_one_that_is_none_is_refused_with_th
     for call, said in (
         (lambda: graph.add_row("softmx", x), r"kind: got 'softmx', expected \('softmax', .* use softmax, if that"),
         (lambda: graph.add_row(5, x), "kind: got 5, .* RowKind.SOFTMAX"),
-        (lambda: graph.add_reduce(RowKind.SOFTMAX, x, (0,)), "kind: got SOFTMAX, expected .*'sum'"),
+        (lambda: graph.add_reduce(RowKind.SOFTMAX, x, (0,)), "kind: got softmax, expected .*'sum'"),
         (lambda: graph.add_view(None, x), "kind: got None, expected .*'permute'"),
     ):
         with pytest.raises(InvalidOp, match=said):

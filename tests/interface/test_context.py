@@ -12,7 +12,7 @@ from tests.interface.graphs import Case, cases
 
 import tracea
 from tracea.core import reference
-from tracea.errors import InvalidDevice, InvalidGraph, InvalidInput, InvalidOption, InvalidShape
+from tracea.errors import InvalidDevice, InvalidDType, InvalidGraph, InvalidInput, InvalidOption, InvalidShape
 from tracea.interface.context import PlannedProgram, RunnableProgram
 
 
@@ -251,7 +251,7 @@ def test_what_is_no_graph_or_no_constant_of_it_is_refused_by_name_before_a_searc
         (lambda: given(graph, {"w": w, "x": w, 5: w}), InvalidOption, r"got \('x', '5'\)"),
         (lambda: given(graph, [w]), InvalidOption, "values: got"),
         (lambda: given(graph, {"w": w[:7]}), InvalidShape, r"values\['w'\]: got float32\[7, 6\], expected f32\[8×6\]"),
-        (lambda: given(graph, {"w": w.astype(np.float64)}), InvalidShape, "the constant w as"),
+        (lambda: given(graph, {"w": w.astype(np.float64)}), InvalidDType, "the constant w as"),
         (lambda: given(graph, {"w": w}, listener=5), InvalidOption, "listener: got 5"),
     ):
         with pytest.raises(error, match=said):

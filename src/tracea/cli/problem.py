@@ -304,9 +304,15 @@ def _attention(flags: ProblemFlags) -> Op:
 
     example = "attention --heads 8 --seq 512 --dim 64"
     batch = _batch(flags.batch) or (1,)
-    if len(batch) != 1 or flags.epilogue:
-        name, got = ("--epilogue", flags.epilogue) if flags.epilogue else ("--batch", flags.batch)
-        raise InvalidOption(field=name, got=got, expected="a number of sequences, and no epilogue", remedy=example)
+    if flags.epilogue:
+        remedy = f"leave it out: {example}; a fused tail is a gemm's, a conv2d's or a row's"
+        raise InvalidOption(
+            field="--epilogue", got=flags.epilogue, expected="none: attention takes none", remedy=remedy
+        )
+    if len(batch) != 1:
+        raise InvalidOption(
+            field="--batch", got=flags.batch, expected="a number of sequences", remedy=f"{example} --batch 8"
+        )
     heads = _required(flags.heads, "--heads", example)
     seq, dim = _required(flags.seq, "--seq", example), _required(flags.dim, "--dim", example)
     kv_heads, kv_seq = flags.kv_heads or heads, seq if flags.kv_seq is None else flags.kv_seq

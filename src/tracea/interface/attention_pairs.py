@@ -142,8 +142,9 @@ def _check_mask(
         raise InvalidShape(
             field="block_mask",
             got=mask.shape,
-            expected=f"{wanted}, with axes (batch, heads) before it that broadcast to {queries[:2]}",
-            remedy="give one entry for each block of queries and block of keys",
+            expected=f"{wanted} for block_size {blocks[0] if blocks[0] == blocks[1] else blocks}, "
+            f"with axes (batch, heads) before it that broadcast to {queries[:2]}",
+            remedy="give an entry for each block of queries and of keys, or block_size= their size (by default 64)",
         )
 
 

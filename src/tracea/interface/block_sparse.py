@@ -13,7 +13,7 @@ from tracea.doctor import host
 from tracea.errors import InvalidDType, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.block_masks import read_block_mask
-from tracea.interface.operands import Given, check_same_dtype, word
+from tracea.interface.operands import Given, check_same_dtype, inner_remedy, word
 from tracea.interface.results import compile_as_views, filled
 from tracea.interface.whole_numbers import whole_number
 from tracea.kernels.gemm.block_sparse import chunk_of, run_tables
@@ -26,29 +26,30 @@ _KEPT_MASKS: Final = 64  # whose tables are remembered
 
 
 def block_sparse_matmul(
-    a: Any, b: Any, block_mask: Any, *, block_size: int, factor: str | None = None, out: Any = None
+    a: Any, b: Any, block_mask: Any, *, block_size: int | None = None, factor: str | None = None, out: Any = None
 ) -> Any:
     """Return ``a @ b`` where of one factor only the blocks count whose entry in ``block_mask`` is true.
 
     What that factor holds in other blocks is taken for zero and not read: a NaN there reaches nothing. ``factor`` says
-    whose mask it is, "a" or "b"; None is the one that the mask's shape fits, b where both do.
+    whose mask it is, "a" or "b"; None is the one that the mask's shape fits, b where both do. ``block_size`` has to be
+    given: masks of one shape fit several.
 
     Shapes: a is (m, k), b (k, n); the mask is (⌈k/s⌉, ⌈n/s⌉) for b, (⌈m/s⌉, ⌈k/s⌉) for a, s being ``block_size``; the
     last block of an axis may be cut off.
 
-    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: a block below 1, or
-    no such factor.
+    Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: no block size, one
+    below 1, or no such factor.
     """
     mask = read_block_mask(block_mask)
     rows, depth, columns = _extents(a, b)
-    block_size = whole_number("block_size", block_size, 1, remedy="block_size=32")
+    size = whole_number("block_size", block_size, 1, remedy="block_size=32, the rows and columns of a mask's block")
     if out is not None and tuple(getattr(out, "shape", ())) != (rows, columns):
         got = tuple(getattr(out, "shape", ())) or type(out).__name__
         raise InvalidShape(field="out", got=got, expected=(rows, columns), remedy="give an out of the result's shape")
-    if _factor(factor, mask.shape, (rows, depth, columns), block_size) == "b":
-        return _multiply(a, b, mask, block_size, out, is_turned=False)
+    if _factor(factor, mask.shape, (rows, depth, columns), size) == "b":
+        return _multiply(a, b, mask, size, out, is_turned=False)
     # (a @ b)ᵀ = bᵀ @ aᵀ, whose second factor has the blocks
-    return _multiply(a, b, np.ascontiguousarray(mask.T), block_size, out, is_turned=True)
+    return _multiply(a, b, np.ascontiguousarray(mask.T), size, out, is_turned=True)
 
 
 def _multiply(a: Any, b: Any, mask: np.ndarray[Any, Any], block: int, out: Any, *, is_turned: bool) -> Any:
@@ -65,13 +66,13 @@ def _extents(a: Any, b: Any) -> tuple[int, int, int]:
                 field=name, got=type(array).__name__, expected="a tensor or an array", remedy="give both factors"
             )
     shapes: dict[str, tuple[int, ...]] = {name: tuple(map(int, x.shape)) for name, x in (("a", a), ("b", b))}
-    fits = len(shapes["a"]) == len(shapes["b"]) == 2 and shapes["a"][1] == shapes["b"][0]
-    if not fits:
+    ranks = {len(shape) for shape in shapes.values()}
+    if ranks != {2} or shapes["a"][1] != shapes["b"][0]:
         raise InvalidShape(
             field="block_sparse_matmul",
             got=shapes,
             expected="(m, k) @ (k, n)",
-            remedy="make the inner extents agree, and multiply batches one by one",
+            remedy="multiply batches one by one" if ranks != {2} else inner_remedy(shapes["a"], shapes["b"]),
         )
     return shapes["a"][0], shapes["a"][1], shapes["b"][1]
 

@@ -47,7 +47,7 @@ from tracea.interface.normalizations import (
     group_norm,
     log_softmax,
 )
-from tracea.interface.operands import Given, check_same_dtype, number
+from tracea.interface.operands import Given, check_same_dtype, inner_remedy, number
 from tracea.interface.policy import library, library_allowed
 from tracea.interface.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 from tracea.interface.prepacked import PrepackedWeight, prepack
@@ -229,7 +229,7 @@ def _missed_gemm(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
             expected="(…, m, k) @ (…, k, n)",
             remedy="give each a row and a column axis: a[None, :] or b[:, None]"
             if min(a.rank, b.rank) < 2
-            else "make the inner extents agree",
+            else inner_remedy(a.shape, b.shape),
         )
     check_same_dtype("gemm", a, b)
     batch = broadcast_shapes((a.shape[:-2], b.shape[:-2]), field="gemm.batch")

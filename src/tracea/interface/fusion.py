@@ -13,6 +13,7 @@ wrap around.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -182,4 +183,7 @@ class Fused:
         if head in _ROWS:
             kind = _ROWS[head]
             return RowOp(kind=kind, x=(types[0],), epilogue=epilogue, eps=_EPS[kind], out=out)
-        return PointwiseOp(expr=epilogue.expr, inputs=tuple(types), out_dtype=types[0].dtype)
+        op = PointwiseOp(expr=epilogue.expr, inputs=tuple(types), out_dtype=types[0].dtype)
+        wanted = op.infer()
+        is_stated = out is not None and (out.shape, out.dtype) == (wanted.shape, wanted.dtype)
+        return replace(op, out=out) if is_stated else op  # of another type: refused by the caller's name of it

@@ -18,7 +18,7 @@ from tracea.doctor import probe_machine
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape, InvalidStride, ResourceExceeded
 from tracea.runtime.buffers import ArrayView, view
 
-__all__ = ["Given", "check_filter_bias", "check_same_dtype", "flag", "number", "word"]
+__all__ = ["Given", "check_filter_bias", "check_same_dtype", "flag", "inner_remedy", "number", "word"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +189,24 @@ def word(name: str, value: Any, known: Sequence[str]) -> str:
     raise InvalidOp(
         field=name, got=value, expected=tuple(known), remedy=f'{guess}name one of these, such as {name}="{known[0]}"'
     )
+
+
+def inner_remedy(a: Sequence[Dim], b: Sequence[Dim], names: tuple[str, str] = ("a", "b")) -> str:
+    """Return what mends two factors of at least two axes whose inner extents differ: the other orientation, if it fits.
+
+    A weight of torch's linear layers is (n, k).
+    """
+    left, right = (
+        f"{name}.T" if len(shape) == 2 else f"{name}.swapaxes(-1, -2)"
+        for name, shape in zip(names, (a, b), strict=True)
+    )
+    if a[-1] == b[-1]:
+        return f"give {right} in place of {names[1]}: so the inner extents agree"
+    if a[-2] == b[-2]:
+        return f"give {left} in place of {names[0]}: so the inner extents agree"
+    if a[-2] == b[-1]:
+        return f"exchange {names[0]} and {names[1]}, or give {left} and {right}: so the inner extents agree"
+    return "make the inner extents agree"
 
 
 def check_same_dtype(field: str, first: TensorType, second: TensorType) -> None:

@@ -12,7 +12,7 @@ from tracea.core.collector import collector_paused
 from tracea.core.graph import Graph, Node
 from tracea.core.op import Op
 from tracea.core.passes.pipeline import run_pipeline
-from tracea.errors import InvalidGraph, InvalidOption, InvalidShape
+from tracea.errors import InvalidDType, InvalidGraph, InvalidOption, InvalidShape
 from tracea.flow.assemble import Values, compute_nodes, constant_operands
 from tracea.flow.compile import Compiled, compile_graph, thread_count
 from tracea.flow.completed import tuned_once
@@ -141,8 +141,9 @@ def _check_values(graph: Graph, values: Any) -> None:
         if name not in data:
             continue  # one that nothing reads needs no data; the others are missed where the program is made
         given: np.ndarray[Any, Any] = np.asarray(data[name])
-        if type_.is_static and (given.shape != type_.static_shape or given.dtype != type_.dtype.numpy):
-            raise InvalidShape(
+        has_elements, has_shape = given.dtype == type_.dtype.numpy, given.shape == type_.static_shape
+        if type_.is_static and not (has_elements and has_shape):
+            raise (InvalidShape if has_elements else InvalidDType)(
                 field=f"values[{name!r}]",
                 got=f"{given.dtype}{list(given.shape)}",
                 expected=str(type_),

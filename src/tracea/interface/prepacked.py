@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tracea.core.op import Epilogue, GemmOp
-from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.core.tensor_type import Dim, StridedLayout, TensorType
 from tracea.doctor import probe_machine
 from tracea.errors import InvalidOption, InvalidShape, ResourceExceeded
 from tracea.flow.compile import compile_node
@@ -76,7 +76,7 @@ class PrepackedWeight:
                 field="gemm",
                 got={"a": a.shape, "b": self.shape},
                 expected="(…, m, k) @ (k, n)",
-                remedy="give a a row axis: a[None, :]" if a.rank < 2 else "make the inner extents agree",
+                remedy=_remedy(a.shape, self.shape),
             )
         check_same_dtype("gemm", a, self.type)
         given.check_broadcasts((*a.shape[:-1], self.shape[1]), 1, 2)
@@ -97,6 +97,13 @@ class PrepackedWeight:
         )
         given.check_result(op)
         return compile_node(op, {1: self.values}, threads=threads, library=False).program
+
+
+def _remedy(a: tuple[Dim, ...], weight: tuple[int, ...]) -> str:
+    """Return what mends a product with a packed weight, which cannot be turned any more."""
+    if len(a) < 2:
+        return "give a a row axis: a[None, :]"
+    return "pack it turned: prepack(weight.T)" if a[-1] == weight[1] else "make the inner extents agree"
 
 
 def prepack(w: Any, for_op: str = "gemm") -> PrepackedWeight:

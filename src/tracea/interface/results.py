@@ -55,7 +55,7 @@ def apart(program: Program, shapes: Sequence[Sequence[Dim]], offsets: Sequence[i
 def filled(like: Any, wanted: TensorType, out: Any, value: float) -> Any:
     """Return a result of nothing, one number throughout, of the kind of the array ``like``, or ``out`` filled so.
 
-    Raises: InvalidStride, OverlappingOutput: ``out`` is read-only, or shares memory with itself or ``like``.
+    Raises: ReadOnlyOutput, OverlappingOutput: ``out`` is read-only, or shares memory with itself or ``like``.
     """
     result = empty(wanted.static_shape, wanted.dtype, view(like).kind) if out is None else out
     target = view(result)

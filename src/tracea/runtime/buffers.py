@@ -25,6 +25,7 @@ from tracea.errors import (
     InvalidShape,
     InvalidStride,
     OverlappingOutput,
+    ReadOnlyOutput,
     TraceaError,
 )
 from tracea.runtime.tensor_state import check_storage, refuse_tangent
@@ -103,12 +104,11 @@ def view(array: Any, field: str = "array") -> ArrayView:
     """
     if isinstance(array, np.ndarray):
         return _view_numpy(cast("np.ndarray[Any, Any]", array), field)
-    is_class = isinstance(array, type)
     try:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(array, torch.Tensor):
             return _view_torch(array, torch, field)
-        if not is_class and hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        if not isinstance(array, type) and hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
             return _view_dlpack(array, field)
     except TraceaError:
         raise
@@ -121,10 +121,17 @@ def view(array: Any, field: str = "array") -> ArrayView:
         ) from error
     raise InvalidDType(
         field=field,
-        got=f"the class {array.__name__}" if is_class else type(array).__name__,
+        got=_named(cast("object", array)),
         expected="a torch tensor, a NumPy array or an object with __dlpack__",
         remedy=getattr(cast("Any", array), "instead_of_array", "convert it, for example with numpy.asarray"),
     )
+
+
+def _named(found: object) -> str:
+    """Return what was given in place of an array, in words; a NumPy scalar's class has an element type's name."""
+    if isinstance(found, type):
+        return f"the class {found.__name__}"
+    return f"a NumPy scalar, {found!r:.40}" if isinstance(found, np.generic) else type(found).__name__
 
 
 def empty(shape: Sequence[int], dtype: DType, kind: ArrayKind) -> Any:
@@ -209,10 +216,10 @@ def check_operand(found: ArrayView, type_: TensorType, field: str) -> None:
 def check_output(out: ArrayView, inputs: Sequence[ArrayView], field: str = "out") -> None:
     """Refuse an output that is read-only, overlaps itself, or shares memory with an input.
 
-    Raises: OverlappingOutput, InvalidStride.
+    Raises: OverlappingOutput, ReadOnlyOutput.
     """
     if not out.writable:
-        raise InvalidStride(
+        raise ReadOnlyOutput(
             field=field, got="read-only memory", expected="writable memory", remedy="give another array"
         )
     if TensorType(out.shape, out.dtype, StridedLayout(out.strides)).overlaps_itself:
@@ -257,14 +264,10 @@ def _view_numpy(array: np.ndarray[Any, Any], field: str) -> ArrayView:
             expected="an array whose every element has a value",
             remedy="array.filled(value)",
         )
-    dtype = DType.of(array.dtype)
-    if dtype not in DTYPE_CODES:
-        raise InvalidDType(
-            field=field,
-            got=dtype.value,
-            expected=tuple(known.value for known in DTYPE_CODES),
-            remedy="convert the array first",
-        )
+    dtype = next((known for known in DTYPE_CODES if array.dtype == known.numpy), None)
+    if dtype is None:
+        types = tuple(known.value for known in DTYPE_CODES)
+        raise InvalidDType(field=field, got=str(array.dtype), expected=types, remedy="convert the array first")
     return ArrayView(
         address=int(array.__array_interface__["data"][0]),
         shape=array.shape,

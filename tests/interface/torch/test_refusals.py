@@ -67,6 +67,29 @@ def test_training_mode_is_refused(module: nn.Module, said: str) -> None:
     assert "module.eval()" in caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("module", "said", "remedy"),
+    [
+        ("model", "got str,", "give the module, then its example inputs: optimize(module, (x,))"),
+        (nn.Linear, "got the class Linear,", "make a module of it: Linear(...)"),
+        (torch.relu, "got builtin_function_or_method,", "put the function into the forward of a module"),
+    ],
+)
+def test_what_is_no_module_is_told_what_makes_one(module: Any, said: str, remedy: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as caught:
+        capture(module, inputs_of((3, 4)))
+    assert caught.value.remedy == remedy
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_module_of_torch_jit_is_asked_for_as_it_was_written() -> None:
+    scripted = torch.jit.script(nn.Linear(4, 4).double())
+    for module, name in ((scripted, "module"), (nn.Sequential(nn.ReLU(), scripted), "module.1")):
+        with pytest.raises(InvalidInput, match=f"{name}: got a RecursiveScriptModule of torch.jit, exp") as caught:
+            capture(module, inputs_of((3, 4)))
+        assert "give the original module" in caught.value.remedy
+
+
 class Branches(nn.Module):
     def forward(self, x):
         if x.sum() > 0:  # decides

@@ -54,6 +54,7 @@ def capture(
         captured = _captured(module, program, outside)
     except UnsupportedNode:
         check_eager(module, inputs)  # what the module itself refuses is no shortcoming of its code
+        _refuse_scripted(module)
         raise
     check_agrees(module, program, inputs)
     return captured
@@ -88,14 +89,31 @@ def _as_written(node: FxNode, before: Mapping[str, str]) -> str:
     return next((name for name in sources if name is not None), operator_name(node.target))
 
 
+def _refuse_scripted(module: torch.nn.Module) -> None:
+    """Refuse modules of torch.jit, of which torch.export says only that it takes none."""
+    for name, inner in module.named_modules():
+        if isinstance(inner, torch.jit.ScriptModule):
+            raise InvalidInput(
+                field=f"module.{name}" if name else "module",
+                got=f"a {type(inner).__name__} of torch.jit",
+                expected="a torch.nn.Module as it was written, before torch.jit.script or torch.jit.trace",
+                remedy="give the original module; of what torch.jit.save wrote, the class that made it",
+            )
+
+
+def _no_module(given: object) -> InvalidInput:
+    """Return the error for what is no module, with what makes one of it."""
+    got, remedy = type(given).__name__, "give the module, then its example inputs: optimize(module, (x,))"
+    if isinstance(given, type):
+        got, remedy = f"the class {given.__name__}", f"make a module of it: {given.__name__}(...)"
+    elif callable(given):
+        remedy = "put the function into the forward of a module"
+    return InvalidInput(field="module", got=got, expected="a torch.nn.Module", remedy=remedy)
+
+
 def _checked_inputs(module: torch.nn.Module, example_inputs: Any) -> tuple[Any, ...]:
     if not isinstance(module, torch.nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise InvalidInput(
-            field="module",
-            got=type(module).__name__,
-            expected="a torch.nn.Module",
-            remedy="put the function into the forward of a module",
-        )
+        raise _no_module(module)
     is_sequence = isinstance(example_inputs, tuple | list)
     inputs: tuple[Any, ...] = tuple(cast("Sequence[Any]", example_inputs)) if is_sequence else (example_inputs,)
     for index, leaf in enumerate(pytree.tree_leaves(inputs)):

@@ -1,0 +1,102 @@
+"""Refusals of the functional face name what was given, what is taken, and a remedy that fits the case at hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tracea
+from tracea.core.expr import Input, maximum
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape, InvalidStride, ReadOnlyOutput
+from tracea.ops import attention, block_sparse_matmul, fuse, gemm, prepack, softmax
+
+X = np.ones((3, 4), np.float32)
+Y = np.ones((5, 4), np.float32)
+ONE_BLOCK = np.ones((1, 1), bool)
+Q = np.ones((1, 1, 100, 8), np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.complex64, object, ">f4", np.uint16])
+def test_lists_of_element_types_name_those_that_an_op_takes(dtype: Any) -> None:
+    with pytest.raises(InvalidDType, match="x: got ") as caught:
+        softmax(X.astype(dtype))
+    assert caught.value.expected == ("f64", "f32", "f16", "bf16", "i64", "i32", "i8", "u8", "bool")
+
+
+def test_a_numpy_scalar_is_not_called_by_its_element_type() -> None:
+    with pytest.raises(InvalidDType, match=r"got a NumPy scalar, .*3\.0.*, expected .*with numpy.asarray$"):
+        softmax(np.float32(3))
+    with pytest.raises(InvalidDType, match="got the class float32, expected"):
+        softmax(np.float32)
+
+
+def test_an_output_that_cannot_be_written_is_not_a_matter_of_its_strides() -> None:
+    out = np.zeros((3, 3), np.float32)
+    out.flags.writeable = False
+    with pytest.raises(ReadOnlyOutput, match="out: got read-only memory") as caught:
+        gemm(X, np.ones((4, 3), np.float32), out=out)
+    assert isinstance(caught.value, InvalidStride)  # what caught it before still does
+
+
+def test_a_chain_of_elementwise_steps_writes_to_an_output_of_any_strides() -> None:
+    x = np.arange(-6, 6, dtype=np.float32).reshape(3, 4)
+    out = np.full((4, 3), 7, np.float32)
+    assert fuse(["relu"])(x, out=out.T).base is out
+    np.testing.assert_array_equal(out, np.maximum(x, 0).T)
+    with pytest.raises(InvalidShape, match=r"^InvalidShape: out: got"):
+        fuse(["relu"])(x, out=out)
+    with pytest.raises(InvalidDType, match=r"^InvalidDType: out: got"):
+        fuse(["relu"])(x, out=out.T.astype(np.float64))
+
+
+@pytest.mark.parametrize(
+    ("call", "remedy"),
+    [
+        (lambda: gemm(X, Y), "give b.T in place of b: so the inner extents agree"),
+        (lambda: gemm(X, Y[None]), "give b.swapaxes(-1, -2) in place of b: so the inner extents agree"),
+        (lambda: gemm(X, np.ones((3, 9), np.float32)), "give a.T in place of a: so the inner extents agree"),
+        (
+            lambda: gemm(X, np.ones((7, 3), np.float32)),
+            "exchange a and b, or give a.T and b.T: so the inner extents agree",
+        ),
+        (lambda: gemm(X, np.ones((7, 9), np.float32)), "make the inner extents agree"),
+        (lambda: gemm(X, X[0]), "give each a row and a column axis: a[None, :] or b[:, None]"),
+        (lambda: gemm(X, prepack(Y)), "pack it turned: prepack(weight.T)"),
+        (
+            lambda: block_sparse_matmul(X, Y, ONE_BLOCK, block_size=32),
+            "give b.T in place of b: so the inner extents agree",
+        ),
+        (lambda: block_sparse_matmul(X[None], Y, ONE_BLOCK, block_size=32), "multiply batches one by one"),
+    ],
+)
+def test_a_factor_that_fits_when_turned_is_named(call: Any, remedy: str) -> None:
+    with pytest.raises(InvalidShape) as caught:
+        call()
+    assert caught.value.remedy == remedy
+
+
+def test_a_block_size_that_was_not_given_is_asked_for_or_named() -> None:
+    with pytest.raises(InvalidOp, match=r"block_size: got None, expected whole numbers from 1 on.*block_size=32"):
+        block_sparse_matmul(X, X.T, ONE_BLOCK)
+    with pytest.raises(InvalidShape, match=r"expected \(2, 2\) for block_size 64, with axes.*by default 64"):
+        attention(Q, Q, Q, block_mask=np.ones((4, 4), bool))
+    with pytest.raises(InvalidShape, match=r"expected \(4, 2\) for block_size \(32, 64\), with"):
+        attention(Q, Q, Q, block_mask=np.ones((4, 4), bool), block_size=(32, 64))
+
+
+@pytest.mark.parametrize("other", ["a", "3", object(), None, X, 10**400])
+def test_an_expression_takes_numbers_and_expressions(other: Any) -> None:
+    for call in (lambda: Input(0) * other, lambda: Input(0) < other, lambda: maximum(Input(0), other)):
+        with pytest.raises(InvalidOp, match=r"expected an expression, or a number that a double holds.*Input"):
+            call()
+    assert (Input(0) * np.float32(2)).evaluate([3.0]) == 6.0
+
+
+def test_a_programs_element_types_are_said_in_one_spelling() -> None:
+    graph = tracea.Graph()
+    graph.set_outputs(graph.add_row("softmax", graph.add_input((3, 4))))
+    program = tracea.Context(threads=1).optimize_graph(graph)
+    with pytest.raises(InvalidDType, match="input 0: got f64, expected f32"):
+        program.run(X.astype(np.float64))
