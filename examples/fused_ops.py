@@ -17,6 +17,11 @@ def gelu(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0)))
 
 
+def off_by(result: np.ndarray, exact: np.ndarray) -> str:
+    """Say how far a result is from the exact one, as a share of the largest element."""
+    return f"off by {np.abs(result - exact).max() / np.abs(exact).max():.1e} of the largest element"
+
+
 def main() -> None:
     """Run three fused ops and print how far each is from float64."""
     rng = np.random.default_rng(0)
@@ -28,19 +33,19 @@ def main() -> None:
 
     # The epilogue is part of the product: its result never goes to memory in between.
     y = tracea.ops.gemm(x, w, bias=bias, activation="gelu", residual=residual)
-    print(f"gelu(x @ w + bias) + residual: off by {np.abs(y - (gelu(exact + bias) + residual)).max():.1e}")
+    print(f"gelu(x @ w + bias) + residual: {off_by(y, gelu(exact + bias) + residual)}")
 
     # A weight that does not change is packed once, for each kernel that multiplies by it.
     packed = tracea.ops.prepack(w)
     out = np.empty((ROWS, HIDDEN), np.float32)
     tracea.ops.gemm(x, packed, bias=bias, out=out)
-    print(f"x @ packed + bias, in place:   off by {np.abs(out - (exact + bias)).max():.1e}")
+    print(f"x @ packed + bias, in place:   {off_by(out, exact + bias)}")
 
     # A chain is named once and called like a function; its operands come in the order of the steps that take them.
     gate = tracea.ops.fuse(["rms_norm", "mul", "silu", "mul"])
     z = gate(y, bias, residual)
     normal = y / np.sqrt(np.mean(y.astype(np.float64) ** 2, axis=-1, keepdims=True) + 1e-6) * bias
-    print(f"silu(rms_norm(y) * s) * g:     off by {np.abs(z - normal / (1.0 + np.exp(-normal)) * residual).max():.1e}")
+    print(f"silu(rms_norm(y) * s) * g:     {off_by(z, normal / (1.0 + np.exp(-normal)) * residual)}")
 
 
 if __name__ == "__main__":

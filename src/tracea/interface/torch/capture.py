@@ -91,7 +91,7 @@ def _as_written(node: FxNode, before: Mapping[str, str]) -> str:
 
 def _refuse_scripted(module: torch.nn.Module) -> None:
     """Refuse modules of torch.jit, of which torch.export says only that it takes none."""
-    for name, inner in module.named_modules():
+    for name, inner in cast("Any", module).named_modules():
         if isinstance(inner, torch.jit.ScriptModule):
             raise InvalidInput(
                 field=f"module.{name}" if name else "module",
