@@ -13,9 +13,10 @@ from typing import Any, cast
 import numpy as np
 
 from tracea.core.codec import Codec, encode
+from tracea.core.doubles import double_of
 from tracea.core.dtype import DType
 from tracea.core.function import Array, BinaryFunction, UnaryFunction
-from tracea.core.names import as_given, meant, near
+from tracea.core.names import meant, near
 from tracea.errors import InvalidOp
 
 __all__ = [
@@ -292,19 +293,7 @@ EXPR_CLASSES: tuple[type[Expr], ...] = (Input, Constant, Unary, Binary, Select, 
 
 
 def _as_expr(value: Expr | float) -> Expr:
-    if isinstance(value, Expr):
-        return value
-    try:
-        if not isinstance(value, str | bytes):  # of which float makes a number where one is written
-            return Constant(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # RuntimeError: of a tensor of several elements
-        pass
-    raise InvalidOp(
-        field="expr",
-        got=as_given(value),
-        expected="an expression, or a number that a double holds",
-        remedy="stand for an array by Input(i), and give it among the operands",
-    )
+    return value if isinstance(value, Expr) else Constant(double_of(value))
 
 
 def _walk(expr: Expr, found: list[Expr]) -> None:

@@ -266,8 +266,7 @@ def _view_numpy(array: np.ndarray[Any, Any], field: str) -> ArrayView:
         )
     dtype = next((known for known in DTYPE_CODES if array.dtype == known.numpy), None)
     if dtype is None:
-        types = tuple(known.value for known in DTYPE_CODES)
-        raise InvalidDType(field=field, got=str(array.dtype), expected=types, remedy="convert the array first")
+        raise InvalidDType(field=field, got=str(array.dtype), expected=_TAKEN, remedy="convert the array first")
     return ArrayView(
         address=int(array.__array_interface__["data"][0]),
         shape=array.shape,
@@ -321,12 +320,7 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
     refuse_traced(field)
     dtype = _torch_dtypes(torch).get(tensor.dtype)
     if dtype is None:
-        raise InvalidDType(
-            field=field,
-            got=str(tensor.dtype),
-            expected=tuple(known.value for known in DTYPE_CODES),
-            remedy="convert the tensor first",
-        )
+        raise InvalidDType(field=field, got=str(tensor.dtype), expected=_TAKEN, remedy="convert the tensor first")
     # Fake, distributed and other tensors with a dispatch of their own claim the CPU and have no memory there.
     own_meaning = getattr(tensor.__class__, "__torch_dispatch__", None) is not torch.Tensor.__torch_dispatch__
     try:
@@ -393,6 +387,7 @@ _TORCH_NAMES: Final = {
 }
 # What programs move, in the order of `tracea_dtype` in launcher.h; the element types of device kernels are more.
 DTYPE_CODES: Final = {dtype: code for code, dtype in enumerate(_TORCH_NAMES)}
+_TAKEN: Final = tuple(known.value for known in DTYPE_CODES)
 _by_torch_dtype: dict[Any, DType] = {}
 
 
