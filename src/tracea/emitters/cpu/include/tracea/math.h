@@ -65,7 +65,7 @@ TRACEA_INLINE VecF expm1_reduced(VecF r) {
 // exp(r) 2^Shift for |r| <= ln(2)/2: whatever the shift, the same digits.
 template <int Shift = 0>
 TRACEA_INLINE VecF exp_reduced(VecF r) {
-    constexpr float s = __builtin_ldexpf(1.0F, Shift);
+    constexpr float s = Shift < 0 ? 1.0F / (1 << -Shift) : 1 << Shift;  // no constant from a builtin: clang refuses it
     return polynomial(r, s, s, s * 0x1.fffffcp-2F, s * 0x1.555492p-3F, s * 0x1.5558f2p-5F, s * 0x1.123a20p-7F,
                       s * 0x1.6a23d2p-10F);
 }
