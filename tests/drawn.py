@@ -25,8 +25,8 @@ def drawn(count: int, values: Iterable[Any], *, of: str) -> list[Any]:
 
 
 def leave_to_nightly(kinds: Sequence[pytest.Item]) -> None:
-    """Mark half of the items slow, those that this run's seed does not draw."""
-    chosen = _chosen((len(kinds) + 1) // 2, len(kinds), kinds[0].nodeid.partition("[")[0])
+    """Mark the items slow that this run's seed does not draw: it draws a third."""
+    chosen = _chosen(-(-len(kinds) // 3), len(kinds), kinds[0].nodeid.partition("[")[0])
     for index, item in enumerate(kinds):
         if index not in chosen:
             item.add_marker(pytest.mark.slow)
