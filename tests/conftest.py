@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).parent / "golden"
 SETTINGS = pytest.StashKey[Path]()
-# Of a test of many kinds that compiles for each, a run draws a third (tests/drawn.py), and a third of the tests that are
-# marked ``costly``. What guards the kernels themselves, their text, proofs, fences and gates, is run whole, and so is
-# what is marked ``whole``: refusals cost nothing.
+# Of a test of many kinds that compiles for each, a run draws a third (tests/drawn.py), and a third of the tests that
+# are marked ``costly``. What guards the kernels themselves, their text, proofs, fences and gates, is run whole, and so
+# is what is marked ``whole``: refusals cost nothing.
 COMPILING = ("flow", "interface")
 MANY = 4
 
