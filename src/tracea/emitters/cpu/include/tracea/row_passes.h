@@ -4,9 +4,9 @@
 // A row takes two or three passes. One after the other they wait in turn for what is read, for arithmetic, and for what is written. With Overlap 1, one loop
 // makes the first pass over row r, the second over the row before it and the last over the row before that, so that the three waits are one. With Overlap 2,
 // which is for two passes, it makes the first pass over two rows and the last one over the two before them: what the store functor reads of a column, as
-// weight and bias, comes from the second-level cache once for both. Of three passes Overlap 2 makes the last one over a row together with the first one over
-// the next, and the second, which has most to compute, asks for that next row before: one row at a time in the nearest cache, and no other stores between
-// those of the result. Every way the arithmetic of a row is the same, in the same order.
+// weight and bias, comes from the second-level cache once for both. Of three passes Overlap 2 makes the same at once as Overlap 1, but in turns of some
+// vectors each, and over what one row leaves: less is in the nearest cache, and what is stored past the caches follows itself. Every way the arithmetic of a
+// row is the same, in the same order.
 //
 // The last pass of three reads what the second one keeps for it, and the second writes there after it, so that little passes through the nearest cache.
 // `buffer` has room for one row without overlap, else for normalize_rows_kept rows, normalize_pitch elements apart.
@@ -33,7 +33,7 @@ TRACEA_INLINE constexpr int64_t normalize_pitch(int64_t columns) {
 
 // Rows of the buffer.
 constexpr int normalize_rows_kept(int passes, int overlap) {
-    return overlap == 0 ? 1 : overlap == 1 ? passes : passes == 3 ? 1 : 4;
+    return overlap == 0 ? 1 : overlap == 1 ? passes : passes == 3 ? 2 : 4;
 }
 
 namespace detail {
@@ -89,17 +89,14 @@ TRACEA_INLINE void first_pass(int64_t row, int64_t columns, typename V::element*
         [&]() TRACEA_LAMBDA { kind.fold_first(); });
     kind.end_first(row, columns, at);
 }
-// `from` is where the first pass left the row, `to` what the last one will read. With Asks it asks for the next row.
-template <class V, bool Asks = false, class Kind>
+// `from` is where the first pass left the row, `to` what the last one will read.
+template <class V, class Kind>
 TRACEA_INLINE void second_pass(int64_t row, int64_t columns, const typename V::element* from, typename V::element* to,
                                Kind& kind) {
     kind.begin_second();
     for_each_vector<V>(
         columns,
-        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-            if constexpr (Asks) kind.source.prefetch(row + 1, col);
-            kind.second(row, col, n, u, from + col, to + col);
-        },
+        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA { kind.second(row, col, n, u, from + col, to + col); },
         [&]() TRACEA_LAMBDA { kind.fold_second(); });
     kind.end_second();
 }
@@ -108,18 +105,33 @@ TRACEA_INLINE void last_pass(int64_t row, int64_t columns, const typename V::ele
     for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto)
                                     TRACEA_LAMBDA { kind.target.at(row, col, kind.last(row, col, n, at + col), n); });
 }
-template <class V, class Kind>
-TRACEA_INLINE void last_and_first(int64_t row, int64_t columns, typename V::element* at, Kind& kind) {
-    kind.begin_first(row + 1, columns);
-    for_each_vector<V>(
+// The second pass over `row`, the first over the next one and the last over the one before, in turns of some vectors: what one row leaves is in the way of no
+// other, and stores past the caches follow each other while exponentials are computed. The row after those is asked for. `read` has the row where it is not
+// read again, then the next one; `kept` has what the second pass over the row before left, then what that over `row` leaves.
+template <class V, bool Finishes, bool Begins, class Kind>
+TRACEA_INLINE void turning_passes(int64_t row, int64_t columns, typename V::element* read, typename V::element* kept,
+                                  Kind& kind) {
+    if constexpr (Begins) kind.begin_first(row + 1, columns);
+    kind.begin_second();
+    for_each_turn<V>(
         columns,
-        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-            const V y = kind.last(row, col, n, at + col);
-            kind.first(row + 1, col, n, u, at + col);
-            kind.target.at(row, col, y, n);
+        [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+            if constexpr (Finishes) {
+                kind.target.prefetch(row - 1, col + write_ahead * V::lanes);
+                kind.target.at(row - 1, col, kind.last(row - 1, col, n, kept + col), n);
+            }
         },
-        [&]() TRACEA_LAMBDA { kind.fold_first(); });
-    kind.end_first(row + 1, columns, at);
+        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+            if constexpr (Begins) kind.source.prefetch(row + 2, col);
+            kind.second(row, col, n, u, read + col, kept + col);
+            if constexpr (Begins) kind.first(row + 1, col, n, u, read + col);
+        },
+        [&]() TRACEA_LAMBDA {
+            kind.fold_first();
+            kind.fold_second();
+        });
+    kind.end_second();
+    if constexpr (Begins) kind.end_first(row + 1, columns, read);
 }
 // The first pass over `row`, the second over the row before it, the last over the row `oldest`: one loop. Of two passes the last one reads `before`.
 template <class V, int Prefetch, class Kind>
@@ -229,19 +241,26 @@ TRACEA_INLINE void paired_rows(int64_t rows, int64_t columns, typename V::elemen
     }
 }
 
+template <class V, int Prefetch, class Kind>
+TRACEA_INLINE void turning_rows(int64_t rows, int64_t columns, typename V::element* read, Kind& kind) {
+    typename V::element* const kept = read + normalize_pitch<V>(columns);
+    first_pass<V, Prefetch>(0, columns, read, kind);
+    if (rows > 1) turning_passes<V, false, true>(0, columns, read, kept, kind);
+    for (int64_t row = 1; row < rows - 1; ++row) turning_passes<V, true, true>(row, columns, read, kept, kind);
+    if (rows > 1)
+        turning_passes<V, true, false>(rows - 1, columns, read, kept, kind);
+    else
+        second_pass<V>(0, columns, read, kept, kind);
+    last_pass<V>(rows - 1, columns, kept, kind);
+}
+
 template <class V, int Overlap, int Prefetch, class Kind>
 TRACEA_INLINE void normalize_rows(int64_t rows, int64_t columns, typename V::element* buffer, Kind&& kind) {
     using Plain = std::remove_reference_t<Kind>;
     if constexpr (Overlap == 1) {
         overlapped_rows<V, Prefetch>(rows, columns, buffer, kind);
     } else if constexpr (Overlap == 2 && Plain::passes == 3) {
-        first_pass<V, Prefetch>(0, columns, buffer, kind);
-        for (int64_t row = 0; row < rows - 1; ++row) {
-            second_pass<V, true>(row, columns, buffer, buffer, kind);
-            last_and_first<V>(row, columns, buffer, kind);
-        }
-        second_pass<V>(rows - 1, columns, buffer, buffer, kind);
-        last_pass<V>(rows - 1, columns, buffer, kind);
+        turning_rows<V, Prefetch>(rows, columns, buffer, kind);
     } else {
         if constexpr (Overlap == 2) {
             if (rows > 1) {

@@ -82,6 +82,36 @@ TRACEA_INLINE void for_each_vector(int64_t columns, Body&& body) {
     for_each_vector<V>(columns, body, []() TRACEA_LAMBDA {});
 }
 
+// The same with two bodies, in turns: `before` for turn_groups groups of four, then `body` for them.
+constexpr int turn_groups = 6;
+template <class V, class Before, class Body, class Fold>
+TRACEA_INLINE void for_each_turn(int64_t columns, Before&& before, Body&& body, Fold&& fold) {
+    constexpr int64_t group = row_unroll * V::lanes;
+    constexpr int64_t turn = turn_groups * group;
+    const auto over = [](int64_t from, int64_t to, auto&& each) TRACEA_LAMBDA {
+        for (int64_t col = from; col < to; col += group)
+            unroll<row_unroll>([&](auto u) TRACEA_LAMBDA { each(col + u * V::lanes, V::lanes, u); });
+    };
+    int64_t col = 0;
+    while (col + group <= columns) {
+        const int64_t left = (columns - col) / group;
+        const int64_t stop = col + (left < 64 ? left : 64) * group;
+        while (col < stop) {
+            const int64_t end = col + turn < stop ? col + turn : stop;
+            over(col, end, before);
+            over(col, end, body);
+            col = end;
+        }
+        fold();
+    }
+    for (; col < columns; col += V::lanes) {
+        const int64_t n = columns - col < V::lanes ? columns - col : V::lanes;
+        before(col, n, constant<0>{});
+        body(col, n, constant<0>{});
+    }
+    fold();
+}
+
 // Lanes at or beyond n replaced by a neutral value.
 template <class V>
 TRACEA_INLINE V with_neutral(V v, int64_t n, V neutral) {
