@@ -98,6 +98,16 @@ def test_the_fingerprint_is_of_identity_and_not_of_limits(tmp_path: Path) -> Non
 
 
 @X86
+def test_a_core_of_which_a_flag_is_hidden_is_called_by_the_vendors_numbers(tmp_path: Path) -> None:
+    found = machine(tmp_path, AVX512)
+    level = replace(found.hardware, microarchitecture="x86_64_v4", named="zen4", isas=("avx512",))
+    assert level.core == "zen4"
+    assert replace(found, hardware=level).target.fma_per_cycle == 1  # where the generic target has two
+    assert replace(level, named="").core == "x86_64_v4"
+    assert replace(level, microarchitecture="icelake").core == "icelake"
+
+
+@X86
 def test_a_core_with_matrix_tiles_is_not_called_one_of_those_before_them(tmp_path: Path) -> None:
     plain = machine(tmp_path / "plain", AVX512)
     tiled = machine(tmp_path / "tiled", f"{AVX512} amx_tile amx_bf16")

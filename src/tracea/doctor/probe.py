@@ -34,6 +34,7 @@ _NEEDED: Final[dict[Isa, frozenset[str]]] = {
 # Source: Intel, Architecture Instruction Set Extensions Programming Reference (319433), table 1-2.
 _BEFORE_TILES: Final = frozenset({"skylake_avx512", "cascadelake", "cannonlake", "icelake"})
 _FIRST_WITH_TILES: Final = "sapphirerapids"
+_LEVEL: Final = "x86_64"  # with _v2 to _v4: what archspec calls a processor of which it knows no more
 # Vendor, display family and models, and archspec's name. Models whose instruction sets a name stands for as well are
 # with it: Emerald and Granite Rapids have those of Sapphire Rapids.
 # Source: Intel SDM vol. 4, table 2-1; AMD, Processor Programming References of families 19h and 1Ah.
@@ -98,13 +99,16 @@ class Hardware:
 
     @property
     def core(self) -> str:
-        """What to call the core: the microarchitecture, or where that has no matrix tiles, the first one that does.
+        """What to call the core, for its arithmetic and its records: the microarchitecture, but where a flag is hidden.
 
-        A hypervisor that hides a single flag has archspec name an earlier core, which the tiles show that it is not.
-        The identity keeps archspec's name: measurements are kept under it.
+        A hypervisor that hides a single flag has archspec name an earlier core, which tiles show that it is not, or only
+        the level of the instruction set, where the vendor's family and model say more. The identity keeps archspec's
+        name: measurements are kept under it.
         """
         if self.microarchitecture in _BEFORE_TILES and self.processor.flags >= TILE_FLAGS:
             return _FIRST_WITH_TILES
+        if self.microarchitecture.startswith(_LEVEL) and self.named:
+            return self.named
         return self.microarchitecture
 
 
@@ -137,7 +141,7 @@ class Machine:
     @property
     def target(self) -> Target:
         """The best usable instruction set's target with this machine's numbers in place of the catalogue's."""
-        base = of_core(self.hardware.microarchitecture, self.hardware.isas[0])
+        base = of_core(self.hardware.core, self.hardware.isas[0])
         l1d, l2, l3 = (self._cache(level) for level in (1, 2, 3))
         return replace(
             base,
