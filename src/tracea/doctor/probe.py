@@ -101,9 +101,9 @@ class Hardware:
     def core(self) -> str:
         """What to call the core, for its arithmetic and its records: the microarchitecture, but where a flag is hidden.
 
-        A hypervisor that hides a single flag has archspec name an earlier core, which tiles show that it is not, or only
-        the level of the instruction set, where the vendor's family and model say more. The identity keeps archspec's
-        name: measurements are kept under it.
+        A hypervisor that hides a single flag has archspec name an earlier core, which tiles show that it is not, or
+        only the level of the instruction set, where the vendor's family and model say more. The identity keeps
+        archspec's name: measurements are kept under it.
         """
         if self.microarchitecture in _BEFORE_TILES and self.processor.flags >= TILE_FLAGS:
             return _FIRST_WITH_TILES
