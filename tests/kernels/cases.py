@@ -15,12 +15,13 @@ from tests.kernels.grouped_cases import grouped_cases, grouped_tile_cases
 from tests.kernels.low_rank_cases import low_rank_cases, low_rank_tile_cases
 from tests.kernels.norm_gradient_cases import norm_gradient_cases
 from tests.kernels.pool_cases import pool_cases
+from tests.kernels.row_cases import row_cases
 from tests.kernels.slab_cases import slab_cases
 from tests.kernels.sparse_cases import sparse_cases, sparse_tile_cases
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Cast, Input, activation, exp, maximum, select, sigmoid
-from tracea.core.op import Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp, RowKind, RowOp
+from tracea.core.op import Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp
 from tracea.core.tensor_type import StridedLayout, TensorType
 
 F32, F64, F16, BF16, I32, I8, BOOL = DType.F32, DType.F64, DType.F16, DType.BF16, DType.I32, DType.I8, DType.BOOL
@@ -157,78 +158,6 @@ def turned_cases() -> tuple[Case, ...]:
         Case.of("stream_split_turned_bf16", split, halves, **parts),
         Case.of(
             "stream_split_turned_f64", split, GemmOp.of(m=70, n=1, k=41, dtype=F64, transpose_a=True), kc=10, fold=16
-        ),
-    )
-
-
-def row(kind: RowKind, shape: tuple[int, ...], dtype: DType = F32, **more: object) -> RowOp:
-    x = TensorType(shape, dtype)
-    return RowOp(kind=kind, x=(x,), eps=1e-5 if "norm" in kind.value else 0.0, **more)  # type: ignore[arg-type]
-
-
-def norm(shape: tuple[int, ...], dtype: DType = F32) -> RowOp:
-    """A layer norm of a sum, with weight, bias and residual."""
-    x = TensorType(shape, dtype)
-    w = TensorType(shape[-1:], F32)
-    return RowOp(
-        kind=RowKind.LAYER_NORM,
-        x=(x, x),
-        prologue=Input(0) + Input(1),
-        epilogue=Epilogue(Input(0) * Input(1) + Input(2) + Input(3), (w, w, x)),
-        eps=1e-5,
-    )
-
-
-def strided_softmax(rows: int, columns: int) -> RowOp:
-    """A softmax over every second element of a wider tensor, into a transposed result."""
-    return RowOp(
-        kind=RowKind.SOFTMAX,
-        x=(matrix(rows, columns, F32, 2 * columns + 5, 2),),
-        prologue=Input(0) * 0.125,
-        out=matrix(rows, columns, F32, 1, rows + 2),
-    )
-
-
-def row_cases() -> tuple[Case, ...]:
-    """Row kernels: kinds, element types, strides, several axes."""
-    return (
-        Case.of("softmax", "rows.normalize", row(RowKind.SOFTMAX, (9, 100)), rows=4),
-        Case.of("softmax_streaming", "rows.normalize", row(RowKind.SOFTMAX, (9, 100)), rows=4, streaming=1, prefetch=0),
-        Case.of("softmax_apart", "rows.normalize", row(RowKind.SOFTMAX, (9, 100)), rows=4, overlap=0, prefetch=64),
-        Case.of("softmax_strided", "rows.normalize", strided_softmax(9, 50), rows=4),
-        Case.of("softmax_f64", "rows.normalize", row(RowKind.SOFTMAX, (9, 100), F64), rows=4),
-        Case.of("log_softmax", "rows.normalize", row(RowKind.LOG_SOFTMAX, (9, 100)), rows=4),
-        Case.of("softmax_turns", "rows.normalize", row(RowKind.SOFTMAX, (9, 1003)), rows=4, overlap=2, streaming=1),
-        Case.of("log_softmax_turns", "rows.normalize", row(RowKind.LOG_SOFTMAX, (9, 1003), F16), rows=4, overlap=2),
-        Case.of("rms_norm_bf16", "rows.normalize", row(RowKind.RMS_NORM, (9, 100), BF16), rows=4),
-        Case.of("rms_norm_together", "rows.normalize", row(RowKind.RMS_NORM, (9, 100)), rows=4, overlap=1, prefetch=8),
-        Case.of("layer_norm_fixed", "rows.normalize", norm((9, 100)), rows=2, fixed=1),
-        Case.of("layer_norm_blocks_of_two", "rows.normalize", norm((9, 100)), rows=2, overlap=1, streaming=1),
-        Case.of("layer_norm_pairs", "rows.normalize", norm((9, 100)), rows=5, overlap=2, prefetch=8, streaming=1),
-        Case.of("layer_norm_pairs_f16", "rows.normalize", norm((9, 100), F16), rows=4, overlap=2),
-        Case.of("layer_norm_fours", "rows.normalize", norm((9, 1100)), rows=6, overlap=3, streaming=1),
-        Case.of("rms_norm_fours", "rows.normalize", row(RowKind.RMS_NORM, (9, 1100), BF16), rows=9, overlap=3),
-        Case.of("rms_norm_pairs", "rows.normalize", row(RowKind.RMS_NORM, (9, 100), BF16), rows=9, overlap=2),
-        Case.of("layer_norm", "rows.normalize", norm((9, 100)), rows=4),
-        Case.of("layer_norm_f16", "rows.normalize", norm((9, 100), F16), rows=4),
-        Case.of(
-            "softmax_masked",
-            "rows.normalize",
-            RowOp(
-                kind=RowKind.SOFTMAX,
-                x=(TensorType((4, 3, 10, 30), F32), TensorType((4, 1, 1, 30), F32)),
-                prologue=Input(0) + Input(1),
-            ),
-            rows=4,
-        ),
-        Case.of(
-            "softmax_outer",
-            "rows.normalize",
-            replace(
-                row(RowKind.SOFTMAX, (5, 6, 40)),
-                x=(TensorType((5, 6, 40), F32, StridedLayout((300, 41, 1))),),
-            ),
-            split="outer",
         ),
     )
 

@@ -8,13 +8,12 @@ from tests.kernels.cases import (
     FUSED,
     all_cases,
     gemm_cases,
-    norm,
     resized,
-    row,
     vector_groups,
 )
 from tests.kernels.conformance import Case, build, check, random_inputs, run, unit_of
 from tests.kernels.native import Unit, host_isas, run_isas
+from tests.kernels.row_cases import norm, row
 
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.kernels.cases import chain_cases, gemm_cases, reduce_cases, row_cases
+from tests.kernels.cases import chain_cases, gemm_cases, reduce_cases
 from tests.kernels.conformance import Built, Case, Tensor, build, random_inputs
 from tests.kernels.conv_cases import conv_cases
 from tests.kernels.native import INCLUDE, RUNNER, round_up
+from tests.kernels.row_cases import row_cases
 
 from tracea.core.accuracy import error_bound
 from tracea.core.reference import evaluate

@@ -10,14 +10,13 @@ from tests.headers.test_headers import HEADERS, ISA_FLAGS, SANITIZE, ULP_LIMITS,
 from tests.headers.test_headers import HERE as DRIVERS
 from tests.kernels.cases import (
     all_cases,
-    norm,
     resized,
-    row,
     tile_cases,
     vector_groups,
 )
 from tests.kernels.conformance import Case, build, check, random_inputs
 from tests.kernels.conformance import run as call
+from tests.kernels.row_cases import norm, row
 from tests.slow.aarch64 import NEON, EmulatedUnit, compile_binary, missing, run_binary
 
 from tracea.core.op import RowKind
