@@ -88,7 +88,8 @@ def ratios(record: Path, line: Line) -> list[tuple[float, bool]]:
     """Return the ratio of each problem of the line to its fastest peer, and whether it is in doubt."""
     read: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
     if "processes" in read:  # of a model that was searched
-        return [(min(_of_model(read["processes"])), False)]
+        ours = [process["tracea"] for process in read["processes"]]
+        return [(min(_of_model(read["processes"])), any(2 * e["disturbed"] >= len(e["samples_us"]) for e in ours))]
     return [
         (min(peer["median"] for peer in row["ratios"].values()), bool(row["notes"].get("doubt")))
         for row in read["rows"]
