@@ -21,8 +21,8 @@ void near(double got, double want, double tolerance, const char* what, int64_t c
 template <int Overlap>
 using Overlapped = std::integral_constant<int, Overlap>;
 
-// Blocks of 1 to `count` rows with the passes one after the other, and overlapped in each way up to Most: the same bits, and nothing else written.
-template <class Storage, int Most, class Routine>
+// Blocks of 1 to `count` rows with the passes one after the other, and overlapped in each way: the same bits, and nothing else written.
+template <class Storage, class Routine>
 std::vector<Storage> normalized(int64_t count, int64_t columns, int64_t stride, Routine&& routine) {
     using T = arithmetic_t<Storage>;
     std::vector<T> memory(4 * normalize_pitch<Vec<T>>(columns) + 64);
@@ -32,16 +32,14 @@ std::vector<Storage> normalized(int64_t count, int64_t columns, int64_t stride, 
         apart.assign((count - 1) * stride + columns, from_float<Storage>(T(7)));
         std::vector<Storage> together = apart;
         std::vector<Storage> paired = apart;
-        std::vector<Storage> most = apart;
         for (int64_t row = 0; row < count; row += block) {
             const int64_t length = row + block < count ? block : count - row;
             routine(Overlapped<0>{}, row, length, buffer, apart.data());
             routine(Overlapped<1>{}, row, length, buffer, together.data());
             routine(Overlapped<2>{}, row, length, buffer, paired.data());
-            routine(Overlapped<Most>{}, row, length, buffer, most.data());
         }
         streaming_fence();
-        for (const std::vector<Storage>* other : {&together, &paired, &most}) {
+        for (const std::vector<Storage>* other : {&together, &paired}) {
             CHECK(memcmp(apart.data(), other->data(), apart.size() * sizeof(Storage)) == 0, "%ld columns in blocks of %ld rows: overlapped passes differ",
                   static_cast<long>(columns), static_cast<long>(block));
         }
@@ -62,16 +60,16 @@ void rows(int64_t columns, double offset, double tolerance, Random& random) {
     for (Storage& v : x) v = from_float<Storage>(static_cast<T>(random.value() + offset));
     const LoadRows<Storage> source{x.data(), stride};
     const auto from = [&](int64_t row) { return LoadRows<Storage>{x.data() + row * stride, stride}; };
-    const std::vector<Storage> softmax = normalized<Storage, 2>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
+    const std::vector<Storage> softmax = normalized<Storage>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
         softmax_rows<T, decltype(overlap)::value, 4>(length, columns, buffer, from(row), StoreRows<Storage, true>{y + row * stride, stride});
     });
-    const std::vector<Storage> logarithms = normalized<Storage, 2>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
+    const std::vector<Storage> logarithms = normalized<Storage>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
         log_softmax_rows<T, decltype(overlap)::value, 0>(length, columns, buffer, from(row), StoreRows<Storage>{y + row * stride, stride});
     });
-    const std::vector<Storage> layer = normalized<Storage, 3>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
+    const std::vector<Storage> layer = normalized<Storage>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
         layer_norm_rows<T, decltype(overlap)::value, 0>(length, columns, 1e-5, buffer, from(row), StoreRows<Storage>{y + row * stride, stride});
     });
-    const std::vector<Storage> rms = normalized<Storage, 3>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
+    const std::vector<Storage> rms = normalized<Storage>(count, columns, stride, [&](auto overlap, int64_t row, int64_t length, T* buffer, Storage* y) {
         rms_norm_rows<T, decltype(overlap)::value, 4>(length, columns, 1e-5, buffer, from(row), StoreRows<Storage>{y + row * stride, stride});
     });
     for (int64_t row = 0; row < count; ++row) {

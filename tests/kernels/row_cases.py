@@ -59,8 +59,6 @@ def row_cases() -> tuple[Case, ...]:
         Case.of("layer_norm_blocks_of_two", "rows.normalize", norm((9, 100)), rows=2, overlap=1, streaming=1),
         Case.of("layer_norm_pairs", "rows.normalize", norm((9, 100)), rows=5, overlap=2, prefetch=8, streaming=1),
         Case.of("layer_norm_pairs_f16", "rows.normalize", norm((9, 100), F16), rows=4, overlap=2),
-        Case.of("layer_norm_fours", "rows.normalize", norm((9, 1100)), rows=6, overlap=3, streaming=1),
-        Case.of("rms_norm_fours", "rows.normalize", row(RowKind.RMS_NORM, (9, 1100), BF16), rows=9, overlap=3),
         Case.of("rms_norm_pairs", "rows.normalize", row(RowKind.RMS_NORM, (9, 100), BF16), rows=9, overlap=2),
         Case.of("layer_norm", "rows.normalize", norm((9, 100)), rows=4),
         Case.of("layer_norm_f16", "rows.normalize", norm((9, 100), F16), rows=4),

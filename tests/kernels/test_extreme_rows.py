@@ -25,7 +25,6 @@ LOST = (1e-50, 1e-300)  # of f32, in which they are zero
 
 CASES = (
     *(_case(kind, overlap) for kind in RowKind for overlap in (0, 1, 2)),
-    *(_case(kind, 3) for kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)),
     *(_case(kind, 1, eps=1e-5) for kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)),
     *(_case(kind, 1, dtype) for kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM) for dtype in (F64, BF16)),
     *(_case(kind, 1, eps=eps) for kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM) for eps in LOST),
@@ -72,7 +71,7 @@ def test_finite_rows_give_what_float64_gives(case: Case, isa: str, rng: np.rando
 
 
 @pytest.mark.parametrize("isa", run_isas())
-@pytest.mark.parametrize("overlap", [0, 1, 2, 3])
+@pytest.mark.parametrize("overlap", [0, 1, 2])
 def test_a_row_of_plus_and_minus_the_largest_is_plus_and_minus_one(overlap: int, isa: str) -> None:
     x = np.tile(np.float32([3e38, -3e38]), (12, COLUMNS // 2))
     for kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM):
@@ -100,7 +99,7 @@ FAR_CASES = tuple(
         rows=3,
         overlap=overlap,
     )
-    for overlap in (0, 1, 2, 3)
+    for overlap in (0, 1, 2)
 )
 
 

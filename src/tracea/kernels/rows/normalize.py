@@ -43,11 +43,11 @@ __all__ = ["NORMALIZE", "build_normalize", "normalize_plan", "normalize_types"]
 
 _SPREAD = 4  # vectors between buffered rows: normalize_pitch of the header
 _COMPUTED_BYTES = 4  # of a buffered element, at least
-_TOGETHER = 4  # rows, at least, where two passes are made by pairs, of which two are at hand, or by fours
+_PAIR = 2  # rows whose passes are made together: two passes, overlap=2
 _REGISTERS_OF_A_PAIR = 32  # what two rows sum, keep and read at a time is more than 16
 _SMALL_CACHE_BYTES = 32 << 10  # of the first level: what was measured to want another order than 48 KiB
+_MOST_OVERLAP = 2
 _PASSES = {RowKind.SOFTMAX: 3, RowKind.LOG_SOFTMAX: 3, RowKind.LAYER_NORM: 2, RowKind.RMS_NORM: 2}
-_MOST_OVERLAP = {3: 2, 2: 3}  # by the number of passes
 
 
 def normalize_plan(op: RowOp) -> AxisPlan:
@@ -67,10 +67,10 @@ def build_normalize(op: RowOp, schedule: Schedule, target: Target) -> TileKernel
     compute = compute_type(*(type_.dtype for type_ in (*op.operands, op.infer())))
     lanes = vector_lanes(target, compute)
     columns = operands.sizes[-1]
-    overlap = _overlap(op, schedule)
+    overlap = _overlap(schedule)
     pitch = (ceil_div(columns, lanes) + _SPREAD) * lanes
     passes = _PASSES[op.kind]
-    kept = (1, passes, _TOGETHER if passes == 2 else 2, _TOGETHER)[overlap]  # normalize_rows_kept of the header
+    kept = (1, passes, 2 * _PAIR if passes == 2 else 2)[overlap]  # normalize_rows_kept of the header
     row = scratch("row", compute, MemorySpace.THREAD, pitch * kept)
     xs, extras = operands.inputs[: len(op.x)], operands.inputs[len(op.x) :]
 
@@ -106,19 +106,18 @@ def build_normalize(op: RowOp, schedule: Schedule, target: Target) -> TileKernel
     return operands.kernel(NORMALIZE_ID, schedule, target, (row,), body)
 
 
-def _overlap(op: RowOp, schedule: Schedule) -> int:
-    """Return how passes over rows overlap: 0 not at all, 1 row by row, 2 and 3 by what the passes leave.
+def _overlap(schedule: Schedule) -> int:
+    """Return how passes over rows overlap: 0 not at all, 1 row by row, 2 by what the passes leave.
 
-    Of two passes 2 makes each over two rows at a time, and 3 one after the other over four rows, the last one over a
-    part of each in turn. Of three passes 2 makes them over three rows, as 1 does, but in turns of a few vectors and
-    over what one row leaves.
+    Of two passes 2 makes each over two rows at a time. Of three it makes them over three rows, as 1 does, but in turns
+    of a few vectors and over what one row leaves.
 
     Raises:
         OutOfRange: another number.
     """
     if "overlap" not in schedule:  # recorded before there was a choice
         return 0
-    schedule.check_range(0, "overlap", most=_MOST_OVERLAP[_PASSES[op.kind]])
+    schedule.check_range(0, "overlap", most=_MOST_OVERLAP)
     return schedule.integer("overlap")
 
 
@@ -134,9 +133,9 @@ def _overlap_beyond(op: RowOp, row_bytes: int, target: Target) -> int:
     two rows do not stay in them, and a vector is half a line, which two rows past the caches leave unfinished in turn:
     layer norm 4096² by pairs took 3.1 times as long (Zen 3), RMS norm 1.1 to 1.9, layer norm 512x768 1.2.
 
-    On 32 KiB (Zen 4), of the time of pairs: layer norm with both by fours 0.85 to 0.93 (2048 to 8192 columns), RMS norm
-    with a weight by fours 1.1; where two rows and the shared vectors leave room, a row at a time 0.87 to 0.94 (layer
-    norm of 768 to 1536 columns, RMS norm of 1024 and 2048), and where nothing is shared 0.85 to 1.01.
+    On 32 KiB (Zen 4), of the time of pairs: where nothing is shared, passes row by row 1.1 to 1.2; a row at a time,
+    where two rows and the shared vectors leave room, by one thread 0.76 to 0.95 (layer norm of 768 to 1536 columns, RMS
+    norm of 1024 and 2048, bare ones of 1024 and 4096), by two 1.0 and, bare, 1.1 to 1.15.
     """
     if _PASSES[op.kind] > 2:
         return 2 if 3 * row_bytes > target.l1d_bytes else 1
@@ -145,9 +144,8 @@ def _overlap_beyond(op: RowOp, row_bytes: int, target: Target) -> int:
     shared = _shared_vectors(op)
     at_hand = (2 + shared) * row_bytes
     if target.l1d_bytes <= _SMALL_CACHE_BYTES:
-        if shared == 0 or at_hand < target.l1d_bytes:
-            return 0
-        return 3 if shared > 1 else 2
+        leaves_room = at_hand < target.l1d_bytes or (shared == 0 and at_hand == target.l1d_bytes)
+        return 0 if target.cores == 1 and leaves_room else 2
     return 2 if shared > 1 or (shared > 0 and at_hand > target.l1d_bytes) else 1
 
 
@@ -169,7 +167,7 @@ def _default(op: RowOp, target: Target) -> Schedule:
     fits = 2 * passes * row_bytes <= target.l2_bytes
     comes = stream or not kept((*op.operands, result), target)
     overlaps = fits and rows >= passes and (comes or passes > 2)
-    enough = passes > 2 or rows >= _TOGETHER
+    enough = passes > 2 or rows >= 2 * _PAIR
     overlap = _overlap_beyond(op, row_bytes, target) if overlaps and comes and enough else int(overlaps)
     # A row at a time that the first cache keeps beside the shared vectors is read in one go: asking ahead costs 0.1.
     alone = overlaps and overlap == 0 and _shared_vectors(op) > 0
@@ -189,7 +187,7 @@ def _space(op: RowOp, target: Target) -> ScheduleSpace:
     axes: Mapping[str, tuple[Value, ...]] = {
         "rows": tuple(dict.fromkeys((rows, max(1, rows // 4), 4 * rows, 16 * rows))),
         "split": (default["split"],),
-        "overlap": tuple(range(_MOST_OVERLAP[_PASSES[op.kind]] + 1)),
+        "overlap": tuple(range(_MOST_OVERLAP + 1)),
         "prefetch": (0, PREFETCH),
         "streaming": (0, 1) if op.infer().dtype.is_float else (0,),
         "fixed": (0, 1),

@@ -4,16 +4,14 @@
 // A row takes two or three passes. One after the other they wait in turn for what is read, for arithmetic, and for what is written. With Overlap 1, one loop
 // makes the first pass over row r, the second over the row before it and the last over the row before that, so that the three waits are one. With Overlap 2,
 // which is for two passes, it makes the first pass over two rows and the last one over the two before them: what the store functor reads of a column, as
-// weight and bias, comes from the second-level cache once for both. With Overlap 3, two passes again, nothing is made at once: the first pass over four rows
-// one after the other, then the last one over a part of each in turn, so that the vectors that all rows share come once for four and reading does not
-// alternate with stores past the caches. Of three passes Overlap 2 makes the same at once as Overlap 1, but in turns of some vectors each, and over what one
-// row leaves: less is in the nearest cache, and what is stored past the caches follows itself. Every way the arithmetic of a row is the same, in the same
-// order.
+// weight and bias, comes from the second-level cache once for both. Of three passes Overlap 2 makes the same at once as Overlap 1, but in turns of some
+// vectors each, and over what one row leaves: less is in the nearest cache, and what is stored past the caches follows itself. Every way the arithmetic of a
+// row is the same, in the same order.
 //
 // The last pass of three reads what the second one keeps for it, and the second writes there after it, so that little passes through the nearest cache.
 // `buffer` has room for one row without overlap, else for normalize_rows_kept rows, normalize_pitch elements apart.
 //
-// With Prefetch the first pass asks for what is that many vectors ahead, but not by fours; an overlapped last pass always asks for the lines that it will write.
+// With Prefetch the first pass asks for what is that many vectors ahead; an overlapped last pass always asks for the lines that it will write.
 #ifndef TRACEA_ROW_PASSES_H
 #define TRACEA_ROW_PASSES_H
 
@@ -102,18 +100,10 @@ TRACEA_INLINE void second_pass(int64_t row, int64_t columns, const typename V::e
         [&]() TRACEA_LAMBDA { kind.fold_second(); });
     kind.end_second();
 }
-// The last pass over a part of a row, which begins where a vector does.
-template <class V, class Kind>
-TRACEA_INLINE void last_of_part(int64_t row, int64_t from, int64_t to, const typename V::element* at,
-                                const Kind& kind) {
-    for_each_vector<V>(to - from, [&](int64_t offset, int64_t n, auto) TRACEA_LAMBDA {
-        const int64_t col = from + offset;
-        kind.target.at(row, col, kind.last(row, col, n, at + col), n);
-    });
-}
 template <class V, class Kind>
 TRACEA_INLINE void last_pass(int64_t row, int64_t columns, const typename V::element* at, const Kind& kind) {
-    last_of_part<V>(row, 0, columns, at, kind);
+    for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto)
+                                    TRACEA_LAMBDA { kind.target.at(row, col, kind.last(row, col, n, at + col), n); });
 }
 // The second pass over `row`, the first over the next one and the last over the one before, in turns of some vectors: what one row leaves is in the way of no
 // other, and stores past the caches follow each other while exponentials are computed. The row after those is asked for. `read` has the row where it is not
@@ -264,41 +254,10 @@ TRACEA_INLINE void turning_rows(int64_t rows, int64_t columns, typename V::eleme
     last_pass<V>(rows - 1, columns, kept, kind);
 }
 
-// Four rows at a time: the first pass over each, then the last one over part after part of all four.
-template <class V, class Kind>
-TRACEA_INLINE void rows_by_fours(int64_t rows, int64_t columns, typename V::element* buffer, Kind& first) {
-    constexpr int64_t part = 64 * V::lanes;
-    const int64_t pitch = normalize_pitch<V>(columns);
-    Kind second = first;
-    Kind third = first;
-    Kind fourth = first;
-    int64_t row = 0;
-    for (; row + 4 <= rows; row += 4) {
-        first_pass<V, 0>(row, columns, buffer, first);
-        first_pass<V, 0>(row + 1, columns, buffer + pitch, second);
-        first_pass<V, 0>(row + 2, columns, buffer + 2 * pitch, third);
-        first_pass<V, 0>(row + 3, columns, buffer + 3 * pitch, fourth);
-        for (int64_t col = 0; col < columns; col += part) {
-            const int64_t end = col + part < columns ? col + part : columns;
-            last_of_part<V>(row, col, end, buffer, first);
-            last_of_part<V>(row + 1, col, end, buffer + pitch, second);
-            last_of_part<V>(row + 2, col, end, buffer + 2 * pitch, third);
-            last_of_part<V>(row + 3, col, end, buffer + 3 * pitch, fourth);
-        }
-    }
-    for (; row < rows; ++row) {
-        first_pass<V, 0>(row, columns, buffer, first);
-        last_pass<V>(row, columns, buffer, first);
-    }
-}
-
 template <class V, int Overlap, int Prefetch, class Kind>
 TRACEA_INLINE void normalize_rows(int64_t rows, int64_t columns, typename V::element* buffer, Kind&& kind) {
     using Plain = std::remove_reference_t<Kind>;
-    static_assert(Overlap <= (Plain::passes == 3 ? 2 : 3));
-    if constexpr (Overlap == 3) {
-        rows_by_fours<V>(rows, columns, buffer, kind);
-    } else if constexpr (Overlap == 1) {
+    if constexpr (Overlap == 1) {
         overlapped_rows<V, Prefetch>(rows, columns, buffer, kind);
     } else if constexpr (Overlap == 2 && Plain::passes == 3) {
         turning_rows<V, Prefetch>(rows, columns, buffer, kind);
