@@ -52,7 +52,9 @@ __all__ = ["__version__", *_FACE]  # noqa: PLE0604  # pyright: ignore[reportUnsu
 def __getattr__(name: str) -> Any:
     """Load a public name on its first use (PEP 562)."""
     if name not in _FACE:
-        raise AttributeError(f"module 'tracea' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        close = import_module("tracea.core.names").near(name, _FACE) if not name.startswith("_") else ()
+        text = f"module 'tracea' has no attribute {name!r}" + (f": did you mean {' or '.join(close)}?" if close else "")
+        raise AttributeError(text, name=name, obj=sys.modules[__name__])
     module_name, attribute = _FACE[name]
     with import_module("tracea.core.collector").collector_paused():
         try:

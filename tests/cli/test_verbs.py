@@ -140,7 +140,7 @@ def test_each_row_has_its_own_date_and_only_a_doubtful_one_is_marked(
     assert "doubtful" not in quiet
     assert "eager [red]" in doubtful
     assert "doubtful: others used 1.3 of 2 cores" in doubtful
-    assert any("--again, on an idle machine" in line for line in lines)
+    assert any(line.endswith("measures them again: tracea optimize model.py:build --again") for line in lines)
 
 
 def test_optimize_fails_with_a_failed_verdict_and_says_why(session, capsys: pytest.CaptureFixture[str]) -> None:

@@ -119,7 +119,7 @@ def test_the_report_prints_one_fact_a_line_and_problems_last(machine: Machine) -
     assert lines[0].startswith("Processor")
     assert "  multiply-add  avx2 f32: 100 GFLOP/s (1 thread), 200 GFLOP/s (2 threads)" in lines
     assert "  matrix tiles  amx bf16: 3500 GFLOP/s (1 thread)" in lines
-    assert "  memory copy   10.0 GB/s (1 thread) over 256 MiB" in lines
+    assert "  memory copy   10.0 GB/s (1 thread) over 256 MiB, read and written" in lines
     assert "  cache L1 read 300 GB/s (1 thread) over 16 KiB" in lines
     assert "  fork-join     2.2 µs to start all threads and to wait for them" in lines
     assert lines[-1].strip().startswith("remedy: ")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 
 import numpy as np
@@ -70,6 +71,26 @@ def test_a_program_of_several_results_returns_them_all_and_takes_no_out(kit, mak
     assert run.statistics()["hits"] == 4
     with pytest.raises(InvalidShape, match="out"):
         run(x, np.empty(100, np.float32))
+
+
+def test_a_text_that_nobody_else_keeps_stays_its_own(kit, make):
+    """An interned string that is freed leaves its address to the next one of its length."""
+
+    def answer(arrays, out, attributes, threads):
+        (n,) = arrays[0].shape
+        call = kit.scale_call(InputSlot(0), OutputSlot(0), float(attributes[0]), n)
+        return Program(calls=(call,), inputs=(kit.vector(n),), outputs=(kit.vector(n),))
+
+    run, x = make(1, answer), torch.ones(100)
+    for factor in range(100, 200):
+        text = sys.intern(f"{factor}.5")  # kept by this name alone: the call is given a copy
+        assert run(x, None, f"{factor}.5").eq(factor + 0.5).all()
+        del text
+
+
+def test_calls_have_more_attributes_than_a_tensor_has_axes(kit, make):
+    run = make(1, Misses(kit))
+    assert run(torch.ones(100), None, *range(64)).eq(3).all()
 
 
 def test_everything_that_a_program_depends_on_is_in_the_signature(kit, make):

@@ -73,6 +73,22 @@ def test_a_program_runs_in_a_child_after_fork(in_child, module):
     )
 
 
+def test_a_librarys_product_runs_in_a_child_after_fork(in_child):
+    in_child(
+        "import os, numpy as np, torch\n"
+        + "from tracea.core.op import GemmOp\n"
+        + "from tracea.flow.compile import compile_node\n"
+        + "torch.set_num_threads(2)\n"
+        + "a, b = torch.ones(512, 512), torch.ones(512, 512)\n"
+        + "program = compile_node(GemmOp.of(m=512, n=512, k=512), {}, threads=2, variant='library.gemm').program\n"
+        + "assert program.run(a, b, threads=2).eq(512).all()\n"
+        + "pid = os.fork()\n"
+        + "if pid == 0: os._exit(0 if program.run(a, b, threads=2).eq(512).all() else 1)\n"
+        + "assert os.waitpid(pid, 0)[1] == 0\n",
+        timeout=60,
+    )
+
+
 def test_a_fork_while_other_threads_run_leaves_no_lock_held(in_child):
     in_child(
         RUN

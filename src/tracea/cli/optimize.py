@@ -58,12 +58,12 @@ def optimize(
     if json:
         print_json(report.to_json())
     else:
-        render(report)
+        render(report, again=f"tracea optimize {builder} --again")
     return 0 if all(verdict.passed for verdict in report.verdicts) else 1
 
 
-def render(report: OptimizeReport) -> None:
-    """Print a report part by part."""
+def render(report: OptimizeReport, *, again: str) -> None:
+    """Print a report part by part; ``again`` is the command that times all contenders once more."""
     from tracea.profiler.duration import shown_us
 
     print_title("machine")
@@ -98,7 +98,8 @@ def render(report: OptimizeReport) -> None:
         )
     if any(row.doubt for row in report.table):
         print(
-            "doubtful times may be too long, and their ratios wrong: --again, on an idle machine, measures them again"
+            "doubtful times may be too long, and their ratios wrong: other programs, or the system, ran on the same "
+            f"cores. On an idle machine this measures them again: {again}"
         )
     for problem in report.problems:
         print(f"warning: {printable(problem)}")

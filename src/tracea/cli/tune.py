@@ -53,7 +53,7 @@ def tune(
     seconds
         Seconds at most.
     sampler
-        default, gp, evolution, random or grid.
+        default, gp, evolution, random, grid, or tpe, which needs the extra ``tune``.
     threads
         Threads that the op will run on: at most the cores that this process may use.
     variant

@@ -251,7 +251,7 @@ class Graph(Builder):
         """
         try:
             data = json.loads(text)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, TypeError) as error:
             raise InvalidGraph(
                 field="json", got=str(error), expected="JSON text", remedy="write it with to_json"
             ) from error

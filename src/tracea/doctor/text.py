@@ -151,7 +151,8 @@ def _ceilings(report: Report) -> Iterator[str]:
     sizes = {row.pattern: row.working_set_bytes for row in ceilings.bandwidths}
     for pattern, figures in moved.items():
         why = mark(*((row.pattern, row.threads) for row in ceilings.bandwidths if row.pattern == pattern))
-        yield f"  memory {pattern:<6} {', '.join(figures)} over {_size(sizes[pattern])}{why}"
+        both = ", read and written" if pattern == "copy" else ""
+        yield f"  memory {pattern:<6} {', '.join(figures)} over {_size(sizes[pattern])}{both}{why}"
     for cache in ceilings.caches:
         size = _size(cache.working_set_bytes)
         yield f"  cache L{cache.level} read {cache.gbytes:.0f} GB/s (1 thread) over {size}{mark()}"

@@ -27,6 +27,7 @@ from tracea.optimizer.isolation import IsolatedFunction, Limits
 from tracea.optimizer.space import Value
 from tracea.optimizer.storage import StoredTrial, StudyKey, TrialRecord
 from tracea.optimizer.trial import Outcome, OutcomeKind
+from tracea.profiler.duration import shown_us
 from tracea.targets.target import Target
 
 __all__ = ["LIBRARY_MODULES", "FinalTime", "final_times", "has_final", "rivals", "run_final"]
@@ -143,6 +144,9 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
         outcomes = _ranked(function, request)
     if all(outcome.was_killed for outcome in outcomes):
         return  # from outside: what the last final said still holds, and there will be another
+    timed = [(outcome.latency_ms, each) for outcome, each in zip(outcomes, request.candidates, strict=True)]
+    if fastest := min(((ms, each.variant) for ms, each in timed if ms is not None), default=None):
+        phase(f"final: {fastest[1]}, {shown_us(1e3 * fastest[0])} a call, judged and timed")
     for trial in earlier:
         if trial.retimed_ms is not None:
             store().retime(trial.id, None)

@@ -11,15 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
+from typing import Final
 
 import numpy as np
 
 from tracea.core.expr import Input
 from tracea.core.op import Conv2dOp, Epilogue
 from tracea.core.tensor_type import TensorType
+from tracea.errors import InvalidOp
 from tracea.flow.sections import Part, Section, Temporary, part_type
 
 __all__ = ["Phase", "Transposed", "plane_steps"]
+
+_MOST_PHASES: Final = 1024  # about five minutes of compiling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +92,19 @@ class Transposed:
     groups: int
 
     def sections(self) -> tuple[Section, ...]:
-        """Return the convolutions that compute it, one for each phase of rows and of columns."""
+        """Return the convolutions that compute it, one for each phase of rows and of columns.
+
+        Raises: InvalidOp: a stride has so many phases that their kernels would take minutes to compile.
+        """
         if self.y.elements == 0:
             return ()
+        if self.stride[0] * self.stride[1] > _MOST_PHASES:
+            raise InvalidOp(
+                field="stride",
+                got=self.stride,
+                expected=f"a product of at most {_MOST_PHASES}: each phase of rows and columns is a kernel",
+                remedy="use smaller strides, or torch for this layer",
+            )
         rows, columns = (
             tuple(
                 Phase.all(

@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from tracea.core.dtype import DType
 from tracea.core.graph import Graph, Node
+from tracea.core.names import as_given
 from tracea.doctor import Decision
 from tracea.errors import InvalidDevice, InvalidOption
 from tracea.flow.asked import check_library, check_listener
 from tracea.flow.compile import Compiled
 from tracea.flow.progress import Listener, shown_unless_heard
 from tracea.interface.optimized import Optimized, optimize_graph
+from tracea.interface.ranges import check_exact_numbers
 from tracea.optimizer.budget import Budget, check_budget
 from tracea.runtime.native import check_threads
 from tracea.runtime.process_bound import ProcessBound
@@ -29,6 +32,7 @@ class RunnableProgram(ProcessBound):
     def __init__(self, program: Program, threads: int | None = None) -> None:
         self.program = program
         self.threads = threads
+        self._counted = tuple(index for index, each in enumerate(program.inputs) if each.dtype is DType.I64)
 
     def __repr__(self) -> str:
         given, made = (", ".join(map(str, types)) for types in (self.program.inputs, self.program.outputs))
@@ -41,9 +45,13 @@ class RunnableProgram(ProcessBound):
         ``run(x, w)`` and ``run([x, w])`` give the inputs in the order in which they were added to the graph.
 
         Raises: InvalidShape, InvalidDType, InvalidStride, InvalidDevice: an input does not fit. OverlappingOutput.
+            InvalidInput: an int64 is beyond 2^53, up to which f64 counts, in which kernels compute integers.
         """
         if len(inputs) == 1 and isinstance(inputs[0], list | tuple):
             inputs = tuple(cast("Sequence[Any]", inputs[0]))
+        for index in self._counted:
+            if index < len(inputs):
+                check_exact_numbers(inputs[index], 1, "integers", field=f"inputs[{index}]")
         return self.program.run(*inputs, out=out, threads=self.threads)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -127,14 +135,23 @@ def load(path: str | os.PathLike[str]) -> RunnableProgram:
     """
     try:
         Path(path).open("rb").close()
-    except (OSError, ValueError) as error:  # ValueError: a path with a null byte
+    except (OSError, ValueError, TypeError) as error:  # ValueError: a null byte, or no Unicode; TypeError: no path
         raise InvalidOption(
             field="path",
-            got=f"{os.fspath(path)}: {getattr(error, 'strerror', None) or error}",
+            got=f"{as_given(path)}: {getattr(error, 'strerror', None) or error}",
             expected="a file that program.save wrote",
             remedy=f"give the path of one that this user can read; relative paths begin at {Path.cwd()}",
         ) from error
     return RunnableProgram(load_program(path))
+
+
+def _is_path(given: Any) -> bool:
+    """Whether a file system takes it for a path: text without a null byte that it can encode."""
+    try:
+        path: Any = os.fspath(given)
+        return isinstance(path, str) and path != "" and b"\0" not in os.fsencode(path)
+    except (TypeError, UnicodeEncodeError):
+        return False
 
 
 class Context:
@@ -155,9 +172,12 @@ class Context:
         self.device = "cpu"
         self.threads = threads
         if cache_dir is not None:
-            if "\0" in os.fspath(cache_dir) or not os.fspath(cache_dir):
+            if not _is_path(cache_dir):
                 raise InvalidOption(
-                    field="cache_dir", got="", expected="a directory", remedy="cache_dir=None for the default"
+                    field="cache_dir",
+                    got=as_given(cache_dir),
+                    expected="a directory",
+                    remedy="cache_dir=None for the default",
                 )
             os.environ["TRACEA_CACHE_DIR"] = os.fspath(cache_dir)
 

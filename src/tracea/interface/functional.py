@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tracea.core.expr import Expr, Input
 from tracea.core.names import near
@@ -145,6 +145,14 @@ def __dir__() -> list[str]:
     return sorted({*(name for name in globals() if name.startswith("__")), *__all__})
 
 
+# What torch and NumPy call some of them.
+_ELSEWHERE: Final = {
+    **dict.fromkeys(("matmul", "mm", "bmm", "baddbmm", "addmm", "dot", "einsum", "linear"), ("gemm",)),
+    **dict.fromkeys(("scaled_dot_product_attention", "sdpa", "flash_attention"), ("attention",)),
+    "max": ("amax",),
+    "min": ("amin",),
+}
+
 if not TYPE_CHECKING:  # checkers would take every name for one that there is
 
     def __getattr__(name: str) -> Any:
@@ -152,7 +160,7 @@ if not TYPE_CHECKING:  # checkers would take every name for one that there is
         text = f"tracea.ops has no {name!r}"
         if name in elementwise_steps():
             text += f": it is a step, as in tracea.ops.fuse([{name!r}])"
-        elif close := near(name, __all__):
+        elif close := _ELSEWHERE.get(name) or near(name, __all__):
             text += f": did you mean {' or '.join(close)}?"
         raise AttributeError(text, name=name, obj=sys.modules[__name__])
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
+from tracea.interface.operands import flag
+
 __all__ = ["library", "library_allowed"]
 
 _library: Final[ContextVar[bool]] = ContextVar("tracea.ops.library", default=True)
@@ -23,8 +25,10 @@ def library(allowed: bool) -> Generator[None]:
     ...     c = tracea.ops.gemm(a, b)  # a kernel of ours, whatever was measured
 
     It is how tests and benchmarks judge our own kernels. Threads that the block starts do not inherit it.
+
+    Raises: InvalidOp: it is neither True nor False.
     """
-    token = _library.set(bool(allowed))
+    token = _library.set(flag("library", allowed))
     try:
         yield
     finally:

@@ -60,7 +60,7 @@ def is_exact(dtype: DType, terms: int) -> bool:
     return dtype.is_float or terms * _LARGEST[dtype] <= EXACT_INTEGERS
 
 
-def check_exact_numbers(x: Any, terms: int, what: str, axes: tuple[int, ...] = ()) -> None:
+def check_exact_numbers(x: Any, terms: int, what: str, axes: tuple[int, ...] = (), *, field: str = "x") -> None:
     """Check that kernels, which compute integers in f64, see each of them as it is, and a sum of so many of them.
 
     Of sums over ``axes`` neither the positive terms nor the negative ones may pass 2^53: then no order of them does.
@@ -72,7 +72,7 @@ def check_exact_numbers(x: Any, terms: int, what: str, axes: tuple[int, ...] = (
     largest = max(map(abs, _extremes(x, None)))
     if terms * largest >= EXACT_INTEGERS and not (axes and _sums_are_exact(x, axes)):  # 2^53 + 1 is 2^53 in f64
         raise InvalidInput(
-            field="x",
+            field=field,
             got=f"numbers up to {largest}, {terms} of them" if terms > 1 else f"a number of {largest}",
             expected=f"{what} below 2^53, up to which f64 counts",
             remedy="keep integers smaller, sum fewer of them at once, or use torch for these",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tracea.core.names import as_given
 from tracea.errors import InvalidOption
 
 __all__ = ["Budget", "check_budget"]
+
+_LONGEST: Final = sys.float_info.max  # what no clock reaches, and larger whole numbers are no float
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,7 @@ class Budget:
         if self.seconds is not None and not (
             isinstance(self.seconds, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]
             and not isinstance(self.seconds, bool)
-            and math.isfinite(self.seconds)
-            and self.seconds > 0.0
+            and 0.0 < self.seconds <= _LONGEST
         ):
             raise InvalidOption(
                 field="budget.seconds",

@@ -14,6 +14,7 @@ import os
 import platform
 import secrets
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -179,17 +180,31 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
             draft.unlink()
 
 
+# What the zip module raises over damaged bytes in memory: a place before them, an encrypted file, a broken stream.
+_BROKEN: Final = (
+    zipfile.BadZipFile,
+    zlib.error,
+    KeyError,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    OSError,
+    ValueError,
+)
+
+
 def load(path: str | os.PathLike[str]) -> Program:
     """Read a program and make it ready for this machine: compiled here, or its own library where there is no compiler.
 
     Raises: InvalidOption: the file is damaged or not a program. CompileError. ToolchainMissing: no compiler, and the
         libraries in the file are for another architecture. OSError: it cannot be read.
     """
+    whole = io.BytesIO(Path(path).read_bytes())
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(whole) as archive:
             record = _CODEC.decode(msgspec.json.decode(archive.read(_RECORD)), _Program)
             content = {file.name: archive.read(file.name) for file in record.files}
-    except (zipfile.BadZipFile, KeyError, EOFError, msgspec.MsgspecError, InvalidInput, NotImplementedError) as error:
+    except (*_BROKEN, msgspec.MsgspecError, InvalidInput) as error:
         raise _damaged(path, f"{type(error).__name__}: {error}") from error
     if record.schema_version != _SCHEMA:
         raise _damaged(path, f"schema version {record.schema_version}, expected {_SCHEMA}")

@@ -89,6 +89,8 @@ def _of(entry: CacheEntry) -> str:
 
 def _head(path: Path) -> str:
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return ""
         with path.open("rb") as file:
             return file.read(_HEAD_BYTES).decode("utf-8", errors="replace")
     except OSError:  # not every entry has a text

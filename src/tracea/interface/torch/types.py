@@ -73,9 +73,12 @@ def check_tensor(tensor: torch.Tensor, field: str) -> None:
         InvalidInput: it is nested, sparse or quantized, or not initialized. InvalidStride: it is a lazy view.
     """
     if tensor.device.type != "cpu":
-        raise InvalidDevice(
-            field=field, got=str(tensor.device), expected="cpu", remedy='move the module and its inputs with .to("cpu")'
+        remedy = (
+            'give it values: module.to_empty(device="cpu"), then load the weights'
+            if tensor.is_meta
+            else 'move the module and its inputs with .to("cpu")'
         )
+        raise InvalidDevice(field=field, got=str(tensor.device), expected="cpu", remedy=remedy)
     if tensor.is_nested or tensor.layout is not torch.strided:
         raise InvalidInput(
             field=field,

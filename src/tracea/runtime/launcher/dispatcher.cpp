@@ -8,7 +8,7 @@
 namespace tracea_extension {
 namespace {
 
-constexpr int most_attributes = 16;
+constexpr int most_attributes = 80;  // the axes of the largest tensor there is, and some more
 constexpr int most_words = 1 + (most_operands + 1) * (1 + 2 * most_dims) + 2 * most_attributes;
 constexpr int most_entries = 4096;  // then the table starts again: shapes that never come back must not pile up
 
@@ -18,7 +18,7 @@ struct Entry {
     int32_t word_count;
     PyObject* program;
     Runner* runner;
-    PyObject* attributes;  // keeps alive the objects whose addresses are in the key
+    PyObject* held;  // a tuple of the objects whose addresses are in the key: a freed one's address would be another's
 };
 
 struct Dispatcher {
@@ -54,8 +54,27 @@ struct Key {
     }
 };
 
+// The objects whose addresses are in the key of a call, for as long as it lasts.
+struct Held {
+    PyObject* objects[most_attributes];
+    int count = 0;
+
+    Held() {}  // not the objects: a call has few
+    ~Held() {
+        for (int i = 0; i < count; ++i) Py_DECREF(objects[i]);
+    }
+    Held(const Held&) = delete;
+    Held& operator=(const Held&) = delete;
+
+    PyObject* tuple() const {
+        PyObject* made = PyTuple_New(count);
+        for (int i = 0; made != nullptr && i < count; ++i) PyTuple_SET_ITEM(made, i, Py_NewRef(objects[i]));
+        return made;
+    }
+};
+
 // Adds an attribute by value (numbers) or by identity (strings, interned, and the singletons). False: only Python can compare it.
-bool add_attribute(Key* key, PyObject* attribute, PyObject** kept) {
+bool add_attribute(Key* key, PyObject* attribute, Held* held) {
     if (PyFloat_CheckExact(attribute)) {
         const double value = PyFloat_AS_DOUBLE(attribute);
         int64_t bits = 0;
@@ -74,7 +93,7 @@ bool add_attribute(Key* key, PyObject* attribute, PyObject** kept) {
         if (PyUnicode_CheckExact(attribute)) PyUnicode_InternInPlace(&attribute);
         key->add(3);
         key->add(static_cast<int64_t>(reinterpret_cast<uintptr_t>(attribute)));
-        *kept = attribute;
+        held->objects[held->count++] = attribute;
     }
     return true;
 }
@@ -96,7 +115,7 @@ void drop_entries(Entry* entries, int32_t capacity) {
         free(entries[i].words);
         Py_DECREF(entries[i].program);
         Py_DECREF(entries[i].runner);
-        Py_DECREF(entries[i].attributes);
+        Py_DECREF(entries[i].held);
     }
     free(entries);
 }
@@ -130,7 +149,7 @@ bool make_room(Dispatcher* self) {
     return true;
 }
 
-bool insert(Dispatcher* self, const Key& key, PyObject* program, Runner* runner, PyObject* attributes) {
+bool insert(Dispatcher* self, const Key& key, PyObject* program, Runner* runner, const Held& held) {
     if (!make_room(self)) return false;
     Entry* entry = find(self, key);
     if (entry->words != nullptr) return true;  // another thread was first, while this one waited for `miss`
@@ -140,8 +159,13 @@ bool insert(Dispatcher* self, const Key& key, PyObject* program, Runner* runner,
         PyErr_NoMemory();
         return false;
     }
+    PyObject* objects = held.tuple();
+    if (objects == nullptr) {
+        free(words);
+        return false;
+    }
     memcpy(words, key.words, bytes);
-    *entry = Entry{key.hash, words, key.count, Py_NewRef(program), reinterpret_cast<Runner*>(Py_NewRef(reinterpret_cast<PyObject*>(runner))), Py_NewRef(attributes)};
+    *entry = Entry{key.hash, words, key.count, Py_NewRef(program), reinterpret_cast<Runner*>(Py_NewRef(reinterpret_cast<PyObject*>(runner))), objects};
     self->used += 1;
     return true;
 }
@@ -197,7 +221,7 @@ bool fits(const Runner* runner, const Operand* operands, int count, const Operan
     return out.kind == ABSENT || (runner->outputs == 1 && runner->signatures[runner->inputs].accepts(out));
 }
 
-PyObject* on_miss(Dispatcher* self, PyObject* const* arguments, Py_ssize_t count, const Key* key, const Operand* operands, const Operand& out, int32_t threads) {
+PyObject* on_miss(Dispatcher* self, PyObject* const* arguments, Py_ssize_t count, const Key* key, const Held& held, const Operand* operands, const Operand& out, int32_t threads) {
     self->misses += 1;
     PyObject* arrays = tuple_of(arguments, self->arrays, false);
     PyObject* attributes = tuple_of(arguments + self->arrays + 1, count - self->arrays - 1, false);
@@ -214,7 +238,7 @@ PyObject* on_miss(Dispatcher* self, PyObject* const* arguments, Py_ssize_t count
     } else if (runner != nullptr) {
         Runner* made = reinterpret_cast<Runner*>(runner);
         bool slow = key == nullptr || !fits(made, operands, self->arrays, out);
-        if (!slow && insert(self, *key, program, made, attributes))
+        if (!slow && insert(self, *key, program, made, held))
             result = run_entry(program, made, operands, self->arrays, arguments[self->arrays], out, threads, &slow);
         if (slow && !PyErr_Occurred()) result = run_slowly(program, arguments, self->arrays, threads);
     }
@@ -242,7 +266,7 @@ PyObject* dispatch(PyObject* callable, PyObject* const* arguments, size_t flags,
     Key key;
     key.count = 0;
     key.add(threads);
-    PyObject* kept[most_attributes] = {};
+    Held held;
     bool readable = true;
     int32_t kinds = 0;  // of the operands, ORed
     for (int i = 0; readable && i < self->arrays; ++i) {
@@ -254,7 +278,7 @@ PyObject* dispatch(PyObject* callable, PyObject* const* arguments, size_t flags,
     readable = readable && read_operand(arguments[self->arrays], &out);
     readable = readable && !is_traced(kinds);  // Python refuses it
     if (readable) key.add(out);
-    for (Py_ssize_t i = self->arrays + 1; readable && i < count; ++i) readable = add_attribute(&key, arguments[i], &kept[i - self->arrays - 1]);
+    for (Py_ssize_t i = self->arrays + 1; readable && i < count; ++i) readable = add_attribute(&key, arguments[i], &held);
     PyObject* result = nullptr;
     if (readable) {
         key.seal();
@@ -269,12 +293,11 @@ PyObject* dispatch(PyObject* callable, PyObject* const* arguments, size_t flags,
             Py_DECREF(runner);
             Py_DECREF(program);
         } else {
-            result = on_miss(self, arguments, count, &key, operands, out, threads);
+            result = on_miss(self, arguments, count, &key, held, operands, out, threads);
         }
     } else {
-        result = on_miss(self, arguments, count, nullptr, operands, out, threads);
+        result = on_miss(self, arguments, count, nullptr, held, operands, out, threads);
     }
-    for (PyObject* each : kept) Py_XDECREF(each);
     return result;
 }
 
@@ -308,7 +331,7 @@ int dispatcher_traverse(PyObject* object, visitproc visit, void* arg) {
     for (int32_t i = 0; i < self->capacity; ++i) {
         if (self->entries[i].words == nullptr) continue;
         Py_VISIT(self->entries[i].program);
-        Py_VISIT(self->entries[i].attributes);
+        Py_VISIT(self->entries[i].held);
     }
     return 0;
 }

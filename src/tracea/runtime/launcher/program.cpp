@@ -193,6 +193,7 @@ int32_t read_program(tracea_program* program, int64_t count) {
 int32_t run_library(const Call& call, const tracea_call& arguments, int32_t threads) {
     // torch reads its own setting. It is changed, and put back, only where this run asks for another one.
     const int32_t before = torch_threads();
+    if (is_forked()) threads = 1;
     if (before != threads) set_torch_threads(threads);
     const int32_t failed = call_port(call.function, arguments.pointers, call.blobs, arguments.scalars);
     if (before != threads) set_torch_threads(before);

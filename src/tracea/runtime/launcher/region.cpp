@@ -89,7 +89,7 @@ Function symbol(void* handle, const char* name) {
 }
 
 const OpenMp* usable_openmp() {
-    if (__atomic_load_n(&forked, __ATOMIC_RELAXED) != 0) return nullptr;
+    if (is_forked()) return nullptr;
     return __atomic_load_n(&openmp, __ATOMIC_ACQUIRE);
 }
 
@@ -164,6 +164,8 @@ bool find_loaded(const char* library, const char* preferred, LoadedLibrary* foun
     dl_iterate_phdr(visit, &search);
     return search.any;
 }
+
+bool is_forked() { return __atomic_load_n(&forked, __ATOMIC_RELAXED) != 0; }
 
 void run_region(int32_t threads, tracea_team* team, void (*body)(void*, int32_t), void* context) {
     if (const OpenMp* runtime = usable_openmp()) {

@@ -22,6 +22,9 @@ bool find_loaded(const char* library, const char* preferred, LoadedLibrary* foun
 int32_t torch_threads();
 void set_torch_threads(int32_t threads);
 
+// Whether this is a child of a process that had loaded us: the threads of its OpenMP runtime are not here, and a region of several would wait for them.
+bool is_forked();
+
 }  // namespace tracea_launcher
 
 #endif
