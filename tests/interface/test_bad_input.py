@@ -356,6 +356,7 @@ def test_what_an_array_itself_raises_is_said_and_chained(array, error, said, cau
         ("sofmax", "tracea.ops has no 'sofmax': did you mean softmax?"),
         ("gelu", r"tracea.ops has no 'gelu': it is a step, as in tracea.ops.fuse(['gelu'])"),
         ("qqqq", "tracea.ops has no 'qqqq'"),
+        ("matmul", "tracea.ops has no 'matmul': did you mean gemm?"),
     ],
 )
 def test_an_op_that_there_is_not_is_told_by_its_public_name(name: str, said: str) -> None:
@@ -363,3 +364,8 @@ def test_an_op_that_there_is_not_is_told_by_its_public_name(name: str, said: str
         getattr(tracea.ops, name)
     assert "interface" not in str(caught.value)
     assert not hasattr(tracea.ops, name)
+
+
+def test_a_misspelt_name_of_the_package_is_told_what_is_near() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'optimise': did you mean optimize"):
+        tracea.optimise  # noqa: B018

@@ -12,6 +12,7 @@ from tests.interface.graphs import Case, cases
 
 import tracea
 from tracea.core import reference
+from tracea.core.dtype import DType
 from tracea.errors import InvalidDevice, InvalidDType, InvalidGraph, InvalidInput, InvalidOption, InvalidShape
 from tracea.interface.context import PlannedProgram, RunnableProgram
 
@@ -276,6 +277,30 @@ def test_a_cache_directory_of_its_own(tmp_path, monkeypatch):
     assert not result.any()
     assert any((tmp_path / "mine").rglob("*.so"))
     assert not (tmp_path / "before").exists()
+
+
+def test_integers_that_f64_does_not_tell_apart_are_refused_before_a_run():
+    graph = tracea.Graph()
+    graph.set_outputs(graph.add_input((4,), DType.I64))
+    program = tracea.Context(threads=1).optimize_graph(graph)
+    near, far = np.array([2**53 - 1, -1, 0, 5]), np.array([1, 2**53 + 1, 0, 0])
+    np.testing.assert_array_equal(program.run(near), near)
+    with pytest.raises(InvalidInput, match=r"inputs\[0\].*2\^53"):
+        program.run(far)
+
+
+@pytest.mark.parametrize("given", [b"x", 1j, [1], 3, "", "a\0b", "\ud800"])
+def test_what_is_no_path_is_no_cache_directory(given):
+    with pytest.raises(InvalidOption, match="cache_dir"):
+        tracea.Context(cache_dir=given)
+
+
+@pytest.mark.parametrize("given", [None, 1.5, [1]])
+def test_what_is_no_path_is_no_program(given):
+    with pytest.raises(InvalidOption, match="path"):
+        tracea.load(given)
+    with pytest.raises(InvalidGraph):
+        tracea.Graph.from_json(given)
 
 
 def test_graphs_without_work(tmp_path):

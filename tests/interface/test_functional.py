@@ -252,6 +252,12 @@ def test_the_policy_decides_what_is_compiled_and_what_is_remembered(rng, monkeyp
     assert asked == [False, False, True, True]
 
 
+@pytest.mark.parametrize("given", ["no", None, 2, 0.0])
+def test_a_library_is_allowed_or_not(given):
+    with pytest.raises(InvalidOp, match="library"), tracea.ops.library(given):
+        pass
+
+
 def test_threads_share_a_signature(rng):
     a, b = (strided(rng, "torch", DType.F32, shape, "rows") for shape in ((64, 48), (48, 80)))
     expected, wrong = a @ b, []

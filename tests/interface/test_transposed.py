@@ -306,3 +306,9 @@ def test_out_may_not_be_an_operand():
         transposed(X, weight, out=X)
     with pytest.raises(OverlappingOutput):
         grad_input(X, weight, X.shape, out=X)
+
+
+def test_a_stride_of_very_many_phases_is_refused_before_anything_is_compiled() -> None:
+    one = np.ones((1, 1, 1, 1), np.float32)
+    with pytest.raises(InvalidOp, match="stride"):
+        tracea.ops.conv2d_grad_input(one, one, (1, 1, 500, 500), stride=500)

@@ -77,6 +77,23 @@ def test_a_damaged_file_is_named_and_never_run(program, tmp_path):
             Program.load(path)
 
 
+def test_a_flipped_bit_of_the_archives_own_words_is_named_or_changes_nothing(program, tmp_path, rng):
+    path = tmp_path / "program.tracea"
+    program.save(path)
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        starts = [archive.getinfo(name).header_offset for name in archive.namelist()]
+    headers = [start + at for start in starts for at in range(30)]
+    directory = range(whole.index(b"PK\x01\x02"), len(whole))
+    for place in rng.permutation([*headers, *directory])[:200].tolist():
+        bit = 1 << int(rng.integers(8))
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+        try:
+            Program.load(path)
+        except InvalidOption as error:
+            assert "program.tracea" in str(error)  # noqa: PT017 - some flips, of dates, change nothing
+
+
 def test_a_changed_kernel_does_not_pass_its_checksum(program, tmp_path):
     path = tmp_path / "program.tracea"
     program.save(path)

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tracea.core.dtype import DType
 from tracea.core.op import LargestOp, ReduceKind, ReduceOp, RowKind, RowOp, StatisticsOp
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracea.core.dtype import DType
     from tracea.core.expr import Expr
     from tracea.core.op import Op
 
-__all__ = ["lone_keys", "lone_peaks", "rise_of"]
+__all__ = ["lone_keys", "lone_peaks", "lone_truth", "lone_truths", "rise_of"]
 
 _LANES: Final = 16  # of f32 in the widest vector; narrower vectors and unrolled ones end among the same places
 _BEYOND: Final = 12.0  # over the largest exponent
@@ -62,6 +62,29 @@ def lone_peaks(
     places = np.resize(_places(length, rng, ends_first=ends_first), chosen.size)
     rest = slabs[chosen].max(axis=1) if rise > 0.0 else slabs[chosen].min(axis=1)
     slabs[chosen, places] = rest + rise
+
+
+def lone_truth(op: ReduceOp) -> float | None:
+    """Return what a slab has to have once to change whether any of it, or all of it, is true; None of other ops."""
+    if op.kind not in (ReduceKind.MAX, ReduceKind.MIN) or len(op.x) != 1:
+        return None
+    tried = (0.0, 1.0) if op.x[0].dtype is DType.BOOL else (0.0, 1.0, 2.0, 3.0)
+    with np.errstate(all="ignore"):
+        told = [float(op.prologue.evaluate([np.float64(each)])) for each in tried]
+    if told[0] == told[1] or not {*told} <= {0.0, 1.0}:
+        return None
+    return float(told.index(1.0 if op.kind is ReduceKind.MAX else 0.0))
+
+
+def lone_truths(slabs: NDArray[np.float64], lone: float, rng: np.random.Generator) -> None:
+    """Let three slabs of four have ``lone`` once, at an end or anywhere, and nothing else that counts."""
+    count, length = slabs.shape
+    slabs[...] = 1.0 - lone
+    if not count or not length:
+        return
+    chosen = np.arange(count)[np.arange(count) % 4 < 3]
+    ends = _places(length, rng, ends_first=True)[: 1 + chosen.size // 2]
+    slabs[chosen, np.concatenate([ends, rng.integers(0, length, chosen.size)])[: chosen.size]] = lone
 
 
 def lone_keys(q: NDArray[np.float64], k: NDArray[np.float64], rise: float, rng: np.random.Generator) -> None:

@@ -22,7 +22,7 @@ from tracea.core.op import (
     StatisticsOp,
     SumRowsOp,
 )
-from tracea.gates.inputs_peaks import lone_peaks, rise_of
+from tracea.gates.inputs_peaks import lone_peaks, lone_truth, lone_truths, rise_of
 from tracea.gates.inputs_products import into_small, nothing_added
 
 if TYPE_CHECKING:
@@ -47,8 +47,13 @@ _FAR_EXPONENT: Final = 300.0  # exp of it is no number of f32, and exp of less t
 def far_from_zero(op: SlabOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
     """Slabs about means far from zero, every other one on the other side; a minimum's first one above it.
 
-    Where a maximum is taken, one value of some of them is far above the others, on either side.
+    Where a maximum is taken, one value of some of them is far above the others, on either side; where it is asked
+    whether any or all of a slab is true, one element of most of them decides.
     """
+    lone = lone_truth(op) if isinstance(op, ReduceOp) else None
+    if lone is not None:
+        change_slabs(op, values, lambda slabs: lone_truths(slabs, lone, rng))
+        return
     kind = getattr(op, "kind", None)
     source, _ = _source(op)
     if kind is ReduceKind.PRODUCT or not source.dtype.is_float:

@@ -68,13 +68,15 @@ def _known(draft: Draft, name: str, values: Mapping[str, Any]) -> Array | None:
 
 
 def hides_every_key(op: AttentionOp, operands: Sequence[Array | None]) -> bool:
-    """Whether known operands give some query nothing but scores of -inf."""
-    known = [array for array in operands if array is not None]
-    if not known or len(known) < len(operands):
+    """Whether known operands give some query nothing but scores of -inf, be the others 0 or 1, as masks are."""
+    if all(array is None for array in operands):
         return False
+    hidden: list[Array] = []
     with np.errstate(all="ignore"):
-        hidden: Array = op.score.expr.evaluate([np.zeros((1, 1)), *known]) == -np.inf
-    return bool(np.any(np.all(hidden, axis=-1)))
+        for other in (0.0, 1.0):
+            given = [np.full((1, 1), other) if array is None else array for array in operands]
+            hidden.append(op.score.expr.evaluate([np.zeros((1, 1)), *given]) == -np.inf)
+    return bool(np.any(np.all(np.logical_and(hidden[0], hidden[-1]), axis=-1)))
 
 
 def without_mask(op: AttentionOp, operands: Sequence[Array | None]) -> AttentionOp | None:

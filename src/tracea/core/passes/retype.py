@@ -51,6 +51,8 @@ def relaid(draft: Draft, name: str, type_: TensorType) -> dict[str, Node] | None
                 moved = after.type != draft.nodes[user].type
             except InvalidInput:
                 return None
+            if tuple(after.op.operands) != tuple(types):
+                return None  # an op that reads one layout of this operand
             changed[user] = after
             if moved:
                 if not isinstance(after.op, ViewOp):

@@ -73,6 +73,14 @@ def check_agrees(module: torch.nn.Module, program: ExportedProgram, inputs: tupl
                 location=line_of_forward(module),
                 remedy="return the new values, and let the caller put them into the list, dict or object",
             )
+        unseen = _unseen_write(program, given, own)
+        if unseen is not None:
+            raise UnsupportedNode(
+                node=f"a forward that writes to {unseen} through an operator that returns its own input",
+                location=line_of_forward(module),
+                remedy="write to the argument itself; torch.export does not see that it and what the operator "
+                "(type_as, sum_to_size, broadcast_tensors, ...) returned are one",
+            )
         with torch.no_grad():
             found = _results(program, pytree.tree_leaves(pytree.tree_map(_own, given)))
         difference = _difference(_left(program, wanted, own), found)
@@ -140,6 +148,20 @@ def _left(program: ExportedProgram, result: Any, given: tuple[Any, ...]) -> list
         for spec in signature.output_specs
     ]
     return [*left, *results]
+
+
+def _unseen_write(program: ExportedProgram, before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
+    """Return the name of an input that a call changed and that the program leaves as it is; None if there is none."""
+    signature = program.graph_signature
+    names = [spec.arg.name for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    written = {str(spec.target) for spec in signature.output_specs if spec.kind is OutputKind.USER_INPUT_MUTATION}
+    pairs = zip(names, pytree.tree_leaves(before), pytree.tree_leaves(after), strict=True)
+    for name, one, other in pairs:
+        if name in written or not isinstance(one, torch.Tensor):
+            continue
+        if one.shape == other.shape and bool(((one != other) & ~((one != one) & (other != other))).any()):  # noqa: PLR0124
+            return name
+    return None
 
 
 def _difference(wanted: Sequence[Any], found: Sequence[Any]) -> str | None:

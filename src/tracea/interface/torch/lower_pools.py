@@ -192,7 +192,7 @@ def _runs(size: int, parts: int) -> tuple[_Run, ...]:
         while index + count < parts:
             begin, until = windows[index + count]
             gap = begin - windows[index + count - 1][0]
-            if until - begin != end - start or (step and gap != step):
+            if until - begin != end - start or gap == 0 or (step and gap != step):
                 break
             step = gap
             count += 1
@@ -243,10 +243,17 @@ def _grid(low: Lowering, x: Node, kind: PoolKind, row: _Run, column: _Run, *, al
     return _window(low, part, kind, shape, (row.length, column.length), (row.step, column.step), part=name)
 
 
-def upsample_nearest(low: Lowering, x: Node, *_: Any) -> Node:
-    """Lower an enlargement by whole factors: each pixel several times, in one copy."""
+def upsample_nearest(low: Lowering, x: Node, *sizes_and_factors: Any) -> Node:
+    """Lower an enlargement by whole factors: each pixel several times, in one copy.
+
+    Sizes are whole numbers and factors are floats; torch takes the pixel at i over the factor that it was given.
+    """
     if low.makes_nothing_of(x):
         return low.nothing(x)
+    given = [each if isinstance(each, Sequence) else (each,) for each in sizes_and_factors]
+    broken = [factor for each in given for factor in each if isinstance(factor, float) and not factor.is_integer()]
+    if broken:
+        low.refuse(f"an enlargement by {broken[0]}", "give size=, or recompute_scale_factor=True")
     image = _image(low, x)
     shape = low.shape if x.type.rank == 4 else (*low.shape[:2], 1, low.shape[2])
     n, c, h, width = image.type.static_shape

@@ -89,6 +89,8 @@ def index_put(
     axis, index = given[0]
     if index.type.dtype is DType.BOOL:
         return _by_mask(low, x, axis, index, values)
+    if index.type.dtype is DType.U8:
+        low.refuse("a write by uint8, which torch takes for a mask", "say what it is: mask.bool(), or places.long()")
     if not index.type.is_static:
         low.refuse(f"a write at places {index.type}", "make their axes static: dynamic=None")
     before, after = x.type.shape[:axis], x.type.shape[axis + 1 :]
