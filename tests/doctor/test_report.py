@@ -241,7 +241,7 @@ def test_ceilings_that_a_load_spoiled_are_marked_line_by_line_and_in_units_that_
     text = "\n".join(lines(spoiled))
     assert "while other programs used 1.3 of 2 cores: rates may be too low, times too high" in text
     assert "200 GFLOP/s (2 threads) - doubtful" in text
-    assert "over 256 MiB - doubtful: 2 threads moved 6.0 GB/s, one alone 10.0" in text
+    assert "over 256 MiB, read and written - doubtful: 2 threads moved 6.0 GB/s, one alone 10.0" in text
     assert "fork-join     16 ms to start all threads" in text
     assert "e+0" not in text
     assert "doubtful" not in "\n".join(lines(calm))
