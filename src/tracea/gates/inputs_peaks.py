@@ -82,9 +82,9 @@ def lone_truths(slabs: NDArray[np.float64], lone: float, rng: np.random.Generato
     slabs[...] = 1.0 - lone
     if not count or not length:
         return
-    chosen = np.arange(count)[np.arange(count) % 4 < 3]
-    ends = _places(length, rng, ends_first=True)[: 1 + chosen.size // 2]
-    slabs[chosen, np.concatenate([ends, rng.integers(0, length, chosen.size)])[: chosen.size]] = lone
+    chosen = [slab for slab in range(int(count)) if slab % 4 < 3]
+    ends = _places(length, rng, ends_first=True)[: 1 + len(chosen) // 2]
+    slabs[chosen, np.concatenate([ends, rng.integers(0, length, len(chosen))])[: len(chosen)]] = lone
 
 
 def lone_keys(q: NDArray[np.float64], k: NDArray[np.float64], rise: float, rng: np.random.Generator) -> None:

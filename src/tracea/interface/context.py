@@ -148,7 +148,7 @@ def load(path: str | os.PathLike[str]) -> RunnableProgram:
 def _is_path(given: Any) -> bool:
     """Whether a file system takes it for a path: text without a null byte that it can encode."""
     try:
-        path: Any = os.fspath(given)
+        path = cast("object", os.fspath(given))
         return isinstance(path, str) and path != "" and b"\0" not in os.fsencode(path)
     except (TypeError, UnicodeEncodeError):
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tracea.core.op import JoinOp, Pool2dOp, PoolKind, ViewKind
 from tracea.core.ops.images import image_type
@@ -250,10 +250,10 @@ def upsample_nearest(low: Lowering, x: Node, *sizes_and_factors: Any) -> Node:
     """
     if low.makes_nothing_of(x):
         return low.nothing(x)
-    given = [each if isinstance(each, Sequence) else (each,) for each in sizes_and_factors]
-    broken = [factor for each in given for factor in each if isinstance(factor, float) and not factor.is_integer()]
-    if broken:
-        low.refuse(f"an enlargement by {broken[0]}", "give size=, or recompute_scale_factor=True")
+    given = [number for each in sizes_and_factors for number in (each if isinstance(each, list | tuple) else (each,))]  # pyright: ignore[reportUnknownVariableType]
+    for factor in cast("list[Any]", given):
+        if isinstance(factor, float) and not factor.is_integer():
+            low.refuse(f"an enlargement by {factor}", "give size=, or recompute_scale_factor=True")
     image = _image(low, x)
     shape = low.shape if x.type.rank == 4 else (*low.shape[:2], 1, low.shape[2])
     n, c, h, width = image.type.static_shape
