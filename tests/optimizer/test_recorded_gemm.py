@@ -12,8 +12,9 @@ from tracea.optimizer.replay import RecordedSpace, replay
 
 SWEEPS = Path(__file__).parents[2] / "benchmarks" / "results" / "sweeps"
 PATHS = sorted(SWEEPS.glob("gemm_*.json.gz"))
-# The least that the median schedule takes over the best. Few rows leave less to choose: blocks of rows matter little.
-SPREAD = {"1024x1024x256": 1.4, "128x3072x768": 1.35, "512x768x768": 1.4}
+PROBLEMS = ["1024x1024x256", "128x3072x768", "512x768x768"]
+SPREAD = 1.4  # the least that the median schedule takes over the best
+MISSED = {"128x3072x768": "1.381 was measured: few rows leave less to choose, see benchmarks/NOTES.md of 2026-11-21"}
 SEEDS = range(5)
 TRIALS = 30
 
@@ -30,18 +31,25 @@ def fractions(name: str, recorded: RecordedSpace, *, seeded: bool) -> list[float
 
 
 def test_three_problems_were_swept() -> None:
-    assert [problem(path) for path in PATHS] == sorted(SPREAD)
+    assert [problem(path) for path in PATHS] == PROBLEMS
 
 
 @pytest.mark.parametrize("path", PATHS, ids=problem)
-def test_a_sweep_is_whole_and_its_space_worth_a_search(path: Path) -> None:
+def test_a_sweep_is_whole_and_says_how_it_was_made(path: Path) -> None:
     recorded = RecordedSpace.load(path)
     assert len(recorded.space) >= 500
     assert not np.isnan(recorded.latencies_ms).any()
-    assert float(np.median(recorded.latencies_ms)) / recorded.best_ms >= SPREAD[problem(path)]
     assert len(recorded.seeds) == 1
     for word in ("sweep_gemm.py", "thread", "compiler", "pairs"):
         assert word in recorded.source
+
+
+@pytest.mark.parametrize("path", PATHS, ids=problem)
+def test_a_space_is_worth_a_search(path: Path, request: pytest.FixtureRequest) -> None:
+    if reason := MISSED.get(problem(path)):
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    recorded = RecordedSpace.load(path)
+    assert float(np.median(recorded.latencies_ms)) / recorded.best_ms >= SPREAD
 
 
 @pytest.mark.parametrize("seeded", [True, False], ids=["from the default schedule", "from nothing"])

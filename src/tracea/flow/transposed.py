@@ -23,7 +23,7 @@ from tracea.flow.sections import Part, Section, Temporary, part_type
 
 __all__ = ["Phase", "Transposed", "plane_steps"]
 
-_MOST_PHASES: Final = 1024  # about five minutes of compiling
+_MOST_PHASES: Final = 1024  # each is a kernel to compile, or a part to fill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
