@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -135,11 +136,31 @@ def sleep_program(milliseconds: int) -> Program:
     return Program(calls=(call,), inputs=(), outputs=(vector(1),), name="sleep")
 
 
+class Misses:
+    """Answers with y = factor * x for any vector, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    def __call__(self, arrays: Sequence[Any], out: Any, attributes: tuple[Any, ...], threads: int) -> Program | str:
+        self.asked.append(
+            (tuple(None if a is None else tuple(a.shape) for a in arrays), out is None, attributes, threads)
+        )
+        (n,) = arrays[0].shape
+        if not isinstance(n, int) or n == 13:
+            return "not a program"
+        factor = 2.0 if attributes == () else float(attributes[0] if isinstance(attributes[0], float) else 3.0)
+        call = scale_call(InputSlot(0), OutputSlot(0), factor, n)
+        more = tuple(vector(array.shape[0]) for array in arrays[1:] if array is not None)
+        return Program(calls=(call,), inputs=(vector(n), *more), outputs=(vector(n),))
+
+
 @pytest.fixture(scope="session")
 def kit() -> SimpleNamespace:
     """The kernels and programs of this file, for tests that import nothing from it."""
     return SimpleNamespace(
         N=N,
+        Misses=Misses,
         ConstantSlot=ConstantSlot,
         make_source=make_source,
         scale_source=scale_source,
