@@ -126,6 +126,10 @@ ROWS: dict[str, tuple[Call, tuple[Any, ...]]] = {
         lambda x, w, b: aten.group_norm.default(x, 3, w, b, 1e-3),
         (rows(2, 6, 3, 5), rows(6) + 1, rows(6) - 1),
     ),
+    "aten.instance_norm.default": (
+        lambda x, w, b: aten.instance_norm.default(x, w, b, None, None, True, 0.1, 1e-3, False),
+        (rows(2, 6, 3, 5), rows(6) + 1, rows(6) - 1),
+    ),
     "aten.embedding.default": (aten.embedding.default, (X, torch.tensor([[0, 3, 2], [1, 1, 3]]))),
     "aten.cumsum.default": (lambda x: aten.cumsum.default(x, 1), (Z,)),
     "aten.prod.default": (aten.prod.default, (X,)),
@@ -356,6 +360,15 @@ IMAGES: dict[str, tuple[Call, tuple[Any, ...]]] = {
         (rows(2, 4, 3, 5),),
     ),
     "aten.upsample_nearest1d.vec": (lambda x: aten.upsample_nearest1d.vec(x, [15], None), (rows(2, 4, 5),)),
+    "aten.upsample_bilinear2d.vec": (
+        lambda x: aten.upsample_bilinear2d.vec(x.relu(), None, False, [2.0, 3.0]) + 1.0,
+        (rows(2, 4, 3, 5),),
+    ),
+    "aten.upsample_linear1d.vec": (lambda x: aten.upsample_linear1d.vec(x, [20], False, None), (rows(2, 4, 5),)),
+    "aten.constant_pad_nd.default": (
+        lambda x: aten.constant_pad_nd.default(x, [2, -1, 0, 3], 0.5) * 2.0,
+        (rows(2, 4, 5),),
+    ),
     "aten.cat.default": (lambda x, y: aten.cat.default([x, y, x], -1), (rows(2, 3, 4), rows(2, 3, 1))),
     "aten.concat.default": (lambda x, y: aten.concat.default([x, y.relu()]) * 2.0, (rows(2, 3), rows(4, 3))),
     "aten.repeat.default": (

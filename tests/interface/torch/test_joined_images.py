@@ -150,6 +150,16 @@ LINES: dict[str, Callable[[torch.Tensor], Any]] = {
     "grids of sequences": lambda x: (F.adaptive_avg_pool1d(x.flatten(2), 7), F.adaptive_max_pool1d(x.flatten(2), 9)),
     "nearest neighbours": lambda x: F.interpolate(x, scale_factor=(2, 3)),
     "nearest of a sequence": lambda x: torch.relu(F.interpolate(x[:, :, 0], scale_factor=3)),
+    "between pixels": lambda x: torch.cat([F.interpolate(F.max_pool2d(x, 2), scale_factor=2, mode="bilinear"), x], 1),
+    "between pixels of one": lambda x: F.interpolate(
+        x.mean((2, 3), keepdim=True), scale_factor=(3, 4), mode="bilinear"
+    ),
+    "between the numbers of a sequence": lambda x: F.interpolate(x[:, :, 0], scale_factor=3, mode="linear").relu(),
+    "padded": lambda x: F.conv2d(F.pad(x.relu(), (0, 1, 2, -1), value=0.5), torch.ones(4, 8, 3, 3).to(x)),
+    "padded in turns": lambda x: F.pad(F.pad(x, (1, 1)), (0, 0, 1, 1), value=2.0) * 3.0,
+    "padded batches and channels": lambda x: F.pad(x, (0, 0, 1, 0, 0, 2, 1, 0), value=-1.0),
+    "nothing but padding": lambda x: F.pad(x, (-x.shape[3], 3), value=1.5) + 1.0,
+    "a norm of each image's channels": lambda x: F.conv2d(F.instance_norm(x, eps=1e-2), torch.ones(4, 8, 1, 1).to(x)),
     "dropout": lambda x: F.dropout2d(F.dropout(x, training=False), training=False),
     "transposed": lambda x: F.conv_transpose2d(x, torch.arange(8.0 * 5 * 9).reshape(8, 5, 3, 3).cos().to(x), stride=2),
     "transposed in groups": lambda x: F.conv_transpose2d(
@@ -276,6 +286,15 @@ def test_a_skip_connection_is_written_where_it_is_joined() -> None:
     assert len([node for node in kernels if isinstance(node.op, Conv2dOp)]) == 3 + 4 + 4
 
 
+def test_a_convolution_writes_its_image_into_the_padding() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.ZeroPad2d((0, 1, 0, 1)), nn.Conv2d(8, 4, 3, stride=2))
+    graph, _ = optimized_graph(module, image(1, 3, 11, 13))
+    kernels = compute_nodes(graph)
+    assert len([node for node in kernels if isinstance(node.op, Conv2dOp)]) == 2
+    sides = [node for node in kernels if isinstance(node.op, PointwiseOp)]
+    assert sorted(node.type.shape for node in sides) == [(1, 8, 1, 12), (1, 8, 9, 1)]
+
+
 def test_what_follows_a_transposed_convolution_goes_into_its_phases() -> None:
     module = nn.Sequential(
         nn.ConvTranspose2d(3, 8, 4, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 2, 1)
@@ -290,7 +309,11 @@ def test_what_follows_a_transposed_convolution_goes_into_its_phases() -> None:
     ("line", "reason"),
     [
         (lambda x: F.interpolate(x, size=(12, 15)), "an enlargement from"),
-        (lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"), "no op expresses it"),
+        (lambda x: F.interpolate(x, size=(12, 20), mode="bilinear"), "an enlargement from"),
+        (lambda x: F.interpolate(x, scale_factor=9.0, mode="bilinear"), "whole factor, 8 at most"),
+        (lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=True), "aligns corners"),
+        (lambda x: F.interpolate(x, scale_factor=2.0, mode="bicubic"), "along several axes"),
+        (lambda x: F.instance_norm(x, torch.zeros(8), torch.ones(8)), "updates its statistics"),
         (lambda x: F.max_pool1d(x[0], 3, dilation=2), "a window with gaps"),
         (lambda x: F.adaptive_max_pool2d(x, 3, return_indices=True)[1], "statistics that the op does not keep"),
         (lambda x: F.conv1d(x[0, 0], torch.ones(2, 8, 3)), "a sequence of"),

@@ -14,6 +14,7 @@ from tracea.interface.torch import lower_matrix as matrix
 from tracea.interface.torch import lower_pointwise as pointwise
 from tracea.interface.torch import lower_pools as pools
 from tracea.interface.torch import lower_quotients as quotients
+from tracea.interface.torch import lower_resizing as resizing
 from tracea.interface.torch import lower_rows as rows
 from tracea.interface.torch import lower_statistics as statistics
 from tracea.interface.torch import lower_views as views
@@ -95,8 +96,11 @@ _IMAGES: Final[dict[str, Callable[..., Any]]] = {
     "aten.adaptive_avg_pool1d.default": pools.batched(pools.adaptive_pool(PoolKind.AVERAGE), 3),
     "aten.adaptive_max_pool2d.default": pools.value_alone(pools.batched(pools.adaptive_pool(PoolKind.MAX), 4)),
     "aten.adaptive_max_pool1d.default": pools.value_alone(pools.batched(pools.adaptive_pool(PoolKind.MAX), 3)),
-    "aten.upsample_nearest2d.vec": pools.upsample_nearest,
-    "aten.upsample_nearest1d.vec": pools.upsample_nearest,
+    "aten.upsample_nearest2d.vec": resizing.upsample_nearest,
+    "aten.upsample_nearest1d.vec": resizing.upsample_nearest,
+    "aten.upsample_bilinear2d.vec": resizing.upsample_linear,
+    "aten.upsample_linear1d.vec": resizing.upsample_linear,
+    "aten.constant_pad_nd.default": resizing.pad,
     "aten.cat.default": pools.concatenate,
     "aten.concat.default": pools.concatenate,
     "aten.stack.default": pools.stack,
@@ -123,6 +127,7 @@ _ROWS: Final[dict[str, Callable[..., Any]]] = {
     "aten.amin.default": rows.reduction(ReduceKind.MIN),
     "aten.min.default": rows.reduction(ReduceKind.MIN),
     "aten.group_norm.default": statistics.group_norm,
+    "aten.instance_norm.default": statistics.instance_norm,
     "aten.embedding.default": indexed.embedding,
     "aten.index.Tensor": indexed.index,
     "aten.index_select.default": indexed.index_select,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tracea.interface.torch.lowering import Lowering
 
 __all__ = [
+    "as_image",
     "check_image",
     "conv1d",
     "conv1d_padded",
@@ -293,6 +294,13 @@ def check_image(low: Lowering, x: Node) -> None:
         low.refuse(f"an image of {x.type}", "give (n, c, h, w), all extents known: dynamic=None")
     if not x.type.dtype.is_float:
         low.refuse(f"an image of {x.type.dtype.value}", "convert it to floats")
+
+
+def as_image(low: Lowering, x: Node) -> Node:
+    """Return an image, or a sequence as one of one row."""
+    image = low.images.image_of(x) if x.type.rank == 3 and x.type.is_static else x
+    check_image(low, image)
+    return image
 
 
 def pair(values: Sequence[int]) -> tuple[int, int]:

@@ -1,15 +1,15 @@
-"""Lowerings of pooling and of what puts images together: windows, grids of windows, larger images, concatenation."""
+"""Lowerings of pooling and of what puts images together: windows, grids of windows, concatenation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from tracea.core.op import JoinOp, Pool2dOp, PoolKind, ViewKind
+from tracea.core.op import JoinOp, Pool2dOp, PoolKind
 from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import static
-from tracea.interface.torch.lower_images import check_image, pair
+from tracea.interface.torch.lower_images import as_image, check_image, pair
 
 if TYPE_CHECKING:
     from tracea.core.graph import Node
@@ -24,7 +24,6 @@ __all__ = [
     "max_pool1d",
     "max_pool2d",
     "stack",
-    "upsample_nearest",
     "value_alone",
 ]
 
@@ -102,18 +101,11 @@ def _pool_sequence(
     **more: Any,
 ) -> Node:
     steps = (1, int((stride or kernel)[0]))
-    image, (n, c, length) = _image(low, x), low.shape
+    image, (n, c, length) = as_image(low, x), low.shape
     made = _window(
         low, image, kind, (n, c, 1, length), (1, int(kernel[0])), steps, padding=(0, int(padding[0])), **more
     )
     return low.images.sequence(low.images.made(made))
-
-
-def _image(low: Lowering, x: Node) -> Node:
-    """Return an image, or a sequence as one of one row."""
-    image = low.images.image_of(x) if x.type.rank == 3 and x.type.is_static else x
-    check_image(low, image)
-    return image
 
 
 def _pool(
@@ -208,7 +200,7 @@ def adaptive_pool(kind: PoolKind) -> Callable[..., Node]:
         del size  # the result's shape says it
         if low.makes_nothing_of(x):
             return low.nothing(x)
-        image = _image(low, x)
+        image = as_image(low, x)
         shape = low.shape if x.type.rank == 4 else (*low.shape[:2], 1, low.shape[2])
         n, c, p, q = (static(dim) for dim in shape)
         if 0 in (p, q) or 0 in image.type.static_shape:
@@ -241,30 +233,6 @@ def _grid(low: Lowering, x: Node, kind: PoolKind, row: _Run, column: _Run, *, al
     name = "" if alone else f"windows{row.first}_{column.first}"
     shape = (*x.type.shape[:2], row.count, column.count)
     return _window(low, part, kind, shape, (row.length, column.length), (row.step, column.step), part=name)
-
-
-def upsample_nearest(low: Lowering, x: Node, *sizes_and_factors: Any) -> Node:
-    """Lower an enlargement by whole factors: each pixel several times, in one copy.
-
-    Sizes are whole numbers and factors are floats; torch takes the pixel at i over the factor that it was given.
-    """
-    if low.makes_nothing_of(x):
-        return low.nothing(x)
-    given = [number for each in sizes_and_factors for number in (each if isinstance(each, list | tuple) else (each,))]  # pyright: ignore[reportUnknownVariableType]
-    for factor in cast("list[Any]", given):
-        if isinstance(factor, float) and not factor.is_integer():
-            low.refuse(f"an enlargement by {factor}", "give size=, or recompute_scale_factor=True")
-    image = _image(low, x)
-    shape = low.shape if x.type.rank == 4 else (*low.shape[:2], 1, low.shape[2])
-    n, c, h, width = image.type.static_shape
-    p, q = (static(dim) for dim in shape[2:])
-    if 0 in image.type.static_shape or p % h or q % width:
-        low.refuse(f"an enlargement from {h}×{width} to {p}×{q}", "use a whole factor")
-    down, right = p // h, q // width
-    pixels = low.images.pixels(x) or low.permute(image, (0, 2, 3, 1))
-    apart = low.reshape(pixels, (n, h, 1, width, 1, c))
-    wide = low.graph.add_view(ViewKind.EXPAND, apart, shape=(n, h, down, width, right, c), name=low.label("repeated"))
-    return low.images.of_pixels(low.reshape(low.copy(wide), (n, p, q, c)), low.shape)
 
 
 def concatenate(low: Lowering, tensors: Sequence[Node], axis: int = 0) -> Node:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from tracea.core.expr import Binary, BinaryFunction, Constant, Expr, Input, Unary, UnaryFunction, select
 from tracea.core.op import CumulativeSumOp, Epilogue, ReduceKind, ReduceOp, Statistic, StatisticsOp
 from tracea.core.tensor_type import TensorType, static
+from tracea.interface.torch.lower_pointwise import batch_norm
 
 if TYPE_CHECKING:
     from tracea.core.graph import Node
     from tracea.interface.torch.lowering import Lowering
 
-__all__ = ["cumulative_sum", "group_norm", "variance", "vector_norm"]
+__all__ = ["cumulative_sum", "group_norm", "instance_norm", "variance", "vector_norm"]
 
 
 def variance(*, root: bool) -> Callable[..., Node]:
@@ -121,6 +122,26 @@ def group_norm(
         out=TensorType(shape, low.dtype),
     )
     return low.reshape(low.graph.add(op, nodes, name=low.label("groups")), x.type.shape)
+
+
+def instance_norm(
+    low: Lowering,
+    x: Node,
+    weight: Node | None,
+    bias: Node | None,
+    mean: Node | None,
+    variance: Node | None,
+    by_its_own: bool,
+    momentum: float,
+    eps: float,
+    *_: Any,
+) -> Node:
+    """Lower the normalisation of each channel of each image, by its own statistics or by stored ones."""
+    if not by_its_own:
+        return batch_norm(low, x, weight, bias, mean, variance, False, momentum, eps)
+    if mean is not None:
+        low.refuse("an instance norm that updates its statistics", "call module.eval() first: this is for inference")
+    return group_norm(low, x, static(x.type.shape[1]), weight, bias, eps)
 
 
 def cumulative_sum(low: Lowering, x: Node, axis: int, *_: Any) -> Node:

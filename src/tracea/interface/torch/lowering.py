@@ -22,6 +22,7 @@ from tracea.errors import InvalidInput, InvalidStride
 from tracea.interface.torch.images import Images
 from tracea.interface.torch.lower_indexed import Indexed
 from tracea.interface.torch.lower_writes import Hole
+from tracea.interface.torch.types import torch_dtype_of
 
 __all__ = ["Lowering", "Operand", "Refusal"]
 
@@ -83,6 +84,11 @@ class Lowering:
             kind = str(dtype).removeprefix("torch.")
             self._counted[key] = self._new_constant(f"count.{count}.{kind}", torch.arange(count, dtype=dtype))
         return self._counted[key]
+
+    def filled(self, value: float, shape: Sequence[Dim]) -> Node:
+        """Return a tensor of the current node's element type that holds one value: a view of one stored element."""
+        one = torch.empty((1,) * len(shape), dtype=torch_dtype_of(self.dtype)).fill_(value)
+        return self.expand(self._new_constant(self.label("value"), one), shape)
 
     def constant_of(self, node: Node) -> torch.Tensor | None:
         """Return the numbers of a node that is a constant; None if it is none."""

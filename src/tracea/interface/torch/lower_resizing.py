@@ -1,0 +1,150 @@
+"""Lowerings that give a tensor more elements, or fewer: padding, pixels repeated, pixels between pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from tracea.core.dtype import DType
+from tracea.core.expr import Expr, Input
+from tracea.core.op import JoinOp, PointwiseOp, ViewKind
+from tracea.core.ops.images import image_type
+from tracea.core.tensor_type import TensorType, static
+from tracea.interface.torch.lower_images import as_image
+
+if TYPE_CHECKING:
+    from tracea.core.graph import Node
+    from tracea.interface.torch.lowering import Lowering
+
+__all__ = ["pad", "upsample_linear", "upsample_nearest"]
+
+_MOST_BETWEEN: Final = 8  # each of so many pixels between two is a kernel for rows and one for columns
+
+
+def pad(low: Lowering, x: Node, amounts: Sequence[int], value: float | None = 0.0) -> Node:
+    """Lower elements of one value before and behind those of x; less than none cut some of x off.
+
+    ``amounts`` has two numbers for the last axis, then two for the one before it, and so on. What makes x writes it
+    into the result, around which each side is a part of its own.
+    """
+    if not x.type.is_static:
+        low.refuse("padding of symbolic extents", "make the axes static: dynamic=None")
+    is_image = low.images.pixels(x) is not None
+    inner, shape = x, [static(dim) for dim in low.shape]
+    before, behind = ([int(each) for each in amounts[side::2]][::-1] for side in (0, 1))
+    before, behind = ([0] * (x.type.rank - len(each)) + each for each in (before, behind))
+    if is_image and x.type.rank == 3:
+        inner = low.images.image_of(x)
+        for numbers, one in ((shape, 1), (before, 0), (behind, 0)):
+            numbers.insert(2, one)
+    for axis, (first, last) in enumerate(zip(before, behind, strict=True)):
+        extent = static(inner.type.shape[axis])
+        inner = low.slice(inner, axis, max(-first, 0), extent + min(first, 0) + min(last, 0))
+    filling = 0.0 if value is None else value
+    if inner.type.elements == 0:
+        return low.copy(low.filled(filling, low.shape))
+    starts = [max(first, 0) for first in before]
+    parts: list[tuple[Node, list[int]]] = [(inner, starts)]
+    for axis, size in enumerate(inner.type.static_shape):
+        corner = [*starts[:axis], *[0] * (len(shape) - axis)]
+        extents = [*inner.type.static_shape[:axis], 0, *shape[axis + 1 :]]
+        for start, count in ((0, starts[axis]), (starts[axis] + size, shape[axis] - starts[axis] - size)):
+            if count and 0 not in (*extents[:axis], *extents[axis + 1 :]):
+                side = low.filled(filling, [*extents[:axis], count, *extents[axis + 1 :]])
+                parts.append((side, [*corner[:axis], start, *corner[axis + 1 :]]))
+    if len(parts) == 1:
+        return inner if inner.type.shape == low.shape else low.images.sequence(inner)
+    op = JoinOp(
+        parts=tuple(part.type for part, _ in parts),
+        starts=tuple(tuple(start) for _, start in parts),
+        steps=((1,) * len(shape),) * len(parts),
+        shape=tuple(shape),
+        out=image_type(shape, low.dtype, channels_last=True) if is_image else None,
+    )
+    made = low.graph.add(op, [part for part, _ in parts], name=low.label())
+    if not is_image:
+        return made
+    low.images.made(made)
+    return made if x.type.rank == 4 else low.images.sequence(made)
+
+
+def upsample_nearest(low: Lowering, x: Node, *sizes_and_factors: Any) -> Node:
+    """Lower an enlargement by whole factors: each pixel several times, in one copy.
+
+    Sizes are whole numbers and factors are floats; torch takes the pixel at i over the factor that it was given.
+    """
+    if low.makes_nothing_of(x):
+        return low.nothing(x)
+    given = [number for each in sizes_and_factors for number in (each if isinstance(each, list | tuple) else (each,))]  # pyright: ignore[reportUnknownVariableType]
+    for factor in cast("list[Any]", given):
+        if isinstance(factor, float) and not factor.is_integer():
+            low.refuse(f"an enlargement by {factor}", "give size=, or recompute_scale_factor=True")
+    image = as_image(low, x)
+    shape = low.shape if x.type.rank == 4 else (*low.shape[:2], 1, low.shape[2])
+    n, c, h, width = image.type.static_shape
+    p, q = (static(dim) for dim in shape[2:])
+    if 0 in image.type.static_shape or p % h or q % width:
+        low.refuse(f"an enlargement from {h}×{width} to {p}×{q}", "use a whole factor")
+    down, right = p // h, q // width
+    pixels = low.images.pixels(x) or low.permute(image, (0, 2, 3, 1))
+    apart = low.reshape(pixels, (n, h, 1, width, 1, c))
+    wide = low.graph.add_view(ViewKind.EXPAND, apart, shape=(n, h, down, width, right, c), name=low.label("repeated"))
+    return low.images.of_pixels(low.reshape(low.copy(wide), (n, p, q, c)), low.shape)
+
+
+def upsample_linear(
+    low: Lowering, x: Node, size: Sequence[int] | None, align_corners: bool, factors: Sequence[float] | None
+) -> Node:
+    """Lower an enlargement by whole factors, whose new pixels lie between the old ones: first rows, then columns.
+
+    Pixel i of an axis that grows by f lies at (i + 0.5) / f - 0.5 of the old one, which is the same distance from its
+    neighbours for every f-th i; beyond the first and the last centre the value stays (torch, ``align_corners=False``).
+    """
+    if low.makes_nothing_of(x):
+        return low.nothing(x)
+    if align_corners:
+        low.refuse("an enlargement that aligns corners", "give align_corners=False, or enlarge before the model")
+    image = as_image(low, x)
+    shape = low.shape if x.type.rank == 4 else (*low.shape[:2], 1, low.shape[2])
+    h, width = image.type.static_shape[2:]
+    p, q = (static(dim) for dim in shape[2:])
+    by_factor = any(not float(factor).is_integer() for factor in factors or ())
+    if 0 in image.type.static_shape or p % h or q % width or by_factor or max(p // h, q // width) > _MOST_BETWEEN:
+        low.refuse(f"an enlargement from {h}×{width} to {p}×{q}", f"use a whole factor, {_MOST_BETWEEN} at most")
+    pixels = low.images.pixels(x) or low.permute(image, (0, 2, 3, 1))
+    between = DType.F32 if low.dtype in (DType.F16, DType.BF16) else low.dtype
+    rows = _between(low, pixels, 1, p // h, low.dtype if q == width else between)
+    columns = _between(low, rows, 2, q // width, low.dtype)
+    return low.images.of_pixels(columns if columns is not pixels else low.copy(pixels), low.shape)
+
+
+def _between(low: Lowering, x: Node, axis: int, factor: int, dtype: DType) -> Node:
+    """Return x with an axis ``factor`` times as long."""
+    if factor == 1:
+        return x
+    extent = static(x.type.shape[axis])
+    parts: list[tuple[Node, int, int]] = []  # with its first index and step
+    for phase in range(factor):
+        offset = (phase + 0.5) / factor - 0.5
+        low_part = 1.0 + offset if offset < 0.0 else offset  # of the later pixel of the two
+        first = phase + factor if offset < 0.0 else phase
+        if extent > 1:
+            earlier, later = (low.slice(x, axis, start, extent - 1) for start in (0, 1))
+            value = Input(0) * (1.0 - low_part) + Input(1) * low_part
+            parts.append((_computed(low, value, [earlier, later], dtype), first, factor))
+        edge = 0 if offset < 0.0 else extent - 1
+        parts.append((_computed(low, Input(0), [low.slice(x, axis, edge, 1)], dtype), edge * factor + phase, 1))
+    rank = x.type.rank
+    shape = tuple(extent * factor if each == axis else static(dim) for each, dim in enumerate(x.type.shape))
+    op = JoinOp(
+        parts=tuple(part.type for part, _, _ in parts),
+        starts=tuple(tuple(first if each == axis else 0 for each in range(rank)) for _, first, _ in parts),
+        steps=tuple(tuple(step if each == axis else 1 for each in range(rank)) for _, _, step in parts),
+        shape=shape,
+    )
+    return low.graph.add(op, [part for part, _, _ in parts], name=low.label("rows" if axis == 1 else "columns"))
+
+
+def _computed(low: Lowering, value: Expr, operands: Sequence[Node], dtype: DType) -> Node:
+    types: tuple[TensorType, ...] = tuple(operand.type for operand in operands)
+    return low.add(PointwiseOp(expr=value, inputs=types, out_dtype=dtype), operands, part="between")
