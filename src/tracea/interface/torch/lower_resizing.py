@@ -100,6 +100,7 @@ def upsample_linear(
     Pixel i of an axis that grows by f lies at (i + 0.5) / f - 0.5 of the old one, which is the same distance from its
     neighbours for every f-th i; beyond the first and the last centre the value stays (torch, ``align_corners=False``).
     """
+    del size  # the result's shape has it
     if low.makes_nothing_of(x):
         return low.nothing(x)
     if align_corners:
@@ -109,7 +110,7 @@ def upsample_linear(
     h, width = image.type.static_shape[2:]
     p, q = (static(dim) for dim in shape[2:])
     by_factor = any(not float(factor).is_integer() for factor in factors or ())
-    if 0 in image.type.static_shape or p % h or q % width or by_factor or max(p // h, q // width) > _MOST_BETWEEN:
+    if 0 in image.type.static_shape or p % h or q % width or by_factor or _most_between(h, p, width, q) > _MOST_BETWEEN:
         low.refuse(f"an enlargement from {h}×{width} to {p}×{q}", f"use a whole factor, {_MOST_BETWEEN} at most")
     pixels = low.images.pixels(x) or low.permute(image, (0, 2, 3, 1))
     between = DType.F32 if low.dtype in (DType.F16, DType.BF16) else low.dtype
@@ -118,20 +119,27 @@ def upsample_linear(
     return low.images.of_pixels(columns if columns is not pixels else low.copy(pixels), low.shape)
 
 
+def _most_between(h: int, p: int, width: int, q: int) -> int:
+    """Return the larger of two factors; of one row or column there is nothing in between."""
+    return max(1 if h == 1 else p // h, 1 if width == 1 else q // width)
+
+
 def _between(low: Lowering, x: Node, axis: int, factor: int, dtype: DType) -> Node:
     """Return x with an axis ``factor`` times as long."""
     if factor == 1:
         return x
     extent = static(x.type.shape[axis])
+    if extent == 1:
+        spread = tuple(factor if each == axis else dim for each, dim in enumerate(x.type.shape))
+        return _computed(low, Input(0), [low.expand(x, spread)], dtype)
     parts: list[tuple[Node, int, int]] = []  # with its first index and step
     for phase in range(factor):
         offset = (phase + 0.5) / factor - 0.5
-        low_part = 1.0 + offset if offset < 0.0 else offset  # of the later pixel of the two
+        share = 1.0 + offset if offset < 0.0 else offset  # of the later pixel of the two
         first = phase + factor if offset < 0.0 else phase
-        if extent > 1:
-            earlier, later = (low.slice(x, axis, start, extent - 1) for start in (0, 1))
-            value = Input(0) * (1.0 - low_part) + Input(1) * low_part
-            parts.append((_computed(low, value, [earlier, later], dtype), first, factor))
+        earlier, later = (low.slice(x, axis, start, extent - 1) for start in (0, 1))
+        value = Input(0) * (1.0 - share) + Input(1) * share
+        parts.append((_computed(low, value, [earlier, later], dtype), first, factor))
         edge = 0 if offset < 0.0 else extent - 1
         parts.append((_computed(low, Input(0), [low.slice(x, axis, edge, 1)], dtype), edge * factor + phase, 1))
     rank = x.type.rank
