@@ -39,6 +39,7 @@ from __future__ import annotations
 import enum
 import numbers
 import os
+import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, cast
@@ -73,6 +74,7 @@ __all__ = [
 ]
 
 _MAX_TEXT = 200
+_TELLING = re.compile(r"\b(error|fatal|undefined|cannot)\b|limit exceeded|No space", re.IGNORECASE)  # of a log
 _MAX_ITEMS = 32
 _MAX_COMMAND = 80
 _MAX_DEPTH = 4
@@ -256,7 +258,9 @@ class CompileError(TraceaError, RuntimeError):
 
     def statement(self) -> str:
         """Say the command, or its two ends, its exit code and the first lines of its log."""
-        head = " | ".join(line.strip() for line in self.log.strip().splitlines()[:4])
+        lines = [line.strip() for line in self.log.strip().splitlines()]
+        telling = [line for line in lines if _TELLING.search(line)]
+        head = " | ".join((telling or lines)[:4])
         return f"CompileError: {_shortened(self.command)}: exit code {self.exit_code}: {_clip(head, 4 * _MAX_TEXT)}"
 
 

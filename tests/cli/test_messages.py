@@ -30,6 +30,7 @@ def message(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
             ("gate", "gone.json", "--baseline", "gone.json"),
             "got gone.json: No such file or directory, expected a record",
         ),
+        (("emit", "gemm", "-m", "-5", "-n", "64", "-k", "64"), "-m: got -5, expected 0 or more"),
         (("emit", *GEMM, "--rows", "5"), "flags of gemm: got --rows, expected -m -n -k"),
         (("emit", "softmax", "--rows", "5"), "softmax --rows 4096 --columns 4096"),
         (("emit", *GEMM, "--target", "avx1024"), "got avx1024, expected host amx avx2"),
@@ -109,3 +110,13 @@ def test_a_log_that_cannot_be_written_says_so(tmp_path: Path, capsys: pytest.Cap
     log = tmp_path / "gone" / "trials.csv"
     line = message(("tune", *GEMM, "--trials", "1", "--log", str(log)), capsys)
     assert f"got {log}: No such file or directory, expected a file that can be written" in line
+
+
+@pytest.mark.parametrize("line", ["raise SystemExit(0)\ndef build(): pass", "def build(): raise SystemExit"])
+def test_a_model_file_that_ends_the_process_is_no_success(
+    line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "leaving.py"
+    path.write_text(line, encoding="utf-8")
+    assert main(["explain", f"{path}:build"]) == BAD_USAGE
+    assert "SystemExit" in capsys.readouterr().err

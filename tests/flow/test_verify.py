@@ -370,8 +370,8 @@ def test_a_library_is_not_chosen_for_a_text() -> None:
     ("flag", "value", "said"),
     [
         ("--seed", "-1", "seed: got -1, expected a whole number from 0 on"),
-        ("--threads", "100000", "threads: got 100000, expected 1 to 1024"),
-        ("--threads", "0", "threads: got 0, expected 1 to 1024"),
+        ("--threads", "100000", "threads: got 100000, expected a whole number from 1 to 1024"),
+        ("--threads", "0", "threads: got 0, expected a whole number from 1 to 1024"),
     ],
 )
 @pytest.mark.parametrize("target", ["host", "sm_80"])

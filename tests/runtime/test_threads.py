@@ -260,5 +260,5 @@ def test_the_launcher_is_clean_under_a_sanitizer(tmp_path, sanitizer):
 
 
 def test_a_thread_count_in_quotes_is_told_with_them():
-    with pytest.raises(InvalidOption, match="threads: got '1', expected 1 to 1024"):
+    with pytest.raises(InvalidOption, match="threads: got '1', expected a whole number from 1 to 1024"):
         check_threads("1")

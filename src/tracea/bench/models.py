@@ -150,7 +150,7 @@ def _errors_of(path: Path) -> Generator[None]:
         yield
     except TraceaError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         name, where = str(path), ""
         if isinstance(error, SyntaxError) and error.filename == name:
             where = f" at {name}:{error.lineno}"

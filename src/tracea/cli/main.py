@@ -16,7 +16,15 @@ from cyclopts import App, CycloptsError
 import tracea
 from tracea.cli import bench, cache, doctor, emit, explain, gate, optimize, targets, tune, verify
 from tracea.cli.console import PatientOutput, discard_output, prepare_streams, print_error, print_json
-from tracea.errors import InvalidInput, InvalidOption, ResourceExceeded, TraceaError, TraceaWarning, UnsupportedNode
+from tracea.errors import (
+    InvalidInput,
+    InvalidOption,
+    ResourceExceeded,
+    RunError,
+    TraceaError,
+    TraceaWarning,
+    UnsupportedNode,
+)
 
 __all__ = ["BAD_USAGE", "FAILED", "GOOD", "app", "main"]
 
@@ -24,6 +32,7 @@ GOOD: Final = 0
 FAILED: Final = 1
 BAD_USAGE: Final = 2
 _INTERRUPTED: Final = 130  # as a shell reports SIGINT
+_NO_EXIT: Final = "take sys.exit() and what parses a command line out of what the file does when it is imported"
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 app = App(
@@ -69,6 +78,9 @@ def main(tokens: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             print_error("interrupted; finished trials are kept")
             return _INTERRUPTED
+        except SystemExit as error:  # no command of ours ends this way
+            left = RunError(kernel="a model's code", detail=f"ended the process, SystemExit: {error}", remedy=_NO_EXIT)
+            return _report(left, as_json=as_json)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 return _report_no_room(error)

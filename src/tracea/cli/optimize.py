@@ -104,13 +104,14 @@ def render(report: OptimizeReport, *, again: str) -> None:
     for problem in report.problems:
         print(f"warning: {printable(problem)}")
     if report.share is not None and report.kernels_us is not None:
-        print(_shares(report.share, report.kernels_us, report.call_us, report.threads))
+        disturbed = any(row.doubt and row.threads == report.threads for row in report.table)
+        print(_shares(report.share, report.kernels_us, report.call_us, report.threads, disturbed=disturbed))
     if report.from_cache:
         print("every schedule was known: nothing was searched")
     print(f"{report.seconds:.1f} s in all, without the start and the end of Python itself")
 
 
-def _shares(share: float, kernels_us: float, call_us: float | None, threads: int) -> str:
+def _shares(share: float, kernels_us: float, call_us: float | None, threads: int, *, disturbed: bool) -> str:
     """Say how much of the kernels' time is ours, and how much of a measured call the kernels are."""
     from tracea.profiler.duration import shown_us
 
@@ -121,7 +122,9 @@ def _shares(share: float, kernels_us: float, call_us: float | None, threads: int
     if call_us is None:
         return text
     beside = "the rest is the call itself, and kernels that take longer one after another than alone"
-    if kernels_us >= call_us:
+    if disturbed:
+        beside = "a doubtful time, which other programs made longer, so that the rest says nothing"
+    elif kernels_us >= call_us:
         beside = "kernels by themselves were slower, as where other programs disturbed their search"
     return f"{text}; that is {kernels_us / call_us:.0%} of the {shown_us(call_us)} of a call in the table: {beside}"
 

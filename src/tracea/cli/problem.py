@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
@@ -129,6 +129,7 @@ def parse_op(kind: str, flags: ProblemFlags, *, target: str | None = None) -> Op
             field="kind", got=kind, expected=KINDS, remedy=f"{meant(near(kind, KINDS))}name one of these ops"
         )
     _refuse_foreign(kind, flags)
+    _refuse_negative(flags)
     match kind:
         case "gemm":
             if target is not None:
@@ -208,6 +209,14 @@ def _refuse_foreign(kind: str, flags: ProblemFlags) -> None:
             expected=" ".join(own),
             remedy=f"leave {' and '.join(foreign)} out, or name another op than {kind}",
         )
+
+
+def _refuse_negative(flags: ProblemFlags) -> None:
+    for field in fields(flags):
+        value = getattr(flags, field.name)
+        if isinstance(value, int) and value < 0:
+            flag = f"-{field.name}" if len(field.name) == 1 else f"--{field.name.replace('_', '-')}"
+            raise InvalidOption(field=flag, got=value, expected="0 or more", remedy="give the number of elements")
 
 
 def _given(flags: ProblemFlags) -> dict[str, bool]:

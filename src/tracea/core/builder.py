@@ -170,7 +170,14 @@ class Builder(ABC):
         """Append an expression, or an activation by its name, over broadcastable inputs; the first gives the type."""
         label = expr if isinstance(expr, str) else "pointwise"
         value = activation(expr) if isinstance(expr, str) else expr
-        _check_nodes(label, **{f"inputs[{index}]": node for index, node in enumerate(inputs)})
+        if not isinstance(value, Expr):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOp(
+                field="pointwise.expr",
+                got=type(value).__name__,
+                expected="an expression, or an activation's name",
+                remedy="write it with Input(0), Input(1), ... of tracea.core.expr",
+            )
+        _check_nodes(label, **{f"inputs[{index}]": node for index, node in enumerate(inputs)}, absent=False)
         types = tuple(node.type for node in inputs)
         if not types:
             raise InvalidOp(field="pointwise.inputs", got=0, expected="at least one", remedy="give the tensors")
@@ -186,7 +193,9 @@ class Builder(ABC):
             InvalidOp: there is no such kind.
         """
         kind = _kind(ReduceKind, kind)
-        _check_nodes(kind.value, x=x)
+        _check_nodes(kind.value, absent=False, x=x)
+        if isinstance(axes, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOp(field=f"{kind.value}.axes", got=axes, expected="a sequence", remedy=f"axes=({axes},)")
         op = ReduceOp(kind=kind, x=(x.type,), axes=tuple(axes), keepdims=keepdims)
         return self.add(op, (x,), name=self._named(name, kind.value))
 
@@ -301,14 +310,14 @@ def check_name(name: object, field: str) -> None:
         raise InvalidGraph(field=f"name of {field}", got=name, expected="text", remedy='name="x", or no name')
 
 
-def _check_nodes(label: str, **nodes: object) -> None:
-    """Check that operands are nodes, whose types say what is built; None is an operand that was not given.
+def _check_nodes(label: str, *, absent: bool = True, **nodes: object) -> None:
+    """Check that operands are nodes, whose types say what is built; None is one that was not given, if ``absent``.
 
     Raises:
         InvalidGraph: one is something else, such as a name.
     """
     for name, node in nodes.items():
-        if node is not None and not isinstance(node, Node):
+        if not isinstance(node, Node) and not (absent and node is None):
             raise InvalidGraph(
                 field=f"{label}.{name}",
                 got=repr(node) if isinstance(node, str) else type(node).__name__,

@@ -162,7 +162,13 @@ class Graph(Builder):
         return node
 
     def set_outputs(self, *nodes: Node | str) -> None:
-        """State what a run returns, in order, instead of the nodes that nobody uses."""
+        """State what a run returns, in order, instead of the nodes that nobody uses.
+
+        Raises:
+            InvalidGraph: no node is given, one is not of the graph, or one twice.
+        """
+        if not nodes:
+            raise InvalidGraph(field="outputs", got=0, expected="at least one node", remedy="name what a run returns")
         self._outputs = tuple(self[node].id for node in nodes)
         _verify_outputs(self._outputs, self._nodes)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from tracea.core.graph import Graph
 from tracea.core.op import Op
 from tracea.errors import ResourceExceeded
 
-__all__ = ["require_room"]
+__all__ = ["require_memory", "require_room", "require_room_for_results"]
 
 _REFERENCE_BYTES: Final = 8  # of an element of the float64 reference
 _SMALLER: Final = "take a smaller problem; what runs without a search takes the default schedule"
@@ -22,11 +23,28 @@ def require_room(op: Op, doing: str, *, process_bytes: int | None = None, remedy
     """
     result = op.infer()
     needed = sum(kind.nbytes for kind in (*op.operands, result)) + _REFERENCE_BYTES * result.elements
-    there = _memory_bytes()
+    require_memory(f"{doing} {op.key}", needed, remedy=remedy, process_bytes=process_bytes)
+
+
+def require_memory(what: str, needed_bytes: int, *, remedy: str, process_bytes: int | None = None) -> None:
+    """Refuse what is larger than this machine's memory, or than what a process may add to it.
+
+    Raises: ResourceExceeded.
+    """
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = there if process_bytes is None else min(there, process_bytes)
-    if needed > limit:
-        raise ResourceExceeded(what=f"{doing} {op.key}", needed_bytes=needed, limit_bytes=limit, remedy=remedy)
+    if needed_bytes > limit:
+        raise ResourceExceeded(what=what, needed_bytes=needed_bytes, limit_bytes=limit, remedy=remedy)
 
 
-def _memory_bytes() -> int:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def require_room_for_results(graph: Graph) -> None:
+    """Refuse a graph whose results this machine's memory cannot hold; a symbolic result counts as none.
+
+    Raises: ResourceExceeded.
+    """
+    results = {node.id: node.type for node in graph.outputs if node.type.is_static}
+    require_memory(
+        f"the results {', '.join(f'{name} {kind}' for name, kind in results.items())}",
+        sum(kind.nbytes for kind in results.values()),
+        remedy="split the graph's inputs, and run it on one part after the other",
+    )

@@ -47,6 +47,13 @@ class RunnableProgram(ProcessBound):
         Raises: InvalidShape, InvalidDType, InvalidStride, InvalidDevice: an input does not fit. OverlappingOutput.
             InvalidInput: an int64 is beyond 2^53, up to which f64 counts, in which kernels compute integers.
         """
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            raise InvalidOption(
+                field="inputs",
+                got="a dict",
+                expected="arrays in order",
+                remedy="a loaded program does not know the names: give its inputs in the order of the graph's",
+            )
         if len(inputs) == 1 and isinstance(inputs[0], list | tuple):
             inputs = tuple(cast("Sequence[Any]", inputs[0]))
         for index in self._counted:
@@ -55,7 +62,12 @@ class RunnableProgram(ProcessBound):
         return self.program.run(*inputs, out=out, threads=self.threads)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the program with its sources and constants, for ``tracea.load`` on a machine of the same kind."""
+        """Write the program with its sources and constants, for ``tracea.load`` on a machine of the same kind.
+
+        Raises: InvalidOption: ``path`` is none.
+        """
+        if not _is_path(path):
+            raise InvalidOption(field="path", got=as_given(path), expected="a file to write", remedy="give its path")
         self.program.save(Path(path))
 
 

@@ -15,6 +15,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import wide_type
+from tracea.flow.room import require_memory
 from tracea.interface.operands import Given, flag
 from tracea.interface.ranges import check_exact_numbers
 from tracea.interface.reductions import axis_of
@@ -88,6 +89,7 @@ def _program(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thr
     # Places are exact in f32 up to 2^24.
     compute = DType.F64 if wide_type(x.dtype) is DType.F64 or count > 1 << 24 else DType.F32
     places = TensorType((count, *(1,) * (source.type.rank - 1 - axis)), compute)
+    require_memory(f"the places along an axis of {count}", places.nbytes, remedy="search it in parts")
     order = graph.add_constant(places, name="places")
     is_it = select(Binary(BinaryFunction.EQ, Input(0), Input(2)), 1.0, Binary(BinaryFunction.NE, Input(0), Input(0)))
     op = StatisticsOp(

@@ -19,6 +19,7 @@ from tracea.flow.completed import tuned_once
 from tracea.flow.load_note import load_noted_once
 from tracea.flow.phases import phase
 from tracea.flow.progress import Listener, silent
+from tracea.flow.room import require_room_for_results
 from tracea.flow.tuning import Tuned
 from tracea.flow.verdicts import recorded_verdict
 from tracea.gates import Verdict
@@ -84,10 +85,12 @@ def optimize_graph(
 
     Raises:
         InvalidInput: the graph or its values do not fit, or it has an op that reads by tables.
+        ResourceExceeded: the results are larger than this machine's memory.
         VerdictFailed: a chosen kernel fails a gate on this machine.
     """
     _check_graph(graph)
     _check_values(graph, values)
+    require_room_for_results(graph)
     count = thread_count(threads)
     _check_tables(graph)
     phase(f"fuse {len(compute_nodes(graph))} nodes")

@@ -104,7 +104,9 @@ def _extents(shape: Any) -> str:
     """Return a shape as text: attributes of a call are numbers and names."""
     extents = read_wholes(shape)
     if extents is None or not all(0 <= extent < 2**31 for extent in extents):
-        raise InvalidShape(field="shape", got=shape, expected="whole numbers from 0 on", remedy="shape=tuple(x.shape)")
+        raise InvalidShape(
+            field="shape", got=shape, expected="whole numbers from 0 to 2^31 - 1", remedy="shape=tuple(x.shape)"
+        )
     return ",".join(map(str, extents))
 
 

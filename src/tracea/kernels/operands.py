@@ -106,7 +106,9 @@ class _Binding:
                         field=f"{kernel.name}: {what}",
                         got=value,
                         expected=known if known != value else f"{minimum} <= {name} <= {maximum}",
-                        remedy="pass tensors of agreeing sizes, with strides that are not negative",
+                        remedy="pass tensors of agreeing sizes"
+                        if known != value
+                        else "cut the tensor into parts of that size; copy one whose strides are beyond it",
                     )
             case Const(value=wanted) if wanted != value:
                 raise InvalidStride(

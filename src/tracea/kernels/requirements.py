@@ -13,7 +13,15 @@ if TYPE_CHECKING:
     from tracea.semantic.index import Param
     from tracea.targets.target import Target
 
-__all__ = ["CPU_VECTORS", "condition", "element_types", "non_negative_strides", "sizes_in_range", "strided_layouts"]
+__all__ = [
+    "CPU_ELEMENTS",
+    "CPU_VECTORS",
+    "condition",
+    "element_types",
+    "non_negative_strides",
+    "sizes_in_range",
+    "strided_layouts",
+]
 
 _CPU_ISAS = ("avx512", "avx2", "neon", "plain")
 
@@ -76,6 +84,10 @@ def element_types(allowed: Iterable[DType]) -> Requirement:
     return Requirement(name="element types", check=check)
 
 
+# What the headers can load and store; the narrow floats of tensor cores have no arithmetic on a CPU.
+CPU_ELEMENTS = element_types(dtype for dtype in DType if dtype not in (DType.E4M3, DType.E5M2))
+
+
 def _check_layouts(op: Any, target: Target) -> Unmet | None:
     del target
     blocked = [str(type_) for type_ in _types(op) if isinstance(type_.layout, BlockedLayout)]
@@ -90,7 +102,13 @@ def _check_signs(op: Any, target: Target) -> Unmet | None:
     known = [type_ for type_ in _types(op) if type_.layout is not None and not isinstance(type_.layout, BlockedLayout)]
     negative = [str(type_) for type_ in known if min(type_.strides, default=0) < 0]
     return (
-        Unmet(needed="strides >= 0", found=", ".join(negative), remedy="copy the flipped tensor") if negative else None
+        Unmet(
+            needed="strides >= 0",
+            found=", ".join(negative),
+            remedy="give a copy that is flipped: numpy.ascontiguousarray(x[::-1])",
+        )
+        if negative
+        else None
     )
 
 

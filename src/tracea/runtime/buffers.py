@@ -294,7 +294,7 @@ def _element_strides(
 
 def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
     if tensor.device.type != "cpu":
-        remedy = "give it values: torch.empty_like(tensor, device='cpu')" if tensor.is_meta else "move it: tensor.cpu()"
+        remedy = "give a tensor that has values: this one has a shape alone" if tensor.is_meta else "tensor.cpu()"
         raise InvalidDevice(field=field, got=str(tensor.device), expected="cpu", remedy=remedy)
     if tensor.is_nested or tensor.layout is not torch.strided:
         raise InvalidStride(

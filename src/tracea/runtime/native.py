@@ -189,7 +189,7 @@ def check_threads(threads: int | None, field: str = "threads") -> int:
         raise InvalidOption(
             field=field,
             got=repr(threads) if isinstance(threads, str) else threads,
-            expected=f"1 to {MOST_THREADS}",
+            expected=f"a whole number from 1 to {MOST_THREADS}",
             remedy="give a thread count, or None for the default",
         )
     return threads

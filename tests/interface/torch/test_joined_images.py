@@ -315,7 +315,10 @@ def test_what_follows_a_transposed_convolution_goes_into_its_phases() -> None:
         (lambda x: F.interpolate(x, scale_factor=2.0, mode="bicubic"), "along several axes"),
         (lambda x: F.instance_norm(x, torch.zeros(8), torch.ones(8)), "updates its statistics"),
         (lambda x: F.max_pool1d(x[0], 3, dilation=2), "a window with gaps"),
-        (lambda x: F.adaptive_max_pool2d(x, 3, return_indices=True)[1], "statistics that the op does not keep"),
+        (
+            lambda x: F.adaptive_max_pool2d(x, 3, return_indices=True)[1],
+            "result 1 of aten.adaptive_max_pool2d.default: places",
+        ),
         (lambda x: F.conv1d(x[0, 0], torch.ones(2, 8, 3)), "a sequence of"),
         (lambda x: F.conv_transpose2d(x[0], torch.ones(8, 2, 3, 3)), "an image of"),
     ],

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from tracea.core.dtype import DType
-from tracea.core.ops.base import Epilogue, Op, check_broadcasts, result_type
+from tracea.core.ops.base import Epilogue, Op, check_broadcasts, is_real, result_type
 from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
@@ -99,7 +99,7 @@ class AttentionOp(Op):
                 expected="spans alone",
                 remedy="state masks by position as the bands of the spans",
             )
-        if self.scale is not None and not math.isfinite(self.scale):
+        if self.scale is not None and not (is_real(self.scale) and math.isfinite(self.scale)):
             raise InvalidOp(field="attention.scale", got=self.scale, expected="a finite number", remedy="use 1/sqrt(d)")
         for index, operand in enumerate(self.score.operands):
             check_broadcasts(f"attention.score.operands[{index}]", operand.shape, (*q[:3], k[2]))

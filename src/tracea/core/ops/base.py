@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import numbers
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,9 +18,14 @@ from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import TYPE_CLASSES, Dim, SymbolicDim, TensorType, bind_dims
 from tracea.errors import InvalidOp, InvalidShape, InvalidStride
 
-__all__ = ["Epilogue", "Op", "check_broadcasts", "check_dim", "result_type"]
+__all__ = ["Epilogue", "Op", "check_broadcasts", "check_dim", "is_real", "result_type"]
 
 T = TypeVar("T", bound="Op")
+
+
+def is_real(value: object) -> bool:
+    """Tell whether a value is a number with an order, which True and False are not here."""
+    return not isinstance(value, bool) and isinstance(value, numbers.Real)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,7 +138,8 @@ class ViewOp(Op):
 
     def _sliced(self) -> TensorType:
         x, rank = self.x, self.x.rank
-        fits = len(self.starts) == len(self.steps) == len(self.shape) == rank and 0 not in self.steps
+        whole = all(type(number) is int for number in (*self.starts, *self.steps))
+        fits = whole and len(self.starts) == len(self.steps) == len(self.shape) == rank and 0 not in self.steps
         for start, step, size, dim in zip(self.starts, self.steps, self.shape, x.shape, strict=False):
             if size == dim and start == 0 and step == 1:
                 continue
@@ -148,12 +149,14 @@ class ViewOp(Op):
             raise InvalidShape(
                 field="view.slice",
                 got={"starts": self.starts, "shape": self.shape, "steps": self.steps},
-                expected=f"indices within {plain_shape(x.shape)}, steps not 0",
+                expected=f"whole numbers: indices within {plain_shape(x.shape)}, steps not 0",
                 remedy="give start, size and step for each axis",
             )
         if self.shape == x.shape and set(self.steps) <= {1}:
             return x
-        strides = tuple(stride * step for stride, step in zip(x.strides, self.steps, strict=True))
+        # Along an axis of one index no step is taken, so that a step back does no harm.
+        steps = (abs(step) if size == 1 else step for step, size in zip(self.steps, self.shape, strict=True))
+        strides = tuple(stride * step for stride, step in zip(x.strides, steps, strict=True))
         return TensorType(self.shape, x.dtype, StridedLayout(strides))
 
     def _expanded(self) -> TensorType:

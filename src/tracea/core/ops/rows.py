@@ -8,7 +8,7 @@ from enum import Enum
 from typing import ClassVar
 
 from tracea.core.expr import Expr, Input
-from tracea.core.ops.base import Epilogue, Op, result_type
+from tracea.core.ops.base import Epilogue, Op, is_real, result_type
 from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes, static
 from tracea.errors import InvalidOp, InvalidShape
 
@@ -66,7 +66,7 @@ class RowOp(Op):
                 remedy="permute the axis to the end first",
             )
         object.__setattr__(self, "axis", -1)
-        if not (math.isfinite(self.eps) and self.eps >= 0.0):
+        if not (is_real(self.eps) and math.isfinite(self.eps) and self.eps >= 0.0):
             raise InvalidOp(field="row.eps", got=self.eps, expected="a finite number >= 0", remedy="use 1e-5 or so")
         self.epilogue.check(shape, "row")
         if result_type("row", shape, self.x[0].dtype, self.out) == TensorType(shape, self.x[0].dtype):

@@ -21,8 +21,9 @@ from tracea.interface.torch.export import ExportedProgram, described, headline, 
 from tracea.interface.torch.streams import kept_apart
 from tracea.interface.torch.surroundings import Contents, sharing_copy
 
-__all__ = ["check_agrees", "check_eager"]
+__all__ = ["EXAMPLES", "check_agrees", "check_eager"]
 
+EXAMPLES: Final = "example_inputs"  # the field of what says that the module itself refuses them
 _SHARE: Final = 0.01  # of a result's elements that may differ more: a step (floor, a comparison) that rounding moved
 _TOLERANCES: Final = {torch.float64: 1e-7, torch.float32: 1e-3}  # of a result's largest element
 _OF_NARROW: Final = 5e-2
@@ -97,7 +98,7 @@ def check_agrees(module: torch.nn.Module, program: ExportedProgram, inputs: tupl
 def _refused_by_module(module: torch.nn.Module, inputs: tuple[Any, ...], error: Exception) -> InvalidInput:
     kind = type(module).__name__
     return InvalidInput(
-        field="example_inputs",
+        field=EXAMPLES,
         got=f"{described(inputs)}, with which {kind} raises {headline(error)}",
         expected=f"inputs that {kind} takes",
         remedy="call module(*example_inputs) with inputs that work, and give the same ones",

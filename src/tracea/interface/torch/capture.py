@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import torch
@@ -52,9 +53,11 @@ def capture(
     try:
         program = exported(module, inputs, dynamic)
         captured = _captured(module, program, outside)
-    except UnsupportedNode:
+    except UnsupportedNode as error:
         check_eager(module, inputs)  # what the module itself refuses is no shortcoming of its code
         _refuse_scripted(module)
+        if shared := _shared(inputs):
+            raise replace(error, remedy=f"{error.remedy}. {shared}") from error
         raise
     check_agrees(module, program, inputs)
     return captured
@@ -81,6 +84,17 @@ def _captured(module: torch.nn.Module, program: ExportedProgram, outside: Outsid
         written = {node.name: _as_written(node, written) for node in simpler.graph.nodes if is_operator(node)}
         attempt, unknown = simpler, _unknown_operators(simpler)
     return Walk(attempt, outside, written=written).run()  # which says every operator that stays unknown
+
+
+def _shared(inputs: tuple[Any, ...]) -> str:
+    """Say which two example inputs have one storage, of which torch.export follows no write; "" where none have."""
+    seen: dict[int, int] = {}
+    for place, leaf in enumerate(pytree.tree_leaves(inputs)):
+        if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided and leaf.numel():
+            first = seen.setdefault(leaf.untyped_storage().data_ptr(), place)
+            if first != place:
+                return f"Example inputs {first} and {place} share memory: where forward writes to one, give clones"
+    return ""
 
 
 def _as_written(node: FxNode, before: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from torch.export.graph_signature import InputKind, TensorArgument
 from torch.fx.node import map_arg
 
 from tracea.errors import UnsupportedNode
-from tracea.interface.torch.export import ExportedProgram, FxNode, operator_name
+from tracea.interface.torch.export import ExportedProgram, FxNode, headline, operator_name
 from tracea.interface.torch.location import line_of_node
 from tracea.interface.torch.surroundings import OutsideTensors
 
@@ -49,13 +49,24 @@ class Constants:
         return node in self._constant
 
     def value(self, node: FxNode) -> Any:
-        """Return a node's tensor, or list of tensors; None if it is not constant."""
+        """Return a node's tensor, or list of tensors; None if it is not constant.
+
+        Raises:
+            UnsupportedNode: torch cannot compute it.
+        """
         if node not in self._constant:
             return None
         if node not in self._values:
             arguments, keywords = cast("Any", map_arg)((node.args, node.kwargs), self.value)
-            with torch.no_grad():
-                self._values[node] = node.target(*arguments, **keywords)  # pyright: ignore
+            try:
+                with torch.no_grad():
+                    self._values[node] = node.target(*arguments, **keywords)  # pyright: ignore
+            except Exception as error:
+                raise UnsupportedNode(
+                    node=f"{operator_name(node.target)}: {headline(error)}, of values that no input decides",
+                    location=line_of_node(node),
+                    remedy="give forward tables and masks that reach as far as its inputs do",
+                ) from error
         return self._values[node]
 
     def _follows(self, node: FxNode) -> bool:

@@ -180,7 +180,11 @@ def line_of_forward(module: torch.nn.Module) -> str:
 
 def headline(error: Exception) -> str:
     """Return what an exception says in its first line."""
-    first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    try:
+        text = str(error)
+    except Exception:  # an exception of the user's, which cannot say what it is
+        return type(error).__name__
+    first_line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
 
 

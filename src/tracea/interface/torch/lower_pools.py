@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from tracea.core.dtype import DType
 from tracea.core.op import JoinOp, Pool2dOp, PoolKind
 from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import static
@@ -26,6 +27,8 @@ __all__ = [
     "stack",
     "value_alone",
 ]
+
+_FEW_WINDOWS: Final = 16  # runs of windows, each with a kernel; of more, rows and columns are pooled one by one
 
 
 def max_pool2d(
@@ -131,9 +134,10 @@ def _window(
     stride: tuple[int, int],
     *,
     part: str = "",
+    dtype: DType | None = None,
     **more: Any,
 ) -> Node:
-    out = image_type(shape, low.dtype, channels_last=True)
+    out = image_type(shape, dtype or low.dtype, channels_last=True)
     op = Pool2dOp(kind=kind, x=x.type, kernel=kernel, stride=stride, out=out, **more)
     return low.graph.add(op, (x,), name=low.label(part))
 
@@ -202,37 +206,52 @@ def adaptive_pool(kind: PoolKind) -> Callable[..., Node]:
             return low.nothing(x)
         image = as_image(low, x)
         shape = low.shape if x.type.rank == 4 else (*low.shape[:2], 1, low.shape[2])
-        n, c, p, q = (static(dim) for dim in shape)
+        p, q = (static(dim) for dim in shape[2:])
         if 0 in (p, q) or 0 in image.type.static_shape:
             low.refuse(f"a grid of {p}×{q} windows of {image.type}", "pool at least one window of one pixel")
-        runs = [(row, column) for row in _runs(_size(image, 2), p) for column in _runs(_size(image, 3), q)]
-        parts = [_grid(low, image, kind, row, column, alone=len(runs) == 1) for row, column in runs]
-        made = parts[0]
-        if len(parts) > 1:
-            op = JoinOp(
-                parts=tuple(part.type for part in parts),
-                starts=tuple((0, 0, row.first, column.first) for row, column in runs),
-                steps=((1, 1, 1, 1),) * len(parts),
-                shape=(n, c, p, q),
-                out=image_type(shape, low.dtype, channels_last=True),
-            )
-            made = low.graph.add(op, parts, name=low.label())
+        rows, columns = _runs(_size(image, 2), p), _runs(_size(image, 3), q)
+        if len(rows) * len(columns) <= _FEW_WINDOWS:
+            made = _windows(low, image, kind, rows, columns, low.dtype)
+        else:  # a mean of means of equal counts, a maximum of maxima: kernels for rows and columns, not for each pair
+            between = DType.F32 if low.dtype in (DType.F16, DType.BF16) else low.dtype
+            pixel = (_Run(0, _size(image, 3), 0, 1, 1),)
+            tall = _windows(low, image, kind, rows, pixel, between)
+            made = _windows(low, tall, kind, (_Run(0, p, 0, 1, 1),), columns, low.dtype)
         low.images.made(made)
         return made if x.type.rank == 4 else low.images.sequence(made)
 
     return lower
 
 
+def _windows(
+    low: Lowering, x: Node, kind: PoolKind, rows: Sequence[_Run], columns: Sequence[_Run], dtype: DType
+) -> Node:
+    """Return the grid of all windows of some rows and columns, each run of windows a part of it."""
+    runs = [(row, column) for row in rows for column in columns]
+    parts = [_grid(low, x, kind, row, column, dtype, alone=len(runs) == 1) for row, column in runs]
+    if len(parts) == 1:
+        return parts[0]
+    shape = (*x.type.static_shape[:2], *(runs_[-1].first + runs_[-1].count for runs_ in (rows, columns)))
+    op = JoinOp(
+        parts=tuple(part.type for part in parts),
+        starts=tuple((0, 0, row.first, column.first) for row, column in runs),
+        steps=((1, 1, 1, 1),) * len(parts),
+        shape=shape,
+        out=image_type(shape, dtype, channels_last=True),
+    )
+    return low.graph.add(op, parts, name=low.label())
+
+
 def _size(x: Node, axis: int) -> int:
     return static(x.type.shape[axis])
 
 
-def _grid(low: Lowering, x: Node, kind: PoolKind, row: _Run, column: _Run, *, alone: bool) -> Node:
+def _grid(low: Lowering, x: Node, kind: PoolKind, row: _Run, column: _Run, dtype: DType, *, alone: bool) -> Node:
     part = low.slice(x, 2, row.start, (row.count - 1) * row.step + row.length)
     part = low.slice(part, 3, column.start, (column.count - 1) * column.step + column.length)
     name = "" if alone else f"windows{row.first}_{column.first}"
     shape = (*x.type.shape[:2], row.count, column.count)
-    return _window(low, part, kind, shape, (row.length, column.length), (row.step, column.step), part=name)
+    return _window(low, part, kind, shape, (row.length, column.length), (row.step, column.step), part=name, dtype=dtype)
 
 
 def concatenate(low: Lowering, tensors: Sequence[Node], axis: int = 0) -> Node:

@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, InvalidStride, UnsupportedNode
+from tracea.interface.torch.agreement import EXAMPLES
 from tracea.interface.torch.lower_indexed import check_rows
 from tracea.interface.torch.specs import InputSpec, OutputSpec, in_places
 from tracea.interface.torch.types import check_exact, check_tensor, dtype_of
@@ -242,11 +243,9 @@ class OptimizedModule(torch.nn.Module):
             given = other.input_spec.flatten(args)
             _check(other.input_spec, given)  # a program that does not take what it was made for would be made again
             _arranged(other.input_spec, given)
-        except (
-            InvalidInput,
-            UnsupportedNode,
-        ) as error:  # other inputs than the model takes, as far as a capture can tell
-            reason = f"give inputs that the module takes: it cannot be compiled for these ({error.statement()})"
+        except (InvalidInput, UnsupportedNode) as error:  # not what the model takes, as far as a capture can tell
+            said = error.got if isinstance(error, InvalidInput) and error.field == EXAMPLES else error.statement()
+            reason = f"give inputs that the module takes; no program can be made for these: {said}"
             raise replace(first_error, remedy=reason) from error
         # A new list: a call in another thread walks through the one it began with.
         kept = sorted(self._others, key=lambda each: each.used)[-(_MAX_PROGRAMS - 2) :]

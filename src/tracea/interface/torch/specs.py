@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,10 +51,14 @@ class InputSpec:
         values, tree = pytree.tree_flatten((tuple(args), kwargs or {}))
         if tree != self.tree:
             self._check_places(args, kwargs or {})
+            wanted: tuple[Sequence[Any], Mapping[str, Any]] = pytree.tree_unflatten(list(self.leaves), self.tree)
+            by_place = [(f"inputs[{index}]", *pair) for index, pair in enumerate(zip(args, wanted[0], strict=True))]
+            by_name = [(name, (kwargs or {})[name], value) for name, value in wanted[1].items()]
+            place, found, expected = _first_difference([*by_place, *by_name]) or ("inputs", tree, self.tree)
             raise InvalidInput(
-                field="inputs",
-                got=_described(tree),
-                expected=_described(self.tree),
+                field=place,
+                got=found,
+                expected=expected,
                 remedy="call with the same nesting of tuples, lists and dicts as the example inputs",
             )
         tensors: list[torch.Tensor] = []
@@ -147,6 +151,33 @@ def _is_same(value: Any, captured: Any) -> bool:
     return bool(value == captured)
 
 
-def _described(tree: pytree.TreeSpec) -> str:
-    text = " ".join(str(tree).split())
-    return text.replace("TreeSpec(", "(").replace(" None, ", " ")
+def _difference(place: str, given: Any, wanted: Any) -> tuple[str, str, str]:
+    """Return where two nestings differ first, and what there is on either side."""
+    parts: list[tuple[str, Any, Any]] = []
+    alike = type(given) is type(wanted) and isinstance(given, Sized) and len(given) == len(wanted)
+    if alike and isinstance(given, (tuple, list)):
+        parts = [(f"{place}[{index}]", *pair) for index, pair in enumerate(zip(given, wanted, strict=True))]  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    elif alike and isinstance(given, dict) and [*given] == [*wanted]:
+        parts = [(f"{place}[{key!r}]", given[key], wanted[key]) for key in wanted]
+    return _first_difference(parts) or (place, _kind(given), _kind(wanted))
+
+
+def _first_difference(parts: Sequence[tuple[str, Any, Any]]) -> tuple[str, Any, Any] | None:
+    """Return the difference within the first of some places whose two values are nested otherwise; None if none is."""
+    for part in parts:
+        if pytree.tree_structure(part[1]) != pytree.tree_structure(part[2]):
+            return _difference(*part)
+    return None
+
+
+def _kind(value: Any) -> str:
+    """Return what a value of a nesting is, for a message."""
+    if isinstance(value, Leaf):
+        return "a tensor" if value.index is not None else repr(value.value)
+    if isinstance(value, torch.Tensor):
+        return "a tensor"
+    if isinstance(value, dict):
+        return f"a dict of {', '.join(map(repr, value)) or 'nothing'}"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return f"a {type(value).__name__}"

@@ -229,7 +229,10 @@ class Walk:
         source, index = node.args[0], node.args[1]
         value = self._argument(source)[index]
         if value is None and node.users:
-            raise Refusal("statistics that the op does not keep", "use its first result only")
+            raise Refusal(
+                f"result {index} of {operator_name(source.target)}: places or statistics that the op does not keep",
+                "use its first result only; tracea.ops.argmax and topk find places in what the model returns",
+            )
         return value
 
     def _computed(self, node: FxNode) -> Any:

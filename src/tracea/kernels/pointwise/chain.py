@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tracea.core.dtype import DType
 from tracea.core.ops.pointwise import PointwiseOp
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.pointwise.tile import compute_type, map_tile
-from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.requirements import CPU_ELEMENTS, CPU_VECTORS, non_negative_strides, strided_layouts
 from tracea.kernels.rows.blocks import (
     PREFETCH,
     PREFETCH_SEVERAL,
@@ -145,7 +144,7 @@ CHAIN = Variant(
     id=CHAIN_ID,
     op_type=PointwiseOp,
     backend="cpu",
-    requirements=(CPU_VECTORS, element_types(DType), strided_layouts, non_negative_strides),
+    requirements=(CPU_VECTORS, CPU_ELEMENTS, strided_layouts, non_negative_strides),
     preferences=(),
     priority=50,
     build=build_chain,

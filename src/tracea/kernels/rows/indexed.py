@@ -18,7 +18,14 @@ from tracea.kernels.axes import AxisPlan
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, tensor_buffer
 from tracea.kernels.pointwise.tile import compute_type
-from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.requirements import (
+    CPU_ELEMENTS,
+    CPU_VECTORS,
+    condition,
+    element_types,
+    non_negative_strides,
+    strided_layouts,
+)
 from tracea.kernels.rows.operands import known
 from tracea.kernels.rows.statistics import loops_over
 from tracea.kernels.space import ScheduleSpace
@@ -283,7 +290,7 @@ SCAN = Variant(
     id=SCAN_ID,
     op_type=CumulativeSumOp,
     backend="cpu",
-    requirements=(*_SHARED, element_types(DType)),
+    requirements=(*_SHARED, CPU_ELEMENTS),
     preferences=(),
     priority=50,
     build=_build_scan,
@@ -295,7 +302,7 @@ GATHER = Variant(
     id=GATHER_ID,
     op_type=GatherRowsOp,
     backend="cpu",
-    requirements=(*_SHARED, element_types(DType)),
+    requirements=(*_SHARED, CPU_ELEMENTS),
     preferences=(),
     priority=50,
     build=_build_gather,

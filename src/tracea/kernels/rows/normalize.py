@@ -11,12 +11,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tracea.core.dtype import DType
 from tracea.core.ops.rows import RowKind, RowOp
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.pointwise.tile import compute_type
-from tracea.kernels.requirements import CPU_VECTORS, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.requirements import CPU_ELEMENTS, CPU_VECTORS, non_negative_strides, strided_layouts
 from tracea.kernels.rows.blocks import (
     PREFETCH,
     RETURNING_TASKS,
@@ -200,7 +199,7 @@ NORMALIZE = Variant(
     id=NORMALIZE_ID,
     op_type=RowOp,
     backend="cpu",
-    requirements=(CPU_VECTORS, element_types(DType), strided_layouts, non_negative_strides),
+    requirements=(CPU_VECTORS, CPU_ELEMENTS, strided_layouts, non_negative_strides),
     preferences=(),
     priority=50,
     build=build_normalize,

@@ -7,7 +7,6 @@ in each of 8 tiles.
 
 from __future__ import annotations
 
-from tracea.core.dtype import DType
 from tracea.core.ops.rows import ReduceOp
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType
 from tracea.errors import InvalidSchedule
@@ -16,9 +15,9 @@ from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, tensor_buffer
 from tracea.kernels.pointwise.tile import compute_type
 from tracea.kernels.requirements import (
+    CPU_ELEMENTS,
     CPU_VECTORS,
     condition,
-    element_types,
     non_negative_strides,
     strided_layouts,
 )
@@ -198,7 +197,7 @@ REDUCE = Variant(
     backend="cpu",
     requirements=(
         CPU_VECTORS,
-        element_types(DType),
+        CPU_ELEMENTS,
         strided_layouts,
         non_negative_strides,
         _NEIGHBOURS,

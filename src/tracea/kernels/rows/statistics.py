@@ -20,7 +20,13 @@ from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch, tensor_buffer
 from tracea.kernels.pointwise.tile import compute_type, map_tile
-from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.requirements import (
+    CPU_ELEMENTS,
+    CPU_VECTORS,
+    condition,
+    non_negative_strides,
+    strided_layouts,
+)
 from tracea.kernels.rows.blocks import has_far_cache, level, returns, streams
 from tracea.kernels.rows.operands import known
 from tracea.kernels.rows.reduce import reduce_plan
@@ -351,7 +357,7 @@ _NON_EMPTY = condition(
 )
 _REQUIREMENTS: Final = (
     CPU_VECTORS,
-    element_types(DType),
+    CPU_ELEMENTS,
     strided_layouts,
     non_negative_strides,
     _STATIC,

@@ -17,28 +17,28 @@ constexpr int64_t page = 4096;
 
 int64_t round_up(int64_t bytes, int64_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-struct Slot {
-    int64_t kind;
-    int64_t where;  // index, or the address of a constant
-    int64_t offset;
-};
-
-struct Call {
-    int32_t kind;
-    int32_t function;  // of a library
-    tracea_kernel kernel;
-    bool parallel;
-    int64_t slot_count;
-    int64_t first_slot;
-    const int64_t* integers;
-    const double* scalars;
-    const Blob* blobs;
-    int64_t thread_scratch;  // rounded to a cache line
-};
-
 }  // namespace
 
 struct tracea_program {
+    struct Slot {
+        int64_t kind;
+        int64_t where;  // index, or the address of a constant
+        int64_t offset;
+    };
+
+    struct Call {
+        int32_t kind;
+        int32_t function;  // of a library
+        tracea_kernel kernel;
+        bool parallel;
+        int64_t slot_count;
+        int64_t first_slot;
+        const int64_t* integers;
+        const double* scalars;
+        const Blob* blobs;
+        int64_t thread_scratch;  // rounded to a cache line
+    };
+
     int64_t inputs;
     int64_t outputs;
     int64_t arena;
@@ -56,6 +56,9 @@ struct tracea_program {
 };
 
 namespace {
+
+using Slot = tracea_program::Slot;
+using Call = tracea_program::Call;
 
 // What the threads of one run share.
 struct Run {

@@ -1,0 +1,95 @@
+"""What a call or a constant part of forward gets wrong is told in the words of the call, not of torch's insides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import tracea
+from tracea.errors import InvalidDType, InvalidInput, InvalidShape, UnsupportedNode
+from tracea.interface.torch.capture import capture
+
+F = nn.functional
+
+
+class Line(nn.Module):
+    def __init__(self, line: Callable[..., Any]) -> None:
+        super().__init__()
+        self.line = line
+        self.table = nn.Embedding(8, 4)
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.line(self, *inputs)
+
+
+def optimized(line: Callable[..., Any], *inputs: Any) -> Any:
+    return tracea.optimize(Line(line).eval(), inputs, budget=None, threads=1)
+
+
+def positions(self: Line, x: torch.Tensor) -> torch.Tensor:
+    return x + self.table(torch.arange(x.shape[1]))
+
+
+def test_a_constant_part_that_raises_is_the_refusal_of_the_inputs() -> None:
+    with pytest.raises(InvalidInput, match=r"\(2, 9, 4\) of torch.float32, with which Line raises IndexError"):
+        optimized(positions, torch.randn(2, 9, 4))
+    fast = optimized(positions, torch.randn(2, 8, 4))
+    with pytest.raises(InvalidShape, match=r"no program can be made for these: \(2, 9, 4\).*raises IndexError"):
+        fast(torch.randn(2, 9, 4))
+
+
+def test_the_second_result_of_max_is_named_with_what_finds_it() -> None:
+    with pytest.raises(UnsupportedNode, match=r"result 1 of aten.max.dim.*tracea.ops.argmax"):
+        optimized(lambda self, x: x.max(-1), torch.randn(3, 4))
+
+
+def test_a_call_of_another_element_type_or_nesting_says_where_and_what() -> None:
+    def line(self: Line, d: dict[str, Any]) -> torch.Tensor:
+        (first,) = d["a"]
+        return F.linear(first, self.table.weight) + d["b"]
+
+    fast = optimized(line, {"a": (torch.ones(4),), "b": 1.0})
+    for given, place, said in (
+        ({"a": (torch.ones(4, dtype=torch.float64),), "b": 1.0}, "", "got torch.float64, expected f32"),
+        ({"a": torch.ones(4), "b": 1.0}, r"inputs\[0\]\['a'\]", "got a tensor, expected a tuple of 1"),
+        ({"a": (torch.ones(4),), "c": 1.0}, r"inputs\[0\]", "got a dict of 'a', 'c', expected a dict of 'a', 'b'"),
+    ):
+        with pytest.raises((InvalidInput, InvalidDType), match=f"{place}.*{said}"):
+            fast(given)
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise ValueError("cannot say")
+
+
+def test_an_exception_that_cannot_say_what_it_is_is_named() -> None:
+    def line(self: Line, x: torch.Tensor) -> torch.Tensor:
+        raise Silent
+
+    with pytest.raises(InvalidInput, match="raises Silent"):
+        optimized(line, torch.randn(3))
+
+
+def test_example_inputs_that_share_memory_are_named_where_a_write_cannot_be_followed() -> None:
+    def line(self: Line, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        return b * 2
+
+    x = torch.randn(4)
+    with pytest.raises(UnsupportedNode, match="Example inputs 0 and 1 share memory"):
+        capture(Line(line), (x, x))
+
+
+@pytest.mark.parametrize("pooled", [F.adaptive_avg_pool2d, F.adaptive_max_pool2d])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_large_grids_of_windows_are_pooled_by_rows_and_columns(pooled: Any, dtype: torch.dtype) -> None:
+    x = torch.randn(2, 4, 9, 11).to(dtype)
+    captured = capture(Line(lambda self, x: pooled(x, (20, 23))), (x,))
+    assert len(captured.graph.nodes) < 200  # 20 windows by 23 would be a kernel each
+    found = optimized(lambda self, x: pooled(x, (20, 23)), x)(x)
+    torch.testing.assert_close(found, pooled(x, (20, 23)))
