@@ -254,9 +254,9 @@ def _flip(won: Candidate, other: Candidate) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Plan:
-    """The decisions of a graph by node, on one target."""
+    """The decisions of a graph by node, on one target; printed, it explains them."""
 
     target: str
     decisions: Mapping[str, Decision]
@@ -281,6 +281,15 @@ class Plan:
 
     def __len__(self) -> int:
         return len(self.decisions)
+
+    def __str__(self) -> str:
+        """Explain all decisions."""
+        return self.explain()
+
+    def __repr__(self) -> str:
+        """Name each node's variant."""
+        chosen = ", ".join(f"{node}: {decision.variant}" for node, decision in self.decisions.items())
+        return f"Plan({chosen})"
 
     def explain(self) -> str:
         """Return all decisions as text."""

@@ -131,8 +131,10 @@ class NodePlan:
         return len(self._plan)
 
     def __repr__(self) -> str:
-        chosen = ", ".join(f"{node}: {self._plan[node].variant}" for node in self._plan)
-        return f"NodePlan({chosen})"
+        return f"Node{self._plan!r}"
+
+    def __str__(self) -> str:
+        return self.explain()
 
     def explain(self) -> str:
         """Return all decisions as text."""

@@ -24,7 +24,7 @@ _M_BLOCKS: Final = (56, 168)
 _N_BLOCKS: Final = (32, 64, 128, 512, 2048)
 # Heights in rows and widths in vectors: tiles that fill the registers, half of them and a quarter.
 _HEIGHTS: Final[Mapping[str, tuple[int, ...]]] = {
-    "avx512": (2, 4, 6, 8, 9, 14, 28),
+    "avx512": (4, 6, 8, 9, 14, 28),
     "avx2": (2, 4, 5, 6, 12),
     "neon": (4, 6, 8, 10, 12),
     "plain": (4, 8, 14),
