@@ -231,7 +231,7 @@ def _windows(
     parts = [_grid(low, x, kind, row, column, dtype, alone=len(runs) == 1) for row, column in runs]
     if len(parts) == 1:
         return parts[0]
-    shape = (*x.type.static_shape[:2], *(runs_[-1].first + runs_[-1].count for runs_ in (rows, columns)))
+    shape = (*x.type.static_shape[:2], *(last.first + last.count for last in (rows[-1], columns[-1])))
     op = JoinOp(
         parts=tuple(part.type for part in parts),
         starts=tuple((0, 0, row.first, column.first) for row, column in runs),

@@ -29,6 +29,8 @@ def pad(low: Lowering, x: Node, amounts: Sequence[int], value: float | None = 0.
     """
     if not x.type.is_static:
         low.refuse("padding of symbolic extents", "make the axes static: dynamic=None")
+    if low.makes_nothing_of(x):
+        return low.nothing(x)
     is_image = low.images.pixels(x) is not None
     inner, shape = x, [static(dim) for dim in low.shape]
     before, behind = ([int(each) for each in amounts[side::2]][::-1] for side in (0, 1))
@@ -44,28 +46,36 @@ def pad(low: Lowering, x: Node, amounts: Sequence[int], value: float | None = 0.
     if inner.type.elements == 0:
         return low.copy(low.filled(filling, low.shape))
     starts = [max(first, 0) for first in before]
-    parts: list[tuple[Node, list[int]]] = [(inner, starts)]
-    for axis, size in enumerate(inner.type.static_shape):
-        corner = [*starts[:axis], *[0] * (len(shape) - axis)]
-        extents = [*inner.type.static_shape[:axis], 0, *shape[axis + 1 :]]
-        for start, count in ((0, starts[axis]), (starts[axis] + size, shape[axis] - starts[axis] - size)):
-            if count and 0 not in (*extents[:axis], *extents[axis + 1 :]):
-                side = low.filled(filling, [*extents[:axis], count, *extents[axis + 1 :]])
-                parts.append((side, [*corner[:axis], start, *corner[axis + 1 :]]))
-    if len(parts) == 1:
+    sides = _sides(inner.type.static_shape, starts, shape)
+    if not sides:
         return inner if inner.type.shape == low.shape else low.images.sequence(inner)
+    parts = [inner, *(low.filled(filling, extents) for _, extents in sides)]
     op = JoinOp(
-        parts=tuple(part.type for part, _ in parts),
-        starts=tuple(tuple(start) for _, start in parts),
+        parts=tuple(part.type for part in parts),
+        starts=(tuple(starts), *(tuple(start) for start, _ in sides)),
         steps=((1,) * len(shape),) * len(parts),
         shape=tuple(shape),
         out=image_type(shape, low.dtype, channels_last=True) if is_image else None,
     )
-    made = low.graph.add(op, [part for part, _ in parts], name=low.label())
+    made = low.graph.add(op, parts, name=low.label())
     if not is_image:
         return made
     low.images.made(made)
     return made if x.type.rank == 4 else low.images.sequence(made)
+
+
+def _sides(inner: Sequence[int], starts: Sequence[int], shape: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """Return what surrounds a box within a shape, as boxes: where each begins, and its extents.
+
+    Those of an axis are as long as the box along the axes before it, and as the whole along those behind it.
+    """
+    found: list[tuple[list[int], list[int]]] = []
+    for axis, (first, size, whole) in enumerate(zip(starts, inner, shape, strict=True)):
+        for begin, count in ((0, first), (first + size, whole - first - size)):
+            if count:
+                start = [*starts[:axis], begin, *[0] * (len(shape) - axis - 1)]
+                found.append((start, [*inner[:axis], count, *shape[axis + 1 :]]))
+    return found
 
 
 def upsample_nearest(low: Lowering, x: Node, *sizes_and_factors: Any) -> Node:
