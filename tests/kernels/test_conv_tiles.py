@@ -1,0 +1,53 @@
+"""Which tile of sums a convolution takes without a search: by products, by reads, and by the sets of a cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tracea import targets
+from tracea.core.dtype import DType
+from tracea.core.op import Conv2dOp
+from tracea.core.ops.images import image_type
+from tracea.core.tensor_type import TensorType
+from tracea.kernels.conv.blocking import conv_default
+from tracea.targets.target import Target
+
+
+def op_of(channels: int, filters: int, size: int, *, kernel: int = 1, stride: int = 1) -> Conv2dOp:
+    x = image_type((1, channels, size, size), DType.F32, channels_last=True)
+    w = TensorType((filters, channels, kernel, kernel), DType.F32)
+    padding = (kernel // 2, kernel // 2)
+    shape = (1, filters, -(-size // stride), -(-size // stride))
+    out = image_type(shape, DType.F32, channels_last=True)
+    return Conv2dOp(x=x, w=w, stride=(stride, stride), padding=padding, out=out)
+
+
+def core(multiply_adds: int, kilobytes: int, ways: int) -> Target:
+    return replace(
+        targets.load("avx512"), fma_per_cycle=multiply_adds, l1d_bytes=kilobytes * 1024, l1d_ways=ways, cores=1
+    )
+
+
+def tile(op: Conv2dOp, target: Target) -> tuple[int, int]:
+    schedule = conv_default(op, target)
+    return schedule.integer("mr"), schedule.integer("nv")
+
+
+@pytest.mark.parametrize(("channels", "stride"), [(1024, 1), (512, 2), (2048, 1)])
+def test_pixels_of_one_set_are_no_more_than_its_ways(channels: int, stride: int) -> None:
+    for target in (core(1, 32, 8), core(2, 32, 8), core(2, 48, 12)):
+        assert tile(op_of(channels, 256, 14 * stride, stride=stride), target)[0] <= target.l1d_ways
+    # A few bytes more from pixel to pixel, and they spread over all sets.
+    assert tile(op_of(channels + 16, 256, 14 * stride, stride=stride), core(2, 48, 12)) == (14, 2)
+
+
+def test_of_equal_products_one_multiply_add_a_cycle_takes_the_tile_that_reads_least() -> None:
+    op = op_of(256, 64, 56)
+    assert tile(op, core(1, 32, 8)) == (6, 4)
+    assert tile(op, core(2, 48, 12)) == (14, 2)
+
+
+def test_one_pixel_behind_six_costs_what_its_filters_take_from_the_second_cache() -> None:
+    assert tile(op_of(512, 512, 7, kernel=3), core(1, 32, 8)) == (14, 2)
