@@ -31,7 +31,7 @@ def require_memory(what: str, needed_bytes: int, *, remedy: str, process_bytes: 
 
     Raises: ResourceExceeded.
     """
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    there = _memory_bytes()
     limit = there if process_bytes is None else min(there, process_bytes)
     if needed_bytes > limit:
         raise ResourceExceeded(what=what, needed_bytes=needed_bytes, limit_bytes=limit, remedy=remedy)
@@ -48,3 +48,7 @@ def require_room_for_results(graph: Graph) -> None:
         sum(kind.nbytes for kind in results.values()),
         remedy="split the graph's inputs, and run it on one part after the other",
     )
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -53,8 +53,6 @@ class Conv2dOp(Op):
         if self.size is not None:
             _check_pair("size", self.size, 1)
         self._check_channels()
-        alone = tuple(1 if taps == 1 else apart for taps, apart in zip(self.w.shape[2:], self.dilation, strict=True))
-        object.__setattr__(self, "dilation", alone)  # one tap is nowhere apart from another
         if self.size is not None and self.size == self._fitting():
             object.__setattr__(self, "size", None)
         object.__setattr__(self, "accumulator", accumulator_of(self.accumulator, self.x.dtype, self.w.dtype))

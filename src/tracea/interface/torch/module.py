@@ -245,7 +245,7 @@ class OptimizedModule(torch.nn.Module):
             _arranged(other.input_spec, given)
         except (InvalidInput, UnsupportedNode) as error:  # not what the model takes, as far as a capture can tell
             said = error.got if isinstance(error, InvalidInput) and error.field == EXAMPLES else error.statement()
-            reason = f"give inputs that the module takes; no program can be made for these: {said}"
+            reason = f"give inputs that the module takes: no program can be made for these: {said}"
             raise replace(first_error, remedy=reason) from error
         # A new list: a call in another thread walks through the one it began with.
         kept = sorted(self._others, key=lambda each: each.used)[-(_MAX_PROGRAMS - 2) :]
