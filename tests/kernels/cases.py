@@ -18,6 +18,7 @@ from tests.kernels.pool_cases import pool_cases
 from tests.kernels.row_cases import row_cases
 from tests.kernels.slab_cases import slab_cases
 from tests.kernels.sparse_cases import sparse_cases, sparse_tile_cases
+from tests.kernels.winograd_cases import winograd_cases
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Cast, Input, activation, exp, maximum, select, sigmoid
@@ -306,6 +307,7 @@ def vector_groups() -> tuple[tuple[Case, ...], ...]:
         sparse_cases(),
         grouped_cases(),
         conv_cases(),
+        winograd_cases(),
         row_cases(),
         chain_cases(),
         reduce_cases(),

@@ -31,6 +31,7 @@ QEMU = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 GROUPS = {
     "gemm": gemm_cases(),
     "convolutions": conv_cases(),
+    "winograd": winograd_cases(),
     "rows": row_cases(),
     "chains": chain_cases(),
     "reductions": reduce_cases(),

@@ -10,6 +10,8 @@ and Stability
 A product or a quotient next to zero loses up to the smallest subnormal besides: for products ``k`` times that is added
 where a term is not zero, for the mean of a row ``c(k)`` times.
 
+A convolution that asks for accuracy by norm errs against the largest pixel of its image: ``tracea.core.normwise``.
+
 For f64 the constants double, since the reference errs as much as the kernel. Scalar functions err by the constants of
 ``tracea.core.interval``. The result's rounding to its storage type comes last. Where the bound is infinite the
 contract claims nothing: a value that may overflow, a function next to its pole, or a sum with a term of 0 times what is
@@ -27,12 +29,14 @@ import numpy as np
 
 from tracea.core.attention_gradient_meaning import attention_gradient_error
 from tracea.core.attention_meaning import attention_error, beside_not_finite
+from tracea.core.contract import Accuracy
 from tracea.core.dtype import DType
 from tracea.core.function import Array
 from tracea.core.indexed_meaning import indexed_enclosure
 from tracea.core.interval import Enclosure, around, enclose
 from tracea.core.meaning import bind_op, epilogue_of, factors, main_value, row_source, sources
 from tracea.core.norm_gradient_meaning import norm_gradient_enclosure
+from tracea.core.normwise import beyond_norm, norm_of
 from tracea.core.op import (
     AttentionGradientOp,
     AttentionOp,
@@ -138,6 +142,8 @@ def _bounded(op: Op, inputs: Sequence[Any], worst_case: bool) -> tuple[Array, Ar
 def _unclaimed(op: Op, arrays: list[Array], expected: Array) -> Array | bool | np.bool_:
     """Return where a correct kernel may give anything, as it may multiply zeros by what is not finite or skip them."""
     match op:
+        case Conv2dOp(accuracy=Accuracy.NORMWISE):
+            return beyond_norm(op, arrays[0], arrays[1])
         case Conv2dOp():
             return _outside_not_finite(op, arrays)
         case AttentionOp():
@@ -181,6 +187,10 @@ def _main_enclosure(  # noqa: PLR0911 - one case an op
             size, (depth, rank) = x @ a @ b, a.shape
             lost = np.where(size > 0.0, (rank + depth * b.sum(axis=0)) * op.accumulator.smallest, 0.0)
             return around(value, both * (1 + op.accumulator.eps * sum(a.shape)) * op.accumulator.eps * size + lost)
+        case Conv2dOp(accuracy=Accuracy.NORMWISE):
+            norm, lost = norm_of(op, arrays[0], arrays[1])
+            constant = sum_constant(op.taps, op.accumulator, worst_case=worst_case)
+            return around(value, constant * op.accumulator.eps * norm + lost * op.accumulator.smallest)
         case Conv2dOp():
             terms, dtype = op.taps, op.accumulator
             error = main_value(op, [np.abs(arrays[0]), np.abs(arrays[1])])

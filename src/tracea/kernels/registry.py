@@ -15,6 +15,7 @@ from tracea.kernels.conv.depthwise import DEPTHWISE, DEPTHWISE_PREPACKED
 from tracea.kernels.conv.packed import PACKED as CONV_PACKED
 from tracea.kernels.conv.packed import PREPACKED as CONV_PREPACKED
 from tracea.kernels.conv.stem import STEM, STEM_PREPACKED
+from tracea.kernels.conv.winograd import WINOGRAD, WINOGRAD_PREPACKED
 from tracea.kernels.gemm.amx import AMX, AMX_PREPACKED
 from tracea.kernels.gemm.block_sparse import BLOCK_SPARSE, BLOCK_SPARSE_AMX
 from tracea.kernels.gemm.direct import DIRECT
@@ -73,6 +74,8 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     CONV_AMX_PREPACKED,
     STEM,
     STEM_PREPACKED,
+    WINOGRAD,
+    WINOGRAD_PREPACKED,
     LIBRARY_GEMM,
     NORMALIZE,
     REDUCE,

@@ -42,7 +42,7 @@ from tracea.semantic.nodes_async import (
 )
 from tracea.semantic.tile_kernel import TileKernel
 
-__all__ = ["leaf", "region", "tma"]
+__all__ = ["leaf", "read", "region", "tma"]
 
 Scalars = Mapping[str, float]
 
@@ -60,7 +60,7 @@ def leaf(  # noqa: PLR0912 - one case a node
             _pack(node, executor)
         case CopyTile():
             target = region(node.target, executor, node)
-            target[...] = _read(node.source, executor, node, masked=node.masked, fill=node.fill).reshape(target.shape)
+            target[...] = read(node.source, executor, node, masked=node.masked, fill=node.fill).reshape(target.shape)
         case Halo():
             _halo(node, executor)
         case MicroKernel():
@@ -87,12 +87,8 @@ def leaf(  # noqa: PLR0912 - one case a node
             pass  # the interpreter's executors have no registers that run ahead
         case LoadMatrix():
             target = region(node.target, executor, node)
-            _assign(
-                target,
-                np.asarray(node.intrinsic.meaning(_squeezed(region(node.source, executor, node)))).reshape(
-                    target.shape
-                ),
-            )
+            matrix = np.asarray(node.intrinsic.meaning(_squeezed(region(node.source, executor, node))))
+            _assign(target, matrix.reshape(target.shape))
         case Clear():
             region(node.target, executor, node)[...] = 0
         case Mma():
@@ -123,14 +119,14 @@ def tma(node: TmaCopy, executor: Executor, phase: Phase) -> Callable[[], None]:
     env = dict(executor.env)
 
     def finish() -> None:
-        target[...] = _read(node.source, executor, node, masked=True, env=env).reshape(target.shape)
+        target[...] = read(node.source, executor, node, masked=True, env=env).reshape(target.shape)
         phase.bytes_pending -= target.nbytes
         phase.settle()
 
     return finish
 
 
-def _read(
+def read(
     operand: Region,
     executor: Executor,
     node: Node,
@@ -139,6 +135,7 @@ def _read(
     fill: float = 0.0,
     env: Mapping[str, Any] | None = None,
 ) -> Array:
+    """Return a copy of a region, ``fill`` standing for what is outside of its buffer if ``masked``."""
     env = executor.env if env is None else env
     array = executor.memory.find(operand.buffer)
     offset, extent = resolve(operand.offset, env), resolve(operand.extent, env)
@@ -170,7 +167,7 @@ def _asynchronous(target: Array, executor: Executor, value: Callable[[], Array])
 def _async_copy(node: AsyncCopy, executor: Executor) -> None:
     target, env = region(node.target, executor, node), dict(executor.env)
     _asynchronous(
-        target, executor, lambda: _read(node.source, executor, node, masked=node.masked, env=env).reshape(target.shape)
+        target, executor, lambda: read(node.source, executor, node, masked=node.masked, env=env).reshape(target.shape)
     )
 
 
@@ -197,7 +194,7 @@ def _pack(node: Pack, executor: Executor) -> None:
 
 def _halo(node: Halo, executor: Executor) -> None:
     target = region(node.target, executor, node)
-    image = _read(node.source, executor, node, masked=node.merged is None)
+    image = read(node.source, executor, node, masked=node.merged is None)
     if node.merged is not None:
         image = _merged(image.reshape(image.shape[-3:]), node.merged, node.steps[1])
     rows, columns, channels = image.shape[-3:]
@@ -227,7 +224,7 @@ def _merged(image: Array, taps: tuple[int, int], step: int) -> Array:
 def _micro_kernel(node: MicroKernel, executor: Executor, scalars: Scalars) -> None:
     c = region(node.c, executor, node)
     dtype = np.float64 if c.dtype == DType.F64.numpy else np.float32
-    a = _squeezed(_read(node.a, executor, node, masked=node.masked)).astype(dtype)
+    a = _squeezed(read(node.a, executor, node, masked=node.masked)).astype(dtype)
     b = _squeezed(region(node.b, executor, node)).astype(dtype)
     value = _cropped(np.asarray(node.intrinsic.meaning(a, b)), c.shape, node)
     if node.accumulate.evaluate(executor.env):

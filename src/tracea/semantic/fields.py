@@ -18,6 +18,7 @@ _NODE_MODULES = (
     "tracea.semantic.nodes_async",
     "tracea.semantic.nodes_fragments",
     "tracea.semantic.nodes_sparse",
+    "tracea.semantic.nodes_winograd",
 )
 _OPAQUE = ("intrinsic", "expr", "prologue", "roles")
 _BINDERS = ("var", "length", "tile", "turn", "first", "count", "last", "points", "index")

@@ -14,6 +14,7 @@ from tracea.semantic.execute_attention import attend
 from tracea.semantic.execute_attention_gradient import differentiate
 from tracea.semantic.execute_norm_gradient import differentiate_rows
 from tracea.semantic.execute_sparse import sum_runs
+from tracea.semantic.execute_winograd import TRANSFORMS
 from tracea.semantic.machine import (
     Array,
     Domain,
@@ -67,6 +68,7 @@ _TILES: Mapping[type[Node], Callable[[Any, Executor], None]] = {
     AttentionGradient: differentiate,
     AttentionSlopeEnd: differentiate,
     NormGradientTile: differentiate_rows,
+    **TRANSFORMS,
 }
 
 

@@ -11,6 +11,7 @@ from tracea.semantic import nodes_attention as att
 from tracea.semantic import nodes_attention_gradient as grad
 from tracea.semantic import nodes_norm_gradient as norm
 from tracea.semantic import nodes_sparse as sparse
+from tracea.semantic import nodes_winograd as winograd
 from tracea.semantic.index import Const
 from tracea.semantic.predicate import FALSE, TRUE, Predicate
 from tracea.semantic.tile_kernel import Buffer, TileKernel
@@ -188,6 +189,13 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
             read = [node.grads, node.source, *([] if node.weight is None else [node.weight])]
             taken = _call(node.intrinsic, *read)
             return f"{node.target}, {node.sums} = {taken} of {node.kind.value}, eps {node.eps:g}"
+        case winograd.TransformImage():
+            return f"{node.target} = image of F({node.m}, 3)({node.source}; {_all(node.tiles)} tiles)"
+        case winograd.TransformFilters():
+            return f"{node.target} = filters of F({node.m}, 3)({node.source})"
+        case winograd.TransformBack():
+            back = f"results of F({node.m}, 3)({node.source}; {_all(node.tiles)} tiles)"
+            return f"{node.target} = {_expr(node.expr)} of ({_all((back, *node.operands))})"
         case g.SignalFlag():
             return f"signal {node.flag}"
         case g.AwaitFlag():

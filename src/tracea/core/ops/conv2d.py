@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from tracea.core.contract import Accuracy
 from tracea.core.dtype import DType
 from tracea.core.ops.base import Epilogue, Op, result_type
 from tracea.core.ops.gemm import accumulator_of
@@ -27,7 +28,8 @@ class Conv2dOp(Op):
 
     ``size`` states p and q instead: windows begin ``padding`` before the image, and what lies beyond it is zero, so
     that the two sides may be padded differently; a ``size`` that says the default becomes None. ``turned`` applies the
-    taps in reverse, last row and last column first, as the gradient of a cross-correlation does.
+    taps in reverse, last row and last column first, as the gradient of a cross-correlation does. ``accuracy`` is the
+    contract that the result keeps: by norm, for finite images, it may be computed by fewer products.
 
     Sums are kept in ``accumulator``: f32 for f32, f16 and bf16, f64 as soon as an operand is f64, integers for
     integers. An ``out`` that says the default (row-major, x's type) becomes None.
@@ -45,6 +47,7 @@ class Conv2dOp(Op):
     turned: bool = False
     epilogue: Epilogue = field(default_factory=Epilogue.identity)
     accumulator: DType = DType.F32
+    accuracy: Accuracy = Accuracy.ELEMENTWISE
     out: TensorType | None = None
 
     def __post_init__(self) -> None:
@@ -52,6 +55,13 @@ class Conv2dOp(Op):
             _check_pair(name, getattr(self, name), least)
         if self.size is not None:
             _check_pair("size", self.size, 1)
+        if not isinstance(self.accuracy, Accuracy):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidOp(
+                field="conv2d.accuracy",
+                got=self.accuracy,
+                expected=[accuracy.value for accuracy in Accuracy],
+                remedy="give an Accuracy",
+            )
         self._check_channels()
         if self.size is not None and self.size == self._fitting():
             object.__setattr__(self, "size", None)
@@ -136,6 +146,7 @@ class Conv2dOp(Op):
         activation: str | None = None,
         residual: bool | TensorType = False,
         out_dtype: DType | None = None,
+        accuracy: Accuracy = Accuracy.ELEMENTWISE,
     ) -> Conv2dOp:
         """Return a convolution of fresh operands; ``channels_last`` is the layout of x, a residual and the result.
 
@@ -153,6 +164,7 @@ class Conv2dOp(Op):
         return replace(
             plain,
             epilogue=Epilogue.of(bias=bias_type, activation=activation, residual=residual_type),
+            accuracy=accuracy,
             out=result,
         )
 

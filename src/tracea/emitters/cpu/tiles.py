@@ -25,6 +25,7 @@ from tracea.emitters.cpu.printer import Printer
 from tracea.emitters.cpu.sparse import run_product
 from tracea.emitters.cpu.turned import transpose_copy
 from tracea.emitters.cpu.windows import amx_conv, conv_tile, copy_halo, depthwise_tile, pack_windows, split_halo
+from tracea.emitters.cpu.winograd import place_tile, transform_back, transform_filters, transform_image
 from tracea.errors import EmitError
 from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import FALSE, TRUE, Const, Index
@@ -49,6 +50,7 @@ from tracea.semantic.nodes_attention_gradient import (
 from tracea.semantic.nodes_fragments import FragmentOp
 from tracea.semantic.nodes_norm_gradient import NormGradientTile
 from tracea.semantic.nodes_sparse import RunProduct
+from tracea.semantic.nodes_winograd import TransformBack, TransformFilters, TransformImage
 
 __all__ = ["TILE_LINES"]
 
@@ -267,6 +269,7 @@ _PRODUCTS: Mapping[str, Callable[[Printer, MicroKernel], str]] = {
     "step_tile": _step_tile,
     "gemv_columns": _gemv_columns,
     "dot_tile": _dot_tile,
+    "place_tile": place_tile,
 }
 
 
@@ -379,6 +382,9 @@ TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     RowTile: _row,
     ReduceTile: _reduce,
     NormGradientTile: norm_gradient,
+    TransformImage: transform_image,
+    TransformFilters: transform_filters,
+    TransformBack: transform_back,
     FragmentOp: indexed_op,
     RunProduct: run_product,
     AttentionStart: attention_start,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tracea.core.dtype import DType
@@ -13,11 +14,11 @@ from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.printer import Printer
 from tracea.errors import EmitError
 from tracea.semantic.access import Region
-from tracea.semantic.index import TRUE, Const
+from tracea.semantic.index import TRUE, Const, Index
 from tracea.semantic.linear import normalize
 from tracea.semantic.nodes import CopyTile, EpilogueCall, Halo, MicroKernel, Pack, Scalar
 
-__all__ = ["amx_conv", "conv_tile", "copy_halo", "depthwise_tile", "pack_windows", "split_halo"]
+__all__ = ["amx_conv", "conv_tile", "copy_halo", "depthwise_tile", "image_arguments", "pack_windows", "split_halo"]
 
 _ZERO, _UNIT = Const(0), Const(1)
 
@@ -38,7 +39,7 @@ def copy_halo(printer: Printer, node: CopyTile) -> None:
         raise EmitError(node=f"CopyTile {node.target}", detail="channels of a halo are next to each other")
     printer.body.comment(f"CopyTile {node.source} -> {node.target.buffer}")
     printer.body.line(
-        f"copy_halo<{C_TYPES[target.dtype]}>({_image(printer, node.source)}, {printer.address(node.target)}, "
+        f"copy_halo<{C_TYPES[target.dtype]}>({image_arguments(printer, node.source)}, {printer.address(node.target)}, "
         f"{pitches});"
     )
 
@@ -56,7 +57,7 @@ def split_halo(printer: Printer, node: Halo) -> None:
         f"HaloTaps{{{text(node.taps[0])}, {text(node.taps[1])}, {node.gaps[0]}, {node.gaps[1]}}}"
     )
     if node.merged is None:
-        printer.body.line(f"split_halo<{node.terms}>({_image(printer, node.source)}, {target});")
+        printer.body.line(f"split_halo<{node.terms}>({image_arguments(printer, node.source)}, {target});")
         return
     printer.use("halo_windows.h")
     high, wide = node.merged
@@ -89,16 +90,19 @@ def pack_windows(printer: Printer, node: Pack) -> None:
     )
 
 
-def _image(printer: Printer, region: Region) -> str:
-    """Return an image's first element, strides and extents, and which of its rows, columns and channels are copied."""
+def image_arguments(printer: Printer, region: Region, *, extents: Sequence[Index] | None = None) -> str:
+    """Return an image's first element, strides and extents, its first row and column, and what is taken from there on.
+
+    ``extents`` are those of the region, rows, columns and channels, where a routine does not count something else.
+    """
     source, text = printer.buffer(region), printer.text
     *outer, top, left, first = region.offset
     whole = Region(region.buffer, (*outer, _ZERO, _ZERO, first), region.extent)
     strides = ", ".join(text(step) for step in source.element_strides[-3:])
-    extents = ", ".join(text(extent) for extent in region.extent[-3:])
+    taken = ", ".join(text(extent) for extent in (region.extent[-3:] if extents is None else extents))
     return (
         f"{printer.address(whole)}, {{{strides}}}, {text(source.shape[-3])}, {text(source.shape[-2])}, {text(top)}, "
-        f"{text(left)}, {extents}"
+        f"{text(left)}, {taken}"
     )
 
 

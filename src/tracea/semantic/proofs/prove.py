@@ -32,6 +32,7 @@ from tracea.semantic.proofs.sparse import listed_panels, prove_sparse
 from tracea.semantic.proofs.swizzles import prove_swizzles
 from tracea.semantic.proofs.tma import prove_tma
 from tracea.semantic.proofs.walk import LoopKind, walk
+from tracea.semantic.proofs.winograd import prove_winograd
 from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel
 from tracea.targets.gpu import gpu_names, load_gpu
 
@@ -60,6 +61,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_attention(kernel, sites),
         *prove_attention_gradient(kernel, sites),
         *prove_norm_gradient(kernel, sites),
+        *prove_winograd(kernel, sites),
         *prove_row_sums(kernel, sites),
         *prove_fragment_products(kernel, sites),
         *prove_races(kernel, sites, rings),

@@ -8,6 +8,7 @@ from tracea.core.op import ReduceKind
 from tracea.semantic.index import ceil_div
 from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import MicroKernel, ReduceTile
+from tracea.semantic.nodes_winograd import is_place_product
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.coverage import exactly_at, first_and_last
 from tracea.semantic.proofs.groups import is_group
@@ -31,6 +32,8 @@ def prove_reduction(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
         elsewhere.
     """
     for site in sites:
+        if isinstance(site.node, MicroKernel) and is_place_product(site.node):
+            continue  # proofs/winograd.py
         if isinstance(site.node, MicroKernel):
             yield _micro_kernel(kernel, sites, site, site.node)
         elif isinstance(site.node, ReduceTile) and is_pool(site.node):

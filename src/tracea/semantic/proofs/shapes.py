@@ -18,6 +18,7 @@ from tracea.semantic.nodes import (
     RowTile,
 )
 from tracea.semantic.nodes_async import AsyncCopy, StoreFragment, TmaCopy
+from tracea.semantic.nodes_winograd import TransformBack
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.walk import Site
 from tracea.semantic.tile_kernel import TileKernel
@@ -54,6 +55,8 @@ def prove_shapes(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
                     _reduced(site, node)
                 if node.epilogue is not None:
                     _epilogue(site, node.epilogue, target)
+            case TransformBack():
+                _broadcast(site, node.operands, site.box(node.target).extent)
             case PointwiseTile():
                 _broadcast(site, [r for r in node.inputs if isinstance(r, Region)], site.box(node.target).extent)
             case _:
