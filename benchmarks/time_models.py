@@ -7,8 +7,9 @@ PyTorch, Inductor, Inductor with frozen weights and ONNX Runtime; ResNet-50 and 
 PyTorch in either memory format, ONNX Runtime and OpenVINO, which is told to compute in f32. The first command fills
 the caches of Tracea and Inductor and exports the models; the second measures all contenders in turns, ten pairs in
 each of three fresh processes, and writes results/<core>/models-1t.json and -2t. Nothing is searched: Tracea's are the
-default schedules. Each process compares every contender with the module in float64. Needs the extra ``bench`` and,
-for the export, onnxscript.
+default schedules. With ``--normwise`` only the two of images are timed, with convolutions accurate by norm, and the
+record is models-normwise-1t.json. Each process compares every contender with the module in float64. Needs the extra
+``bench`` and, for the export, onnxscript.
 """
 
 from __future__ import annotations
@@ -107,14 +108,14 @@ def openvino(path: Path, inputs: Any, threads: int) -> Contender:
     return run, lambda _: [torch.from_numpy(made.data.copy()) for made in request.output_tensors]
 
 
-def contenders(name: str, module: Any, inputs: Any, threads: int) -> dict[str, Contender]:
+def contenders(name: str, module: Any, inputs: Any, threads: int, accuracy: str) -> dict[str, Contender]:
     """Return our run and the peers', each with what reads its result."""
     import torch
 
     import tracea
 
     path = exported(name, module, inputs)
-    ours = tracea.optimize(module, inputs, budget=None, threads=threads)
+    ours = tracea.optimize(module, inputs, budget=None, threads=threads, accuracy=accuracy)
     calls: dict[str, Call] = {"tracea": lambda: ours(*inputs), "torch eager": lambda: module(*inputs)}
     bound = {"onnxruntime": onnxruntime(path, inputs, threads)}
     if name in IMAGES:
@@ -128,7 +129,7 @@ def contenders(name: str, module: Any, inputs: Any, threads: int) -> dict[str, C
     return {each: (call, leaves) for each, call in calls.items()} | bound
 
 
-def time_models(*, threads: int, pairs: int, only: str) -> list[list[Any]]:
+def time_models(*, threads: int, pairs: int, only: str, accuracy: str = "elementwise") -> list[list[Any]]:
     """Return (model, what each contender took) in this process; without pairs, only compile."""
     import torch
 
@@ -138,11 +139,11 @@ def time_models(*, threads: int, pairs: int, only: str) -> list[list[Any]]:
     torch.set_num_threads(threads)
     found: list[list[Any]] = []
     for name in (*TOKENS, *IMAGES):
-        if only not in name:
+        if only not in name or (accuracy == "normwise" and name not in IMAGES):
             continue
         module, inputs = getattr(import_module("cnn" if name in IMAGES else "transformer"), name)()
         with torch.inference_mode():
-            runs = contenders(name, module, inputs, threads)
+            runs = contenders(name, module, inputs, threads, accuracy)
             check(name, runs, exact(module, inputs))
             timed = (
                 compare({each: run for each, (run, _) in runs.items()}, pairs=pairs, threads=threads) if pairs else {}
@@ -188,7 +189,11 @@ def row_of(results: list[list[Any]]) -> Row:
 
 def main() -> None:
     """Compile, or measure and record."""
-    record_rows(options(__doc__).parse_args(), "time_models:time_models", row_of, suite="models")
+    parser = options(__doc__)
+    parser.add_argument("--normwise", action="store_true", help="only images, with convolutions accurate by norm")
+    given = parser.parse_args()
+    more = {"accuracy": "normwise"} if given.normwise else {}
+    record_rows(given, "time_models:time_models", row_of, suite="models", **more)
 
 
 if __name__ == "__main__":

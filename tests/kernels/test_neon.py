@@ -18,6 +18,7 @@ from tests.kernels.conformance import Built, Case, Tensor, build, random_inputs
 from tests.kernels.conv_cases import conv_cases
 from tests.kernels.native import INCLUDE, RUNNER, round_up
 from tests.kernels.row_cases import row_cases
+from tests.kernels.winograd_cases import winograd_cases
 
 from tracea.core.accuracy import error_bound
 from tracea.core.reference import evaluate

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from tracea.bench.problem import Problem
+from tracea.core.contract import Accuracy
 from tracea.core.op import Conv2dOp
 
-__all__ = ["conv_problem", "conv_problems"]
+__all__ = ["conv_by_norm_problems", "conv_problem", "conv_problems"]
 
 # ResNet-50: width of a stage, blocks, stride of its first block, rows of its input.
 _STAGES: Final = ((64, 3, 1, 56), (128, 4, 2, 56), (256, 6, 2, 28), (512, 3, 2, 14))
@@ -86,6 +88,17 @@ def conv_problems() -> tuple[Problem, ...]:
         conv_problem(128, 128, 3, 1, 28, groups=4, group="grouped"),
     )
     return tuple({problem.name: problem for problem in found}.values())
+
+
+def conv_by_norm_problems() -> tuple[Problem, ...]:
+    """Return the 3×3 convolutions of the suite that may take fewer products, accurate by norm instead of by element."""
+    found = (problem for problem in conv_problems() if isinstance(problem.op, Conv2dOp) and _takes_fewer(problem.op))
+    return tuple(replace(problem, op=replace(problem.op, accuracy=Accuracy.NORMWISE)) for problem in found)
+
+
+def _takes_fewer(op: Conv2dOp) -> bool:
+    _, channels, *taps = op.w.static_shape
+    return taps == [3, 3] and op.stride == op.dilation == (1, 1) and channels > 3
 
 
 def _resnet50() -> list[Problem]:

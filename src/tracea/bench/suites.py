@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tracea.bench.attention_suite import attention_problems
-from tracea.bench.conv_suite import conv_problems
+from tracea.bench.conv_suite import conv_by_norm_problems, conv_problems
 from tracea.bench.problem import Problem
 from tracea.bench.sparse_suite import sparse_problems
 from tracea.core.dtype import DType
@@ -107,6 +107,7 @@ def chain_problems(rows: int, columns: int) -> tuple[Problem, ...]:
 SUITES: Final[dict[str, tuple[Problem, ...]]] = {
     "attention": attention_problems(),
     "conv": conv_problems(),
+    "conv-normwise": conv_by_norm_problems(),
     "gemm": (
         *(gemm_problem(size, size, size, "squares") for size in _SQUARES),
         *(gemm_problem(*shape, "transformer") for shape in _TRANSFORMER),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from tracea.core.contract import Accuracy
 from tracea.core.dtype import DType
 from tracea.core.expr import Expr, Input, activation
 from tracea.core.names import meant, near
@@ -233,13 +234,16 @@ class Builder(ABC):
         groups: int = 1,
         activation: str | None = None,
         residual: Node | None = None,
+        accuracy: Accuracy | str = Accuracy.ELEMENTWISE,
         out: TensorType | None = None,
         name: str | None = None,
     ) -> Node:
         """Append ``activation(x * w + bias) + residual``; ``bias`` is (k,), ``out`` the result's type if not row-major.
 
+        ``accuracy`` "normwise" allows fewer products, for finite images.
+
         Raises:
-            InvalidOp, InvalidShape: the operands do not make a convolution.
+            InvalidOp, InvalidShape: the operands do not make a convolution. InvalidOption: no such accuracy.
         """
         _check_nodes("conv2d", x=x, w=w, bias=bias, residual=residual)
         name = self._named(name, "conv2d")
@@ -260,6 +264,7 @@ class Builder(ABC):
                 activation=activation,
                 residual=residual.type if residual is not None else None,
             ),
+            accuracy=Accuracy.of(accuracy),
             out=out,
         )
         return self.add(op, (x, w, *operands), name=name)

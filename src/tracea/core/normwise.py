@@ -1,9 +1,9 @@
 """The bound of a convolution that is accurate by norm: what Winograd's algorithms keep to, and windows of zeros do not.
 
-A result of image n and filter k errs by at most ``c · eps · N`` with ``N = Σ_c max|x[n, c]| · Σ_rs |w[k, c, r, s]|``: it
-is measured against the largest pixel of each channel and all taps that meet it, instead of against its own window. What
-is subnormal loses up to half of the smallest subnormal in each transform. Nothing is claimed of an image or a filter
-that is not finite, nor where the sums of a transformed tile may overflow.
+A result of image n and filter k errs by at most ``c · eps · N`` with ``N = Σ_c max|x[n, c]| · Σ_rs |w[k, c, r, s]|``:
+it is measured against the largest pixel of each channel and all taps that meet it, instead of against its own window.
+Subnormals lose up to half of the smallest one in each transform. Nothing is claimed of an image or a filter that is not
+finite, nor where the sums of a transformed tile may overflow.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tracea.core.contract import Accuracy
 from tracea.core.graph import Graph
 from tracea.core.op import Conv2dOp, Epilogue, ViewKind
 from tracea.core.ops.images import like_image
@@ -35,6 +36,7 @@ def conv2d(
     groups: int = 1,
     activation: str | None = None,
     residual: Any = None,
+    accuracy: Accuracy | str = Accuracy.ELEMENTWISE,
     out: Any = None,
 ) -> Any:
     """Return ``activation(x * weight + bias) + residual``: cross-correlation, as ``torch.nn.functional.conv2d``.
@@ -42,13 +44,18 @@ def conv2d(
     Shapes: x is (n, c, h, w); weight (k, c/groups, r, s); bias (k,); the result (n, k, p, q), channels last where x is;
     residual broadcasts to it. ``padding`` may be "valid" (none) or "same" (p = h, q = w; with stride 1).
 
+    ``accuracy``: "elementwise" errs by rounding of each result's own products, for all inputs; "normwise" by rounding
+    of the largest pixel times the sum of the taps, for finite ones, which allows fewer products (Winograd).
+
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
-    activation, or a number that no convolution has.
+    activation, or a number that no convolution has; InvalidOption for an accuracy that there is none of.
     """
     (down, right), (gap_r, gap_s) = pair("stride", stride, 1), pair("dilation", dilation, 1)
     above, left = _padding(weight, padding, (down, right), (gap_r, gap_s))
     numbers = (down, right, above, left, gap_r, gap_s, whole_number("groups", groups, 1))
-    return _dispatch_conv2d()(x, weight, bias, residual, out, *numbers, activation, library_allowed())
+    return _dispatch_conv2d()(
+        x, weight, bias, residual, out, *numbers, activation, Accuracy.of(accuracy).value, library_allowed()
+    )
 
 
 def _padding(weight: Any, padding: Any, stride: tuple[int, int], dilation: tuple[int, int]) -> tuple[int, int]:
@@ -75,7 +82,7 @@ def _dispatch_conv2d() -> Any:
 
 def _missed_conv2d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     given = Given.of(("x", "weight", "bias", "residual"), arrays, out)
-    down, right, above, left, gap_r, gap_s, groups, activation, allowed = attributes
+    down, right, above, left, gap_r, gap_s, groups, activation, accuracy, allowed = attributes
     given.check_floats(one_arithmetic=True)
     x, weight, bias, residual = given.type(0), given.type(1), given.optional(2), given.optional(3)
     if x.rank != 4 or weight.rank != 4:
@@ -93,6 +100,7 @@ def _missed_conv2d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
         padding=(above, left),
         dilation=(gap_r, gap_s),
         groups=groups,
+        accuracy=Accuracy(accuracy),
     )
     given.check_broadcasts(plain.shape, 3)
     check_filter_bias(bias, weight)

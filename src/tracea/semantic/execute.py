@@ -208,8 +208,8 @@ def _halo(node: Halo, executor: Executor) -> None:
     written = np.concatenate([terms.reshape(*target.shape[:-1], -1), np.zeros((*target.shape[:-1], 1))], axis=-1)
     counts = resolve(node.taps, executor.env)
     for axis, (count, gap, step) in enumerate(zip(counts, node.gaps, node.phases, strict=True), start=1):
-        read = {tap * gap % step for tap in range(count)}
-        unread = [place for place in range(target.shape[axis]) if place % step not in read]
+        taken = {tap * gap % step for tap in range(count)}
+        unread = [place for place in range(target.shape[axis]) if place % step not in taken]
         written[(slice(None),) * axis + (unread,)] = np.nan
     target[...] = written.astype(target.dtype)
 

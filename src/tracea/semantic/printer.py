@@ -189,13 +189,8 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
             read = [node.grads, node.source, *([] if node.weight is None else [node.weight])]
             taken = _call(node.intrinsic, *read)
             return f"{node.target}, {node.sums} = {taken} of {node.kind.value}, eps {node.eps:g}"
-        case winograd.TransformImage():
-            return f"{node.target} = image of F({node.m}, 3)({node.source}; {_all(node.tiles)} tiles)"
-        case winograd.TransformFilters():
-            return f"{node.target} = filters of F({node.m}, 3)({node.source})"
-        case winograd.TransformBack():
-            back = f"results of F({node.m}, 3)({node.source}; {_all(node.tiles)} tiles)"
-            return f"{node.target} = {_expr(node.expr)} of ({_all((back, *node.operands))})"
+        case winograd.TransformImage() | winograd.TransformFilters() | winograd.TransformBack():
+            return _transform(node)
         case g.SignalFlag():
             return f"signal {node.flag}"
         case g.AwaitFlag():
@@ -221,6 +216,15 @@ def _key_block(node: grad.AttentionPeaks | grad.AttentionGradient) -> str:
 def _call(intrinsic: n.Intrinsic, *operands: n.Region) -> str:
     attributes = ", ".join(f"{name}={value}" for name, value in intrinsic.attributes)
     return f"{intrinsic.name}{f'<{attributes}>' if attributes else ''}({_all(operands)})"
+
+
+def _transform(node: winograd.TransformImage | winograd.TransformFilters | winograd.TransformBack) -> str:
+    kind = {winograd.TransformImage: "image", winograd.TransformFilters: "filters", winograd.TransformBack: "results"}
+    tiles = "" if isinstance(node, winograd.TransformFilters) else f"; {_all(node.tiles)} tiles"
+    call = f"{kind[type(node)]} of F({node.m}, 3)({node.source}{tiles})"
+    if isinstance(node, winograd.TransformBack):
+        return f"{node.target} = {_expr(node.expr)} of ({_all((call, *node.operands))})"
+    return f"{node.target} = {call}"
 
 
 def _sum(accumulate: Predicate, finish: Predicate) -> str:

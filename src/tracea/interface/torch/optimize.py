@@ -9,6 +9,8 @@ from typing import Any, cast
 import torch
 
 from tracea.core.collector import collector_paused
+from tracea.core.contract import Accuracy
+from tracea.core.passes.accuracy import with_accuracy
 from tracea.errors import InvalidInput
 from tracea.flow.asked import check_library, check_listener
 from tracea.flow.compile import thread_count
@@ -34,6 +36,7 @@ def optimize(
     budget: Budget | None = DEFAULT_BUDGET,
     threads: int | None = None,
     library: bool = True,
+    accuracy: Accuracy | str = Accuracy.ELEMENTWISE,
     listener: Listener | None = None,
 ) -> OptimizedModule:
     """Return ``module`` for inference on inputs like the examples, as one program of the fastest kernels.
@@ -42,15 +45,18 @@ def optimize(
     None searches nothing. ``listener(label, progress)`` hears of each trial: the node and its variant, and how many
     trials there were of how many, with the fastest so far; without one, progress is shown on standard error: a bar on a
     terminal, plain lines elsewhere. The result is called like the module. Inputs of other shapes compile another
-    program at their first call, without a search.
+    program at their first call, without a search. ``accuracy`` is the contract of convolutions: "elementwise" errs by
+    rounding of each result's own products, "normwise" by rounding of the largest pixel times the sum of the taps, for
+    images that are finite: 3×3 convolutions then take fewer products (Winograd).
 
     Raises:
         UnsupportedNode: the module uses what no op expresses, with the lines of your code. InvalidInput: the inputs
-        do not fit, the module was optimized before or holds one that was, or the budget or the listener is none.
+        do not fit, the module was optimized before or holds one that was, or budget, listener or accuracy is none.
     """
     check_budget(budget)
     check_listener(listener)
     check_library(library)
+    contract = Accuracy.of(accuracy)
     _check_original(module)
     count = thread_count(threads)
     with collector_paused():
@@ -64,7 +70,12 @@ def optimize(
             captured = capture(frozen, inputs, outside=outside)
         values = {name: view(tensor.detach(), name).numpy() for name, tensor in captured.constants.items()}
         optimized = optimize_graph(
-            captured.graph, values, budget=trials, threads=count, library=library, listener=heard
+            with_accuracy(captured.graph, contract),
+            values,
+            budget=trials,
+            threads=count,
+            library=library,
+            listener=heard,
         )
         program = optimized.compiled.program
 

@@ -14,7 +14,21 @@ from typing import Final
 from tracea.core.contract import Accuracy
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import TensorType
-from tracea.kernels.conv.operands import BAND, FILTERS, FIRST, GROUP, IMAGE, TOP, C, ConvOperands, K, Q, R, S, conv_kernel
+from tracea.kernels.conv.operands import (
+    BAND,
+    FILTERS,
+    FIRST,
+    GROUP,
+    IMAGE,
+    TOP,
+    C,
+    ConvOperands,
+    K,
+    Q,
+    R,
+    S,
+    conv_kernel,
+)
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS
 from tracea.kernels.conv.winograd_blocking import WinogradBlocking, winograd_default, winograd_space
 from tracea.kernels.operands import scratch, vector_lanes
@@ -185,13 +199,15 @@ _THREE_BY_THREE = condition(
     "3×3 filters",
     lambda op, _: op.w.static_shape[2:] == (TAPS, TAPS) and op.stride == (1, 1) == op.dilation and not op.turned,
     needed="3×3 taps in order, stride 1, dilation 1",
-    found=lambda op: f"{'×'.join(map(str, op.w.shape[2:]))} taps{' in reverse' * op.turned}, stride {op.stride}, "
-    f"dilation {op.dilation}",
+    found=lambda op: (
+        f"{'×'.join(map(str, op.w.shape[2:]))} taps{' in reverse' * op.turned}, stride {op.stride}, "
+        f"dilation {op.dilation}"
+    ),
     remedy="use conv.packed",
 )
 _CHANNELS_LAST = condition(
     "channels next to each other",
-    lambda op, _: op.x.layout is not None and op.x.strides[1] == 1 or op.w.shape[1] == 1,
+    lambda op, _: (op.x.layout is not None and op.x.strides[1] == 1) or op.w.shape[1] == 1,
     needed="an image of channels last",
     found=lambda op: str(op.x),
     remedy="give x channels last, or use conv.packed",

@@ -1,4 +1,4 @@
-"""Block sizes of a convolution by Winograd's F(m, 3): its schedule's values, a good choice without tuning, the space."""
+"""Block sizes of a convolution by Winograd's F(m, 3): its schedule's values, a choice without tuning, the space."""
 
 from __future__ import annotations
 
@@ -23,6 +23,15 @@ __all__ = ["WinogradBlocking", "winograd_default", "winograd_space"]
 _MOST: Final = 2**24
 _GAP: Final = 16  # elements after a tile's channels: a pitch that is a power of two would fall on few sets of the cache
 _FAR: Final = 8  # steps of a panel that is asked for ahead
+_BANDS: Final = (1, 2, 3, 4, 7, 14)  # rows of tiles
+_RANKED: Final = 24  # schedules of a space, by what they should take
+_VARIED: Final = 3  # the first of them, with other choices that were measured to matter
+# Measured on a Zen 4 core; docs/adr/0006.
+_L2_BYTES: Final = 32  # a cycle
+_L3_BYTES: Final = 10
+_MEMORY_BYTES: Final = 4
+_CROWDED: Final = 0.055  # more cycles for each doubling of what is held beyond an eighth of the second-level cache
+_MOVED: Final = 4.0  # cycles for a vector of one place of a tile, through both transforms
 _STEEP: Final = 64  # channels from which on F(4, 3) keeps the bound by norm: docs/adr/0006
 
 
@@ -93,63 +102,57 @@ def winograd_default(op: Conv2dOp, target: Target) -> Schedule:
 
 def winograd_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
     """Return the schedules worth measuring, the default among them."""
-    ranked = sorted(_likely(op, target), key=lambda pair: pair[0])
-    chosen: list[dict[str, Value]] = []
-    for _, base in ranked[:8]:
-        chosen.append(dict(base))
-        for rows in dict.fromkeys((1, 2, 4, 7, 14)):
-            tile_rows = -(-static(op.shape[2]) // base.integer("m"))
-            if rows <= tile_rows and rows != base.integer("rows"):
-                tail = rows * _across(op, base.integer("m")) % base.integer("mr")
-                chosen.append({**base, "rows": rows, "tail": tail})
-        wide = round_up(static(op.w.shape[0]) // op.groups, base.integer("nv") * vector_lanes(target, op.accumulator))
+    ranked = [schedule for _, schedule in sorted(_likely(op, target), key=lambda pair: pair[0])]
+    chosen: list[dict[str, Value]] = [dict(schedule) for schedule in ranked[:_RANKED]]
+    for base in ranked[:_VARIED]:
+        chosen += [{**base, "unroll": unroll} for unroll in (1, 2, 4) if unroll != base.integer("unroll")]
+        chosen += [{**base, "prefetch": steps} for steps in (0, _FAR, 2 * _FAR) if steps != base.integer("prefetch")]
+        wide = round_up(_extents(op)[0], base.integer("nv") * vector_lanes(target, op.accumulator))
         if wide != base.integer("kb"):
             chosen.append({**base, "kb": wide})
     return ScheduleSpace.listed(chosen)
 
 
 def _likely(op: Conv2dOp, target: Target) -> Iterator[tuple[float, Schedule]]:
-    """Yield schedules with the cycles that they should take: one for each algorithm and register tile."""
-    channels = static(op.w.shape[1])
+    """Yield schedules with the cycles that they should take: each algorithm, register tile and number of bands."""
+    _, channels = _extents(op)
     for m in ALGORITHMS:
         if m > 2 and channels < _STEEP:
             continue
-        for mr, nv in TILES[target.isa]:
-            if fits_registers(mr, nv, target):
-                schedule = _schedule(op, target, m, mr, nv)
-                yield _cycles(op, target, schedule), schedule
+        height = -(-static(op.shape[2]) // m)
+        rows = dict.fromkeys(equal_blocks(height, min(most, height)) for most in _BANDS)
+        for tile in TILES[target.isa]:
+            if fits_registers(*tile, target):
+                for band in rows:
+                    schedule = _schedule(op, target, m, tile, band)
+                    yield _cycles(op, target, schedule), schedule
 
 
-def _schedule(op: Conv2dOp, target: Target, m: int, mr: int, nv: int) -> Schedule:
-    filters, channels = static(op.w.shape[0]) // op.groups, static(op.w.shape[1])
+def _schedule(op: Conv2dOp, target: Target, m: int, tile: tuple[int, int], rows: int) -> Schedule:
+    mr, nv = tile
+    filters, channels = _extents(op)
     item, nr = op.accumulator.nbytes, nv * vector_lanes(target, op.accumulator)
-    places, across = (m + TAPS - 1) ** 2, _across(op, m)
-    height = -(-static(op.shape[2]) // m)
-    gap = 0 if channels % 16 else _GAP
-    row_bytes = places * across * (channels + gap + nr) * item
-    rows = equal_blocks(height, max(1, min(height, target.l2_bytes * 3 // 4 // row_bytes)))
-    kb, images = round_up(filters, nr), static(op.shape[0]) * op.groups
-    while images * -(-height // rows) * -(-filters // kb) < target.cores:
-        if kb > nr and (rows == 1 or places * channels * kb * item > target.l2_bytes):
-            kb = round_up(-(-kb // 2), nr)
-        elif rows > 1:
-            rows = equal_blocks(height, -(-rows // 2))
-        elif kb > nr:
-            kb = round_up(-(-kb // 2), nr)
-        else:
-            break
+    bands = static(op.shape[0]) * op.groups * -(-static(op.shape[2]) // (m * rows))
+    kb = round_up(filters, nr)
+    while bands * -(-filters // kb) < target.cores and kb > nr:
+        kb = round_up(-(-kb // 2), nr)
     near = channels * nr * item <= target.l1d_bytes // 2
     return Schedule(
         m=m,
         mr=mr,
         nv=nv,
         unroll=4 if near else 2,
-        prefetch=0 if near else _FAR,
-        tail=rows * across % mr,
+        prefetch=0 if near else 2 * _FAR,
+        tail=rows * _across(op, m) % mr,
         rows=rows,
         kb=kb,
-        gap=gap,
+        gap=0 if channels % _GAP else _GAP,
     )
+
+
+def _extents(op: Conv2dOp) -> tuple[int, int]:
+    """Return the filters and channels of a group."""
+    return static(op.w.shape[0]) // op.groups, static(op.w.shape[1])
 
 
 def _across(op: Conv2dOp, m: int) -> int:
@@ -157,22 +160,30 @@ def _across(op: Conv2dOp, m: int) -> int:
 
 
 def _cycles(op: Conv2dOp, target: Target, schedule: Schedule) -> float:
-    """Return about how many cycles a thread takes for one image: products, transforms, filters from far away."""
-    filters, channels = static(op.w.shape[0]) // op.groups, static(op.w.shape[1])
-    lanes, item = vector_lanes(target, op.accumulator), op.accumulator.nbytes
-    m, mr, nv, rows = (schedule.integer(name) for name in ("m", "mr", "nv", "rows"))
-    places, across, height = (m + TAPS - 1) ** 2, _across(op, m), -(-static(op.shape[2]) // m)
-    panels, bands = -(-filters // (nv * lanes)), -(-height // rows)
-    near = channels * nv * lanes * item <= target.l1d_bytes // 2
+    """Return about how many cycles the busiest thread takes: products, with what they wait for, and transforms."""
+    (filters, channels), item = _extents(op), op.accumulator.nbytes
+    m, mr, nv, rows, kb = (schedule.integer(name) for name in ("m", "mr", "nv", "rows", "kb"))
+    lanes = vector_lanes(target, op.accumulator)
+    places, nr, count = (m + TAPS - 1) ** 2, nv * lanes, rows * _across(op, m)
+    tasks = static(op.shape[0]) * op.groups * -(-static(op.shape[2]) // (m * rows)) * -(-filters // kb)
+    panel, weight = channels * nr * item, places * channels * filters * item
+    # Of a place, the first tile brings the filters from where they are, the others find them in a cache.
+    near = math.inf if panel <= target.l1d_bytes // 2 else _L2_BYTES
+    far = _L2_BYTES if weight <= target.l2_bytes // 2 else _L3_BYTES
+    if target.l3_bytes and weight > target.l3_bytes * 3 // 4:
+        far = _MEMORY_BYTES
 
-    def step(count: int) -> float:
-        fetch = 0.0 if near else nv * lanes * item / 32
-        return max(count * nv / target.fma_per_cycle, (count + nv) / 2, target.fma_latency_cycles, fetch)
+    def step(tiles: int, speed: float) -> float:
+        products = tiles * nv / target.fma_per_cycle
+        return max(products, (tiles + nv) / 2, target.fma_latency_cycles, nr * item / speed)
 
-    whole, tail = divmod(rows * across, mr)
-    products = bands * places * panels * channels * (whole * step(mr) + (step(tail) if tail else 0.0))
-    tiles = height * across
-    moved = tiles * (math.ceil(channels / lanes) + panels * nv) * places * 4.0
-    weight = places * channels * filters * item
-    far = bands * weight / (8.0 if weight > target.l2_bytes // 2 else 64.0)
-    return products + moved + far
+    whole, tail = divmod(count, mr)
+    steps = [mr] * whole + [tail] * (tail > 0)
+    each = sum(step(tiles, near if place else far) for place, tiles in enumerate(steps))
+    # Filters that stream through the second-level cache take the image's places with them, the more of it these fill.
+    held = places * count * (channels + nr) * item
+    crowded = 1 + _CROWDED * max(0.0, math.log2(held * 8 / target.l2_bytes))
+    panels = -(-min(kb, filters) // nr)
+    moved = places * count * (-(-channels // lanes) + panels * nv) * _MOVED
+    reads = 1 + sum((mr, nv)) / (mr * nv) / 16  # of equal ones the tile that reads least
+    return -(-tasks // target.cores) * (places * panels * channels * each * crowded * reads + moved)

@@ -146,13 +146,13 @@ def _swept(site: Site, product: MicroKernel, read: Box, *, shared: Sequence[Loop
         if sweep is None or set(sweep.loops) & set(used):
             raise refuse(_NAME, site.label, f"{what} {sums.offset[axis].to_index()} were not shown to be each once")
         used += sweep.loops
-    _equal(site, [("first filter of a sum", sums.offset[2], _ZERO), ("filters of a sum", sums.extent[2], read.extent[2])])
+    _equal(
+        site, [("first filter of a sum", sums.offset[2], _ZERO), ("filters of a sum", sums.extent[2], read.extent[2])]
+    )
     _equal(site, [("one place at a time", sums.extent[0], _ONE)])
 
 
-def _operands(
-    kernel: TileKernel, site: Site, product: MicroKernel, *, sums: Box, places: Box, result: Box
-) -> None:
+def _operands(kernel: TileKernel, site: Site, product: MicroKernel, *, sums: Box, places: Box, result: Box) -> None:
     """Show that a product is of one place of the image and of the filters, over all channels, for its own filters."""
     a, b = site.box(product.a), site.box(product.b)
     panels = _shape(kernel, site, b)

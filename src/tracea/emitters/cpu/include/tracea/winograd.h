@@ -216,9 +216,9 @@ TRACEA_NOINLINE void winograd_filters(const Storage* w, FilterStrides strides, i
             } else {
                 for (int64_t i = 0; i < some; ++i)
                     for (int tap = 0; tap < 9; ++tap)
-                        taps[9 * i + tap] = load_strided<V>(first + (c + i) * strides.channel + tap / 3 * strides.row +
-                                                                tap % 3 * strides.column,
-                                                            strides.filter, valid);
+                        taps[9 * i + tap] = load_strided<V>(
+                            first + (c + i) * strides.channel + tap / 3 * strides.row + tap % 3 * strides.column,
+                            strides.filter, valid);
             }
             for (int64_t i = 0; i < some; ++i) {
                 V g[3][3];
