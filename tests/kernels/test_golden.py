@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tests.kernels.norm_gradient_cases import norm_gradient_golden
 from tests.kernels.slab_cases import slab_golden
 from tests.kernels.sparse_cases import sparse_golden
 
+from tracea.core.contract import Accuracy
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
 from tracea.core.op import (
@@ -99,6 +101,8 @@ GOLDEN = (
         ),
     ),
     Case.of("conv.prepacked", "conv.prepacked", CONVOLUTION),
+    Case.of("conv.winograd", "conv.winograd", replace(CONVOLUTION, accuracy=Accuracy.NORMWISE)),
+    Case.of("conv.winograd_prepacked", "conv.winograd_prepacked", replace(CONVOLUTION, accuracy=Accuracy.NORMWISE)),
     Case.of("conv.depthwise", "conv.depthwise", DEPTHWISE),
     Case.of("conv.depthwise_prepacked", "conv.depthwise_prepacked", DEPTHWISE),
     Case.of("conv.depthwise_prepacked.image", "conv.depthwise_prepacked", DEPTHWISE_IMAGE),

@@ -166,12 +166,12 @@ def _errors_of(path: Path) -> Generator[None]:
 
 
 def time_models(
-    builder: str, *, threads: int, pairs: int, processes: int, library: bool = True
+    builder: str, *, threads: int, pairs: int, processes: int, library: bool = True, accuracy: str = "elementwise"
 ) -> list[dict[str, Measurement]]:
     """Return the measurements of each fresh process, by contender."""
     results = run_in_processes(
         "tracea.bench.models:time_model",
-        {"builder": str(builder), "threads": threads, "pairs": pairs, "library": library},
+        {"builder": str(builder), "threads": threads, "pairs": pairs, "library": library, "accuracy": accuracy},
         processes=processes,
         cores=tuple(range(threads)),
         variables={"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)},
@@ -179,7 +179,7 @@ def time_models(
     return [msgspec.convert(result, dict[str, Measurement]) for result in results]
 
 
-def time_model(builder: str, threads: int, pairs: int, library: bool) -> Any:
+def time_model(*, builder: str, threads: int, pairs: int, library: bool, accuracy: str) -> Any:
     """Time every contender in this process; called in fresh ones. Returns measurements by contender as JSON values."""
     import torch
 
@@ -188,7 +188,7 @@ def time_model(builder: str, threads: int, pairs: int, library: bool) -> Any:
     torch.set_num_threads(threads)
     module, inputs = load_builder(builder)()
     with torch.inference_mode():
-        ours = tracea.optimize(module, inputs, budget=None, threads=threads, library=library)
+        ours = tracea.optimize(module, inputs, budget=None, threads=threads, library=library, accuracy=accuracy)
         calls: Mapping[str, Callable[[], Any]] = {
             OURS: lambda: ours(*inputs),
             "eager": lambda: module(*inputs),

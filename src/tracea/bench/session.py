@@ -14,6 +14,7 @@ import tracea
 from tracea import targets
 from tracea.bench.doubt import why_in_doubt
 from tracea.bench.models import CONTENDERS, OURS, find_builder, load_builder, time_models
+from tracea.core.contract import Accuracy
 from tracea.doctor import Decision, examine
 from tracea.doctor.installed import require_torch
 from tracea.flow.graph_explanation import GraphExplanation, explain_graph
@@ -108,6 +109,7 @@ def optimize_file(
     progress: Listener | None = None,
     peers: bool = True,
     again: bool = False,
+    accuracy: str = "elementwise",
     pairs: int = MINIMUM_PAIRS,
     processes: int = PROCESSES,
 ) -> OptimizeReport:
@@ -115,10 +117,11 @@ def optimize_file(
 
     Without ``threads`` the model is made for one thread, and for two where there are two cores. The comparison with
     PyTorch is measured in fresh ``processes``, ``pairs`` rounds in each, and kept: a second call with the same model,
-    machine and toolchain answers from the record, unless it is to be measured ``again``.
+    machine and toolchain answers from the record, unless it is to be measured ``again``. ``accuracy``
+    is the contract of convolutions, as ``tracea.optimize`` takes it.
 
     Raises:
-        InvalidOption: there is no such file or function, or more threads are asked for than there are cores.
+        InvalidOption: there is no such file, function or accuracy, or there are fewer cores than threads asked for.
         UnsupportedNode: the model uses what no op expresses. ToolchainMissing: PyTorch is not installed.
     """
     with telling(None if progress is None else progress.phase):
@@ -129,6 +132,7 @@ def optimize_file(
             progress=progress,
             peers=peers,
             again=again,
+            accuracy=Accuracy.of(accuracy),
             pairs=pairs,
             processes=processes,
         )
@@ -170,6 +174,7 @@ def _optimized(
     progress: Listener | None,
     peers: bool,
     again: bool,
+    accuracy: Accuracy,
     pairs: int,
     processes: int,
 ) -> OptimizeReport:
@@ -198,14 +203,25 @@ def _optimized(
     with torch.inference_mode(), load_noted_once(warn):
         for count in counts:
             made: Any = tracea.optimize(
-                module, inputs, budget=budget, threads=count, listener=_labelled(progress, count)
+                module,
+                inputs,
+                budget=budget,
+                threads=count,
+                accuracy=accuracy,
+                listener=_labelled(progress, count),
             )
             optimized[count] = made.optimized
             note(_made(made.optimized, count))
             if not peers:
                 continue
             timed = _recorded_times(
-                builder, made.optimized, threads=count, pairs=pairs, processes=processes, again=again
+                builder,
+                made.optimized,
+                threads=count,
+                pairs=pairs,
+                processes=processes,
+                again=again,
+                accuracy=accuracy,
             )
             rows += (found := _rows(timed, count))
             note("; ".join(f"{row.name} {shown_us(1e3 * row.median_ms)}{_over(row.ratio)}" for row in found))
@@ -271,7 +287,14 @@ def _labelled(progress: Listener | None, threads: int) -> Any:
 
 
 def _recorded_times(
-    builder: str, optimized: Optimized, *, threads: int, pairs: int, processes: int, again: bool
+    builder: str,
+    optimized: Optimized,
+    *,
+    threads: int,
+    pairs: int,
+    processes: int,
+    again: bool,
+    accuracy: Accuracy,
 ) -> list[dict[str, Measurement]]:
     """Return the times of all contenders: from the dated record of the same program, else, or again, measured now."""
     import torch
@@ -301,6 +324,7 @@ def _recorded_times(
             threads=threads,
             pairs=pairs,
             processes=processes,
+            accuracy=accuracy.value,
         )
         (place / "times.json").write_bytes(msgspec.json.encode(timed))
 

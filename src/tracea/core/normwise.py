@@ -40,11 +40,12 @@ def beyond_norm(op: Conv2dOp, x: Array, w: Array) -> Array:
 
 def _sizes(op: Conv2dOp, x: Array, w: Array) -> tuple[Array, Array]:
     """Return the largest magnitude of each channel, (n, groups, c), and the sum of a filter's, (groups, k, c)."""
-    n, filters = len(x), len(w)
-    peaks = np.abs(x).max(axis=(2, 3), initial=0.0).reshape(n, op.groups, -1)
-    return peaks, np.abs(w).sum(axis=(2, 3)).reshape(op.groups, filters // op.groups, -1)
+    filters, channels, *_ = w.shape
+    peaks = np.abs(x).max(axis=(2, 3), initial=0.0).reshape(len(x), op.groups, channels)
+    return peaks, np.abs(w).sum(axis=(2, 3)).reshape(op.groups, filters // op.groups, channels)
 
 
 def _summed(peaks: Array, taps: Array) -> Array:
     total = np.einsum("ngc,gkc->ngk", peaks, taps)
-    return total.reshape(len(peaks), -1)[:, :, None, None]
+    n, groups, filters = total.shape
+    return total.reshape(n, groups * filters)[:, :, None, None]

@@ -24,7 +24,7 @@ _MOST: Final = 2**24
 _GAP: Final = 16  # elements after a tile's channels: a pitch that is a power of two would fall on few sets of the cache
 _FAR: Final = 8  # steps of a panel that is asked for ahead
 _BANDS: Final = (1, 2, 3, 4, 7, 14)  # rows of tiles
-_RANKED: Final = 24  # schedules of a space, by what they should take
+_RANKED: Final = 16  # schedules of each algorithm, by what they should take
 _VARIED: Final = 3  # the first of them, with other choices that were measured to matter
 # Measured on a Zen 4 core; docs/adr/0006.
 _L2_BYTES: Final = 32  # a cycle
@@ -103,7 +103,8 @@ def winograd_default(op: Conv2dOp, target: Target) -> Schedule:
 def winograd_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
     """Return the schedules worth measuring, the default among them."""
     ranked = [schedule for _, schedule in sorted(_likely(op, target), key=lambda pair: pair[0])]
-    chosen: list[dict[str, Value]] = [dict(schedule) for schedule in ranked[:_RANKED]]
+    each = [[schedule for schedule in ranked if schedule.integer("m") == m][:_RANKED] for m in ALGORITHMS]
+    chosen: list[dict[str, Value]] = [dict(ranked[0]), *(dict(schedule) for some in each for schedule in some)]
     for base in ranked[:_VARIED]:
         chosen += [{**base, "unroll": unroll} for unroll in (1, 2, 4) if unroll != base.integer("unroll")]
         chosen += [{**base, "prefetch": steps} for steps in (0, _FAR, 2 * _FAR) if steps != base.integer("prefetch")]

@@ -1,0 +1,325 @@
+"""Winograd's F(2, 3) and F(4, 3): extents, proofs that refuse, the contract that they keep and the one they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.kernels.conformance import Built, Case, build, check, random_inputs, run, unit_of
+from tests.kernels.conv_cases import FUSED, conv
+from tests.kernels.native import host_isas, run_isas
+from tests.kernels.winograd_cases import winograd_cases
+
+from tracea.core.contract import Accuracy
+from tracea.core.op import Conv2dOp
+from tracea.emitters.cpu.emitter import emit
+from tracea.errors import InvalidSchedule, ProofFailed
+from tracea.gates import ALL, build_cases
+from tracea.kernels.arguments import arguments
+from tracea.kernels.registry import candidates, find
+from tracea.semantic import winograd
+from tracea.semantic.access import Region
+from tracea.semantic.index import FALSE, Const, Index
+from tracea.semantic.nodes import Block, For, MicroKernel, Node
+from tracea.semantic.nodes_winograd import TransformBack, TransformFilters, TransformImage
+from tracea.semantic.proofs import prove
+from tracea.semantic.rewrite import edited, places
+from tracea.semantic.winograd import ALGORITHMS
+from tracea.targets import load
+
+CASES = {case.name: case for case in winograd_cases()}
+BY_NORM = {"channels_last": True, "accuracy": Accuracy.NORMWISE}
+
+
+@pytest.mark.parametrize("isa", run_isas())
+@pytest.mark.parametrize("name", ["winograd_two", "winograd_four_prepacked", "winograd_groups", "winograd_f64"])
+def test_kernel_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
+    unit, case = unit_of(winograd_cases(), isa), CASES[name]
+    built, op = build(case, isa), case.op
+    assert isinstance(op, Conv2dOp)
+    for _ in range(8):
+        groups = 1 if op.groups == 1 else int(rng.integers(2, 5))
+        other = Conv2dOp.of(
+            batch=int(rng.integers(0, 3)),
+            channels=groups * int(rng.integers(2, 40)),
+            size=(int(rng.integers(1, 20)), int(rng.integers(1, 20))),
+            filters=groups * int(rng.integers(2, 90)),
+            kernel=(3, 3),
+            padding=op.padding,
+            groups=groups,
+            dtype=op.x.dtype,
+            accuracy=op.accuracy,
+            channels_last=True,
+            **(FUSED if op.epilogue.operands else {}),  # type: ignore[arg-type]
+        )
+        check(unit, built, other, random_inputs(other, rng), threads=int(rng.integers(1, 4)))
+
+
+@pytest.mark.parametrize("isa", host_isas()[:1])
+def test_result_has_the_same_bits_for_any_team(isa: str, rng: np.random.Generator) -> None:
+    for name in ("winograd_two", "winograd_four", "winograd_groups"):
+        unit, case = unit_of(winograd_cases(), isa), CASES[name]
+        inputs = random_inputs(case.op, rng)
+        first = run(unit, build(case, isa), case.op, inputs, threads=1)
+        for threads in (2, 3, 5):
+            assert first.tobytes() == run(unit, build(case, isa), case.op, inputs, threads=threads).tobytes()
+
+
+def moved(region: Region, axis: int, to: Callable[[Index], Index]) -> Region:
+    offset = list(region.offset)
+    offset[axis] = to(offset[axis])
+    return replace(region, offset=tuple(offset))
+
+
+def narrowed(region: Region, axis: int) -> Region:
+    extent = list(region.extent)
+    extent[axis] = extent[axis] - 1
+    return replace(region, extent=tuple(extent))
+
+
+def later(index: Index) -> Index:
+    return index + 1
+
+
+def nothing(index: Index) -> Index:
+    return Const(0)
+
+
+# In order: what is wrong, in which kernel, in which node, and how.
+MUTANTS: dict[str, tuple[str, type[Node], Callable[[Node], Node]]] = {
+    "pixels a column later": (
+        "winograd_two",
+        TransformImage,
+        lambda node: replace(node, source=moved(node.source, -2, later)),  # type: ignore[attr-defined]
+    ),
+    "every band is the first one's pixels": (
+        "winograd_two",
+        TransformImage,
+        lambda node: replace(node, source=moved(node.source, -3, nothing)),  # type: ignore[attr-defined]
+    ),
+    "every image is the first one": (
+        "winograd_two",
+        TransformImage,
+        lambda node: replace(node, source=moved(node.source, 0, nothing)),  # type: ignore[attr-defined]
+    ),
+    "every group is the first one": (
+        "winograd_groups",
+        TransformImage,
+        lambda node: replace(node, source=moved(node.source, 1, nothing)),  # type: ignore[attr-defined]
+    ),
+    "the last channel is left out": (
+        "winograd_two_prepacked",
+        MicroKernel,
+        lambda node: replace(node, a=narrowed(node.a, -1), b=narrowed(node.b, -2)),  # type: ignore[attr-defined]
+    ),
+    "the filters of the next place": (
+        "winograd_two_prepacked",
+        MicroKernel,
+        lambda node: replace(node, b=moved(node.b, -3, nothing)),  # type: ignore[attr-defined]
+    ),
+    "the image's first place": (
+        "winograd_four",
+        MicroKernel,
+        lambda node: replace(node, a=moved(node.a, 0, nothing)),  # type: ignore[attr-defined]
+    ),
+    "the first tiles": (
+        "winograd_four",
+        MicroKernel,
+        lambda node: replace(node, a=moved(node.a, 1, nothing)),  # type: ignore[attr-defined]
+    ),
+    "the first panel of filters": (
+        "winograd_two",
+        MicroKernel,
+        lambda node: replace(node, b=moved(node.b, 1, nothing)),  # type: ignore[attr-defined]
+    ),
+    "sums are not begun": (
+        "winograd_two",
+        MicroKernel,
+        lambda node: replace(node, finish=FALSE),
+    ),
+    "another algorithm's way back": ("winograd_two", TransformBack, lambda node: replace(node, m=4)),
+    "another algorithm's image": ("winograd_four", TransformImage, lambda node: replace(node, m=2)),
+    "another algorithm's filters": ("winograd_two", TransformFilters, lambda node: replace(node, m=4)),
+    "a row of tiles less": (
+        "winograd_two",
+        TransformBack,
+        lambda node: replace(node, tiles=(node.tiles[0] - 1, node.tiles[1])),  # type: ignore[attr-defined]
+    ),
+    "rows and columns of tiles change places": (
+        "winograd_two",
+        TransformBack,
+        lambda node: replace(node, tiles=node.tiles[::-1]),  # type: ignore[attr-defined]
+    ),
+    "results a row later": (
+        "winograd_two",
+        TransformBack,
+        lambda node: replace(node, target=moved(node.target, -3, later)),  # type: ignore[attr-defined]
+    ),
+    "taps in another order": (
+        "winograd_two",
+        TransformFilters,
+        lambda node: replace(node, source=moved(node.source, 1, later)),  # type: ignore[attr-defined]
+    ),
+    "every panel is the first one's filters": (
+        "winograd_two",
+        TransformFilters,
+        lambda node: replace(node, source=moved(node.source, -1, nothing)),  # type: ignore[attr-defined]
+    ),
+    "the last filter of a panel is left out": (
+        "winograd_two",
+        TransformFilters,
+        lambda node: replace(node, source=narrowed(node.source, -1)),  # type: ignore[attr-defined]
+    ),
+    "a place is left out": (
+        "winograd_two",
+        For,
+        lambda node: replace(node, extent=node.extent - 1) if node.var.name == "place" else node,  # type: ignore[attr-defined]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_kernel_with_one_thing_wrong_is_refused(name: str) -> None:
+    case, kind, change = MUTANTS[name]
+    kernel = build(CASES[case], "avx512").kernel
+    assert prove(kernel).facts
+    found = [(place, node) for place, node in places(kernel.body) if isinstance(node, kind) and change(node) != node]
+    assert found
+    place, node = found[0]
+    with pytest.raises(ProofFailed):
+        prove(edited(kernel, place, change(node)))
+
+
+def test_products_that_nothing_transforms_back_are_refused() -> None:
+    kernel = build(CASES["winograd_two_prepacked"], "avx512").kernel
+    place, _ = next((place, node) for place, node in places(kernel.body) if isinstance(node, TransformBack))
+    with pytest.raises(ProofFailed):
+        prove(edited(kernel, place, Block(nodes=())))
+
+
+@pytest.mark.parametrize("m", ALGORITHMS)
+def test_matrices_are_right_and_one_wrong_entry_is_seen(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm = ALGORITHMS[m]
+    assert algorithm.is_exact()
+    for field in ("image", "filters", "result"):
+        matrix = getattr(algorithm, field)
+        for row, entries in enumerate(matrix):
+            for column, entry in enumerate(entries):
+                changed = [list(line) for line in matrix]
+                changed[row][column] = entry + Fraction(1, 2)
+                wrong = replace(algorithm, **{field: tuple(map(tuple, changed))})
+                assert not wrong.is_exact()
+    monkeypatch.setitem(winograd.ALGORITHMS, m, wrong)
+    name = "winograd_two_prepacked" if m == 2 else "winograd_four_prepacked"
+    with pytest.raises(ProofFailed, match="matrices"):
+        prove(build(CASES[name], "avx512").kernel)
+
+
+def test_accuracy_by_element_is_no_contract_for_it(rng: np.random.Generator) -> None:
+    """The variant says so, and a kernel that is built all the same is beyond what the gates allow."""
+    op = conv(16, (12, 12), 16, channels_last=True)
+    target = load("avx512")
+    (unmet,) = [unmet for requirement, unmet in find("conv.winograd").unmet(op, target)]
+    assert "normwise" in unmet.remedy
+    assert all("winograd" not in variant.id for variant in candidates(op, target))
+    isa = host_isas()[0]
+    by_norm = Case.of("winograd_edges", "conv.winograd", replace(op, accuracy=Accuracy.NORMWISE), m=2)
+    unit, built = unit_of((by_norm,), isa), build(by_norm, isa)
+    refused = [case.name for case in build_cases(op, rng, ALL) if not _within(unit_run(unit, built, op, case), case)]
+    assert "edges" in refused
+
+
+@pytest.mark.parametrize(("m", "channels"), [(2, 1), (2, 3), (2, 64), (4, 64), (4, 256)])
+def test_accuracy_by_norm_is_kept_on_every_distribution_of_the_gates(
+    m: int, channels: int, rng: np.random.Generator
+) -> None:
+    isa = host_isas()[0]
+    op = conv(channels, (14, 13), 24, **BY_NORM)
+    case = Case.of(f"winograd_norm_{m}_{channels}", "conv.winograd", op, m=m, mr=4, nv=1, kb=32, rows=1, tail=0)
+    unit, built = unit_of((case,), isa), build(case, isa)
+    for inputs in build_cases(op, rng, ALL):
+        assert _within(unit_run(unit, built, op, inputs), inputs), inputs.name
+
+
+def test_steep_algorithm_with_few_channels_is_beyond_the_contract_by_norm() -> None:
+    """Which is why no space has F(4, 3) there: the bound is a bound."""
+    isa, op = host_isas()[0], conv(1, (16, 16), 16, **BY_NORM)
+    case = Case.of("winograd_steep", "conv.winograd", op, m=4, mr=4, nv=1, kb=32, rows=1, tail=0)
+    unit, built = unit_of((case,), isa), build(case, isa)
+    cases = build_cases(op, np.random.default_rng(1), ALL)
+    assert not all(_within(unit_run(unit, built, op, inputs), inputs) for inputs in cases)
+    for channels, known in ((32, {2}), (64, {2, 4})):
+        space = find("conv.winograd").space
+        assert space is not None
+        schedules = space(conv(channels, (56, 56), 64, **BY_NORM), load("avx512"))
+        assert {schedule.integer("m") for schedule in schedules} == known
+
+
+def unit_run(unit: object, built: Built, op: Conv2dOp, case: object) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return run(unit, built, op, case.inputs)  # type: ignore[attr-defined,arg-type]
+
+
+def _within(found: np.ndarray, case: object) -> bool:
+    expected, bound = case.expected, case.bound  # type: ignore[attr-defined]
+    with np.errstate(all="ignore"):
+        same = (np.isnan(found) & np.isnan(expected)) | (found == expected)
+        return bool((same | np.isinf(bound) | (np.abs(found.astype(np.float64) - expected) <= bound)).all())
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "neon", "plain"])
+def test_schedules_of_the_space_build_prove_and_emit(isa: str, rng: np.random.Generator) -> None:
+    target, found = load(isa), find("conv.winograd_prepacked")
+    op = conv(128, (28, 28), 128, bias=True, **BY_NORM)
+    assert found.space is not None
+    assert found.build is not None
+    schedules = list(found.space(op, target))
+    assert found.default_schedule is not None
+    assert found.default_schedule(op, target) in schedules
+    for index in rng.choice(len(schedules), min(4, len(schedules)), replace=False):
+        kernel = found.build(op, schedules[index], target)
+        assert prove(kernel).facts
+        assert emit(kernel, target.isa).text
+
+
+def test_scratch_is_bounded_by_a_band_and_a_panel() -> None:
+    """No buffer holds the whole transformed image, nor products of more than a panel of filters."""
+    op = conv(64, (224, 224), 128, **BY_NORM)
+    case = Case.of("winograd_large", "conv.winograd_prepacked", op)
+    kernel = build(case, "avx512").kernel
+    s = kernel.schedule
+    m, rows, nr = s.integer("m"), s.integer("rows"), s.integer("nv") * 16
+    tiles = rows * -(-224 // m)
+    most = (m + 2) ** 2 * tiles * (64 + s.integer("gap") + nr) * 4
+    assert int(kernel.thread_scratch_bytes.evaluate(arguments(kernel))) <= most + 256
+    assert most < 2**20
+
+
+@pytest.mark.parametrize(("name", "value"), [("m", 3), ("mr", 0), ("mr", 40), ("tail", 7), ("rows", 0)])
+def test_schedule_out_of_range_is_refused_with_the_remedy(name: str, value: int) -> None:
+    op, target, found = conv(64, (14, 14), 64, **BY_NORM), load("avx512"), find("conv.winograd")
+    assert found.default_schedule is not None
+    assert found.build is not None
+    schedule = found.default_schedule(op, target).with_values(**{"mr": 4, "nv": 2, "tail": 1, name: value})
+    with pytest.raises(InvalidSchedule) as raised:
+        found.build(op, schedule, target)
+    assert raised.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing"),
+    [
+        ({"stride": (2, 2)}, "3×3 filters"),
+        ({"kernel": (3, 2)}, "3×3 filters"),
+        ({"dilation": (2, 1)}, "3×3 filters"),
+        ({"channels_last": False}, "channels next to each other"),
+        ({"accuracy": Accuracy.ELEMENTWISE}, "accuracy by norm"),
+    ],
+)
+def test_other_convolutions_are_refused_by_name(changes: dict[str, object], missing: str) -> None:
+    op = conv(32, (14, 14), 32, **{**BY_NORM, **changes})
+    unmet = find("conv.winograd").unmet(op, load("avx512"))
+    assert missing in [requirement.name for requirement, _ in unmet]
