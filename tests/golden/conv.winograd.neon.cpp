@@ -91,7 +91,9 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_144f
       }
       // TransformBack sums -> y[image : +1, 0 : +1, top : +band, 0 : +q, first + filter : +wide]
       {
-        const auto epilogue_of = [&]([[maybe_unused]] int64_t row_of_results) TRACEA_LAMBDA { return Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + row_of_results * x2_stride2 + top * x2_stride2, x2_stride3}; };
+        const auto epilogue_of = [&]([[maybe_unused]] int64_t row_of_results) TRACEA_LAMBDA {
+          return Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + row_of_results * x2_stride2 + top * x2_stride2, x2_stride3};
+        };
         winograd_back<4, float>(sums, (q + 3) / 4 * 8, 8, (q + 3) / 4, band, q, wide, y + filter + first + image * y_stride0 + top * y_stride2, y_stride2, y_stride3, 1, epilogue_of);
       }
     }

@@ -62,9 +62,9 @@ def transform_back(printer: Printer, node: TransformBack) -> None:
     steps = [text(step) for step in printer.buffer(node.target).element_strides[-3:]]
     printer.body.comment(f"TransformBack {node.source.buffer} -> {node.target}")
     with printer.body.block(""):
-        printer.body.line(
-            f"const auto epilogue_of = [&]([[maybe_unused]] int64_t {_ROW.name}) TRACEA_LAMBDA {{ return {functor}; }};"
-        )
+        head = f"const auto epilogue_of = [&]([[maybe_unused]] int64_t {_ROW.name}) TRACEA_LAMBDA"
+        with printer.body.block(head, tail="};"):
+            printer.body.line(f"return {functor};")
         printer.body.line(
             f"winograd_back<{node.m}, {C_TYPES[compute]}>({printer.address(node.source)}, {plane}, {pitch}, "
             f"{text(node.tiles[1])}, {rows}, {columns}, {filters}, {printer.address(node.target)}, "
