@@ -1,52 +1,31 @@
-"""Winograd's F(2×2, 3×3) and F(4×4, 3×3) in float32 against the accuracy contract, on every distribution of the gates.
+"""Winograd's F(2×2, 3×3) and F(4×4, 3×3) in float32 against both accuracy contracts, on the gates' distributions.
 
     python benchmarks/winograd_error.py
 
-Prints the largest error of each, in units of what the contract allows there (above 1: refused), beside a plain float32
-sum; "infinite" is an error where none is allowed. docs/adr/0005 draws the conclusion.
+Prints the largest error of each, in units of what the contract by element and then that by norm allow there (above 1:
+refused), beside a plain float32 sum; "inf" is an error where none is allowed. docs/adr/0005 and 0006 draw the
+conclusions.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from tracea.core.contract import Accuracy
 from tracea.core.op import Conv2dOp
 from tracea.gates import ALL, Case, build_cases
+from tracea.gates.case import case_of
+from tracea.semantic.winograd import ALGORITHMS, Algorithm
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# B, G and A of Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2016.
-TWO: Final = (
-    [[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]],
-    [[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]],
-    [[1, 1, 1, 0], [0, 1, -1, -1]],
-)
-FOUR: Final = (
-    [
-        [4, 0, -5, 0, 1, 0],
-        [0, -4, -4, 1, 1, 0],
-        [0, 4, -4, -1, 1, 0],
-        [0, -2, -1, 2, 1, 0],
-        [0, 2, -1, -2, 1, 0],
-        [0, 4, 0, -5, 0, 1],
-    ],
-    [
-        [1 / 4, 0, 0],
-        [-1 / 6, -1 / 6, -1 / 6],
-        [-1 / 6, 1 / 6, -1 / 6],
-        [1 / 24, 1 / 12, 1 / 6],
-        [1 / 24, -1 / 12, 1 / 6],
-        [0, 0, 1],
-    ],
-    [[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]],
-)
 
-
-def winograd(x: Array, w: Array, matrices: Any) -> Array:
+def winograd(x: Array, w: Array, algorithm: Algorithm) -> Array:
     """Return the convolution with padding 1 of (n, c, h, h) by (k, c, 3, 3), all in float32."""
-    b, g, a = (np.array(matrix, np.float32) for matrix in matrices)
+    b, g, a = (np.array(matrix, np.float32) for matrix in (algorithm.image, algorithm.filters, algorithm.result))
     step, size = a.shape
     n, c, h, _ = x.shape
     count = -(-h // step)
@@ -89,7 +68,7 @@ def plain(x: Array, w: Array) -> Array:
 def worst(found: Array, case: Case) -> float:
     """Return the largest error in units of the bound; infinite where NaN or infinity differ, or none is allowed."""
     expected, bound = case.expected, case.bound
-    same = (np.isnan(found) & np.isnan(expected)) | (found == expected)
+    same = (np.isnan(found) & np.isnan(expected)) | (found == expected) | np.isinf(bound)
     with np.errstate(all="ignore"):
         share = np.abs(found.astype(np.float64) - expected) / bound
     return float(np.where(same, 0.0, np.nan_to_num(share, nan=np.inf, posinf=np.inf)).max())
@@ -98,15 +77,18 @@ def worst(found: Array, case: Case) -> float:
 def main() -> None:
     """Print a line for each distribution and number of channels."""
     rng = np.random.default_rng(0)
-    print(f"{'inputs':12s} {'channels':>8s} {'plain':>9s} {'F(2,3)':>9s} {'F(4,3)':>9s}")
-    for channels in (3, 64, 512):
+    names = ("plain", "F(2,3)", "F(4,3)")
+    heads = [f"{name}{contract}" for contract in ("", " norm") for name in names]
+    print(f"{'inputs':12s} {'channels':>8s} " + " ".join(f"{head:>11s}" for head in heads))
+    for channels in (1, 3, 16, 64, 512):
         op = Conv2dOp.of(channels=channels, size=(16, 16), filters=16, kernel=(3, 3), padding=(1, 1))
         for case in build_cases(op, rng, ALL):
             x, w, *_ = case.inputs
             with np.errstate(all="ignore"):
-                found = (plain(x, w), winograd(x, w, TWO), winograd(x, w, FOUR))
-            shares = (worst(result, case) for result in found)
-            print(f"{case.name:12s} {channels:8d} " + " ".join(f"{share:9.3g}" for share in shares))
+                found = (plain(x, w), *(winograd(x, w, algorithm) for algorithm in ALGORITHMS.values()))
+            by_norm = case_of(replace(op, accuracy=Accuracy.NORMWISE), case.inputs, name=case.name)
+            shares = [worst(result, contract) for contract in (case, by_norm) for result in found]
+            print(f"{case.name:12s} {channels:8d} " + " ".join(f"{share:11.3g}" for share in shares))
 
 
 if __name__ == "__main__":
