@@ -69,6 +69,10 @@ LINES = {
         Line("depthwise", _CONV, "conv", ("depthwise",)),
         Line("3 channels, and odd numbers of them", _CONV, "conv", ("3 channels", "odd")),
     ),
+    "tracea bench --suite conv-normwise --against torch,inductor,onnxruntime,openvino": (
+        Line("3×3 of ResNet-50, accurate by norm", _CONV, "conv-normwise", ("3x3",)),
+        Line("with 8 images, odd channels, groups", _CONV, "conv-normwise", ("batch 8", "odd", "grouped")),
+    ),
     "python benchmarks/time_row_gradients.py": (
         Line("gradients of layer norm, softmax, log-softmax", "torch", "rows-grad", ("rows-grad",)),
     ),
@@ -79,6 +83,9 @@ LINES = {
         Line("block of Llama, 128 tokens", _MODEL, "models", ("tokens",), "llama"),
         Line("ResNet-50, one image", "eager, ONNX Runtime, OpenVINO", "models", ("images",), "resnet50"),
         Line("MobileNetV2, one image", "eager, ONNX Runtime, OpenVINO", "models", ("images",), "mobilenet_v2"),
+    ),
+    "python benchmarks/time_models.py --normwise": (
+        Line("ResNet-50, accurate by norm", "eager, ONNX Runtime, OpenVINO", "models-normwise", ("images",), "resnet50"),
     ),
     "make demo": (Line("MLP block, searched", "eager, Inductor (default, frozen)", "mlp", ()),),
 }

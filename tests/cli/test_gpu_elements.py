@@ -6,7 +6,8 @@ import pytest
 
 from tracea.cli.element_types import DTYPES, GPU_ELEMENTS
 from tracea.cli.main import BAD_USAGE, main
-from tracea.cli.problem import ProblemFlags, parse_op
+from tracea.cli.problem import parse_op
+from tracea.cli.problem_flags import ProblemFlags
 from tracea.core.dtype import DType
 from tracea.core.ops.gemm import GemmOp, MatrixMath
 from tracea.flow.kernel import choose_for_gpu

@@ -11,7 +11,7 @@ import pytest
 
 import tracea
 from tracea.cli import main as cli
-from tracea.cli.problem import KIND_NAMES, KINDS
+from tracea.cli.problem_flags import KIND_NAMES, KINDS
 from tracea.errors import CacheCorrupt, InvalidOption, ToolchainMissing, UnsupportedNode, VerdictFailed
 
 VERBS = ("bench", "cache", "doctor", "emit", "explain", "optimize", "tune")

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracea.bench.suites import chain_problems
-from tracea.cli.problem import KINDS, ProblemFlags, parse_constants, parse_op, parse_schedule
+from tracea.cli.problem import parse_constants, parse_op, parse_schedule
+from tracea.cli.problem_flags import KINDS, ProblemFlags
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation, activation_names
 from tracea.core.op import Conv2dOp, GemmOp, RowKind, RowOp

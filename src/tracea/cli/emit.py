@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json, print_notes
-from tracea.cli.problem import KIND_NAMES, ProblemFlags, parse_constants, parse_op, parse_schedule
+from tracea.cli.problem import parse_constants, parse_op, parse_schedule
+from tracea.cli.problem_flags import KIND_NAMES, ProblemFlags
 from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json, printable
-from tracea.cli.problem import KIND_NAMES, KINDS, ProblemFlags, parse_constants, parse_op, refuse_problem_flags
+from tracea.cli.problem import parse_constants, parse_op, refuse_problem_flags
+from tracea.cli.problem_flags import KIND_NAMES, KINDS, ProblemFlags
 from tracea.errors import InvalidOption
 
 if TYPE_CHECKING:

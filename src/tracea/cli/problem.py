@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Annotated, Final
-
-from cyclopts import Parameter
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Final
 
 from tracea.cli.element_types import parse_dtype, parse_elements, parse_result, require_kernels
+from tracea.cli.problem_flags import FLAGS_OF_KIND, KINDS, ROW_FLAGS, ProblemFlags
 from tracea.core.names import meant, near
 from tracea.errors import InvalidOption
 
@@ -15,105 +14,10 @@ if TYPE_CHECKING:
     from tracea.core.op import Epilogue, Op
     from tracea.core.tensor_type import TensorType
 
-__all__ = [
-    "KINDS",
-    "KIND_NAMES",
-    "Kind",
-    "ProblemFlags",
-    "parse_constants",
-    "parse_op",
-    "parse_schedule",
-    "refuse_problem_flags",
-]
+__all__ = ["parse_constants", "parse_op", "parse_schedule", "refuse_problem_flags"]
 
-KINDS: Final = ("gemm", "conv2d", "attention", "softmax", "log_softmax", "layer_norm", "rms_norm", "pointwise")
-KIND_NAMES: Final = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
-Kind = Annotated[str, Parameter(help=f"{KIND_NAMES}.")]  # a verb's first argument
 _DEFAULT_EPILOGUES: Final = {"layer_norm": "weight,bias", "rms_norm": "weight"}
 _NORM_EPS: Final = 1e-5
-_ROW_FLAGS: Final = ("--rows", "--columns")
-_FLAGS: Final = {
-    "gemm": ("-m", "-n", "-k", "--batch", "--transpose-a", "--transpose-b", "--constant-b", "--out"),
-    "conv2d": (
-        "--channels",
-        "--size",
-        "--filters",
-        "--kernel",
-        "--stride",
-        "--padding",
-        "--dilation",
-        "--groups",
-        "--batch",
-        "--channels-last",
-        "--constant-w",
-    ),
-    "attention": ("--heads", "--kv-heads", "--seq", "--kv-seq", "--dim", "--causal", "--window", "--batch"),
-}
-
-
-@Parameter(name="*", group="Problem")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProblemFlags:
-    """Sizes, element type and epilogue of the op."""
-
-    m: Annotated[int | None, Parameter(name="-m")] = None
-    """gemm: rows of the result"""
-    n: Annotated[int | None, Parameter(name="-n")] = None
-    """gemm: columns of the result"""
-    k: Annotated[int | None, Parameter(name="-k")] = None
-    """gemm: terms of each sum"""
-    batch: str = ""
-    """gemm: leading axes, such as 8 or 4,12; conv2d: images; attention: sequences"""
-    transpose_a: Annotated[bool, Parameter(negative=())] = False
-    """gemm: a is stored (k, m)"""
-    transpose_b: Annotated[bool, Parameter(negative=())] = False
-    """gemm: b is stored (n, k), as torch.nn.Linear stores its weight"""
-    constant_b: Annotated[bool, Parameter(negative=())] = False
-    """gemm: b is known beforehand, as a layer's weight is, and may be packed ahead"""
-    channels: int | None = None
-    """conv2d: channels of the image"""
-    size: str | None = None
-    """conv2d: rows and columns of the image, such as 56,56 or 56"""
-    filters: int | None = None
-    """conv2d: channels of the result"""
-    kernel: str | None = None
-    """conv2d: rows and columns of a filter, such as 3,3 or 3"""
-    stride: str | None = None
-    """conv2d: rows and columns from window to window; by default 1"""
-    padding: str | None = None
-    """conv2d: rows and columns of zeros on each side; by default 0"""
-    dilation: str | None = None
-    """conv2d: rows and columns from tap to tap; by default 1"""
-    groups: int | None = None
-    """conv2d: parts of the channels that do not meet; by default 1"""
-    channels_last: Annotated[bool, Parameter(negative=())] = False
-    """conv2d: the channels of a pixel lie next to each other"""
-    constant_w: Annotated[bool, Parameter(negative=())] = False
-    """conv2d: the filters are known beforehand, as a layer's are, and may be packed ahead"""
-    heads: int | None = None
-    """attention: heads of the queries"""
-    kv_heads: int | None = None
-    """attention: heads of the keys, which the others share; by default as many"""
-    seq: int | None = None
-    """attention: queries"""
-    kv_seq: int | None = None
-    """attention: keys; by default as many as queries"""
-    dim: int | None = None
-    """attention: elements of a head"""
-    causal: Annotated[bool, Parameter(negative=())] = False
-    """attention: no query sees a later key"""
-    window: int | None = None
-    """attention: keys on each side that a query sees, itself among them"""
-    rows: int | None = None
-    """softmax, log_softmax, layer_norm, rms_norm, pointwise: number of rows"""
-    columns: int | None = None
-    """softmax, log_softmax, layer_norm, rms_norm, pointwise: elements of a row"""
-    dtype: str = "f32"
-    """f32, f64, f16 or bf16; of a gemm for a GPU also tf32, s8, e4m3 or e5m2"""
-    out: str | None = None
-    """gemm: f32, f64, f16, bf16 or i32, the result's; by default f32 of tf32, e4m3 and e5m2, i32 of s8, else as a's"""
-    epilogue: str | None = None
-    """what follows, in order: bias, weight, residual, gate and activations, such as bias,gelu,residual"""
 
 
 def parse_op(kind: str, flags: ProblemFlags, *, target: str | None = None) -> Op:
@@ -200,7 +104,7 @@ def refuse_problem_flags(what: str, flags: ProblemFlags) -> None:
 
 
 def _refuse_foreign(kind: str, flags: ProblemFlags) -> None:
-    own = _FLAGS.get(kind, _ROW_FLAGS)
+    own = FLAGS_OF_KIND.get(kind, ROW_FLAGS)
     foreign = [name for name, is_given in _given(flags).items() if is_given and name not in own]
     if foreign:
         raise InvalidOption(
@@ -282,6 +186,7 @@ def _gemm(flags: ProblemFlags) -> Op:
 
 
 def _conv2d(flags: ProblemFlags) -> Op:
+    from tracea.core.contract import Accuracy
     from tracea.core.op import Conv2dOp, Epilogue
     from tracea.core.tensor_type import TensorType
 
@@ -301,6 +206,7 @@ def _conv2d(flags: ProblemFlags) -> Op:
         groups=1 if flags.groups is None else flags.groups,
         dtype=parse_dtype(flags.dtype),
         channels_last=flags.channels_last,
+        accuracy=Accuracy.of(flags.accuracy or Accuracy.ELEMENTWISE),
     )
     result = plain.infer()
     row = TensorType((*result.shape[1:2], 1, 1), result.dtype)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from tracea.cli.console import counted, print_json, print_table, printable
-from tracea.cli.problem import Kind, ProblemFlags, parse_constants, parse_op
+from tracea.cli.problem import parse_constants, parse_op
+from tracea.cli.problem_flags import Kind, ProblemFlags
 from tracea.flow.progress import shown_progress
 
 if TYPE_CHECKING:

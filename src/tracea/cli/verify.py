@@ -8,7 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from tracea.cli.console import print_json, print_notes
-from tracea.cli.problem import KIND_NAMES, ProblemFlags, parse_constants, parse_op, parse_schedule
+from tracea.cli.problem import parse_constants, parse_op, parse_schedule
+from tracea.cli.problem_flags import KIND_NAMES, ProblemFlags
 from tracea.cli.report_file import require_writable, write_report
 from tracea.flow.phases import telling
 from tracea.flow.progress import shown_progress
