@@ -85,7 +85,9 @@ LINES = {
         Line("MobileNetV2, one image", "eager, ONNX Runtime, OpenVINO", "models", ("images",), "mobilenet_v2"),
     ),
     "python benchmarks/time_models.py --normwise": (
-        Line("ResNet-50, accurate by norm", "eager, ONNX Runtime, OpenVINO", "models-normwise", ("images",), "resnet50"),
+        Line(
+            "ResNet-50, accurate by norm", "eager, ONNX Runtime, OpenVINO", "models-normwise", ("images",), "resnet50"
+        ),
     ),
     "make demo": (Line("MLP block, searched", "eager, Inductor (default, frozen)", "mlp", ()),),
 }
