@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -64,6 +64,9 @@ from tracea.core.op import (
 )
 from tracea.core.ops.grouped_gemm import grouped_rows
 from tracea.core.statistics_meaning import product_error, statistics_enclosure
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["claim", "compute_type", "error_bound", "sum_constant"]
 
@@ -139,7 +142,7 @@ def _bounded(op: Op, inputs: Sequence[Any], worst_case: bool) -> tuple[Array, Ar
         return expected, bound, overflows
 
 
-def _unclaimed(op: Op, arrays: list[Array], expected: Array) -> Array | bool | np.bool_:
+def _unclaimed(op: Op, arrays: list[Array], expected: Array) -> Array | NDArray[np.bool_] | bool | np.bool_:
     """Return where a correct kernel may give anything, as it may multiply zeros by what is not finite or skip them."""
     match op:
         case Conv2dOp(accuracy=Accuracy.NORMWISE):

@@ -8,10 +8,15 @@ finite, nor where the sums of a transformed tile may overflow.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from tracea.core.function import Array
 from tracea.core.ops.conv2d import Conv2dOp
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["beyond_norm", "norm_of"]
 
@@ -28,7 +33,7 @@ def norm_of(op: Conv2dOp, x: Array, w: Array) -> tuple[Array, Array]:
     return norm, np.where(norm > 0.0, lost * _RESULT, 0.0)
 
 
-def beyond_norm(op: Conv2dOp, x: Array, w: Array) -> Array:
+def beyond_norm(op: Conv2dOp, x: Array, w: Array) -> NDArray[np.bool_]:
     """Return where nothing is claimed, as (n, k, 1, 1)."""
     peaks, taps = _sizes(op, x, w)
     largest = op.accumulator.largest
