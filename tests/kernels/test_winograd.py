@@ -13,17 +13,19 @@ from tests.kernels.conv_cases import FUSED, conv
 from tests.kernels.native import host_isas, run_isas
 from tests.kernels.winograd_cases import winograd_cases
 
+from tracea.core.accuracy import claim, sum_constant
 from tracea.core.contract import Accuracy
 from tracea.core.op import Conv2dOp
 from tracea.emitters.cpu.emitter import emit
 from tracea.errors import InvalidSchedule, ProofFailed
 from tracea.gates import ALL, build_cases
+from tracea.gates.case import case_of
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import candidates, find
 from tracea.semantic import winograd
 from tracea.semantic.access import Region
 from tracea.semantic.index import FALSE, Const, Index
-from tracea.semantic.nodes import Block, For, MicroKernel, Node
+from tracea.semantic.nodes import Block, CopyTile, For, MicroKernel, Node
 from tracea.semantic.nodes_winograd import TransformBack, TransformFilters, TransformImage
 from tracea.semantic.proofs import prove
 from tracea.semantic.rewrite import edited, places
@@ -35,7 +37,9 @@ BY_NORM = {"channels_last": True, "accuracy": Accuracy.NORMWISE}
 
 
 @pytest.mark.parametrize("isa", run_isas())
-@pytest.mark.parametrize("name", ["winograd_two", "winograd_four_prepacked", "winograd_groups", "winograd_f64"])
+@pytest.mark.parametrize(
+    "name", ["winograd_two", "winograd_four_prepacked", "winograd_groups", "winograd_f64", "winograd_rows"]
+)
 def test_kernel_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
     unit, case = unit_of(winograd_cases(), isa), CASES[name]
     built, op = build(case, isa), case.op
@@ -52,7 +56,7 @@ def test_kernel_built_once_serves_other_extents(name: str, isa: str, rng: np.ran
             groups=groups,
             dtype=op.x.dtype,
             accuracy=op.accuracy,
-            channels_last=True,
+            channels_last=op.x.strides[1] == 1,
             **(FUSED if op.epilogue.operands else {}),  # type: ignore[arg-type]
         )
         check(unit, built, other, random_inputs(other, rng), threads=int(rng.integers(1, 4)))
@@ -109,6 +113,16 @@ MUTANTS: dict[str, tuple[str, type[Node], Callable[[Node], Node]]] = {
         "winograd_groups",
         TransformImage,
         lambda node: replace(node, source=moved(node.source, 1, nothing)),  # type: ignore[attr-defined]
+    ),
+    "every band copies the first one's pixels": (
+        "winograd_rows",
+        CopyTile,
+        lambda node: replace(node, source=moved(node.source, -3, nothing)),  # type: ignore[attr-defined]
+    ),
+    "the copy's second row is its first": (
+        "winograd_rows",
+        TransformImage,
+        lambda node: replace(node, source=moved(node.source, -3, later)),  # type: ignore[attr-defined]
     ),
     "the last channel is left out": (
         "winograd_two_prepacked",
@@ -173,6 +187,21 @@ MUTANTS: dict[str, tuple[str, type[Node], Callable[[Node], Node]]] = {
         TransformFilters,
         lambda node: replace(node, source=narrowed(node.source, -1)),  # type: ignore[attr-defined]
     ),
+    "an operand of the first rows": (
+        "winograd_two",
+        TransformBack,
+        lambda node: replace(node, operands=(node.operands[0], moved(node.operands[1], 2, nothing))),  # type: ignore[attr-defined]
+    ),
+    "operands change places": (
+        "winograd_two",
+        TransformBack,
+        lambda node: replace(node, operands=node.operands[::-1]),  # type: ignore[attr-defined]
+    ),
+    "another epilogue": (
+        "winograd_two",
+        TransformBack,
+        lambda node: replace(node, expr=node.expr + 1.0),  # type: ignore[attr-defined]
+    ),
     "a place is left out": (
         "winograd_two",
         For,
@@ -232,7 +261,7 @@ def test_accuracy_by_element_is_no_contract_for_it(rng: np.random.Generator) -> 
     assert "edges" in refused
 
 
-@pytest.mark.parametrize(("m", "channels"), [(2, 1), (2, 3), (2, 64), (4, 64), (4, 256)])
+@pytest.mark.parametrize(("m", "channels"), [(2, 1), (2, 3), (2, 64), (4, 1), (4, 64), (4, 256)])
 def test_accuracy_by_norm_is_kept_on_every_distribution_of_the_gates(
     m: int, channels: int, rng: np.random.Generator
 ) -> None:
@@ -244,18 +273,52 @@ def test_accuracy_by_norm_is_kept_on_every_distribution_of_the_gates(
         assert _within(unit_run(unit, built, op, inputs), inputs), inputs.name
 
 
-def test_steep_algorithm_with_few_channels_is_beyond_the_contract_by_norm() -> None:
-    """Which is why no space has F(4, 3) there: the bound is a bound."""
-    isa, op = host_isas()[0], conv(1, (16, 16), 16, **BY_NORM)
-    case = Case.of("winograd_steep", "conv.winograd", op, m=4, mr=4, nv=1, kb=32, rows=1, tail=0)
+@pytest.mark.parametrize("m", ALGORITHMS)
+def test_coefficient_that_is_wrong_by_a_thousandth_is_beyond_the_contract_by_norm(
+    m: int, rng: np.random.Generator
+) -> None:
+    """The bound is one: whatever entry of a matrix is wrong, some input of the gates shows it."""
+    op = conv(64, (16, 16), 16, **BY_NORM)
+    cases = build_cases(op, rng, ALL)
+    algorithm = ALGORITHMS[m]
+    assert all(_within(in_double(algorithm, case.inputs), case) for case in cases)
+    for field in ("image", "filters", "result"):
+        matrix = [list(row) for row in getattr(algorithm, field)]
+        places = [(i, j) for i, row in enumerate(matrix) for j, entry in enumerate(row) if entry]
+        row, column = places[int(rng.integers(len(places)))]
+        matrix[row][column] *= Fraction(1001, 1000)
+        wrong = replace(algorithm, **{field: tuple(map(tuple, matrix))})
+        assert not all(_within(in_double(wrong, case.inputs), case) for case in cases), (field, row, column)
+
+
+def in_double(algorithm: winograd.Algorithm, inputs: object) -> np.ndarray:
+    """The convolution of an image of 16 by 16 with a padding of 1, in float64."""
+    x, w = (np.asarray(array, np.float64) for array in inputs)  # type: ignore[attr-defined]
+    m, n = algorithm.m, algorithm.n
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    with np.errstate(all="ignore"):
+        tiles = np.lib.stride_tricks.sliding_window_view(padded, (n, n), (2, 3))[:, :, ::m, ::m]
+        image, filters = algorithm.transformed_image(tiles), algorithm.transformed_filters(w)
+        results = algorithm.results(np.einsum("ncijuv,kcuv->nkijuv", image, filters, optimize=True))
+    return results.transpose(0, 1, 2, 4, 3, 5).reshape(x.shape[0], w.shape[0], 16, 16)
+
+
+def test_filters_of_one_tap_keep_the_bound(rng: np.random.Generator) -> None:
+    """No other channel hides what the transforms leave there; a bound by the sum of k products alone would not hold."""
+    isa = host_isas()[0]
+    op = conv(64, (32, 32), 64, **BY_NORM)
+    case = Case.of("winograd_single", "conv.winograd", op, m=4, mr=4, nv=1, kb=32, rows=1, tail=0)
     unit, built = unit_of((case,), isa), build(case, isa)
-    cases = build_cases(op, np.random.default_rng(1), ALL)
-    assert not all(_within(unit_run(unit, built, op, inputs), inputs) for inputs in cases)
-    for channels, known in ((32, {2}), (64, {2, 4})):
-        space = find("conv.winograd").space
-        assert space is not None
-        schedules = space(conv(channels, (56, 56), 64, **BY_NORM), load("avx512"))
-        assert {schedule.integer("m") for schedule in schedules} == known
+    x = (rng.choice((-1.0, 1.0), (1, 64, 32, 32)) * rng.uniform(0.99, 1.0, (1, 64, 32, 32))).astype(np.float32)
+    w = np.zeros((64, 64 * 9), np.float32)
+    w[np.arange(64), rng.integers(0, 9, 64)] = rng.normal(size=64)
+    inputs = (x, w.reshape(64, 64, 3, 3))
+    found = unit_run(unit, built, op, case_of(op, inputs, name="single"))
+    expected, bound = claim(op, inputs)
+    error = np.abs(found - expected)
+    assert np.all(error <= bound)
+    size = np.abs(x[0, 0]).max() * np.abs(w).sum(axis=1)[:, None, None]
+    assert np.any(error > sum_constant(op.taps, op.accumulator) * op.accumulator.eps * size)
 
 
 def unit_run(unit: object, built: Built, op: Conv2dOp, case: object) -> np.ndarray:
@@ -315,7 +378,6 @@ def test_schedule_out_of_range_is_refused_with_the_remedy(name: str, value: int)
         ({"stride": (2, 2)}, "3×3 filters"),
         ({"kernel": (3, 2)}, "3×3 filters"),
         ({"dilation": (2, 1)}, "3×3 filters"),
-        ({"channels_last": False}, "channels next to each other"),
         ({"accuracy": Accuracy.ELEMENTWISE}, "accuracy by norm"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Final
 from tracea.bench.problem import Problem
 from tracea.core.contract import Accuracy
 from tracea.core.op import Conv2dOp
+from tracea.core.tensor_type import static
 
 __all__ = ["conv_by_norm_problems", "conv_problem", "conv_problems"]
 
@@ -97,8 +98,7 @@ def conv_by_norm_problems() -> tuple[Problem, ...]:
 
 
 def _takes_fewer(op: Conv2dOp) -> bool:
-    _, channels, *taps = op.w.static_shape
-    return taps == [3, 3] and op.stride == op.dilation == (1, 1) and channels > 3
+    return op.takes_fewer_products and static(op.w.shape[1]) > 3
 
 
 def _resnet50() -> list[Problem]:

@@ -15,6 +15,7 @@ from tracea import targets
 from tracea.bench.doubt import why_in_doubt
 from tracea.bench.models import CONTENDERS, OURS, find_builder, load_builder, time_models
 from tracea.core.contract import Accuracy
+from tracea.core.passes.accuracy import with_accuracy
 from tracea.doctor import Decision, examine
 from tracea.doctor.installed import require_torch
 from tracea.flow.graph_explanation import GraphExplanation, explain_graph
@@ -139,13 +140,23 @@ def optimize_file(
 
 
 def explain_file(
-    builder: str, *, target: str = "host", threads: int = 1, library: bool = True, measure: bool = True
+    builder: str,
+    *,
+    target: str = "host",
+    threads: int = 1,
+    library: bool = True,
+    measure: bool = True,
+    accuracy: str = "elementwise",
 ) -> GraphExplanation:
     """Explain what would run the model of ``file.py:function``, kernel by kernel: captured and fused, nothing built.
 
+    ``accuracy`` is the contract of convolutions, as ``tracea.optimize`` takes it.
+
     Raises:
-        InvalidOption: there is no such file, function or target. UnsupportedNode: the model uses what no op expresses.
+        InvalidOption: there is no such file, function, target or accuracy. UnsupportedNode: the model uses what no op
+        expresses.
     """
+    contract = Accuracy.of(accuracy)
     find_builder(builder)  # before torch, which takes seconds
     require_torch()
     if target != "host" and not targets.names_gpu(target) and target not in targets.target_names():
@@ -162,7 +173,13 @@ def explain_file(
         captured = capture(module, inputs)
         values = {name: view(tensor.detach(), name).numpy() for name, tensor in captured.constants.items()}
         return explain_graph(
-            captured.graph, values, name=builder, target=target, threads=threads, library=library, measure=measure
+            with_accuracy(captured.graph, contract),
+            values,
+            name=builder,
+            target=target,
+            threads=threads,
+            library=library,
+            measure=measure,
         )
 
 

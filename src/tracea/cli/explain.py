@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
@@ -97,7 +98,7 @@ def _explain_model(
     range: str | None,
     json: bool,
 ) -> int:
-    refuse_problem_flags(builder, problem)
+    refuse_problem_flags(builder, replace(problem, accuracy=None))
     if range is not None:
         raise InvalidOption(field="--range", got=range, expected="none for a model", remedy="explain one op with it")
     from tracea.bench.session import explain_file
@@ -105,7 +106,14 @@ def _explain_model(
     from tracea.flow.progress import shown_progress
 
     with shown_progress() as progress, telling(progress.phase):
-        found = explain_file(builder, target=target, threads=threads, library=library, measure=measure)
+        found = explain_file(
+            builder,
+            target=target,
+            threads=threads,
+            library=library,
+            measure=measure,
+            accuracy=problem.accuracy or "elementwise",
+        )
     if json:
         print_json(found.to_dict())
     else:

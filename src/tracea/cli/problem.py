@@ -145,6 +145,7 @@ def _given(flags: ProblemFlags) -> dict[str, bool]:
         "--groups": flags.groups is not None,
         "--channels-last": flags.channels_last,
         "--constant-w": flags.constant_w,
+        "--accuracy": flags.accuracy is not None,
         "--heads": flags.heads is not None,
         "--kv-heads": flags.kv_heads is not None,
         "--seq": flags.seq is not None,

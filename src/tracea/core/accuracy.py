@@ -36,7 +36,7 @@ from tracea.core.indexed_meaning import indexed_enclosure
 from tracea.core.interval import Enclosure, around, enclose
 from tracea.core.meaning import bind_op, epilogue_of, factors, main_value, row_source, sources
 from tracea.core.norm_gradient_meaning import norm_gradient_enclosure
-from tracea.core.normwise import beyond_norm, norm_of
+from tracea.core.normwise import beyond_norm, normwise_error
 from tracea.core.op import (
     AttentionGradientOp,
     AttentionOp,
@@ -191,9 +191,8 @@ def _main_enclosure(  # noqa: PLR0911 - one case an op
             lost = np.where(size > 0.0, (rank + depth * b.sum(axis=0)) * op.accumulator.smallest, 0.0)
             return around(value, both * (1 + op.accumulator.eps * sum(a.shape)) * op.accumulator.eps * size + lost)
         case Conv2dOp(accuracy=Accuracy.NORMWISE):
-            norm, lost = norm_of(op, arrays[0], arrays[1])
             constant = sum_constant(op.taps, op.accumulator, worst_case=worst_case)
-            return around(value, constant * op.accumulator.eps * norm + lost * op.accumulator.smallest)
+            return around(value, normwise_error(op, arrays[0], arrays[1], constant, worst_case=worst_case))
         case Conv2dOp():
             terms, dtype = op.taps, op.accumulator
             error = main_value(op, [np.abs(arrays[0]), np.abs(arrays[1])])

@@ -158,7 +158,7 @@ def measured_roof(op: Op, target: Target, ceilings: Ceilings | None, variant: st
         ceilings=Roofline(peak_gflops=peak, bandwidth_gbytes=bandwidth),
         peak_from=f"measured here: {peak_from}, {_threads(threads)}",
         bandwidth_from=f"measured here: {place}, {_threads(threads)}",
-        flops=op.flops,
+        flops=op.fewest_flops,
         nbytes=op.bytes,
         note=note,
         holder=holder,
@@ -218,7 +218,7 @@ def stated_roof(op: Op, target: Target | GpuTarget, variant: str, *, threads: in
         ceilings=Roofline(peak_gflops=peak, bandwidth_gbytes=moved / 1_000),
         peak_from=f"stated for {product.title}: {said}",
         bandwidth_from=f"stated for {product.title}{'' if isinstance(target, GpuTarget) else ', all cores together'}",
-        flops=op.flops,
+        flops=op.fewest_flops,
         nbytes=op.bytes,
     )
 

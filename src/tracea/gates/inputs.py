@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
+from tracea.core.contract import Accuracy
 from tracea.core.op import (
     AttentionGradientOp,
     AttentionOp,
@@ -30,6 +31,7 @@ from tracea.core.op import (
     SumRowsOp,
     ViewOp,
 )
+from tracea.core.tensor_type import static
 from tracea.gates import inputs_gradients as gradients
 from tracea.gates import inputs_integers as integers
 from tracea.gates import inputs_products as products
@@ -44,12 +46,17 @@ if TYPE_CHECKING:
 
 __all__ = ["generate", "generate_not_finite", "has_meaning", "operands_that_change_alone", "turns_of"]
 
+_NOT_FINITE: Final = frozenset({Distribution.NONFINITE, Distribution.EVERYWHERE, Distribution.SPECIAL})
 # Changes drawn operands in place; the op is of the type that the rule stands for.
 Rule: TypeAlias = Callable[[Any, "list[NDArray[np.float64]]", "np.random.Generator"], None]
 Fill: TypeAlias = Callable[[Any, "list[NDArray[Any]]", "np.random.Generator", Distribution], None]
 
 RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
-    Distribution.EDGES: {GemmOp: products.few_steps, GroupedGemmOp: products.few_steps},
+    Distribution.EDGES: {
+        GemmOp: products.few_steps,
+        GroupedGemmOp: products.few_steps,
+        Conv2dOp: products.single_taps,
+    },
     Distribution.LARGE: {GemmOp: products.there_and_back},
     Distribution.DENORMAL: {
         GemmOp: products.subnormal_factors,
@@ -126,6 +133,9 @@ TABLES: Final[Mapping[type[Op], Fill]] = {
 
 def has_meaning(op: Op, distribution: Distribution) -> bool:
     """Whether a distribution draws of an op what others do not."""
+    if isinstance(op, Conv2dOp) and op.accuracy is Accuracy.NORMWISE and distribution in _NOT_FINITE:
+        # Of an image that is not finite nothing is claimed: only that it harms no other.
+        return distribution is Distribution.NONFINITE and static(op.shape[0]) > 1
     if distribution is Distribution.EVERYWHERE:
         return turns_of(op) > 0
     return distribution not in OF_SOME_OPS or type(op) in RULES[distribution]

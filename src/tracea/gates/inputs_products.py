@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tracea.core.contract import Accuracy
 from tracea.core.meaning import epilogue_of
 from tracea.core.op import Conv2dOp, GroupedGemmOp, LowRankOp
 from tracea.gates.distribution import with_nonfinite
@@ -48,6 +49,20 @@ def few_steps(op: GemmOp | GroupedGemmOp, values: list[NDArray[np.float64]], rng
     kept[[0, depth - 1, *rng.integers(0, depth, 2)]] = 1.0
     values[0] = rng.normal(size=values[0].shape) * kept
     values[1] = rng.normal(size=values[1].shape)
+
+
+def single_taps(op: Conv2dOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
+    """Of accuracy by norm: filters of one tap of one channel, under pixels of one size and either sign.
+
+    The transforms of a tile's other pixels then have to cancel, and no other channel hides what they leave.
+    """
+    if op.accuracy is Accuracy.ELEMENTWISE:
+        return  # the zeros of both, as drawn: what is left of a neighbour shows
+    image, filters = values[0].shape, values[1].shape
+    values[0] = rng.choice((-1.0, 1.0), image) * rng.uniform(0.99, 1.0, image)
+    taps = np.zeros((filters[0], values[1][0].size))
+    taps[np.arange(filters[0]), rng.integers(0, taps.shape[1], filters[0])] = rng.normal(size=filters[0])
+    values[1] = taps.reshape(filters)
 
 
 def there_and_back(op: GemmOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:

@@ -58,6 +58,11 @@ class Op(ABC):
         """
 
     @property
+    def fewest_flops(self) -> int:
+        """The least arithmetic by which the op's contract is kept: less than flops where an algorithm here knows it."""
+        return self.flops
+
+    @property
     def bytes(self) -> int:
         """Bytes that any kernel has to move: each distinct operand element read once, each result written once."""
         read = sum(operand.distinct_elements * operand.dtype.nbytes for operand in self.operands)

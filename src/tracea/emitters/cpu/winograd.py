@@ -89,6 +89,8 @@ def place_tile(printer: Printer, node: MicroKernel) -> str:
     a, b, c = (printer.buffer(region) for region in (node.a, node.b, node.c))
     if a.element_strides[-1] != _UNIT or not a.dtype is b.dtype is c.dtype:
         raise EmitError(node=f"MicroKernel {node.a}", detail="channels in the sums' type are next to each other")
+    if int(str(get("rows")).split(",")[0]) != get("mr"):
+        raise EmitError(node=f"MicroKernel {node.c}", detail=f"counts {get('rows')} of tiles of {get('mr')} rows")
     tile = printer.declare_type(
         f"ConvTile<{C_TYPES[c.dtype]}, {get('mr')}, {get('nv')}, {get('unroll')}, {get('prefetch')}>", "Tile"
     )

@@ -1,9 +1,10 @@
 """Convolution by Winograd's F(2, 3) or F(4, 3): fewer products, for 3×3 filters of stride 1 and accuracy by norm.
 
-A task transforms the tiles of a band of the image, all channels of them, into scratch of its own. Then, panel after
-panel of filters, it multiplies each place of the transformed image by that of the transformed filters, and transforms
-the products back where the results go: but for the filters nothing leaves the second-level cache. The filters are
-transformed in each call by ``conv.winograd``, and once by ``conv.winograd_prepacked``, for constants.
+A task transforms the tiles of a band of the image, all channels of them, into scratch of its own; where channels lie
+apart it copies the band first. Then, panel after panel of filters, it multiplies each place of the transformed image by
+that of the transformed filters, and transforms the products back where the results go: but for the filters nothing
+leaves the second-level cache. The filters are transformed in each call by ``conv.winograd``, and once by
+``conv.winograd_prepacked``, for constants.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import Const, Index, Predicate, Var, ceil_div, minimum
 from tracea.semantic.intrinsics import plain_product
-from tracea.semantic.nodes import Barrier, For, Let, Level, MicroKernel, Parallel, block
+from tracea.semantic.nodes import Barrier, CopyTile, For, Let, Level, MicroKernel, Node, Parallel, block
 from tracea.semantic.nodes_winograd import TransformBack, TransformFilters, TransformImage
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
@@ -125,26 +126,33 @@ def _counts(blocking: WinogradBlocking) -> tuple[Index, Index]:
     return Const(blocking.rows), ceil_div(Q, blocking.m)
 
 
-def _scratch(operands: ConvOperands, blocking: WinogradBlocking) -> tuple[Buffer, Buffer]:
+def _scratch(operands: ConvOperands, blocking: WinogradBlocking) -> tuple[Buffer, ...]:
+    """Return the transformed image, the products, and the copy of the image where its channels lie apart."""
     dtype, thread, places = operands.accumulator, MemorySpace.THREAD, Const(blocking.places)
     rows, columns = _counts(blocking)
     tiles = rows * columns
+    depth, m = C + blocking.gap, blocking.m
+    halo = () if operands.x.element_strides[-1] == Const(1) else (rows * m + 2, columns * m + 2, depth)
     return (
-        scratch("image_places", dtype, thread, places, tiles, C + blocking.gap),
+        scratch("image_places", dtype, thread, places, tiles, depth),
         scratch("sums", dtype, thread, places, tiles, Const(blocking.nr)),
+        *([scratch("halo", dtype, thread, *halo)] if halo else []),
     )
 
 
 def _tasks(operands: ConvOperands, blocking: WinogradBlocking, panels: Buffer) -> Parallel:
     op, m, places = operands.op, blocking.m, blocking.places
-    image, sums = _scratch(operands, blocking)
+    image, sums, *halos = _scratch(operands, blocking)
     (rows, columns), (above, left) = _counts(blocking), op.padding
     count = rows * columns
+    window = (rows * m + 2, columns * m + 2, C)
+    pixels = operands.x.region((IMAGE, GROUP, TOP - above, -left, 0), (1, 1, *window))
+    copies: tuple[Node, ...] = ()
+    if halos:  # where channels lie apart, a copy puts them next to each other
+        halo = halos[0].region((0, 0, 0), window)
+        copies, pixels = (CopyTile(source=pixels, target=halo, masked=True),), halo
     transform = TransformImage(
-        m=m,
-        source=operands.x.region((IMAGE, GROUP, TOP - above, -left, 0), (1, 1, rows * m + 2, columns * m + 2, C)),
-        target=image.region((0, 0, 0), (places, count, C)),
-        tiles=(rows, columns),
+        m=m, source=pixels, target=image.region((0, 0, 0), (places, count, C)), tiles=(rows, columns)
     )
     product = MicroKernel(
         intrinsic=_place_tile(blocking),
@@ -164,7 +172,7 @@ def _tasks(operands: ConvOperands, blocking: WinogradBlocking, panels: Buffer) -
         operands=tuple(operands.at(buffer, *place, extents) for buffer in operands.extras),
     )
     across = For(var=_CHANNEL, extent=FILTERS, step=Const(blocking.nr), length=_WIDE, body=block(products, back))
-    return operands.tasks(blocking.rows * m, blocking.kb, (transform, across))
+    return operands.tasks(blocking.rows * m, blocking.kb, (*copies, transform, across))
 
 
 def _place_tile(blocking: WinogradBlocking) -> Intrinsic:
@@ -197,20 +205,13 @@ _ACCURACY = condition(
 )
 _THREE_BY_THREE = condition(
     "3×3 filters",
-    lambda op, _: op.w.static_shape[2:] == (TAPS, TAPS) and op.stride == (1, 1) == op.dilation and not op.turned,
+    lambda op, _: op.takes_fewer_products,
     needed="3×3 taps in order, stride 1, dilation 1",
     found=lambda op: (
         f"{'×'.join(map(str, op.w.shape[2:]))} taps{' in reverse' * op.turned}, stride {op.stride}, "
         f"dilation {op.dilation}"
     ),
     remedy="use conv.packed",
-)
-_CHANNELS_LAST = condition(
-    "channels next to each other",
-    lambda op, _: (op.x.layout is not None and op.x.strides[1] == 1) or op.w.shape[1] == 1,
-    needed="an image of channels last",
-    found=lambda op: str(op.x),
-    remedy="give x channels last, or use conv.packed",
 )
 
 
@@ -221,7 +222,7 @@ def _pays(op: Conv2dOp, target: Target) -> float:
     return 20.0 if min(channels, filters // op.groups) >= _FEW else -40.0
 
 
-_REQUIREMENTS = (*CONV_REQUIREMENTS, _ACCURACY, _THREE_BY_THREE, _CHANNELS_LAST)
+_REQUIREMENTS = (*CONV_REQUIREMENTS, _ACCURACY, _THREE_BY_THREE)
 _PREFERENCES = (Preference(name="fewer products", score=_pays),)
 WINOGRAD_ID = "conv.winograd"
 PREPACKED_ID = "conv.winograd_prepacked"

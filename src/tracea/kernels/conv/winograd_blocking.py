@@ -32,7 +32,6 @@ _L3_BYTES: Final = 10
 _MEMORY_BYTES: Final = 4
 _CROWDED: Final = 0.055  # more cycles for each doubling of what is held beyond an eighth of the second-level cache
 _MOVED: Final = 4.0  # cycles for a vector of one place of a tile, through both transforms
-_STEEP: Final = 64  # channels from which on F(4, 3) keeps the bound by norm: docs/adr/0006
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,10 +115,7 @@ def winograd_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
 
 def _likely(op: Conv2dOp, target: Target) -> Iterator[tuple[float, Schedule]]:
     """Yield schedules with the cycles that they should take: each algorithm, register tile and number of bands."""
-    _, channels = _extents(op)
     for m in ALGORITHMS:
-        if m > 2 and channels < _STEEP:
-            continue
         height = -(-static(op.shape[2]) // m)
         rows = dict.fromkeys(equal_blocks(height, min(most, height)) for most in _BANDS)
         for tile in TILES[target.isa]:

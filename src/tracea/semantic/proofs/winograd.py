@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from tracea.core.ops.conv2d import Conv2dOp
 from tracea.semantic.index import FALSE, TRUE, minimum
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import MicroKernel, Node
 from tracea.semantic.nodes_winograd import TransformBack, TransformFilters, TransformImage, is_place_product
 from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.provenance import origin
 from tracea.semantic.proofs.tiling import chain
 from tracea.semantic.proofs.walk import Box, Loop, Site
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
@@ -87,7 +89,11 @@ def _result(
     product_site, product = _writer(kernel, sites, site, source.buffer, MicroKernel)
     sums = product_site.box(product.c)
     image_site, image = _writer(kernel, sites, product_site, product_site.box(product.a).buffer, TransformImage)
-    pixels, places = image_site.box(image.source), image_site.box(image.target)
+    held, places = image_site.box(image.source), image_site.box(image.target)
+    found = origin(kernel, sites, image_site, held)
+    if found is None or found.packed:
+        raise refuse(_NAME, image_site.label, f"what {held.buffer} holds was not traced to an image")
+    pixels = found.box
     if not is_place_product(product) or product.epilogue is not None or image.m != node.m:
         raise refuse(_NAME, site.label, "what it transforms back are not the plain products of the same transform")
     if product.accumulate != FALSE or product.finish != TRUE:
@@ -112,6 +118,7 @@ def _result(
         if filters.m != node.m:
             raise refuse(_NAME, product_site.label, f"filters of F({filters.m}, 3), the image's is F({node.m}, 3)")
     _same_tiles(image_site, site, image, node)
+    _own_operands(kernel, site, node)
     shape = _shape(kernel, image_site, pixels)
     image_pairs = [
         *(("first place, tile and channel", offset, _ZERO) for offset in places.offset),
@@ -134,6 +141,25 @@ def _result(
             raise refuse(_NAME, image_site.label, f"{name} of pixels are {distance} before the results, not {wanted}")
     statement = f"{target.buffer} is the convolution of {pixels.buffer}, all channels at once, by F({m}, 3)"
     return Fact(_NAME, site.label, statement), (product_site, image_site)
+
+
+def _own_operands(kernel: TileKernel, site: Site, node: TransformBack) -> None:
+    """Show that a result's epilogue is the op's, of the operands that are the result's own."""
+    op = kernel.op
+    given = [buffer.name for buffer in kernel.buffers if buffer.role is BufferRole.INPUT][-len(node.operands) :]
+    if isinstance(op, Conv2dOp):
+        if not op.takes_fewer_products:
+            raise refuse(_NAME, site.label, f"F({node.m}, 3) is of 3x3 taps in order, stride and dilation 1")
+        if op.epilogue.expr != node.expr or (node.operands and [x.buffer for x in node.operands] != given):
+            raise refuse(_NAME, site.label, "the epilogue is not the op's, or of other operands")
+    target = site.box(node.target)
+    for operand in node.operands:
+        box = site.box(operand)
+        sizes = [site.canonical(size) for size in kernel.buffer(operand.buffer).shape]
+        axes = zip(box.offset, box.extent, sizes, target.offset, target.extent, strict=True)
+        for offset, extent, size, start, whole in axes:
+            wanted = (_ZERO, _ONE) if size == _ONE else (start, whole)
+            _equal(site, [("place of an operand", offset, wanted[0]), ("extent of an operand", extent, wanted[1])])
 
 
 def _swept(site: Site, product: MicroKernel, read: Box, *, shared: Sequence[Loop]) -> None:
