@@ -10,6 +10,7 @@ from tracea.semantic.proofs.banks import prove_banks
 from tracea.semantic.proofs.bounds import prove_bounds, prove_divisions
 from tracea.semantic.proofs.certificate import Certificate, Fact, refuse
 from tracea.semantic.proofs.coverage import prove_coverage
+from tracea.semantic.proofs.epilogue import prove_epilogues
 from tracea.semantic.proofs.extent import prove_scratch, prove_widths, span_guards
 from tracea.semantic.proofs.flags import flag_buffers, prove_flags, workspaces
 from tracea.semantic.proofs.groups import prove_groups
@@ -62,6 +63,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
         *prove_attention_gradient(kernel, sites),
         *prove_norm_gradient(kernel, sites),
         *prove_winograd(kernel, sites),
+        *prove_epilogues(kernel, sites),
         *prove_row_sums(kernel, sites),
         *prove_fragment_products(kernel, sites),
         *prove_races(kernel, sites, rings),

@@ -85,6 +85,8 @@ def _result(
 ) -> tuple[Fact, tuple[Site, Site]]:
     if not node.algorithm.is_exact():
         raise refuse(_NAME, site.label, f"the matrices of F({node.m}, 3) do not give a filter of three taps")
+    if isinstance(kernel.op, Conv2dOp) and not kernel.op.takes_fewer_products:
+        raise refuse(_NAME, site.label, f"F({node.m}, 3) is of 3x3 taps in order, stride and dilation 1")
     source, target = site.box(node.source), site.box(node.target)
     product_site, product = _writer(kernel, sites, site, source.buffer, MicroKernel)
     sums = product_site.box(product.c)
@@ -118,7 +120,6 @@ def _result(
         if filters.m != node.m:
             raise refuse(_NAME, product_site.label, f"filters of F({filters.m}, 3), the image's is F({node.m}, 3)")
     _same_tiles(image_site, site, image, node)
-    _own_operands(kernel, site, node)
     shape = _shape(kernel, image_site, pixels)
     image_pairs = [
         *(("first place, tile and channel", offset, _ZERO) for offset in places.offset),
@@ -141,25 +142,6 @@ def _result(
             raise refuse(_NAME, image_site.label, f"{name} of pixels are {distance} before the results, not {wanted}")
     statement = f"{target.buffer} is the convolution of {pixels.buffer}, all channels at once, by F({m}, 3)"
     return Fact(_NAME, site.label, statement), (product_site, image_site)
-
-
-def _own_operands(kernel: TileKernel, site: Site, node: TransformBack) -> None:
-    """Show that a result's epilogue is the op's, of the operands that are the result's own."""
-    op = kernel.op
-    given = [buffer.name for buffer in kernel.buffers if buffer.role is BufferRole.INPUT][-len(node.operands) :]
-    if isinstance(op, Conv2dOp):
-        if not op.takes_fewer_products:
-            raise refuse(_NAME, site.label, f"F({node.m}, 3) is of 3x3 taps in order, stride and dilation 1")
-        if op.epilogue.expr != node.expr or (node.operands and [x.buffer for x in node.operands] != given):
-            raise refuse(_NAME, site.label, "the epilogue is not the op's, or of other operands")
-    target = site.box(node.target)
-    for operand in node.operands:
-        box = site.box(operand)
-        sizes = [site.canonical(size) for size in kernel.buffer(operand.buffer).shape]
-        axes = zip(box.offset, box.extent, sizes, target.offset, target.extent, strict=True)
-        for offset, extent, size, start, whole in axes:
-            wanted = (_ZERO, _ONE) if size == _ONE else (start, whole)
-            _equal(site, [("place of an operand", offset, wanted[0]), ("extent of an operand", extent, wanted[1])])
 
 
 def _swept(site: Site, product: MicroKernel, read: Box, *, shared: Sequence[Loop]) -> None:
