@@ -40,9 +40,9 @@ def normwise_error(op: Conv2dOp, x: Array, w: Array, constant: float, *, worst_c
     """
     peaks, taps = _sizes(op, x, w)
     norm = _summed(peaks, taps)
-    grown = _STEPS * norm if worst_case else np.sqrt(_summed(peaks * peaks, taps * taps))
+    grown = _STEPS * norm if worst_case else _root_of_squares(peaks, taps)
     exact = 2.0 if op.accumulator is DType.F64 else 1.0  # the reference itself is of f64
-    lost = op.taps + _summed(peaks, np.ones_like(taps)) + _summed(np.ones_like(peaks), taps)
+    lost = op.taps + _summed(peaks * _IMAGE, np.ones_like(taps)) + _summed(np.ones_like(peaks), taps * _FILTERS)
     meets = _summed((peaks > 0.0).astype(np.float64), (taps > 0.0).astype(np.float64)) > 0.0
     least = np.where(meets, lost * _RESULT * op.accumulator.smallest, 0.0)
     return op.accumulator.eps * (constant * norm + exact * _GROWN * grown) + least
@@ -63,6 +63,13 @@ def _sizes(op: Conv2dOp, x: Array, w: Array) -> tuple[Array, Array]:
     filters, channels, *_ = w.shape
     peaks = np.abs(x).max(axis=(2, 3), initial=0.0).reshape(len(x), op.groups, channels)
     return peaks, np.abs(w).sum(axis=(2, 3)).reshape(op.groups, filters // op.groups, channels)
+
+
+def _root_of_squares(peaks: Array, taps: Array) -> Array:
+    """Return sqrt(Σ_c (peaks · taps)²), whose squares are of shares of the largest: none overflows."""
+    largest, longest = (values.max(axis=-1, keepdims=True, initial=0.0) for values in (peaks, taps))
+    pixels, filters = peaks / np.where(largest > 0.0, largest, 1.0), taps / np.where(longest > 0.0, longest, 1.0)
+    return _summed(largest, longest) * np.sqrt(_summed(pixels * pixels, filters * filters))
 
 
 def _summed(peaks: Array, taps: Array) -> Array:

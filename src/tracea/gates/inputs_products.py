@@ -197,11 +197,15 @@ def extreme_rows(op: LowRankOp, values: list[NDArray[np.float64]], rng: np.rando
 
 
 def extreme_pixels(op: Conv2dOp, values: list[NDArray[np.float64]], rng: np.random.Generator) -> None:
-    """Sums of one sign: next to the largest number, and of every other row of pixels from the middle on subnormal."""
+    """Sums of one sign: next to the largest number, and of every other row of pixels from the middle on subnormal.
+
+    By norm as large as the transforms leave room for: what lies beyond is not claimed.
+    """
     x, w = values[0], values[1]
     if not _all_floats(op) or not x.size or not w.size:
         return
     high, low = _ends(op, op.taps)
+    high /= 1.0 if op.accuracy is Accuracy.ELEMENTWISE else 2.0**17
     values[0] = rng.uniform(0.5, 1.0, x.shape)
     values[1] = rng.uniform(0.5, 1.0, w.shape) * _signs((w.shape[0], 1, 1, 1), rng)
     size = np.full((x.shape[2], 1), min(high, op.x.dtype.largest / 2.0))

@@ -27,11 +27,11 @@ def test_module_takes_fewer_products_and_errs_by_rounding() -> None:
     assert "conv.winograd_prepacked" in variants[1]
     exact = block_in_double(module, x)
     for made in (by_element, by_norm):
-        assert float((made(x) - exact).abs().max() / exact.abs().max()) < 1e-6
+        assert float((made(x) - exact).abs().max() / exact.abs().max()) < 1e-5
     larger = torch.randn(1, 64, 33, 9)  # another program, of the same contract
     again = by_norm(larger)
     exact = block_in_double(module, larger)
-    assert float((again - exact).abs().max() / exact.abs().max()) < 1e-6
+    assert float((again - exact).abs().max() / exact.abs().max()) < 1e-5
 
 
 def block_in_double(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
