@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from tests.kernels.conformance import Case, build
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
+from tests.kernels.moved_regions import later, moved, narrowed, nothing, swapped, twice
 
 from tracea.errors import ProofFailed
-from tracea.semantic.access import Region
-from tracea.semantic.index import FALSE, Const, Index
+from tracea.semantic.index import FALSE
 from tracea.semantic.nodes import CopyTile, Halo, MicroKernel, Node, Pack
 from tracea.semantic.proofs import prove
 from tracea.semantic.rewrite import edited, places
@@ -19,36 +19,6 @@ from tracea.semantic.tile_kernel import TileKernel
 
 CASES: dict[str, Case] = {case.name: case for case in (*conv_cases(), *amx_conv_cases())}
 Change = Callable[[Node], Node]
-
-
-def moved(region: Region, axis: int, to: Callable[[Index], Index]) -> Region:
-    offset = list(region.offset)
-    offset[axis] = to(offset[axis])
-    return replace(region, offset=tuple(offset))
-
-
-def swapped(region: Region, one: int, other: int) -> Region:
-    offset = list(region.offset)
-    offset[one], offset[other] = offset[other], offset[one]
-    return replace(region, offset=tuple(offset))
-
-
-def narrowed(region: Region, axis: int) -> Region:
-    extent = list(region.extent)
-    extent[axis] = extent[axis] - 1
-    return replace(region, extent=tuple(extent))
-
-
-def nothing(index: Index) -> Index:
-    return Const(0)
-
-
-def twice(index: Index) -> Index:
-    return index * 2
-
-
-def later(index: Index) -> Index:
-    return index + 1
 
 
 MUTANTS: dict[str, tuple[str, type[Node], Change]] = {

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.kernels.conformance import Built, Case, build, check, random_inputs, run, unit_of
 from tests.kernels.conv_cases import FUSED, conv
+from tests.kernels.moved_regions import later, moved, narrowed, nothing
 from tests.kernels.native import host_isas, run_isas
 from tests.kernels.winograd_cases import winograd_cases
 
@@ -23,8 +24,7 @@ from tracea.gates.case import case_of
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import candidates, find
 from tracea.semantic import winograd
-from tracea.semantic.access import Region
-from tracea.semantic.index import FALSE, Const, Index
+from tracea.semantic.index import FALSE
 from tracea.semantic.nodes import Block, CopyTile, For, MicroKernel, Node
 from tracea.semantic.nodes_winograd import TransformBack, TransformFilters, TransformImage
 from tracea.semantic.proofs import prove
@@ -70,26 +70,6 @@ def test_result_has_the_same_bits_for_any_team(isa: str, rng: np.random.Generato
         first = run(unit, build(case, isa), case.op, inputs, threads=1)
         for threads in (2, 3, 5):
             assert first.tobytes() == run(unit, build(case, isa), case.op, inputs, threads=threads).tobytes()
-
-
-def moved(region: Region, axis: int, to: Callable[[Index], Index]) -> Region:
-    offset = list(region.offset)
-    offset[axis] = to(offset[axis])
-    return replace(region, offset=tuple(offset))
-
-
-def narrowed(region: Region, axis: int) -> Region:
-    extent = list(region.extent)
-    extent[axis] = extent[axis] - 1
-    return replace(region, extent=tuple(extent))
-
-
-def later(index: Index) -> Index:
-    return index + 1
-
-
-def nothing(index: Index) -> Index:
-    return Const(0)
 
 
 # In order: what is wrong, in which kernel, in which node, and how.
