@@ -192,13 +192,9 @@ def _place_tile(blocking: WinogradBlocking) -> Intrinsic:
     )
 
 
-def _by_norm(op: Conv2dOp) -> bool:
-    return op.accuracy is Accuracy.NORMWISE
-
-
 _ACCURACY = condition(
     "accuracy by norm",
-    lambda op, _: _by_norm(op),
+    lambda op, _: op.accuracy is Accuracy.NORMWISE,
     needed="an error measured against the largest pixel",
     found=lambda op: f"accuracy {op.accuracy.value}: measured against each result's own products",
     remedy='ask for accuracy="normwise" where images are finite',
