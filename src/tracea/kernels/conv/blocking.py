@@ -29,6 +29,7 @@ _TASKS_PER_CORE: Final = 3
 _SMALL_L2: Final = 2**19  # bytes; where halos of the whole second-level cache were measured
 _FOREIGN: Final = 8  # second-level caches: filters of so many come from beyond it in every walk
 _CROWDED: Final = 1.3  # of the cycles, measured, where a tile's pixels fall on one set and are more than its ways
+_UNEVEN: Final = 1.1  # of a core's share: what dealing tasks out as cores come free does not even out
 _L2_BYTES: Final = 32  # a cycle, from the second-level cache of a core that starts one multiply-add a cycle
 
 # Tiles of mr pixels by nv vectors of filters that fill the registers, by instruction set.
@@ -108,10 +109,12 @@ def conv_default(op: Conv2dOp, target: Target) -> Schedule:
     def rank(tile: tuple[int, int]) -> tuple[float, ...]:
         # With one multiply-add a cycle, wide tiles leave the first cache what it needs to bring the next filters in:
         # 6 by 4 takes 0.92 to 0.99 of the time of 14 by 2.
-        sums = tile[0] * tile[1]
+        sums, cost = tile[0] * tile[1], _cost(op, tile, target)
+        if target.cores > 1:
+            cost *= _uneven(op, target, _schedule(op, target, *tile, cb=_depth(channels)))
         if short:
-            return _cost(op, tile, target), -tile[1], sums if single else 0
-        return _cost(op, tile, target), sum(tile) / sums if single else 0.0
+            return cost, -tile[1], sums if single else 0
+        return cost, sum(tile) / sums if single else 0.0
 
     mr, nv = min(tiles, key=rank)
     return _schedule(op, target, mr, nv, cb=_depth(channels))
@@ -154,7 +157,8 @@ def band_of(
         most = max(most, (target.l2_bytes // row_bytes - taps) // op.stride[0] + 1)
     rows = equal_blocks(height, min(most, height))
     block = round_up(filters, step)
-    wanted = target.cores * (1 if heavy or target.cores == 1 else _TASKS_PER_CORE)
+    # A band lower than its windows is mostly what the next one reads again: no more of these than cores.
+    wanted = target.cores * (1 if heavy or target.cores == 1 or rows < taps // 2 else _TASKS_PER_CORE)
     while images * -(-height // rows) * -(-filters // block) < wanted:
         # Narrower bands read rows twice and all filters once more, fewer filters a task copy the halo once more:
         # filters that no cache holds are read once.
@@ -165,7 +169,7 @@ def band_of(
         elif block > step:
             block = round_up(-(-block // 2), step)
         elif rows > 1:
-            rows = equal_blocks(height, max(1, rows // 2))
+            rows = equal_blocks(height, -(-rows // 2))
         else:
             break
     return rows, block
@@ -179,6 +183,8 @@ def rows_that_fit(op: Conv2dOp, target: Target, row_bytes: int, *, filters: int,
     result_bytes = static(op.shape[3]) * filters * op.infer().dtype.nbytes
     heavy = filter_bytes * filters > target.l2_bytes // 2
     budget, each = (target.l2_bytes // 2, row_bytes) if heavy else (target.l2_bytes // 4, row_bytes + result_bytes)
+    if not heavy and taps * each > budget:  # no band is low enough, so that each may hold what the filters leave
+        budget = target.l2_bytes - filter_bytes * filters
     return max(1, (budget // max(1, each) - taps) // down + 1)
 
 
@@ -237,6 +243,15 @@ def _cost(op: Conv2dOp, tile: tuple[int, int], target: Target) -> float:
 
     crowded = _CROWDED if _pixels_of_a_set(op, min(mr, width), target) > target.l1d_ways else 1.0
     return crowded * panels * (whole * cycles(mr) + (cycles(tail) if tail else 0.0))
+
+
+def _uneven(op: Conv2dOp, target: Target, schedule: Schedule) -> float:
+    """Return what the busiest core has over its share of rows and filters; 1 where that is a tenth or less."""
+    filters, height, images = _extents(op)[1], static(op.shape[2]), static(op.shape[0]) * op.groups
+    rows, kb = schedule.integer("rows"), min(schedule.integer("kb"), filters)
+    tasks = images * -(-height // rows) * -(-filters // kb)
+    share = -(-tasks // target.cores) * rows * kb * target.cores / max(1, images * height * filters)
+    return share if share > _UNEVEN else 1.0
 
 
 def _pixels_of_a_set(op: Conv2dOp, pixels: int, target: Target) -> int:
