@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd | avx512 | gap=16,kb=256,m=4,mr=12,nv=2,prefetch=16,rows=4,tail=4,unroll=2
+// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd | avx512 | columns=4,gap=16,kb=256,m=4,mr=12,nv=2,prefetch=16,rows=4,tail=4,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,7 +9,7 @@
 #include "tracea/vec.h"
 #include "tracea/winograd.h"
 
-namespace tracea_conv_winograd_9a10a457d8ff87e3b94e_text {
+namespace tracea_conv_winograd_585e8153c60853313661_text {
 using namespace tracea;
 
 static_assert(32 % Vec<float>::lanes == 0, "the kernel was built for this vector length");
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_9a10a457d8ff87e3b94e(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_585e8153c60853313661(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -60,7 +60,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_9a10
   const int64_t y_stride3 = call->integers[26];
   float* const panels = reinterpret_cast<float*>(call->team_scratch);
   float* const image_places = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (q + 3) / 4 * 9216 + (q + 3) / 4 * c * 576);
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + c * 2304 + 36864);
   for (TaskLoop tasks0(call, rank, 0, (k + 31) / 32); tasks0.next();) {
     const int64_t pack_task = tasks0.task();
     const int64_t pack_group = 0;
@@ -78,25 +78,28 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_9a10
     const int64_t band = min_index(p - top, 16);
     const int64_t first = task % ((k + 255) / 256) * 256;
     const int64_t filters = min_index(k - first, 256);
-    // TransformImage x[image : +1, group : +1, top - 1 : +18, -1 : +(((q + 3) / 4) * 4) + 2, 0 : +c] -> image_places
-    winograd_image<4, float>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, (-1), 4, (q + 3) / 4, c, image_places, (q + 3) / 4 * 64 + (q + 3) / 4 * c * 4, c + 16);
-    for (int64_t filter = 0; filter < filters; filter += 32) {
-      const int64_t wide = min_index(filters - filter, 32);
-      for (int64_t place = 0; place < 36; ++place) {
-        for (int64_t tile = 0; tile < (q + 3) / 4 * 4; tile += 12) {
-          const int64_t tiles = min_index((q + 3) / 4 * 4 - tile, 12);
-          // MicroKernel sums[place : +1, tile : +tiles, 0 : +wide]
-          Tile0::run<12, 4>(tiles, wide, ConvTaps{1, 1, c, 0, 0, 0}, image_places + (q + 3) / 4 * c * place * 4 + (q + 3) / 4 * place * 64 + c * tile + tile * 16, c + 16, panels + (filter + first) / 32 * c * 1152 + (k + 31) / 32 * c * group * 1152 + c * place * 32, sums + (q + 3) / 4 * place * 128 + tile * 32, 32, false);
+    for (int64_t left = 0; left < q; left += 16) {
+      const int64_t across = min_index(q - left, 16);
+      // TransformImage x[image : +1, group : +1, top - 1 : +18, left - 1 : +(((across + 3) / 4) * 4) + 2, 0 : +c] -> image_places
+      winograd_image<4, float>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, left - 1, 4, (across + 3) / 4, c, image_places, c * 16 + 256, c + 16);
+      for (int64_t filter = 0; filter < filters; filter += 32) {
+        const int64_t wide = min_index(filters - filter, 32);
+        for (int64_t place = 0; place < 36; ++place) {
+          for (int64_t tile = 0; tile < (across + 3) / 4 * 4; tile += 12) {
+            const int64_t tiles = min_index((across + 3) / 4 * 4 - tile, 12);
+            // MicroKernel sums[place : +1, tile : +tiles, 0 : +wide]
+            Tile0::run<12, 4>(tiles, wide, ConvTaps{1, 1, c, 0, 0, 0}, image_places + c * place * 16 + c * tile + place * 256 + tile * 16, c + 16, panels + (filter + first) / 32 * c * 1152 + (k + 31) / 32 * c * group * 1152 + c * place * 32, sums + place * 512 + tile * 32, 32, false);
+          }
         }
-      }
-      // TransformBack sums -> y[image : +1, 0 : +1, top : +band, 0 : +q, first + filter : +wide]
-      {
-        const auto epilogue_of = [&]([[maybe_unused]] int64_t row_of_results) TRACEA_LAMBDA {
-          return Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + row_of_results * x2_stride2 + top * x2_stride2, x2_stride3};
-        };
-        winograd_back<4, float>(sums, (q + 3) / 4 * 128, 32, (q + 3) / 4, band, q, wide, y + filter + first + image * y_stride0 + top * y_stride2, y_stride2, y_stride3, 1, epilogue_of);
+        // TransformBack sums -> y[image : +1, 0 : +1, top : +band, left : +across, first + filter : +wide]
+        {
+          const auto epilogue_of = [&]([[maybe_unused]] int64_t row_of_results) TRACEA_LAMBDA {
+            return Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + left * x2_stride3 + row_of_results * x2_stride2 + top * x2_stride2, x2_stride3};
+          };
+          winograd_back<4, float>(sums, 512, 32, (across + 3) / 4, band, across, wide, y + filter + first + image * y_stride0 + left * y_stride3 + top * y_stride2, y_stride2, y_stride3, 1, epilogue_of);
+        }
       }
     }
   }
 }
-}  // namespace tracea_conv_winograd_9a10a457d8ff87e3b94e_text
+}  // namespace tracea_conv_winograd_585e8153c60853313661_text

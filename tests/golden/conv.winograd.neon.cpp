@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd | neon | gap=16,kb=256,m=4,mr=14,nv=2,prefetch=0,rows=1,tail=4,unroll=4
+// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd | neon | columns=4,gap=16,kb=264,m=4,mr=8,nv=3,prefetch=0,rows=1,tail=4,unroll=4
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,12 +9,12 @@
 #include "tracea/vec.h"
 #include "tracea/winograd.h"
 
-namespace tracea_conv_winograd_646800ae88256a671465_text {
+namespace tracea_conv_winograd_a3980c226ee83a6a044f_text {
 using namespace tracea;
 
-static_assert(8 % Vec<float>::lanes == 0, "the kernel was built for this vector length");
-using Tile0 = ConvTile<float, 14, 2, 4, 0>;
-static_assert(Tile0::columns == 8, "the kernel was built for this vector length");
+static_assert(12 % Vec<float>::lanes == 0, "the kernel was built for this vector length");
+using Tile0 = ConvTile<float, 8, 3, 4, 0>;
+static_assert(Tile0::columns == 12, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
   const float* x2;
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_646800ae88256a671465(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_a3980c226ee83a6a044f(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -60,43 +60,46 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_6468
   const int64_t y_stride3 = call->integers[26];
   float* const panels = reinterpret_cast<float*>(call->team_scratch);
   float* const image_places = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + ((q + 3) / 4 * c * 9 + 3) / 4 * 64 + (q + 3) / 4 * 2304);
-  for (TaskLoop tasks0(call, rank, 0, (k + 7) / 8); tasks0.next();) {
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + c * 576 + 9216);
+  for (TaskLoop tasks0(call, rank, 0, (k + 11) / 12); tasks0.next();) {
     const int64_t pack_task = tasks0.task();
     const int64_t pack_group = 0;
-    const int64_t pack_first = pack_task * 8;
-    const int64_t pack_wide = min_index(k - pack_first, 8);
+    const int64_t pack_first = pack_task * 12;
+    const int64_t pack_wide = min_index(k - pack_first, 12);
     // TransformFilters w[pack_group : +1, 0 : +r, 0 : +s, 0 : +c, pack_first : +pack_wide] -> panels
-    winograd_filters<4, float, 8 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 7) / 8 * c * pack_group * 288 + pack_first / 8 * c * 288);
+    winograd_filters<4, float, 12 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 11) / 12 * c * pack_group * 432 + pack_first / 12 * c * 432);
   }
   team_barrier(call, rank);
-  for (TaskLoop tasks1(call, rank, 1, (k + 255) / 256 * ((p + 3) / 4) * images); tasks1.next();) {
+  for (TaskLoop tasks1(call, rank, 1, (k + 263) / 264 * ((p + 3) / 4) * images); tasks1.next();) {
     const int64_t task = tasks1.task();
-    const int64_t image = task / ((k + 255) / 256 * ((p + 3) / 4));
+    const int64_t image = task / ((k + 263) / 264 * ((p + 3) / 4));
     const int64_t group = 0;
-    const int64_t top = task / ((k + 255) / 256) % ((p + 3) / 4) * 4;
+    const int64_t top = task / ((k + 263) / 264) % ((p + 3) / 4) * 4;
     const int64_t band = min_index(p - top, 4);
-    const int64_t first = task % ((k + 255) / 256) * 256;
-    const int64_t filters = min_index(k - first, 256);
-    // TransformImage x[image : +1, group : +1, top - 1 : +6, -1 : +(((q + 3) / 4) * 4) + 2, 0 : +c] -> image_places
-    winograd_image<4, float>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, (-1), 1, (q + 3) / 4, c, image_places, (q + 3) / 4 * 16 + (q + 3) / 4 * c, c + 16);
-    for (int64_t filter = 0; filter < filters; filter += 8) {
-      const int64_t wide = min_index(filters - filter, 8);
-      for (int64_t place = 0; place < 36; ++place) {
-        for (int64_t tile = 0; tile < (q + 3) / 4; tile += 14) {
-          const int64_t tiles = min_index((q + 3) / 4 - tile, 14);
-          // MicroKernel sums[place : +1, tile : +tiles, 0 : +wide]
-          Tile0::run<14, 4>(tiles, wide, ConvTaps{1, 1, c, 0, 0, 0}, image_places + (q + 3) / 4 * c * place + (q + 3) / 4 * place * 16 + c * tile + tile * 16, c + 16, panels + (filter + first) / 8 * c * 288 + (k + 7) / 8 * c * group * 288 + c * place * 8, sums + (q + 3) / 4 * place * 8 + tile * 8, 8, false);
+    const int64_t first = task % ((k + 263) / 264) * 264;
+    const int64_t filters = min_index(k - first, 264);
+    for (int64_t left = 0; left < q; left += 16) {
+      const int64_t across = min_index(q - left, 16);
+      // TransformImage x[image : +1, group : +1, top - 1 : +6, left - 1 : +(((across + 3) / 4) * 4) + 2, 0 : +c] -> image_places
+      winograd_image<4, float>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, left - 1, 1, (across + 3) / 4, c, image_places, c * 4 + 64, c + 16);
+      for (int64_t filter = 0; filter < filters; filter += 12) {
+        const int64_t wide = min_index(filters - filter, 12);
+        for (int64_t place = 0; place < 36; ++place) {
+          for (int64_t tile = 0; tile < (across + 3) / 4; tile += 8) {
+            const int64_t tiles = min_index((across + 3) / 4 - tile, 8);
+            // MicroKernel sums[place : +1, tile : +tiles, 0 : +wide]
+            Tile0::run<8, 4>(tiles, wide, ConvTaps{1, 1, c, 0, 0, 0}, image_places + c * place * 4 + c * tile + place * 64 + tile * 16, c + 16, panels + (filter + first) / 12 * c * 432 + (k + 11) / 12 * c * group * 432 + c * place * 12, sums + place * 48 + tile * 12, 12, false);
+          }
         }
-      }
-      // TransformBack sums -> y[image : +1, 0 : +1, top : +band, 0 : +q, first + filter : +wide]
-      {
-        const auto epilogue_of = [&]([[maybe_unused]] int64_t row_of_results) TRACEA_LAMBDA {
-          return Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + row_of_results * x2_stride2 + top * x2_stride2, x2_stride3};
-        };
-        winograd_back<4, float>(sums, (q + 3) / 4 * 8, 8, (q + 3) / 4, band, q, wide, y + filter + first + image * y_stride0 + top * y_stride2, y_stride2, y_stride3, 1, epilogue_of);
+        // TransformBack sums -> y[image : +1, 0 : +1, top : +band, left : +across, first + filter : +wide]
+        {
+          const auto epilogue_of = [&]([[maybe_unused]] int64_t row_of_results) TRACEA_LAMBDA {
+            return Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + left * x2_stride3 + row_of_results * x2_stride2 + top * x2_stride2, x2_stride3};
+          };
+          winograd_back<4, float>(sums, 48, 12, (across + 3) / 4, band, across, wide, y + filter + first + image * y_stride0 + left * y_stride3 + top * y_stride2, y_stride2, y_stride3, 1, epilogue_of);
+        }
       }
     }
   }
 }
-}  // namespace tracea_conv_winograd_646800ae88256a671465_text
+}  // namespace tracea_conv_winograd_a3980c226ee83a6a044f_text

@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd | plain | gap=16,kb=256,m=4,mr=14,nv=1,prefetch=0,rows=2,tail=8,unroll=4
+// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd | plain | columns=7,gap=16,kb=256,m=2,mr=7,nv=2,prefetch=16,rows=1,tail=0,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,12 +9,12 @@
 #include "tracea/vec.h"
 #include "tracea/winograd.h"
 
-namespace tracea_conv_winograd_7b0331e3967c2f2ed0cf_text {
+namespace tracea_conv_winograd_9943fb6858322bf55a4e_text {
 using namespace tracea;
 
-static_assert(16 % Vec<float>::lanes == 0, "the kernel was built for this vector length");
-using Tile0 = ConvTile<float, 14, 1, 4, 0>;
-static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
+static_assert(32 % Vec<float>::lanes == 0, "the kernel was built for this vector length");
+using Tile0 = ConvTile<float, 7, 2, 2, 16>;
+static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
   const float* x2;
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_7b0331e3967c2f2ed0cf(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_9943fb6858322bf55a4e(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -60,43 +60,46 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_7b03
   const int64_t y_stride3 = call->integers[26];
   float* const panels = reinterpret_cast<float*>(call->team_scratch);
   float* const image_places = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + ((q + 3) / 4 * c * 9 + 1) / 2 * 64 + (q + 3) / 4 * 4608);
-  for (TaskLoop tasks0(call, rank, 0, (k + 15) / 16); tasks0.next();) {
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + c * 448 + 7168);
+  for (TaskLoop tasks0(call, rank, 0, (k + 31) / 32); tasks0.next();) {
     const int64_t pack_task = tasks0.task();
     const int64_t pack_group = 0;
-    const int64_t pack_first = pack_task * 16;
-    const int64_t pack_wide = min_index(k - pack_first, 16);
+    const int64_t pack_first = pack_task * 32;
+    const int64_t pack_wide = min_index(k - pack_first, 32);
     // TransformFilters w[pack_group : +1, 0 : +r, 0 : +s, 0 : +c, pack_first : +pack_wide] -> panels
-    winograd_filters<4, float, 16 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 15) / 16 * c * pack_group * 576 + pack_first / 16 * c * 576);
+    winograd_filters<2, float, 32 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 31) / 32 * c * pack_group * 512 + pack_first / 32 * c * 512);
   }
   team_barrier(call, rank);
-  for (TaskLoop tasks1(call, rank, 1, (k + 255) / 256 * ((p + 7) / 8) * images); tasks1.next();) {
+  for (TaskLoop tasks1(call, rank, 1, (k + 255) / 256 * ((p + 1) / 2) * images); tasks1.next();) {
     const int64_t task = tasks1.task();
-    const int64_t image = task / ((k + 255) / 256 * ((p + 7) / 8));
+    const int64_t image = task / ((k + 255) / 256 * ((p + 1) / 2));
     const int64_t group = 0;
-    const int64_t top = task / ((k + 255) / 256) % ((p + 7) / 8) * 8;
-    const int64_t band = min_index(p - top, 8);
+    const int64_t top = task / ((k + 255) / 256) % ((p + 1) / 2) * 2;
+    const int64_t band = min_index(p - top, 2);
     const int64_t first = task % ((k + 255) / 256) * 256;
     const int64_t filters = min_index(k - first, 256);
-    // TransformImage x[image : +1, group : +1, top - 1 : +10, -1 : +(((q + 3) / 4) * 4) + 2, 0 : +c] -> image_places
-    winograd_image<4, float>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, (-1), 2, (q + 3) / 4, c, image_places, (q + 3) / 4 * 32 + (q + 3) / 4 * c * 2, c + 16);
-    for (int64_t filter = 0; filter < filters; filter += 16) {
-      const int64_t wide = min_index(filters - filter, 16);
-      for (int64_t place = 0; place < 36; ++place) {
-        for (int64_t tile = 0; tile < (q + 3) / 4 * 2; tile += 14) {
-          const int64_t tiles = min_index((q + 3) / 4 * 2 - tile, 14);
-          // MicroKernel sums[place : +1, tile : +tiles, 0 : +wide]
-          Tile0::run<14, 8>(tiles, wide, ConvTaps{1, 1, c, 0, 0, 0}, image_places + (q + 3) / 4 * c * place * 2 + (q + 3) / 4 * place * 32 + c * tile + tile * 16, c + 16, panels + (filter + first) / 16 * c * 576 + (k + 15) / 16 * c * group * 576 + c * place * 16, sums + (q + 3) / 4 * place * 32 + tile * 16, 16, false);
+    for (int64_t left = 0; left < q; left += 14) {
+      const int64_t across = min_index(q - left, 14);
+      // TransformImage x[image : +1, group : +1, top - 1 : +4, left - 1 : +(((across + 1) / 2) * 2) + 2, 0 : +c] -> image_places
+      winograd_image<2, float>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, left - 1, 1, (across + 1) / 2, c, image_places, c * 7 + 112, c + 16);
+      for (int64_t filter = 0; filter < filters; filter += 32) {
+        const int64_t wide = min_index(filters - filter, 32);
+        for (int64_t place = 0; place < 16; ++place) {
+          for (int64_t tile = 0; tile < (across + 1) / 2; tile += 7) {
+            const int64_t tiles = min_index((across + 1) / 2 - tile, 7);
+            // MicroKernel sums[place : +1, tile : +tiles, 0 : +wide]
+            Tile0::run<7>(tiles, wide, ConvTaps{1, 1, c, 0, 0, 0}, image_places + c * place * 7 + c * tile + place * 112 + tile * 16, c + 16, panels + (filter + first) / 32 * c * 512 + (k + 31) / 32 * c * group * 512 + c * place * 32, sums + place * 224 + tile * 32, 32, false);
+          }
         }
-      }
-      // TransformBack sums -> y[image : +1, 0 : +1, top : +band, 0 : +q, first + filter : +wide]
-      {
-        const auto epilogue_of = [&]([[maybe_unused]] int64_t row_of_results) TRACEA_LAMBDA {
-          return Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + row_of_results * x2_stride2 + top * x2_stride2, x2_stride3};
-        };
-        winograd_back<4, float>(sums, (q + 3) / 4 * 32, 16, (q + 3) / 4, band, q, wide, y + filter + first + image * y_stride0 + top * y_stride2, y_stride2, y_stride3, 1, epilogue_of);
+        // TransformBack sums -> y[image : +1, 0 : +1, top : +band, left : +across, first + filter : +wide]
+        {
+          const auto epilogue_of = [&]([[maybe_unused]] int64_t row_of_results) TRACEA_LAMBDA {
+            return Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + left * x2_stride3 + row_of_results * x2_stride2 + top * x2_stride2, x2_stride3};
+          };
+          winograd_back<2, float>(sums, 224, 32, (across + 1) / 2, band, across, wide, y + filter + first + image * y_stride0 + left * y_stride3 + top * y_stride2, y_stride2, y_stride3, 1, epilogue_of);
+        }
       }
     }
   }
 }
-}  // namespace tracea_conv_winograd_7b0331e3967c2f2ed0cf_text
+}  // namespace tracea_conv_winograd_9943fb6858322bf55a4e_text

@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_prepacked | avx2 | gap=16,kb=256,m=4,mr=6,nv=2,prefetch=0,rows=4,tail=4,unroll=4
+// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_prepacked | avx2 | columns=4,gap=16,kb=256,m=4,mr=6,nv=2,prefetch=0,rows=1,tail=4,unroll=4
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,7 +9,7 @@
 #include "tracea/vec.h"
 #include "tracea/winograd.h"
 
-namespace tracea_conv_winograd_prepacked_45945378be0d7d9615de_text {
+namespace tracea_conv_winograd_prepacked_6ff76c19866a70a235f4_text {
 using namespace tracea;
 
 using Tile0 = ConvTile<float, 6, 2, 4, 0>;
@@ -29,7 +29,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_prepacked_45945378be0d7d9615de(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_prepacked_6ff76c19866a70a235f4(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -53,34 +53,37 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_prep
   const int64_t y_stride2 = call->integers[18];
   const int64_t y_stride3 = call->integers[19];
   float* const image_places = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (q + 3) / 4 * 9216 + (q + 3) / 4 * c * 576);
-  for (TaskLoop tasks0(call, rank, 0, (k + 255) / 256 * ((p + 15) / 16) * images); tasks0.next();) {
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + c * 576 + 9216);
+  for (TaskLoop tasks0(call, rank, 0, (k + 255) / 256 * ((p + 3) / 4) * images); tasks0.next();) {
     const int64_t task = tasks0.task();
-    const int64_t image = task / ((k + 255) / 256 * ((p + 15) / 16));
+    const int64_t image = task / ((k + 255) / 256 * ((p + 3) / 4));
     const int64_t group = 0;
-    const int64_t top = task / ((k + 255) / 256) % ((p + 15) / 16) * 16;
-    const int64_t band = min_index(p - top, 16);
+    const int64_t top = task / ((k + 255) / 256) % ((p + 3) / 4) * 4;
+    const int64_t band = min_index(p - top, 4);
     const int64_t first = task % ((k + 255) / 256) * 256;
     const int64_t filters = min_index(k - first, 256);
-    // TransformImage x[image : +1, group : +1, top - 1 : +18, -1 : +(((q + 3) / 4) * 4) + 2, 0 : +c] -> image_places
-    winograd_image<4, float>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, (-1), 4, (q + 3) / 4, c, image_places, (q + 3) / 4 * 64 + (q + 3) / 4 * c * 4, c + 16);
-    for (int64_t filter = 0; filter < filters; filter += 16) {
-      const int64_t wide = min_index(filters - filter, 16);
-      for (int64_t place = 0; place < 36; ++place) {
-        for (int64_t tile = 0; tile < (q + 3) / 4 * 4; tile += 6) {
-          const int64_t tiles = min_index((q + 3) / 4 * 4 - tile, 6);
-          // MicroKernel sums[place : +1, tile : +tiles, 0 : +wide]
-          Tile0::run<6, 4>(tiles, wide, ConvTaps{1, 1, c, 0, 0, 0}, image_places + (q + 3) / 4 * c * place * 4 + (q + 3) / 4 * place * 64 + c * tile + tile * 16, c + 16, w + (filter + first) / 16 * c * 576 + (k + 15) / 16 * c * group * 576 + c * place * 16, sums + (q + 3) / 4 * place * 64 + tile * 16, 16, false);
+    for (int64_t left = 0; left < q; left += 16) {
+      const int64_t across = min_index(q - left, 16);
+      // TransformImage x[image : +1, group : +1, top - 1 : +6, left - 1 : +(((across + 3) / 4) * 4) + 2, 0 : +c] -> image_places
+      winograd_image<4, float>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, left - 1, 1, (across + 3) / 4, c, image_places, c * 4 + 64, c + 16);
+      for (int64_t filter = 0; filter < filters; filter += 16) {
+        const int64_t wide = min_index(filters - filter, 16);
+        for (int64_t place = 0; place < 36; ++place) {
+          for (int64_t tile = 0; tile < (across + 3) / 4; tile += 6) {
+            const int64_t tiles = min_index((across + 3) / 4 - tile, 6);
+            // MicroKernel sums[place : +1, tile : +tiles, 0 : +wide]
+            Tile0::run<6, 4>(tiles, wide, ConvTaps{1, 1, c, 0, 0, 0}, image_places + c * place * 4 + c * tile + place * 64 + tile * 16, c + 16, w + (filter + first) / 16 * c * 576 + (k + 15) / 16 * c * group * 576 + c * place * 16, sums + place * 64 + tile * 16, 16, false);
+          }
         }
-      }
-      // TransformBack sums -> y[image : +1, 0 : +1, top : +band, 0 : +q, first + filter : +wide]
-      {
-        const auto epilogue_of = [&]([[maybe_unused]] int64_t row_of_results) TRACEA_LAMBDA {
-          return Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + row_of_results * x2_stride2 + top * x2_stride2, x2_stride3};
-        };
-        winograd_back<4, float>(sums, (q + 3) / 4 * 64, 16, (q + 3) / 4, band, q, wide, y + filter + first + image * y_stride0 + top * y_stride2, y_stride2, y_stride3, 1, epilogue_of);
+        // TransformBack sums -> y[image : +1, 0 : +1, top : +band, left : +across, first + filter : +wide]
+        {
+          const auto epilogue_of = [&]([[maybe_unused]] int64_t row_of_results) TRACEA_LAMBDA {
+            return Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + left * x2_stride3 + row_of_results * x2_stride2 + top * x2_stride2, x2_stride3};
+          };
+          winograd_back<4, float>(sums, 64, 16, (across + 3) / 4, band, across, wide, y + filter + first + image * y_stride0 + left * y_stride3 + top * y_stride2, y_stride2, y_stride3, 1, epilogue_of);
+        }
       }
     }
   }
 }
-}  // namespace tracea_conv_winograd_prepacked_45945378be0d7d9615de_text
+}  // namespace tracea_conv_winograd_prepacked_6ff76c19866a70a235f4_text

@@ -1,15 +1,15 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_pack | plain | gap=16,kb=256,m=4,mr=14,nv=1,prefetch=0,rows=2,tail=8,unroll=4
+// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_pack | plain | columns=7,gap=16,kb=256,m=2,mr=7,nv=2,prefetch=16,rows=1,tail=0,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/team.h"
 #include "tracea/winograd.h"
 
-namespace tracea_conv_winograd_pack_3eafc991a7427a99f5f3_text {
+namespace tracea_conv_winograd_pack_d27160d1c1e845177786_text {
 using namespace tracea;
 
-static_assert(16 % Vec<float>::lanes == 0, "the kernel was built for this vector length");
-extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack_3eafc991a7427a99f5f3(const tracea_call* call, int32_t rank) {
+static_assert(32 % Vec<float>::lanes == 0, "the kernel was built for this vector length");
+extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack_d27160d1c1e845177786(const tracea_call* call, int32_t rank) {
   const float* const w = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t c = call->integers[2];
@@ -19,13 +19,13 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack
   const int64_t w_stride2 = call->integers[6];
   const int64_t w_stride3 = call->integers[7];
   const int64_t w_stride4 = call->integers[8];
-  for (TaskLoop tasks0(call, rank, 0, (k + 15) / 16); tasks0.next();) {
+  for (TaskLoop tasks0(call, rank, 0, (k + 31) / 32); tasks0.next();) {
     const int64_t pack_task = tasks0.task();
     const int64_t pack_group = 0;
-    const int64_t pack_first = pack_task * 16;
-    const int64_t pack_wide = min_index(k - pack_first, 16);
+    const int64_t pack_first = pack_task * 32;
+    const int64_t pack_wide = min_index(k - pack_first, 32);
     // TransformFilters w[pack_group : +1, 0 : +r, 0 : +s, 0 : +c, pack_first : +pack_wide] -> panels
-    winograd_filters<4, float, 16 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 15) / 16 * c * pack_group * 576 + pack_first / 16 * c * 576);
+    winograd_filters<2, float, 32 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 31) / 32 * c * pack_group * 512 + pack_first / 32 * c * 512);
   }
 }
-}  // namespace tracea_conv_winograd_pack_3eafc991a7427a99f5f3_text
+}  // namespace tracea_conv_winograd_pack_d27160d1c1e845177786_text

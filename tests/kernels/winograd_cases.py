@@ -18,7 +18,8 @@ def winograd_cases() -> tuple[Case, ...]:
     """Kernels of F(2, 3) and F(4, 3): bands with tails, panels with tails, borders, groups, layouts of the result."""
     last = {"channels_last": True, **BY_NORM}
     two = {"m": 2, "mr": 3, "nv": 2, "unroll": 2, "rows": 2, "kb": 32, "gap": 0, "tail": 1, "prefetch": 0}
-    four = {**two, "m": 4, "rows": 1, "gap": 16}
+    two |= {"columns": 3}
+    four = {**two, "m": 4, "rows": 1, "columns": 5, "gap": 16}
     padded = {"padding": (2, 0), "kernel": (3, 3)}
     return (
         Case.of("winograd_default", "conv.winograd_prepacked", conv(20, (10, 14), 40, **last)),

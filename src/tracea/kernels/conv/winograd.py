@@ -1,7 +1,7 @@
 """Convolution by Winograd's F(2, 3) or F(4, 3): fewer products, for 3×3 filters of stride 1 and accuracy by norm.
 
-A task transforms the tiles of a band of the image, all channels of them, into scratch of its own; where channels lie
-apart it copies the band first. Then, panel after panel of filters, it multiplies each place of the transformed image by
+A task transforms the tiles of a band of the image, a block of columns after the other, all channels of them, into
+scratch of its own; where channels lie apart it copies the block first. Then, panel after panel of filters, it multiplies each place of the transformed image by
 that of the transformed filters, and transforms the products back where the results go: but for the filters nothing
 leaves the second-level cache. The filters are transformed in each call by ``conv.winograd``, and once by
 ``conv.winograd_prepacked``, for constants.
@@ -51,6 +51,7 @@ _FEW: Final = 16
 
 _CHANNEL, _WIDE = Var("filter"), Var("wide")
 _PLACE, _TILE, _TILES = Var("place"), Var("tile"), Var("tiles")
+_LEFT, _ACROSS = Var("left"), Var("across")  # of a block of columns
 
 
 def build_winograd(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -121,18 +122,13 @@ def _filters(operands: ConvOperands, panels: Buffer, blocking: WinogradBlocking)
     return Parallel(level=Level.TASK, var=task, extent=operands.groups * count, body=block(*lets, transform))
 
 
-def _counts(blocking: WinogradBlocking) -> tuple[Index, Index]:
-    """Return the rows and columns of tiles of a task; those beyond the last row of results are computed for nothing."""
-    return Const(blocking.rows), ceil_div(Q, blocking.m)
-
-
 def _scratch(operands: ConvOperands, blocking: WinogradBlocking) -> tuple[Buffer, ...]:
     """Return the transformed image, the products, and the copy of the image where its channels lie apart."""
     dtype, thread, places = operands.accumulator, MemorySpace.THREAD, Const(blocking.places)
-    rows, columns = _counts(blocking)
-    tiles = rows * columns
+    tiles = Const(blocking.rows * blocking.columns)
     depth, m = C + blocking.gap, blocking.m
-    halo = () if operands.x.element_strides[-1] == Const(1) else (rows * m + 2, columns * m + 2, depth)
+    apart = operands.x.element_strides[-1] != Const(1)
+    halo = (Const(blocking.rows * m + 2), Const(blocking.columns * m + 2), depth) if apart else ()
     return (
         scratch("image_places", dtype, thread, places, tiles, depth),
         scratch("sums", dtype, thread, places, tiles, Const(blocking.nr)),
@@ -143,10 +139,12 @@ def _scratch(operands: ConvOperands, blocking: WinogradBlocking) -> tuple[Buffer
 def _tasks(operands: ConvOperands, blocking: WinogradBlocking, panels: Buffer) -> Parallel:
     op, m, places = operands.op, blocking.m, blocking.places
     image, sums, *halos = _scratch(operands, blocking)
-    (rows, columns), (above, left) = _counts(blocking), op.padding
+    above, left = op.padding
+    # Tiles beyond the last row of results are computed for nothing, those beyond the last column are not.
+    rows, columns = Const(blocking.rows), ceil_div(_ACROSS, m)
     count = rows * columns
     window = (rows * m + 2, columns * m + 2, C)
-    pixels = operands.x.region((IMAGE, GROUP, TOP - above, -left, 0), (1, 1, *window))
+    pixels = operands.x.region((IMAGE, GROUP, TOP - above, _LEFT - left, 0), (1, 1, *window))
     copies: tuple[Node, ...] = ()
     if halos:  # where channels lie apart, a copy puts them next to each other
         halo = halos[0].region((0, 0, 0), window)
@@ -162,7 +160,7 @@ def _tasks(operands: ConvOperands, blocking: WinogradBlocking, panels: Buffer) -
     )
     tiles = For(var=_TILE, extent=count, step=Const(blocking.mr), length=_TILES, body=block(product))
     products = For(var=_PLACE, extent=Const(places), body=block(tiles))
-    place, extents = (TOP, Const(0), FIRST + _CHANNEL), (BAND, Q, _WIDE)
+    place, extents = (TOP, _LEFT, FIRST + _CHANNEL), (BAND, _ACROSS, _WIDE)
     back = TransformBack(
         m=m,
         source=sums.region((0, 0, 0), (places, count, _WIDE)),
@@ -171,8 +169,10 @@ def _tasks(operands: ConvOperands, blocking: WinogradBlocking, panels: Buffer) -
         expr=op.epilogue.expr,
         operands=tuple(operands.at(buffer, *place, extents) for buffer in operands.extras),
     )
-    across = For(var=_CHANNEL, extent=FILTERS, step=Const(blocking.nr), length=_WIDE, body=block(products, back))
-    return operands.tasks(blocking.rows * m, blocking.kb, (*copies, transform, across))
+    panel = For(var=_CHANNEL, extent=FILTERS, step=Const(blocking.nr), length=_WIDE, body=block(products, back))
+    step, body = Const(blocking.columns * m), block(*copies, transform, panel)
+    blocks = For(var=_LEFT, extent=Q, step=step, length=_ACROSS, body=body)
+    return operands.tasks(blocking.rows * m, blocking.kb, (blocks,))
 
 
 def _place_tile(blocking: WinogradBlocking) -> Intrinsic:

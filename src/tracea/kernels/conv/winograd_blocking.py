@@ -24,6 +24,7 @@ _MOST: Final = 2**24
 _GAP: Final = 16  # elements after a tile's channels: a pitch that is a power of two would fall on few sets of the cache
 _FAR: Final = 8  # steps of a panel that is asked for ahead
 _BANDS: Final = (1, 2, 3, 4, 7, 14)  # rows of tiles
+_PRODUCTS: Final = (8, 4, 2, 1)  # whole ones of a block of columns, of one row of tiles
 _RANKED: Final = 16  # schedules of each algorithm, by what they should take
 _VARIED: Final = 3  # the first of them, with other choices that were measured to matter
 # Measured on a Zen 4 core; docs/adr/0006.
@@ -31,6 +32,7 @@ _L2_BYTES: Final = 32  # a cycle
 _L3_BYTES: Final = 10
 _MEMORY_BYTES: Final = 4
 _CROWDED: Final = 0.055  # more cycles for each doubling of what is held beyond an eighth of the second-level cache
+_CALLED: Final = 120.0  # cycles of a product beside its multiply-adds: sums begun and stored
 _MOVED: Final = 4.0  # cycles for a vector of one place of a tile, through both transforms
 
 
@@ -39,7 +41,8 @@ class WinogradBlocking:
     """A schedule in numbers.
 
     Units: ``m`` results of a tile along each axis; ``mr`` tiles by ``nv`` vectors, ``nr`` filters, of a product;
-    ``rows`` of tiles in a band; ``kb`` filters of a task, whole panels; ``gap`` elements after each tile's channels.
+    ``rows`` of tiles in a band, ``columns`` of them in a block; ``kb`` filters of a task, whole panels; ``gap``
+    elements after each tile's channels.
     """
 
     m: int
@@ -50,6 +53,7 @@ class WinogradBlocking:
     prefetch: int
     tail: int
     rows: int
+    columns: int
     kb: int
     gap: int
 
@@ -60,7 +64,8 @@ class WinogradBlocking:
         Raises:
             InvalidSchedule: a value is missing or out of its range, or the tile does not fit the registers.
         """
-        least = {"m": 2, "mr": 1, "nv": 1, "unroll": 1, "rows": 1, "kb": 1, "gap": 0, "prefetch": 0, "tail": 0}
+        least = {"m": 2, "mr": 1, "nv": 1, "unroll": 1, "rows": 1, "columns": 1, "kb": 1}
+        least |= {"gap": 0, "prefetch": 0, "tail": 0}
         value = {name: schedule.integer(name) for name in least}
         for name, low in least.items():
             if not low <= value[name] <= _MOST:
@@ -114,18 +119,36 @@ def winograd_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
 
 
 def _likely(op: Conv2dOp, target: Target) -> Iterator[tuple[float, Schedule]]:
-    """Yield schedules with the cycles that they should take: each algorithm, register tile and number of bands."""
+    """Yield schedules with the cycles that they should take: each algorithm, register tile and band."""
     for m in ALGORITHMS:
-        height = -(-static(op.shape[2]) // m)
-        rows = dict.fromkeys(equal_blocks(height, min(most, height)) for most in _BANDS)
         for tile in TILES[target.isa]:
             if fits_registers(*tile, target):
-                for band in rows:
-                    schedule = _schedule(op, target, m, tile, band)
+                for rows, columns in _bands(op, target, m, *tile):
+                    schedule = _schedule(op, target, m, tile, rows, columns)
                     yield _cycles(op, target, schedule), schedule
 
 
-def _schedule(op: Conv2dOp, target: Target, m: int, tile: tuple[int, int], rows: int) -> Schedule:
+def _bands(op: Conv2dOp, target: Target, m: int, mr: int, nv: int) -> Iterator[tuple[int, int]]:
+    """Yield rows and columns of tiles that the second-level cache holds: whole rows, parts of one, and the least."""
+    height, width = -(-static(op.shape[2]) // m), _across(op, m)
+    most = target.l2_bytes // _tile_bytes(op, target, m, nv)
+    for rows in dict.fromkeys(equal_blocks(height, min(band, height)) for band in _BANDS):
+        if rows * width <= max(most, min(width, mr)):
+            yield rows, width
+    for columns in (mr * count for count in _PRODUCTS):
+        if columns < width and columns <= max(most, mr):
+            yield 1, columns
+
+
+def _tile_bytes(op: Conv2dOp, target: Target, m: int, nv: int) -> int:
+    """Return what a task holds for a tile: its places, and their products with a panel."""
+    nr = nv * vector_lanes(target, op.accumulator)
+    return (m + TAPS - 1) ** 2 * (_extents(op)[1] + nr) * op.accumulator.nbytes
+
+
+def _schedule(
+    op: Conv2dOp, target: Target, m: int, tile: tuple[int, int], rows: int, columns: int
+) -> Schedule:
     mr, nv = tile
     filters, channels = _extents(op)
     item, nr = op.accumulator.nbytes, nv * vector_lanes(target, op.accumulator)
@@ -140,8 +163,9 @@ def _schedule(op: Conv2dOp, target: Target, m: int, tile: tuple[int, int], rows:
         nv=nv,
         unroll=4 if near else 2,
         prefetch=0 if near else 2 * _FAR,
-        tail=rows * _across(op, m) % mr,
+        tail=rows * columns % mr or rows * (_across(op, m) % columns) % mr,
         rows=rows,
+        columns=columns,
         kb=kb,
         gap=0 if channels % _GAP else _GAP,
     )
@@ -160,8 +184,8 @@ def _cycles(op: Conv2dOp, target: Target, schedule: Schedule) -> float:
     """Return about how many cycles the busiest thread takes: products, with what they wait for, and transforms."""
     (filters, channels), item = _extents(op), op.accumulator.nbytes
     m, mr, nv, rows, kb = (schedule.integer(name) for name in ("m", "mr", "nv", "rows", "kb"))
-    lanes = vector_lanes(target, op.accumulator)
-    places, nr, count = (m + TAPS - 1) ** 2, nv * lanes, rows * _across(op, m)
+    lanes, columns = vector_lanes(target, op.accumulator), schedule.integer("columns")
+    places, nr, (blocks, rest) = (m + TAPS - 1) ** 2, nv * lanes, divmod(_across(op, m), columns)
     tasks = static(op.shape[0]) * op.groups * -(-static(op.shape[2]) // (m * rows)) * -(-filters // kb)
     panel, weight = channels * nr * item, places * channels * filters * item
     # Of a place, the first tile brings the filters from where they are, the others find them in a cache.
@@ -174,13 +198,17 @@ def _cycles(op: Conv2dOp, target: Target, schedule: Schedule) -> float:
         products = tiles * nv / target.fma_per_cycle
         return max(products, (tiles + nv) / 2, target.fma_latency_cycles, nr * item / speed)
 
-    whole, tail = divmod(count, mr)
-    steps = [mr] * whole + [tail] * (tail > 0)
-    each = sum(step(tiles, near if place else far) for place, tiles in enumerate(steps))
+    def block(count: int) -> float:
+        whole, tail = divmod(count, mr)
+        steps = [mr] * whole + [tail] * (tail > 0)
+        sums = sum(step(tiles, near if place else far) for place, tiles in enumerate(steps))
+        return sums + _CALLED / channels * len(steps)
+
+    each = blocks * block(rows * columns) + (block(rows * rest) if rest else 0.0)
     # Filters that stream through the second-level cache take the image's places with them, the more of it these fill.
-    held = places * count * (channels + nr) * item
+    held = rows * columns * _tile_bytes(op, target, m, nv)
     crowded = 1 + _CROWDED * max(0.0, math.log2(held * 8 / target.l2_bytes))
     panels = -(-min(kb, filters) // nr)
-    moved = places * count * (-(-channels // lanes) + panels * nv) * _MOVED
+    moved = places * rows * _across(op, m) * (-(-channels // lanes) + panels * nv) * _MOVED
     reads = 1 + sum((mr, nv)) / (mr * nv) / 16  # of equal ones the tile that reads least
     return -(-tasks // target.cores) * (places * panels * channels * each * crowded * reads + moved)
