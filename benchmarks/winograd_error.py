@@ -1,4 +1,4 @@
-"""Winograd's F(2×2, 3×3) and F(4×4, 3×3) in float32 against both accuracy contracts, on the gates' distributions.
+"""Winograd's F(2×2, 3×3), F(4×4, 3×3) and F(2×2, 5×5) in float32 against both accuracy contracts, on the gates' distributions.
 
     python benchmarks/winograd_error.py
 
@@ -24,13 +24,14 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def winograd(x: Array, w: Array, algorithm: Algorithm) -> Array:
-    """Return the convolution with padding 1 of (n, c, h, h) by (k, c, 3, 3), all in float32."""
+    """Return the convolution of (n, c, h, h) by (k, c, r, r), padded to a result of h by h, all in float32."""
     b, g, a = (np.array(matrix, np.float32) for matrix in (algorithm.image, algorithm.filters, algorithm.result))
     step, size = a.shape
     n, c, h, _ = x.shape
     count = -(-h // step)
-    padded = np.zeros((n, c, count * step + 2, count * step + 2), np.float32)
-    padded[:, :, 1 : h + 1, 1 : h + 1] = x
+    extent, edge = count * step + algorithm.taps - 1, algorithm.taps // 2
+    padded = np.zeros((n, c, extent, extent), np.float32)
+    padded[:, :, edge : h + edge, edge : h + edge] = x
     tiles = np.lib.stride_tricks.sliding_window_view(padded, (size, size), (2, 3))[:, :, ::step, ::step]
     image = both_sides(b, tiles)  # n, c, tile rows, tile columns, size, size
     filters = both_sides(g, w)  # k, c, size, size
@@ -60,8 +61,10 @@ def left(matrix: Array, values: Array) -> Array:
 
 def plain(x: Array, w: Array) -> Array:
     """Return the same convolution as one float32 sum after the other."""
-    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    taps = w.shape[2:]
+    edge = (taps[0] // 2,) * 2
+    padded = np.pad(x, ((0, 0), (0, 0), edge, edge))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, taps, (2, 3))
     return np.einsum("ncijuv,kcuv->nkij", windows, w, dtype=np.float32, optimize=False)
 
 
@@ -77,18 +80,21 @@ def worst(found: Array, case: Case) -> float:
 def main() -> None:
     """Print a line for each distribution and number of channels."""
     rng = np.random.default_rng(0)
-    names = ("plain", "F(2,3)", "F(4,3)")
-    heads = [f"{name}{contract}" for contract in ("", " norm") for name in names]
-    print(f"{'inputs':12s} {'channels':>8s} " + " ".join(f"{head:>11s}" for head in heads))
-    for channels in (1, 3, 16, 64, 512):
-        op = Conv2dOp.of(channels=channels, size=(16, 16), filters=16, kernel=(3, 3), padding=(1, 1))
-        for case in build_cases(op, rng, ALL):
-            x, w, *_ = case.inputs
-            with np.errstate(all="ignore"):
-                found = (plain(x, w), *(winograd(x, w, algorithm) for algorithm in ALGORITHMS.values()))
-            by_norm = case_of(replace(op, accuracy=Accuracy.NORMWISE), case.inputs, name=case.name)
-            shares = [worst(result, contract) for contract in (case, by_norm) for result in found]
-            print(f"{case.name:12s} {channels:8d} " + " ".join(f"{share:11.3g}" for share in shares))
+    for taps in (3, 5):
+        known = {f"F({m},{r})": algorithm for (m, r), algorithm in ALGORITHMS.items() if r == taps}
+        names = ("plain", *known)
+        heads = [f"{name}{contract}" for contract in ("", " norm") for name in names]
+        print(f"{'inputs':12s} {'channels':>8s} " + " ".join(f"{head:>11s}" for head in heads))
+        for channels in (1, 3, 16, 64, 512):
+            edge = (taps // 2,) * 2
+            op = Conv2dOp.of(channels=channels, size=(16, 16), filters=16, kernel=(taps, taps), padding=edge)
+            for case in build_cases(op, rng, ALL):
+                x, w, *_ = case.inputs
+                with np.errstate(all="ignore"):
+                    found = (plain(x, w), *(winograd(x, w, algorithm) for algorithm in known.values()))
+                by_norm = case_of(replace(op, accuracy=Accuracy.NORMWISE), case.inputs, name=case.name)
+                shares = [worst(result, contract) for contract in (case, by_norm) for result in found]
+                print(f"{case.name:12s} {channels:8d} " + " ".join(f"{share:11.3g}" for share in shares))
 
 
 if __name__ == "__main__":

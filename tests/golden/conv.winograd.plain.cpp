@@ -67,7 +67,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_9943
     const int64_t pack_first = pack_task * 32;
     const int64_t pack_wide = min_index(k - pack_first, 32);
     // TransformFilters w[pack_group : +1, 0 : +r, 0 : +s, 0 : +c, pack_first : +pack_wide] -> panels
-    winograd_filters<2, float, 32 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 31) / 32 * c * pack_group * 512 + pack_first / 32 * c * 512);
+    winograd_filters<2, 3, float, 32 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 31) / 32 * c * pack_group * 512 + pack_first / 32 * c * 512);
   }
   team_barrier(call, rank);
   for (TaskLoop tasks1(call, rank, 1, (k + 255) / 256 * ((p + 1) / 2) * images); tasks1.next();) {
@@ -81,7 +81,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_9943
     for (int64_t left = 0; left < q; left += 14) {
       const int64_t across = min_index(q - left, 14);
       // TransformImage x[image : +1, group : +1, top - 1 : +4, left - 1 : +(((across + 1) / 2) * 2) + 2, 0 : +c] -> image_places
-      winograd_image<2, float>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, left - 1, 1, (across + 1) / 2, c, image_places, c * 7 + 112, c + 16);
+      winograd_image<2, 3, float>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, left - 1, 1, (across + 1) / 2, c, image_places, c * 7 + 112, c + 16);
       for (int64_t filter = 0; filter < filters; filter += 32) {
         const int64_t wide = min_index(filters - filter, 32);
         for (int64_t place = 0; place < 16; ++place) {
@@ -96,7 +96,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_9943
           const auto epilogue_of = [&]([[maybe_unused]] int64_t row_of_results) TRACEA_LAMBDA {
             return Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + left * x2_stride3 + row_of_results * x2_stride2 + top * x2_stride2, x2_stride3};
           };
-          winograd_back<2, float>(sums, 224, 32, (across + 1) / 2, band, across, wide, y + filter + first + image * y_stride0 + left * y_stride3 + top * y_stride2, y_stride2, y_stride3, 1, epilogue_of);
+          winograd_back<2, 3, float>(sums, 224, 32, (across + 1) / 2, band, across, wide, y + filter + first + image * y_stride0 + left * y_stride3 + top * y_stride2, y_stride2, y_stride3, 1, epilogue_of);
         }
       }
     }

@@ -65,7 +65,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_prep
     for (int64_t left = 0; left < q; left += 16) {
       const int64_t across = min_index(q - left, 16);
       // TransformImage x[image : +1, group : +1, top - 1 : +18, left - 1 : +(((across + 3) / 4) * 4) + 2, 0 : +c] -> image_places
-      winograd_image<4, float>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, left - 1, 4, (across + 3) / 4, c, image_places, c * 16 + 256, c + 16);
+      winograd_image<4, 3, float>(x + group * x_stride1 + image * x_stride0, {x_stride2, x_stride3, 1}, h, width, top - 1, left - 1, 4, (across + 3) / 4, c, image_places, c * 16 + 256, c + 16);
       for (int64_t filter = 0; filter < filters; filter += 32) {
         const int64_t wide = min_index(filters - filter, 32);
         for (int64_t place = 0; place < 36; ++place) {
@@ -80,7 +80,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_prep
           const auto epilogue_of = [&]([[maybe_unused]] int64_t row_of_results) TRACEA_LAMBDA {
             return Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + left * x2_stride3 + row_of_results * x2_stride2 + top * x2_stride2, x2_stride3};
           };
-          winograd_back<4, float>(sums, 512, 32, (across + 3) / 4, band, across, wide, y + filter + first + image * y_stride0 + left * y_stride3 + top * y_stride2, y_stride2, y_stride3, 1, epilogue_of);
+          winograd_back<4, 3, float>(sums, 512, 32, (across + 3) / 4, band, across, wide, y + filter + first + image * y_stride0 + left * y_stride3 + top * y_stride2, y_stride2, y_stride3, 1, epilogue_of);
         }
       }
     }

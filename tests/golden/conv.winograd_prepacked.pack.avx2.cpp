@@ -25,7 +25,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack
     const int64_t pack_first = pack_task * 16;
     const int64_t pack_wide = min_index(k - pack_first, 16);
     // TransformFilters w[pack_group : +1, 0 : +r, 0 : +s, 0 : +c, pack_first : +pack_wide] -> panels
-    winograd_filters<4, float, 16 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 15) / 16 * c * pack_group * 576 + pack_first / 16 * c * 576);
+    winograd_filters<4, 3, float, 16 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 15) / 16 * c * pack_group * 576 + pack_first / 16 * c * 576);
   }
 }
 }  // namespace tracea_conv_winograd_pack_0e5d70ceb3becd13b8b4_text

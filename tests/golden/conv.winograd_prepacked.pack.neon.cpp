@@ -25,7 +25,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack
     const int64_t pack_first = pack_task * 12;
     const int64_t pack_wide = min_index(k - pack_first, 12);
     // TransformFilters w[pack_group : +1, 0 : +r, 0 : +s, 0 : +c, pack_first : +pack_wide] -> panels
-    winograd_filters<4, float, 12 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 11) / 12 * c * pack_group * 432 + pack_first / 12 * c * 432);
+    winograd_filters<4, 3, float, 12 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 11) / 12 * c * pack_group * 432 + pack_first / 12 * c * 432);
   }
 }
 }  // namespace tracea_conv_winograd_pack_00355bbe9d5c6eb16014_text

@@ -1,4 +1,4 @@
-"""Winograd's F(2, 3) and F(4, 3): extents, proofs that refuse, the contract that they keep and the one they do not."""
+"""Winograd's F(2, 3), F(4, 3) and F(2, 5): extents, proofs that refuse, the contract that they keep and the one they do not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ BY_NORM = {"channels_last": True, "accuracy": Accuracy.NORMWISE}
 
 @pytest.mark.parametrize("isa", run_isas())
 @pytest.mark.parametrize(
-    "name", ["winograd_two", "winograd_four_prepacked", "winograd_groups", "winograd_f64", "winograd_rows"]
+    "name",
+    ["winograd_two", "winograd_four_prepacked", "winograd_groups", "winograd_f64", "winograd_rows", "winograd_wide"],
 )
 def test_kernel_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
     unit, case = unit_of(winograd_cases(), isa), CASES[name]
@@ -51,7 +52,7 @@ def test_kernel_built_once_serves_other_extents(name: str, isa: str, rng: np.ran
             channels=groups * int(rng.integers(2, 40)),
             size=(int(rng.integers(1, 20)), int(rng.integers(1, 20))),
             filters=groups * int(rng.integers(2, 90)),
-            kernel=(3, 3),
+            kernel=op.w.static_shape[2:],  # type: ignore[arg-type]
             padding=op.padding,
             groups=groups,
             dtype=op.x.dtype,
@@ -209,9 +210,11 @@ def test_products_that_nothing_transforms_back_are_refused() -> None:
         prove(edited(kernel, place, Block(nodes=())))
 
 
-@pytest.mark.parametrize("m", ALGORITHMS)
-def test_matrices_are_right_and_one_wrong_entry_is_seen(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    algorithm = ALGORITHMS[m]
+@pytest.mark.parametrize("name", ["winograd_two_prepacked", "winograd_four_prepacked", "winograd_wide_prepacked"])
+def test_matrices_are_right_and_one_wrong_entry_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel = build(CASES[name], "avx512").kernel
+    (back,) = [node for _, node in places(kernel.body) if isinstance(node, TransformBack)]
+    algorithm = back.algorithm
     assert algorithm.is_exact()
     for field in ("image", "filters", "result"):
         matrix = getattr(algorithm, field)
@@ -221,10 +224,18 @@ def test_matrices_are_right_and_one_wrong_entry_is_seen(m: int, monkeypatch: pyt
                 changed[row][column] = entry + Fraction(1, 2)
                 wrong = replace(algorithm, **{field: tuple(map(tuple, changed))})
                 assert not wrong.is_exact()
-    monkeypatch.setitem(winograd.ALGORITHMS, m, wrong)
-    name = "winograd_two_prepacked" if m == 2 else "winograd_four_prepacked"
+    monkeypatch.setitem(winograd.ALGORITHMS, (back.m, back.taps), wrong)
     with pytest.raises(ProofFailed, match="matrices"):
-        prove(build(CASES[name], "avx512").kernel)
+        prove(kernel)
+
+
+def test_algorithm_of_other_taps_is_refused() -> None:
+    """F(2, 5) has as many places as F(4, 3), and the same transform of an image."""
+    kernel = build(CASES["winograd_wide_prepacked"], "avx512").kernel
+    for kind in (TransformImage, TransformBack):
+        (place, node), *_ = [found for found in places(kernel.body) if isinstance(found[1], kind)]
+        with pytest.raises(ProofFailed):
+            prove(edited(kernel, place, replace(node, m=4, taps=3)))
 
 
 def test_accuracy_by_element_is_no_contract_for_it(rng: np.random.Generator) -> None:
@@ -241,26 +252,30 @@ def test_accuracy_by_element_is_no_contract_for_it(rng: np.random.Generator) -> 
     assert "edges" in refused
 
 
-@pytest.mark.parametrize(("m", "channels"), [(2, 1), (2, 3), (2, 64), (4, 1), (4, 64), (4, 256)])
+@pytest.mark.parametrize(
+    ("m", "taps", "channels"),
+    [(2, 3, 1), (2, 3, 3), (2, 3, 64), (4, 3, 1), (4, 3, 64), (4, 3, 256), (2, 5, 1), (2, 5, 64)],
+)
 def test_accuracy_by_norm_is_kept_on_every_distribution_of_the_gates(
-    m: int, channels: int, rng: np.random.Generator
+    m: int, taps: int, channels: int, rng: np.random.Generator
 ) -> None:
     isa = host_isas()[0]
-    op = conv(channels, (14, 13), 24, **BY_NORM)
-    case = Case.of(f"winograd_norm_{m}_{channels}", "conv.winograd", op, m=m, mr=4, nv=1, kb=32, rows=1, tail=0)
+    op = conv(channels, (14, 13), 24, kernel=(taps, taps), padding=(taps // 2, taps // 2), **BY_NORM)
+    name = f"winograd_norm_{m}_{taps}_{channels}"
+    case = Case.of(name, "conv.winograd", op, m=m, mr=4, nv=1, kb=32, rows=1, columns=4, tail=0)
     unit, built = unit_of((case,), isa), build(case, isa)
     for inputs in build_cases(op, rng, ALL):
         assert _within(unit_run(unit, built, op, inputs), inputs), inputs.name
 
 
-@pytest.mark.parametrize("m", ALGORITHMS)
+@pytest.mark.parametrize(("m", "taps"), ALGORITHMS)
 def test_coefficient_that_is_wrong_by_a_thousandth_is_beyond_the_contract_by_norm(
-    m: int, rng: np.random.Generator
+    m: int, taps: int, rng: np.random.Generator
 ) -> None:
     """The bound is one: whatever entry of a matrix is wrong, some input of the gates shows it."""
-    op = conv(64, (16, 16), 16, **BY_NORM)
+    op = conv(64, (16, 16), 16, kernel=(taps, taps), padding=(taps // 2, taps // 2), **BY_NORM)
     cases = build_cases(op, rng, ALL)
-    algorithm = ALGORITHMS[m]
+    algorithm = ALGORITHMS[m, taps]
     assert all(_within(in_double(algorithm, case.inputs), case) for case in cases)
     for field in ("image", "filters", "result"):
         matrix = [list(row) for row in getattr(algorithm, field)]
@@ -272,10 +287,10 @@ def test_coefficient_that_is_wrong_by_a_thousandth_is_beyond_the_contract_by_nor
 
 
 def in_double(algorithm: winograd.Algorithm, inputs: object) -> np.ndarray:
-    """The convolution of an image of 16 by 16 with a padding of 1, in float64."""
+    """The convolution of an image of 16 by 16, padded to a result of that size, in float64."""
     x, w = (np.asarray(array, np.float64) for array in inputs)  # type: ignore[attr-defined]
-    m, n = algorithm.m, algorithm.n
-    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    m, n, pad = algorithm.m, algorithm.n, (algorithm.taps // 2,) * 2
+    padded = np.pad(x, ((0, 0), (0, 0), pad, pad))
     with np.errstate(all="ignore"):
         tiles = np.lib.stride_tricks.sliding_window_view(padded, (n, n), (2, 3))[:, :, ::m, ::m]
         image, filters = algorithm.transformed_image(tiles), algorithm.transformed_filters(w)
@@ -283,16 +298,17 @@ def in_double(algorithm: winograd.Algorithm, inputs: object) -> np.ndarray:
     return results.transpose(0, 1, 2, 4, 3, 5).reshape(x.shape[0], w.shape[0], 16, 16)
 
 
-def test_filters_of_one_tap_keep_the_bound(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(("m", "taps"), [(4, 3), (2, 5)])
+def test_filters_of_one_tap_keep_the_bound(m: int, taps: int, rng: np.random.Generator) -> None:
     """No other channel hides what the transforms leave there; a bound by the sum of k products alone would not hold."""
-    isa = host_isas()[0]
-    op = conv(64, (32, 32), 64, **BY_NORM)
-    case = Case.of("winograd_single", "conv.winograd", op, m=4, mr=4, nv=1, kb=32, rows=1, tail=0)
+    isa, count = host_isas()[0], taps * taps
+    op = conv(64, (32, 32), 64, kernel=(taps, taps), padding=(taps // 2, taps // 2), **BY_NORM)
+    case = Case.of(f"winograd_single_{taps}", "conv.winograd", op, m=m, mr=4, nv=1, kb=32, rows=1, columns=8, tail=0)
     unit, built = unit_of((case,), isa), build(case, isa)
     x = (rng.choice((-1.0, 1.0), (1, 64, 32, 32)) * rng.uniform(0.99, 1.0, (1, 64, 32, 32))).astype(np.float32)
-    w = np.zeros((64, 64 * 9), np.float32)
-    w[np.arange(64), rng.integers(0, 9, 64)] = rng.normal(size=64)
-    inputs = (x, w.reshape(64, 64, 3, 3))
+    w = np.zeros((64, 64 * count), np.float32)
+    w[np.arange(64), rng.integers(0, count, 64)] = rng.normal(size=64)
+    inputs = (x, w.reshape(64, 64, taps, taps))
     found = unit_run(unit, built, op, case_of(op, inputs, name="single"))
     expected, bound = claim(op, inputs)
     error = np.abs(found - expected)
@@ -355,9 +371,11 @@ def test_schedule_out_of_range_is_refused_with_the_remedy(name: str, value: int)
 @pytest.mark.parametrize(
     ("changes", "missing"),
     [
-        ({"stride": (2, 2)}, "3×3 filters"),
-        ({"kernel": (3, 2)}, "3×3 filters"),
-        ({"dilation": (2, 1)}, "3×3 filters"),
+        ({"stride": (2, 2)}, "3×3 or 5×5 filters"),
+        ({"kernel": (3, 2)}, "3×3 or 5×5 filters"),
+        ({"kernel": (4, 4)}, "3×3 or 5×5 filters"),
+        ({"kernel": (5, 5), "dilation": (2, 1)}, "3×3 or 5×5 filters"),
+        ({"dilation": (2, 1)}, "3×3 or 5×5 filters"),
         ({"accuracy": Accuracy.ELEMENTWISE}, "accuracy by norm"),
     ],
 )

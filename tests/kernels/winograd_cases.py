@@ -1,4 +1,4 @@
-"""The kernels of Winograd's F(2, 3) and F(4, 3) that the tests compile."""
+"""The kernels of Winograd's F(2, 3), F(4, 3) and F(2, 5) that the tests compile."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ BY_NORM = {"accuracy": Accuracy.NORMWISE}
 
 
 def winograd_cases() -> tuple[Case, ...]:
-    """Kernels of F(2, 3) and F(4, 3): bands with tails, panels with tails, borders, groups, layouts of the result."""
+    """Kernels of F(2, 3), F(4, 3) and F(2, 5): bands with tails, panels with tails, borders, groups, layouts of the result."""
     last = {"channels_last": True, **BY_NORM}
     two = {"m": 2, "mr": 3, "nv": 2, "unroll": 2, "rows": 2, "kb": 32, "gap": 0, "tail": 1, "prefetch": 0}
     two |= {"columns": 3}
     four = {**two, "m": 4, "rows": 1, "columns": 5, "gap": 16}
     padded = {"padding": (2, 0), "kernel": (3, 3)}
+    wide = {"padding": (2, 2), "kernel": (5, 5)}
     return (
         Case.of("winograd_default", "conv.winograd_prepacked", conv(20, (10, 14), 40, **last)),
         Case.of("winograd_two", "conv.winograd", conv(7, (11, 7), 70, batch=2, **last, **FUSED), **two),
@@ -34,6 +35,8 @@ def winograd_cases() -> tuple[Case, ...]:
         Case.of("winograd_bf16", "conv.winograd_prepacked", conv(20, (7, 6), 20, dtype=BF16, **last, **FUSED), **two),
         Case.of("winograd_planar", "conv.winograd_prepacked", planar_result(18, (6, 7), 20), **two),
         Case.of("winograd_rows", "conv.winograd", conv(37, (9, 7), 40, batch=2, **FUSED, **BY_NORM), **four),
+        Case.of("winograd_wide", "conv.winograd", conv(19, (11, 8), 37, batch=2, **wide, **last, **FUSED), **two),
+        Case.of("winograd_wide_prepacked", "conv.winograd_prepacked", conv(17, (9, 14), 70, **wide, **last), **two),
         Case.of("winograd_strided", "conv.winograd", strided(2, 5, (6, 9), 40), **two),
     )
 

@@ -48,8 +48,8 @@ def optimize(
     again
         Time all of them again where an earlier run did; without it the table is that run's, with its date.
     accuracy
-        The contract of convolutions: elementwise, for all inputs, or normwise, for finite ones, which lets 3×3 filters
-        take fewer products.
+        The contract of convolutions: elementwise, for all inputs, or normwise, for finite ones, which lets 3×3 and
+        5×5 filters take fewer products.
     json
         Print the report as JSON.
     """

@@ -2,10 +2,10 @@
 
 In a result of image n and filter k, channel c weighs ``m_c = max|x[n, c]| · Σ_rs |w[k, c, r, s]|``: its largest pixel
 and all taps that meet it, instead of the window's own. The result errs by at most ``eps · (c(k) · Σ_c m_c + 430 ·
-sqrt(Σ_c m_c²))``. The first term is that of a sum of k products. The second is what the transforms of F(4, 3) make of
-one rounding, half an eps, of a pixel, a tap or a product: they grow it by up to (88/3)², 88/3 being the largest sum of
-|A^T| · |G| · |B^T| for one tap along an axis. Roundings of different channels are independent, so that they add as
-squares do: a sum of many channels hardly sees this term, a filter of one tap sees nothing else.
+sqrt(Σ_c m_c²))``. The first term is that of a sum of k products. The second is what the transforms of F(4, 3), and of
+F(2, 5), make of one rounding, half an eps, of a pixel, a tap or a product: they grow it by up to (88/3)², 88/3 being
+the largest sum of |A^T| · |G| · |B^T| for one tap along an axis. Roundings of different channels are independent, so
+that they add as squares do: a sum of many channels hardly sees this term, a filter of one tap sees nothing else.
 
 Subnormals lose up to half of the smallest one in each transform. Nothing is claimed of an image or a filter that is not
 finite, nor where the sums of a transformed tile may overflow.
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["beyond_norm", "normwise_error"]
 
-# The largest factors by which F(4x4, 3x3) grows an image, filters and products on their way: squares of the largest sum
-# of magnitudes in a row of B^T, G and A^T.
-_IMAGE, _FILTERS, _RESULT = 100.0, 1.0, 361.0
+# The largest factors by which F(4x4, 3x3) or F(2x2, 5x5) grow an image, filters and products on their way: squares of
+# the largest sum of magnitudes in a row of B^T, G and A^T.
+_IMAGE, _FILTERS, _RESULT = 100.0, (31 / 24) ** 2, 361.0
 _GROWN = (88 / 3) ** 2 / 2  # eps that one rounding becomes
 _STEPS = 8.0  # roundings on the way of an element through both transforms, and the product
 

@@ -1,4 +1,4 @@
-"""What the nodes of a convolution by Winograd's F(m, 3) do to memory, in NumPy."""
+"""What the nodes of a convolution by Winograd's F(m, r) do to memory, in NumPy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _image(node: TransformImage, executor: Executor) -> None:
     image = image.reshape(image.shape[-3:])
     target = region(node.target, executor, node)
     (rows, columns), m, n = resolve(node.tiles, executor.env), node.m, node.algorithm.n
-    _fits(node, image.shape, (m * rows + 2, m * columns + 2, target.shape[-1]))
+    _fits(node, image.shape, (m * rows + node.taps - 1, m * columns + node.taps - 1, target.shape[-1]))
     _fits(node, target.shape, (n * n, rows * columns, target.shape[-1]))
     with np.errstate(all="ignore"):
         tiles = np.array(
@@ -50,6 +50,7 @@ def _filters(node: TransformFilters, executor: Executor) -> None:
     taps = region(node.source, executor, node).astype(np.float64)
     taps = taps.reshape(taps.shape[-4:])
     target, n = region(node.target, executor, node), node.algorithm.n
+    _fits(node, taps.shape[:2], (node.taps, node.taps))
     _fits(node, target.shape[-3:-1], (n * n, taps.shape[2]))
     with np.errstate(all="ignore"):
         places = node.algorithm.transformed_filters(taps.transpose(2, 3, 0, 1))  # channels, filters, n, n

@@ -1,6 +1,6 @@
-"""The nodes of a convolution by Winograd's F(m, 3): the transforms around its products.
+"""The nodes of a convolution by Winograd's F(m, r): the transforms around its products.
 
-A tile is m by m results of one filter, computed from n by n pixels, n = m + 2, at n² ``places``. Rows and columns of
+A tile is m by m results of one filter, computed from n by n pixels, n = m + r - 1, at n² ``places``. Rows and columns of
 tiles are counted by ``tiles``; one tile follows the other along a row. The products of a place are a matrix product,
 tiles by channels by filters: a :class:`~tracea.semantic.nodes.MicroKernel` whose routine is ``place_tile``.
 """
@@ -27,17 +27,26 @@ def is_place_product(node: MicroKernel) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Transform(Node):
     m: int
+    taps: int
 
     def __post_init__(self) -> None:
-        if self.m not in ALGORITHMS:
+        if (self.m, self.taps) not in ALGORITHMS:
             raise InvalidSchedule(
-                field=f"{type(self).__name__}.m", got=self.m, expected=list(ALGORITHMS), remedy="choose one of them"
+                field=f"{type(self).__name__}.m, taps",
+                got=[self.m, self.taps],
+                expected=list(ALGORITHMS),
+                remedy="choose one of them",
             )
 
     @property
     def algorithm(self) -> Algorithm:
-        """The matrices of F(m, 3)."""
-        return ALGORITHMS[self.m]
+        """The matrices of F(m, taps)."""
+        return ALGORITHMS[self.m, self.taps]
+
+    @property
+    def title(self) -> str:
+        """The algorithm's name."""
+        return f"F({self.m}, {self.taps})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +54,8 @@ class TransformImage(_Transform):
     """target = Bᵀ d B of every tile of an image, zeros standing outside of the image's buffer.
 
     Shapes:
-        source: (1, …, m · rows + 2, m · columns + 2, channels), masked; target: (places, rows · columns, channels).
+        source: (1, …, m · rows + r - 1, m · columns + r - 1, channels), masked; target: (places, rows · columns,
+            channels).
     """
 
     source: Region
@@ -62,7 +72,7 @@ class TransformFilters(_Transform):
     """target = G g Gᵀ of every channel of a panel of filters; columns without a filter are zero.
 
     Shapes:
-        source: (1, …, 3, 3, channels, filters); target: (1, …, places, channels, panel).
+        source: (1, …, r, r, channels, filters); target: (1, …, places, channels, panel).
     """
 
     source: Region

@@ -221,7 +221,7 @@ def _call(intrinsic: n.Intrinsic, *operands: n.Region) -> str:
 def _transform(node: winograd.TransformImage | winograd.TransformFilters | winograd.TransformBack) -> str:
     kind = {winograd.TransformImage: "image", winograd.TransformFilters: "filters", winograd.TransformBack: "results"}
     tiles = "" if isinstance(node, winograd.TransformFilters) else f"; {_all(node.tiles)} tiles"
-    call = f"{kind[type(node)]} of F({node.m}, 3)({node.source}{tiles})"
+    call = f"{kind[type(node)]} of {node.title}({node.source}{tiles})"
     if isinstance(node, winograd.TransformBack):
         return f"{node.target} = {_expr(node.expr)} of ({_all((call, *node.operands))})"
     return f"{node.target} = {call}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from fractions import Fraction
+from typing import ClassVar, Final
 
 from tracea.core.contract import Accuracy
 from tracea.core.dtype import DType
@@ -15,6 +16,9 @@ from tracea.core.tensor_type import Dim, StridedLayout, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
 
 __all__ = ["Conv2dOp"]
+
+# Products of a result for each of its taps: 36 of F(4, 3) for 16 results of 9 taps, of F(2, 5) for 4 results of 25.
+_PLACES_OF_A_TAP: Final = {3: Fraction(36, 16 * 9), 5: Fraction(36, 4 * 25)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,16 +198,18 @@ class Conv2dOp(Op):
 
     @property
     def fewest_flops(self) -> int:
-        """As :attr:`flops`, with a quarter of the products where Winograd's F(4, 3) may compute them."""
+        """As :attr:`flops`, with the products of Winograd's F(4, 3) or F(2, 5) where these may compute it."""
         if self.accuracy is Accuracy.ELEMENTWISE or not self.takes_fewer_products:
             return self.flops
-        return self.infer().elements * (self.taps // 2 + self.epilogue.expr.arithmetic)
+        products = self.taps * _PLACES_OF_A_TAP[static(self.w.shape[2])]
+        return self.infer().elements * (math.ceil(2 * products) + self.epilogue.expr.arithmetic)
 
     @property
     def takes_fewer_products(self) -> bool:
-        """Whether it is of a kind that Winograd's F(m, 3) compute: 3×3 taps in order, stride and dilation 1."""
-        taps = tuple(self.w.shape[2:])
-        return taps == (3, 3) and self.stride == (1, 1) == self.dilation and not self.turned
+        """Whether it is of a kind that Winograd's F(m, r) compute: 3×3 or 5×5 taps in order, stride and dilation 1."""
+        rows, columns = self.w.shape[2:]
+        is_square = rows == columns and rows in _PLACES_OF_A_TAP
+        return is_square and self.stride == (1, 1) == self.dilation and not self.turned
 
     @property
     def summary(self) -> str:

@@ -1,4 +1,4 @@
-"""Convolution by Winograd's F(2, 3) or F(4, 3): fewer products, for 3×3 filters of stride 1 and accuracy by norm.
+"""Convolution by Winograd's F(m, r): fewer products, for 3×3 or 5×5 filters of stride 1 and accuracy by norm.
 
 A task transforms the tiles of a band of the image, a block of columns after the other, all channels of them, into
 scratch of its own; where channels lie apart it copies the block first. Then, panel after panel of filters, it multiplies each place of the transformed image by
@@ -42,7 +42,6 @@ from tracea.semantic.nodes import Barrier, CopyTile, For, Let, Level, MicroKerne
 from tracea.semantic.nodes_winograd import TransformBack, TransformFilters, TransformImage
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
-from tracea.semantic.winograd import TAPS
 from tracea.targets.target import Target
 
 __all__ = ["WINOGRAD", "WINOGRAD_PREPACKED", "build_winograd", "build_winograd_pack", "build_winograd_prepacked"]
@@ -60,7 +59,7 @@ def build_winograd(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKern
     panels = _panels(operands, blocking, "panels", BufferRole.SCRATCH)
     body = (_filters(operands, panels, blocking), Barrier(), _tasks(operands, blocking, panels))
     scratches = (panels, *_scratch(operands, blocking))
-    return operands.kernel(WINOGRAD_ID, schedule, target, scratches, body, assumptions=_three_taps())
+    return operands.kernel(WINOGRAD_ID, schedule, target, scratches, body, assumptions=_own_taps(blocking))
 
 
 def build_winograd_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -78,20 +77,21 @@ def build_winograd_pack(op: Conv2dOp, schedule: Schedule, target: Target) -> Til
     panels = _panels(operands, blocking, "panels", BufferRole.OUTPUT)
     body = (_filters(operands, panels, blocking),)
     kernel = conv_kernel(op, PACK_ID, schedule, target, buffers=(operands.w, panels), body=body)
-    return replace(kernel, assumptions=_three_taps())
+    return replace(kernel, assumptions=_own_taps(blocking))
 
 
 def winograd_panels(op: Conv2dOp, schedule: Schedule, target: Target) -> TensorType:
     """Return the type of the transformed filters: (groups, panels, places, c, nr), in the accumulator's type."""
     filters, channels, *_ = op.w.static_shape
     nr = schedule.integer("nv") * vector_lanes(target, op.accumulator)
-    places = (schedule.integer("m") + TAPS - 1) ** 2
+    places = WinogradBlocking.of(schedule, op, target).places
     return TensorType((op.groups, -(-filters // op.groups // nr), places, channels, nr), op.accumulator)
 
 
-def _three_taps() -> Predicate:
+def _own_taps(blocking: WinogradBlocking) -> Predicate:
     """Return the guard that the filters have the taps that are transformed."""
-    return (R <= TAPS) & (S <= TAPS) & (R >= TAPS) & (S >= TAPS)
+    taps = blocking.taps
+    return (R <= taps) & (S <= taps) & (R >= taps) & (S >= taps)
 
 
 def _panels(operands: ConvOperands, blocking: WinogradBlocking, name: str, role: BufferRole) -> Buffer:
@@ -116,6 +116,7 @@ def _filters(operands: ConvOperands, panels: Buffer, blocking: WinogradBlocking)
     )
     transform = TransformFilters(
         m=blocking.m,
+        taps=blocking.taps,
         source=operands.w.region((group, 0, 0, 0, first), (1, R, S, C, wide)),
         target=panels.region((group, first // nr, 0, 0, 0), (1, 1, blocking.places, C, nr)),
     )
@@ -126,9 +127,8 @@ def _scratch(operands: ConvOperands, blocking: WinogradBlocking) -> tuple[Buffer
     """Return the transformed image, the products, and the copy of the image where its channels lie apart."""
     dtype, thread, places = operands.accumulator, MemorySpace.THREAD, Const(blocking.places)
     tiles = Const(blocking.rows * blocking.columns)
-    depth, m = C + blocking.gap, blocking.m
-    apart = operands.x.element_strides[-1] != Const(1)
-    halo = (Const(blocking.rows * m + 2), Const(blocking.columns * m + 2), depth) if apart else ()
+    depth, apart = C + blocking.gap, operands.x.element_strides[-1] != Const(1)
+    halo = (*map(Const, blocking.window(blocking.rows, blocking.columns)), depth) if apart else ()
     return (
         scratch("image_places", dtype, thread, places, tiles, depth),
         scratch("sums", dtype, thread, places, tiles, Const(blocking.nr)),
@@ -143,14 +143,18 @@ def _tasks(operands: ConvOperands, blocking: WinogradBlocking, panels: Buffer) -
     # Tiles beyond the last row of results are computed for nothing, those beyond the last column are not.
     rows, columns = Const(blocking.rows), ceil_div(_ACROSS, m)
     count = rows * columns
-    window = (rows * m + 2, columns * m + 2, C)
+    window = (*blocking.window(rows, columns), C)
     pixels = operands.x.region((IMAGE, GROUP, TOP - above, _LEFT - left, 0), (1, 1, *window))
     copies: tuple[Node, ...] = ()
     if halos:  # where channels lie apart, a copy puts them next to each other
         halo = halos[0].region((0, 0, 0), window)
         copies, pixels = (CopyTile(source=pixels, target=halo, masked=True),), halo
     transform = TransformImage(
-        m=m, source=pixels, target=image.region((0, 0, 0), (places, count, C)), tiles=(rows, columns)
+        m=m,
+        taps=blocking.taps,
+        source=pixels,
+        target=image.region((0, 0, 0), (places, count, C)),
+        tiles=(rows, columns),
     )
     product = MicroKernel(
         intrinsic=_place_tile(blocking),
@@ -163,6 +167,7 @@ def _tasks(operands: ConvOperands, blocking: WinogradBlocking, panels: Buffer) -
     place, extents = (TOP, _LEFT, FIRST + _CHANNEL), (BAND, _ACROSS, _WIDE)
     back = TransformBack(
         m=m,
+        taps=blocking.taps,
         source=sums.region((0, 0, 0), (places, count, _WIDE)),
         target=operands.at(operands.y, *place, extents),
         tiles=(rows, columns),
@@ -199,10 +204,10 @@ _ACCURACY = condition(
     found=lambda op: f"accuracy {op.accuracy.value}: measured against each result's own products",
     remedy='ask for accuracy="normwise" where images are finite',
 )
-_THREE_BY_THREE = condition(
-    "3×3 filters",
+_SQUARE = condition(
+    "3×3 or 5×5 filters",
     lambda op, _: op.takes_fewer_products,
-    needed="3×3 taps in order, stride 1, dilation 1",
+    needed="3×3 or 5×5 taps in order, stride 1, dilation 1",
     found=lambda op: (
         f"{'×'.join(map(str, op.w.shape[2:]))} taps{' in reverse' * op.turned}, stride {op.stride}, "
         f"dilation {op.dilation}"
@@ -218,7 +223,7 @@ def _pays(op: Conv2dOp, target: Target) -> float:
     return 20.0 if min(channels, filters // op.groups) >= _FEW else -40.0
 
 
-_REQUIREMENTS = (*CONV_REQUIREMENTS, _ACCURACY, _THREE_BY_THREE)
+_REQUIREMENTS = (*CONV_REQUIREMENTS, _ACCURACY, _SQUARE)
 _PREFERENCES = (Preference(name="fewer products", score=_pays),)
 WINOGRAD_ID = "conv.winograd"
 PREPACKED_ID = "conv.winograd_prepacked"

@@ -1,11 +1,11 @@
-"""Block sizes of a convolution by Winograd's F(m, 3): its schedule's values, a choice without tuning, the space."""
+"""Block sizes of a convolution by Winograd's F(m, r): its schedule's values, a choice without tuning, the space."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import static
@@ -14,11 +14,14 @@ from tracea.kernels.conv.blocking import TILES
 from tracea.kernels.gemm.blocking import equal_blocks, fits_registers, round_up
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
+from tracea.semantic.index import Index
 from tracea.semantic.schedule import Schedule
-from tracea.semantic.winograd import ALGORITHMS, TAPS
+from tracea.semantic.winograd import results_of
 from tracea.targets.target import Target
 
 __all__ = ["WinogradBlocking", "winograd_default", "winograd_space"]
+
+Extent = TypeVar("Extent", int, Index)
 
 _MOST: Final = 2**24
 _GAP: Final = 16  # elements after a tile's channels: a pitch that is a power of two would fall on few sets of the cache
@@ -40,12 +43,13 @@ _MOVED: Final = 4.0  # cycles for a vector of one place of a tile, through both 
 class WinogradBlocking:
     """A schedule in numbers.
 
-    Units: ``m`` results of a tile along each axis; ``mr`` tiles by ``nv`` vectors, ``nr`` filters, of a product;
+    Units: ``m`` results of a tile and ``taps`` of a filter, along each axis; ``mr`` tiles by ``nv`` vectors, ``nr`` filters, of a product;
     ``rows`` of tiles in a band, ``columns`` of them in a block; ``kb`` filters of a task, whole panels; ``gap``
     elements after each tile's channels.
     """
 
     m: int
+    taps: int
     mr: int
     nv: int
     nr: int
@@ -72,8 +76,11 @@ class WinogradBlocking:
                 raise InvalidSchedule(
                     field=name, got=value[name], expected=f"{low} to {_MOST}", remedy="see the variant's space"
                 )
-        if value["m"] not in ALGORITHMS:
-            raise InvalidSchedule(field="m", got=value["m"], expected=list(ALGORITHMS), remedy="choose one of them")
+        taps = _taps(op)
+        if value["m"] not in results_of(taps):
+            raise InvalidSchedule(
+                field="m", got=value["m"], expected=list(results_of(taps)), remedy="choose one of them"
+            )
         if not fits_registers(value["mr"], value["nv"], target):
             raise InvalidSchedule(
                 field="mr, nv",
@@ -86,12 +93,16 @@ class WinogradBlocking:
                 field="tail", got=value["tail"], expected=f"below mr = {value['mr']}", remedy="see the space"
             )
         nr = value["nv"] * vector_lanes(target, op.accumulator)
-        return cls(**{**value, "nr": nr, "kb": round_up(value["kb"], nr)})
+        return cls(**{**value, "taps": taps, "nr": nr, "kb": round_up(value["kb"], nr)})
 
     @property
     def places(self) -> int:
         """Products of a tile: n by n."""
-        return (self.m + TAPS - 1) ** 2
+        return (self.m + self.taps - 1) ** 2
+
+    def window(self, rows: Extent, columns: Extent) -> tuple[Extent, Extent]:
+        """Return the rows and columns of pixels that so many tiles are computed from."""
+        return rows * self.m + (self.taps - 1), columns * self.m + (self.taps - 1)
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -107,7 +118,7 @@ def winograd_default(op: Conv2dOp, target: Target) -> Schedule:
 def winograd_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
     """Return the schedules worth measuring, the default among them."""
     ranked = [schedule for _, schedule in sorted(_likely(op, target), key=lambda pair: pair[0])]
-    each = [[schedule for schedule in ranked if schedule.integer("m") == m][:_RANKED] for m in ALGORITHMS]
+    each = [[schedule for schedule in ranked if schedule.integer("m") == m][:_RANKED] for m in results_of(_taps(op))]
     chosen: list[dict[str, Value]] = [dict(ranked[0]), *(dict(schedule) for some in each for schedule in some)]
     for base in ranked[:_VARIED]:
         chosen += [{**base, "unroll": unroll} for unroll in (1, 2, 4) if unroll != base.integer("unroll")]
@@ -120,7 +131,7 @@ def winograd_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
 
 def _likely(op: Conv2dOp, target: Target) -> Iterator[tuple[float, Schedule]]:
     """Yield schedules with the cycles that they should take: each algorithm, register tile and band."""
-    for m in ALGORITHMS:
+    for m in results_of(_taps(op)):
         for tile in TILES[target.isa]:
             if fits_registers(*tile, target):
                 for rows, columns in _bands(op, target, m, *tile):
@@ -143,12 +154,18 @@ def _bands(op: Conv2dOp, target: Target, m: int, mr: int, nv: int) -> Iterator[t
 def _tile_bytes(op: Conv2dOp, target: Target, m: int, nv: int) -> int:
     """Return what a task holds for a tile: its places, and their products with a panel."""
     nr = nv * vector_lanes(target, op.accumulator)
-    return (m + TAPS - 1) ** 2 * (_extents(op)[1] + nr) * op.accumulator.nbytes
+    return _places(op, m) * (_extents(op)[1] + nr) * op.accumulator.nbytes
 
 
-def _schedule(
-    op: Conv2dOp, target: Target, m: int, tile: tuple[int, int], rows: int, columns: int
-) -> Schedule:
+def _places(op: Conv2dOp, m: int) -> int:
+    return (m + _taps(op) - 1) ** 2
+
+
+def _taps(op: Conv2dOp) -> int:
+    return static(op.w.shape[2])
+
+
+def _schedule(op: Conv2dOp, target: Target, m: int, tile: tuple[int, int], rows: int, columns: int) -> Schedule:
     mr, nv = tile
     filters, channels = _extents(op)
     item, nr = op.accumulator.nbytes, nv * vector_lanes(target, op.accumulator)
@@ -185,7 +202,7 @@ def _cycles(op: Conv2dOp, target: Target, schedule: Schedule) -> float:
     (filters, channels), item = _extents(op), op.accumulator.nbytes
     m, mr, nv, rows, kb = (schedule.integer(name) for name in ("m", "mr", "nv", "rows", "kb"))
     lanes, columns = vector_lanes(target, op.accumulator), schedule.integer("columns")
-    places, nr, (blocks, rest) = (m + TAPS - 1) ** 2, nv * lanes, divmod(_across(op, m), columns)
+    places, nr, (blocks, rest) = _places(op, m), nv * lanes, divmod(_across(op, m), columns)
     tasks = static(op.shape[0]) * op.groups * -(-static(op.shape[2]) // (m * rows)) * -(-filters // kb)
     panel, weight = channels * nr * item, places * channels * filters * item
     # Of a place, the first tile brings the filters from where they are, the others find them in a cache.

@@ -1,4 +1,4 @@
-"""Winograd's F(m, 3): what the products of a place are taken of, and that the transforms around them give the results.
+"""Winograd's F(m, r): what the products of a place are taken of, and that the transforms around them give the results.
 
 That the matrices are right is an identity of fractions (``Algorithm.is_exact``). Here it is shown that each result's
 tile goes through them whole: its n by n pixels are those that its m by m windows read, at one distance from it; the
@@ -21,7 +21,6 @@ from tracea.semantic.proofs.provenance import origin
 from tracea.semantic.proofs.tiling import chain
 from tracea.semantic.proofs.walk import Box, Loop, Site
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
-from tracea.semantic.winograd import TAPS
 
 __all__ = ["prove_winograd"]
 
@@ -59,11 +58,11 @@ def _filters(kernel: TileKernel, site: Site, node: TransformFilters) -> Fact:
     taps, panels = (_shape(kernel, site, box) for box in (source, target))
     if bool(getattr(kernel.op, "turned", False)):
         raise refuse(_NAME, site.label, "the op applies its taps in reverse")
-    three, width = Polynomial.of(TAPS), panels[-1]
+    count, width = Polynomial.of(node.taps), panels[-1]
     pairs = [
         *_whole(source, taps, (-4, -3, -2), "taps and channels of the filters"),
         *_whole(target, panels, (-3, -2, -1), "places, channels and columns of the panel"),
-        *(("taps", taps[axis], three) for axis in (-4, -3)),
+        *(("taps", taps[axis], count) for axis in (-4, -3)),
         ("places", panels[-3], Polynomial.of(node.algorithm.n**2)),
         ("channels", taps[-2], panels[-2]),
         ("filters of the panel", source.offset[-1], target.offset[-4] * width),
@@ -76,7 +75,7 @@ def _filters(kernel: TileKernel, site: Site, node: TransformFilters) -> Fact:
     least = normalize(minimum(width.to_index(), left.to_index()))
     if not site.facts.proves_equal(source.extent[-1], least):
         raise refuse(_NAME, site.label, f"{source.extent[-1].to_index()} filters are not all that the panel has")
-    statement = f"{target.buffer} holds each filter of {source.buffer} transformed by F({node.m}, 3)"
+    statement = f"{target.buffer} holds each filter of {source.buffer} transformed by {node.title}"
     return Fact(_NAME, site.label, statement)
 
 
@@ -84,9 +83,9 @@ def _result(
     kernel: TileKernel, sites: Sequence[Site], site: Site, node: TransformBack
 ) -> tuple[Fact, tuple[Site, Site]]:
     if not node.algorithm.is_exact():
-        raise refuse(_NAME, site.label, f"the matrices of F({node.m}, 3) do not give a filter of three taps")
-    if isinstance(kernel.op, Conv2dOp) and not kernel.op.takes_fewer_products:
-        raise refuse(_NAME, site.label, f"F({node.m}, 3) is of 3x3 taps in order, stride and dilation 1")
+        raise refuse(_NAME, site.label, f"the matrices of {node.title} do not give a filter of its taps")
+    if isinstance(kernel.op, Conv2dOp) and not _is_of(kernel.op, node.taps):
+        raise refuse(_NAME, site.label, f"{node.title} is of square taps in order, stride and dilation 1")
     source, target = site.box(node.source), site.box(node.target)
     product_site, product = _writer(kernel, sites, site, source.buffer, MicroKernel)
     sums = product_site.box(product.c)
@@ -96,7 +95,7 @@ def _result(
     if found is None or found.packed:
         raise refuse(_NAME, image_site.label, f"what {held.buffer} holds was not traced to an image")
     pixels = found.box
-    if not is_place_product(product) or product.epilogue is not None or image.m != node.m:
+    if not is_place_product(product) or product.epilogue is not None or image.title != node.title:
         raise refuse(_NAME, site.label, "what it transforms back are not the plain products of the same transform")
     if product.accumulate != FALSE or product.finish != TRUE:
         raise refuse(_NAME, product_site.label, "the products of a place are summed over all channels at once")
@@ -117,8 +116,8 @@ def _result(
     _operands(kernel, product_site, product, sums=sums, places=places, result=target)
     if kernel.buffer(product.b.buffer).role is BufferRole.SCRATCH:
         _, filters = _writer(kernel, sites, product_site, product.b.buffer, TransformFilters)
-        if filters.m != node.m:
-            raise refuse(_NAME, product_site.label, f"filters of F({filters.m}, 3), the image's is F({node.m}, 3)")
+        if filters.title != node.title:
+            raise refuse(_NAME, product_site.label, f"filters of {filters.title}, the image's is {node.title}")
     _same_tiles(image_site, site, image, node)
     shape = _shape(kernel, image_site, pixels)
     image_pairs = [
@@ -128,8 +127,8 @@ def _result(
         ("channels of the image", places.extent[2], shape[-1]),
         ("first channel", pixels.offset[-1], _ZERO),
         ("channels", pixels.extent[-1], shape[-1]),
-        ("rows of pixels", pixels.extent[-3], rows * m + (TAPS - 1)),
-        ("columns of pixels", pixels.extent[-2], columns * m + (TAPS - 1)),
+        ("rows of pixels", pixels.extent[-3], rows * m + (node.taps - 1)),
+        ("columns of pixels", pixels.extent[-2], columns * m + (node.taps - 1)),
         *(("image or group", *both) for both in zip(pixels.offset[:-3], target.offset[:-3], strict=True)),
         *(("extent of one image and group", extent, _ONE) for extent in pixels.extent[:-3]),
     ]
@@ -140,8 +139,12 @@ def _result(
         wanted = distance if op_padding is None else op_padding[axis + 3]
         if distance is None or distance != wanted:
             raise refuse(_NAME, image_site.label, f"{name} of pixels are {distance} before the results, not {wanted}")
-    statement = f"{target.buffer} is the convolution of {pixels.buffer}, all channels at once, by F({m}, 3)"
+    statement = f"{target.buffer} is the convolution of {pixels.buffer}, all channels at once, by {node.title}"
     return Fact(_NAME, site.label, statement), (product_site, image_site)
+
+
+def _is_of(op: Conv2dOp, taps: int) -> bool:
+    return op.takes_fewer_products and tuple(op.w.shape[2:]) == (taps, taps)
 
 
 def _swept(site: Site, product: MicroKernel, read: Box, *, shared: Sequence[Loop]) -> None:
