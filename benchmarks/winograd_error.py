@@ -1,4 +1,4 @@
-"""Winograd's F(2×2, 3×3), F(4×4, 3×3) and F(2×2, 5×5) in float32 against both accuracy contracts, on the gates' distributions.
+"""Winograd's F(m, r) in float32 against both accuracy contracts, on the gates' distributions.
 
     python benchmarks/winograd_error.py
 

@@ -1,4 +1,4 @@
-"""Winograd's F(2, 3), F(4, 3) and F(2, 5): extents, proofs that refuse, the contract that they keep and the one they do not."""
+"""Winograd's F(m, r): extents, proofs that refuse, the contract that they keep and the one they do not."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ BY_NORM = {"accuracy": Accuracy.NORMWISE}
 
 
 def winograd_cases() -> tuple[Case, ...]:
-    """Kernels of F(2, 3), F(4, 3) and F(2, 5): bands with tails, panels with tails, borders, groups, layouts of the result."""
+    """Kernels of each F(m, r): bands with tails, panels with tails, borders, groups, layouts of the result."""
     last = {"channels_last": True, **BY_NORM}
     two = {"m": 2, "mr": 3, "nv": 2, "unroll": 2, "rows": 2, "kb": 32, "gap": 0, "tail": 1, "prefetch": 0}
     two |= {"columns": 3}

@@ -92,7 +92,7 @@ def conv_problems() -> tuple[Problem, ...]:
 
 
 def conv_by_norm_problems() -> tuple[Problem, ...]:
-    """Return the 3×3 and 5×5 convolutions of the suite that may take fewer products, accurate by norm instead of by element."""
+    """Return the convolutions of the suite that may take fewer products, accurate by norm instead of by element."""
     found = (problem for problem in conv_problems() if isinstance(problem.op, Conv2dOp) and _takes_fewer(problem.op))
     return tuple(replace(problem, op=replace(problem.op, accuracy=Accuracy.NORMWISE)) for problem in found)
 

@@ -63,7 +63,8 @@ def bench(
     Parameters
     ----------
     suite
-        gemm, rows, conv, conv-normwise (3x3 and 5x5 layers by Winograd), attention, sparse, or gpu, which has flags of its own.
+        gemm, rows, conv, conv-normwise (3x3 and 5x5 layers by Winograd), attention, sparse, or gpu, which has flags of
+        its own.
     against
         The peers, by comma.
     threads

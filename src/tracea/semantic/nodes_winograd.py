@@ -1,7 +1,7 @@
 """The nodes of a convolution by Winograd's F(m, r): the transforms around its products.
 
-A tile is m by m results of one filter, computed from n by n pixels, n = m + r - 1, at n² ``places``. Rows and columns of
-tiles are counted by ``tiles``; one tile follows the other along a row. The products of a place are a matrix product,
+A tile is m by m results of one filter, computed from n by n pixels, n = m + r - 1, at n² ``places``. Rows and columns
+of tiles are counted by ``tiles``; one tile follows the other along a row. The products of a place are a matrix product,
 tiles by channels by filters: a :class:`~tracea.semantic.nodes.MicroKernel` whose routine is ``place_tile``.
 """
 

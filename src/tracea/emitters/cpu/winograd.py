@@ -28,7 +28,8 @@ def transform_image(printer: Printer, node: TransformImage) -> None:
     plane, pitch = (printer.text(step) for step in target.element_strides[:2])
     printer.body.comment(f"TransformImage {node.source} -> {node.target.buffer}")
     printer.body.line(
-        f"winograd_image<{node.m}, {node.taps}, {C_TYPES[target.dtype]}>({image}, {printer.address(node.target)}, {plane}, {pitch});"
+        f"winograd_image<{node.m}, {node.taps}, {C_TYPES[target.dtype]}>({image}, {printer.address(node.target)}, "
+        f"{plane}, {pitch});"
     )
 
 
@@ -45,8 +46,8 @@ def transform_filters(printer: Printer, node: TransformFilters) -> None:
     channels, filters = (printer.text(extent) for extent in node.source.extent[-2:])
     printer.body.comment(f"TransformFilters {node.source} -> {node.target.buffer}")
     printer.body.line(
-        f"winograd_filters<{node.m}, {node.taps}, {dtype}, {vectors}>({printer.address(node.source)}, {{{strides}}}, {channels}, "
-        f"{filters}, {printer.address(node.target)});"
+        f"winograd_filters<{node.m}, {node.taps}, {dtype}, {vectors}>({printer.address(node.source)}, {{{strides}}}, "
+        f"{channels}, {filters}, {printer.address(node.target)});"
     )
 
 
@@ -66,8 +67,8 @@ def transform_back(printer: Printer, node: TransformBack) -> None:
         with printer.body.block(head, tail="};"):
             printer.body.line(f"return {functor};")
         printer.body.line(
-            f"winograd_back<{node.m}, {node.taps}, {C_TYPES[compute]}>({printer.address(node.source)}, {plane}, {pitch}, "
-            f"{text(node.tiles[1])}, {rows}, {columns}, {filters}, {printer.address(node.target)}, "
+            f"winograd_back<{node.m}, {node.taps}, {C_TYPES[compute]}>({printer.address(node.source)}, {plane}, "
+            f"{pitch}, {text(node.tiles[1])}, {rows}, {columns}, {filters}, {printer.address(node.target)}, "
             f"{', '.join(steps)}, epilogue_of);"
         )
 

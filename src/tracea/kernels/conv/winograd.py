@@ -1,10 +1,10 @@
 """Convolution by Winograd's F(m, r): fewer products, for 3×3 or 5×5 filters of stride 1 and accuracy by norm.
 
 A task transforms the tiles of a band of the image, a block of columns after the other, all channels of them, into
-scratch of its own; where channels lie apart it copies the block first. Then, panel after panel of filters, it multiplies each place of the transformed image by
-that of the transformed filters, and transforms the products back where the results go: but for the filters nothing
-leaves the second-level cache. The filters are transformed in each call by ``conv.winograd``, and once by
-``conv.winograd_prepacked``, for constants.
+scratch of its own; where channels lie apart it copies the block first. Then, panel after panel of filters, it
+multiplies each place of the transformed image by that of the transformed filters, and transforms the products back
+where the results go: but for the filters nothing leaves the second-level cache. The filters are transformed in each
+call by ``conv.winograd``, and once by ``conv.winograd_prepacked``, for constants.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.requirements import condition
 from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Intrinsic
-from tracea.semantic.index import Const, Index, Predicate, Var, ceil_div, minimum
+from tracea.semantic.index import Const, Predicate, Var, ceil_div, minimum
 from tracea.semantic.intrinsics import plain_product
 from tracea.semantic.nodes import Barrier, CopyTile, For, Let, Level, MicroKernel, Node, Parallel, block
 from tracea.semantic.nodes_winograd import TransformBack, TransformFilters, TransformImage
@@ -91,7 +91,7 @@ def winograd_panels(op: Conv2dOp, schedule: Schedule, target: Target) -> TensorT
 def _own_taps(blocking: WinogradBlocking) -> Predicate:
     """Return the guard that the filters have the taps that are transformed."""
     taps = blocking.taps
-    return (R <= taps) & (S <= taps) & (R >= taps) & (S >= taps)
+    return (taps >= R) & (taps >= S) & (taps <= R) & (taps <= S)
 
 
 def _panels(operands: ConvOperands, blocking: WinogradBlocking, name: str, role: BufferRole) -> Buffer:

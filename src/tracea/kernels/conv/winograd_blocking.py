@@ -43,9 +43,9 @@ _MOVED: Final = 4.0  # cycles for a vector of one place of a tile, through both 
 class WinogradBlocking:
     """A schedule in numbers.
 
-    Units: ``m`` results of a tile and ``taps`` of a filter, along each axis; ``mr`` tiles by ``nv`` vectors, ``nr`` filters, of a product;
-    ``rows`` of tiles in a band, ``columns`` of them in a block; ``kb`` filters of a task, whole panels; ``gap``
-    elements after each tile's channels.
+    Units: ``m`` results of a tile and ``taps`` of a filter, along each axis; ``mr`` tiles by ``nv`` vectors, ``nr``
+    filters, of a product; ``rows`` of tiles in a band, ``columns`` of them in a block; ``kb`` filters of a task, whole
+    panels; ``gap`` elements after each tile's channels.
     """
 
     m: int
@@ -135,7 +135,7 @@ def _likely(op: Conv2dOp, target: Target) -> Iterator[tuple[float, Schedule]]:
         for tile in TILES[target.isa]:
             if fits_registers(*tile, target):
                 for rows, columns in _bands(op, target, m, *tile):
-                    schedule = _schedule(op, target, m, tile, rows, columns)
+                    schedule = _schedule(op, target, m, tile, (rows, columns))
                     yield _cycles(op, target, schedule), schedule
 
 
@@ -165,8 +165,8 @@ def _taps(op: Conv2dOp) -> int:
     return static(op.w.shape[2])
 
 
-def _schedule(op: Conv2dOp, target: Target, m: int, tile: tuple[int, int], rows: int, columns: int) -> Schedule:
-    mr, nv = tile
+def _schedule(op: Conv2dOp, target: Target, m: int, tile: tuple[int, int], band: tuple[int, int]) -> Schedule:
+    (mr, nv), (rows, columns) = tile, band
     filters, channels = _extents(op)
     item, nr = op.accumulator.nbytes, nv * vector_lanes(target, op.accumulator)
     bands = static(op.shape[0]) * op.groups * -(-static(op.shape[2]) // (m * rows))
