@@ -103,6 +103,8 @@ def conv_default(op: Conv2dOp, target: Target) -> Schedule:
     # if filters lie next to each other.
     short = op.taps <= _SHORT_SUM and op.infer().strides[1] == 1
     single = target.fma_per_cycle == 1
+    # Lower than a window, an image is parted at the cost of reading it once more for each part.
+    low = target.cores > 1 and static(op.shape[2]) < (static(op.w.shape[2]) - 1) * op.dilation[0] + 1
     known = (*TILES[target.isa], *(_SHORT_TILES.get(target.isa, ()) if short and single else ()))
     tiles = [tile for tile in known if fits_registers(*tile, target)]
 
@@ -110,7 +112,7 @@ def conv_default(op: Conv2dOp, target: Target) -> Schedule:
         # With one multiply-add a cycle, wide tiles leave the first cache what it needs to bring the next filters in:
         # 6 by 4 takes 0.92 to 0.99 of the time of 14 by 2.
         sums, cost = tile[0] * tile[1], _cost(op, tile, target)
-        if target.cores > 1:
+        if low:
             cost *= _uneven(op, target, _schedule(op, target, *tile, cb=_depth(channels)))
         if short:
             return cost, -tile[1], sums if single else 0
