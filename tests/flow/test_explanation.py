@@ -11,8 +11,9 @@ import pytest
 import tracea
 from tracea import targets
 from tracea.cli import main as cli
+from tracea.core.contract import Accuracy
 from tracea.core.dtype import DType
-from tracea.core.op import GemmOp, RowKind, RowOp
+from tracea.core.op import Conv2dOp, GemmOp, RowKind, RowOp
 from tracea.core.passes.pipeline import run_pipeline
 from tracea.core.tensor_type import SymbolicDim, TensorType
 from tracea.doctor import Candidate, Decision, Known, Rejection, decide, host
@@ -236,6 +237,17 @@ def test_another_machines_limit_is_what_its_vendor_states(target: str, dtype: DT
     assert found.latency_us is None
     assert "only the machine itself can tell" in str(found)
     assert json.loads(json.dumps(found.to_dict()))["roof"]["least_us"] > 0
+
+
+@pytest.mark.parametrize("accuracy", Accuracy)
+def test_a_limit_of_fewer_products_says_how_many(accuracy: Accuracy) -> None:
+    """36 products of F(2, 5) for 100; by element, all of them, and no word of it."""
+    op = Conv2dOp.of(
+        channels=32, size=(28, 28), filters=32, kernel=(5, 5), padding=(2, 2), channels_last=True, accuracy=accuracy
+    )
+    lines = [line for line in str(explain(op, target="zen4")).splitlines() if "Winograd" in line]
+    by_norm = ["  the limit is of 14.5 million operations, by Winograd; rates count all 40.1 million"]
+    assert lines == (by_norm if accuracy is Accuracy.NORMWISE else [])
 
 
 def test_a_generic_target_has_no_limit_and_says_what_would_give_one() -> None:

@@ -130,6 +130,11 @@ MUTANTS: dict[str, tuple[str, type[Node], Callable[[Node], Node]]] = {
         MicroKernel,
         lambda node: replace(node, b=moved(node.b, 1, nothing)),  # type: ignore[attr-defined]
     ),
+    "filters of two groups": (
+        "winograd_two",
+        MicroKernel,
+        lambda node: replace(node, b=replace(node.b, extent=(node.b.extent[0] + 1, *node.b.extent[1:]))),  # type: ignore[attr-defined]
+    ),
     "sums are not begun": (
         "winograd_two",
         MicroKernel,
@@ -357,7 +362,10 @@ def test_scratch_does_not_grow_with_the_image(layout: str) -> None:
     assert held[1] == held[2]
 
 
-@pytest.mark.parametrize(("name", "value"), [("m", 3), ("mr", 0), ("mr", 40), ("tail", 7), ("rows", 0)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("m", 3), ("mr", 0), ("mr", 40), ("tail", 7), ("rows", 0), ("columns", 0), ("unroll", 999), ("rows", 9999)],
+)
 def test_schedule_out_of_range_is_refused_with_the_remedy(name: str, value: int) -> None:
     op, target, found = conv(64, (14, 14), 64, **BY_NORM), load("avx512"), find("conv.winograd")
     assert found.default_schedule is not None

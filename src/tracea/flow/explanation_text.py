@@ -173,6 +173,9 @@ def _roof(found: Explanation) -> Iterator[str]:
         yield f"  arithmetic    {shown_us(roof.arithmetic_us)} at {_rate(peak, 'FLOP/s')} ({roof.peak_from}{beside})"
         yield f"  moving bytes  {shown_us(roof.moving_us)} at {_rate(bandwidth, 'B/s')} ({roof.bandwidth_from})"
         yield f"  the greater of the two is the limit: {'arithmetic' if roof.is_arithmetic else 'moving bytes'}"
+        if found.op.fewest_flops < found.op.flops:
+            fewest, direct = _count(found.op.fewest_flops), _count(found.op.flops)
+            yield f"  the limit is of {fewest} operations, by Winograd; rates count all {direct}"
         if roof.note:
             yield f"  note: {roof.note}"
         yield from _doubts(found, roof)

@@ -23,7 +23,8 @@ __all__ = ["WinogradBlocking", "winograd_default", "winograd_space"]
 
 Extent = TypeVar("Extent", int, Index)
 
-_MOST: Final = 2**24
+_MOST_FILTERS: Final = 2**24
+_MOST: Final = {"unroll": 64, "prefetch": 1024, "rows": 1024, "columns": 2**16, "gap": 1024}
 _GAP: Final = 16  # elements after a tile's channels: a pitch that is a power of two would fall on few sets of the cache
 _FAR: Final = 8  # steps of a panel that is asked for ahead
 _BANDS: Final = (1, 2, 3, 4, 7, 14)  # rows of tiles
@@ -72,9 +73,10 @@ class WinogradBlocking:
         least |= {"gap": 0, "prefetch": 0, "tail": 0}
         value = {name: schedule.integer(name) for name in least}
         for name, low in least.items():
-            if not low <= value[name] <= _MOST:
+            most = _MOST.get(name, _MOST_FILTERS)
+            if not low <= value[name] <= most:
                 raise InvalidSchedule(
-                    field=name, got=value[name], expected=f"{low} to {_MOST}", remedy="see the variant's space"
+                    field=name, got=value[name], expected=f"{low} to {most}", remedy="see the variant's space"
                 )
         taps = _taps(op)
         if value["m"] not in results_of(taps):

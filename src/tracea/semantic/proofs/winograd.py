@@ -183,6 +183,7 @@ def _operands(kernel: TileKernel, site: Site, product: MicroKernel, *, sums: Box
         ("places of the image and of the filters", places.extent[0], panels[-3]),
         ("filters of the panel and of the result", b.offset[-4] * width, result.offset[-1]),
         *(("group", b.offset[axis], result.offset[axis + 1]) for axis in range(len(b.offset) - 4)),
+        *(("one group", b.extent[axis], _ONE) for axis in range(len(b.offset) - 4)),
     ]
     _equal(site, pairs)
     if not site.facts.proves(width - sums.extent[2]):
