@@ -17,9 +17,10 @@ from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
 
-__all__ = ["TILES", "ConvBlocking", "band_of", "conv_default", "conv_space", "rows_that_fit"]
+__all__ = ["MOST", "MOST_OF", "TILES", "ConvBlocking", "band_of", "conv_default", "conv_space", "rows_that_fit"]
 
-_MOST: Final = 2**24
+MOST: Final = 2**24  # of any number of a schedule, but for those that code or gaps grow with
+MOST_OF: Final[Mapping[str, int]] = {"unroll": 64, "prefetch": 1024, "gap": 1024}
 _SHORT_RUN: Final = 32  # channels: up to here the taps of a row are one run, so pixels lie without a gap
 _GAP: Final = 16  # elements between pixels: a pitch that is a power of two would fall on few sets of the cache
 _DEEP: Final = 512  # channels of a block where a group has more than twice as many
@@ -73,9 +74,10 @@ class ConvBlocking:
         least = {"mr": 1, "nv": 1, "unroll": 1, "rows": 1, "kb": 1, "cb": 0, "gap": 0, "prefetch": 0, "tail": 0}
         value = {name: schedule.integer(name) for name in least}
         for name, low in least.items():
-            if not low <= value[name] <= _MOST:
+            most = MOST_OF.get(name, MOST)
+            if not low <= value[name] <= most:
                 raise InvalidSchedule(
-                    field=name, got=value[name], expected=f"{low} to {_MOST}", remedy="see the variant's space"
+                    field=name, got=value[name], expected=f"{low} to {most}", remedy="see the variant's space"
                 )
         mr, nv = value["mr"], value["nv"]
         if not fits_registers(mr, nv, target):

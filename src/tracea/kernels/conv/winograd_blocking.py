@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import static
 from tracea.errors import InvalidSchedule
-from tracea.kernels.conv.blocking import TILES
+from tracea.kernels.conv.blocking import MOST, MOST_OF, TILES
 from tracea.kernels.gemm.blocking import equal_blocks, fits_registers, round_up
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
@@ -23,8 +23,7 @@ __all__ = ["WinogradBlocking", "winograd_default", "winograd_space"]
 
 Extent = TypeVar("Extent", int, Index)
 
-_MOST_FILTERS: Final = 2**24
-_MOST: Final = {"unroll": 64, "prefetch": 1024, "rows": 1024, "columns": 2**16, "gap": 1024}
+_MOST_OF: Final = {**MOST_OF, "rows": 1024, "columns": 2**16}  # rows of tiles are computed whether there are any
 _GAP: Final = 16  # elements after a tile's channels: a pitch that is a power of two would fall on few sets of the cache
 _FAR: Final = 8  # steps of a panel that is asked for ahead
 _BANDS: Final = (1, 2, 3, 4, 7, 14)  # rows of tiles
@@ -73,7 +72,7 @@ class WinogradBlocking:
         least |= {"gap": 0, "prefetch": 0, "tail": 0}
         value = {name: schedule.integer(name) for name in least}
         for name, low in least.items():
-            most = _MOST.get(name, _MOST_FILTERS)
+            most = _MOST_OF.get(name, MOST)
             if not low <= value[name] <= most:
                 raise InvalidSchedule(
                     field=name, got=value[name], expected=f"{low} to {most}", remedy="see the variant's space"
