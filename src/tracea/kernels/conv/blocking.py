@@ -17,10 +17,10 @@ from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
 
-__all__ = ["MOST", "MOST_OF", "TILES", "ConvBlocking", "band_of", "conv_default", "conv_space", "rows_that_fit"]
+__all__ = ["TILES", "ConvBlocking", "band_of", "conv_default", "conv_space", "rows_that_fit", "tile_numbers"]
 
-MOST: Final = 2**24  # of any number of a schedule, but for those that code or gaps grow with
-MOST_OF: Final[Mapping[str, int]] = {"unroll": 64, "prefetch": 1024, "gap": 1024}
+_MOST: Final = 2**24  # of any number of a schedule, but for those that code or gaps grow with
+_MOST_OF: Final[Mapping[str, int]] = {"unroll": 64, "prefetch": 1024, "gap": 1024}
 _SHORT_RUN: Final = 32  # channels: up to here the taps of a row are one run, so pixels lie without a gap
 _GAP: Final = 16  # elements between pixels: a pitch that is a power of two would fall on few sets of the cache
 _DEEP: Final = 512  # channels of a block where a group has more than twice as many
@@ -71,31 +71,43 @@ class ConvBlocking:
         Raises:
             InvalidSchedule: a value is missing or out of its range, or the tile does not fit the registers.
         """
-        least = {"mr": 1, "nv": 1, "unroll": 1, "rows": 1, "kb": 1, "cb": 0, "gap": 0, "prefetch": 0, "tail": 0}
-        value = {name: schedule.integer(name) for name in least}
-        for name, low in least.items():
-            most = MOST_OF.get(name, MOST)
-            if not low <= value[name] <= most:
-                raise InvalidSchedule(
-                    field=name, got=value[name], expected=f"{low} to {most}", remedy="see the variant's space"
-                )
-        mr, nv = value["mr"], value["nv"]
-        if not fits_registers(mr, nv, target):
-            raise InvalidSchedule(
-                field="mr, nv",
-                got=f"{mr}x{nv}: {mr * nv + nv + 1} registers",
-                expected=f"mr*nv + nv + 1 <= {target.vector_registers}",
-                remedy="choose a smaller tile",
-            )
-        if value["tail"] >= mr:
-            raise InvalidSchedule(field="tail", got=value["tail"], expected=f"below mr = {mr}", remedy="see the space")
-        nr = nv * vector_lanes(target, op.accumulator)
+        value = tile_numbers(schedule, target, least={"cb": 0})
+        nr = value["nv"] * vector_lanes(target, op.accumulator)
         return cls(**{**value, "nr": nr, "kb": round_up(value["kb"], nr)})
 
     @property
     def pixels(self) -> tuple[int, ...]:
         """Pixel counts with code of their own, descending."""
         return (self.mr, self.tail) if self.tail else (self.mr,)
+
+
+def tile_numbers(
+    schedule: Schedule, target: Target, *, least: Mapping[str, int], most: Mapping[str, int] | None = None
+) -> dict[str, int]:
+    """Return the numbers of a schedule whose tiles are ``mr`` by ``nv``: what these have, and those of ``least``.
+
+    Raises:
+        InvalidSchedule: a value is missing, below its least or above its most, or the tile does not fit the registers.
+    """
+    lows = {"mr": 1, "nv": 1, "unroll": 1, "rows": 1, "kb": 1, "gap": 0, "prefetch": 0, "tail": 0, **least}
+    value = {name: schedule.integer(name) for name in lows}
+    for name, low in lows.items():
+        high = {**_MOST_OF, **(most or {})}.get(name, _MOST)
+        if not low <= value[name] <= high:
+            raise InvalidSchedule(
+                field=name, got=value[name], expected=f"{low} to {high}", remedy="see the variant's space"
+            )
+    mr, nv = value["mr"], value["nv"]
+    if not fits_registers(mr, nv, target):
+        raise InvalidSchedule(
+            field="mr, nv",
+            got=f"{mr}x{nv}: {mr * nv + nv + 1} registers",
+            expected=f"mr*nv + nv + 1 <= {target.vector_registers}",
+            remedy="choose a smaller tile",
+        )
+    if value["tail"] >= mr:
+        raise InvalidSchedule(field="tail", got=value["tail"], expected=f"below mr = {mr}", remedy="see the space")
+    return value
 
 
 def conv_default(op: Conv2dOp, target: Target) -> Schedule:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import static
 from tracea.errors import InvalidSchedule
-from tracea.kernels.conv.blocking import MOST, MOST_OF, TILES
+from tracea.kernels.conv.blocking import TILES, tile_numbers
 from tracea.kernels.gemm.blocking import equal_blocks, fits_registers, round_up
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
@@ -23,7 +23,7 @@ __all__ = ["WinogradBlocking", "winograd_default", "winograd_space"]
 
 Extent = TypeVar("Extent", int, Index)
 
-_MOST_OF: Final = {**MOST_OF, "rows": 1024, "columns": 2**16}  # rows of tiles are computed whether there are any
+_MOST_OF: Final = {"rows": 1024, "columns": 2**16}  # rows of tiles are computed whether there are any
 _GAP: Final = 16  # elements after a tile's channels: a pitch that is a power of two would fall on few sets of the cache
 _FAR: Final = 8  # steps of a panel that is asked for ahead
 _BANDS: Final = (1, 2, 3, 4, 7, 14)  # rows of tiles
@@ -68,30 +68,11 @@ class WinogradBlocking:
         Raises:
             InvalidSchedule: a value is missing or out of its range, or the tile does not fit the registers.
         """
-        least = {"m": 2, "mr": 1, "nv": 1, "unroll": 1, "rows": 1, "columns": 1, "kb": 1}
-        least |= {"gap": 0, "prefetch": 0, "tail": 0}
-        value = {name: schedule.integer(name) for name in least}
-        for name, low in least.items():
-            most = _MOST_OF.get(name, MOST)
-            if not low <= value[name] <= most:
-                raise InvalidSchedule(
-                    field=name, got=value[name], expected=f"{low} to {most}", remedy="see the variant's space"
-                )
+        value = tile_numbers(schedule, target, least={"m": 2, "columns": 1}, most=_MOST_OF)
         taps = _taps(op)
         if value["m"] not in results_of(taps):
             raise InvalidSchedule(
                 field="m", got=value["m"], expected=list(results_of(taps)), remedy="choose one of them"
-            )
-        if not fits_registers(value["mr"], value["nv"], target):
-            raise InvalidSchedule(
-                field="mr, nv",
-                got=f"{value['mr']}x{value['nv']}: {value['mr'] * value['nv'] + value['nv'] + 1} registers",
-                expected=f"mr*nv + nv + 1 <= {target.vector_registers}",
-                remedy="choose a smaller tile",
-            )
-        if value["tail"] >= value["mr"]:
-            raise InvalidSchedule(
-                field="tail", got=value["tail"], expected=f"below mr = {value['mr']}", remedy="see the space"
             )
         nr = value["nv"] * vector_lanes(target, op.accumulator)
         return cls(**{**value, "taps": taps, "nr": nr, "kb": round_up(value["kb"], nr)})
