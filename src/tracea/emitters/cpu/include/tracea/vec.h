@@ -122,14 +122,26 @@ TRACEA_INLINE V load_broadcast(const bf16* p) {
 }
 
 // ---- by count --------------------------------------------------------------------------------------------------------------------------------
+namespace detail {
+// Whether an access of n lanes is a plain one. AVX-512 masks are part of the instruction, elsewhere a branch is what costs less.
+template <class V>
+TRACEA_INLINE bool is_whole(int64_t n) {
+#if defined(TRACEA_ISA_AVX512)
+    return __builtin_constant_p(n) && n >= V::lanes;
+#else
+    return n >= V::lanes;
+#endif
+}
+}  // namespace detail
+
 template <class V, class Storage>
 TRACEA_INLINE V load_partial(const Storage* p, int64_t n) {
-    if (__builtin_constant_p(n) && n >= V::lanes) return load<V>(p);
+    if (detail::is_whole<V>(n)) return load<V>(p);
     return load_masked<V>(p, lane_mask<V>(n));
 }
 template <class V, class Storage>
 TRACEA_INLINE void store_partial(Storage* p, V v, int64_t n) {
-    if (__builtin_constant_p(n) && n >= V::lanes) {
+    if (detail::is_whole<V>(n)) {
         store(p, v);
         return;
     }

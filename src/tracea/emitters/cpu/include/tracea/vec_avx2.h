@@ -82,8 +82,32 @@ TRACEA_INLINE V load_masked(const float* p, Mask<V> m) {
     return {_mm256_maskload_ps(p, _mm256_castps_si256(m.reg))};
 }
 TRACEA_INLINE void store(float* p, VecF v) { _mm256_storeu_ps(p, v.reg); }
+// The masked store takes a Zen 2 or 3 twelve cycles and more (https://uops.info, VMASKMOVPS_M256_YMM_YMM), so it is left to masks of any shape: all
+// lanes are one store, and the first ones four, two and one at a time.
 TRACEA_INLINE void store_masked(float* p, VecF v, Mask<VecF> m) {
-    _mm256_maskstore_ps(p, _mm256_castps_si256(m.reg), v.reg);
+    int lanes = _mm256_movemask_ps(m.reg);
+    if (lanes == 0xff) {
+        _mm256_storeu_ps(p, v.reg);
+        return;
+    }
+    if ((lanes & (lanes + 1)) != 0) {
+        _mm256_maskstore_ps(p, _mm256_castps_si256(m.reg), v.reg);
+        return;
+    }
+    __m128 part = _mm256_castps256_ps128(v.reg);
+    if ((lanes & 8) != 0) {
+        _mm_storeu_ps(p, part);
+        part = _mm256_extractf128_ps(v.reg, 1);
+        p += 4;
+        lanes >>= 4;
+    }
+    if ((lanes & 2) != 0) {
+        _mm_storel_pi(reinterpret_cast<__m64*>(p), part);
+        part = _mm_movehl_ps(part, part);
+        p += 2;
+        lanes >>= 2;
+    }
+    if ((lanes & 1) != 0) _mm_store_ss(p, part);
 }
 TRACEA_INLINE void store_streaming(float* p, VecF v) { _mm256_stream_ps(p, v.reg); }
 template <class V>
@@ -129,7 +153,23 @@ TRACEA_INLINE V load_masked(const double* p, Mask<V> m) {
 }
 TRACEA_INLINE void store(double* p, VecD v) { _mm256_storeu_pd(p, v.reg); }
 TRACEA_INLINE void store_masked(double* p, VecD v, Mask<VecD> m) {
-    _mm256_maskstore_pd(p, _mm256_castpd_si256(m.reg), v.reg);
+    int lanes = _mm256_movemask_pd(m.reg);
+    if (lanes == 0xf) {
+        _mm256_storeu_pd(p, v.reg);
+        return;
+    }
+    if ((lanes & (lanes + 1)) != 0) {
+        _mm256_maskstore_pd(p, _mm256_castpd_si256(m.reg), v.reg);
+        return;
+    }
+    __m128d part = _mm256_castpd256_pd128(v.reg);
+    if ((lanes & 2) != 0) {
+        _mm_storeu_pd(p, part);
+        part = _mm256_extractf128_pd(v.reg, 1);
+        p += 2;
+        lanes >>= 2;
+    }
+    if ((lanes & 1) != 0) _mm_store_sd(p, part);
 }
 TRACEA_INLINE void store_streaming(double* p, VecD v) { _mm256_stream_pd(p, v.reg); }
 template <class V>
