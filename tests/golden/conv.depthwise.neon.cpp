@@ -1,4 +1,4 @@
-// conv2d_1x144x56x56_by_144x1x3x3_f32_5c71a4678ec410fd | conv.depthwise | neon | cb=144,mr=14,nv=2,rows=3,tail=0
+// conv2d_1x144x56x56_by_144x1x3x3_f32_5c71a4678ec410fd | conv.depthwise | neon | cb=16,mr=14,nv=1,rows=28,tail=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -10,11 +10,11 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_depthwise_9584b5ed5acb41804f38_text {
+namespace tracea_conv_depthwise_25f16c3e4e5633b3dd5d_text {
 using namespace tracea;
 
-using Tile0 = DepthwiseTile<float, 14, 2>;
-static_assert(Tile0::columns == 8, "the kernel was built for this vector length");
+using Tile0 = DepthwiseTile<float, 14, 1>;
+static_assert(Tile0::columns == 4, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
   template <class V>
@@ -26,7 +26,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_9584b5ed5acb41804f38(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_25f16c3e4e5633b3dd5d(const tracea_call* call, int32_t rank) {
   const float* const x_last = static_cast<const float*>(call->pointers[0]);
   const float* const w_last = static_cast<const float*>(call->pointers[1]);
   const float* const x1_last = static_cast<const float*>(call->pointers[2]);
@@ -49,36 +49,36 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_958
   const int64_t y_last_stride3 = call->integers[15];
   float* const panels = reinterpret_cast<float*>(call->team_scratch);
   float* const halo = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + q * 1152 + q * r * 576 + r * s * 576 + s * 1152 - r * 576 - 1152);
-  for (TaskLoop tasks0(call, rank, 0, (groups + 7) / 8); tasks0.next();) {
-    const int64_t pack_first = tasks0.task() * 8;
-    const int64_t pack_wide = min_index(groups - pack_first, 8);
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + q * 1728 + q * r * 64 + r * s * 64 + s * 1728 - r * 64 - 1728);
+  for (TaskLoop tasks0(call, rank, 0, (groups + 3) / 4); tasks0.next();) {
+    const int64_t pack_first = tasks0.task() * 4;
+    const int64_t pack_wide = min_index(groups - pack_first, 4);
     for (int64_t pack_r = 0; pack_r < r; ++pack_r) {
       // Pack w_last[pack_r : +1, 0 : +s, pack_first : +pack_wide] -> panels
-      pack_b<float, 8>(w_last + pack_first * w_last_stride2 + pack_r * w_last_stride0, 1, w_last_stride2, s, pack_wide, s, panels + pack_first / 8 * r * s * 8 + pack_r * s * 8);
+      pack_b<float, 4>(w_last + pack_first * w_last_stride2 + pack_r * w_last_stride0, 1, w_last_stride2, s, pack_wide, s, panels + pack_first / 4 * r * s * 4 + pack_r * s * 4);
     }
   }
   team_barrier(call, rank);
-  for (TaskLoop tasks1(call, rank, 1, (groups + 143) / 144 * ((p + 2) / 3) * images); tasks1.next();) {
+  for (TaskLoop tasks1(call, rank, 1, (groups + 15) / 16 * ((p + 27) / 28) * images); tasks1.next();) {
     const int64_t task = tasks1.task();
-    const int64_t image = task / ((groups + 143) / 144 * ((p + 2) / 3));
-    const int64_t top = task / ((groups + 143) / 144) % ((p + 2) / 3) * 3;
-    const int64_t band = min_index(p - top, 3);
-    const int64_t first = task % ((groups + 143) / 144) * 144;
-    const int64_t channels = min_index(groups - first, 144);
+    const int64_t image = task / ((groups + 15) / 16 * ((p + 27) / 28));
+    const int64_t top = task / ((groups + 15) / 16) % ((p + 27) / 28) * 28;
+    const int64_t band = min_index(p - top, 28);
+    const int64_t first = task % ((groups + 15) / 16) * 16;
+    const int64_t channels = min_index(groups - first, 16);
     // CopyTile x_last[image : +1, top - 1 : +((band - 1) + (r - 1)) + 1, -1 : +((q - 1) + (s - 1)) + 1, first : +channels] -> halo
-    copy_halo<float>(x_last + first * x_last_stride3 + image * x_last_stride0, {x_last_stride1, 1, x_last_stride3}, h, width, top - 1, (-1), band + r - 1, q + s - 1, channels, halo, q * 144 + s * 144 - 144, 144);
-    for (int64_t channel = 0; channel < channels; channel += 8) {
-      const int64_t wide = min_index(channels - channel, 8);
+    copy_halo<float>(x_last + first * x_last_stride3 + image * x_last_stride0, {x_last_stride1, 1, x_last_stride3}, h, width, top - 1, (-1), band + r - 1, q + s - 1, channels, halo, q * 16 + s * 16 - 16, 16);
+    for (int64_t channel = 0; channel < channels; channel += 4) {
+      const int64_t wide = min_index(channels - channel, 4);
       for (int64_t line = 0; line < band; ++line) {
         for (int64_t pixel = 0; pixel < q; pixel += 14) {
           const int64_t pixels = min_index(q - pixel, 14);
           // MicroKernel sums[0 : +pixels, 0 : +wide]
-          Tile0::run<14>(pixels, wide, ConvTaps{r, s, 1, q * 144 + s * 144 - 144, 144, 8}, halo + channel + line * q * 144 + line * s * 144 + pixel * 144 - line * 144, 144, panels + (channel + first) / 8 * r * s * 8, sums, 8, ConvBorder::none(r));
-          store_tile_transposed(sums, 8, pixels, wide, y_last + channel * y_last_stride3 + first * y_last_stride3 + image * y_last_stride0 + line * y_last_stride1 + pixel + top * y_last_stride1, y_last_stride3, Epilogue0{x1_last + channel + first});
+          Tile0::run<14>(pixels, wide, ConvTaps{r, s, 1, q * 16 + s * 16 - 16, 16, 4}, halo + channel + line * q * 16 + line * s * 16 + pixel * 16 - line * 16, 16, panels + (channel + first) / 4 * r * s * 4, sums, 4, ConvBorder::none(r));
+          store_tile_transposed(sums, 4, pixels, wide, y_last + channel * y_last_stride3 + first * y_last_stride3 + image * y_last_stride0 + line * y_last_stride1 + pixel + top * y_last_stride1, y_last_stride3, Epilogue0{x1_last + channel + first});
         }
       }
     }
   }
 }
-}  // namespace tracea_conv_depthwise_9584b5ed5acb41804f38_text
+}  // namespace tracea_conv_depthwise_25f16c3e4e5633b3dd5d_text

@@ -1,4 +1,4 @@
-// conv2d_1x144x56x56_by_144x1x3x3_f32_5c71a4678ec410fd | conv.depthwise_prepacked | avx2 | cb=80,mr=7,nv=2,rows=2,tail=0
+// conv2d_1x144x56x56_by_144x1x3x3_f32_5c71a4678ec410fd | conv.depthwise_prepacked | avx2 | cb=16,mr=14,nv=1,rows=8,tail=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,11 +9,11 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_depthwise_prepacked_cadee591746405272d62_text {
+namespace tracea_conv_depthwise_prepacked_79b6613e53de8e2e23a8_text {
 using namespace tracea;
 
-using Tile0 = DepthwiseTile<float, 7, 2>;
-static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
+using Tile0 = DepthwiseTile<float, 14, 1>;
+static_assert(Tile0::columns == 8, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
   template <class V>
@@ -25,7 +25,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_prepacked_cadee591746405272d62(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_prepacked_79b6613e53de8e2e23a8(const tracea_call* call, int32_t rank) {
   const float* const x_last = static_cast<const float*>(call->pointers[0]);
   const float* const w_last = static_cast<const float*>(call->pointers[1]);
   const float* const x1_last = static_cast<const float*>(call->pointers[2]);
@@ -45,27 +45,27 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pre
   const int64_t y_last_stride1 = call->integers[12];
   const int64_t y_last_stride3 = call->integers[13];
   float* const halo = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + q * 320 + q * r * 320 + r * s * 320 + s * 320 - r * 320 - 320);
-  for (TaskLoop tasks0(call, rank, 0, (groups + 79) / 80 * ((p + 1) / 2) * images); tasks0.next();) {
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + q * 448 + q * r * 64 + r * s * 64 + s * 448 - r * 64 - 448);
+  for (TaskLoop tasks0(call, rank, 0, (groups + 15) / 16 * ((p + 7) / 8) * images); tasks0.next();) {
     const int64_t task = tasks0.task();
-    const int64_t image = task / ((groups + 79) / 80 * ((p + 1) / 2));
-    const int64_t top = task / ((groups + 79) / 80) % ((p + 1) / 2) * 2;
-    const int64_t band = min_index(p - top, 2);
-    const int64_t first = task % ((groups + 79) / 80) * 80;
-    const int64_t channels = min_index(groups - first, 80);
+    const int64_t image = task / ((groups + 15) / 16 * ((p + 7) / 8));
+    const int64_t top = task / ((groups + 15) / 16) % ((p + 7) / 8) * 8;
+    const int64_t band = min_index(p - top, 8);
+    const int64_t first = task % ((groups + 15) / 16) * 16;
+    const int64_t channels = min_index(groups - first, 16);
     // CopyTile x_last[image : +1, top - 1 : +((band - 1) + (r - 1)) + 1, -1 : +((q - 1) + (s - 1)) + 1, first : +channels] -> halo
-    copy_halo<float>(x_last + first * x_last_stride3 + image * x_last_stride0, {x_last_stride1, 1, x_last_stride3}, h, width, top - 1, (-1), band + r - 1, q + s - 1, channels, halo, q * 80 + s * 80 - 80, 80);
-    for (int64_t channel = 0; channel < channels; channel += 16) {
-      const int64_t wide = min_index(channels - channel, 16);
+    copy_halo<float>(x_last + first * x_last_stride3 + image * x_last_stride0, {x_last_stride1, 1, x_last_stride3}, h, width, top - 1, (-1), band + r - 1, q + s - 1, channels, halo, q * 16 + s * 16 - 16, 16);
+    for (int64_t channel = 0; channel < channels; channel += 8) {
+      const int64_t wide = min_index(channels - channel, 8);
       for (int64_t line = 0; line < band; ++line) {
-        for (int64_t pixel = 0; pixel < q; pixel += 7) {
-          const int64_t pixels = min_index(q - pixel, 7);
+        for (int64_t pixel = 0; pixel < q; pixel += 14) {
+          const int64_t pixels = min_index(q - pixel, 14);
           // MicroKernel sums[0 : +pixels, 0 : +wide]
-          Tile0::run<7>(pixels, wide, ConvTaps{r, s, 1, q * 80 + s * 80 - 80, 80, 16}, halo + channel + line * q * 80 + line * s * 80 + pixel * 80 - line * 80, 80, w_last + (channel + first) / 16 * r * s * 16, sums, 16, ConvBorder::none(r));
-          store_tile_transposed(sums, 16, pixels, wide, y_last + channel * y_last_stride3 + first * y_last_stride3 + image * y_last_stride0 + line * y_last_stride1 + pixel + top * y_last_stride1, y_last_stride3, Epilogue0{x1_last + channel + first});
+          Tile0::run<14>(pixels, wide, ConvTaps{r, s, 1, q * 16 + s * 16 - 16, 16, 8}, halo + channel + line * q * 16 + line * s * 16 + pixel * 16 - line * 16, 16, w_last + (channel + first) / 8 * r * s * 8, sums, 8, ConvBorder::none(r));
+          store_tile_transposed(sums, 8, pixels, wide, y_last + channel * y_last_stride3 + first * y_last_stride3 + image * y_last_stride0 + line * y_last_stride1 + pixel + top * y_last_stride1, y_last_stride3, Epilogue0{x1_last + channel + first});
         }
       }
     }
   }
 }
-}  // namespace tracea_conv_depthwise_prepacked_cadee591746405272d62_text
+}  // namespace tracea_conv_depthwise_prepacked_79b6613e53de8e2e23a8_text

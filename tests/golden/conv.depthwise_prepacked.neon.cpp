@@ -1,4 +1,4 @@
-// conv2d_1x144x56x56_by_144x1x3x3_f32_5c71a4678ec410fd | conv.depthwise_prepacked | neon | cb=144,mr=14,nv=2,rows=3,tail=0
+// conv2d_1x144x56x56_by_144x1x3x3_f32_5c71a4678ec410fd | conv.depthwise_prepacked | neon | cb=16,mr=14,nv=1,rows=28,tail=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,11 +9,11 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_depthwise_prepacked_a7a0d27cfeb45cb52e04_text {
+namespace tracea_conv_depthwise_prepacked_fd64cb231a01069b5745_text {
 using namespace tracea;
 
-using Tile0 = DepthwiseTile<float, 14, 2>;
-static_assert(Tile0::columns == 8, "the kernel was built for this vector length");
+using Tile0 = DepthwiseTile<float, 14, 1>;
+static_assert(Tile0::columns == 4, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
   template <class V>
@@ -25,7 +25,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_prepacked_a7a0d27cfeb45cb52e04(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_prepacked_fd64cb231a01069b5745(const tracea_call* call, int32_t rank) {
   const float* const x_last = static_cast<const float*>(call->pointers[0]);
   const float* const w_last = static_cast<const float*>(call->pointers[1]);
   const float* const x1_last = static_cast<const float*>(call->pointers[2]);
@@ -45,27 +45,27 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pre
   const int64_t y_last_stride1 = call->integers[12];
   const int64_t y_last_stride3 = call->integers[13];
   float* const halo = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + q * 1152 + q * r * 576 + r * s * 576 + s * 1152 - r * 576 - 1152);
-  for (TaskLoop tasks0(call, rank, 0, (groups + 143) / 144 * ((p + 2) / 3) * images); tasks0.next();) {
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + q * 1728 + q * r * 64 + r * s * 64 + s * 1728 - r * 64 - 1728);
+  for (TaskLoop tasks0(call, rank, 0, (groups + 15) / 16 * ((p + 27) / 28) * images); tasks0.next();) {
     const int64_t task = tasks0.task();
-    const int64_t image = task / ((groups + 143) / 144 * ((p + 2) / 3));
-    const int64_t top = task / ((groups + 143) / 144) % ((p + 2) / 3) * 3;
-    const int64_t band = min_index(p - top, 3);
-    const int64_t first = task % ((groups + 143) / 144) * 144;
-    const int64_t channels = min_index(groups - first, 144);
+    const int64_t image = task / ((groups + 15) / 16 * ((p + 27) / 28));
+    const int64_t top = task / ((groups + 15) / 16) % ((p + 27) / 28) * 28;
+    const int64_t band = min_index(p - top, 28);
+    const int64_t first = task % ((groups + 15) / 16) * 16;
+    const int64_t channels = min_index(groups - first, 16);
     // CopyTile x_last[image : +1, top - 1 : +((band - 1) + (r - 1)) + 1, -1 : +((q - 1) + (s - 1)) + 1, first : +channels] -> halo
-    copy_halo<float>(x_last + first * x_last_stride3 + image * x_last_stride0, {x_last_stride1, 1, x_last_stride3}, h, width, top - 1, (-1), band + r - 1, q + s - 1, channels, halo, q * 144 + s * 144 - 144, 144);
-    for (int64_t channel = 0; channel < channels; channel += 8) {
-      const int64_t wide = min_index(channels - channel, 8);
+    copy_halo<float>(x_last + first * x_last_stride3 + image * x_last_stride0, {x_last_stride1, 1, x_last_stride3}, h, width, top - 1, (-1), band + r - 1, q + s - 1, channels, halo, q * 16 + s * 16 - 16, 16);
+    for (int64_t channel = 0; channel < channels; channel += 4) {
+      const int64_t wide = min_index(channels - channel, 4);
       for (int64_t line = 0; line < band; ++line) {
         for (int64_t pixel = 0; pixel < q; pixel += 14) {
           const int64_t pixels = min_index(q - pixel, 14);
           // MicroKernel sums[0 : +pixels, 0 : +wide]
-          Tile0::run<14>(pixels, wide, ConvTaps{r, s, 1, q * 144 + s * 144 - 144, 144, 8}, halo + channel + line * q * 144 + line * s * 144 + pixel * 144 - line * 144, 144, w_last + (channel + first) / 8 * r * s * 8, sums, 8, ConvBorder::none(r));
-          store_tile_transposed(sums, 8, pixels, wide, y_last + channel * y_last_stride3 + first * y_last_stride3 + image * y_last_stride0 + line * y_last_stride1 + pixel + top * y_last_stride1, y_last_stride3, Epilogue0{x1_last + channel + first});
+          Tile0::run<14>(pixels, wide, ConvTaps{r, s, 1, q * 16 + s * 16 - 16, 16, 4}, halo + channel + line * q * 16 + line * s * 16 + pixel * 16 - line * 16, 16, w_last + (channel + first) / 4 * r * s * 4, sums, 4, ConvBorder::none(r));
+          store_tile_transposed(sums, 4, pixels, wide, y_last + channel * y_last_stride3 + first * y_last_stride3 + image * y_last_stride0 + line * y_last_stride1 + pixel + top * y_last_stride1, y_last_stride3, Epilogue0{x1_last + channel + first});
         }
       }
     }
   }
 }
-}  // namespace tracea_conv_depthwise_prepacked_a7a0d27cfeb45cb52e04_text
+}  // namespace tracea_conv_depthwise_prepacked_fd64cb231a01069b5745_text

@@ -1,14 +1,14 @@
-// conv2d_1x144x56x56_by_144x1x3x3_f32_5c71a4678ec410fd | conv.depthwise_pack_w | plain | cb=96,mr=4,nv=2,rows=2,tail=0
+// conv2d_1x144x56x56_by_144x1x3x3_f32_5c71a4678ec410fd | conv.depthwise_pack_w | plain | cb=32,mr=4,nv=2,rows=3,tail=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_conv_depthwise_pack_w_964519ffd119c865b185_text {
+namespace tracea_conv_depthwise_pack_w_4b88b1d2955d3472be79_text {
 using namespace tracea;
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pack_w_964519ffd119c865b185(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pack_w_4b88b1d2955d3472be79(const tracea_call* call, int32_t rank) {
   const float* const w_last = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t r = call->integers[0];
@@ -25,4 +25,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pac
     }
   }
 }
-}  // namespace tracea_conv_depthwise_pack_w_964519ffd119c865b185_text
+}  // namespace tracea_conv_depthwise_pack_w_4b88b1d2955d3472be79_text

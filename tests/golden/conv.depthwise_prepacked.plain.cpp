@@ -1,4 +1,4 @@
-// conv2d_1x144x56x56_by_144x1x3x3_f32_5c71a4678ec410fd | conv.depthwise_prepacked | plain | cb=96,mr=4,nv=2,rows=2,tail=0
+// conv2d_1x144x56x56_by_144x1x3x3_f32_5c71a4678ec410fd | conv.depthwise_prepacked | plain | cb=32,mr=4,nv=2,rows=3,tail=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_depthwise_prepacked_3ee9f36412f23c54df56_text {
+namespace tracea_conv_depthwise_prepacked_2dd51882e7e5a354b886_text {
 using namespace tracea;
 
 using Tile0 = DepthwiseTile<float, 4, 2>;
@@ -25,7 +25,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_prepacked_3ee9f36412f23c54df56(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_prepacked_2dd51882e7e5a354b886(const tracea_call* call, int32_t rank) {
   const float* const x_last = static_cast<const float*>(call->pointers[0]);
   const float* const w_last = static_cast<const float*>(call->pointers[1]);
   const float* const x1_last = static_cast<const float*>(call->pointers[2]);
@@ -45,27 +45,27 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_depthwise_pre
   const int64_t y_last_stride1 = call->integers[12];
   const int64_t y_last_stride3 = call->integers[13];
   float* const halo = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + q * 384 + q * r * 384 + r * s * 384 + s * 384 - r * 384 - 384);
-  for (TaskLoop tasks0(call, rank, 0, (groups + 95) / 96 * ((p + 1) / 2) * images); tasks0.next();) {
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + q * 256 + q * r * 128 + r * s * 128 + s * 256 - r * 128 - 256);
+  for (TaskLoop tasks0(call, rank, 0, (groups + 31) / 32 * ((p + 2) / 3) * images); tasks0.next();) {
     const int64_t task = tasks0.task();
-    const int64_t image = task / ((groups + 95) / 96 * ((p + 1) / 2));
-    const int64_t top = task / ((groups + 95) / 96) % ((p + 1) / 2) * 2;
-    const int64_t band = min_index(p - top, 2);
-    const int64_t first = task % ((groups + 95) / 96) * 96;
-    const int64_t channels = min_index(groups - first, 96);
+    const int64_t image = task / ((groups + 31) / 32 * ((p + 2) / 3));
+    const int64_t top = task / ((groups + 31) / 32) % ((p + 2) / 3) * 3;
+    const int64_t band = min_index(p - top, 3);
+    const int64_t first = task % ((groups + 31) / 32) * 32;
+    const int64_t channels = min_index(groups - first, 32);
     // CopyTile x_last[image : +1, top - 1 : +((band - 1) + (r - 1)) + 1, -1 : +((q - 1) + (s - 1)) + 1, first : +channels] -> halo
-    copy_halo<float>(x_last + first * x_last_stride3 + image * x_last_stride0, {x_last_stride1, 1, x_last_stride3}, h, width, top - 1, (-1), band + r - 1, q + s - 1, channels, halo, q * 96 + s * 96 - 96, 96);
+    copy_halo<float>(x_last + first * x_last_stride3 + image * x_last_stride0, {x_last_stride1, 1, x_last_stride3}, h, width, top - 1, (-1), band + r - 1, q + s - 1, channels, halo, q * 32 + s * 32 - 32, 32);
     for (int64_t channel = 0; channel < channels; channel += 32) {
       const int64_t wide = min_index(channels - channel, 32);
       for (int64_t line = 0; line < band; ++line) {
         for (int64_t pixel = 0; pixel < q; pixel += 4) {
           const int64_t pixels = min_index(q - pixel, 4);
           // MicroKernel sums[0 : +pixels, 0 : +wide]
-          Tile0::run<4>(pixels, wide, ConvTaps{r, s, 1, q * 96 + s * 96 - 96, 96, 32}, halo + channel + line * q * 96 + line * s * 96 + pixel * 96 - line * 96, 96, w_last + (channel + first) / 32 * r * s * 32, sums, 32, ConvBorder::none(r));
+          Tile0::run<4>(pixels, wide, ConvTaps{r, s, 1, q * 32 + s * 32 - 32, 32, 32}, halo + channel + line * q * 32 + line * s * 32 + pixel * 32 - line * 32, 32, w_last + (channel + first) / 32 * r * s * 32, sums, 32, ConvBorder::none(r));
           store_tile_transposed(sums, 32, pixels, wide, y_last + channel * y_last_stride3 + first * y_last_stride3 + image * y_last_stride0 + line * y_last_stride1 + pixel + top * y_last_stride1, y_last_stride3, Epilogue0{x1_last + channel + first});
         }
       }
     }
   }
 }
-}  // namespace tracea_conv_depthwise_prepacked_3ee9f36412f23c54df56_text
+}  // namespace tracea_conv_depthwise_prepacked_2dd51882e7e5a354b886_text

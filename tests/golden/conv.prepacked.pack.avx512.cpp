@@ -25,10 +25,13 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_pack_w_38b904
     const int64_t pack_group = 0;
     const int64_t pack_first = pack_task * 32;
     const int64_t pack_wide = min_index(k - pack_first, 32);
-    for (int64_t pack_r = 0; pack_r < r; ++pack_r) {
-      for (int64_t pack_s = 0; pack_s < s; ++pack_s) {
-        // Pack w[pack_group : +1, pack_r : +1, pack_s : +1, 0 : +c, pack_first : +pack_wide] -> panels
-        pack_b<float, 32>(w + pack_first * w_stride4 + pack_group * w_stride0 + pack_r * w_stride1 + pack_s * w_stride2, w_stride3, w_stride4, c, pack_wide, c, panels + (k + 31) / 32 * c * pack_group * r * s * 32 + pack_first / 32 * c * r * s * 32 + c * pack_r * s * 32 + c * pack_s * 32);
+    for (int64_t pack_c0 = 0; pack_c0 < c; pack_c0 += 16) {
+      const int64_t pack_depth = min_index(c - pack_c0, 16);
+      for (int64_t pack_r = 0; pack_r < r; ++pack_r) {
+        for (int64_t pack_s = 0; pack_s < s; ++pack_s) {
+          // Pack w[pack_group : +1, pack_r : +1, pack_s : +1, pack_c0 : +pack_depth, pack_first : +pack_wide] -> panels
+          pack_b<float, 32>(w + pack_c0 * w_stride3 + pack_first * w_stride4 + pack_group * w_stride0 + pack_r * w_stride1 + pack_s * w_stride2, w_stride3, w_stride4, pack_depth, pack_wide, c, panels + (k + 31) / 32 * c * pack_group * r * s * 32 + pack_first / 32 * c * r * s * 32 + c * pack_r * s * 32 + c * pack_s * 32 + pack_c0 * 32);
+        }
       }
     }
   }

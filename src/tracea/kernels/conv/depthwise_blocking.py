@@ -84,6 +84,15 @@ _TILES: Final = {
 }
 
 
+def _is_copied_by_lines(op: Conv2dOp, target: Target) -> bool:
+    """Tell whether tasks copy many rows of few channels: of an image whose channels lie apart, to turn them.
+
+    Of more channels fewer rows fit the cache, and a band reads its neighbours' rows again. Measured with vectors of
+    half a line, 144 channels of 56²: 16 channels by 19 rows take 0.6 of the time of all channels by 2 rows.
+    """
+    return op.x.strides[1] != 1 and target.vector_bytes < target.cache_line_bytes
+
+
 def depthwise_default(op: Conv2dOp, target: Target) -> Schedule:
     """Return the schedule that needs no tuning."""
     width, lanes = static(op.shape[3]), vector_lanes(target, op.accumulator)
@@ -93,8 +102,12 @@ def depthwise_default(op: Conv2dOp, target: Target) -> Schedule:
         vectors = -(-op.groups // (nv * lanes)) * nv  # whole panels: 144 channels are 10 vectors in pairs, 9 in threes
         return vectors * -(-width // mr) * max(mr, 8 / nv)
 
-    mr, nv = min(_TILES[target.isa], key=cost)
-    return _schedule(op, target, mr, nv, channels=op.groups)
+    tiles, channels = _TILES[target.isa], op.groups
+    if _is_copied_by_lines(op, target):
+        tiles = sorted(tiles, key=lambda tile: tile[1])  # of equal ones that whose panels are fewest channels
+        channels = min(channels, target.cache_line_bytes // op.accumulator.nbytes)
+    mr, nv = min(tiles, key=cost)
+    return _schedule(op, target, mr, nv, channels=channels)
 
 
 def depthwise_space(op: Conv2dOp, target: Target) -> ScheduleSpace:

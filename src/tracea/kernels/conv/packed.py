@@ -9,9 +9,10 @@ filters of one tap) is read where it lies. The filters are in panels: ``conv.pac
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from tracea.core.ops.conv2d import Conv2dOp
-from tracea.core.tensor_type import TensorType
+from tracea.core.tensor_type import TensorType, static
 from tracea.kernels.conv.blocking import ConvBlocking, conv_default, conv_space
 from tracea.kernels.conv.operands import (
     BAND,
@@ -45,6 +46,8 @@ from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKer
 from tracea.targets.target import Target
 
 __all__ = ["PACKED", "PREPACKED", "build_pack", "build_packed", "build_prepacked", "panel_type"]
+
+_PACKED_CHANNELS: Final = 16  # of taps that are neighbours: what a panel of filters reads stays in the first cache
 
 _C0, _DEPTH = Var("c0"), Var("depth")
 _CHANNEL, _WIDE = Var("filter"), Var("wide")
@@ -96,7 +99,7 @@ def _panels(operands: ConvOperands, blocking: ConvBlocking, name: str, role: Buf
 
 
 def pack_filters(operands: ConvOperands, panels: Buffer, blocking: ConvBlocking) -> Parallel:
-    """Return the packing of all filters: a task is a panel, tap after tap."""
+    """Return the packing of all filters: a task is a panel, tap after tap; some channels at a time if taps are near."""
     task, group, first, wide = Var("pack_task"), Var("pack_group"), Var("pack_first"), Var("pack_wide")
     r, s, nr = Var("pack_r"), Var("pack_s"), blocking.nr
     count = ceil_div(K, nr)
@@ -106,14 +109,25 @@ def pack_filters(operands: ConvOperands, panels: Buffer, blocking: ConvBlocking)
         Let(var=first, value=(task % count if grouped else task) * nr),
         Let(var=wide, value=minimum(nr, K - first)),
     )
+    c0, depth = Var("pack_c0"), Var("pack_depth")
+    parted = _has_near_taps(operands)
+    begin, channels = (c0, depth) if parted else (Const(0), C)
     tap = Pack(
-        source=operands.w.region((group, *tap_of(operands.op, r, s), 0, first), (1, 1, 1, C, wide)),
-        target=panels.region((group, first // nr, r, s, 0, 0), (1, 1, 1, 1, C, nr)),
+        source=operands.w.region((group, *tap_of(operands.op, r, s), begin, first), (1, 1, 1, channels, wide)),
+        target=panels.region((group, first // nr, r, s, begin, 0), (1, 1, 1, 1, channels, nr)),
         panel=nr,
         axis=1,
     )
     taps = For(var=r, extent=R, body=block(For(var=s, extent=S, body=block(tap))))
+    if parted:
+        taps = For(var=c0, extent=C, step=Const(_PACKED_CHANNELS), length=depth, body=block(taps))
     return Parallel(level=Level.TASK, var=task, extent=operands.groups * count, body=block(*lets, taps))
+
+
+def _has_near_taps(operands: ConvOperands) -> bool:
+    """Tell whether taps share cache lines, so that each tap alone would fetch every line of the filters once more."""
+    op, strides = operands.op, operands.w.element_strides
+    return static(op.w.shape[2]) * static(op.w.shape[3]) > 1 and Const(1) not in strides[-2:]
 
 
 def _thread_scratch(operands: ConvOperands, blocking: ConvBlocking) -> tuple[Buffer, ...]:
