@@ -28,6 +28,7 @@ _SHORT_SUM: Final = 64  # products
 _FAR: Final = 8  # steps of a panel that is asked for ahead
 _TASKS_PER_CORE: Final = 3
 _SMALL_L2: Final = 2**19  # bytes; where halos of the whole second-level cache were measured
+_WINDOWS: Final = 2  # high is a band at least where halos are copied and the second-level cache is small
 _FOREIGN: Final = 8  # second-level caches: filters of so many come from beyond it in every walk
 _CROWDED: Final = 1.3  # of the cycles, measured, where a tile's pixels fall on one set and are more than its ways
 _UNEVEN: Final = 1.1  # of a core's share: what dealing tasks out as cores come free does not even out
@@ -201,7 +202,11 @@ def rows_that_fit(op: Conv2dOp, target: Target, row_bytes: int, *, filters: int,
     budget, each = (target.l2_bytes // 2, row_bytes) if heavy else (target.l2_bytes // 4, row_bytes + result_bytes)
     if not heavy and taps * each > budget:  # no band is low enough, so that each may hold what the filters leave
         budget = target.l2_bytes - filter_bytes * filters
-    return max(1, (budget // max(1, each) - taps) // down + 1)
+    most = max(1, (budget // max(1, each) - taps) // down + 1)
+    if target.l2_bytes <= _SMALL_L2 and 1 < taps and most < _WINDOWS * taps:
+        # A band of a row or two is mostly what its neighbours copy too: half the cache holds higher ones.
+        most = max(most, min(_WINDOWS * taps, (target.l2_bytes // 2 // max(1, row_bytes) - taps) // down + 1))
+    return most
 
 
 def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Schedule:
