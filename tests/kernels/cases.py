@@ -267,7 +267,22 @@ def reduce_cases() -> tuple[Case, ...]:
             ReduceOp(kind=ReduceKind.SUM, x=(TensorType((9, 100), BF16),), axes=(0, 1), out=TensorType((), F32)),
         ),
         Case.of("mean_f64", "rows.reduce", ReduceOp(kind=ReduceKind.MEAN, x=(TensorType((9, 100), F64),), axes=(1,))),
+        *(
+            Case.of(f"{kind.value}_together_{together}_{dtype.value}", "rows.reduce", _blocks(kind, together, dtype))
+            for kind, together, dtype in (
+                (ReduceKind.SUM, 3, F32),
+                (ReduceKind.MEAN, 2, F64),
+                (ReduceKind.MAX, 4, BF16),
+            )
+        ),
     )
+
+
+def _blocks(kind: ReduceKind, together: int, dtype: DType) -> ReduceOp:
+    """Blocks times what they have in common: more rows than one sum goes over, and a tail of columns."""
+    blocks = TensorType((2, together, 140, 107), dtype, StridedLayout((70_000, 17_000, 110, 1)))
+    common = TensorType((2, 1, 140, 107), dtype)
+    return ReduceOp(kind=kind, x=(blocks, common), axes=(2,), prologue=Input(0) * Input(1))
 
 
 def amx_cases() -> tuple[Case, ...]:

@@ -33,10 +33,11 @@ from tracea.core.op import (
     RowOp,
 )
 from tracea.core.ops.images import image_type
-from tracea.core.tensor_type import TensorType
+from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.kernels.registry import VARIANTS
 
 X, W = TensorType((128, 768), DType.F32), TensorType((768,), DType.F32)
+COMMON = TensorType((54, 1, 54, 48), DType.F32)
 LINEAR = GemmOp.of(m=128, n=3072, k=768, bias=True, activation="gelu", residual=True)
 CONVOLUTION = Conv2dOp.of(
     channels=256,
@@ -133,6 +134,16 @@ GOLDEN = (
         ),
     ),
     Case.of("rows.reduce", "rows.reduce", ReduceOp(kind=ReduceKind.MEAN, x=(X,), axes=(0,))),
+    Case.of(
+        "rows.reduce_together",
+        "rows.reduce",
+        ReduceOp(
+            kind=ReduceKind.SUM,
+            x=(TensorType((54, 3, 54, 48), DType.F32, StridedLayout((8064, 144, 144, 1))), COMMON),
+            axes=(2,),
+            prologue=Input(0) * Input(1),
+        ),
+    ),
     Case.of(
         "pointwise.chain",
         "pointwise.chain",

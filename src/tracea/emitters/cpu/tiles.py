@@ -357,10 +357,31 @@ def _reduce(printer: Printer, node: ReduceTile) -> None:
         if any(size != Const(1) for size in node.shape[reduced + 1 : -1]):
             raise EmitError(node="ReduceTile", detail=f"axis {reduced} of {len(node.shape)} with rows of its own")
         rows = printer.text(node.shape[reduced])
-    load = load_functor(printer, node.prologue, node.inputs, compute, row_axis=row_axis)
-    store = store_functor(printer, expr, operands, compute, target=target, streaming=False)
+
+    def load(inputs: Sequence[Region]) -> str:
+        return load_functor(printer, node.prologue, inputs, compute, row_axis=row_axis)
+
+    def store(place: Region) -> str:
+        return store_functor(printer, expr, operands, compute, target=place, streaming=False)
+
     printer.body.comment(f"ReduceTile {node.kind.value} {node.target}")
-    printer.body.line(f"{routine}<{C_TYPES[compute]}, {_REDUCTIONS[node.kind]}>({rows}, {columns}, {load}, {store});")
+    types, sizes = f"{C_TYPES[compute]}, {_REDUCTIONS[node.kind]}", f"{rows}, {columns}"
+    together = int(dict(node.intrinsic.attributes).get("together", 1))
+    if together == 1:
+        printer.body.line(f"{routine}<{types}>({sizes}, {load(node.inputs)}, {store(target)});")
+        return
+    loads = ", ".join(load([_block_of(printer, each, i) for each in node.inputs]) for i in range(together))
+    stores = ", ".join(store(_block_of(printer, target, i)) for i in range(together))
+    printer.body.line(f"{routine}_together<{types}, {together}>({sizes}, {{{loads}}}, {{{stores}}});")
+
+
+def _block_of(printer: Printer, region: Region, number: int) -> Region:
+    """Return one of the blocks of rows and columns that a region has along the axis before them."""
+    if printer.step(region, -3) == Const(0):
+        number = 0
+    offset, extent = list(region.offset), list(region.extent)
+    offset[-3], extent[-3] = offset[-3] + number, Const(1)
+    return Region(region.buffer, tuple(offset), tuple(extent))
 
 
 def _epilogue(call: EpilogueCall | None) -> tuple[Expr, tuple[Any, ...]]:

@@ -203,7 +203,7 @@ def rows_that_fit(op: Conv2dOp, target: Target, row_bytes: int, *, filters: int,
     if not heavy and taps * each > budget:  # no band is low enough, so that each may hold what the filters leave
         budget = target.l2_bytes - filter_bytes * filters
     most = max(1, (budget // max(1, each) - taps) // down + 1)
-    if target.l2_bytes <= _SMALL_L2 and 1 < taps and most < _WINDOWS * taps:
+    if target.l2_bytes <= _SMALL_L2 and taps > 1 and most < _WINDOWS * taps:
         # A band of a row or two is mostly what its neighbours copy too: half the cache holds higher ones.
         most = max(most, min(_WINDOWS * taps, (target.l2_bytes // 2 // max(1, row_bytes) - taps) // down + 1))
     return most

@@ -7,6 +7,8 @@ in each of 8 tiles.
 
 from __future__ import annotations
 
+from typing import Final
+
 from tracea.core.ops.rows import ReduceOp
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType
 from tracea.errors import InvalidSchedule
@@ -32,6 +34,8 @@ from tracea.semantic.tile_kernel import Buffer, BufferRole, TileKernel
 from tracea.targets.target import Target
 
 __all__ = ["REDUCE", "build_reduce", "reduce_plan", "reduce_types"]
+
+_MOST_TOGETHER: Final = 4  # blocks: three vectors of each are twelve sums
 
 
 def reduce_plan(op: ReduceOp) -> AxisPlan:
@@ -75,6 +79,22 @@ def _reduced_group(op: ReduceOp) -> int | None:
     return group if group >= len(plan.groups) - 2 else None
 
 
+def _together(op: ReduceOp) -> int:
+    """Return how many neighbouring blocks of columns are reduced at once: few, that have an operand in common.
+
+    What they have in common is then loaded once for all of them. Blocks have rows of their own in some operand, and
+    no epilogue that reads memory.
+    """
+    plan, group = reduce_plan(op), _reduced_group(op)
+    dims = plan.dims(op.source_shape)
+    if len(dims) < 4 or group != len(dims) - 2 or op.epilogue.operands:
+        return 1
+    count = dims[-3]
+    steps = [reduce_types(op)[f"x{index}"].strides[-3] for index in range(len(op.x))]
+    shares = 0 in steps and any(steps)
+    return count if isinstance(count, int) and 1 < count <= _MOST_TOGETHER and shares else 1
+
+
 def build_reduce(op: ReduceOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel of a reduction."""
     plan, group = reduce_plan(op), _reduced_group(op)
@@ -88,7 +108,10 @@ def build_reduce(op: ReduceOp, schedule: Schedule, target: Target) -> TileKernel
     schedule.check_range(1, "rows", "columns")
     dims = plan.dims(op.source_shape)
     rank = len(dims)
-    sizes = tuple(Param(f"n{axis}", minimum=1 if axis == group else 0) for axis in range(rank))
+    together = _together(op)
+    sizes: list[Index] = [Param(f"n{axis}", minimum=1 if axis == group else 0) for axis in range(rank)]
+    if together > 1:
+        sizes[-3] = Const(together)
     types = reduce_types(op)
     # The result has extent 1 on the reduced axis, also where that axis has one element.
     result_sizes = tuple(Const(1) if axis == group else size for axis, size in enumerate(sizes))
@@ -101,7 +124,7 @@ def build_reduce(op: ReduceOp, schedule: Schedule, target: Target) -> TileKernel
     )
     compute = compute_type(*(type_.dtype for type_ in (*op.operands, op.infer())))
     along_rows = group == rank - 1
-    leads = tuple(Var(f"i{axis}") for axis in range(rank - 2))
+    leads = tuple(Var(f"i{axis}") for axis in range(rank - 2 if together == 1 else rank - 3))
     start, length = Var("start"), Var("length")
     blocked = rank - 2 if along_rows else rank - 1  # the kept one of the last two axes
     offset: list[Index] = [*leads, *(Const(0) for _ in sizes[len(leads) :])]
@@ -113,7 +136,7 @@ def build_reduce(op: ReduceOp, schedule: Schedule, target: Target) -> TileKernel
             name="reduce_rows" if along_rows else "reduce_columns",
             meaning=as_given,
             source="emitters/cpu/include/tracea/row_tiles.h",
-            attributes=(("compute", compute.value),),
+            attributes=(("compute", compute.value), *((("together", together),) if together > 1 else ())),
         ),
         inputs=tuple(_window(buffer, offset, extent) for buffer in xs),
         prologue=op.prologue,

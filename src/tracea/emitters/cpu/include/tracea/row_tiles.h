@@ -114,29 +114,48 @@ TRACEA_INLINE void reduce_rows(int64_t rows, int64_t columns, const Load& load, 
 
 namespace detail {
 
-// Side vectors of columns side by side, the last one of so many lanes; the others are whole, so that nothing masks them in the loop over rows.
-template <class T, class Kind, int Side, class Load, class Store>
-TRACEA_INLINE void reduce_vectors(int64_t rows, int64_t col, int64_t lanes, const Load& load, const Store& store) {
+// Side vectors of columns side by side, the last one of so many lanes; the others are whole, so that nothing masks them in the loop over rows. Of several
+// blocks at once a vector that all of them load from one place is loaded once.
+template <class T, class Kind, int Side, int Together, class Load, class Store>
+TRACEA_INLINE void reduce_vectors(int64_t rows, int64_t col, int64_t lanes, const Load (&load)[Together],
+                                  const Store (&store)[Together]) {
     using V = Vec<T>;
     constexpr int64_t block = 128;
-    V total[Side];
-    unroll<Side>([&](auto s) TRACEA_LAMBDA { total[s] = Kind::template start<V>(); });
+    V total[Together][Side];
+    const auto for_each = [](auto&& body) TRACEA_LAMBDA {
+        unroll<Side>([&](auto s) TRACEA_LAMBDA { unroll<Together>([&](auto t) TRACEA_LAMBDA { body(t, s); }); });
+    };
+    for_each([&](auto t, auto s) TRACEA_LAMBDA { total[t][s] = Kind::template start<V>(); });
     for (int64_t first = 0; first < rows; first += block) {
         const int64_t last = first + block < rows ? first + block : rows;
-        V part[Side];
-        unroll<Side>([&](auto s) TRACEA_LAMBDA { part[s] = Kind::template start<V>(); });
+        V part[Together][Side];
+        for_each([&](auto t, auto s) TRACEA_LAMBDA { part[t][s] = Kind::template start<V>(); });
         for (int64_t row = first; row < last; ++row) {
-            unroll<Side>([&](auto s) TRACEA_LAMBDA {
+            for_each([&](auto t, auto s) TRACEA_LAMBDA {
                 const int64_t n = s + 1 < Side ? V::lanes : lanes;
-                part[s] = Kind::combine(part[s], load.template at<V>(row, col + s * V::lanes, n));
+                part[t][s] = Kind::combine(part[t][s], load[t].template at<V>(row, col + s * V::lanes, n));
             });
         }
-        unroll<Side>([&](auto s) TRACEA_LAMBDA { total[s] = Kind::combine(total[s], part[s]); });
+        for_each([&](auto t, auto s) TRACEA_LAMBDA { total[t][s] = Kind::combine(total[t][s], part[t][s]); });
     }
-    unroll<Side>([&](auto s) TRACEA_LAMBDA {
+    for_each([&](auto t, auto s) TRACEA_LAMBDA {
         const int64_t n = s + 1 < Side ? V::lanes : lanes;
-        store.template at<V>(0, col + s * V::lanes, Kind::finish(total[s], rows), n);
+        store[t].template at<V>(0, col + s * V::lanes, Kind::finish(total[t][s], rows), n);
     });
+}
+
+// The columns that are left, at most Side vectors of them.
+template <class T, class Kind, int Side, int Together, class Load, class Store>
+TRACEA_INLINE void reduce_rest(int64_t rows, int64_t col, int64_t left, const Load (&load)[Together],
+                               const Store (&store)[Together]) {
+    constexpr int64_t lanes = Vec<T>::lanes;
+    if (Together > 1 && left == Side * lanes) {  // a mask would cost as much as what is loaded once less
+        reduce_vectors<T, Kind, Side>(rows, col, lanes, load, store);
+    } else if (left > (Side - 1) * lanes) {
+        reduce_vectors<T, Kind, Side>(rows, col, left - (Side - 1) * lanes, load, store);
+    } else if constexpr (Side > 1) {
+        reduce_rest<T, Kind, Side - 1>(rows, col, left, load, store);
+    }
 }
 
 }  // namespace detail
@@ -146,21 +165,25 @@ TRACEA_INLINE void reduce_vectors(int64_t rows, int64_t col, int64_t lanes, cons
 template <class T, class Kind, class Load, class Store>
 TRACEA_INLINE void reduce_columns(int64_t rows, int64_t columns, const Load& load, const Store& store) {
     constexpr int64_t lanes = Vec<T>::lanes;
+    const Load loads[1] = {load};
+    const Store stores[1] = {store};
     int64_t col = 0;
     for (; columns - col > 5 * lanes; col += 4 * lanes)
-        detail::reduce_vectors<T, Kind, 4>(rows, col, lanes, load, store);
-    const int64_t rest = columns - col;
-    if (rest > 4 * lanes) {
-        detail::reduce_vectors<T, Kind, 5>(rows, col, rest - 4 * lanes, load, store);
-    } else if (rest > 3 * lanes) {
-        detail::reduce_vectors<T, Kind, 4>(rows, col, rest - 3 * lanes, load, store);
-    } else if (rest > 2 * lanes) {
-        detail::reduce_vectors<T, Kind, 3>(rows, col, rest - 2 * lanes, load, store);
-    } else if (rest > lanes) {
-        detail::reduce_vectors<T, Kind, 2>(rows, col, rest - lanes, load, store);
-    } else if (rest > 0) {
-        detail::reduce_vectors<T, Kind, 1>(rows, col, rest, load, store);
-    }
+        detail::reduce_vectors<T, Kind, 4>(rows, col, lanes, loads, stores);
+    detail::reduce_rest<T, Kind, 5>(rows, col, columns - col, loads, stores);
+}
+
+// Several blocks of as many rows and columns at once, each with its own load and store: twelve sums go down the rows together.
+template <class T, class Kind, int Together, class Load, class Store>
+TRACEA_INLINE void reduce_columns_together(int64_t rows, int64_t columns, const Load (&load)[Together],
+                                           const Store (&store)[Together]) {
+    static_assert(Together > 1 && Together <= 6, "two vectors side by side at least");
+    constexpr int64_t lanes = Vec<T>::lanes;
+    constexpr int side = 12 / Together;
+    int64_t col = 0;
+    for (; columns - col > side * lanes; col += side * lanes)
+        detail::reduce_vectors<T, Kind, side>(rows, col, lanes, load, store);
+    detail::reduce_rest<T, Kind, side>(rows, col, columns - col, load, store);
 }
 
 TRACEA_END_NAMESPACE
