@@ -73,6 +73,17 @@ LINES = {
         Line("3×3 of ResNet-50, accurate by norm", _CONV, "conv-normwise", ("3x3",)),
         Line("with 8 images, odd channels, groups", _CONV, "conv-normwise", ("batch 8", "odd", "grouped")),
     ),
+    "python benchmarks/time_conv_gradients.py": (
+        Line(
+            "gradients of convolutions for images", "torch", "conv-grad-input", ("grad-input rows", "grad-input last")
+        ),
+        Line(
+            "gradients of convolutions for filters",
+            "torch",
+            "conv-grad-weight",
+            ("grad-weight rows", "grad-weight last"),
+        ),
+    ),
     "python benchmarks/time_row_gradients.py": (
         Line("gradients of layer norm, softmax, log-softmax", "torch", "rows-grad", ("rows-grad",)),
     ),
