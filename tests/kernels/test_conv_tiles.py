@@ -51,3 +51,23 @@ def test_of_equal_products_one_multiply_add_a_cycle_takes_the_tile_that_reads_le
 
 def test_one_pixel_behind_six_costs_what_its_filters_take_from_the_second_cache() -> None:
     assert tile(op_of(512, 512, 7, kernel=3), core(1, 32, 8)) == (14, 2)
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "stride"), [(128, 28, 1), (64, 56, 1), (128, 56, 2), (256, 14, 1), (32, 112, 1)]
+)
+def test_two_cores_get_bands_of_as_many_rows(channels: int, size: int, stride: int) -> None:
+    target = replace(targets.load("avx2"), l2_bytes=2**19, cores=2)
+    op = op_of(channels, channels, size, kernel=3, stride=stride)
+    schedule, height = conv_default(op, target), size // stride
+    assert schedule.integer("kb") == channels
+    bands = [min(schedule.integer("rows"), height - top) for top in range(0, height, schedule.integer("rows"))]
+    first = sum(bands[::2])
+    assert max(first, height - first) <= 1.04 * height / 2
+    alone = conv_default(op, replace(target, cores=1)).integer("rows")
+    assert alone >= schedule.integer("rows")  # one core takes bands as high as its cache allows
+
+
+def test_a_row_is_copied_by_no_more_than_one_neighbour() -> None:
+    target = replace(targets.load("avx2"), l2_bytes=2**19, cores=1)
+    assert conv_default(op_of(64, 64, 56, kernel=3), target).integer("rows") >= 6

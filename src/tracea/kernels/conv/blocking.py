@@ -31,6 +31,8 @@ _SMALL_L2: Final = 2**19  # bytes; where halos of the whole second-level cache w
 _WINDOWS: Final = 2  # high is a band at least where halos are copied and the second-level cache is small
 _FOREIGN: Final = 8  # second-level caches: filters of so many come from beyond it in every walk
 _CROWDED: Final = 1.3  # of the cycles, measured, where a tile's pixels fall on one set and are more than its ways
+_MANY_TASKS: Final = 16  # a core: of so many what the last one takes longer is little
+_BEGUN: Final = 0.05  # of a row's time, for each of its taps: what a band costs before its first tile
 _UNEVEN: Final = 1.1  # of a core's share: what dealing tasks out as cores come free does not even out
 _L2_BYTES: Final = 32  # a cycle, from the second-level cache of a core that starts one multiply-add a cycle
 
@@ -222,6 +224,7 @@ def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Sch
         # takes no room, and each band less is one walk less over filters that no cache of a core holds.
         row_bytes = width * depth * item // op.stride[0]
     rows, kb = band_of(op, target, row_bytes, filters=filters, step=nr, filter_bytes=op.taps * item)
+    rows = _even(op, target, rows, blocks=-(-filters // kb))
     # A panel in the first cache is not asked for ahead, which leaves room for longer runs of steps; those of few
     # channels are often multiples of 3.
     near = op.taps * nr * item <= target.l1d_bytes // 2
@@ -264,6 +267,26 @@ def _cost(op: Conv2dOp, tile: tuple[int, int], target: Target) -> float:
 
     crowded = _CROWDED if _pixels_of_a_set(op, min(mr, width), target) > target.l1d_ways else 1.0
     return crowded * panels * (whole * cycles(mr) + (cycles(tail) if tail else 0.0))
+
+
+def _even(op: Conv2dOp, target: Target, rows: int, *, blocks: int) -> int:
+    """Return as many rows of a band or fewer, of which the busiest core has least: of 28, two bands of 7, not 10 and 8.
+
+    ``blocks`` are the parts of a group's filters. Bands are no lower than half: each walks the filters once more, and
+    copies rows that the next one copies again.
+    """
+    height, taps = static(op.shape[2]), (static(op.w.shape[2]) - 1) * op.dilation[0] + 1
+    parts = static(op.shape[0]) * op.groups * blocks
+    if target.cores == 1 or taps == 1 or parts * -(-height // rows) > _MANY_TASKS * target.cores:
+        return rows  # with one tap the lower bands cost what they even out (measured)
+
+    def cost(rows: int) -> float:
+        busy = [0] * target.cores
+        for size in (*[rows] * (parts * (height // rows)), *[height % rows] * parts):  # as cores come free
+            busy[busy.index(min(busy))] += size
+        return max(busy) * (1 + _BEGUN * taps / rows)
+
+    return min(range(rows, (rows - 1) // 2, -1), key=cost)
 
 
 def _uneven(op: Conv2dOp, target: Target, schedule: Schedule) -> float:
