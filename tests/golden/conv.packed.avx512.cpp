@@ -86,7 +86,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_922357
         for (int64_t pixel = 0; pixel < q; pixel += 14) {
           const int64_t pixels = min_index(q - pixel, 14);
           // MicroKernel sums[0 : +pixels, 0 : +wide]
-          Tile0::run<14>(pixels, wide, {r, s, c, c * q + c * s + q * 16 + s * 16 - c - 16, c + 16, c * 32}, halo + c * line * q + c * line * s + c * pixel + line * q * 16 + line * s * 16 + pixel * 16 - c * line - line * 16, c + 16, panels + (filter + first) / 32 * c * r * s * 32 + (k + 31) / 32 * c * group * r * s * 32, sums, 32, false);
+          Tile0::run_within<14>(ImageRows{line + top - 1, h, 1}, pixels, wide, {r, s, c, c * q + c * s + q * 16 + s * 16 - c - 16, c + 16, c * 32}, halo + c * line * q + c * line * s + c * pixel + line * q * 16 + line * s * 16 + pixel * 16 - c * line - line * 16, c + 16, panels + (filter + first) / 32 * c * r * s * 32 + (k + 31) / 32 * c * group * r * s * 32, sums, 32, false);
           store_tile_transposed(sums, 32, pixels, wide, y + filter * y_stride4 + first * y_stride4 + image * y_stride0 + line * y_stride2 + pixel + top * y_stride2, y_stride4, Epilogue0{x1 + filter + first});
         }
       }

@@ -47,6 +47,16 @@ MUTANTS: dict[str, tuple[str, type[Node], Change]] = {
         MicroKernel,
         lambda node: replace(node, b=moved(node.b, -5, nothing)),  # type: ignore[attr-defined]
     ),
+    "a row of the image is left out": (
+        "conv_planar_blocks",
+        MicroKernel,
+        lambda node: replace(node, image=replace(node.image, first=node.image.first - 1)),  # type: ignore[attr-defined]
+    ),
+    "the image's last row is left out": (
+        "conv_planar_blocks",
+        MicroKernel,
+        lambda node: replace(node, image=replace(node.image, height=node.image.height - 1)),  # type: ignore[attr-defined]
+    ),
     "blocks of channels are not added": (
         "conv_planar_blocks",
         MicroKernel,

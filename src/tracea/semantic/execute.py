@@ -224,7 +224,12 @@ def _merged(image: Array, taps: tuple[int, int], step: int) -> Array:
 def _micro_kernel(node: MicroKernel, executor: Executor, scalars: Scalars) -> None:
     c = region(node.c, executor, node)
     dtype = np.float64 if c.dtype == DType.F64.numpy else np.float32
-    a = _squeezed(read(node.a, executor, node, masked=node.masked)).astype(dtype)
+    read_a = read(node.a, executor, node, masked=node.masked)
+    if node.image is not None:
+        first, height = resolve((node.image.first, node.image.height), executor.env)
+        outside = [row for row in range(read_a.shape[-3]) if not 0 <= first + row < height]
+        read_a[..., outside, :, :] = 0  # left out, whatever is there
+    a = _squeezed(read_a).astype(dtype)
     b = _squeezed(region(node.b, executor, node)).astype(dtype)
     value = _cropped(np.asarray(node.intrinsic.meaning(a, b)), c.shape, node)
     if node.accumulate.evaluate(executor.env):

@@ -27,6 +27,7 @@ __all__ = [
     "For",
     "Halo",
     "If",
+    "ImageRows",
     "Intrinsic",
     "Let",
     "Level",
@@ -286,6 +287,14 @@ class Halo(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRows:
+    """Where in an image a window begins: its first row, below zero above the image, and the image's ``height``."""
+
+    first: Index
+    height: Index
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MicroKernel(Node):
     """A register tile: c = intrinsic(a, b), plus c if ``accumulate``; then the epilogue, if ``finish``.
 
@@ -293,7 +302,8 @@ class MicroKernel(Node):
     without their leading axes of extent 1, and returns at least (rows, columns) of c; what it returns beyond them
     (panel padding) is dropped. The routine reads panels in whole granules of ``granule`` steps. ``masked``: zeros stand
     for what of a is outside of its buffer, which the routine does not read. ``ahead`` is asked for early, for others:
-    nothing of it is read, and it may lie outside of its buffer.
+    nothing of it is read, and it may lie outside of its buffer. ``image`` says which rows of a window a are zeros that
+    stand around an image: the routine leaves them out of its sums.
     """
 
     intrinsic: Intrinsic
@@ -306,6 +316,7 @@ class MicroKernel(Node):
     epilogue: EpilogueCall | None = None
     granule: int = 1
     masked: bool = False
+    image: ImageRows | None = None
 
     def accesses(self) -> tuple[Access, ...]:
         """Return the reads of a and b, the update of c and what the epilogue touches."""

@@ -177,8 +177,12 @@ def conv_tile(printer: Printer, node: MicroKernel) -> None:
     taps = ", ".join(text(extent) for extent in node.b.extent[-4:-1])
     pixels, filters = (text(extent) for extent in node.c.extent[-2:])
     printer.body.comment(f"MicroKernel {node.c}")
+    call = f"{tile}::run<{str(get('rows')).replace(',', ', ')}>("
+    if node.image is not None:
+        rows = f"{text(node.image.first)}, {text(node.image.height)}, {get('dilation_rows')}"
+        call = call.replace("::run<", "::run_within<") + f"ImageRows{{{rows}}}, "
     printer.body.line(
-        f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({pixels}, {filters}, {{{taps}, {steps}}}, "
+        f"{call}{pixels}, {filters}, {{{taps}, {steps}}}, "
         f"{printer.address(node.a)}, {text(pixel_pitch * int(get('stride_columns')))}, {printer.address(node.b)}, "
         f"{printer.address(node.c)}, {printer.strides(node.c)[0]}, {predicate_text(node.accumulate)}"
         f"{_in_registers(printer, node)});"

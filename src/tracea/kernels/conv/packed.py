@@ -40,7 +40,19 @@ from tracea.kernels.variant import Variant
 from tracea.semantic.access import Intrinsic, Region
 from tracea.semantic.index import FALSE, TRUE, Const, Index, Predicate, Var, ceil_div, minimum
 from tracea.semantic.intrinsics import window_product
-from tracea.semantic.nodes import Barrier, CopyTile, For, Let, Level, MicroKernel, Node, Pack, Parallel, block
+from tracea.semantic.nodes import (
+    Barrier,
+    CopyTile,
+    For,
+    ImageRows,
+    Let,
+    Level,
+    MicroKernel,
+    Node,
+    Pack,
+    Parallel,
+    block,
+)
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
@@ -191,6 +203,7 @@ def _block(
         accumulate=sums[0],
         finish=sums[1],
         epilogue=operands.epilogue(*place, extents),
+        image=ImageRows(first=(TOP + _LINE) * down - above, height=H) if above and static(op.w.shape[2]) > 1 else None,
     )
     across = For(var=_PIXEL, extent=Q, step=Const(blocking.mr), length=_PIXELS, body=block(tile))
     lines = For(var=_LINE, extent=BAND, body=block(across))

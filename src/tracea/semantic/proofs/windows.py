@@ -53,6 +53,7 @@ def window_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, node: Micr
         raise refuse("reduction", site.label, f"what {node.a.buffer} holds was not traced to an image")
     summed = _summed(site, filters, b, shape, result)
     _aligned(kernel, site, node, filters, a=a, b=b, result=result)
+    _left_out(kernel, site, node, a)
     _packed(kernel, sites, site, filters, b)
     first, last = first_and_last(summed)
     if not exactly_at(site.unguarded, site.condition(node.accumulate), first, holds=False):
@@ -166,6 +167,22 @@ def _aligned(
         pairs += [("image or group", left, right) for left, right in outer]
     if not site.facts.proves(b.extent[filters.panel] * filters.width - result.extent[-1]):
         raise refuse("reduction", site.label, f"panels of {filters.width.to_index()} filters, the tile needs more")
+    _equal(site, pairs)
+
+
+def _left_out(kernel: TileKernel, site: Site, node: MicroKernel, a: Box) -> None:
+    """Show that the rows which the routine leaves out of its sums are those that the image has not."""
+    if node.image is None:
+        return
+    height = site.canonical(kernel.buffer(a.buffer).shape[-3])
+    pairs = [
+        (
+            "first row of the window, and that which rows are left out by,",
+            a.offset[-3],
+            site.canonical(node.image.first),
+        ),
+        ("rows of the image, and those which rows are left out by,", height, site.canonical(node.image.height)),
+    ]
     _equal(site, pairs)
 
 

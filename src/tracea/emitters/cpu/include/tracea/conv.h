@@ -107,6 +107,13 @@ struct ConvTaps {
     int64_t b_tap;
 };
 
+// Where a tile's windows begin in an image of `height` rows, and how far apart its taps' rows are. Rows outside of the image are zeros in the halo.
+struct ImageRows {
+    int64_t first;
+    int64_t height;
+    int64_t gap;
+};
+
 // How many lanes of a vector are valid where `left` elements are left from its first lane on.
 template <class V>
 TRACEA_INLINE int64_t valid_lanes(int64_t left) {
@@ -131,6 +138,21 @@ struct ConvTile {
 #elif defined(TRACEA_ISA_AVX2)
     static_assert(MR * NV + NV + 1 <= 16, "accumulators, NV vectors of B and one broadcast must fit in 16 registers");
 #endif
+
+    // As run, without the rows of taps that lie over zeros around the image.
+    template <int First, int... Rest, class Epilogue = IdentityEpilogue>
+    static TRACEA_INLINE void run_within(ImageRows image, int64_t pixels, int64_t filters, ConvTaps taps, const T* a,
+                                         int64_t a_pixel, const T* b, T* c, int64_t c_stride, bool accumulate,
+                                         const Epilogue& epilogue = {}) {
+        while (taps.rows > 0 && image.first < 0) {
+            image.first += image.gap;
+            --taps.rows;
+            a += taps.row_step;
+            b += taps.columns * taps.b_tap;
+        }
+        while (taps.rows > 0 && image.first + (taps.rows - 1) * image.gap >= image.height) --taps.rows;
+        run<First, Rest...>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
+    }
 
     // Runs the smallest instantiation of Pixels... (descending, the first is MR) that holds `pixels`; the others are counted down to 1 beneath the last.
     // Pixels that are not valid are those of the first one again: a tile reads nothing but its own.
