@@ -10,7 +10,7 @@ from typing import Any
 from tracea.errors import InvalidSchedule
 from tracea.semantic.index import Index, as_index
 
-__all__ = ["Access", "AccessMode", "Attribute", "Intrinsic", "Region", "as_given", "reads", "writes"]
+__all__ = ["Access", "AccessMode", "Attribute", "ImageRows", "Intrinsic", "Region", "as_given", "reads", "writes"]
 
 Attribute = int | float | str
 
@@ -54,6 +54,14 @@ class Intrinsic:
             expected=[known for known, _ in self.attributes],
             remedy="add it",
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRows:
+    """Where in an image a window begins: its first row, below zero above the image, and the image's ``height``."""
+
+    first: Index
+    height: Index
 
 
 def as_given(value: Any) -> Any:

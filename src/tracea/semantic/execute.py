@@ -12,7 +12,7 @@ from tracea.core.ops.rows import ReduceKind, RowKind
 from tracea.core.statistics_meaning import reduced
 from tracea.errors import RunError
 from tracea.semantic.intrinsics import split_terms
-from tracea.semantic.machine import Array, Executor, Flight, Phase, poison, resolve, window
+from tracea.semantic.machine import Array, Executor, Flight, Phase, drop_rows, poison, resolve, window
 from tracea.semantic.nodes import (
     CopyTile,
     EpilogueCall,
@@ -224,12 +224,10 @@ def _merged(image: Array, taps: tuple[int, int], step: int) -> Array:
 def _micro_kernel(node: MicroKernel, executor: Executor, scalars: Scalars) -> None:
     c = region(node.c, executor, node)
     dtype = np.float64 if c.dtype == DType.F64.numpy else np.float32
-    read_a = read(node.a, executor, node, masked=node.masked)
+    window_of_a = read(node.a, executor, node, masked=node.masked)
     if node.image is not None:
-        first, height = resolve((node.image.first, node.image.height), executor.env)
-        outside = [row for row in range(read_a.shape[-3]) if not 0 <= first + row < height]
-        read_a[..., outside, :, :] = 0  # left out, whatever is there
-    a = _squeezed(read_a).astype(dtype)
+        drop_rows(window_of_a, *resolve((node.image.first, node.image.height), executor.env))
+    a = _squeezed(window_of_a).astype(dtype)
     b = _squeezed(region(node.b, executor, node)).astype(dtype)
     value = _cropped(np.asarray(node.intrinsic.meaning(a, b)), c.shape, node)
     if node.accumulate.evaluate(executor.env):

@@ -13,7 +13,7 @@ from tracea.errors import InvalidShape, RunError
 from tracea.semantic.index import Index
 from tracea.semantic.tile_kernel import Buffer
 
-__all__ = ["Executor", "Memory", "Request", "Scheduler", "poison", "resolve", "window"]
+__all__ = ["Executor", "Memory", "Request", "Scheduler", "drop_rows", "poison", "resolve", "window"]
 
 Array = np.ndarray[Any, Any]
 Steps = Generator["Request", None, None]
@@ -72,6 +72,11 @@ def bind(buffer: Buffer, array: Array, env: Mapping[str, Any]) -> Array:
     # By its bits: NumPy does not know the names of all 8-bit floats.
     bits = array.view(f"u{array.itemsize}")
     return np.lib.stride_tricks.as_strided(bits, shape, strides).view(array.dtype)
+
+
+def drop_rows(image: Array, first: int, height: int) -> None:
+    """Set rows, the axis before the last two, to zero that lie outside of ``height`` where they begin at ``first``."""
+    image[..., [row for row in range(image.shape[-3]) if not 0 <= first + row < height], :, :] = 0
 
 
 def resolve(indices: tuple[Index, ...], env: Mapping[str, Any]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from enum import Enum
 from tracea.core.expr import Expr
 from tracea.core.ops.rows import ReduceKind, RowKind
 from tracea.errors import InvalidSchedule
-from tracea.semantic.access import Access, AccessMode, Intrinsic, Region, reads, writes
+from tracea.semantic.access import Access, AccessMode, ImageRows, Intrinsic, Region, reads, writes
 from tracea.semantic.index import FALSE, TRUE, Const, Index, Predicate, Var, as_index, ceil_div
 
 __all__ = [
@@ -284,14 +284,6 @@ class Halo(Node):
         """Return the read, masked unless merged, and the write."""
         masked = self.merged is None
         return (Access(self.source, AccessMode.READ, masked=masked), Access(self.target, AccessMode.WRITE))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageRows:
-    """Where in an image a window begins: its first row, below zero above the image, and the image's ``height``."""
-
-    first: Index
-    height: Index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tracea.core.dtype import DType
-from tracea.core.expr import Expr, Input
-from tracea.core.ops.rows import ReduceKind, RowKind
+from tracea.core.expr import Input
 from tracea.emitters.cpu.attention import attention_combine, attention_finish, attention_start, attention_step
 from tracea.emitters.cpu.attention_gradient import (
     attention_deltas,
@@ -16,19 +15,18 @@ from tracea.emitters.cpu.attention_gradient import (
     attention_slope_end,
 )
 from tracea.emitters.cpu.expression import C_TYPES
-from tracea.emitters.cpu.functors import epilogue_functor, load_functor, store_functor
+from tracea.emitters.cpu.functors import epilogue_functor
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.indexed import indexed_op
 from tracea.emitters.cpu.norm_gradient import norm_gradient
-from tracea.emitters.cpu.pooling import pool_window
 from tracea.emitters.cpu.printer import Printer
+from tracea.emitters.cpu.row_tiles import pointwise_tile, reduce_tile, row_tile
 from tracea.emitters.cpu.sparse import run_product
-from tracea.emitters.cpu.turned import transpose_copy
 from tracea.emitters.cpu.windows import amx_conv, conv_tile, copy_halo, depthwise_tile, pack_windows, split_halo
 from tracea.emitters.cpu.winograd import place_tile, transform_back, transform_filters, transform_image
 from tracea.errors import EmitError
-from tracea.semantic.access import Intrinsic, Region
-from tracea.semantic.index import FALSE, TRUE, Const, Index
+from tracea.semantic.access import Region
+from tracea.semantic.index import FALSE, TRUE, Const
 from tracea.semantic.nodes import (
     CopyTile,
     EpilogueCall,
@@ -273,135 +271,14 @@ _PRODUCTS: Mapping[str, Callable[[Printer, MicroKernel], str]] = {
 }
 
 
-def _compute(intrinsic: Intrinsic) -> DType:
-    return DType.parse(str(intrinsic.attribute("compute")))
-
-
-def _pointwise(printer: Printer, node: PointwiseTile) -> None:
-    if node.intrinsic.name == "transpose_copy":
-        transpose_copy(printer, node)
-        return
-    printer.use("rows.h", "row_tiles.h")
-    compute = _compute(node.intrinsic)
-    load = load_functor(printer, node.expr, node.inputs, compute)
-    streaming = bool(node.intrinsic.attribute("streaming"))
-    store = store_functor(printer, _X, (), compute, target=node.target, streaming=streaming)
-    pairs = ", 2" if node.intrinsic.attribute("together") == 2 else ""
-    types = f"{C_TYPES[compute]}, {node.intrinsic.attribute('prefetch')}{pairs}"
-    printer.body.comment(f"PointwiseTile {node.target}")
-    printer.body.line(f"map_rows<{types}>({', '.join(_last_two(printer, node.target.extent))}, {load}, {store});")
-    if streaming:
-        printer.body.line("streaming_fence();")
-
-
-_ROW_ROUTINES: Mapping[RowKind, str] = {
-    RowKind.SOFTMAX: "softmax_rows",
-    RowKind.LOG_SOFTMAX: "log_softmax_rows",
-    RowKind.LAYER_NORM: "layer_norm_rows",
-    RowKind.RMS_NORM: "rms_norm_rows",
-}
-
-
-def _row(printer: Printer, node: RowTile) -> None:
-    if node.scratch is None:
-        raise EmitError(node="RowTile", detail="a row routine keeps the row in scratch, and there is none")
-    printer.use("rows.h", "normalize.h")
-    compute = _compute(node.intrinsic)
-    expr, operands = _epilogue(node.epilogue)
-    load = load_functor(printer, node.prologue, node.inputs, compute, says_again=True)
-    streaming = bool(node.intrinsic.attribute("streaming"))
-    store = store_functor(printer, expr, operands, compute, target=node.target, streaming=streaming)
-    has_eps = node.kind in (RowKind.LAYER_NORM, RowKind.RMS_NORM)
-    types = f"{C_TYPES[compute]}, {node.intrinsic.attribute('overlap')}, {node.intrinsic.attribute('prefetch')}"
-    rows, columns = _last_two(printer, node.target.extent)
-    printer.body.comment(f"RowTile {node.kind.value} {node.target}")
-    printer.body.line(
-        f"{_ROW_ROUTINES[node.kind]}<{types}>({rows}, {columns}, "
-        f"{f'{node.eps!r}, ' if has_eps else ''}{printer.address(node.scratch)}, {load}, {store});"
-    )
-    if streaming:
-        printer.body.line("streaming_fence();")
-
-
-_REDUCTIONS: Mapping[ReduceKind, str] = {
-    ReduceKind.SUM: "SumOf",
-    ReduceKind.MEAN: "MeanOf",
-    ReduceKind.MAX: "MaxOf",
-    ReduceKind.MIN: "MinOf",
-    ReduceKind.PRODUCT: "ProductOf",
-}
-
-
-def _reduce(printer: Printer, node: ReduceTile) -> None:
-    if node.accumulate != FALSE or node.finish != TRUE:
-        raise EmitError(node="ReduceTile", detail="a reduction in parts has no routine")
-    if node.intrinsic.name == "pool_window":
-        pool_window(printer, node, _REDUCTIONS[node.kind])
-        return
-    printer.use("rows.h", "row_tiles.h")
-    compute = _compute(node.intrinsic)
-    expr, operands = _epilogue(node.epilogue)
-    target = node.target if node.epilogue is None or node.epilogue.target is None else node.epilogue.target
-    along_rows, whole = node.axes == (len(node.shape) - 1,), node.intrinsic.name == "reduce_slab"
-    routine = "reduce_slab" if whole else "reduce_rows" if along_rows else "reduce_columns"
-    rows, columns = _last_two(printer, node.shape)
-    row_axis = -2
-    if whole or node.kind is ReduceKind.PRODUCT:
-        printer.use("slabs.h")
-    if whole and node.axes != (len(node.shape) - 2, len(node.shape) - 1):
-        raise EmitError(node="ReduceTile", detail=f"a slab is the last two axes, not {node.axes} of {len(node.shape)}")
-    if not (along_rows or whole):
-        # The routine's rows are the reduced axis, wherever it is; of what lies between it and the columns there is one.
-        (reduced,) = node.axes
-        row_axis = reduced - len(node.shape)
-        if any(size != Const(1) for size in node.shape[reduced + 1 : -1]):
-            raise EmitError(node="ReduceTile", detail=f"axis {reduced} of {len(node.shape)} with rows of its own")
-        rows = printer.text(node.shape[reduced])
-
-    def load(inputs: Sequence[Region]) -> str:
-        return load_functor(printer, node.prologue, inputs, compute, row_axis=row_axis)
-
-    def store(place: Region) -> str:
-        return store_functor(printer, expr, operands, compute, target=place, streaming=False)
-
-    printer.body.comment(f"ReduceTile {node.kind.value} {node.target}")
-    types, sizes = f"{C_TYPES[compute]}, {_REDUCTIONS[node.kind]}", f"{rows}, {columns}"
-    together = int(dict(node.intrinsic.attributes).get("together", 1))
-    if together == 1:
-        printer.body.line(f"{routine}<{types}>({sizes}, {load(node.inputs)}, {store(target)});")
-        return
-    loads = ", ".join(load([_block_of(printer, each, i) for each in node.inputs]) for i in range(together))
-    stores = ", ".join(store(_block_of(printer, target, i)) for i in range(together))
-    printer.body.line(f"{routine}_together<{types}, {together}>({sizes}, {{{loads}}}, {{{stores}}});")
-
-
-def _block_of(printer: Printer, region: Region, number: int) -> Region:
-    """Return one of the blocks of rows and columns that a region has along the axis before them."""
-    if printer.step(region, -3) == Const(0):
-        number = 0
-    offset, extent = list(region.offset), list(region.extent)
-    offset[-3], extent[-3] = offset[-3] + number, Const(1)
-    return Region(region.buffer, tuple(offset), tuple(extent))
-
-
-def _epilogue(call: EpilogueCall | None) -> tuple[Expr, tuple[Any, ...]]:
-    return (_X, ()) if call is None else (call.expr, call.operands)
-
-
-def _last_two(printer: Printer, extents: Sequence[Index]) -> tuple[str, str]:
-    """Return the rows and columns of a block; a block of one axis is a row."""
-    rows, columns = [Const(1), *extents][-2:]
-    return printer.text(rows), printer.text(columns)
-
-
 TILE_LINES: Mapping[type[Node], Callable[[Printer, Any], None]] = {
     Pack: _pack,
     CopyTile: copy_halo,
     Halo: split_halo,
     MicroKernel: _micro_kernel,
-    PointwiseTile: _pointwise,
-    RowTile: _row,
-    ReduceTile: _reduce,
+    PointwiseTile: pointwise_tile,
+    RowTile: row_tile,
+    ReduceTile: reduce_tile,
     NormGradientTile: norm_gradient,
     TransformImage: transform_image,
     TransformFilters: transform_filters,

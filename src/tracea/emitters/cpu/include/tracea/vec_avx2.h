@@ -82,32 +82,27 @@ TRACEA_INLINE V load_masked(const float* p, Mask<V> m) {
     return {_mm256_maskload_ps(p, _mm256_castps_si256(m.reg))};
 }
 TRACEA_INLINE void store(float* p, VecF v) { _mm256_storeu_ps(p, v.reg); }
-// The masked store takes a Zen 2 or 3 twelve cycles and more (https://uops.info, VMASKMOVPS_M256_YMM_YMM), so it is left to masks of any shape: all
-// lanes are one store, and the first ones four, two and one at a time.
-TRACEA_INLINE void store_masked(float* p, VecF v, Mask<VecF> m) {
-    int lanes = _mm256_movemask_ps(m.reg);
-    if (lanes == 0xff) {
-        _mm256_storeu_ps(p, v.reg);
-        return;
-    }
-    if ((lanes & (lanes + 1)) != 0) {
-        _mm256_maskstore_ps(p, _mm256_castps_si256(m.reg), v.reg);
-        return;
-    }
-    __m128 part = _mm256_castps256_ps128(v.reg);
+namespace detail {
+// The first lanes, whose bits are those of `lanes`, of up to seven: four, two and one at a time.
+TRACEA_INLINE void store_first(float* p, __m256 v, int lanes) {
+    __m128 part = _mm256_castps256_ps128(v);
     if ((lanes & 8) != 0) {
         _mm_storeu_ps(p, part);
-        part = _mm256_extractf128_ps(v.reg, 1);
+        part = _mm256_extractf128_ps(v, 1);
         p += 4;
         lanes >>= 4;
     }
-    if ((lanes & 2) != 0) {
-        _mm_storel_pi(reinterpret_cast<__m64*>(p), part);
-        part = _mm_movehl_ps(part, part);
-        p += 2;
-        lanes >>= 2;
-    }
-    if ((lanes & 1) != 0) _mm_store_ss(p, part);
+    if ((lanes & 2) != 0) _mm_storel_pi(reinterpret_cast<__m64*>(p), part);
+    if (lanes == 1) _mm_store_ss(p, part);
+    if ((lanes & 4) != 0) _mm_store_ss(p + 2, _mm_movehl_ps(part, part));
+}
+}  // namespace detail
+// The masked store takes a Zen 2 or 3 twelve cycles and more (https://uops.info, VMASKMOVPS_M256_YMM_YMM), so it is left to masks of any other shape.
+TRACEA_INLINE void store_masked(float* p, VecF v, Mask<VecF> m) {
+    const int lanes = _mm256_movemask_ps(m.reg);
+    if (lanes == 0xff) return store(p, v);
+    if ((lanes & (lanes + 1)) != 0) return _mm256_maskstore_ps(p, _mm256_castps_si256(m.reg), v.reg);
+    detail::store_first(p, v.reg, lanes);
 }
 TRACEA_INLINE void store_streaming(float* p, VecF v) { _mm256_stream_ps(p, v.reg); }
 template <class V>
@@ -153,23 +148,11 @@ TRACEA_INLINE V load_masked(const double* p, Mask<V> m) {
 }
 TRACEA_INLINE void store(double* p, VecD v) { _mm256_storeu_pd(p, v.reg); }
 TRACEA_INLINE void store_masked(double* p, VecD v, Mask<VecD> m) {
-    int lanes = _mm256_movemask_pd(m.reg);
-    if (lanes == 0xf) {
-        _mm256_storeu_pd(p, v.reg);
-        return;
-    }
-    if ((lanes & (lanes + 1)) != 0) {
-        _mm256_maskstore_pd(p, _mm256_castpd_si256(m.reg), v.reg);
-        return;
-    }
-    __m128d part = _mm256_castpd256_pd128(v.reg);
-    if ((lanes & 2) != 0) {
-        _mm_storeu_pd(p, part);
-        part = _mm256_extractf128_pd(v.reg, 1);
-        p += 2;
-        lanes >>= 2;
-    }
-    if ((lanes & 1) != 0) _mm_store_sd(p, part);
+    const int lanes = _mm256_movemask_pd(m.reg);
+    if (lanes == 0xf) return store(p, v);
+    if ((lanes & (lanes + 1)) != 0) return _mm256_maskstore_pd(p, _mm256_castpd_si256(m.reg), v.reg);
+    // Two floats for each: 1, 3 and 7 become 3, 15 and 63.
+    detail::store_first(reinterpret_cast<float*>(p), _mm256_castpd_ps(v.reg), (lanes + 1) * (lanes + 1) - 1);
 }
 TRACEA_INLINE void store_streaming(double* p, VecD v) { _mm256_stream_pd(p, v.reg); }
 template <class V>
