@@ -172,6 +172,18 @@ void memory() {
     for (int i = 0; i < L; ++i) sum += i + 1;
     const V ramp = load<V>(source);
     CHECK(reduce_add(ramp) == sum && reduce_max(ramp) == L && reduce_min(ramp) == 1, "reductions of 1 .. %d", L);
+    for (int n = 0; n <= L; ++n) {  // the first lanes, the last ones, one alone
+        const V limit = broadcast<V>(static_cast<arithmetic_t<Storage>>(n));
+        const Mask<V> masks[] = {less_equal(ramp, limit), mask_not(less_equal(ramp, limit)), equal(ramp, limit)};
+        for (int shape = 0; shape < 3; ++shape) {
+            for (int i = 0; i < room; ++i) target[i] = from_float<Storage>(-1);
+            store_masked(target + 1, ramp, masks[shape]);
+            for (int i = 0; i < room; ++i) {
+                const bool written = i >= 1 && i <= L && (shape == 0 ? i <= n : shape == 1 ? i > n : i == n);
+                CHECK(static_cast<double>(to_float(target[i])) == (written ? i : -1), "mask %d of %d, element %d", shape, n, i);
+            }
+        }
+    }
     const V with_nan = select(equal(ramp, broadcast<V>(2)), broadcast<V>(NAN), ramp);
     CHECK(isnan(reduce_max(with_nan)) && isnan(reduce_min(with_nan)), "NaN lost in a reduction");
 }
