@@ -70,7 +70,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_237
         for (int64_t pixel = 0; pixel < q; pixel += 5) {
           const int64_t pixels = min_index(q - pixel, 5);
           // MicroKernel y[image : +1, 0 : +1, top + line : +1, pixel : +pixels, first + filter : +wide]
-          Tile0::run_within<5, 4>(ImageRows{line + top - 1, h, 1}, pixels, wide, {r, s, c, c * q + c * s + q * 16 + s * 16 - c - 16, c + 16, c * 16}, halo + c * line * q + c * line * s + c * pixel + line * q * 16 + line * s * 16 + pixel * 16 - c * line - line * 16, c + 16, w + (filter + first) / 16 * c * r * s * 16 + (k + 15) / 16 * c * group * r * s * 16, y + filter + first + image * y_stride0 + line * y_stride2 + pixel * y_stride3 + top * y_stride2, y_stride3, false, Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + line * x2_stride2 + pixel * x2_stride3 + top * x2_stride2, x2_stride3});
+          Tile0::run_within<5, 4>(ImageRows{line + top - 1, h, 1}, ImageColumns{pixel - 1, width, 1, 1}, pixels, wide, {r, s, c, c * q + c * s + q * 16 + s * 16 - c - 16, c + 16, c * 16}, halo + c * line * q + c * line * s + c * pixel + line * q * 16 + line * s * 16 + pixel * 16 - c * line - line * 16, c + 16, w + (filter + first) / 16 * c * r * s * 16 + (k + 15) / 16 * c * group * r * s * 16, y + filter + first + image * y_stride0 + line * y_stride2 + pixel * y_stride3 + top * y_stride2, y_stride3, false, Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + line * x2_stride2 + pixel * x2_stride3 + top * x2_stride2, x2_stride3});
         }
       }
     }

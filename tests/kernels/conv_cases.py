@@ -76,6 +76,9 @@ def conv_cases() -> tuple[Case, ...]:
             conv(6, (9, 10), 20, kernel=(3, 2), padding=(2, 3), dilation=(2, 3), stride=(1, 2), **last),
             **blocks,
         ),
+        Case.of(
+            "conv_wide_border", "conv.packed", conv(7, (3, 2), 33, kernel=(3, 5), padding=(2, 4), **last), **blocks
+        ),
         Case.of("conv_stem", "conv.prepacked", conv(3, (15, 17), 16, kernel=(7, 7), padding=(3, 3), stride=(2, 2))),
         Case.of("conv_one_by_one", "conv.packed", conv(17, (5, 6), 18, **ONE, **FUSED), **small),
         Case.of("conv_in_place", "conv.prepacked", conv(7, (5, 7), 70, batch=2, **ONE, **last, **FUSED), **small),

@@ -12,13 +12,22 @@ from tests.kernels.moved_regions import later, moved, narrowed, nothing, swapped
 
 from tracea.errors import ProofFailed
 from tracea.semantic.index import FALSE
-from tracea.semantic.nodes import CopyTile, Halo, MicroKernel, Node, Pack
+from tracea.semantic.nodes import CopyTile, Halo, ImageArea, MicroKernel, Node, Pack
 from tracea.semantic.proofs import prove
 from tracea.semantic.rewrite import edited, places
 from tracea.semantic.tile_kernel import TileKernel
 
 CASES: dict[str, Case] = {case.name: case for case in (*conv_cases(), *amx_conv_cases())}
 Change = Callable[[Node], Node]
+
+
+def _area(node: Node, axis: int, *, first: int = 0, extent: int = 0) -> Node:
+    """Move what a tile takes for the image's first row or column, or its number of them."""
+    assert isinstance(node, MicroKernel)
+    assert node.image is not None
+    firsts, extents = list(node.image.first), list(node.image.extent)
+    firsts[axis], extents[axis] = firsts[axis] + first, extents[axis] + extent
+    return replace(node, image=ImageArea(first=tuple(firsts), extent=tuple(extents)))
 
 
 MUTANTS: dict[str, tuple[str, type[Node], Change]] = {
@@ -47,16 +56,10 @@ MUTANTS: dict[str, tuple[str, type[Node], Change]] = {
         MicroKernel,
         lambda node: replace(node, b=moved(node.b, -5, nothing)),  # type: ignore[attr-defined]
     ),
-    "a row of the image is left out": (
-        "conv_planar_blocks",
-        MicroKernel,
-        lambda node: replace(node, image=replace(node.image, first=node.image.first - 1)),  # type: ignore[attr-defined]
-    ),
-    "the image's last row is left out": (
-        "conv_planar_blocks",
-        MicroKernel,
-        lambda node: replace(node, image=replace(node.image, height=node.image.height - 1)),  # type: ignore[attr-defined]
-    ),
+    "a row of the image is left out": ("conv_planar_blocks", MicroKernel, lambda node: _area(node, 0, first=-1)),
+    "the image's last row is left out": ("conv_planar_blocks", MicroKernel, lambda node: _area(node, 0, extent=-1)),
+    "a column of the image is left out": ("conv_planar_blocks", MicroKernel, lambda node: _area(node, 1, first=-1)),
+    "the image's last column is left out": ("conv_planar_blocks", MicroKernel, lambda node: _area(node, 1, extent=-1)),
     "blocks of channels are not added": (
         "conv_planar_blocks",
         MicroKernel,

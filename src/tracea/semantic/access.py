@@ -10,7 +10,7 @@ from typing import Any
 from tracea.errors import InvalidSchedule
 from tracea.semantic.index import Index, as_index
 
-__all__ = ["Access", "AccessMode", "Attribute", "ImageRows", "Intrinsic", "Region", "as_given", "reads", "writes"]
+__all__ = ["Access", "AccessMode", "Attribute", "ImageArea", "Intrinsic", "Region", "as_given", "reads", "writes"]
 
 Attribute = int | float | str
 
@@ -57,11 +57,14 @@ class Intrinsic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImageRows:
-    """Where in an image a window begins: its first row, below zero above the image, and the image's ``height``."""
+class ImageArea:
+    """Where in an image a window begins, and the image's ``extent``: (row,), or (row, column); outside of it are zeros.
 
-    first: Index
-    height: Index
+    ``first`` is below zero where the window begins above or left of the image.
+    """
+
+    first: tuple[Index, ...]
+    extent: tuple[Index, ...]
 
 
 def as_given(value: Any) -> Any:

@@ -12,7 +12,7 @@ from tracea.core.ops.rows import ReduceKind, RowKind
 from tracea.core.statistics_meaning import reduced
 from tracea.errors import RunError
 from tracea.semantic.intrinsics import split_terms
-from tracea.semantic.machine import Array, Executor, Flight, Phase, drop_rows, poison, resolve, window
+from tracea.semantic.machine import Array, Executor, Flight, Phase, clear_outside, poison, resolve, window
 from tracea.semantic.nodes import (
     CopyTile,
     EpilogueCall,
@@ -226,7 +226,8 @@ def _micro_kernel(node: MicroKernel, executor: Executor, scalars: Scalars) -> No
     dtype = np.float64 if c.dtype == DType.F64.numpy else np.float32
     window_of_a = read(node.a, executor, node, masked=node.masked)
     if node.image is not None:
-        drop_rows(window_of_a, *resolve((node.image.first, node.image.height), executor.env))
+        first, extent = (resolve(sizes, executor.env) for sizes in (node.image.first, node.image.extent))
+        clear_outside(window_of_a, first, extent)
     a = _squeezed(window_of_a).astype(dtype)
     b = _squeezed(region(node.b, executor, node)).astype(dtype)
     value = _cropped(np.asarray(node.intrinsic.meaning(a, b)), c.shape, node)

@@ -13,7 +13,7 @@ from tracea.errors import InvalidShape, RunError
 from tracea.semantic.index import Index
 from tracea.semantic.tile_kernel import Buffer
 
-__all__ = ["Executor", "Memory", "Request", "Scheduler", "drop_rows", "poison", "resolve", "window"]
+__all__ = ["Executor", "Memory", "Request", "Scheduler", "clear_outside", "poison", "resolve", "window"]
 
 Array = np.ndarray[Any, Any]
 Steps = Generator["Request", None, None]
@@ -74,9 +74,14 @@ def bind(buffer: Buffer, array: Array, env: Mapping[str, Any]) -> Array:
     return np.lib.stride_tricks.as_strided(bits, shape, strides).view(array.dtype)
 
 
-def drop_rows(image: Array, first: int, height: int) -> None:
-    """Set rows, the axis before the last two, to zero that lie outside of ``height`` where they begin at ``first``."""
-    image[..., [row for row in range(image.shape[-3]) if not 0 <= first + row < height], :, :] = 0
+def clear_outside(window: Array, first: tuple[int, ...], extent: tuple[int, ...]) -> None:
+    """Set to zero what of a window (…, rows, columns, channels) lies outside of an image, which it begins in at first.
+
+    ``extent`` are the image's rows, or rows and columns.
+    """
+    for axis, start, size in zip((-3, -2), first, extent, strict=False):
+        along = np.moveaxis(window, axis, 0)
+        along[[place for place in range(along.shape[0]) if not 0 <= start + place < size]] = 0
 
 
 def resolve(indices: tuple[Index, ...], env: Mapping[str, Any]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from enum import Enum
 from tracea.core.expr import Expr
 from tracea.core.ops.rows import ReduceKind, RowKind
 from tracea.errors import InvalidSchedule
-from tracea.semantic.access import Access, AccessMode, ImageRows, Intrinsic, Region, reads, writes
+from tracea.semantic.access import Access, AccessMode, ImageArea, Intrinsic, Region, reads, writes
 from tracea.semantic.index import FALSE, TRUE, Const, Index, Predicate, Var, as_index, ceil_div
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
     "For",
     "Halo",
     "If",
-    "ImageRows",
+    "ImageArea",
     "Intrinsic",
     "Let",
     "Level",
@@ -294,8 +294,8 @@ class MicroKernel(Node):
     without their leading axes of extent 1, and returns at least (rows, columns) of c; what it returns beyond them
     (panel padding) is dropped. The routine reads panels in whole granules of ``granule`` steps. ``masked``: zeros stand
     for what of a is outside of its buffer, which the routine does not read. ``ahead`` is asked for early, for others:
-    nothing of it is read, and it may lie outside of its buffer. ``image`` says which rows of a window a are zeros that
-    stand around an image: the routine leaves them out of its sums.
+    nothing of it is read, and it may lie outside of its buffer. ``image`` says which rows, or rows and columns, of a
+    window a are zeros that stand around an image: the routine may leave them out of its sums.
     """
 
     intrinsic: Intrinsic
@@ -308,7 +308,7 @@ class MicroKernel(Node):
     epilogue: EpilogueCall | None = None
     granule: int = 1
     masked: bool = False
-    image: ImageRows | None = None
+    image: ImageArea | None = None
 
     def accesses(self) -> tuple[Access, ...]:
         """Return the reads of a and b, the update of c and what the epilogue touches."""

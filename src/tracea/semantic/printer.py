@@ -110,7 +110,7 @@ def _leaf(node: n.Node) -> str:  # noqa: PLR0911, PLR0912 - one case a node
             call = f"{node.source}; {node.terms} terms of {node.lanes} lanes, steps {node.steps}{merged}"
             return f"{node.target} = halo({call})"
         case n.MicroKernel():
-            call = f"{node.c} = {_call(node.intrinsic, node.a, node.b)}{_rows(node.image)}"
+            call = f"{node.c} = {_call(node.intrinsic, node.a, node.b)}{_area(node.image)}"
             return call + _sum(node.accumulate, node.finish) + _epilogue(node.epilogue)
         case n.RowTile():
             return f"{node.target} = {node.kind.value}({_all(node.inputs)}; eps {node.eps:g})" + _epilogue(
@@ -227,8 +227,11 @@ def _transform(node: winograd.TransformImage | winograd.TransformFilters | winog
     return f"{node.target} = {call}"
 
 
-def _rows(image: n.ImageRows | None) -> str:
-    return "" if image is None else f" without rows outside of 0 : {image.height}, from {image.first} on"
+def _area(image: n.ImageArea | None) -> str:
+    if image is None:
+        return ""
+    parts = zip(("rows", "columns"), image.first, image.extent, strict=False)
+    return "".join(f" without {name} outside of 0 : {size}, from {first} on" for name, first, size in parts)
 
 
 def _sum(accumulate: Predicate, finish: Predicate) -> str:

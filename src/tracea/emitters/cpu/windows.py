@@ -177,18 +177,27 @@ def conv_tile(printer: Printer, node: MicroKernel) -> None:
     taps = ", ".join(text(extent) for extent in node.b.extent[-4:-1])
     pixels, filters = (text(extent) for extent in node.c.extent[-2:])
     printer.body.comment(f"MicroKernel {node.c}")
-    call = f"{tile}::run<{str(get('rows')).replace(',', ', ')}>("
-    if node.image is not None:
-        rows = f"{text(node.image.first)}, {text(node.image.height)}, {get('dilation_rows')}"
-        call = call.replace("::run<", "::run_within<") + f"ImageRows{{{rows}}}, "
     printer.body.line(
-        f"{call}{pixels}, {filters}, {{{taps}, {steps}}}, "
+        f"{tile}::run{'' if node.image is None else '_within'}<{str(get('rows')).replace(',', ', ')}>("
+        f"{_area(printer, node)}{pixels}, {filters}, {{{taps}, {steps}}}, "
         f"{printer.address(node.a)}, {text(pixel_pitch * int(get('stride_columns')))}, {printer.address(node.b)}, "
         f"{printer.address(node.c)}, {printer.strides(node.c)[0]}, {predicate_text(node.accumulate)}"
         f"{_in_registers(printer, node)});"
     )
     if node.epilogue is not None and not _applies_in_registers(node):
         _store(printer, node, node.epilogue)
+
+
+def _area(printer: Printer, node: MicroKernel) -> str:
+    """Return where the image is that a window may leave, as a routine's first arguments; nothing if it never does."""
+    if node.image is None:
+        return ""
+    get = node.intrinsic.attribute
+    steps = (("Rows", str(get("dilation_rows"))), ("Columns", f"{get('dilation_columns')}, {get('stride_columns')}"))
+    parts = zip(steps, node.image.first, node.image.extent, strict=False)
+    return "".join(
+        f"Image{name}{{{printer.text(first)}, {printer.text(size)}, {step}}}, " for (name, step), first, size in parts
+    )
 
 
 def depthwise_tile(printer: Printer, node: MicroKernel) -> None:

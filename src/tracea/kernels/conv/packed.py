@@ -44,7 +44,7 @@ from tracea.semantic.nodes import (
     Barrier,
     CopyTile,
     For,
-    ImageRows,
+    ImageArea,
     Let,
     Level,
     MicroKernel,
@@ -59,6 +59,7 @@ from tracea.targets.target import Target
 
 __all__ = ["PACKED", "PREPACKED", "build_pack", "build_packed", "build_prepacked", "panel_type"]
 
+_NARROW: Final = 32  # pixels: of longer rows the taps beside the image are a hundredth or less
 _PACKED_CHANNELS: Final = 16  # of taps that are neighbours: what a panel of filters reads stays in the first cache
 
 _C0, _DEPTH = Var("c0"), Var("depth")
@@ -203,11 +204,26 @@ def _block(
         accumulate=sums[0],
         finish=sums[1],
         epilogue=operands.epilogue(*place, extents),
-        image=ImageRows(first=(TOP + _LINE) * down - above, height=H) if above and static(op.w.shape[2]) > 1 else None,
+        image=_area(operands, blocking, TOP + _LINE),
     )
     across = For(var=_PIXEL, extent=Q, step=Const(blocking.mr), length=_PIXELS, body=block(tile))
     lines = For(var=_LINE, extent=BAND, body=block(across))
     return (*copies, For(var=_CHANNEL, extent=FILTERS, step=Const(blocking.nr), length=_WIDE, body=block(lines)))
+
+
+def _area(operands: ConvOperands, blocking: ConvBlocking, row: Index) -> ImageArea | None:
+    """Return the image where windows of a row of results reach over its border; its columns too if rows are short.
+
+    Without a gap between pixels the taps of a row are one run, of which none is left out.
+    """
+    op = operands.op
+    (down, right), (above, left) = op.stride, op.padding
+    if not above or static(op.w.shape[2]) == 1:
+        return None
+    rows, columns = (row * down - above, H), (_PIXEL * right - left, W)
+    beside = left and blocking.gap and static(op.w.shape[3]) > 1 and static(op.shape[3]) <= _NARROW
+    first, extent = zip(*((rows, columns) if beside else (rows,)), strict=True)
+    return ImageArea(first=first, extent=extent)
 
 
 def _sums(

@@ -171,19 +171,17 @@ def _aligned(
 
 
 def _left_out(kernel: TileKernel, site: Site, node: MicroKernel, a: Box) -> None:
-    """Show that the rows which the routine leaves out of its sums are those that the image has not."""
+    """Show that what the routine leaves out of its sums are rows and columns that the image has not."""
     if node.image is None:
         return
-    height = site.canonical(kernel.buffer(a.buffer).shape[-3])
-    pairs = [
-        (
-            "first row of the window, and that which rows are left out by,",
-            a.offset[-3],
-            site.canonical(node.image.first),
-        ),
-        ("rows of the image, and those which rows are left out by,", height, site.canonical(node.image.height)),
-    ]
-    _equal(site, pairs)
+    shape = [site.canonical(size) for size in kernel.buffer(a.buffer).shape]
+    axes = zip(("rows", "columns"), (-3, -2), node.image.first, node.image.extent, strict=False)
+    for name, axis, first, extent in axes:
+        pairs = [
+            (f"first {name} of the window, and those which {name} are left out by,", a.offset[axis], first),
+            (f"{name} of the image, and those which {name} are left out by,", shape[axis], extent),
+        ]
+        _equal(site, [(what, ours, site.canonical(theirs)) for what, ours, theirs in pairs])
 
 
 def _packed(kernel: TileKernel, sites: Sequence[Site], site: Site, filters: _Filters, b: Box) -> None:

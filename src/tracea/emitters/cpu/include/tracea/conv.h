@@ -114,6 +114,35 @@ struct ImageRows {
     int64_t gap;
 };
 
+// The same of columns; `step` from a pixel's window to its neighbour's.
+struct ImageColumns {
+    int64_t first;
+    int64_t width;
+    int64_t gap;
+    int64_t step;
+};
+
+namespace detail {
+
+// The taps of a row that a tile's first pixel has over the image begin at `begin`, those of its last pixel end at `end`.
+struct TapsInside {
+    int64_t begin;
+    int64_t end;
+};
+
+TRACEA_INLINE TapsInside taps_inside(const ImageColumns& image, int64_t pixels, int64_t columns) {
+    TapsInside inside = {0, columns};
+    while (inside.begin < columns && image.first + inside.begin * image.gap < 0) ++inside.begin;
+    const int64_t last = image.first + (pixels - 1) * image.step;
+    while (inside.end > inside.begin && last + (inside.end - 1) * image.gap >= image.width) --inside.end;
+    return inside;
+}
+
+// Taps of a row that no pixel of a tile leaves out.
+struct EveryTap {};
+
+}  // namespace detail
+
 // How many lanes of a vector are valid where `left` elements are left from its first lane on.
 template <class V>
 TRACEA_INLINE int64_t valid_lanes(int64_t left) {
@@ -144,6 +173,22 @@ struct ConvTile {
     static TRACEA_INLINE void run_within(ImageRows image, int64_t pixels, int64_t filters, ConvTaps taps, const T* a,
                                          int64_t a_pixel, const T* b, T* c, int64_t c_stride, bool accumulate,
                                          const Epilogue& epilogue = {}) {
+        leave_out(image, taps, a, b);
+        run<First, Rest...>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
+    }
+
+    // As run, without these rows, and without the taps beside the image of a whole tile's first and last pixel.
+    template <int First, int... Rest, class Epilogue = IdentityEpilogue>
+    static TRACEA_INLINE void run_within(ImageRows rows, const ImageColumns& image, int64_t pixels, int64_t filters,
+                                         ConvTaps taps, const T* a, int64_t a_pixel, const T* b, T* c, int64_t c_stride,
+                                         bool accumulate, const Epilogue& epilogue = {}) {
+        leave_out(rows, taps, a, b);
+        run_inside<First, Rest...>(detail::taps_inside(image, pixels, taps.columns), pixels, filters, taps, a, a_pixel,
+                                   b, c, c_stride, accumulate, epilogue);
+    }
+
+    // Moves to the first row of taps over the image, and counts those that are.
+    static TRACEA_INLINE void leave_out(ImageRows image, ConvTaps& taps, const T*& a, const T*& b) {
         while (taps.rows > 0 && image.first < 0) {
             image.first += image.gap;
             --taps.rows;
@@ -151,7 +196,6 @@ struct ConvTile {
             b += taps.columns * taps.b_tap;
         }
         while (taps.rows > 0 && image.first + (taps.rows - 1) * image.gap >= image.height) --taps.rows;
-        run<First, Rest...>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
     }
 
     // Runs the smallest instantiation of Pixels... (descending, the first is MR) that holds `pixels`; the others are counted down to 1 beneath the last.
@@ -159,71 +203,93 @@ struct ConvTile {
     template <int First, int... Rest, class Epilogue = IdentityEpilogue>
     static TRACEA_INLINE void run(int64_t pixels, int64_t filters, ConvTaps taps, const T* a, int64_t a_pixel,
                                   const T* b, T* c, int64_t c_stride, bool accumulate, const Epilogue& epilogue = {}) {
-        if constexpr (sizeof...(Rest) > 0) {
-            constexpr int next[] = {Rest...};
-            static_assert(next[0] < First, "pixel counts in descending order");
-            if (pixels <= next[0]) {
-                run<Rest...>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
-                return;
-            }
-        }
         // The taps of a row are one run where neither operand has a gap between them: few channels are summed in one loop.
         if (taps.column_step == taps.channels && taps.b_tap == taps.channels * columns) {
             taps.channels *= taps.columns;
             taps.b_tap *= taps.columns;
             taps.columns = 1;
         }
+        run_inside<First, Rest...>(detail::EveryTap{}, pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate,
+                                   epilogue);
+    }
+
+    template <int First, int... Rest, class Inside, class Epilogue>
+    static TRACEA_INLINE void run_inside(const Inside& inside, int64_t pixels, int64_t filters, const ConvTaps& taps,
+                                         const T* a, int64_t a_pixel, const T* b, T* c, int64_t c_stride,
+                                         bool accumulate, const Epilogue& epilogue) {
+        if constexpr (sizeof...(Rest) > 0) {
+            constexpr int next[] = {Rest...};
+            static_assert(next[0] < First, "pixel counts in descending order");
+            if (pixels <= next[0]) {
+                run_inside<Rest...>(inside, pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
+                return;
+            }
+        }
         using Part = ConvTile<T, First, NV, Unroll, Prefetch>;
         if (TRACEA_LIKELY(filters >= columns && pixels == First)) {
             if constexpr (Part::spare >= 3) {
-                Part::template compute<true>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
+                Part::template compute<true>(inside, pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate,
+                                             epilogue);
             } else {
-                Part::template apart<true>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
+                Part::template apart<true>(inside, pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate,
+                                           epilogue);
             }
         } else {
-            Part::template apart<false>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
+            Part::template apart<false>(detail::EveryTap{}, pixels, filters, taps, a, a_pixel, b, c, c_stride,
+                                        accumulate, epilogue);
         }
     }
 
     // A function of its own keeps what surrounds a tile out of its registers.
-    template <bool Full, class Epilogue>
-    static TRACEA_NOINLINE void apart(int64_t pixels, int64_t filters, const ConvTaps& taps, const T* a,
-                                      int64_t a_pixel, const T* b, T* c, int64_t c_stride, bool accumulate,
+    template <bool Full, class Inside, class Epilogue>
+    static TRACEA_NOINLINE void apart(const Inside& inside, int64_t pixels, int64_t filters, const ConvTaps& taps,
+                                      const T* a, int64_t a_pixel, const T* b, T* c, int64_t c_stride, bool accumulate,
                                       const Epilogue& epilogue) {
-        compute<Full>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
+        compute<Full>(inside, pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
     }
 
     // The epilogue by value: what its members point to may be where results are stored, its members themselves are not.
-    template <bool Full, class Epilogue>
-    static TRACEA_INLINE void compute(int64_t pixels, int64_t filters, const ConvTaps& taps, const T* a,
-                                      int64_t a_pixel, const T* b, T* c, int64_t c_stride, bool accumulate,
+    template <bool Full, class Inside, class Epilogue>
+    static TRACEA_INLINE void compute(const Inside& inside, int64_t pixels, int64_t filters, const ConvTaps& taps,
+                                      const T* a, int64_t a_pixel, const T* b, T* c, int64_t c_stride, bool accumulate,
                                       const Epilogue epilogue) {
         V acc[MR][NV];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
         int64_t offset[MR];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { offset[i] = Full || i < pixels ? i * a_pixel : 0; });
-        const auto step = [&](const T* a_k, const T* b_k) TRACEA_LAMBDA {
+        // The products of a step with the pixels from `first` to the one before `end`.
+        const auto step = [&](auto first, auto end, const T* a_k, const T* b_k) TRACEA_LAMBDA {
             V b_vector[NV];
             unroll<NV>([&](auto j) TRACEA_LAMBDA { b_vector[j] = load<V>(b_k + j * V::lanes); });
             if constexpr (Prefetch > 0) {
                 unroll<NV>([&](auto j) TRACEA_LAMBDA { prefetch_l1(b_k + Prefetch * columns + j * V::lanes); });
             }
-            unroll<MR>([&](auto i) TRACEA_LAMBDA {
+            unroll<end - first>([&](auto n) TRACEA_LAMBDA {
+                constexpr int i = first + n;
                 const V a_vector = load_broadcast<V>(a_k + (Full ? i * a_pixel : offset[i]));
                 unroll<NV>([&](auto j) TRACEA_LAMBDA { fma_into(acc[i][j], a_vector, b_vector[j]); });
             });
         };
-        for (int64_t r = 0; r < taps.rows; ++r) {
-            for (int64_t s = 0; s < taps.columns; ++s) {
+        const auto sum = [&](auto first, auto end, int64_t r, int64_t begin, int64_t after) TRACEA_LAMBDA {
+            for (int64_t s = begin; s < after; ++s) {
                 const T* a_k = a + r * taps.row_step + s * taps.column_step;
                 const T* b_k = b + (r * taps.columns + s) * taps.b_tap;
                 int64_t left = taps.channels;
                 for (; left >= Unroll; left -= Unroll) {
-                    unroll<Unroll>([&](auto u) TRACEA_LAMBDA { step(a_k + u, b_k + u * columns); });
+                    unroll<Unroll>([&](auto u) TRACEA_LAMBDA { step(first, end, a_k + u, b_k + u * columns); });
                     a_k += Unroll;
                     b_k += Unroll * columns;
                 }
-                for (; left > 0; --left) step(a_k++, b_k), b_k += columns;
+                for (; left > 0; --left) step(first, end, a_k++, b_k), b_k += columns;
+            }
+        };
+        for (int64_t r = 0; r < taps.rows; ++r) {
+            if constexpr (std::is_same_v<Inside, detail::TapsInside>) {
+                sum(constant<1>{}, constant<MR>{}, r, 0, inside.begin);
+                sum(constant<0>{}, constant<MR>{}, r, inside.begin, inside.end);
+                sum(constant<0>{}, constant<MR - 1>{}, r, inside.end, taps.columns);
+            } else {
+                sum(constant<0>{}, constant<MR>{}, r, 0, taps.columns);
             }
         }
         unroll<MR>([&](auto i) TRACEA_LAMBDA {
