@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tracea import targets
+from tracea.cli.console import called_as
 from tracea.cli.main import BAD_USAGE, main
 
 GEMM = ("gemm", "-m", "64", "-n", "64", "-k", "64")
@@ -120,3 +121,18 @@ def test_a_model_file_that_ends_the_process_is_no_success(
     path.write_text(line, encoding="utf-8")
     assert main(["explain", f"{path}:build"]) == BAD_USAGE
     assert "SystemExit" in capsys.readouterr().err
+
+
+def test_a_hint_names_the_command_as_it_can_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "a venv" / "tracea"
+    script.parent.mkdir()
+    script.touch(mode=0o755)
+    monkeypatch.setattr("sys.argv", [str(script)])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert called_as() == f"'{script}'"  # nobody finds it by its name
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert called_as() == "tracea"
+    monkeypatch.setattr("sys.argv", ["/somewhere/tracea/__main__.py"])
+    assert called_as().endswith(" -m tracea")
+    monkeypatch.setattr("sys.argv", ["/somewhere/pytest"])
+    assert called_as() == "tracea"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -118,8 +119,8 @@ def optimize_file(
 
     Without ``threads`` the model is made for one thread, and for two where there are two cores. The comparison with
     PyTorch is measured in fresh ``processes``, ``pairs`` rounds in each, and kept: a second call with the same model,
-    machine and toolchain answers from the record, unless it is to be measured ``again``. ``accuracy``
-    is the contract of convolutions, as ``tracea.optimize`` takes it.
+    machine and toolchain answers from the record, unless it is to be measured ``again``, and with it the finals of
+    the searches that are in doubt. ``accuracy`` is the contract of convolutions, as ``tracea.optimize`` takes it.
 
     Raises:
         InvalidOption: there is no such file, function or accuracy, or there are fewer cores than threads asked for.
@@ -219,7 +220,8 @@ def _optimized(
     machine = str(examine())
     with torch.inference_mode(), load_noted_once(warn):
         for count in counts:
-            made: Any = tracea.optimize(
+            optimize = partial(
+                tracea.optimize,
                 module,
                 inputs,
                 budget=budget,
@@ -227,6 +229,9 @@ def _optimized(
                 accuracy=accuracy,
                 listener=_labelled(progress, count),
             )
+            made: Any = optimize()
+            if again and made.optimized.repeat_doubtful_finals():
+                made = optimize()
             optimized[count] = made.optimized
             note(_made(made.optimized, count))
             if not peers:

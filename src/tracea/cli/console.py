@@ -6,8 +6,11 @@ import codecs
 import contextlib
 import json
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from tracea.errors import InvalidOption
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PatientOutput",
+    "called_as",
     "counted",
     "discard_output",
     "in_line",
@@ -37,6 +41,17 @@ _PLAIN: Final = {
 }
 _DEGRADED: Final = "tracea.plain"
 _WIDTH_OF_A_FILE: Final = 160  # columns; a log has no width, and a table must not be cut to 80
+
+
+def called_as() -> str:
+    """Return what runs this command here: ``tracea``, or its path where no other program finds it by that name."""
+    path = Path(sys.argv[0])
+    if path.parts[-2:] == ("tracea", "__main__.py"):
+        return f"{Path(sys.executable).name} -m tracea"
+    if path.name != "tracea":
+        return "tracea"
+    known = shutil.which("tracea")
+    return "tracea" if known and path.exists() and path.samefile(known) else shlex.quote(str(path))
 
 
 class PatientOutput:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from tracea.cli.console import counted, print_json, print_table, print_title, printable
+from tracea.cli.console import called_as, counted, print_json, print_table, print_title, printable
 from tracea.flow.progress import shown_progress
 
 if TYPE_CHECKING:
@@ -46,7 +46,8 @@ def optimize(
     peers
         Time eager and Inductor too.
     again
-        Time all of them again where an earlier run did; without it the table is that run's, with its date.
+        Time all of them again where an earlier run did; without it the table is that run's, with its date. What other
+        programs disturbed when a search compared its fastest kernels is compared again too.
     accuracy
         The contract of convolutions: elementwise, for all inputs, or normwise, for finite ones, which lets 3×3 and
         5×5 filters take fewer products.
@@ -70,7 +71,7 @@ def optimize(
         print_json(report.to_json())
     else:
         asked = "" if accuracy == "elementwise" else f" --accuracy {accuracy}"
-        render(report, again=f"tracea optimize {builder}{asked} --again")
+        render(report, again=f"{called_as()} optimize {builder}{asked} --again")
     return 0 if all(verdict.passed for verdict in report.verdicts) else 1
 
 

@@ -1,5 +1,6 @@
 """The final of a search: the fastest few of all variants and the library, judged by all gates, timed in turns.
 
+Where they take far longer than the search said, its times hold for nobody, and the next few are timed as well.
 What came out is what later decisions use. Only the latest final counts: two comparisons an hour apart saw two
 different machines. There is no decision inside the noise: the last final's winner keeps a tie; before there was one,
 the library, which runs where nothing was measured, unless ours has the lower median. Where it is too noisy to tell
@@ -8,6 +9,7 @@ after many more rounds than usual, the lower median is taken, and the record say
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,11 +32,13 @@ from tracea.optimizer.trial import Outcome, OutcomeKind
 from tracea.profiler.duration import shown_us
 from tracea.targets.target import Target
 
-__all__ = ["LIBRARY_MODULES", "FinalTime", "final_times", "has_final", "rivals", "run_final"]
+__all__ = ["LIBRARY_MODULES", "FinalTime", "final_times", "has_final", "is_in_doubt", "rivals", "run_final"]
 
 RANK: Final = "tracea.flow.evaluate:rank"  # what the child runs
 
 _FINALISTS: Final = 3
+_HEATS: Final = 3
+_DISPROVED: Final = 1.25  # times what the search said: then its times hold for nobody
 _LIMITS: Final = Limits(seconds=600.0)
 LIBRARY_MODULES: Final = ("torch",)  # what a child loads to have the library variants: see runtime/library.py
 
@@ -108,6 +112,12 @@ def has_final(op: Op, threads: int, constants: Sequence[int] = ()) -> bool:
     return any(trial.retimed_ms is not None for trial in verified(op, threads, constants))
 
 
+def is_in_doubt(op: Op, threads: int, constants: Sequence[int] = ()) -> bool:
+    """Whether other programs disturbed the last final of ``op``, or it was too noisy to tell who is fastest."""
+    found = final_times(op, threads, constants)
+    return bool(found) and (found[0].is_disturbed or any(each.is_unclear for each in found))
+
+
 def rivals(op: Op, target: Target, constants: Sequence[int] = ()) -> tuple[str, ...]:
     """Return the libraries' variants of ``op`` that a child process can run, whether or not this one loaded them."""
     if not all(find_spec(name) for name in LIBRARY_MODULES):
@@ -126,7 +136,8 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
     refused = excluded(op, constants, library=True)
     usable = [candidate.variant for candidate in decide(op, target, exclude=refused).candidates]
     earlier = verified(op, threads, constants)
-    finalists = _finalists([trial for trial in earlier if trial.record.key.variant in usable])
+    searched = [trial for trial in earlier if trial.record.key.variant in usable]
+    finalists = _finalists(searched)
     libraries = rivals(op, target, constants)
     if not finalists:
         return
@@ -135,35 +146,124 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
         constants=tuple(constants),
         threads=threads,
         seed=seed,
-        candidates=(*map(_candidate, finalists), *(Candidate(variant=name) for name in libraries)),
+        candidates=(),
         incumbent=_incumbent(earlier, libraries),
         modules=LIBRARY_MODULES if libraries else (),
     )
-    phase(f"final: judge and time {len(request.candidates)} candidates side by side")
     with IsolatedFunction(RANK, _LIMITS) as function:
-        outcomes = _ranked(function, request)
-    if all(outcome.was_killed for outcome in outcomes):
-        return  # from outside: what the last final said still holds, and there will be another
-    timed = [(outcome.latency_ms, each) for outcome, each in zip(outcomes, request.candidates, strict=True)]
-    if fastest := min(((ms, each.variant) for ms, each in timed if ms is not None), default=None):
-        phase(f"final: {fastest[1]}, {shown_us(1e3 * fastest[0])} a call, judged and timed")
+        heats = _heats(function, request, finalists, searched, libraries)
+    if not heats:
+        return  # ended from outside: what the last final said still holds, and there will be another
     for trial in earlier:
         if trial.retimed_ms is not None:
             store().retime(trial.id, None)
-    for trial, outcome in zip(finalists, outcomes, strict=False):
+    for heat in heats:
+        for trial, outcome in heat.ours:
+            if not outcome.is_ok:
+                _record(trial.record.key, trial.record.schedule, seed, outcome)
+    for trial, outcome in heats[-1].ours:
         if outcome.is_ok:
             _retime(trial.id, outcome)
-        else:
-            _record(trial.record.key, trial.record.schedule, seed, outcome)
-    for name, outcome in zip(libraries, outcomes[len(finalists) :], strict=True):
+    for name, outcome in heats[-1].libraries:
         _record(study_key(op, name, threads, constants), {}, seed, outcome)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heat:
+    """What one race said: of our trials, and of the libraries."""
+
+    ours: tuple[tuple[StoredTrial, Outcome], ...]
+    libraries: tuple[tuple[str, Outcome], ...]
+
+    @property
+    def fastest(self) -> tuple[float, str]:
+        """The least latency of all who raced, and whose it is; inf where all failed."""
+        outcomes = (*((trial.record.key.variant, outcome) for trial, outcome in self.ours), *self.libraries)
+        times = ((outcome.latency_ms, name) for name, outcome in outcomes)
+        return min(((ms, name) for ms, name in times if ms is not None), default=(math.inf, ""))
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether everyone was ended from outside."""
+        return all(outcome.was_killed for _, outcome in (*self.ours, *self.libraries))
+
+    @property
+    def disproved(self) -> tuple[tuple[StoredTrial, float], ...]:
+        """The trials that took far longer than the search said, with their latency."""
+        return tuple(
+            (trial, ms)
+            for trial, outcome in self.ours
+            if (ms := outcome.latency_ms) is not None and ms > _DISPROVED * _searched_ms(trial)
+        )
+
+
+def _heats(
+    function: IsolatedFunction,
+    request: Request,
+    finalists: list[StoredTrial],
+    searched: Sequence[StoredTrial],
+    libraries: Sequence[str],
+) -> list[_Heat]:
+    """Race until the search's times name nobody who may be faster than the winner; the last heat is what counts.
+
+    Where others took a core, a search takes a kernel that uses one core for as fast as one that uses two: then those
+    whose times do not hold keep better ones out of the final. Nothing is returned where one was ended from outside.
+    """
+    heats: list[_Heat] = []
+    raced: list[StoredTrial] = []
+    while finalists:
+        candidates = (*map(_candidate, finalists), *(Candidate(variant=name) for name in libraries))
+        phase(f"final: judge and time {len(candidates)} candidates side by side")
+        outcomes = _ranked(function, msgspec.structs.replace(request, candidates=candidates))
+        ours, theirs = outcomes[: len(finalists)], outcomes[len(finalists) :]
+        heat = _Heat(
+            ours=tuple(zip(finalists, ours, strict=True)), libraries=tuple(zip(libraries, theirs, strict=True))
+        )
+        if heat.was_killed:
+            return []
+        ms, name = heat.fastest
+        if name:
+            phase(f"final: {name}, {shown_us(1e3 * ms)} a call, judged and timed")
+        heats.append(heat)
+        raced += finalists
+        finalists = _next_heat(heat, searched, raced) if len(heats) < _HEATS else []
+    return heats
+
+
+def _next_heat(last: _Heat, searched: Iterable[StoredTrial], raced: Sequence[StoredTrial]) -> list[StoredTrial]:
+    """Return who meets next, where the search's times do not hold: the best of each variant, and who may be faster."""
+    if not last.disproved:
+        return []
+    known = set(map(_candidate, raced))
+    distinct = {_candidate(trial): trial for trial in sorted(searched, key=_searched_ms, reverse=True)}
+    others = [trial for candidate, trial in distinct.items() if candidate not in known and _is_ours(trial)]
+    promising = sorted((each for each in others if _searched_ms(each) < last.fastest[0]), key=_searched_ms)
+    if not promising:
+        return []
+    trial, ms = max(last.disproved, key=lambda pair: pair[1] / _searched_ms(pair[0]))
+    before, now = (shown_us(1e3 * each) for each in (_searched_ms(trial), ms))
+    phase(f"final: {trial.record.key.variant} took {before} in the search, here {now}: the next fastest are timed too")
+    best: dict[str, StoredTrial] = {}
+    for trial, outcome in sorted(last.ours, key=lambda pair: pair[1].latency_ms or math.inf):
+        if outcome.is_ok:
+            best.setdefault(trial.record.key.variant, trial)
+    return [*best.values(), *promising[:_FINALISTS]]
+
+
+def _searched_ms(trial: StoredTrial) -> float:
+    """Return the latency that the search found."""
+    return trial.record.outcome.latency_ms or math.inf
+
+
+def _is_ours(trial: StoredTrial) -> bool:
+    return not find(trial.record.key.variant).is_library
 
 
 def _finalists(earlier: Iterable[StoredTrial]) -> list[StoredTrial]:
     """Return the fastest in the search, the best of each other variant, and the winner of the last final."""
-    ours = [trial for trial in earlier if not find(trial.record.key.variant).is_library]
+    ours = [trial for trial in earlier if _is_ours(trial)]
     distinct: dict[Candidate, StoredTrial] = {}
-    for trial in sorted(ours, key=lambda trial: trial.record.outcome.latency_ms or float("inf")):
+    for trial in sorted(ours, key=_searched_ms):
         distinct.setdefault(_candidate(trial), trial)
     chosen = list(distinct.values())[:_FINALISTS]
     for trial in distinct.values():  # the best of each other variant: what lost shall have lost to something

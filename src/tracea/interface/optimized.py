@@ -12,10 +12,12 @@ from tracea.core.collector import collector_paused
 from tracea.core.graph import Graph, Node
 from tracea.core.op import Op
 from tracea.core.passes.pipeline import run_pipeline
+from tracea.doctor import host
 from tracea.errors import InvalidDType, InvalidGraph, InvalidOption, InvalidShape
 from tracea.flow.assemble import Values, compute_nodes, constant_operands
-from tracea.flow.compile import Compiled, compile_graph, thread_count
+from tracea.flow.compile import Compiled, compile_graph, for_threads, thread_count
 from tracea.flow.completed import tuned_once
+from tracea.flow.final import is_in_doubt, run_final
 from tracea.flow.load_note import load_noted_once
 from tracea.flow.phases import phase
 from tracea.flow.progress import Listener, silent
@@ -66,6 +68,22 @@ class Optimized:
         times = [decision.chosen.latency_us for decision in self.compiled.plan.decisions.values()]
         known = [each for each in times if each is not None]
         return sum(known) if known and len(known) == len(times) else None
+
+    def repeat_doubtful_finals(self) -> bool:
+        """Let each final that is in doubt take place once more; return whether there was one.
+
+        What comes out is for the next program that is made of the graph: this one stays as it is.
+        """
+        doubtful = [
+            (op, constants)
+            for _, op, constants in _distinct(self.compiled.graph)
+            if is_in_doubt(op, self.threads, constants)
+        ]
+        target = for_threads(host(), self.threads)
+        for op, constants in doubtful:
+            phase(f"in doubt: {op.key}")
+            run_final(op, target, constants=constants, threads=self.threads, seed=0)
+        return bool(doubtful)
 
     def explain(self) -> str:
         """Return the passes' work and the plan as text."""

@@ -1,0 +1,111 @@
+"""A final decides by its own times: where the search's do not hold, those whom they kept out are timed as well."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import pytest
+
+from tracea.core.op import GemmOp
+from tracea.doctor import host
+from tracea.flow import final
+from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.evaluate import Candidate, Request
+from tracea.flow.final import final_times, is_in_doubt, run_final
+from tracea.flow.history import schedule_of, store, study_key
+from tracea.flow.tuning import search_space
+from tracea.kernels.registry import find
+from tracea.optimizer.storage import TrialRecord
+from tracea.optimizer.trial import Outcome, OutcomeKind
+
+TARGET = for_threads(host(), 1)
+VARIANT = "gemm.direct"
+LIBRARY_MS = 9.0
+
+
+class Races:
+    """Stands in for the child: each schedule takes what it truly takes; remembers who met whom."""
+
+    def __init__(self, true_ms: Mapping[str, float], metrics: Mapping[str, float] | None = None) -> None:
+        self.true_ms = true_ms
+        self.metrics = dict(metrics or {})
+        self.met: list[list[str]] = []
+
+    def __call__(self, function: object, request: Request) -> list[Outcome]:
+        self.met.append([candidate.schedule for candidate in request.candidates if not is_library(candidate)])
+        times = [LIBRARY_MS if is_library(each) else self.true_ms[each.schedule] for each in request.candidates]
+        return [
+            Outcome(kind=OutcomeKind.OK, latency_ms=ms, metrics={"rank_ms": ms, "is_unclear": 0.0, **self.metrics})
+            for ms in times
+        ]
+
+
+def is_library(candidate: Candidate) -> bool:
+    return find(candidate.variant).is_library
+
+
+def searched(op: GemmOp, times: list[float]) -> list[str]:
+    """Record a search that found these times for the first schedules of a variant; returns the schedules."""
+    space = search_space(op, find(VARIANT), TARGET)
+    schedules = [schedule_of(space.decode(row)) for row in list(space.rows)[: len(times)]]
+    for schedule, ms in zip(schedules, times, strict=True):
+        store().add(
+            TrialRecord(
+                key=study_key(op, VARIANT, 1),
+                schedule=dict(schedule),
+                outcome=Outcome(kind=OutcomeKind.OK, latency_ms=ms),
+                seconds=0.1,
+                sampler="grid",
+                seed=1,
+                recorded_at=time.time(),
+            )
+        )
+    return [schedule.key for schedule in schedules]
+
+
+def test_where_the_search_was_wrong_the_next_fastest_are_timed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = GemmOp.of(m=21, n=38, k=27)
+    schedules = searched(op, [1.0, 1.1, 1.2, 1.5, 1.7, 6.0])
+    races = Races(dict(zip(schedules, [4.0, 4.2, 4.4, 1.6, 1.8, 6.0], strict=True)))
+    monkeypatch.setattr(final, "_ranked", races)
+    run_final(op, TARGET, constants=(), threads=1, seed=1)
+    # The best of the first heat meets those of whom the search said less than it took; 6.0 was never promising.
+    assert races.met == [schedules[:3], [schedules[0], *schedules[3:5]]]
+    times = {schedule_of(each.schedule).key: each.latency_ms for each in final_times(op, 1) if each.variant == VARIANT}
+    assert times == {schedules[3]: 1.6, schedules[4]: 1.8, schedules[0]: 4.0}
+    chosen = decision_for(op, TARGET, threads=1, library=False).schedule
+    assert chosen is not None
+    assert chosen.key == schedules[3]
+
+
+def test_a_search_that_is_wrong_throughout_ends_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = GemmOp.of(m=22, n=38, k=27)
+    schedules = searched(op, [1.0 + step / 100 for step in range(20)])
+    races = Races(dict.fromkeys(schedules, 4.0))
+    monkeypatch.setattr(final, "_ranked", races)
+    run_final(op, TARGET, constants=(), threads=1, seed=1)
+    assert [len(schedules) for schedules in races.met] == [3, 4, 4]
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.2])
+def test_times_that_hold_need_one_heat(monkeypatch: pytest.MonkeyPatch, slower: float) -> None:
+    op = GemmOp.of(m=23, n=38, k=27)
+    schedules = searched(op, [1.0, 1.1, 1.2, 1.21])
+    races = Races(dict(zip(schedules, [1.0 * slower, 1.1 * slower, 1.2 * slower, 1.0], strict=True)))
+    monkeypatch.setattr(final, "_ranked", races)
+    run_final(op, TARGET, constants=(), threads=1, seed=1)
+    assert races.met == [schedules[:3]]
+
+
+@pytest.mark.parametrize(("disturbed", "unclear", "expected"), [(4.0, 0.0, False), (6.0, 0.0, True), (0.0, 1.0, True)])
+def test_a_final_is_in_doubt_where_it_was_disturbed_or_could_not_tell(
+    monkeypatch: pytest.MonkeyPatch, disturbed: float, unclear: float, expected: bool
+) -> None:
+    op = GemmOp.of(m=24, n=38, k=27 + int(disturbed) + 10 * int(unclear))
+    assert not is_in_doubt(op, 1)
+    schedules = searched(op, [1.0, 1.1])
+    metrics = {"rounds": 10.0, "rounds_disturbed": disturbed, "is_unclear": unclear}
+    monkeypatch.setattr(final, "_ranked", Races(dict(zip(schedules, [1.0, 1.1], strict=True)), metrics))
+    run_final(op, TARGET, constants=(), threads=1, seed=1)
+    assert is_in_doubt(op, 1) is expected
