@@ -138,7 +138,7 @@ class InvalidInput(TraceaError, ValueError):
     def statement(self) -> str:
         """Say the field, the value and what was expected."""
         text = f"{type(self).__name__}: {self.field}: got {_show(self.got)}"
-        return text if self.expected is None else f"{text}, expected {_show(self.expected)}"
+        return text if self.expected is None else f"{text}, expected {_show(self.expected, ' | ')}"
 
 
 class InvalidOp(InvalidInput):
@@ -381,5 +381,16 @@ def _shortened(command: Sequence[str]) -> str:
     return text if len(text) <= _MAX_COMMAND else f"{command[0]} … {command[-1]} ({len(command)} words)"
 
 
-def _show(value: Any) -> str:
-    return value if isinstance(value, str) and value.isprintable() and value else repr(value)
+def _show(value: Any, between: str = ", ") -> str:
+    """Return a field's plain value as text: names as they are, several of them with ``between``, the rest as Python."""
+    if isinstance(value, str) and value.isprintable() and value:
+        return value
+    if isinstance(value, tuple) and (items := cast("tuple[Any, ...]", value)) and all(map(_is_name, items)):
+        return between.join(items)
+    if isinstance(value, dict) and (named := cast("dict[str, Any]", value)):
+        return ", ".join(f"{name} {_show(item)}" for name, item in named.items())
+    return repr(cast("object", value))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and value.isprintable() and "," not in value

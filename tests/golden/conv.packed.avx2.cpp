@@ -1,4 +1,4 @@
-// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | avx2 | cb=0,gap=16,kb=64,mr=6,nv=2,prefetch=8,rows=5,tail=2,unroll=2
+// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | avx2 | cb=0,gap=0,kb=64,mr=6,nv=2,prefetch=0,rows=6,tail=2,unroll=4
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,10 +9,10 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_packed_e4cf78de863a561f8c9a_text {
+namespace tracea_conv_packed_b87a55a9c0119667d063_text {
 using namespace tracea;
 
-using Tile0 = ConvTile<float, 6, 2, 2, 8>;
+using Tile0 = ConvTile<float, 6, 2, 4, 0>;
 static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -25,7 +25,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_e4cf78de863a561f8c9a(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_b87a55a9c0119667d063(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -53,7 +53,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_e4cf78
   const int64_t y_stride4 = call->integers[22];
   float* const panels = reinterpret_cast<float*>(call->team_scratch);
   float* const halo = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (c * q * 4 + c * q * r + c * r * s + c * s * 4 - c * 4 - c * r + 15) / 16 * 64 + q * 256 + q * r * 64 + r * s * 64 + s * 256 - r * 64 - 256);
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (c * q * 5 + c * q * r + c * r * s + c * s * 5 - c * 5 - c * r + 15) / 16 * 64);
   for (TaskLoop tasks0(call, rank, 0, (k + 15) / 16); tasks0.next();) {
     const int64_t pack_task = tasks0.task();
     const int64_t pack_group = 0;
@@ -70,27 +70,27 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_e4cf78
     }
   }
   team_barrier(call, rank);
-  for (TaskLoop tasks1(call, rank, 1, (k + 63) / 64 * ((p + 4) / 5) * images); tasks1.next();) {
+  for (TaskLoop tasks1(call, rank, 1, (k + 63) / 64 * ((p + 5) / 6) * images); tasks1.next();) {
     const int64_t task = tasks1.task();
-    const int64_t image = task / ((k + 63) / 64 * ((p + 4) / 5));
+    const int64_t image = task / ((k + 63) / 64 * ((p + 5) / 6));
     const int64_t group = 0;
-    const int64_t top = task / ((k + 63) / 64) % ((p + 4) / 5) * 5;
-    const int64_t band = min_index(p - top, 5);
+    const int64_t top = task / ((k + 63) / 64) % ((p + 5) / 6) * 6;
+    const int64_t band = min_index(p - top, 6);
     const int64_t first = task % ((k + 63) / 64) * 64;
     const int64_t filters = min_index(k - first, 64);
     // CopyTile x[image : +1, group : +1, top - 1 : +((band - 1) + (r - 1)) + 1, -1 : +((q - 1) + (s - 1)) + 1, 0 : +c] -> halo
-    copy_halo<float>(x + group * x_stride1 + image * x_stride0, {x_stride2, 1, x_stride4}, h, width, top - 1, (-1), band + r - 1, q + s - 1, c, halo, c * q + c * s + q * 16 + s * 16 - c - 16, c + 16);
+    copy_halo<float>(x + group * x_stride1 + image * x_stride0, {x_stride2, 1, x_stride4}, h, width, top - 1, (-1), band + r - 1, q + s - 1, c, halo, c * q + c * s - c, c);
     for (int64_t filter = 0; filter < filters; filter += 16) {
       const int64_t wide = min_index(filters - filter, 16);
       for (int64_t line = 0; line < band; ++line) {
         for (int64_t pixel = 0; pixel < q; pixel += 6) {
           const int64_t pixels = min_index(q - pixel, 6);
           // MicroKernel sums[0 : +pixels, 0 : +wide]
-          Tile0::run_within<6, 2>(ImageRows{line + top - 1, h, 1}, pixels, wide, {r, s, c, c * q + c * s + q * 16 + s * 16 - c - 16, c + 16, c * 16}, halo + c * line * q + c * line * s + c * pixel + line * q * 16 + line * s * 16 + pixel * 16 - c * line - line * 16, c + 16, panels + (filter + first) / 16 * c * r * s * 16 + (k + 15) / 16 * c * group * r * s * 16, sums, 16, false);
+          Tile0::run_within<6, 2>(ImageRows{line + top - 1, h, 1}, pixels, wide, {r, s, c, c * q + c * s - c, c, c * 16}, halo + c * line * q + c * line * s + c * pixel - c * line, c, panels + (filter + first) / 16 * c * r * s * 16 + (k + 15) / 16 * c * group * r * s * 16, sums, 16, false);
           store_tile_transposed(sums, 16, pixels, wide, y + filter * y_stride4 + first * y_stride4 + image * y_stride0 + line * y_stride2 + pixel + top * y_stride2, y_stride4, Epilogue0{x1 + filter + first});
         }
       }
     }
   }
 }
-}  // namespace tracea_conv_packed_e4cf78de863a561f8c9a_text
+}  // namespace tracea_conv_packed_b87a55a9c0119667d063_text

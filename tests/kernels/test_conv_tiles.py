@@ -56,14 +56,16 @@ def test_one_pixel_behind_six_costs_what_its_filters_take_from_the_second_cache(
 @pytest.mark.parametrize(
     ("channels", "size", "stride"), [(128, 28, 1), (64, 56, 1), (128, 56, 2), (256, 14, 1), (32, 112, 1)]
 )
-def test_two_cores_get_bands_of_as_many_rows(channels: int, size: int, stride: int) -> None:
+def test_two_cores_get_as_many_rows_or_filters(channels: int, size: int, stride: int) -> None:
     target = replace(targets.load("avx2"), l2_bytes=2**19, cores=2)
     op = op_of(channels, channels, size, kernel=3, stride=stride)
     schedule, height = conv_default(op, target), size // stride
-    assert schedule.integer("kb") == channels
-    bands = [min(schedule.integer("rows"), height - top) for top in range(0, height, schedule.integer("rows"))]
-    first = sum(bands[::2])
-    assert max(first, height - first) <= 1.04 * height / 2
+    rows, filters = schedule.integer("rows"), schedule.integer("kb")
+    assert channels % filters == 0
+    bands = [min(rows, height - top) for top in range(0, height, rows)]
+    tasks = [band * filters for band in bands for _ in range(channels // filters)]
+    first = sum(tasks[::2])
+    assert max(first, sum(tasks) - first) <= 1.04 * sum(tasks) / 2
     alone = conv_default(op, replace(target, cores=1)).integer("rows")
     assert alone >= schedule.integer("rows")  # one core takes bands as high as its cache allows
 

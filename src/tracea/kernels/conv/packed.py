@@ -13,7 +13,7 @@ from typing import Final
 
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import TensorType, static
-from tracea.kernels.conv.blocking import ConvBlocking, conv_default, conv_space
+from tracea.kernels.conv.blocking import SHORT_RUN, ConvBlocking, conv_default, conv_space
 from tracea.kernels.conv.operands import (
     BAND,
     FILTERS,
@@ -204,24 +204,25 @@ def _block(
         accumulate=sums[0],
         finish=sums[1],
         epilogue=operands.epilogue(*place, extents),
-        image=_area(operands, blocking, TOP + _LINE),
+        image=_area(operands, TOP + _LINE),
     )
     across = For(var=_PIXEL, extent=Q, step=Const(blocking.mr), length=_PIXELS, body=block(tile))
     lines = For(var=_LINE, extent=BAND, body=block(across))
     return (*copies, For(var=_CHANNEL, extent=FILTERS, step=Const(blocking.nr), length=_WIDE, body=block(lines)))
 
 
-def _area(operands: ConvOperands, blocking: ConvBlocking, row: Index) -> ImageArea | None:
+def _area(operands: ConvOperands, row: Index) -> ImageArea | None:
     """Return the image where windows of a row of results reach over its border; its columns too if rows are short.
 
-    Without a gap between pixels the taps of a row are one run, of which none is left out.
+    The taps of few channels are one run, of which none is left out.
     """
     op = operands.op
     (down, right), (above, left) = op.stride, op.padding
     if not above or static(op.w.shape[2]) == 1:
         return None
     rows, columns = (row * down - above, H), (_PIXEL * right - left, W)
-    beside = left and blocking.gap and static(op.w.shape[3]) > 1 and static(op.shape[3]) <= _NARROW
+    channels, _, taps = (static(size) for size in op.w.shape[1:])
+    beside = left and taps > 1 and channels > SHORT_RUN and static(op.shape[3]) <= _NARROW
     first, extent = zip(*((rows, columns) if beside else (rows,)), strict=True)
     return ImageArea(first=first, extent=extent)
 

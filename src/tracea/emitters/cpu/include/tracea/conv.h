@@ -183,8 +183,12 @@ struct ConvTile {
                                          ConvTaps taps, const T* a, int64_t a_pixel, const T* b, T* c, int64_t c_stride,
                                          bool accumulate, const Epilogue& epilogue = {}) {
         leave_out(rows, taps, a, b);
-        run_inside<First, Rest...>(detail::taps_inside(image, pixels, taps.columns), pixels, filters, taps, a, a_pixel,
-                                   b, c, c_stride, accumulate, epilogue);
+        const auto inside = detail::taps_inside(image, pixels, taps.columns);
+        if (inside.begin == 0 && inside.end == taps.columns) {
+            run<First, Rest...>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
+        } else {
+            run_inside<First, Rest...>(inside, pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
+        }
     }
 
     // Moves to the first row of taps over the image, and counts those that are.
