@@ -60,6 +60,8 @@ def conv_cases() -> tuple[Case, ...]:
         Case.of("conv_last_blocks", "conv.packed", conv(7, (5, 7), 70, **last, **FUSED), **blocks),
         Case.of("conv_planar", "conv.packed", conv(7, (5, 7), 70, batch=2, **FUSED), **small),
         Case.of("conv_planar_blocks", "conv.prepacked", conv(7, (5, 7), 70, batch=2, **FUSED), **blocks),
+        Case.of("conv_columns", "conv.packed", conv(40, (5, 7), 70, batch=2, **FUSED), **{**blocks, "cb": 24}),
+        Case.of("conv_columns_in_runs", "conv.packed", conv(40, (5, 7), 70, **last), **small),
         Case.of("conv_plain_result", "conv.prepacked", conv(7, (5, 7), 33, **last), **blocks),
         Case.of("conv_strided", "conv.packed", strided_conv(2, 5, (6, 9), 40), **blocks),
         Case.of("conv_strided_prepacked", "conv.prepacked", strided_conv(2, 5, (6, 9), 40), **small),
@@ -77,7 +79,7 @@ def conv_cases() -> tuple[Case, ...]:
             **blocks,
         ),
         Case.of(
-            "conv_wide_border", "conv.packed", conv(7, (3, 2), 33, kernel=(3, 5), padding=(2, 4), **last), **blocks
+            "conv_wide_border", "conv.packed", conv(40, (3, 2), 33, kernel=(3, 5), padding=(2, 4), **last), **blocks
         ),
         Case.of("conv_stem", "conv.prepacked", conv(3, (15, 17), 16, kernel=(7, 7), padding=(3, 3), stride=(2, 2))),
         Case.of("conv_one_by_one", "conv.packed", conv(17, (5, 6), 18, **ONE, **FUSED), **small),
