@@ -58,8 +58,8 @@ MUTANTS: dict[str, tuple[str, type[Node], Change]] = {
     ),
     "a row of the image is left out": ("conv_planar_blocks", MicroKernel, lambda node: _area(node, 0, first=-1)),
     "the image's last row is left out": ("conv_planar_blocks", MicroKernel, lambda node: _area(node, 0, extent=-1)),
-    "a column of the image is left out": ("conv_planar_blocks", MicroKernel, lambda node: _area(node, 1, first=-1)),
-    "the image's last column is left out": ("conv_planar_blocks", MicroKernel, lambda node: _area(node, 1, extent=-1)),
+    "a column of the image is left out": ("conv_columns", MicroKernel, lambda node: _area(node, 1, first=-1)),
+    "the image's last column is left out": ("conv_columns", MicroKernel, lambda node: _area(node, 1, extent=-1)),
     "blocks of channels are not added": (
         "conv_planar_blocks",
         MicroKernel,
