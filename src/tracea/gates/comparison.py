@@ -50,7 +50,7 @@ def compare_output(
     wrong = int(np.count_nonzero(share > 1.0))
     worst = float(np.fmax.reduce(share, axis=None, initial=0.0))  # infinity over an infinite bound is no number
     if not wrong:
-        return Comparison(wrong=0, elements=got.size, worst=worst, detail="")
+        return Comparison(wrong=0, elements=got.size, worst=worst, detail="" if got.size else "no element to compute")
     place = np.unravel_index(int(np.argmax(share)), got.shape)
     where = ", ".join(str(int(axis)) for axis in place)
     detail = (
