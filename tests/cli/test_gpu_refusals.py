@@ -103,3 +103,15 @@ def test_tcgen05_is_named_beside_the_mma_sync_that_runs_in_its_place(
     assert len(named) == (chosen != "gemm.simt")
     assert all("found none in this version" in line and "by mma.sync" in line for line in named)
     assert not any("--transpose-b" in line for line in named)
+
+
+def test_an_op_without_gpu_variants_is_refused_in_the_same_words_by_every_verb(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    problem = ["conv2d", "--channels", "8", "--size", "8", "--filters", "8", "--kernel", "3", "--target", "sm_80"]
+    said = set()
+    for verb in ("explain", "verify", "emit"):
+        assert main([verb, *problem]) == BAD_USAGE
+        said.add(capsys.readouterr().err.strip().splitlines()[-1])
+    (line,) = said
+    assert "sm_80 for conv2d, expected a variant for conv2d; those there are for gemm" in line

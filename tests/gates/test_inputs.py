@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from numpy.typing import NDArray
 from tests.gates.planted_ops import COPY, GATHER, GEMM, GROUPED, LARGEST, MAXIMUM, SPARSE, SUM, SUM_ROWS, f32
 from tests.kernels.cases import tile_groups, vector_groups
 
+from tracea.core.contract import Accuracy
 from tracea.core.dtype import DType
-from tracea.core.op import AttentionOp, GemmOp, Op, PairSpans, ReduceKind, ReduceOp, SumRowsOp
+from tracea.core.op import AttentionOp, Conv2dOp, GemmOp, Op, PairSpans, ReduceKind, ReduceOp, SumRowsOp
 from tracea.core.ops.attention import SPAN_FIELDS
 from tracea.core.tensor_type import TensorType
 from tracea.gates import ALL, Bench, Distribution, Poison, build_cases, check_correctness, generate
@@ -177,3 +182,19 @@ def test_the_cases_of_one_judgement_see_an_output_at_most_places_of_a_line(rng: 
     check_correctness(run, Bench(GEMM), cases)
     assert len(starts) >= 11
     assert 60 in starts
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "said"), [("elementwise", "error / bound"), ("normwise", "error / bound, by norm")]
+)
+def test_a_verdict_says_by_which_contract_errors_were_bound(accuracy: str, said: str, rng: np.random.Generator) -> None:
+    op = Conv2dOp.of(channels=2, size=(4, 5), filters=3, kernel=(3, 3), padding=(1, 1), accuracy=Accuracy.of(accuracy))
+    cases = build_cases(op, rng, [Distribution.NORMAL])
+
+    def right(inputs: Sequence[NDArray[Any]], out: NDArray[Any]) -> None:
+        x, w = (torch.from_numpy(np.ascontiguousarray(array)) for array in inputs)
+        out[...] = torch.nn.functional.conv2d(x, w, padding=1).numpy()
+
+    (check,) = (each for each in check_correctness(right, Bench(op), cases) if each.name == "correct on normal")
+    assert check.passed
+    assert check.detail == said

@@ -174,6 +174,11 @@ def test_unfit_schedule_is_a_typed_error_with_its_numbers() -> None:
         packed.build(op, Schedule(mr=14), target)
 
 
+def test_a_boolean_is_no_number_of_a_schedule() -> None:
+    with pytest.raises(InvalidSchedule, match=r"mr: got True, expected an integer or a word\. Remedy: mr=1"):
+        Schedule(mr=True)
+
+
 @pytest.mark.parametrize("name", ["gemm.packed", "gemm.direct", "gemm.stream", "gemm.dot", "gemm.amx"])
 def test_a_value_out_of_range_is_told_its_limit(name: str) -> None:
     variant, target, op = find(name), load("amx" if name == "gemm.amx" else "avx512"), GemmOp.of(m=4, n=64, k=64)

@@ -16,7 +16,7 @@ from tracea.doctor.kept_ceilings import measure_ceilings, measured_ceilings
 from tracea.doctor.plan import Candidate, Decision, Flip, Plan, Rejection
 from tracea.doctor.probe import Cache, Hardware, Machine, Toolchain, host, probe_machine
 from tracea.doctor.report import Report, VariantLine, examine
-from tracea.doctor.select import History, Known, decide, plan_ops
+from tracea.doctor.select import History, Known, check_served, decide, plan_ops
 
 __all__ = [
     "Bandwidth",
@@ -37,6 +37,7 @@ __all__ = [
     "Report",
     "Toolchain",
     "VariantLine",
+    "check_served",
     "decide",
     "diagnose",
     "diagnose_load",

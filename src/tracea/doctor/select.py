@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracea.semantic.schedule import Schedule
     from tracea.targets import GpuTarget, Target
 
-__all__ = ["History", "Known", "decide", "plan_ops"]
+__all__ = ["History", "Known", "check_served", "decide", "plan_ops"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,7 @@ def decide(
     measured = known or {}
     refused = _reasons(exclude)
     registered = _registered(variants, target)
+    check_served(op, target, registered)
     precision: Precision | None = None
     if fallback:
         from tracea.doctor.precision import choose_precision
@@ -105,8 +106,8 @@ def decide(
         raise InvalidOption(
             field=f"variants of {op.key} on {target.name}",
             got=f"0 of {len(considered)} fit",
-            expected=[str(rejection) for rejection in rejections] or f"a variant for {op.name}",
-            remedy=rejections[0].remedy if rejections else "use an op that has a variant on this target",
+            expected=[str(rejection) for rejection in rejections],
+            remedy=rejections[0].remedy,
         )
     fitting.sort(key=lambda pair: _rank(pair[1]))
     variant, winner = fitting[0]
@@ -140,6 +141,22 @@ def plan_ops(
             for node, op in ops.items()
         },
     )
+
+
+def check_served(op: Op, target: Target | GpuTarget, variants: Iterable[Variant] | None = None) -> None:
+    """Check that a target has variants for ops of this kind, whatever they require; ``variants`` as of ``decide``.
+
+    Raises:
+        InvalidOption: there are none; the message says of which kinds there are.
+    """
+    served = {variant.op_type for variant in _registered(variants, target)}
+    if not isinstance(op, tuple(served)):
+        raise InvalidOption(
+            field="target",
+            got=f"{target.name} for {op.name}",
+            expected=f"a variant for {op.name}; those there are for {', '.join(sorted(kind.name for kind in served))}",
+            remedy="name a processor, such as avx2: most ops have kernels there only",
+        )
 
 
 def _reasons(exclude: Mapping[str, str] | Iterable[str]) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from tracea.core.op import Op
 from tracea.core.ops.gemm import GemmOp
+from tracea.doctor import check_served
 from tracea.emitters.cpu.emitter import emit as emit_cpu
 from tracea.emitters.cuda.emitter import emit as emit_cuda
 from tracea.emitters.kernel_source import KernelSource
@@ -66,14 +67,7 @@ def choose_for_gpu(
         InvalidOption: no variant fits, or the named one does not; a value that its schedules do not have.
         InvalidSchedule: a word where its schedules have a number.
     """
-    kinds = {each.op_type for each in variants_of(target.backend)}
-    if not isinstance(op, tuple(kinds)):
-        raise InvalidOption(
-            field="target",
-            got=f"{target.name} for {type(op).__name__}",
-            expected=f"{', '.join(sorted(kind.__name__ for kind in kinds))} on a GPU",
-            remedy="name a CPU target: kernels of other ops exist there only",
-        )
+    check_served(op, target)
     fitting = [each for each in candidates(op, target) if not each.is_library]
     if not fitting:
         raise _unbuilt(op, target)

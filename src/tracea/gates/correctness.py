@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from tracea.core.contract import Accuracy
+from tracea.core.op import Conv2dOp
 from tracea.errors import CacheError, ToolchainMissing
 from tracea.gates.comparison import Comparison, compare_output
 from tracea.gates.control import read_control
@@ -63,6 +65,12 @@ class Bench:
         self._op = op
         self._kept = self._allocate(lambda index, itemsize: 0)
         self._fresh = 0
+
+    @property
+    def contract(self) -> str:
+        """What the bound of an error is, where it is not an element's own: as an addition to a figure."""
+        by_norm = isinstance(self._op, Conv2dOp) and self._op.accuracy is Accuracy.NORMWISE
+        return ", by norm" if by_norm else ""
 
     def observe(self, run: Run, case: Case, *, poison: Poison, fresh: bool, digest: bool = False) -> Observation:
         """Run once on the case's inputs and report; ``fresh`` uses new buffers that start some elements off alignment.
@@ -172,7 +180,7 @@ def check_correctness(run: Run, bench: Bench, cases: Sequence[Case]) -> tuple[Ch
             unwritten = observation.unwritten if poison is Poison.NAN else 0
             seen.append((case.name, replace(observation, unwritten=unwritten)))
     names = dict.fromkeys(case.name for case in cases)
-    worst = [_worst_of(each, [o for name, o in seen if name == each]) for each in names]
+    worst = [_worst_of(each, [o for name, o in seen if name == each], bench.contract) for each in names]
     return (
         *worst,
         _sum_check("every output written", "elements left unwritten", [(n, o.unwritten) for n, o in seen]),
@@ -184,15 +192,15 @@ def check_correctness(run: Run, bench: Bench, cases: Sequence[Case]) -> tuple[Ch
     )
 
 
-def _worst_of(case: str, observations: Sequence[Observation]) -> Check:
-    """Report a case by its worst run: the largest error as a share of its bound."""
+def _worst_of(case: str, observations: Sequence[Observation], contract: str) -> Check:
+    """Report a case by its worst run: the largest error as a share of its bound, which is the contract's."""
     worst = max(observations, key=lambda seen: (not seen.comparison.passed, seen.comparison.worst)).comparison
     return Check(
         name=f"correct on {case}",
         passed=worst.passed,
         figure=worst.worst,
         limit=1.0,
-        detail=worst.detail or "error / bound",
+        detail=worst.detail or f"error / bound{contract}",
     )
 
 

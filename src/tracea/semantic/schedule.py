@@ -136,5 +136,7 @@ def _check(name: object, value: object) -> None:
         raise InvalidSchedule(
             field=name, got=value, expected="a word of letters, digits and _.+-", remedy="use such a word"
         )
+    if isinstance(value, bool):
+        raise InvalidSchedule(field=name, got=value, expected="an integer or a word", remedy=f"{name}={int(value)}")
     if not isinstance(value, str) and (isinstance(value, float) or not hasattr(value, "__index__")):
         raise InvalidSchedule(field=name, got=value, expected="an integer or a word", remedy="round the value first")

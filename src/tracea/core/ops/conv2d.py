@@ -97,6 +97,13 @@ class Conv2dOp(Op):
                 expected="x (n, c, h, w), w (k, c/groups, r, s), k a multiple of groups",
                 remedy=self._channels_that_agree(),
             )
+        if 0 in self.x.shape[2:]:
+            raise InvalidShape(
+                field="conv2d.x",
+                got={"h": self.x.shape[2], "w": self.x.shape[3]},
+                expected="an image of at least 1×1, as torch does",
+                remedy="an image of zeros, if padding alone was meant",
+            )
         if min(self._extents()) < 1:
             raise InvalidShape(
                 field="conv2d",

@@ -13,12 +13,12 @@ import torch
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import Dim, StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape, InvalidStride
+from tracea.interface.ranges import EXACT_INTEGERS
 from tracea.runtime.buffers import view
 from tracea.runtime.tensor_state import check_storage, refuse_tangent
 from tracea.runtime.tracing import refuse_traced
 
 __all__ = [
-    "EXACT_INTEGERS",
     "Dims",
     "check_exact",
     "check_tensor",
@@ -116,9 +116,6 @@ def _flat(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     check_storage(tensor, "indices")
     memory: Any = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
     return np.frombuffer(memory, dtype_of(tensor.dtype, "indices").numpy)
-
-
-EXACT_INTEGERS: Final = 2**53  # up to here f64, in which kernels compute integers, tells every two of them apart
 
 
 def check_exact(tensor: torch.Tensor, field: str) -> None:
