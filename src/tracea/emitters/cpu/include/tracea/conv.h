@@ -217,6 +217,7 @@ struct ConvTile {
                                    epilogue);
     }
 
+    // As run; `inside` are the taps that the first and the last pixel of a whole tile take, or EveryTap.
     template <int First, int... Rest, class Inside, class Epilogue>
     static TRACEA_INLINE void run_inside(const Inside& inside, int64_t pixels, int64_t filters, const ConvTaps& taps,
                                          const T* a, int64_t a_pixel, const T* b, T* c, int64_t c_stride,
