@@ -40,7 +40,7 @@ def sample(cls: type[TraceaError]) -> TraceaError:
 def test_every_error_says_its_fields_and_a_remedy(cls: type[TraceaError]) -> None:
     error = sample(cls)
     text = str(error)
-    assert text.startswith(cls.__name__)
+    assert not text.startswith(cls.__name__)  # a traceback says the class
     assert text.endswith(f". Remedy: {error.remedy}")
     for field in dataclasses.fields(cls):
         if field.default is dataclasses.MISSING and isinstance(value := getattr(error, field.name), str):
@@ -92,7 +92,7 @@ def test_cache_errors_can_be_warned() -> None:
 
 def test_message_has_the_numbers_first_then_the_remedy() -> None:
     error = ResourceExceeded(what="shared memory", needed_bytes=131_072, limit_bytes=101_376, remedy="stages=2")
-    assert str(error) == ("ResourceExceeded: shared memory: got 131_072 bytes, limit 101_376 bytes. Remedy: stages=2")
+    assert str(error) == ("shared memory: got 131_072 bytes, limit 101_376 bytes. Remedy: stages=2")
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,7 @@ def test_containers_are_bounded_in_width_and_depth() -> None:
 def test_a_long_command_is_shortened_in_the_message_and_kept_whole_as_a_field() -> None:
     command = ("g++", *(f"-mflag-number-{number}" for number in range(50)), "/somewhere/source.cpp")
     error = errors.CompileError(command=command, log="stopped after 300 s", exit_code=-9)
-    assert (
-        error.statement() == "CompileError: g++ … /somewhere/source.cpp (52 words): exit code -9: stopped after 300 s"
-    )
+    assert error.statement() == "g++ … /somewhere/source.cpp (52 words): exit code -9: stopped after 300 s"
     assert error.to_dict()["command"] == command
     short = errors.CompileError(command=("g++", "x.cpp"), log="", exit_code=1)
     assert "g++ x.cpp: exit code 1" in str(short)

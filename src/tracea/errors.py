@@ -99,7 +99,7 @@ class TraceaError(Exception):
                 setattr(self, field.name, _plain(getattr(self, field.name)))
 
     def statement(self) -> str:
-        """Say what went wrong, with its numbers and without the remedy."""
+        """Say what went wrong, with its numbers, without the remedy and the class, which a traceback names."""
         return type(self).__name__
 
     def __str__(self) -> str:
@@ -137,7 +137,7 @@ class InvalidInput(TraceaError, ValueError):
 
     def statement(self) -> str:
         """Say the field, the value and what was expected."""
-        text = f"{type(self).__name__}: {self.field}: got {_show(self.got)}"
+        text = f"{self.field}: got {_show(self.got)}"
         return text if self.expected is None else f"{text}, expected {_show(self.expected, ' | ')}"
 
 
@@ -194,7 +194,7 @@ class UnsupportedNode(TraceaError, NotImplementedError):
 
     def statement(self) -> str:
         """Say the node and where the user wrote it."""
-        return f"UnsupportedNode: {_show(self.node)} at {self.location}"
+        return f"{_show(self.node)} at {self.location}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -215,7 +215,7 @@ class ProofFailed(TraceaError, RuntimeError):
         """Say which proof failed, at which node, for which lane and iteration, and with which numbers."""
         lane = "" if self.lane is None else f", lane {self.lane}"
         iteration = "" if self.iteration is None else f", iteration {self.iteration}"
-        return f"ProofFailed: {self.proof}: {_show(self.node)}{lane}{iteration}: {self.detail}"
+        return f"{self.proof}: {_show(self.node)}{lane}{iteration}: {self.detail}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -228,7 +228,7 @@ class EmitError(TraceaError, RuntimeError):
 
     def statement(self) -> str:
         """Say the node."""
-        return f"EmitError: {_show(self.node)}: {self.detail}"
+        return f"{_show(self.node)}: {self.detail}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -242,7 +242,7 @@ class ToolchainMissing(TraceaError, RuntimeError):
     def statement(self) -> str:
         """Say the tool and where it was looked for."""
         looked = f", looked for {', '.join(self.searched)}" if self.searched else ""
-        return f"ToolchainMissing: {self.tool}: found none{looked}"
+        return f"{self.tool}: found none{looked}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -261,7 +261,7 @@ class CompileError(TraceaError, RuntimeError):
         lines = [line.strip() for line in self.log.strip().splitlines()]
         telling = [line for line in lines if _TELLING.search(line)]
         head = " | ".join((telling or lines)[:4])
-        return f"CompileError: {_shortened(self.command)}: exit code {self.exit_code}: {_clip(head, 4 * _MAX_TEXT)}"
+        return f"{_shortened(self.command)}: exit code {self.exit_code}: {_clip(head, 4 * _MAX_TEXT)}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -274,7 +274,7 @@ class RunError(TraceaError, RuntimeError):
 
     def statement(self) -> str:
         """Say the kernel and what happened."""
-        return f"RunError: {_show(self.kernel)}: {self.detail}"
+        return f"{_show(self.kernel)}: {self.detail}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -289,7 +289,7 @@ class VerdictFailed(TraceaError, RuntimeError):
 
     def statement(self) -> str:
         """Say the gate, the measured value and its limit."""
-        return f"VerdictFailed: {self.gate}: {_show(self.kernel)}: got {_show(self.got)}, limit {_show(self.limit)}"
+        return f"{self.gate}: {_show(self.kernel)}: got {_show(self.got)}, limit {_show(self.limit)}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -302,7 +302,7 @@ class ResourceExceeded(TraceaError, MemoryError):
 
     def statement(self) -> str:
         """Say what ran out, the bytes needed and the bytes there are."""
-        return f"ResourceExceeded: {self.what}: got {self.needed_bytes:_} bytes, limit {self.limit_bytes:_} bytes"
+        return f"{self.what}: got {self.needed_bytes:_} bytes, limit {self.limit_bytes:_} bytes"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -317,7 +317,7 @@ class BudgetExceeded(TraceaError, RuntimeError):
 
     def statement(self) -> str:
         """Say what was spent of what."""
-        return f"BudgetExceeded: {self.what}: got {self.spent:g} {self.unit}, limit {self.limit:g} {self.unit}"
+        return f"{self.what}: got {self.spent:g} {self.unit}, limit {self.limit:g} {self.unit}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -330,7 +330,7 @@ class CacheError(TraceaError, TraceaWarning, OSError):
 
     def statement(self) -> str:
         """Say the path and what is wrong with it."""
-        return f"{type(self).__name__}: {self.path}: {self.detail}"
+        return f"{self.path}: {self.detail}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

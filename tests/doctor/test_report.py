@@ -102,7 +102,7 @@ def test_every_kind_of_problem_is_named(machine: Machine) -> None:
     assert "time of 1.5 cores" in whats(dataclasses.replace(good, quota=1.5))
     assert "load of 3.0 on 2 cores" in whats(good, ceilings_of(good, load=3.0))
     assert "2 threads reach 60%" in whats(good, ceilings_of(good, together=1.2))
-    assert "exit code 4" in whats(good, failure="CompileError: exit code 4")
+    assert "exit code 4" in whats(good, failure="g++: exit code 4")
 
 
 def test_the_report_prints_one_fact_a_line_and_problems_last(machine: Machine) -> None:

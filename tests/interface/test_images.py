@@ -145,7 +145,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("shape", [(1, 4, 0, 5), (1, 4, 5, 0)])
 def test_padding_alone_is_no_image_as_in_torch(shape):
-    with pytest.raises(InvalidShape, match=r"^InvalidShape: conv2d\.x: got h \d, w \d, expected an image"):
+    with pytest.raises(InvalidShape, match=r"^conv2d\.x: got h \d, w \d, expected an image"):
         tracea.ops.conv2d(torch.zeros(shape), torch.zeros(2, 4, 3, 3), padding=2)
 
 

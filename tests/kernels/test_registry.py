@@ -190,7 +190,7 @@ def test_a_value_out_of_range_is_told_its_limit(name: str) -> None:
             continue
         bad = -1 if isinstance(value, int) else "diagonal"
         limit = r"expected (at least \d|\d to \d+)" if isinstance(value, int) else r"expected rows \| columns"
-        with pytest.raises(InvalidSchedule, match=f"^InvalidSchedule: {key}: got {bad}, {limit}.* Remedy: {key}="):
+        with pytest.raises(InvalidSchedule, match=f"^{key}: got {bad}, {limit}.* Remedy: {key}="):
             variant.build(op, good.with_values(**{key: bad}), target)
 
 

@@ -94,7 +94,7 @@ def _report(error: TraceaError, *, as_json: bool) -> int:
     _debug()
     if as_json:
         _print_object(error.to_dict())
-    print_error(_one_line(str(error)))
+    print_error(_one_line(f"{type(error).__name__}: {error}"))
     return BAD_USAGE if isinstance(error, InvalidInput | UnsupportedNode | ResourceExceeded) else FAILED
 
 
@@ -163,7 +163,8 @@ def _show_warning(  # noqa: PLR0917  # the signature of warnings.showwarning
     line: str | None = None,
 ) -> None:
     if issubclass(category, TraceaWarning):
-        print(f"warning: {_one_line(str(message))}", file=file or sys.stderr)
+        name = "" if category is TraceaWarning else f"{category.__name__}: "
+        print(f"warning: {name}{_one_line(str(message))}", file=file or sys.stderr)
     else:
         text = warnings.formatwarning(message, category, filename, lineno, line)
         print(text, end="", file=file or sys.stderr)

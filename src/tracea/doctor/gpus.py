@@ -92,7 +92,7 @@ def probe_gpus(root: Path = Path("/")) -> GpuReport:
 def _why_absent(error: ToolchainMissing | RunError) -> str:
     """Say in words of no error why there is no CUDA device: that a machine has no GPU is none."""
     if not isinstance(error, ToolchainMissing):
-        return error.statement().partition(": ")[2]
+        return error.statement()
     where = ", ".join(error.searched)
     match error.tool:
         case "the CUDA driver":

@@ -37,7 +37,7 @@ def why_refused(record: TrialRecord) -> str:
     try:
         Schedule({key: _possible(key, value) for key, value in record.schedule.items()})
     except InvalidSchedule as error:
-        return error.statement().partition(": ")[2]
+        return error.statement()
     return ""
 
 

@@ -89,7 +89,7 @@ class Outcome:
                 kind = OutcomeKind.TIMED_OUT
             case _:
                 pass
-        detail = str(error) if isinstance(error, TraceaError) else f"{type(error).__name__}: {error}"
+        detail = f"{type(error).__name__}: {error}"
         return cls(kind=kind, detail=detail)
 
     @property
