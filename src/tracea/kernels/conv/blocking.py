@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import gcd
@@ -42,6 +43,7 @@ _FOREIGN: Final = 8  # second-level caches: filters of so many come from beyond 
 _CROWDED: Final = 1.3  # of the cycles, measured, where a tile's pixels fall on one set and are more than its ways
 _MANY_TASKS: Final = 16  # a core: of so many what the last one takes longer is little
 _BEGUN: Final = 0.05  # of a row's time, for each of its taps: what a band costs before its first tile
+_SHARES: Final = (2, 4)  # of a task's filters, where bands are uneven
 _UNEVEN: Final = 1.1  # of a core's share: what dealing tasks out as cores come free does not even out
 _L2_BYTES: Final = 32  # a cycle, from the second-level cache of a core that starts one multiply-add a cycle
 
@@ -237,7 +239,7 @@ def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Sch
         # takes no room, and each band less is one walk less over filters that no cache of a core holds.
         row_bytes = width * depth * item // op.stride[0]
     rows, kb = band_of(op, target, row_bytes, filters=filters, step=nr, filter_bytes=op.taps * item)
-    rows = _even(op, target, rows, blocks=-(-filters // kb))
+    rows, kb = _even(op, target, rows, kb, step=nr)
     # A panel in the first cache is not asked for ahead, which leaves room for longer runs of steps; those of few
     # channels are often multiples of 3.
     near = op.taps * nr * item <= target.l1d_bytes // 2
@@ -282,24 +284,32 @@ def _cost(op: Conv2dOp, tile: tuple[int, int], target: Target) -> float:
     return crowded * panels * (whole * cycles(mr) + (cycles(tail) if tail else 0.0))
 
 
-def _even(op: Conv2dOp, target: Target, rows: int, *, blocks: int) -> int:
-    """Return as many rows of a band or fewer, of which the busiest core has least: of 28, two bands of 7, not 10 and 8.
+def _even(op: Conv2dOp, target: Target, rows: int, block: int, *, step: int) -> tuple[int, int]:
+    """Return as many rows of a band and filters of a task or fewer, of which the busiest core has least.
 
-    ``blocks`` are the parts of a group's filters. Bands are no lower than half: each walks the filters once more, and
-    copies rows that the next one copies again.
+    Of 28 rows two bands of 7 a core, not 10 and 8; of 14 in bands of 4 half of the filters a task, not 8 rows and 6.
+    ``step`` is a panel's filters. Bands are no lower than half: each walks the filters once more, and copies rows that
+    the next one copies again.
     """
     height, taps = static(op.shape[2]), (static(op.w.shape[2]) - 1) * op.dilation[0] + 1
-    parts = static(op.shape[0]) * op.groups * blocks
-    if target.cores == 1 or taps == 1 or parts * -(-height // rows) > _MANY_TASKS * target.cores:
-        return rows  # with one tap the lower bands cost what they even out (measured)
+    filters, parts = _extents(op)[1], static(op.shape[0]) * op.groups
+    if target.cores == 1 or parts * -(-height // rows) * -(-filters // block) > _MANY_TASKS * target.cores:
+        return rows, block
 
-    def cost(rows: int) -> float:
-        busy = [0] * target.cores
-        for size in (*[rows] * (parts * (height // rows)), *[height % rows] * parts):  # as cores come free
-            busy[busy.index(min(busy))] += size
-        return max(busy) * (1 + _BEGUN * taps / rows)
+    def cost(choice: tuple[int, int]) -> float:
+        rows, block = choice
+        bands = [min(rows, height - top) for top in range(0, height, rows)]
+        blocks = [min(block, filters - first) for first in range(0, filters, block)]
+        tasks = deque([band * share + _BEGUN * taps * filters for band in bands for share in blocks] * parts)
+        busy = [0.0] * target.cores
+        while tasks:  # as cores come free, half of them from the back (TaskLoop)
+            core = busy.index(min(busy))
+            busy[core] += tasks.pop() if 2 * core >= target.cores else tasks.popleft()
+        return max(busy)
 
-    return min(range(rows, (rows - 1) // 2, -1), key=cost)
+    lowest = rows if taps == 1 else (rows - 1) // 2 + 1  # with one tap lower bands cost what they even out (measured)
+    blocks = dict.fromkeys(round_up(-(-min(block, filters) // share), step) for share in _SHARES)
+    return min(((fewer, each) for each in (block, *blocks) for fewer in range(rows, lowest - 1, -1)), key=cost)
 
 
 def _uneven(op: Conv2dOp, target: Target, schedule: Schedule) -> float:
