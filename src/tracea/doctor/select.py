@@ -149,7 +149,7 @@ def check_served(op: Op, target: Target | GpuTarget, variants: Iterable[Variant]
     Raises:
         InvalidOption: there are none; the message says of which kinds there are.
     """
-    served = {variant.op_type for variant in _registered(variants, target)}
+    served = {cast("type[Op]", variant.op_type) for variant in _registered(variants, target)}
     if not isinstance(op, tuple(served)):
         raise InvalidOption(
             field="target",
