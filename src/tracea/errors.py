@@ -387,10 +387,16 @@ def _show(value: Any, between: str = ", ") -> str:
         return value
     if isinstance(value, tuple) and (items := cast("tuple[Any, ...]", value)) and all(map(_is_name, items)):
         return between.join(items)
-    if isinstance(value, dict) and (named := cast("dict[str, Any]", value)):
+    if isinstance(value, dict) and (named := cast("dict[str, Any]", value)) and all(map(_is_flat, named.items())):
         return ", ".join(f"{name} {_show(item)}" for name, item in named.items())
     return repr(cast("object", value))
 
 
 def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value) and value.isprintable() and "," not in value
+    return isinstance(value, str) and bool(value) and value.isprintable() and not set(value) & set(",|")
+
+
+def _is_flat(item: tuple[str, Any]) -> bool:
+    """Whether a name and its value are told apart from their neighbours without brackets."""
+    name, value = item
+    return _is_name(name) and not isinstance(value, dict) and (not isinstance(value, str) or _is_name(value))

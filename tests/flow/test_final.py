@@ -27,18 +27,25 @@ LIBRARY_MS = 9.0
 class Races:
     """Stands in for the child: each schedule takes what it truly takes; remembers who met whom."""
 
-    def __init__(self, true_ms: Mapping[str, float], metrics: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self,
+        true_ms: Mapping[str, float],
+        metrics: Mapping[str, float] | None = None,
+        ranks: Mapping[str, float] | None = None,
+    ) -> None:
         self.true_ms = true_ms
         self.metrics = dict(metrics or {})
+        self.ranks = dict(ranks or {})
         self.met: list[list[str]] = []
 
     def __call__(self, function: object, request: Request) -> list[Outcome]:
         self.met.append([candidate.schedule for candidate in request.candidates if not is_library(candidate)])
-        times = [LIBRARY_MS if is_library(each) else self.true_ms[each.schedule] for each in request.candidates]
-        return [
-            Outcome(kind=OutcomeKind.OK, latency_ms=ms, metrics={"rank_ms": ms, "is_unclear": 0.0, **self.metrics})
-            for ms in times
-        ]
+        return [self.outcome(each) for each in request.candidates]
+
+    def outcome(self, each: Candidate) -> Outcome:
+        ms = LIBRARY_MS if is_library(each) else self.true_ms[each.schedule]
+        metrics = {"rank_ms": self.ranks.get(each.schedule, ms), "is_unclear": 0.0, **self.metrics}
+        return Outcome(kind=OutcomeKind.OK, latency_ms=ms, metrics=metrics)
 
 
 def is_library(candidate: Candidate) -> bool:
@@ -109,3 +116,48 @@ def test_a_final_is_in_doubt_where_it_was_disturbed_or_could_not_tell(
     monkeypatch.setattr(final, "_ranked", Races(dict(zip(schedules, [1.0, 1.1], strict=True)), metrics))
     run_final(op, TARGET, constants=(), threads=1, seed=1)
     assert is_in_doubt(op, 1) is expected
+
+
+def test_the_winner_of_a_tie_meets_the_next_though_another_had_the_lower_median(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    op = GemmOp.of(m=25, n=38, k=27)
+    schedules = searched(op, [1.0, 1.1, 1.2, 1.5])
+    races = Races(dict(zip(schedules, [2.01, 2.0, 4.4, 1.9], strict=True)), ranks={schedules[0]: 1.99})
+    monkeypatch.setattr(final, "_ranked", races)
+    run_final(op, TARGET, constants=(), threads=1, seed=1)
+    assert races.met == [schedules[:3], [schedules[0], schedules[3]]]
+
+
+@pytest.mark.parametrize("killed", [1, 2])
+def test_a_later_heat_that_was_killed_leaves_the_first_ones_times(monkeypatch: pytest.MonkeyPatch, killed: int) -> None:
+    op = GemmOp.of(m=26, n=38, k=26 + killed)
+    schedules = searched(op, [1.0, 1.1, 1.2, 1.5])
+    races = Races(dict(zip(schedules, [4.0, 4.2, 4.4, 1.6], strict=True)))
+
+    def once(function: object, request: Request) -> list[Outcome]:
+        outcomes = races(function, request)
+        if len(races.met) > 1:
+            outcomes[:killed] = [Outcome(kind=OutcomeKind.KILLED, detail="ended by SIGKILL from outside")] * killed
+        return outcomes
+
+    monkeypatch.setattr(final, "_ranked", once)
+    run_final(op, TARGET, constants=(), threads=1, seed=1)
+    times = {schedule_of(each.schedule).key: each.latency_ms for each in final_times(op, 1) if each.variant == VARIANT}
+    assert times == dict(zip(schedules[:3], [4.0, 4.2, 4.4], strict=True))
+
+
+def test_where_all_fail_later_the_ones_that_finished_before_keep_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    op = GemmOp.of(m=27, n=38, k=27)
+    schedules = searched(op, [1.0, 1.1, 1.2, 1.5])
+    races = Races(dict(zip(schedules, [4.0, 4.2, 4.4, 1.6], strict=True)))
+
+    def once(function: object, request: Request) -> list[Outcome]:
+        outcomes = races(function, request)
+        failed = Outcome(kind=OutcomeKind.CRASHED, detail="planted")
+        return outcomes if len(races.met) == 1 else [failed for _ in outcomes]
+
+    monkeypatch.setattr(final, "_ranked", once)
+    run_final(op, TARGET, constants=(), threads=1, seed=1)
+    times = {schedule_of(each.schedule).key: each.latency_ms for each in final_times(op, 1) if each.variant == VARIANT}
+    assert times == dict(zip(schedules[1:3], [4.2, 4.4], strict=True))  # what failed once no longer counts

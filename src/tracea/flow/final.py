@@ -161,10 +161,11 @@ def run_final(op: Op, target: Target, *, constants: Sequence[int], threads: int,
         for trial, outcome in heat.ours:
             if not outcome.is_ok:
                 _record(trial.record.key, trial.record.schedule, seed, outcome)
-    for trial, outcome in heats[-1].ours:
+    decisive = next((heat for heat in reversed(heats) if heat.has_finisher), heats[-1])
+    for trial, outcome in decisive.ours:
         if outcome.is_ok:
             _retime(trial.id, outcome)
-    for name, outcome in heats[-1].libraries:
+    for name, outcome in decisive.libraries:
         _record(study_key(op, name, threads, constants), {}, seed, outcome)
 
 
@@ -183,9 +184,14 @@ class _Heat:
         return min(((ms, name) for ms, name in times if ms is not None), default=(math.inf, ""))
 
     @property
-    def was_killed(self) -> bool:
-        """Whether everyone was ended from outside."""
-        return all(outcome.was_killed for _, outcome in (*self.ours, *self.libraries))
+    def killed(self) -> list[bool]:
+        """Of everyone whether it was ended from outside."""
+        return [outcome.was_killed for _, outcome in (*self.ours, *self.libraries)]
+
+    @property
+    def has_finisher(self) -> bool:
+        """Whether one of ours has a time."""
+        return any(outcome.is_ok for _, outcome in self.ours)
 
     @property
     def disproved(self) -> tuple[tuple[StoredTrial, float], ...]:
@@ -207,7 +213,8 @@ def _heats(
     """Race until the search's times name nobody who may be faster than the winner; the last heat is what counts.
 
     Where others took a core, a search takes a kernel that uses one core for as fast as one that uses two: then those
-    whose times do not hold keep better ones out of the final. Nothing is returned where one was ended from outside.
+    whose times do not hold keep better ones out of the final. Of what was ended from outside nothing is returned: the
+    first heat where everyone was, a later one where anybody was.
     """
     heats: list[_Heat] = []
     raced: list[StoredTrial] = []
@@ -219,8 +226,8 @@ def _heats(
         heat = _Heat(
             ours=tuple(zip(finalists, ours, strict=True)), libraries=tuple(zip(libraries, theirs, strict=True))
         )
-        if heat.was_killed:
-            return []
+        if any(heat.killed) if heats else all(heat.killed):
+            break
         ms, name = heat.fastest
         if name:
             phase(f"final: {name}, {shown_us(1e3 * ms)} a call, judged and timed")
@@ -244,10 +251,15 @@ def _next_heat(last: _Heat, searched: Iterable[StoredTrial], raced: Sequence[Sto
     before, now = (shown_us(1e3 * each) for each in (_searched_ms(trial), ms))
     phase(f"final: {trial.record.key.variant} took {before} in the search, here {now}: the next fastest are timed too")
     best: dict[str, StoredTrial] = {}
-    for trial, outcome in sorted(last.ours, key=lambda pair: pair[1].latency_ms or math.inf):
+    for trial, outcome in sorted(last.ours, key=lambda pair: _ranked_ms(pair[1])):
         if outcome.is_ok:
             best.setdefault(trial.record.key.variant, trial)
     return [*best.values(), *promising[:_FINALISTS]]
+
+
+def _ranked_ms(outcome: Outcome) -> float:
+    """Return the latency by which one ranks, as the race decided; inf where it failed."""
+    return math.inf if outcome.latency_ms is None else outcome.metrics.get("rank_ms", outcome.latency_ms)
 
 
 def _searched_ms(trial: StoredTrial) -> float:
@@ -325,8 +337,7 @@ def _record(key: StudyKey, schedule: dict[str, Value], seed: int, outcome: Outco
 
 def _retime(number: int, outcome: Outcome) -> None:
     """Note by which latency a candidate ranks, as the race decided, and which was measured."""
-    rank_ms = outcome.metrics.get("rank_ms", outcome.latency_ms)
-    store().retime(number, rank_ms, median_ms=outcome.latency_ms, comparison=outcome.metrics)
+    store().retime(number, _ranked_ms(outcome), median_ms=outcome.latency_ms, comparison=outcome.metrics)
 
 
 def _candidate(trial: StoredTrial) -> Candidate:
