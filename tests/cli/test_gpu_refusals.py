@@ -114,4 +114,4 @@ def test_an_op_without_gpu_variants_is_refused_in_the_same_words_by_every_verb(
         assert main([verb, *problem]) == BAD_USAGE
         said.add(capsys.readouterr().err.strip().splitlines()[-1])
     (line,) = said
-    assert "sm_80 for conv2d, expected a variant for conv2d; those there are for gemm" in line
+    assert "variants of conv2d on sm_80: got 0, expected a variant for conv2d; those there are for gemm" in line

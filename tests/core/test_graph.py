@@ -171,10 +171,10 @@ def test_a_kind_may_be_given_by_its_name_and_one_that_is_none_is_refused_with_th
     assert graph.add_view("permute", x, axes=(1, 0)).op == graph.add_view(ViewKind.PERMUTE, x, axes=(1, 0)).op
     nodes = len(graph)
     for call, said in (
-        (lambda: graph.add_row("softmx", x), r"kind: got 'softmx', expected \('softmax', .* use softmax, if that"),
+        (lambda: graph.add_row("softmx", x), r"kind: got 'softmx', expected softmax \| .* use softmax, if that"),
         (lambda: graph.add_row(5, x), "kind: got 5, .* RowKind.SOFTMAX"),
-        (lambda: graph.add_reduce(RowKind.SOFTMAX, x, (0,)), "kind: got softmax, expected .*'sum'"),
-        (lambda: graph.add_view(None, x), "kind: got None, expected .*'permute'"),
+        (lambda: graph.add_reduce(RowKind.SOFTMAX, x, (0,)), r"kind: got softmax, expected .*\bsum\b"),
+        (lambda: graph.add_view(None, x), r"kind: got None, expected .*\bpermute\b"),
     ):
         with pytest.raises(InvalidOp, match=said):
             call()
@@ -188,7 +188,7 @@ def test_a_name_for_an_element_type_is_told_the_type_that_it_names(name: str) ->
         with pytest.raises(InvalidDType, match="expected a DType") as caught:
             call()
         assert caught.value.remedy == remedy
-    with pytest.raises(InvalidDType, match=r"got f23, expected .*'f32'"):
+    with pytest.raises(InvalidDType, match=r"got f23, expected .*\bf32\b"):
         Graph().add_input((2,), dtype="f23")
 
 

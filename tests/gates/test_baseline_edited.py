@@ -126,4 +126,4 @@ def test_what_is_malformed_is_named_with_its_place(
 def test_a_verdict_and_a_record_are_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record = Path(__file__).parents[2] / "benchmarks/results/sapphirerapids/gemm-1t.json"
     assert gate(tmp_path, record.read_text(encoding="utf-8")) == cli.BAD_USAGE
-    assert "baseline: got ('record', 'verdict'), expected two of a kind" in capsys.readouterr().err
+    assert "baseline: got record, verdict, expected two of a kind" in capsys.readouterr().err

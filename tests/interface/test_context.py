@@ -248,8 +248,8 @@ def test_what_is_no_graph_or_no_constant_of_it_is_refused_by_name_before_a_searc
     for call, error, said in (
         (lambda: given("g", {}), InvalidGraph, "graph: got 'g', expected a tracea.Graph"),
         (lambda: given(tracea.Graph(), {}), InvalidGraph, "a graph without nodes"),
-        (lambda: given(graph, {"w": w, "zz": w}), InvalidOption, r"got \('zz',\), expected .* constants: w\."),
-        (lambda: given(graph, {"w": w, "x": w, 5: w}), InvalidOption, r"got \('x', '5'\)"),
+        (lambda: given(graph, {"w": w, "zz": w}), InvalidOption, r"got zz, expected .* constants: w\."),
+        (lambda: given(graph, {"w": w, "x": w, 5: w}), InvalidOption, "got x, 5, expected"),
         (lambda: given(graph, [w]), InvalidOption, "values: got"),
         (lambda: given(graph, {"w": w[:7]}), InvalidShape, r"values\['w'\]: got float32\[7, 6\], expected f32\[8×6\]"),
         (lambda: given(graph, {"w": w.astype(np.float64)}), InvalidDType, "the constant w as"),

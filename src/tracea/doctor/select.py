@@ -152,8 +152,8 @@ def check_served(op: Op, target: Target | GpuTarget, variants: Iterable[Variant]
     served = {cast("type[Op]", variant.op_type) for variant in _registered(variants, target)}
     if not isinstance(op, tuple(served)):
         raise InvalidOption(
-            field="target",
-            got=f"{target.name} for {op.name}",
+            field=f"variants of {op.name} on {target.name}",
+            got=0,
             expected=f"a variant for {op.name}; those there are for {', '.join(sorted(kind.name for kind in served))}",
             remedy="name a processor, such as avx2: most ops have kernels there only",
         )
