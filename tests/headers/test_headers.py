@@ -157,6 +157,12 @@ def test_sweeps_agree_with_plain_loops_in_double(isa: str, built: Builds) -> Non
     run(built("sweeps", isa))
 
 
+@pytest.mark.parametrize("isa", PLAIN_AND_ONE)
+def test_windows_agree_with_plain_loops_whatever_is_left_out(isa: str, built: Builds, rng: np.random.Generator) -> None:
+    require(isa)
+    run(built("windows", isa), str(int(rng.integers(2**32))))
+
+
 def test_barriers_and_task_loops_are_free_of_races(built: Builds) -> None:
     run(built("teams", "threads"), "100")
 
