@@ -385,10 +385,10 @@ def _show(value: Any, between: str = ", ") -> str:
     """Return a field's plain value as text: names as they are, several of them with ``between``, the rest as Python."""
     if isinstance(value, str) and value.isprintable() and value:
         return value
-    if isinstance(value, tuple) and (items := cast("tuple[Any, ...]", value)) and all(map(_is_name, items)):
+    if isinstance(value, tuple) and value and all(map(_is_name, items := cast("tuple[Any, ...]", value))):
         return between.join(items)
-    if isinstance(value, dict) and (named := cast("dict[str, Any]", value)) and all(map(_is_flat, named.items())):
-        return ", ".join(f"{name} {_show(item)}" for name, item in named.items())
+    if isinstance(value, dict) and value and all(map(_is_flat, pairs := cast("dict[str, Any]", value).items())):
+        return ", ".join(f"{name} {_show(item)}" for name, item in pairs)
     return repr(cast("object", value))
 
 
@@ -396,7 +396,5 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value) and value.isprintable() and not set(value) & set(",|")
 
 
-def _is_flat(item: tuple[str, Any]) -> bool:
-    """Whether a name and its value are told apart from their neighbours without brackets."""
-    name, value = item
-    return _is_name(name) and not isinstance(value, dict) and (not isinstance(value, str) or _is_name(value))
+def _is_flat(pair: tuple[str, Any]) -> bool:  # told apart from its neighbours without brackets
+    return _is_name(pair[0]) and not isinstance(pair[1], dict) and (not isinstance(pair[1], str) or _is_name(pair[1]))

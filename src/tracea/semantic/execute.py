@@ -226,8 +226,7 @@ def _micro_kernel(node: MicroKernel, executor: Executor, scalars: Scalars) -> No
     dtype = np.float64 if c.dtype == DType.F64.numpy else np.float32
     window_of_a = read(node.a, executor, node, masked=node.masked)
     if node.image is not None:
-        first, extent = (resolve(sizes, executor.env) for sizes in (node.image.first, node.image.extent))
-        clear_outside(window_of_a, first, extent)
+        clear_outside(window_of_a, *(resolve(each, executor.env) for each in (node.image.first, node.image.extent)))
     a = _squeezed(window_of_a).astype(dtype)
     b = _squeezed(region(node.b, executor, node)).astype(dtype)
     value = _cropped(np.asarray(node.intrinsic.meaning(a, b)), c.shape, node)
