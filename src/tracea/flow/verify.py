@@ -19,7 +19,6 @@ import numpy as np
 from tracea import targets
 from tracea.core.op import GemmOp, Op
 from tracea.core.tensor_type import TensorType
-from tracea.doctor import check_served
 from tracea.emulator import emulate
 from tracea.emulator.report import Report
 from tracea.errors import InvalidOption, InvalidShape, RunError, ToolchainMissing
@@ -172,9 +171,8 @@ def verify_op(
             remedy="a kernel of another processor can be printed, not run: tracea emit",
         )
     gpu = targets.load_gpu(target)
-    check_served(op, gpu)
-    assert isinstance(op, GemmOp)  # the kind that GPU variants are for
     chosen, values = choose_for_gpu(op, gpu, variant=variant, schedule=schedule)
+    assert isinstance(op, GemmOp)  # the kind that GPU variants are for
     return verify_for_gpu(op, chosen, values, gpu, seed=seed)
 
 
