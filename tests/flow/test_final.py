@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from tracea.core.op import GemmOp
+import tracea
+from tracea.core.op import GemmOp, Op
 from tracea.doctor import host
 from tracea.flow import final
 from tracea.flow.compile import decision_for, for_threads
@@ -15,6 +16,8 @@ from tracea.flow.evaluate import Candidate, Request
 from tracea.flow.final import final_times, is_in_doubt, run_final
 from tracea.flow.history import schedule_of, store, study_key
 from tracea.flow.tuning import search_space
+from tracea.interface import optimized
+from tracea.interface.optimized import optimize_graph
 from tracea.kernels.registry import find
 from tracea.optimizer.storage import TrialRecord
 from tracea.optimizer.trial import Outcome, OutcomeKind
@@ -161,3 +164,27 @@ def test_where_all_fail_later_the_ones_that_finished_before_keep_their_times(mon
     run_final(op, TARGET, constants=(), threads=1, seed=1)
     times = {schedule_of(each.schedule).key: each.latency_ms for each in final_times(op, 1) if each.variant == VARIANT}
     assert times == dict(zip(schedules[1:3], [4.2, 4.4], strict=True))  # what failed once no longer counts
+
+
+def test_only_the_finals_in_doubt_take_place_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = tracea.Graph()
+    x, w, v = graph.add_input((6, 8)), graph.add_input((8, 10)), graph.add_input((10, 4))
+    graph.add_gemm(graph.add_gemm(x, w), v, name="y")
+    made = optimize_graph(graph, threads=1, library=False)
+    again: list[str] = []
+    doubtful: set[str] = set()
+
+    def raced(op: Op, *_: object, **__: object) -> None:
+        again.append(op.key)
+
+    def in_doubt(op: Op, *_: object) -> bool:
+        return op.key in doubtful
+
+    monkeypatch.setattr(optimized, "run_final", raced)
+    monkeypatch.setattr(optimized, "is_in_doubt", in_doubt)
+    assert not made.repeat_doubtful_finals()
+    assert again == []
+    wide = next(node.op.key for node in graph.nodes if node.type.shape == (6, 10))
+    doubtful.add(wide)
+    assert made.repeat_doubtful_finals()
+    assert again == [wide]
