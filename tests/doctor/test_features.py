@@ -43,6 +43,16 @@ def test_withheld_feature_rejects_what_needs_it(machine: Machine, monkeypatch: p
     assert "gemm.amx" in {rejection.variant for rejection in decision.rejections}
 
 
+def test_an_instruction_set_goes_with_a_feature_that_it_is_made_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    for withheld, gone in (("avx512bw", {"avx512"}), ("fma", {"avx512", "avx2"}), ("asimd", {"neon"})):
+        monkeypatch.setenv("TRACEA_WITHOUT", withheld)
+        found = probe_machine()
+        assert not gone & set(found.hardware.isas)
+        assert not gone & set(found.hardware.masked)
+        assert found.target.isa == found.hardware.isas[0]
+        assert found.target.isa not in gone
+
+
 def test_what_only_another_processor_has_may_be_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACEA_WITHOUT", "avx512_bf16, amx_bf16, asimd")
     assert probe_machine().hardware.withheld == {"avx512_bf16", "amx_bf16", "asimd"}

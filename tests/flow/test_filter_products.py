@@ -16,6 +16,7 @@ from tracea.core.op import GemmOp, PointwiseOp
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.filter_products import FilterProducts
+from tracea.flow.sections import Temporary
 
 TOLERANCE = 2e-5  # of the sum of the products' magnitudes
 
@@ -39,7 +40,7 @@ def _whole(x: torch.Tensor, grad: torch.Tensor, y: torch.Tensor, **given: Any) -
 
 
 def _described(x: torch.Tensor, grad: torch.Tensor, y: torch.Tensor, **given: Any) -> FilterProducts:
-    made = FilterProducts.of(_whole(x, grad, y, **given))
+    made = FilterProducts.of(_whole(x, grad, y, **given), threads=2, library=False)
     assert made is not None
     return made
 
@@ -70,7 +71,7 @@ def test_gradient_is_that_of_float64(name, last, rng):
     x = _images(rng, image, last=last)
     grad = _grad(x, shape, rng, given)
     out = torch.full(shape, float("nan"))
-    assert FilterProducts.of(_whole(x, grad, out, **given)) is not None
+    assert FilterProducts.of(_whole(x, grad, out, **given), threads=2, library=False) is not None
     tracea.ops.conv2d_grad_weight(x, grad, shape, **given, out=out)
     expected, magnitude = _expected(x, grad, shape, given)
     assert bool(((out.double() - expected).abs() <= TOLERANCE * magnitude + 1e-30).all())
@@ -134,12 +135,13 @@ def test_pixels_that_are_one_axis_are_not_copied(rng):
 def test_what_fills_no_tile_or_much_memory_is_left_to_convolutions(image, shape):
     x = torch.empty(image)
     grad = torch.empty(image[0], shape[0], image[2] - shape[2] + 1, image[3] - shape[3] + 1)
-    assert FilterProducts.of(_whole(x, grad, torch.empty(shape))) is None
+    assert FilterProducts.of(_whole(x, grad, torch.empty(shape)), threads=2, library=False) is None
 
 
 def test_groups_are_left_to_convolutions(rng):
     x, shape = _images(rng, (1, 32, 9, 9), last=True), (16, 16, 3, 3)
-    assert FilterProducts.of(_whole(x, _images(rng, (1, 16, 7, 7), last=True), torch.empty(shape), groups=2)) is None
+    whole = _whole(x, _images(rng, (1, 16, 7, 7), last=True), torch.empty(shape), groups=2)
+    assert FilterProducts.of(whole, threads=2, library=False) is None
 
 
 @pytest.mark.parametrize(
@@ -189,5 +191,7 @@ def test_parts_are_described_by_their_own_strides(rng):
     x, shape = _images(rng, (1, 8, 6, 6), last=False), (8, 8, 3, 3)
     made = _described(x, _grad(x, shape, rng, {}), torch.empty(shape))
     wide = replace(made, x=replace(made.x, layout=StridedLayout((999, 72, 12, 2))))
-    (first, *_) = (section for section in wide.sections() if section.op.operands[0].strides[-1] == 72)
-    assert first.op.operands[0].strides == (12, 0, 2, 72)
+    (turned, *copies) = (section for section in wide.sections() if isinstance(section.op, PointwiseOp))
+    assert turned.op.operands[0].strides == (999, 72, 12, 2)
+    assert turned.op.infer().strides == (0, 1, 48, 8)
+    assert all(isinstance(part, Temporary) for section in copies for part in section.operands)

@@ -29,7 +29,8 @@ def _made(
 ) -> FilterWindows | None:
     types = [TensorType(tuple(t.shape), dtype, StridedLayout(t.stride())) for t in (x, grad, y)]
     numbers = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
-    return FilterWindows.of(FilterGradient(x=types[0], grad=types[1], y=types[2], **(numbers | given)), threads)
+    whole = FilterGradient(x=types[0], grad=types[1], y=types[2], **(numbers | given))
+    return FilterWindows.of(whole, threads=threads, library=False)
 
 
 def _grad(rng: np.random.Generator, x: torch.Tensor, shape: tuple[int, ...], given: dict[str, Any]) -> torch.Tensor:
@@ -115,10 +116,10 @@ def test_an_image_without_padding_is_read_where_it_lies_and_memory_is_bounded():
     images = [section.operands[0] for section in made.sections() if isinstance(section.op, Conv2dOp)]
     assert len(images) == 4  # two bands of two halves
     assert all(isinstance(image, Part) and image.index == 0 for image in images)
-    padded = _made(torch.empty(1, 64, 56, 56), torch.empty(1, 64, 56, 56), torch.empty(64, 64, 3, 3), padding=(1, 1))
+    padded = _made(torch.empty(1, 24, 56, 56), torch.empty(1, 24, 56, 56), torch.empty(32, 24, 3, 3), padding=(1, 1))
     assert padded is not None
     sums, total, image, copied = (temporary.elements for temporary in padded.temporaries)
-    assert (sums, total, image, copied) == (2 * 2 * 64 * 64 * 9, 64 * 64 * 9, 58 * 58 * 64, 64 * 56 * 56)
+    assert (sums, total, image, copied) == (2 * 2 * 32 * 24 * 9, 32 * 24 * 9, 58 * 58 * 24, 24 * 56 * 56)
 
 
 @pytest.mark.parametrize(

@@ -129,4 +129,5 @@ def test_rows_without_spread_are_zero_however_small_the_epsilon(case: Case, isa:
     x = np.concatenate([constant, rng.standard_normal((1, COLUMNS)) * 1e-20]).astype(np.float32)
     found = run(unit_of(CASES, isa), build(case, isa), case.op, [x])
     assert (found[:-1] == 0).all()
-    np.testing.assert_allclose(found[-1:], evaluate(case.op, [x])[-1:], rtol=1e-5)
+    # Numbers of the size of one: what lies near to zero has the error of the mean that was taken from it.
+    np.testing.assert_allclose(found[-1:], evaluate(case.op, [x])[-1:], rtol=1e-5, atol=1e-6)

@@ -209,7 +209,9 @@ def _hardware(root: Path, compiler: Compiler | None) -> Hardware:
     named, promised = _promised(name, processor)
     here = root == Path("/")
     shown: tuple[Isa, ...] = tuple(isa for isa in ISAS if _is_shown(isa, processor))
-    usable: tuple[Isa, ...] = tuple(isa for isa in shown if _usable(isa, compiler, here=here))
+    withheld = _withheld(processor)
+    kept = tuple(isa for isa in shown if not _NEEDED[isa] & withheld)
+    usable: tuple[Isa, ...] = tuple(isa for isa in kept if _usable(isa, compiler, here=here))
     # Another machine's files cannot be asked: what they show counts as granted.
     grant = ask_for_tiles(processor) if here else TileGrant(granted=processor.flags >= TILE_FLAGS)
     trouble = _tiles_trouble(grant, compiler, here=here)
@@ -218,11 +220,11 @@ def _hardware(root: Path, compiler: Compiler | None) -> Hardware:
         microarchitecture=name,
         isas=usable,
         masked=(
-            *(isa for isa in ISAS if isa not in usable and _NEEDED[isa] <= promised),
+            *(isa for isa in ISAS if isa not in usable and _NEEDED[isa] <= promised - withheld),
             *(("amx_bf16",) if promised >= TILE_FLAGS and not processor.flags >= TILE_FLAGS else ()),
         ),
         named=named,
-        withheld=_withheld(processor),
+        withheld=withheld,
         tiles=grant.granted and not trouble,
         granted=grant.granted,
         shown=shown,

@@ -12,7 +12,7 @@ there are several images, a row of each follows before the next row, so that pix
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
 
@@ -20,8 +20,12 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Constant, Input
 from tracea.core.op import GemmOp, PointwiseOp
 from tracea.core.tensor_type import TensorType
+from tracea.doctor import host
+from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.filter_gradient import FilterGradient
+from tracea.flow.filter_order import is_ordered, sum_of_parts
 from tracea.flow.sections import Part, Section, Temporary, part_type
+from tracea.kernels.gemm.direct import DIRECT
 
 __all__ = ["FilterProducts", "pixels_step"]
 
@@ -37,7 +41,8 @@ class FilterProducts:
     """The gradient for the filters of a convolution, of inputs 0, its image, and 1, the gradient of its result.
 
     Shapes: x (n, c, h, w); grad (n, k, p, q); y (k, c, r, s). ``stride``, ``padding`` and ``dilation`` are those of the
-    convolution, which has one group.
+    convolution, which has one group. ``is_turned`` says that products read a gradient whose filters lie next to each
+    other, a copy if need be.
     """
 
     x: TensorType
@@ -46,15 +51,16 @@ class FilterProducts:
     stride: tuple[int, int]
     padding: tuple[int, int]
     dilation: tuple[int, int]
+    is_turned: bool = False
 
     @classmethod
-    def of(cls, whole: FilterGradient) -> FilterProducts | None:
+    def of(cls, whole: FilterGradient, *, threads: int, library: bool) -> FilterProducts | None:
         """Return the same gradient by products; None where they fill no tile, or the copy would take much memory."""
         k, c, _, s = whole.y.static_shape
         is_wide = min(k, c) >= _FEWEST and s <= _MOST_COPIES * whole.stride[1]
         if whole.groups != 1 or whole.total is not None or not is_wide or not whole.x.elements * whole.grad.elements:
             return None
-        return cls(
+        made = cls(
             x=whole.x,
             grad=whole.grad,
             y=whole.y,
@@ -62,10 +68,18 @@ class FilterProducts:
             padding=whole.padding,
             dilation=whole.dilation,
         )
+        turned = replace(made, is_turned=True)
+        return turned if not made._is_plain and turned.is_in_place(threads=threads, library=library) else made
+
+    def is_in_place(self, *, threads: int, library: bool) -> bool:
+        """Tell whether products read image and gradient where they lie: what is not packed may be copied instead."""
+        product = next(section.op for section in self.sections() if isinstance(section.op, GemmOp))
+        decision = decision_for(product, for_threads(host(), threads), threads=threads, library=library)
+        return decision.variant == DIRECT.id
 
     @property
     def temporaries(self) -> tuple[TensorType, ...]:
-        """The image's copy, its parts one after the other, then those of the gradient and the result that there are."""
+        """The image by channels, its copy, part after part, the gradient's copy and results, as far as there are."""
         return tuple(TensorType((size,), self.x.dtype) for size in self._sizes.values())
 
     def sections(self) -> Iterator[Section]:
@@ -75,9 +89,12 @@ class FilterProducts:
         else:
             yield from self._products_of_copies()
         if "result" in self._sizes:
-            yield self._ordered_result()
+            total = self._index("total") if "total" in self._sizes else None
+            yield from sum_of_parts(self.y, self._parts, source=self._index("result"), total=total)
 
     def _products_of_copies(self) -> Iterator[Section]:
+        if "turned" in self._sizes:
+            yield self._turned_image()
         for residue in self._residues:
             yield from self._columns(residue)
         if "grad" in self._sizes:
@@ -116,11 +133,15 @@ class FilterProducts:
         """Elements of each temporary, by what it holds."""
         found: dict[str, int] = {}
         if not self._is_plain:
+            if self.x.strides[1] != 1 and self.y.static_shape[3] > 1:  # each pixel is copied several times, as a run
+                found["turned"] = self.x.elements
             found["image"] = sum(self._rows(residue) for residue in self._residues) * self._row_elements
-            if _rows_step(self.grad) is None:
+            if _rows_step(self.grad) is None or (self.is_turned and self.grad.strides[1] != 1):
                 found["grad"] = self.grad.elements
         if self._result_step is None or self._parts > 1:
             found["result"] = self._parts * self.y.elements
+            if self._parts > 1 and not is_ordered(self.y):
+                found["total"] = self.y.elements
         return found
 
     @property
@@ -159,6 +180,15 @@ class FilterProducts:
 
     # Copies.
 
+    @property
+    def _by_channels(self) -> TensorType:
+        n, c, h, w = self.x.static_shape
+        return part_type(self.x, (n, c, h, w), (h * w * c, 1, w * c, c))
+
+    def _turned_image(self) -> Section:
+        """Return the copy of the image whose channels lie next to each other."""
+        return Section(op=_copy(self.x, self._by_channels), operands=(Part(0),), temporary=self._index("turned"))
+
     def _columns(self, residue: int) -> Iterator[Section]:
         """Yield what fills a part of the copy: zeros where windows reach beyond the image, else its pixels."""
         n, c, h, w = self.x.static_shape
@@ -168,7 +198,9 @@ class FilterProducts:
         for first, last in ((0, top), (bottom, count)):
             yield from self._zeros((1, 1, 1, (last - first) * row), (0, 0, 0, 1), start + first * row)
         strides = (row, q * self._width, self._width, 1)
-        _, x_channel, x_row, x_column = self.x.strides
+        is_turned = "turned" in self._sizes
+        image = Temporary(self._index("turned")) if is_turned else Part(0)
+        x_image, x_channel, x_row, x_column = self._by_channels.strides if is_turned else self.x.strides
         for tap in range(s):
             shift = tap * self.dilation[1] - self.padding[1]
             left, right = _within(q, self.stride[1], shift, w)
@@ -177,12 +209,12 @@ class FilterProducts:
                 yield from self._zeros((bottom - top, n, last - first, c), strides, place + first * self._width)
             shape = (bottom - top, n, right - left, c)
             if prod(shape):
-                steps = (self.stride[0] * x_row, self.x.strides[0], self.stride[1] * x_column, x_channel)
+                steps = (self.stride[0] * x_row, x_image, self.stride[1] * x_column, x_channel)
                 source = (top * self.stride[0] + residue - self.padding[0]) * x_row
                 source += (left * self.stride[1] + shift) * x_column
                 yield Section(
                     op=_copy(part_type(self.x, shape, steps), part_type(self.x, shape, strides)),
-                    operands=(Part(0, source),),
+                    operands=(replace(image, offset=source),),
                     offset=place + left * self._width,
                     temporary=self._index("image"),
                 )
@@ -199,18 +231,9 @@ class FilterProducts:
         n, k, p, q = self.grad.static_shape
         image, filters, row, column = self.grad.strides
         shape, steps = (p, n, q, k), (row, image, column, filters)
-        strides = (n * q * k, q * k, k, 1) if filters == 1 else (n * q, q, 1, p * n * q)
+        strides = (n * q * k, q * k, k, 1) if self._has_filters_last else (n * q, q, 1, p * n * q)
         op = _copy(part_type(self.grad, shape, steps), part_type(self.grad, shape, strides))
         return Section(op=op, operands=(Part(1),), temporary=self._index("grad"))
-
-    def _ordered_result(self) -> Section:
-        """Return what adds the products' parts and puts them in the gradient's order."""
-        k, c, r, s = self.y.static_shape
-        source = part_type(self.y, (k, c, r, s), (r * s * c, 1, s * c, c))
-        parts = tuple(Temporary(self._index("result"), part * self.y.elements) for part in range(self._parts))
-        total = Input(0) if len(parts) == 1 else Input(0) + Input(1)
-        op = PointwiseOp(expr=total, inputs=(source,) * len(parts), out_dtype=source.dtype, out=self.y)
-        return Section(op=op, operands=parts)
 
     # Products.
 
@@ -261,7 +284,12 @@ class FilterProducts:
             step = pixels_step(self.grad) if self._is_plain else _rows_step(self.grad)
             assert step is not None  # else there is a copy
             return self.grad.strides[1], step
-        return (1, k) if self.grad.strides[1] == 1 else (n * p * q, 1)
+        return (1, k) if self._has_filters_last else (n * p * q, 1)
+
+    @property
+    def _has_filters_last(self) -> bool:
+        """Whether filters lie next to each other in the gradient's copy."""
+        return self.is_turned or self.grad.strides[1] == 1
 
     @staticmethod
     def _step(type_: TensorType, default: int) -> int:

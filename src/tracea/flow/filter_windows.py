@@ -26,9 +26,11 @@ from typing import Final
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Constant, Input
-from tracea.core.op import Conv2dOp, PointwiseOp, ReduceKind, ReduceOp
+from tracea.core.op import Conv2dOp, PointwiseOp
 from tracea.core.tensor_type import TensorType
 from tracea.flow.filter_gradient import FilterGradient
+from tracea.flow.filter_order import is_ordered, sum_of_parts
+from tracea.flow.filter_products import FilterProducts
 from tracea.flow.sections import Part, Section, Temporary, part_type
 
 __all__ = ["FilterWindows"]
@@ -36,6 +38,7 @@ __all__ = ["FilterWindows"]
 _FEWEST_FILTERS: Final = 32  # a tile's
 _FEWEST_CHANNELS: Final = 8  # that are copied as runs
 _MOST_CHANNELS: Final = 96  # from here on products of whole matrices are as fast (measured)
+_FEWEST_IN_PLACE: Final = 32  # from here on so are those that pack nothing
 _GRANULE: Final = 32  # channels of a tile
 _NARROW: Final = 32  # elements of padding beside a row: a run of 9 took 170 ns, a part of a store each (measured)
 _FILLED: Final = 0.85  # of its granules: what the columns of a row of results have to fill
@@ -54,7 +57,7 @@ class FilterWindows:
     threads: int
 
     @classmethod
-    def of(cls, whole: FilterGradient, threads: int) -> FilterWindows | None:
+    def of(cls, whole: FilterGradient, *, threads: int, library: bool) -> FilterWindows | None:
         """Return the same gradient by windows; None where rows fill no tiles, or products of matrices are faster."""
         k, c, r, s = whole.y.static_shape
         q = whole.grad.static_shape[3]
@@ -65,7 +68,9 @@ class FilterWindows:
         if not whole.x.elements * whole.grad.elements or not _is_filled(q):
             return None
         made = cls(whole=whole, threads=threads)
-        return made if made._parts <= _MOST_PARTS else None
+        if made._parts > _MOST_PARTS or (c >= _FEWEST_IN_PLACE and _has_products(whole, threads, library)):
+            return None
+        return made
 
     @property
     def temporaries(self) -> tuple[TensorType, ...]:
@@ -83,7 +88,8 @@ class FilterWindows:
         for number, band in product(range(n), range(-(-p // self._band_rows))):
             for half in range(0, self._halves, step):
                 yield self._band(number, band, half)
-        yield from self._total()
+        total = self._index("total") if "total" in self._sizes else None
+        yield from sum_of_parts(self.whole.y, self._parts, source=self._index("parts"), total=total)
 
     # Sizes.
 
@@ -91,7 +97,7 @@ class FilterWindows:
     def _sizes(self) -> dict[str, int]:
         """Elements of each temporary, by what it holds."""
         sizes = {"parts": self._parts * self.whole.y.elements}
-        if not self._is_ordered:
+        if self._parts > 1 and not is_ordered(self.whole.y):
             sizes["total"] = self.whole.y.elements
         if not self._is_in_place:
             sizes["image"] = self.whole.x.static_shape[0] * prod(self._extents) * self.whole.x.static_shape[1]
@@ -141,13 +147,6 @@ class FilterWindows:
         """Whether windows are runs of the image itself."""
         x, c = self.whole.x, self.whole.x.static_shape[1]
         return self.whole.padding == (0, 0) and (x.strides[1] == 1 or c == 1) and x.strides[3] == c
-
-    @property
-    def _is_ordered(self) -> bool:
-        """Whether the gradient has the order of the sums: filters, rows, columns, channels."""
-        k, c, r, s = self.whole.y.static_shape
-        given = zip((k, c, r, s), self.whole.y.strides, (r * s * c, 1, s * c, c), strict=True)
-        return all(extent == 1 or stride == step for extent, stride, step in given)
 
     @property
     def _image_strides(self) -> tuple[int, int, int]:
@@ -247,20 +246,9 @@ class FilterWindows:
             Temporary(self._index("grad"), place) if self._is_grouped else Part(1, place + half * wide * steps[3])
         )
         part = (number * -(-p // self._band_rows) + band) * self._halves + half
-        return Section(op=op, operands=(source, gradient), offset=part * whole.y.elements, temporary=0)
-
-    def _total(self) -> Iterator[Section]:
-        """Yield the sum of all bands, and its copy where the gradient has another order."""
-        y, size = self.whole.y, self.whole.y.elements
-        k, c, r, s = y.static_shape
-        flat = part_type(y, (size,), (1,))
-        op = ReduceOp(kind=ReduceKind.SUM, x=(part_type(y, (self._parts, size), (size, 1)),), axes=(0,), out=flat)
-        if self._is_ordered:
-            yield Section(op=op, operands=(Temporary(0),))
-            return
-        yield Section(op=op, operands=(Temporary(0),), temporary=self._index("total"))
-        ordered = _copy(part_type(y, (k, c, r, s), (r * s * c, 1, s * c, c)), y)
-        yield Section(op=ordered, operands=(Temporary(self._index("total")),))
+        return Section(
+            op=op, operands=(source, gradient), offset=part * whole.y.elements, temporary=self._index("parts")
+        )
 
 
 def _copy(x: TensorType, y: TensorType) -> PointwiseOp:
@@ -274,3 +262,9 @@ def _filled_up(columns: int) -> int:
 def _is_filled(columns: int) -> bool:
     """Tell whether columns fill the granules that they are multiplied in."""
     return columns >= _FILLED * _filled_up(columns)
+
+
+def _has_products(whole: FilterGradient, threads: int, library: bool) -> bool:
+    """Tell whether products of whole matrices pack nothing."""
+    products = FilterProducts.of(whole, threads=threads, library=library)
+    return products is not None and products.is_in_place(threads=threads, library=library)

@@ -229,7 +229,10 @@ def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
         groups=forward.groups,
     )
     products = (
-        FilterWindows.of(whole, threads) or FilterProducts.of(whole) or ChannelSums.of(whole) or PixelSums.of(whole)
+        FilterWindows.of(whole, threads=threads, library=allowed)
+        or FilterProducts.of(whole, threads=threads, library=allowed)
+        or ChannelSums.of(whole)
+        or PixelSums.of(whole)
     )
     sections, temporaries = (
         (whole.sections(), ()) if products is None else (tuple(products.sections()), products.temporaries)

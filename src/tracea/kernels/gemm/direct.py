@@ -5,7 +5,8 @@ of column blocks, ``split=rows`` of row blocks; batch indices are tasks of their
 pages of B that one block touches stay known to the core while its columns are walked.
 
 Columns of A that are next to each other, as those of ``A.T``, have one address a step for all rows of a tile, which
-may then be high; they are read so where a step of them is a few cache lines.
+may then be high; they are read so where a step of them is a few cache lines, or where the tile multiplies so long that
+the second-level cache brings the next step meanwhile.
 
 The tile of the last rows has code for exactly ``tail`` rows: the schedule is for one value of m modulo mr, which is a
 guard.
@@ -18,7 +19,7 @@ from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
-from tracea.kernels.gemm.blocking import check_tile, equal_blocks, fits_registers, round_up, tile_cycles
+from tracea.kernels.gemm.blocking import check_tile, equal_blocks, fits_registers, round_up, row_block_cost, tile_cycles
 from tracea.kernels.gemm.gemv import MOST_STREAMED_ROWS
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, STORED_AS_SUMMED, unit_stride
@@ -44,6 +45,9 @@ _MOST_ROWS: Final = 6
 _MOST_COLUMN_ROWS: Final = 14  # of a tile that reads columns of A
 _MOST_VECTORS: Final = 8
 _NEAR_LINES: Final = 4  # of a step of A's columns
+_LONG_STEP: Final = 20  # cycles of products, in which the second-level cache brings what the next step of A and B reads
+_FEWEST_STEPS: Final = 128  # of a sum: each tile of a short one waits for its result
+_UNEVEN: Final = 1.15  # times the work of the core that is last, from which on other tasks are worth it
 _K_BLOCK: Final = 256  # rows of B: as many pages where a row is longer than a page
 
 
@@ -99,23 +103,52 @@ def _default(op: GemmOp, target: Target) -> Schedule:
     mr, nv = (_column_tile if _has_columns(op) else row_tile)(m, n, lanes, target)
     nr = nv * lanes
     by_rows = m > n
-    tasks = 1 if target.cores == 1 else 2 * target.cores
     return Schedule(
         mr=mr,
         nv=nv,
         unroll=2,
         # Rows of B ahead of their use pay where B comes from memory; in a cache they only cost.
         prefetch_b=0 if k * n * op.b.dtype.nbytes <= target.l2_bytes else 8,
-        kc=equal_blocks(k, max(1, target.l1d_bytes * 7 // 8 // (4 * (nr + m))))
-        if _has_columns(op)
-        else equal_blocks(k, _K_BLOCK)
-        if n * op.accumulator.nbytes >= target.page_bytes
-        else max(1, min(k, 4 * _K_BLOCK)),
-        mc=round_up(-(-m // tasks) if by_rows else m, mr),
-        nc=round_up(n if by_rows else -(-n // tasks), nr),
+        kc=_column_steps(op, target, (mr, nv)) if _has_columns(op) else _row_steps(op, target),
+        mc=_task_step(m, mr, op, target) if by_rows else round_up(m, mr),
+        nc=round_up(n, nr) if by_rows else _task_step(n, nr, op, target),
         tail=m % mr,
         split="rows" if by_rows else "columns",
     )
+
+
+def _task_step(extent: int, tile: int, op: GemmOp, target: Target) -> int:
+    """Return the rows or columns of a task: two tasks a core, but where another number leaves less to the last core."""
+    if target.cores == 1:
+        return round_up(extent, tile)
+    usual = round_up(-(-extent // (2 * target.cores)), tile)
+    if op.batch:
+        return usual
+
+    def cost(step: int) -> float:
+        return row_block_cost(extent, step, target.cores)
+
+    even = min(range(tile, round_up(extent, tile) + 1, tile), key=cost, default=usual)
+    return even if cost(usual) > _UNEVEN * cost(even) else usual
+
+
+def _column_steps(op: GemmOp, target: Target, tile: tuple[int, int]) -> int:
+    """Return the K block of a tile that reads columns of A: all of them, and its panel of B, stay in one cache."""
+    nbytes = target.l2_bytes * 3 // 4 if _is_long(tile, target) else target.l1d_bytes * 7 // 8
+    step = (_known(op.m) + tile[1] * vector_lanes(target, op.accumulator)) * op.accumulator.nbytes
+    return equal_blocks(_known(op.k), max(1, nbytes // step))
+
+
+def _row_steps(op: GemmOp, target: Target) -> int:
+    k = _known(op.k)
+    if _known(op.n) * op.accumulator.nbytes >= target.page_bytes:
+        return equal_blocks(k, _K_BLOCK)
+    return max(1, min(k, 4 * _K_BLOCK))
+
+
+def _is_long(tile: tuple[int, int], target: Target) -> bool:
+    """Whether the products of one step of a tile take long; how long those of a plain build take, nobody knows."""
+    return target.isa != "plain" and tile[0] * tile[1] >= _LONG_STEP * target.fma_per_cycle
 
 
 def _space(op: GemmOp, target: Target) -> ScheduleSpace:
@@ -199,10 +232,19 @@ def _small(op: GemmOp, target: Target) -> float:
 
 
 def _near_steps(op: GemmOp, target: Target) -> float:
-    # Rows of A that lie far from step to step are a line a step, all in few sets of the first cache: they are packed.
-    # Columns of C that leave most of a vector empty are better lanes where the product is turned.
-    far = _known(op.m) * op.a.dtype.nbytes > _NEAR_LINES * target.cache_line_bytes
-    return -200.0 if _has_columns(op) and (far or _known(op.n) <= MOST_STREAMED_ROWS) else 0.0
+    # Rows of A that lie far from step to step are a line a step, all in few sets of the first cache: they are packed,
+    # but where products take longer than their lines. Columns of C that leave most of a vector empty are better lanes
+    # where the product is turned.
+    if not _has_columns(op):
+        return 0.0
+    m, n, nbytes = _known(op.m), _known(op.n), op.a.dtype.nbytes
+    if n <= MOST_STREAMED_ROWS:
+        return -200.0
+    tile = _column_tile(m, n, vector_lanes(target, op.accumulator), target)
+    is_held = max(m, n) * nbytes <= target.page_bytes and m * n * nbytes <= target.l2_bytes
+    if is_held and _is_long(tile, target) and _known(op.k) >= _FEWEST_STEPS:
+        return 40.0  # faster than packed by 1.03 to 1.25 on one core, by more on two (benchmarks/NOTES.md, 2026-11-26)
+    return 0.0 if m * nbytes <= _NEAR_LINES * target.cache_line_bytes else -200.0
 
 
 _A_IN_PLACE = condition(
