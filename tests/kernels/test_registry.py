@@ -220,3 +220,29 @@ def test_columns_of_a_are_read_in_place_where_their_steps_are_near(rows, first):
     assert known[0].id == first
     direct = find("gemm.direct")
     assert direct.default_schedule(op, target) in direct.space(op, target)
+
+
+@pytest.mark.parametrize(
+    ("shape", "cycle", "first"),
+    [
+        ((128, 384, 784), 1, "gemm.direct"),
+        ((128, 384, 784), 2, "gemm.packed"),  # a step is over before the second cache has brought the next one
+        ((128, 384, 49), 1, "gemm.packed"),  # short sums
+        ((1024, 512, 784), 1, "gemm.packed"),  # sums that leave the second cache between blocks
+    ],
+)
+def test_far_columns_of_a_are_read_in_place_where_a_step_takes_long(shape, cycle, first):
+    m, n, k = shape
+    op = GemmOp.of(m=m, n=n, k=k, transpose_a=True)
+    target = replace(load("avx512"), fma_per_cycle=cycle, l2_bytes=1 << 20)
+    known = [variant for variant in candidates(op, target) if variant.constant_operand is None and variant.build]
+    assert known[0].id == first
+
+
+def test_tasks_of_columns_leave_the_last_core_as_little_as_can_be():
+    target = replace(load("avx512"), fma_per_cycle=1, l2_bytes=1 << 20, cores=2)
+    chosen = {
+        n: find("gemm.direct").default_schedule(GemmOp.of(m=64, n=n, k=784, transpose_a=True), target)["nc"]
+        for n in (192, 288, 4096)
+    }
+    assert chosen == {192: 96, 288: 160, 4096: 1024}

@@ -27,6 +27,31 @@ def test_torchs_threads_are_used_where_torch_is_loaded():
     assert launcher().threads() == before
 
 
+def test_the_first_call_of_a_process_has_torchs_threads(in_child):
+    ask = "from tracea.runtime.native import launcher\n"
+    torchs = "import torch\ntorch.set_num_threads(3)\n"
+    for before in (torchs + ask, ask + torchs, ask + "launcher().threads()\n" + torchs):
+        assert in_child(before + "print(launcher().threads())\n", TRACEA_THREADS="(unset)").stdout.strip() == "3"
+
+
+def test_a_call_that_has_no_program_yet_is_made_for_torchs_threads(in_child):
+    in_child(
+        "import numpy as np\n"
+        "from tracea.runtime.extension import dispatcher\n"
+        "from tracea.runtime.native import launcher\n"
+        "asked = []\n"
+        "ask = dispatcher(1, lambda arrays, out, attributes, threads: asked.append(threads) or 'no program')\n"
+        "ask(np.ones(3, np.float32), None)\n"
+        "import torch\n"
+        "torch.set_num_threads(3)\n"
+        "ask(torch.ones(3), None)\n"
+        "torch.set_num_threads(1)\n"
+        "ask(torch.ones(3), None)\n"
+        "assert asked[1:] == [3, 1], asked\n",
+        TRACEA_THREADS="(unset)",
+    )
+
+
 def test_without_an_openmp_runtime_the_launchers_own_pool_serves(in_child):
     in_child(
         RUN

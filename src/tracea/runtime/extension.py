@@ -214,6 +214,7 @@ def _load() -> Any:
     module.bind(
         library.address("tracea_program_run"),
         library.address("tracea_threads"),
+        library.address("tracea_refresh"),
         library.address("tracea_program_is_long"),
         DType.BF16.numpy.num,
         _runner_of,

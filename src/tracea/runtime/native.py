@@ -112,6 +112,7 @@ class Launcher:
 
     def threads(self) -> int:
         """Return a run's default thread count: TRACEA_THREADS, else torch's setting, else the cores allowed."""
+        self._refresh()
         return int(self._threads())
 
     def override_threads(self, threads: int) -> None:

@@ -213,25 +213,21 @@ PyObject* dispatch(PyObject* callable, PyObject* const* arguments, size_t flags,
     readable = readable && !is_traced(kinds);  // Python refuses it
     if (readable) key.add(out);
     for (Py_ssize_t i = self->arrays + 1; readable && i < count; ++i) readable = add_attribute(&key, arguments[i], &held);
-    PyObject* result = nullptr;
-    if (readable) {
-        key.seal();
-        const Entry* entry = find(self, key);
-        if (entry->words != nullptr) {
-            self->hits += 1;
-            PyObject* program = Py_NewRef(entry->program);
-            PyObject* runner = Py_NewRef(reinterpret_cast<PyObject*>(entry->runner));
-            bool slow = false;
-            result = run_entry(program, reinterpret_cast<Runner*>(runner), operands, self->arrays, arguments[self->arrays], out, threads, &slow);
-            if (slow) result = run_slowly(program, arguments, self->arrays, threads);
-            Py_DECREF(runner);
-            Py_DECREF(program);
-        } else {
-            result = on_miss(self, arguments, count, &key, held, operands, out, threads);
-        }
-    } else {
-        result = on_miss(self, arguments, count, nullptr, held, operands, out, threads);
+    if (readable) key.seal();
+    const Entry* entry = readable ? find(self, key) : nullptr;
+    if (entry == nullptr || entry->words == nullptr) {
+        bound.refresh();  // torch, whose setting counts, may have been imported since the last program was made
+        if (bound.threads() != threads) return dispatch(callable, arguments, flags, keywords);
+        return on_miss(self, arguments, count, readable ? &key : nullptr, held, operands, out, threads);
     }
+    self->hits += 1;
+    PyObject* program = Py_NewRef(entry->program);
+    PyObject* runner = Py_NewRef(reinterpret_cast<PyObject*>(entry->runner));
+    bool slow = false;
+    PyObject* result = run_entry(program, reinterpret_cast<Runner*>(runner), operands, self->arrays, arguments[self->arrays], out, threads, &slow);
+    if (slow) result = run_slowly(program, arguments, self->arrays, threads);
+    Py_DECREF(runner);
+    Py_DECREF(program);
     return result;
 }
 

@@ -13,15 +13,17 @@ namespace {
 PyObject* bind(PyObject*, PyObject* arguments) {
     unsigned long long run = 0;
     unsigned long long threads = 0;
+    unsigned long long refresh = 0;
     unsigned long long is_long = 0;
     int bfloat16 = -1;
     PyObject* runner_of = nullptr;
     PyObject* slowly = nullptr;
     PyObject* raise_status = nullptr;
     PyObject* is_traced = nullptr;
-    if (!PyArg_ParseTuple(arguments, "KKKiOOOO", &run, &threads, &is_long, &bfloat16, &runner_of, &slowly, &raise_status, &is_traced)) return nullptr;
+    if (!PyArg_ParseTuple(arguments, "KKKKiOOOO", &run, &threads, &refresh, &is_long, &bfloat16, &runner_of, &slowly, &raise_status, &is_traced)) return nullptr;
     if (!prepare_operands(bfloat16)) return nullptr;
     bound.threads = reinterpret_cast<int32_t (*)()>(threads);
+    bound.refresh = reinterpret_cast<void (*)()>(refresh);
     bound.is_long = reinterpret_cast<int32_t (*)(const tracea_program*)>(is_long);
     bound.runner_of = Py_NewRef(runner_of);
     bound.run_slowly = Py_NewRef(slowly);
@@ -32,7 +34,7 @@ PyObject* bind(PyObject*, PyObject* arguments) {
 }
 
 PyMethodDef functions[] = {
-    {"bind", bind, METH_VARARGS, "bind(run, threads, is_long, bfloat16, runner_of, run_slowly, raise_status, is_traced)"},
+    {"bind", bind, METH_VARARGS, "bind(run, threads, refresh, is_long, bfloat16, runner_of, run_slowly, raise_status, is_traced)"},
     {nullptr, nullptr, 0, nullptr},
 };
 

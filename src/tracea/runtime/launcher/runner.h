@@ -15,6 +15,7 @@ constexpr int most_operands = 16;
 struct Bound {
     int32_t (*run)(const tracea_program*, void* const*, void* const*, int32_t);
     int32_t (*threads)(void);
+    void (*refresh)(void);
     int32_t (*is_long)(const tracea_program*);
     PyObject* runner_of;     // (object) -> Runner, NotImplemented for a program without one, None for anything else
     PyObject* run_slowly;    // (program, arrays, out, threads) -> result
