@@ -272,9 +272,12 @@ def _cost(op: Conv2dOp, tile: tuple[int, int], target: Target) -> float:
     whole, tail = divmod(width, mr)
     nr = nv * vector_lanes(target, op.accumulator)
     panels = -(-filters // nr)
-    # A panel that the first cache does not hold comes from the second for each tile, whatever its pixels.
-    far = op.taps * nr * op.accumulator.nbytes > target.l1d_bytes // 2 and target.fma_per_cycle == 1
-    fetch = nr * op.accumulator.nbytes / _L2_BYTES if far else 0.0
+    # A panel that the first cache does not hold comes from the second for each tile, whatever its pixels; one that is
+    # much of the second comes half as fast, beside the image, and partly from beyond.
+    panel = op.taps * nr * op.accumulator.nbytes
+    far = panel > target.l1d_bytes // 2 and target.fma_per_cycle == 1
+    rate = _L2_BYTES if panel <= target.l2_bytes // 4 else _L2_BYTES // 2
+    fetch = nr * op.accumulator.nbytes / rate if far else 0.0
 
     def cycles(rows: int) -> float:
         products = rows * nv / target.fma_per_cycle
