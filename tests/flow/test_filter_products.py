@@ -194,4 +194,4 @@ def test_parts_are_described_by_their_own_strides(rng):
     (turned, *copies) = (section for section in wide.sections() if isinstance(section.op, PointwiseOp))
     assert turned.op.operands[0].strides == (999, 72, 12, 2)
     assert turned.op.infer().strides == (0, 1, 48, 8)
-    assert all(isinstance(part, Temporary) for section in copies for part in section.operands)
+    assert all(isinstance(part, Temporary) or part.index == 1 for section in copies for part in section.operands)

@@ -20,12 +20,10 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Constant, Input
 from tracea.core.op import GemmOp, PointwiseOp
 from tracea.core.tensor_type import TensorType
-from tracea.doctor import host
-from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.filter_order import is_ordered, sum_of_parts
+from tracea.flow.in_place import is_read_in_place
 from tracea.flow.sections import Part, Section, Temporary, part_type
-from tracea.kernels.gemm.direct import DIRECT
 
 __all__ = ["FilterProducts", "pixels_step"]
 
@@ -74,8 +72,7 @@ class FilterProducts:
     def is_in_place(self, *, threads: int, library: bool) -> bool:
         """Tell whether products read image and gradient where they lie: what is not packed may be copied instead."""
         product = next(section.op for section in self.sections() if isinstance(section.op, GemmOp))
-        decision = decision_for(product, for_threads(host(), threads), threads=threads, library=library)
-        return decision.variant == DIRECT.id
+        return is_read_in_place(product, threads=threads, library=library)
 
     @property
     def temporaries(self) -> tuple[TensorType, ...]:

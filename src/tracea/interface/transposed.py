@@ -192,7 +192,7 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
         groups=forward.groups,
     )
     products = (
-        ImageProduct.of(whole)
+        ImageProduct.of(whole, threads=threads, library=allowed)
         or ImagePlanes.of(whole)
         or PixelPlanes.of(whole)
         or PhaseImages.of(whole, threads=threads, library=allowed)
