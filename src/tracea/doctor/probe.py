@@ -210,7 +210,7 @@ def _hardware(root: Path, compiler: Compiler | None) -> Hardware:
     here = root == Path("/")
     shown: tuple[Isa, ...] = tuple(isa for isa in ISAS if _is_shown(isa, processor))
     withheld = _withheld(processor)
-    kept = tuple(isa for isa in shown if not _NEEDED[isa] & withheld)
+    kept: tuple[Isa, ...] = tuple(isa for isa in shown if not _NEEDED[isa] & withheld)
     usable: tuple[Isa, ...] = tuple(isa for isa in kept if _usable(isa, compiler, here=here))
     # Another machine's files cannot be asked: what they show counts as granted.
     grant = ask_for_tiles(processor) if here else TileGrant(granted=processor.flags >= TILE_FLAGS)
