@@ -60,9 +60,11 @@ def test_a_kernel_that_leaves_another_rounding_mode_is_refused_and_the_judge_kee
 
 def test_one_that_does_so_later_is_not_right_every_time(seed: int) -> None:
     verdict = judge(rounding_upward_from(45), OP, seed=seed)
-    (failure,) = verdict.failures
+    failure, *later = verdict.failures
     assert failure.name == "right every time"
     assert "rounding or flushing" in failure.detail
+    # Callers of their own threads may then see sums that the other rounding moved beyond the bound.
+    assert {check.name for check in later} <= {"right for two callers at once"}
 
 
 def test_what_a_run_computes_is_judged_with_the_rounding_of_before(rng: np.random.Generator) -> None:
