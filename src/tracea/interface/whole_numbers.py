@@ -88,8 +88,7 @@ def single(name: str, value: Any, least: int) -> int:
     Raises:
         InvalidOp: it is neither, or less than ``least``.
     """
-    given = tuple(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else (value,)
-    return whole_number(name, given[0] if len(given) == 1 else value, least)
+    return _each(name, value, least, 1, "a sequence of one")[0]
 
 
 def pair(name: str, value: Any, least: int) -> tuple[int, int]:
