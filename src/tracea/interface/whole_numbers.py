@@ -63,7 +63,7 @@ def whole_number(name: str, value: Any, least: int, most: int = _LARGEST, *, rem
             field=name,
             got=as_given(value),
             expected=f"whole numbers from {least} " + (f"to {most}" if number is not None and number > most else "on"),
-            remedy=remedy or f"{name}={max(1, least)}",
+            remedy=remedy or f"{name}={least}",
         )
     return number
 

@@ -321,7 +321,7 @@ def _view_torch(tensor: Any, torch: Any, field: str) -> ArrayView:
     refuse_traced(field)
     dtype = _torch_dtypes(torch).get(tensor.dtype)
     if dtype is None:
-        raise InvalidDType(field=field, got=str(tensor.dtype), expected=_TAKEN, remedy="convert the tensor first")
+        raise InvalidDType(field=field, got=str(tensor.dtype), expected=_TAKEN, remedy="convert it (most take floats)")
     # Fake, distributed and other tensors with a dispatch of their own claim the CPU and have no memory there.
     own_meaning = getattr(tensor.__class__, "__torch_dispatch__", None) is not torch.Tensor.__torch_dispatch__
     try:
