@@ -228,9 +228,9 @@ def test_ratio_to_the_yardstick_is_recorded_beside_the_fastest_peers(monkeypatch
     faced: list[list[str]] = []
     real = contests._heats
 
-    def heats(suite: str, problem: object, rules: Rules, names: list[str], *, screening: bool) -> object:
-        held = real(suite, problem, rules, names, screening=screening)
-        if not screening:
+    def heats(suite: str, problem: object, rules: Rules, names: list[str], **more: bool) -> object:
+        held = real(suite, problem, rules, names, **more)
+        if not more["screening"]:
             faced.append(list(names))
             return held
         # Torch came in last, whatever the clock said.
@@ -287,3 +287,26 @@ def test_suite_that_cannot_run_is_refused_before_anything_is_measured(
     monkeypatch.setattr("tracea.bench.run.probe_machine", lambda: pytest.fail("measured"))
     with pytest.raises(InvalidOption, match=said):
         run_suite(**{"suite": "gemm", "threads": (1,), **change})
+
+
+def test_the_faster_order_of_an_image_is_timed_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = contests._heats
+    later: list[bool] = []
+
+    def heats(suite: str, problem: object, rules: Rules, names: list[str], **more: bool) -> object:
+        held = real(suite, problem, rules, names, **more)
+        if not more["screening"]:
+            later.append(more["other"])
+            return held
+        times = {**held[0].measurements}
+        assert {"ours", contests._OTHER} <= times.keys()
+        slow = times[slower]
+        times[slower] = replace(slow, samples_us=tuple(1e3 * sample for sample in slow.samples_us))
+        return [contests.Heat(allocation=held[0].allocation, measurements=times)]
+
+    monkeypatch.setattr(contests, "_heats", heats)
+    rules = Rules(threads=1, against=("torch",), pairs=2, processes=1)
+    for slower, images in (("ours", "in rows"), (contests._OTHER, "channels last")):
+        row = contest("conv", named("conv", "17-19 5x5@56"), rules)
+        assert row.notes["images"] == images
+    assert later == [True, False]

@@ -14,6 +14,7 @@ from tests.kernels.conv_cases import amx_conv_cases, conv_cases
 from tests.kernels.grouped_cases import grouped_cases, grouped_tile_cases
 from tests.kernels.low_rank_cases import low_rank_cases, low_rank_tile_cases
 from tests.kernels.norm_gradient_cases import norm_gradient_cases
+from tests.kernels.pixel_cases import pixel_cases
 from tests.kernels.pool_cases import pool_cases
 from tests.kernels.row_cases import row_cases
 from tests.kernels.slab_cases import slab_cases
@@ -322,6 +323,7 @@ def vector_groups() -> tuple[tuple[Case, ...], ...]:
         sparse_cases(),
         grouped_cases(),
         conv_cases(),
+        pixel_cases(),
         winograd_cases(),
         row_cases(),
         chain_cases(),

@@ -80,6 +80,26 @@ MUTANTS: dict[str, tuple[str, type[Node], Change]] = {
         CopyTile,
         lambda node: replace(node, source=moved(node.source, -3, nothing)),  # type: ignore[attr-defined]
     ),
+    "the image is padded by a row less": (
+        "conv_planar",
+        CopyTile,
+        lambda node: replace(node, source=moved(node.source, -3, later)),  # type: ignore[attr-defined]
+    ),
+    "the image is padded by a column less": (
+        "conv_last_blocks",
+        CopyTile,
+        lambda node: replace(node, source=moved(node.source, -2, later)),  # type: ignore[attr-defined]
+    ),
+    "the image on tiles is padded by a row less": (
+        "amx_conv_last",
+        Halo,
+        lambda node: replace(node, source=moved(node.source, -3, later)),  # type: ignore[attr-defined]
+    ),
+    "a channel's window is a column later": (
+        "depthwise_last",
+        MicroKernel,
+        lambda node: replace(node, a=moved(node.a, -2, later)),  # type: ignore[attr-defined]
+    ),
     "every image is the first one": (
         "conv_planar",
         CopyTile,

@@ -67,6 +67,7 @@ DEPTHWISE_IMAGE = Conv2dOp.of(
 STEM = Conv2dOp.of(
     channels=3, size=(224, 224), filters=64, kernel=(7, 7), padding=(3, 3), stride=(2, 2), bias=True, activation="relu"
 )
+ODD = Conv2dOp.of(channels=31, size=(56, 56), filters=37, kernel=(3, 3), padding=(1, 1), bias=True, activation="relu")
 # One op a variant, with its default schedule: what a user's kernel looks like.
 GOLDEN = (
     Case.of("attention.flash", "attention.flash", attention(1, 12, 12, 1024, 1024, 64, causal=True)),
@@ -104,6 +105,8 @@ GOLDEN = (
     Case.of("conv.prepacked", "conv.prepacked", CONVOLUTION),
     Case.of("conv.winograd", "conv.winograd", replace(CONVOLUTION, accuracy=Accuracy.NORMWISE)),
     Case.of("conv.winograd_prepacked", "conv.winograd_prepacked", replace(CONVOLUTION, accuracy=Accuracy.NORMWISE)),
+    Case.of("conv.pixels", "conv.pixels", ODD),
+    Case.of("conv.pixels_prepacked", "conv.pixels_prepacked", ODD),
     Case.of("conv.depthwise", "conv.depthwise", DEPTHWISE),
     Case.of("conv.depthwise_prepacked", "conv.depthwise_prepacked", DEPTHWISE),
     Case.of("conv.depthwise_prepacked.image", "conv.depthwise_prepacked", DEPTHWISE_IMAGE),

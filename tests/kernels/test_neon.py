@@ -17,6 +17,7 @@ from tests.kernels.cases import chain_cases, gemm_cases, reduce_cases
 from tests.kernels.conformance import Built, Case, Tensor, build, random_inputs
 from tests.kernels.conv_cases import conv_cases
 from tests.kernels.native import INCLUDE, RUNNER, round_up
+from tests.kernels.pixel_cases import pixel_cases
 from tests.kernels.row_cases import row_cases
 from tests.kernels.winograd_cases import winograd_cases
 
@@ -32,6 +33,7 @@ QEMU = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
 GROUPS = {
     "gemm": gemm_cases(),
     "convolutions": conv_cases(),
+    "pixels": pixel_cases(),
     "winograd": winograd_cases(),
     "rows": row_cases(),
     "chains": chain_cases(),

@@ -25,6 +25,7 @@ from tracea.bench.peers import surroundings
 from tracea.bench.peers.peer import Allocation, Contender
 from tracea.bench.problem import Problem
 from tracea.bench.suites import problems
+from tracea.core.op import Op
 from tracea.core.reference import evaluate
 from tracea.errors import BudgetExceeded, InvalidOption, RunError, VerdictFailed
 from tracea.profiler.duration import shown_us
@@ -50,6 +51,8 @@ __all__ = [
 ]
 
 COPY: Final = "copy"
+_OURS: Final = "ours"
+_OTHER: Final = "ours in the other order"  # of the images' axes
 _SCREENING_PAIRS: Final = 8
 _TOLERANCE: Final = 2e-3  # of the largest result: whether a contender computes the same thing, not how well
 
@@ -89,7 +92,8 @@ class Rules:
 class Heat(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What one process measured: ours as "ours" and each peer by its name, all with results in memory of one kind.
 
-    Beside an op that reads and writes once, as "copy", a copy of as many bytes.
+    Beside an op that reads and writes once, as "copy", a copy of as many bytes. In a first pass ours is there in either
+    order of a problem that has two.
     """
 
     allocation: Allocation
@@ -139,18 +143,19 @@ def contest(suite: str, problem: Problem, rules: Rules, screened: Heat | Refused
     supported = [peer.name for peer in known_peers(rules.against) if peer.supports(problem)]
     held = _heats(suite, problem, rules, supported, screening=True) if screened is None else _accepted([screened])
     first = held[0].measurements
-    rivals = sorted((measurement.median_us, name) for name, measurement in first.items() if name != "ours")
+    order = min((first[name].median_us, name) for name in (_OURS, _OTHER) if name in first)[1]
+    rivals = sorted((measurement.median_us, name) for name, measurement in first.items() if name not in (_OURS, _OTHER))
     faced = [name for _, name in rivals[:1]]
     # The best of the family that the problem is always compared with, where another one is faster.
     faced += [name for _, name in rivals if name.partition(".")[0] == problem.yardstick and name not in faced][:1]
-    heats = _heats(suite, problem, rules, faced, screening=False)
+    heats = _heats(suite, problem, rules, faced, screening=False, other=order == _OTHER)
     last = heats[-1]
     return Row(
         problem=problem.name,
         measurements=tuple(each for key, each in last.measurements.items() if key != COPY),
         ratios={
             last.measurements[name].name: Ratio.merge(
-                [(each.measurements[name], each.measurements["ours"]) for each in heats]
+                [(each.measurements[name], each.measurements[_OURS]) for each in heats]
             )
             for name in faced
         },
@@ -160,17 +165,22 @@ def contest(suite: str, problem: Problem, rules: Rules, screened: Heat | Refused
             "ceiling": problem.ceiling,
             "library": "competing" if rules.library else "disabled",
             "screened": ", ".join(f"{name} {shown_us(us)}" for us, name in rivals),
-            DOUBT: why_in_doubt([each.measurements[name] for each in heats for name in ("ours", *faced)]),
+            DOUBT: why_in_doubt([each.measurements[name] for each in heats for name in (_OURS, *faced)]),
             **_share_of_copy(heats),
+            **({} if problem.other is None else {"images": _order(problem.other if order == _OTHER else problem.op)}),
         },
         flops=problem.op.flops,
         nbytes=problem.op.bytes,
     )
 
 
+def _order(op: Op) -> str:
+    return "channels last" if op.infer().strides[1] == 1 else "in rows"
+
+
 def _share_of_copy(heats: Sequence[Heat]) -> dict[str, str]:
     """Return which share of the rate of a copy in the same turns ours reached, where there was one."""
-    pairs = [(each.measurements[COPY], each.measurements["ours"]) for each in heats if COPY in each.measurements]
+    pairs = [(each.measurements[COPY], each.measurements[_OURS]) for each in heats if COPY in each.measurements]
     return {COPY: str(Ratio.merge(pairs))} if pairs else {}
 
 
@@ -199,10 +209,12 @@ def heat(
     library: bool = False,
     seed: int = 0,
     verify: bool = True,
+    other: bool = False,
 ) -> Heat:
     """Time ours and the named peers in this process, in turns.
 
-    With ``verify`` all results are compared with float64, else the peers' with ours.
+    With ``verify`` all results are compared with float64, else the peers' with ours, and ours takes part in both orders
+    that a problem's images may have; without it in one, the ``other`` or its own.
 
     Raises:
         VerdictFailed: a contender computed something else.
@@ -215,8 +227,15 @@ def heat(
         }
         kinds = {rival.allocation for rival in rivals.values()}
         allocation = Allocation.FRESH if kinds == {Allocation.FRESH} else Allocation.OUT
-        ours = our_contender(problem, arrays, threads, allocation=allocation, library=library)
-        contenders = {"ours": ours, **rivals}
+        second = problem.in_other_order(arrays)
+        chosen = {_OURS: second if other else (problem, arrays)}
+        if verify and problem.other is not None:
+            chosen[_OTHER] = second
+        own = {
+            key: our_contender(*given, threads, allocation=allocation, library=library) for key, given in chosen.items()
+        }
+        ours = own[_OURS]
+        contenders = {**own, **rivals}
         expected = evaluate(problem.op, arrays) if verify else ours.result()
         for contender in contenders.values():
             _check(problem, contender, expected)
@@ -227,14 +246,16 @@ def heat(
     return Heat(allocation=ours.allocation, measurements=measurements)
 
 
-def _heats(suite: str, problem: Problem, rules: Rules, peer_names: Sequence[str], *, screening: bool) -> list[Heat]:
-    arguments = _heat_arguments(suite, problem, rules, peer_names, screening=screening)
+def _heats(
+    suite: str, problem: Problem, rules: Rules, peer_names: Sequence[str], *, screening: bool, other: bool = False
+) -> list[Heat]:
+    arguments = _heat_arguments(suite, problem, rules, peer_names, screening=screening, other=other)
     results = _run("time_contenders", arguments, rules, processes=1 if screening else rules.processes)
     return _accepted([msgspec.convert(result, Heat | Refused) for result in results])
 
 
 def _heat_arguments(
-    suite: str, problem: Problem, rules: Rules, peer_names: Sequence[str], *, screening: bool
+    suite: str, problem: Problem, rules: Rules, peer_names: Sequence[str], *, screening: bool, other: bool = False
 ) -> dict[str, Any]:
     return {
         "suite": suite,
@@ -245,6 +266,7 @@ def _heat_arguments(
         "library": rules.library,
         "seed": rules.seed,
         "verify": screening,
+        "other": other,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from tracea.bench.problem import Problem
@@ -48,10 +49,14 @@ def conv_problem(
     group: str = "",
     activation: str | None = "relu",
 ) -> Problem:
-    """A convolution with bias and constant filters, an image of the size that keeps ``size // stride`` rows."""
+    """A convolution with bias and constant filters, an image of the size that keeps ``size // stride`` rows.
+
+    Ours takes its images channels last or in rows, as the peers do; one with a channel a group always channels last.
+    """
     depthwise = groups > 1 and groups == channels == filters
     kind = group or ("depthwise" if depthwise else "1x1" if taps == 1 else "3x3" if taps == 3 else f"{taps}x{taps}")
-    op = Conv2dOp.of(
+    op_in = partial(
+        Conv2dOp.of,
         batch=batch,
         channels=channels,
         size=(size, size),
@@ -61,7 +66,6 @@ def conv_problem(
         padding=(dilation * (taps // 2), dilation * (taps // 2)),
         dilation=(dilation, dilation),
         groups=groups,
-        channels_last=True,
         bias=True,
         activation=activation,
     )
@@ -71,7 +75,8 @@ def conv_problem(
     parts += [" depthwise"] if depthwise else [f" groups {groups}"] if groups > 1 else []
     parts += [f" dilation {dilation}"] if dilation > 1 else []
     parts += [f" x{batch}"] if batch > 1 else []
-    return Problem(name="".join(parts), group=kind, op=op, constant=(1,))
+    last, rows = (op_in(channels_last=order) for order in (True, False))
+    return Problem(name="".join(parts), group=kind, op=last, constant=(1,), other=None if depthwise else rows)
 
 
 def conv_problems() -> tuple[Problem, ...]:
@@ -94,7 +99,7 @@ def conv_problems() -> tuple[Problem, ...]:
 def conv_by_norm_problems() -> tuple[Problem, ...]:
     """Return the convolutions of the suite that may take fewer products, accurate by norm instead of by element."""
     found = (problem for problem in conv_problems() if isinstance(problem.op, Conv2dOp) and _takes_fewer(problem.op))
-    return tuple(replace(problem, op=replace(problem.op, accuracy=Accuracy.NORMWISE)) for problem in found)
+    return tuple(replace(problem, op=replace(problem.op, accuracy=Accuracy.NORMWISE), other=None) for problem in found)
 
 
 def _takes_fewer(op: Conv2dOp) -> bool:

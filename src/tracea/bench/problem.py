@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -31,7 +32,8 @@ class Problem:
     ``face`` the contenders are the public Python functions, called as a user calls them: ``tracea.ops.gemm(a, b)``
     beside ``torch.mm(a, b)``. ``group`` is the line of a summary that the row belongs to. ``yardstick`` names the
     family of peers whose ratio is recorded even where another's peer is faster. ``density`` is the share of the
-    second factor's blocks that are listed, for an op that lists them.
+    second factor's blocks that are listed, for an op that lists them. ``other`` is the same op with its images in
+    another order of axes: as peers do, ours takes the order that it is faster with.
     """
 
     name: str
@@ -41,6 +43,18 @@ class Problem:
     face: bool = False
     yardstick: str = ""
     density: float = 1.0
+    other: Op | None = None
+
+    def in_other_order(self, arrays: Sequence[NDArray[np.float32]]) -> tuple[Problem, tuple[NDArray[np.float32], ...]]:
+        """Return the problem with its images in the other order, and the same operands in that; itself without one."""
+        if self.other is None:
+            return self, tuple(arrays)
+        problem = replace(self, op=self.other, other=None)
+        moved: list[NDArray[np.float32]] = []
+        for operand, array in zip(problem.op.operands, arrays, strict=True):
+            moved.append(_laid_out(operand)[1])
+            moved[-1][...] = array
+        return problem, tuple(moved)
 
     def arrays(self, seed: int) -> tuple[NDArray[np.float32], ...]:
         """Return fresh standard-normal operands; a product's weights are scaled so that its results stay near 1.

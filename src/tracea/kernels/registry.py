@@ -14,6 +14,7 @@ from tracea.kernels.conv.amx import AMX_PREPACKED as CONV_AMX_PREPACKED
 from tracea.kernels.conv.depthwise import DEPTHWISE, DEPTHWISE_PREPACKED
 from tracea.kernels.conv.packed import PACKED as CONV_PACKED
 from tracea.kernels.conv.packed import PREPACKED as CONV_PREPACKED
+from tracea.kernels.conv.pixels import PIXELS, PIXELS_PREPACKED
 from tracea.kernels.conv.stem import STEM, STEM_PREPACKED
 from tracea.kernels.conv.winograd import WINOGRAD, WINOGRAD_PREPACKED
 from tracea.kernels.gemm.amx import AMX, AMX_PREPACKED
@@ -76,6 +77,8 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     STEM_PREPACKED,
     WINOGRAD,
     WINOGRAD_PREPACKED,
+    PIXELS,
+    PIXELS_PREPACKED,
     LIBRARY_GEMM,
     NORMALIZE,
     REDUCE,

@@ -101,8 +101,11 @@ class Buffer:
 
     @property
     def nbytes(self) -> Index:
-        """Bytes of a row-major buffer."""
-        return product(*self.shape, self.dtype.nbytes).simplify()
+        """Bytes from the first element to the end of the last: of a row-major buffer the product of its shape."""
+        if self.strides is None:
+            return product(*self.shape, self.dtype.nbytes).simplify()
+        last = total(*((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True)))
+        return ((last + 1) * self.dtype.nbytes).simplify()
 
     def region(self, offset: tuple[Index | int, ...], extent: tuple[Index | int, ...]) -> Region:
         """Return a rectangle of this buffer.

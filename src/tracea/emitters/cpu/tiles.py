@@ -22,7 +22,15 @@ from tracea.emitters.cpu.norm_gradient import norm_gradient
 from tracea.emitters.cpu.printer import Printer
 from tracea.emitters.cpu.row_tiles import pointwise_tile, reduce_tile, row_tile
 from tracea.emitters.cpu.sparse import run_product
-from tracea.emitters.cpu.windows import amx_conv, conv_tile, copy_halo, depthwise_tile, pack_windows, split_halo
+from tracea.emitters.cpu.windows import (
+    amx_conv,
+    conv_tile,
+    copy_halo,
+    depthwise_tile,
+    pack_windows,
+    pixel_tile,
+    split_halo,
+)
 from tracea.emitters.cpu.winograd import place_tile, transform_back, transform_filters, transform_image
 from tracea.errors import EmitError
 from tracea.semantic.access import Region
@@ -89,6 +97,9 @@ def _micro_kernel(printer: Printer, node: MicroKernel) -> None:
         return
     if node.intrinsic.name == "amx_conv":
         amx_conv(printer, node)
+        return
+    if node.intrinsic.name == "pixel_tile":
+        pixel_tile(printer, node)
         return
     if printer.step(node.c, -1) not in (Const(0), Const(1)):
         raise EmitError(node=node.c.buffer, detail=f"sums need unit column stride, got {printer.strides(node.c)[1]}")

@@ -18,7 +18,16 @@ from tracea.semantic.index import TRUE, Const, Index
 from tracea.semantic.linear import normalize
 from tracea.semantic.nodes import CopyTile, EpilogueCall, Halo, MicroKernel, Pack, Scalar
 
-__all__ = ["amx_conv", "conv_tile", "copy_halo", "depthwise_tile", "image_arguments", "pack_windows", "split_halo"]
+__all__ = [
+    "amx_conv",
+    "conv_tile",
+    "copy_halo",
+    "depthwise_tile",
+    "image_arguments",
+    "pack_windows",
+    "pixel_tile",
+    "split_halo",
+]
 
 _ZERO, _UNIT = Const(0), Const(1)
 
@@ -33,14 +42,18 @@ def copy_halo(printer: Printer, node: CopyTile) -> None:
     if not node.masked or node.fill != 0.0 or source.rank < 3 or target.rank != 3:
         detail = "a CPU copies rows and columns of an image, with zeros around it"
         raise EmitError(node=f"CopyTile {node.source}", detail=detail)
-    printer.use("conv.h")
-    pitches = ", ".join(printer.text(step) for step in target.element_strides[:2])
-    if target.element_strides[2] != _UNIT:
-        raise EmitError(node=f"CopyTile {node.target}", detail="channels of a halo are next to each other")
+    row, column, channel = target.element_strides
+    in_rows = column == _UNIT != channel
+    if in_rows and source.element_strides[-2] != _UNIT:
+        raise EmitError(node=f"CopyTile {node.source}", detail="columns of the image are next to each other")
+    if _UNIT not in (column, channel):
+        raise EmitError(node=f"CopyTile {node.target}", detail="channels or columns of a halo are next to each other")
+    printer.use("pixels.h" if in_rows else "conv.h")
+    pitches = ", ".join(printer.text(step) for step in (row, channel if in_rows else column))
     printer.body.comment(f"CopyTile {node.source} -> {node.target.buffer}")
     printer.body.line(
-        f"copy_halo<{C_TYPES[target.dtype]}>({image_arguments(printer, node.source)}, {printer.address(node.target)}, "
-        f"{pitches});"
+        f"{'copy_rows' if in_rows else 'copy_halo'}<{C_TYPES[target.dtype]}>({image_arguments(printer, node.source)}, "
+        f"{printer.address(node.target)}, {pitches});"
     )
 
 
@@ -186,6 +199,33 @@ def conv_tile(printer: Printer, node: MicroKernel) -> None:
     )
     if node.epilogue is not None and not _applies_in_registers(node):
         _store(printer, node, node.epilogue)
+
+
+def pixel_tile(printer: Printer, node: MicroKernel) -> None:
+    """Print the routine of a band on vectors along pixels, which applies the epilogue itself."""
+    printer.use("pixels.h")
+    get, text = node.intrinsic.attribute, printer.text
+    halo, panel = printer.buffer(node.a), printer.buffer(node.b)
+    row_pitch, pixel_pitch, plane = halo.element_strides[-3:]
+    if pixel_pitch != _UNIT or printer.step(node.c, -2) != _UNIT or halo.dtype is not panel.dtype:
+        detail = "columns of the halo, in the sums' type, and of the result are next to each other"
+        raise EmitError(node=f"MicroKernel {node.c}", detail=detail)
+    functor = "IdentityEpilogue{}"
+    if node.epilogue is not None:
+        functor = epilogue_functor(printer, node.epilogue.expr, node.epilogue.operands, panel.dtype, transposed=True)
+    for region in (node.c, *(node.epilogue.operands if node.epilogue else ())):
+        _check_flat(printer, region)
+    tile = printer.declare_type(f"PixelTile<{C_TYPES[panel.dtype]}, {get('nr')}, {get('nv')}>", "Tile")
+    rows, columns, filters = (text(extent) for extent in node.c.extent[-3:])
+    taps = ", ".join(text(extent) for extent in node.b.extent[-4:-1])
+    steps = f"{text(row_pitch * int(get('dilation_rows')))}, {get('dilation_columns')}, {text(plane)}"
+    counts = str(get("rows")).replace(",", ", ")
+    printer.body.comment(f"MicroKernel {node.c}")
+    printer.body.line(
+        f"{tile}::run<{counts}>({rows}, {columns}, {filters}, PixelTaps{{{taps}, {steps}}}, "
+        f"{printer.address(node.a)}, {text(row_pitch)}, {printer.address(node.b)}, {printer.address(node.c)}, "
+        f"{printer.strides(node.c)[1]}, {functor});"
+    )
 
 
 def _area(printer: Printer, node: MicroKernel) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "band_of",
     "conv_default",
     "conv_space",
+    "even_bands",
     "rows_that_fit",
     "tile_numbers",
 ]
@@ -239,7 +240,7 @@ def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Sch
         # takes no room, and each band less is one walk less over filters that no cache of a core holds.
         row_bytes = width * depth * item // op.stride[0]
     rows, kb = band_of(op, target, row_bytes, filters=filters, step=nr, filter_bytes=op.taps * item)
-    rows, kb = _even(op, target, rows, kb, step=nr)
+    rows, kb = even_bands(op, target, rows, kb, step=nr)
     # A panel in the first cache is not asked for ahead, which leaves room for longer runs of steps; those of few
     # channels are often multiples of 3.
     near = op.taps * nr * item <= target.l1d_bytes // 2
@@ -287,7 +288,7 @@ def _cost(op: Conv2dOp, tile: tuple[int, int], target: Target) -> float:
     return crowded * panels * (whole * cycles(mr) + (cycles(tail) if tail else 0.0))
 
 
-def _even(op: Conv2dOp, target: Target, rows: int, block: int, *, step: int) -> tuple[int, int]:
+def even_bands(op: Conv2dOp, target: Target, rows: int, block: int, *, step: int) -> tuple[int, int]:
     """Return as many rows of a band and filters of a task or fewer, of which the busiest core has least.
 
     Of 28 rows two bands of 7 a core, not 10 and 8; of 14 in bands of 4 half of the filters a task, not 8 rows and 6.

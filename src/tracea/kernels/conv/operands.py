@@ -37,6 +37,8 @@ __all__ = [
     "R",
     "S",
     "conv_types",
+    "flattened",
+    "is_flat",
     "sizes_of",
     "tap_of",
     "window_of",
@@ -89,7 +91,7 @@ class ConvOperands:
 
         def result(name: str, role: BufferRole) -> Buffer:
             buffer = tensor_buffer(name, types[name], y_shape, y_dims, role)
-            return _flattened(buffer) if flat else buffer
+            return flattened(buffer) if flat else buffer
 
         return cls(
             op=op,
@@ -260,7 +262,7 @@ def tap_of(op: Conv2dOp, r: Index, s: Index) -> tuple[Index, Index]:
     return (R - 1 - r, S - 1 - s) if op.turned else (r, s)
 
 
-def _flattened(buffer: Buffer) -> Buffer:
+def flattened(buffer: Buffer) -> Buffer:
     """Return a buffer over the result's axes whose rows follow each other like its columns."""
     images, groups, rows, columns, filters = buffer.element_strides
     if Const(0) in (rows, columns):  # the same for all pixels; the other axis has one element

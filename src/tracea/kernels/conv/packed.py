@@ -57,7 +57,16 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["PACKED", "PREPACKED", "build_pack", "build_packed", "build_prepacked", "panel_type"]
+__all__ = [
+    "PACKED",
+    "PREPACKED",
+    "build_pack",
+    "build_packed",
+    "build_prepacked",
+    "filter_panels",
+    "pack_filters",
+    "panel_type",
+]
 
 _NARROW: Final = 32  # pixels: of longer rows the taps beside the image are a hundredth or less
 _PACKED_CHANNELS: Final = 16  # of taps that are neighbours: what a panel of filters reads stays in the first cache
@@ -70,8 +79,8 @@ _LINE, _PIXEL, _PIXELS = Var("line"), Var("pixel"), Var("pixels")
 def build_packed(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the convolution of ``op`` that packs the filters, all of them, before it begins."""
     blocking, operands = ConvBlocking.of(schedule, op, target), ConvOperands.of(op)
-    panels = _panels(operands, blocking, "panels", BufferRole.SCRATCH)
-    body = (pack_filters(operands, panels, blocking), Barrier(), _tasks(operands, blocking, panels))
+    panels = filter_panels(operands, blocking.nr, "panels", BufferRole.SCRATCH)
+    body = (pack_filters(operands, panels, blocking.nr), Barrier(), _tasks(operands, blocking, panels))
     scratches = (panels, *_thread_scratch(operands, blocking))
     return operands.kernel(PACKED_ID, schedule, target, scratches, body, assumptions=_inside(operands))
 
@@ -79,7 +88,7 @@ def build_packed(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel
 def build_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the convolution of ``op`` whose filters are the result of :func:`build_pack` for the same schedule."""
     blocking, plain = ConvBlocking.of(schedule, op, target), ConvOperands.of(op)
-    panels = _panels(plain, blocking, "w", BufferRole.CONSTANT)
+    panels = filter_panels(plain, blocking.nr, "w", BufferRole.CONSTANT)
     operands = ConvOperands.of(op, w=panels)
     body = (_tasks(operands, blocking, panels),)
     scratches = _thread_scratch(operands, blocking)
@@ -89,8 +98,8 @@ def build_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKer
 def build_pack(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel that packs ``op``'s filters: buffers ``w`` and ``panels``."""
     blocking, operands = ConvBlocking.of(schedule, op, target), ConvOperands.of(op)
-    panels = _panels(operands, blocking, "panels", BufferRole.OUTPUT)
-    body = (pack_filters(operands, panels, blocking),)
+    panels = filter_panels(operands, blocking.nr, "panels", BufferRole.OUTPUT)
+    body = (pack_filters(operands, panels, blocking.nr),)
     return conv_kernel(op, PACK_ID, schedule, target, buffers=(operands.w, panels), body=body)
 
 
@@ -101,20 +110,24 @@ def panel_type(op: Conv2dOp, schedule: Schedule, target: Target) -> TensorType:
     return TensorType((op.groups, -(-filters // op.groups // nr), r, s, channels, nr), op.accumulator)
 
 
-def _panels(operands: ConvOperands, blocking: ConvBlocking, name: str, role: BufferRole) -> Buffer:
+def filter_panels(operands: ConvOperands, nr: int, name: str, role: BufferRole) -> Buffer:
+    """Return the buffer of all filters in panels of ``nr``: (groups, panels, r, s, c, nr)."""
     return Buffer(
         name=name,
         dtype=operands.accumulator,
         space=MemorySpace.TEAM if role is BufferRole.SCRATCH else MemorySpace.GLOBAL,
-        shape=(operands.groups, ceil_div(K, blocking.nr), R, S, C, Const(blocking.nr)),
+        shape=(operands.groups, ceil_div(K, nr), R, S, C, Const(nr)),
         role=role,
     )
 
 
-def pack_filters(operands: ConvOperands, panels: Buffer, blocking: ConvBlocking) -> Parallel:
-    """Return the packing of all filters: a task is a panel, tap after tap; some channels at a time if taps are near."""
+def pack_filters(operands: ConvOperands, panels: Buffer, nr: int) -> Parallel:
+    """Return the packing of all filters into panels of ``nr``.
+
+    A task is a panel, tap after tap; some channels at a time if taps are near.
+    """
     task, group, first, wide = Var("pack_task"), Var("pack_group"), Var("pack_first"), Var("pack_wide")
-    r, s, nr = Var("pack_r"), Var("pack_s"), blocking.nr
+    r, s = Var("pack_r"), Var("pack_s")
     count = ceil_div(K, nr)
     grouped = operands.groups != Const(1)
     lets = (

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise, permutations
 
 from tracea.semantic.fields import expressions, subexpressions
-from tracea.semantic.index import INT32_MAX, INT64_MAX, Var
+from tracea.semantic.index import INT32_MAX, INT64_MAX, Index, Var
 from tracea.semantic.linear import normalize
 from tracea.semantic.nodes import Let
 from tracea.semantic.nodes_async import Gather
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.interval import Ranges
 from tracea.semantic.proofs.walk import Site
-from tracea.semantic.tile_kernel import BufferRole, MemorySpace, TileKernel, bound_names
+from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel, bound_names
 
 __all__ = ["prove_scratch", "prove_widths", "span_guards"]
 
@@ -53,7 +54,7 @@ def prove_scratch(
     """Prove that scratch sizes are not negative, fit int64, and stay within the given limits.
 
     Raises:
-        ProofFailed: a size may be negative, too large for int64, or above the limit.
+        ProofFailed: a size may be negative, too large for int64, or above the limit, or axes may overlap.
     """
     root = sites[0]
     ranges = Ranges(kernel, root)
@@ -63,8 +64,8 @@ def prove_scratch(
         for axis, size in enumerate(buffer.shape):
             if not root.facts.proves(normalize(size)):
                 raise refuse("scratch", buffer.name, f"axis {axis}: size {size} was not shown to be at least 0")
-        if buffer.strides is not None:
-            raise refuse("scratch", buffer.name, "scratch is row-major: its allocation is the product of its shape")
+        if not _has_a_place_each(root, buffer):
+            raise refuse("scratch", buffer.name, f"strides {_listed(buffer.strides)} were not shown to part its axes")
         reach = ranges.of_expression(buffer.nbytes)
         fits = reach is not None and reach.high <= INT64_MAX
         if not fits and not root.facts.proves(-normalize(buffer.nbytes) + INT64_MAX):
@@ -76,6 +77,27 @@ def prove_scratch(
         if reach is None or reach.high > limit:
             most = "unbounded" if reach is None else reach.high
             raise refuse("scratch", space.value, f"{needed} bytes (at most {most}) exceed the limit of {limit} bytes")
+
+
+def _has_a_place_each(root: Site, buffer: Buffer) -> bool:
+    """Return whether elements lie apart: in some order of the axes each stride steps over all of the axis before."""
+    if buffer.strides is None:
+        return True
+    facts = root.facts
+    axes = [
+        (normalize(stride), normalize(size), normalize(size * stride))
+        for size, stride in zip(buffer.shape, buffer.strides, strict=True)
+    ]
+    if any(not facts.proves(size - 1) for _, size, _ in axes):
+        return False  # the strides of an axis without elements say nothing of the room that the others take
+    return any(
+        facts.proves(order[0][0] - 1) and all(facts.proves(outer[0] - inner[2]) for inner, outer in pairwise(order))
+        for order in permutations(axes)
+    )
+
+
+def _listed(strides: Sequence[Index] | None) -> str:
+    return ", ".join(map(str, strides or ()))
 
 
 def span_guards(kernel: TileKernel) -> tuple[str, ...]:

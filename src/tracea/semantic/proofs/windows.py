@@ -147,7 +147,7 @@ def _aligned(
             pairs.append(("blocks of channels", site.box(node.a).extent[0], steps))
             image = site.canonical(kernel.buffer(a.buffer).shape[-1])
             pairs.append(("channels that were copied and those of the image", a.extent[-1], image))
-    merged = _merged(node) or (1, 1)
+    merged, padding = _merged(node) or (1, 1), getattr(kernel.op, "padding", None)
     for axis, (name, tap) in ((-3, ("rows", filters.taps[0])), (-2, ("columns", filters.taps[1]))):
         stride, dilation = int(get(f"stride_{name}")), int(get(f"dilation_{name}"))
         if axis == -2 and _merged(node) is not None:  # the halo has a pixel for each result
@@ -155,12 +155,13 @@ def _aligned(
         reach = (result.extent[axis] - 1) * stride + (b.extent[tap] - 1) * dilation + merged[axis + 3]
         pairs.append((f"{name} of the window and of the taps", a.extent[axis], reach))
         distance = a.offset[axis] - result.offset[axis] * stride
-        if distance.constant is None:  # the padding, the same everywhere
+        wanted = distance.constant if padding is None else -padding[axis + 3]
+        if distance.constant is None or distance.constant != wanted:
             raise refuse(
                 "reduction",
                 site.label,
-                f"{name} {a.offset[axis].to_index()} of {a.buffer} do not keep a distance to "
-                f"{stride} * ({result.offset[axis].to_index()})",
+                f"{name} {a.offset[axis].to_index()} of {a.buffer} do not keep the distance "
+                f"{'of the padding' if wanted is None else wanted} to {stride} * ({result.offset[axis].to_index()})",
             )
     if kernel.buffer(result.buffer).rank == kernel.buffer(a.buffer).rank:
         outer = zip(a.offset[:-3], result.offset[:-3], strict=True)

@@ -114,10 +114,12 @@ TRACEA_NOINLINE void pack_b(const Storage* b, int64_t k_stride, int64_t column_s
     using V = Vec<T>;
     constexpr int L = V::lanes;
     constexpr int line = 64 / static_cast<int>(sizeof(Storage));
-    if (column_stride != 1) {
+    if (column_stride != 1 || NR % L != 0) {
         for (int64_t j = 0; j < columns; j += NR, panels += NR * k_panel, b += NR * column_stride) {
             const int64_t valid = columns - j < NR ? columns - j : NR;
-            if (k_stride == 1) {
+            if (column_stride == 1) {
+                detail::pack_straight<T, NR>(b, k_stride, valid, k, panels);
+            } else if (k_stride == 1) {
                 detail::pack_transposed<T, NR>(b, column_stride, valid, k, panels);
             } else {
                 detail::pack_generic<T, NR>(b, column_stride, k_stride, valid, k, panels);
@@ -125,7 +127,6 @@ TRACEA_NOINLINE void pack_b(const Storage* b, int64_t k_stride, int64_t column_s
         }
         return;
     }
-    static_assert(NR % L == 0, "a panel of B is a whole number of vectors");
     for (int64_t j = 0; j < columns; j += Group * NR) {
         const int64_t width = columns - j < Group * NR ? columns - j : Group * NR;
         const int64_t whole = width / NR;

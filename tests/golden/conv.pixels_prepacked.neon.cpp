@@ -1,0 +1,64 @@
+// conv2d_1x31x56x56_by_37x31x3x3_f32_a0946b28f93b6bc8 | conv.pixels_prepacked | neon | gap=16,kb=40,nr=8,nv=3,rows=14,tail=5
+#include "tracea/abi.h"
+#include "tracea/config.h"
+#include "tracea/convert.h"
+#include "tracea/index.h"
+#include "tracea/math.h"
+#include "tracea/pixels.h"
+#include "tracea/team.h"
+#include "tracea/vec.h"
+
+namespace tracea_conv_pixels_prepacked_f6f8ce34b8fbb6c0c1e5_text {
+using namespace tracea;
+
+struct Epilogue0 {
+  const float* x1;
+  template <class V>
+  TRACEA_INLINE V operator()(V x0, [[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
+    const V v1 = load_broadcast<V>(x1 + row * 1);
+    const auto t0 = add(x0, v1);
+    const auto t1 = relu(t0);
+    return t1;
+  }
+};
+
+using Tile0 = PixelTile<float, 8, 3>;
+extern "C" __attribute__((visibility("default"))) void tracea_conv_pixels_prepacked_f6f8ce34b8fbb6c0c1e5(const tracea_call* call, int32_t rank) {
+  const float* const x = static_cast<const float*>(call->pointers[0]);
+  const float* const w = static_cast<const float*>(call->pointers[1]);
+  const float* const x1 = static_cast<const float*>(call->pointers[2]);
+  float* const y = static_cast<float*>(call->pointers[3]);
+  const int64_t images = call->integers[0];
+  const int64_t h = call->integers[1];
+  const int64_t width = call->integers[2];
+  const int64_t c = call->integers[3];
+  const int64_t x_stride0 = call->integers[4];
+  const int64_t x_stride1 = call->integers[5];
+  const int64_t x_stride2 = call->integers[6];
+  const int64_t x_stride4 = call->integers[7];
+  const int64_t k = call->integers[8];
+  const int64_t r = call->integers[9];
+  const int64_t s = call->integers[10];
+  const int64_t p = call->integers[12];
+  const int64_t q = call->integers[13];
+  const int64_t y_stride0 = call->integers[14];
+  const int64_t y_stride4 = call->integers[16];
+  float* const halo = reinterpret_cast<float*>(thread_scratch(call, rank));
+  for (TaskLoop tasks0(call, rank, 0, (k + 39) / 40 * ((p + 13) / 14) * images); tasks0.next();) {
+    const int64_t task = tasks0.task();
+    const int64_t image = task / ((k + 39) / 40 * ((p + 13) / 14));
+    const int64_t group = 0;
+    const int64_t top = task / ((k + 39) / 40) % ((p + 13) / 14) * 14;
+    const int64_t band = min_index(p - top, 14);
+    const int64_t first = task % ((k + 39) / 40) * 40;
+    const int64_t filters = min_index(k - first, 40);
+    // CopyTile x[image : +1, group : +1, top - 1 : +((band - 1) + (r - 1)) + 1, -1 : +((q - 1) + (s - 1)) + 1, 0 : +c] -> halo
+    copy_rows<float>(x + group * x_stride1 + image * x_stride0, {x_stride2, 1, x_stride4}, h, width, top - 1, (-1), band + r - 1, q + s - 1, c, halo, q + s - 1, q * 13 + q * r + r * s + s * 13 - r + 3);
+    for (int64_t filter = 0; filter < filters; filter += 8) {
+      const int64_t wide = min_index(filters - filter, 8);
+      // MicroKernel y[image : +1, 0 : +1, top : +band, 0 : +q, first + filter : +wide]
+      Tile0::run<8, 5>(band, q, wide, PixelTaps{r, s, c, q + s - 1, 1, q * 13 + q * r + r * s + s * 13 - r + 3}, halo, q + s - 1, w + (filter + first) / 8 * c * r * s * 8 + (k + 7) / 8 * c * group * r * s * 8, y + filter * y_stride4 + first * y_stride4 + image * y_stride0 + q * top, y_stride4, Epilogue0{x1 + filter + first});
+    }
+  }
+}
+}  // namespace tracea_conv_pixels_prepacked_f6f8ce34b8fbb6c0c1e5_text
