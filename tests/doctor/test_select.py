@@ -14,7 +14,7 @@ from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import Known, decide, plan_ops
-from tracea.doctor.plan import FOR_NO_WORK, Rejection
+from tracea.doctor.plan import FOR_NO_WORK, Plan, Rejection
 from tracea.errors import InvalidOption
 from tracea.kernels.registry import find
 from tracea.kernels.variant import Preference, Requirement, Unmet, Variant
@@ -157,6 +157,21 @@ def test_variants_that_lack_the_same_are_told_in_a_line() -> None:
     assert told == [
         "  rejected stream, split: width: needs m <= 4, found m = 8 (use packed)",
         "  rejected stream: rows: needs m <= 4, found m = 8 (use packed)",
+    ]
+
+
+def test_a_reason_that_was_told_of_an_earlier_op_is_pointed_to() -> None:
+    lacks = {"requirement": "width", "needed": "m <= 4", "found": "m = 8", "remedy": "use packed"}
+    first = replace(decide(GEMM, AVX512, variants=ALL), rejections=(Rejection(variant="stream", **lacks),))
+    wider = Rejection(variant="split", **{**lacks, "found": "m = 9"})
+    second = replace(first, rejections=(*first.rejections, wider))
+    plan = Plan(target="avx512", decisions={"mm1": first, "mm2": second, "mm3": second})
+    assert [line for line in plan.explain().splitlines() if "rejected" in line] == [
+        "  rejected stream: width: needs m <= 4, found m = 8 (use packed)",
+        "  rejected split: width: needs m <= 4, found m = 9 (use packed)",
+        "  rejected as for [mm1]: stream",
+        "  rejected as for [mm1]: stream",
+        "  rejected as for [mm2]: split",
     ]
 
 

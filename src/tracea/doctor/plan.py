@@ -44,13 +44,13 @@ class Rejection:
         return f"{self.requirement}: needs {self.needed}, found {self.found} ({self.remedy})"
 
 
-def told_together(reasons: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield a line for each reason of (variant, reason) pairs, behind the names of all that it is of."""
+def told_together(reasons: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield each reason of (variant, reason) pairs once, behind the names of all that it is of."""
     alike: dict[str, list[str]] = {}
     for variant, reason in reasons:
         alike.setdefault(reason, []).append(variant)
     for reason, variants in alike.items():
-        yield f"{', '.join(variants)}: {reason}"
+        yield ", ".join(variants), reason
 
 
 _SAME: Final = 1e-9
@@ -166,6 +166,11 @@ class Decision:
         return tuple(each for each in self.rejections if each.variant not in FOR_NO_WORK)
 
     @property
+    def rejected_together(self) -> tuple[tuple[str, str], ...]:
+        """The rejected variants that a reader is told of, those with a reason in common together, and this reason."""
+        return tuple(told_together((each.variant, each.reason) for each in self.told_rejections))
+
+    @property
     def flips(self) -> tuple[Flip, ...]:
         """What would have chosen each other variant, those that fit first."""
         won = self.chosen
@@ -182,8 +187,11 @@ class Decision:
             found.append(Flip(variant=variant, what=f"{needs}; then it would compete"))
         return tuple(found)
 
-    def explain(self) -> str:
-        """Return the decision as text: what was chosen and why, what lost and why, and what would flip it."""
+    def explain(self, told: Mapping[tuple[str, str], str] = MappingProxyType({})) -> str:
+        """Return the decision as text: what was chosen and why, what lost and why, and what would flip it.
+
+        ``told`` are variants with a reason against them that an earlier decision gave, and the node of that one.
+        """
         about = f"{self.op} with constant operands {', '.join(map(str, self.constants))}" if self.constants else self.op
         lines = [f"{about}: {self.variant} ({self.reason})"]
         if self.schedule is not None:
@@ -196,7 +204,13 @@ class Decision:
             for candidate in self.candidates
             if candidate.variant != self.variant
         ]
-        lines += [f"  rejected {line}" for line in told_together((r.variant, r.reason) for r in self.told_rejections)]
+        again: dict[str, list[str]] = {}
+        for variants, reason in self.rejected_together:
+            if (variants, reason) in told:
+                again.setdefault(told[variants, reason], []).append(variants)
+            else:
+                lines.append(f"  rejected {variants}: {reason}")
+        lines += [f"  rejected as for [{node}]: {', '.join(each)}" for node, each in again.items()]
         lines.append(f"  would flip it: {self.flip}")
         return "\n".join(lines)
 
@@ -292,8 +306,12 @@ class Plan:
         return f"Plan({chosen})"
 
     def explain(self) -> str:
-        """Return all decisions as text."""
-        parts = [f"[{node}] {decision.explain()}" for node, decision in self.decisions.items()]
+        """Return all decisions as text; why variants are rejected is said once, and pointed to from then on."""
+        parts: list[str] = []
+        told: dict[tuple[str, str], str] = {}
+        for node, decision in self.decisions.items():
+            parts.append(f"[{node}] {decision.explain(told)}")
+            told = {**dict.fromkeys(decision.rejected_together, node), **told}
         return "\n".join([f"plan on {self.target}, {len(self)} ops", *parts])
 
     def to_dict(self) -> dict[str, Any]:

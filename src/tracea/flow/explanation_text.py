@@ -244,7 +244,8 @@ def _others(found: Explanation) -> Iterator[str]:
         refused.setdefault(each.variant, []).append(_why_not(each))
     if refused:
         yield _line("Not possible", f"{len(refused)}")
-    yield from (f"  {line}" for line in told_together((name, "; ".join(reasons)) for name, reasons in refused.items()))
+    alike = told_together((variant, "; ".join(reasons)) for variant, reasons in refused.items())
+    yield from (f"  {variants}: {reasons}" for variants, reasons in alike)
 
 
 def _why_not(rejection: Rejection) -> str:
