@@ -256,3 +256,15 @@ def test_a_shape_that_is_none_is_refused(shape) -> None:
     for add in (Graph().add_input, Graph().add_constant):
         with pytest.raises(InvalidShape, match=r"shape: got .*expected extents"):
             add(shape)
+
+
+def test_a_convolution_takes_one_number_for_both_axes() -> None:
+    graphs = []
+    for stride, padding, dilation in ((2, 3, 2), ((2, 2), (3, 3), (2, 2))):
+        graph = Graph()
+        x, w = graph.add_input((1, 3, 12, 12), name="x"), graph.add_input((4, 3, 3, 3), name="w")
+        graph.add_conv2d(x, w, stride=stride, padding=padding, dilation=dilation, name="y")
+        graphs.append(graph.to_json())
+    assert graphs[0] == graphs[1]
+    with pytest.raises(InvalidOp, match="stride"):
+        graph.add_conv2d(x, w, stride=0)

@@ -199,7 +199,7 @@ def test_requirements_say_what_is_missing() -> None:
         return {requirement.name: why.found for requirement, why in packed.unmet(op, target)}
 
     assert unmet(Conv2dOp.of(channels=4, size=(5, 5), filters=2**15 + 1, kernel=(1, 1))) == {
-        "sizes within the kernels' range": "k = 32769"
+        "sizes within the kernel's range": "k = 32769"
     }
     images = TensorType((SymbolicDim("n", 1), 4, 5, 5), DType.F32)
     op = Conv2dOp(x=images, w=TensorType((4, 4, 3, 3), DType.F32))

@@ -228,9 +228,9 @@ class Builder(ABC):
         w: Node,
         bias: Node | None = None,
         *,
-        stride: tuple[int, int] = (1, 1),
-        padding: tuple[int, int] = (0, 0),
-        dilation: tuple[int, int] = (1, 1),
+        stride: int | tuple[int, int] = 1,
+        padding: int | tuple[int, int] = 0,
+        dilation: int | tuple[int, int] = 1,
         groups: int = 1,
         activation: str | None = None,
         residual: Node | None = None,
@@ -240,7 +240,8 @@ class Builder(ABC):
     ) -> Node:
         """Append ``activation(x * w + bias) + residual``; ``bias`` is (k,), ``out`` the result's type if not row-major.
 
-        ``accuracy`` "normwise" allows fewer products, for finite images.
+        ``stride``, ``padding`` and ``dilation`` are a number or (rows, columns); ``accuracy`` "normwise" allows fewer
+        products, for finite images.
 
         Raises:
             InvalidOp, InvalidShape: the operands do not make a convolution. InvalidOption: no such accuracy.
@@ -255,9 +256,9 @@ class Builder(ABC):
         op = Conv2dOp(
             x=x.type,
             w=w.type,
-            stride=stride,
-            padding=padding,
-            dilation=dilation,
+            stride=_both(stride),
+            padding=_both(padding),
+            dilation=_both(dilation),
             groups=groups,
             epilogue=Epilogue.of(
                 bias=operands[0].type if bias is not None else None,
@@ -329,6 +330,10 @@ def _check_nodes(label: str, *, absent: bool = True, **nodes: object) -> None:
                 expected="a node of the graph",
                 remedy='give the node that add_input or another add_... returned; graph["x"] is the one of that name',
             )
+
+
+def _both(value: int | tuple[int, int]) -> tuple[int, int]:
+    return (value, value) if type(value) is int else value  # pyright: ignore[reportReturnType]
 
 
 def _kind(kinds: type[K], given: object) -> K:

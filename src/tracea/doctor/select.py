@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from tracea.doctor.plan import FOR_NO_WORK, NOT_EXCLUDED, Candidate, Decision, Plan, Rejection
+from tracea.doctor.plan import FOR_NO_WORK, NOT_EXCLUDED, Candidate, Decision, Plan, Rejection, told_together
 from tracea.errors import InvalidOption
 from tracea.profiler.duration import shown_us
 
@@ -106,7 +106,7 @@ def decide(
         raise InvalidOption(
             field=f"variants of {op.key} on {target.name}",
             got=f"0 of {len(considered)} fit",
-            expected=[str(rejection) for rejection in rejections],
+            expected=[f"{names}: {why}" for names, why in told_together((r.variant, r.reason) for r in rejections)],
             remedy=rejections[0].remedy,
         )
     fitting.sort(key=lambda pair: _rank(pair[1]))

@@ -118,6 +118,4 @@ def _each(name: str, value: Any, least: int, axes: int, several: str) -> tuple[i
             return tuple(whole_number(name, each, least) for each in (values * axes)[:axes])
     elif read_whole(value) is not None:
         return (whole_number(name, value, least),) * axes
-    raise InvalidOp(
-        field=name, got=as_given(value), expected=f"a whole number, or {several}", remedy=f"{name}={max(1, least)}"
-    )
+    raise InvalidOp(field=name, got=as_given(value), expected=f"a whole number, or {several}", remedy=f"{name}={least}")

@@ -5,9 +5,16 @@ from __future__ import annotations
 from tracea.core.dtype import DType
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import TensorType
-from tracea.kernels.conv.operands import GROUPS, IMAGES, C, K, P, Q, R, S, conv_types, is_flat, sizes_of
+from tracea.kernels.conv.operands import conv_types, is_flat, sizes_of
 from tracea.kernels.gemm.requirements import FLOATS
-from tracea.kernels.requirements import CPU_VECTORS, condition, element_types, non_negative_strides, strided_layouts
+from tracea.kernels.requirements import (
+    CPU_VECTORS,
+    condition,
+    element_types,
+    non_negative_strides,
+    sizes_in_range,
+    strided_layouts,
+)
 
 __all__ = ["CONV_REQUIREMENTS", "FLAT_RESULT"]
 
@@ -25,10 +32,6 @@ def _static(op: Conv2dOp) -> bool:
     return all(type_.is_static for type_ in _types(op))
 
 
-def _beyond(op: Conv2dOp) -> list[str]:
-    return [f"{size} = {value}" for size, value in sizes_of(op).items() if value > size.maximum]
-
-
 _STATIC = condition(
     "known extents",
     lambda op, _: _static(op),
@@ -36,13 +39,7 @@ _STATIC = condition(
     found=lambda op: ", ".join(str(type_) for type_ in _types(op) if not type_.is_static),
     remedy="bind the symbolic extents first",
 )
-_SIZES = condition(
-    "sizes within the kernels' range",
-    lambda op, _: not _static(op) or not _beyond(op),
-    needed=", ".join(f"{size} <= {size.maximum}" for size in (IMAGES, GROUPS, C, K, R, S, P, Q)),
-    found=lambda op: ", ".join(_beyond(op)),
-    remedy="cut the op into several",
-)
+_SIZES = sizes_in_range(lambda op: sizes_of(op) if _static(op) else {}, or_empty=True)
 _ONE_ARITHMETIC = condition(
     "one arithmetic",
     lambda op, _: _is_pure(op),
