@@ -43,6 +43,14 @@ def strided_conv(images: int, channels: int, size: tuple[int, int], filters: int
     return replace(plain, epilogue=epilogue, out=spread(plain.infer().static_shape, (0, 3, 1, 2)))
 
 
+def rows_of_channels(channels: int, size: tuple[int, int], filters: int, **more: object) -> Conv2dOp:
+    """An image each row of which has all its channels, their columns next to each other, and no padding."""
+    plain = Conv2dOp.of(channels=channels, size=size, filters=filters, batch=2, **more)  # type: ignore[arg-type]
+    rows, columns = size
+    strides = (channels * rows * columns, columns, channels * columns, 1)
+    return replace(plain, x=TensorType(plain.x.shape, F32, StridedLayout(strides)))
+
+
 def conv(channels: int, size: tuple[int, int], filters: int, **more: object) -> Conv2dOp:
     return Conv2dOp.of(channels=channels, size=size, filters=filters, **{**THREE, **more})  # type: ignore[arg-type]
 
@@ -85,6 +93,13 @@ def conv_cases() -> tuple[Case, ...]:
         Case.of("conv_one_by_one", "conv.packed", conv(17, (5, 6), 18, **ONE, **FUSED), **small),
         Case.of("conv_in_place", "conv.prepacked", conv(7, (5, 7), 70, batch=2, **ONE, **last, **FUSED), **small),
         Case.of("conv_in_place_blocks", "conv.packed", conv(7, (9, 8), 40, stride=(2, 3), **ONE, **last), **blocks),
+        Case.of("conv_rows_of_channels", "conv.packed", rows_of_channels(7, (9, 12), 40, kernel=(3, 2)), **small),
+        Case.of(
+            "conv_rows_of_channels_strided",
+            "conv.prepacked",
+            rows_of_channels(9, (9, 12), 33, kernel=(3, 2), stride=(1, 2), dilation=(2, 1), **FUSED),
+            **blocks,
+        ),
         Case.of("depthwise_last", "conv.depthwise", conv(37, (7, 8), 37, groups=37, **last, **FUSED), **channelwise),
         Case.of(
             "depthwise_planar",

@@ -171,20 +171,20 @@ def conv_tile(printer: Printer, node: MicroKernel) -> None:
     printer.use("conv.h")
     get, text = node.intrinsic.attribute, printer.text
     dtype = C_TYPES[printer.buffer(node.c).dtype]
-    tile = printer.declare_type(
-        f"ConvTile<{dtype}, {get('mr')}, {get('nv')}, {get('unroll')}, {get('prefetch')}>", "Tile"
-    )
-    printer.declare_check(f"{tile}::columns == {get('nr')}", "the kernel was built for this vector length")
     row_pitch, pixel_pitch, step = printer.buffer(node.a).element_strides[-3:]
-    if step != _UNIT or printer.buffer(node.a).dtype is not printer.buffer(node.c).dtype:
-        raise EmitError(node=f"MicroKernel {node.a}", detail="channels in the sums' type are next to each other")
+    if printer.buffer(node.a).dtype is not printer.buffer(node.c).dtype:
+        raise EmitError(node=f"MicroKernel {node.a}", detail="channels are in the sums' type")
+    numbers = ", ".join(str(get(name)) for name in ("mr", "nv", "unroll", "prefetch"))
+    tile = printer.declare_type(f"ConvTile<{dtype}, {numbers}{'' if step == _UNIT else ', true'}>", "Tile")
+    printer.declare_check(f"{tile}::columns == {get('nr')}", "the kernel was built for this vector length")
     panel = printer.buffer(node.b)
     steps = ", ".join(
-        text(step)
-        for step in (
+        text(each)
+        for each in (
             row_pitch * int(get("dilation_rows")),
             pixel_pitch * int(get("dilation_columns")),
             panel.element_strides[-3],
+            *(() if step == _UNIT else (step,)),
         )
     )
     taps = ", ".join(text(extent) for extent in node.b.extent[-4:-1])

@@ -119,6 +119,26 @@ class ConvOperands:
         return ordered and self.op.padding == (0, 0) and self.op.size is None and self.op.w.static_shape[2:] == (1, 1)
 
     @property
+    def in_place(self) -> bool:
+        """Whether tiles on vectors read the image itself, without a halo."""
+        return self.reads_image or self._holds_windows
+
+    @property
+    def _holds_windows(self) -> bool:
+        """Whether windows lie in the image, each row of which has its columns next to each other and all its channels.
+
+        So they do where a channel is its neighbour moved by some columns: a halo would hold every pixel once a channel.
+        """
+        op, type_ = self.op, conv_types(self.op)["x"]
+        if op.padding != (0, 0) or self.x.dtype is not self.accumulator or not type_.is_static:
+            return False
+        _, _, *size, channels = type_.static_shape
+        *_, row, column, channel = type_.strides
+        axes = zip(op.shape[2:], op.w.shape[2:], op.stride, op.dilation, size, strict=True)
+        inside = all((static(p) - 1) * step + (static(r) - 1) * gap < most for p, r, step, gap, most in axes)
+        return inside and column == 1 < channel and (channels - 1) * channel + size[1] <= row
+
+    @property
     def planar(self) -> bool:
         """Whether a filter's pixels lie next to each other in the result, and a pixel's filters do not."""
         return self.y.element_strides[-1] != Const(1) and self.y.element_strides[-2] == Const(1)

@@ -2,8 +2,8 @@
 
 The copy (the halo) is channels last, in the sums' type: a tile of pixels by filters takes its products over all taps
 and channels from it, the sums staying in registers. An image that a halo would only repeat (channels last, no padding,
-filters of one tap) is read where it lies. The filters are in panels: ``conv.packed`` packs them in each call,
-``conv.prepacked`` reads constants that were packed once.
+filters of one tap), or whose channels are windows of a row, is read where it lies. The filters are in panels:
+``conv.packed`` packs them in each call, ``conv.prepacked`` reads constants that were packed once.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _thread_scratch(operands: ConvOperands, blocking: ConvBlocking) -> tuple[Buf
     dtype, thread = operands.accumulator, MemorySpace.THREAD
     rows, columns = window_of(operands.op, blocking.rows, Q)
     depth = Const(blocking.cb) if blocking.cb else C
-    halo = () if operands.reads_image else (scratch("halo", dtype, thread, rows, columns, depth + blocking.gap),)
+    halo = () if operands.in_place else (scratch("halo", dtype, thread, rows, columns, depth + blocking.gap),)
     if operands.sums_in_place:
         return halo
     if blocking.cb:
@@ -170,7 +170,7 @@ def _thread_scratch(operands: ConvOperands, blocking: ConvBlocking) -> tuple[Buf
 
 def _inside(operands: ConvOperands) -> Predicate:
     """Return the guard that the image has every pixel that a tile reads of it."""
-    if not operands.reads_image:
+    if not operands.in_place:
         return TRUE
     high, wide = window_of(operands.op, P, Q)
     return (high <= H) & (wide <= W)
@@ -201,7 +201,7 @@ def _block(
     (down, right), (above, left) = op.stride, op.padding
     window = (*window_of(op, 1, _PIXELS), depth)
     copies: tuple[Node, ...] = ()
-    if operands.reads_image:
+    if operands.in_place:
         read = operands.x.region((IMAGE, GROUP, (TOP + _LINE) * down, _PIXEL * right, c0), (1, 1, *window))
     else:
         copied, halo = (*window_of(op, BAND, Q), depth), scratches[0]

@@ -98,6 +98,7 @@ TRACEA_NOINLINE void copy_halo(const Storage* x, ImageStrides strides, int64_t h
 }
 
 // The taps of a tile: how many, how far apart in the halo, and how many channels each is summed over. A tap of the panel is b_tap elements after the last.
+// Channels of the image itself may lie apart, channel_step elements.
 struct ConvTaps {
     int64_t rows;
     int64_t columns;
@@ -105,6 +106,7 @@ struct ConvTaps {
     int64_t row_step;
     int64_t column_step;
     int64_t b_tap;
+    int64_t channel_step = 1;
 };
 
 // Where a tile's windows begin in an image of `height` rows, and how far apart its taps' rows are. Rows outside of the image are zeros in the halo.
@@ -149,8 +151,8 @@ TRACEA_INLINE int64_t valid_lanes(int64_t left) {
     return left < 0 ? 0 : left < V::lanes ? left : int64_t{V::lanes};
 }
 
-// Prefetch: how many steps ahead a tile asks for the panel; 0 leaves it to the hardware.
-template <class T, int MR, int NV, int Unroll, int Prefetch>
+// Prefetch: how many steps ahead a tile asks for the panel; 0 leaves it to the hardware. Apart: channels are not next to each other.
+template <class T, int MR, int NV, int Unroll, int Prefetch, bool Apart = false>
 struct ConvTile {
     using V = Vec<T>;
     static constexpr int columns = NV * V::lanes;
@@ -208,7 +210,7 @@ struct ConvTile {
     static TRACEA_INLINE void run(int64_t pixels, int64_t filters, ConvTaps taps, const T* a, int64_t a_pixel,
                                   const T* b, T* c, int64_t c_stride, bool accumulate, const Epilogue& epilogue = {}) {
         // The taps of a row are one run where neither operand has a gap between them: few channels are summed in one loop.
-        if (taps.column_step == taps.channels && taps.b_tap == taps.channels * columns) {
+        if (!Apart && taps.column_step == taps.channels && taps.b_tap == taps.channels * columns) {
             taps.channels *= taps.columns;
             taps.b_tap *= taps.columns;
             taps.columns = 1;
@@ -230,7 +232,7 @@ struct ConvTile {
                 return;
             }
         }
-        using Part = ConvTile<T, First, NV, Unroll, Prefetch>;
+        using Part = ConvTile<T, First, NV, Unroll, Prefetch, Apart>;
         if (TRACEA_LIKELY(filters >= columns && pixels == First)) {
             if constexpr (Part::spare >= 3) {
                 Part::template compute<true>(inside, pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate,
@@ -279,13 +281,14 @@ struct ConvTile {
             for (int64_t s = begin; s < after; ++s) {
                 const T* a_k = a + r * taps.row_step + s * taps.column_step;
                 const T* b_k = b + (r * taps.columns + s) * taps.b_tap;
+                const int64_t next = Apart ? taps.channel_step : 1;
                 int64_t left = taps.channels;
                 for (; left >= Unroll; left -= Unroll) {
-                    unroll<Unroll>([&](auto u) TRACEA_LAMBDA { step(first, end, a_k + u, b_k + u * columns); });
-                    a_k += Unroll;
+                    unroll<Unroll>([&](auto u) TRACEA_LAMBDA { step(first, end, a_k + u * next, b_k + u * columns); });
+                    a_k += Unroll * next;
                     b_k += Unroll * columns;
                 }
-                for (; left > 0; --left) step(first, end, a_k++, b_k), b_k += columns;
+                for (; left > 0; --left, a_k += next, b_k += columns) step(first, end, a_k, b_k);
             }
         };
         for (int64_t r = 0; r < taps.rows; ++r) {
