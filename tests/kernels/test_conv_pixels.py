@@ -17,18 +17,26 @@ from tests.kernels.test_conv import DTYPES, random_conv
 from tests.kernels.test_conv_turned import turned
 
 from tracea.core.dtype import DType
-from tracea.core.op import Conv2dOp
-from tracea.errors import InvalidSchedule, ProofFailed
+from tracea.core.expr import Input
+from tracea.core.op import Conv2dOp, Epilogue
+from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.emitters.cpu.emitter import emit
+from tracea.errors import EmitError, InvalidSchedule, ProofFailed
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import candidates, find
 from tracea.semantic.index import as_index
 from tracea.semantic.nodes import CopyTile, MicroKernel, Node, Pack
 from tracea.semantic.proofs import prove
 from tracea.semantic.rewrite import edited, places
+from tracea.semantic.schedule import Schedule
 from tracea.targets import load
 
 CASES = {case.name: case for case in pixel_cases()}
 VARIANTS = ("conv.pixels", "conv.pixels_prepacked")
+
+
+def with_operand(op: Conv2dOp, shape: tuple[int, ...]) -> Conv2dOp:
+    return replace(op, epilogue=Epilogue(Input(0) + Input(1), (TensorType(shape, DType.F32),)))
 
 
 def in_rows(op: Conv2dOp) -> Conv2dOp:
@@ -118,6 +126,13 @@ def test_scratch_is_bounded_by_a_band_and_the_filters(name: str) -> None:
     assert int(built.kernel.team_scratch_bytes.evaluate(values)) <= most
 
 
+def said(node: Node, name: str, value: int | str) -> Node:
+    """Return a tile whose routine says another number of itself."""
+    assert isinstance(node, MicroKernel)
+    attributes = tuple((key, value if key == name else old) for key, old in node.intrinsic.attributes)
+    return replace(node, intrinsic=replace(node.intrinsic, attributes=attributes))
+
+
 # In order: what is wrong, in which kernel, in which node, and how.
 MUTANTS: dict[str, tuple[str, type[Node], Callable[[Node], Node]]] = {
     "the window is a row lower": (
@@ -155,6 +170,15 @@ MUTANTS: dict[str, tuple[str, type[Node], Callable[[Node], Node]]] = {
         MicroKernel,
         lambda node: replace(node, c=moved(node.c, -3, later)),  # type: ignore[attr-defined]
     ),
+    "the routine takes panels to be wider": ("pixels_long_rows", MicroKernel, lambda node: said(node, "nr", 5)),
+    "whole tiles have no code": ("pixels_long_rows", MicroKernel, lambda node: said(node, "rows", "3")),
+    "fewer rows come before more": ("pixels_long_rows", MicroKernel, lambda node: said(node, "rows", "4,4")),
+    "there is code for no rows": ("pixels_long_rows", MicroKernel, lambda node: said(node, "rows", "")),
+    "bias and residual are left out": (
+        "pixels_long_rows",
+        MicroKernel,
+        lambda node: replace(node, epilogue=None),  # type: ignore[type-var]
+    ),
     "filters are packed one further": (
         "pixels_long_rows",
         Pack,
@@ -173,6 +197,15 @@ def test_kernel_with_one_thing_wrong_is_refused(name: str) -> None:
         prove(edited(kernel, place, change(node)))
 
 
+def test_panels_with_strides_are_refused() -> None:
+    kernel = build(CASES["pixels_long_rows"], "avx512").kernel
+    panels = kernel.buffer("panels")
+    strides = tuple(step * 2 if axis < 3 else step for axis, step in enumerate(panels.element_strides))
+    buffers = tuple(replace(b, strides=strides) if b.name == "panels" else b for b in kernel.buffers)
+    with pytest.raises(ProofFailed, match="takes it to be row-major"):
+        prove(replace(kernel, buffers=buffers))
+
+
 @pytest.mark.parametrize("wrong", ["rows overlap", "channels overlap", "elements overlap"])
 def test_scratch_whose_elements_share_a_place_is_refused(wrong: str) -> None:
     kernel = build(CASES["pixels_long_rows"], "avx512").kernel
@@ -189,17 +222,39 @@ def test_scratch_whose_elements_share_a_place_is_refused(wrong: str) -> None:
         prove(replace(kernel, buffers=buffers))
 
 
+def image(shape: tuple[int, ...], *strides: int) -> TensorType:
+    return TensorType(shape, DType.F32, StridedLayout(strides))
+
+
 @pytest.mark.parametrize(
-    ("op", "said"),
+    ("op", "needed"),
     [
         (conv(7, (5, 7), 19, stride=(1, 2)), "stride 1"),
         (conv(7, (5, 7), 19, channels_last=True), "columns are next to each other"),
+        (conv(1, (5, 70), 19), "channels apart"),  # of one channel, whatever its stride is
+        (replace(conv(1, (5, 70), 19), x=image((1, 1, 5, 70), 1050, 350, 70, 1)), "channels apart"),
+        (replace(conv(4, (5, 70), 1), out=image((1, 1, 5, 70), 1050, 350, 70, 1)), "channels apart"),
+        (with_operand(conv(7, (5, 70), 19), (5, 1)), "rows follow each other"),
+        (with_operand(conv(7, (5, 70), 19), (1, 70)), "rows follow each other"),
+        (with_operand(conv(7, (5, 70), 19), (1, 19, 5, 1)), "rows follow each other"),
     ],
 )
-def test_other_windows_and_orders_are_refused_with_the_reason(op: Conv2dOp, said: str) -> None:
+def test_other_windows_and_orders_are_refused_with_the_reason(op: Conv2dOp, needed: str) -> None:
     (unmet,) = (reason for _, reason in find("conv.pixels").unmet(op, load("avx512")))
-    assert said in unmet.needed
+    assert needed in unmet.needed
     assert "conv.packed" in unmet.remedy
+
+
+def test_a_stride_that_no_requirement_saw_is_not_emitted() -> None:
+    schedule, target, make = (
+        Schedule(nr=4, nv=2, tail=3, rows=3, kb=8, gap=5),
+        load("avx512"),
+        find("conv.pixels").build,
+    )
+    assert make is not None
+    kernel = make(conv(7, (5, 70), 19, stride=(1, 2)), schedule, target)
+    with pytest.raises(EmitError, match="a pixel apart"):
+        emit(kernel, target.isa)
 
 
 @pytest.mark.parametrize(

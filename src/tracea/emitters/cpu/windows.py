@@ -210,6 +210,8 @@ def pixel_tile(printer: Printer, node: MicroKernel) -> None:
     if pixel_pitch != _UNIT or printer.step(node.c, -2) != _UNIT or halo.dtype is not panel.dtype:
         detail = "columns of the halo, in the sums' type, and of the result are next to each other"
         raise EmitError(node=f"MicroKernel {node.c}", detail=detail)
+    if (get("stride_rows"), get("stride_columns")) != (1, 1):
+        raise EmitError(node=f"MicroKernel {node.c}", detail="windows on one axis of pixels are a pixel apart")
     functor = "IdentityEpilogue{}"
     if node.epilogue is not None:
         functor = epilogue_functor(printer, node.epilogue.expr, node.epilogue.operands, panel.dtype, transposed=True)
@@ -248,7 +250,9 @@ def depthwise_tile(printer: Printer, node: MicroKernel) -> None:
     tile = printer.declare_type(f"DepthwiseTile<{dtype}, {get('mr')}, {get('nv')}>", "Tile")
     printer.declare_check(f"{tile}::columns == {get('nr')}", "the kernel was built for this vector length")
     image = printer.buffer(node.a)
-    row_pitch, pixel_pitch, _ = image.element_strides[-3:]
+    row_pitch, pixel_pitch, step = image.element_strides[-3:]
+    if step != _UNIT:
+        raise EmitError(node=f"MicroKernel {node.a}", detail="channels are next to each other")
     rows, columns = (text(extent) for extent in node.b.extent[-3:-1])
     steps = f"{text(row_pitch * int(get('dilation_rows')))}, {text(pixel_pitch * int(get('dilation_columns')))}"
     pixels, channels = (text(extent) for extent in node.c.extent[-2:])

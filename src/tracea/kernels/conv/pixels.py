@@ -312,9 +312,8 @@ _STEP_ONE = condition(
 def _is_in_rows(op: Conv2dOp) -> bool:
     if not all(type_.is_static for type_ in (*op.operands, op.infer())):
         return True  # refused for that
-    types = conv_types(op)
-    (*_, x_column, x_channel), (*_, y_column, y_filter) = types["x"].strides, types["y"].strides
-    return x_column == 1 != x_channel and y_column == 1 != y_filter
+    operands = ConvOperands.of(op)
+    return operands.x.element_strides[-2] == Const(1) != operands.x.element_strides[-1] and operands.planar
 
 
 _IN_ROWS = condition(

@@ -56,6 +56,8 @@ def _pixels_are_one_axis(op: Conv2dOp) -> bool:
     *_, p, q, _ = types["y"].static_shape
     if p > 1 == q:  # the one column's stride is nobody's, so no launcher can check that rows follow each other by it
         return False
+    if any(type_.static_shape[-3:-1] not in ((p, q), (1, 1)) for type_ in results):  # one number a row, or a column
+        return False
     return all(map(is_flat, results)) and (filters == 1 or columns == 1 or types["y"].static_shape[-1] == 1)
 
 

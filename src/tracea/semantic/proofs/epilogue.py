@@ -27,11 +27,13 @@ def prove_epilogues(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
     """Prove of each tile with an epilogue that it is the op's, of operands at the tile's place.
 
     Raises:
-        ProofFailed: it is another expression, or an operand is another one, or begins elsewhere along an axis.
+        ProofFailed: it is another expression, or an operand is another one, or begins elsewhere along an axis, or
+            results are written without it.
     """
     for site in sites:
         found = _epilogue(site.node)
         if found is None:
+            _leaves_nothing(kernel, site)
             continue
         expr, operands, target = found
         regions = [operand for operand in operands if isinstance(operand, Region)]
@@ -49,6 +51,16 @@ def _epilogue(node: Node) -> tuple[Expr, Sequence[Region | Scalar], Region] | No
     own = node.c if isinstance(node, MicroKernel) else node.target
     call = node.epilogue
     return call.expr, call.operands, own if call.target is None else call.target
+
+
+def _leaves_nothing(kernel: TileKernel, site: Site) -> None:
+    """Show that a node without an epilogue does not write results that the op's own is still to be applied to."""
+    node, epilogue = site.node, getattr(kernel.op, "epilogue", None)
+    if not isinstance(node, MicroKernel | ReduceTile | RowTile) or not isinstance(epilogue, Epilogue):
+        return
+    written = kernel.buffer(node.c.buffer if isinstance(node, MicroKernel) else node.target.buffer)
+    if written.role is BufferRole.OUTPUT and not epilogue.is_identity:
+        raise refuse(_NAME, site.label, f"writes {written.name} without the op's epilogue")
 
 
 def _is_the_ops(kernel: TileKernel, site: Site, expr: Expr, operands: Sequence[Region]) -> None:

@@ -8,11 +8,12 @@ from itertools import pairwise, permutations
 from tracea.semantic.fields import expressions, subexpressions
 from tracea.semantic.index import INT32_MAX, INT64_MAX, Index, Var
 from tracea.semantic.linear import normalize
-from tracea.semantic.nodes import Let
+from tracea.semantic.nodes import CopyTile, Let, MicroKernel
 from tracea.semantic.nodes_async import Gather
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.interval import Ranges
 from tracea.semantic.proofs.walk import Site
+from tracea.semantic.proofs.windows import is_window
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel, bound_names
 
 __all__ = ["prove_scratch", "prove_widths", "span_guards"]
@@ -64,6 +65,8 @@ def prove_scratch(
         for axis, size in enumerate(buffer.shape):
             if not root.facts.proves(normalize(size)):
                 raise refuse("scratch", buffer.name, f"axis {axis}: size {size} was not shown to be at least 0")
+        if buffer.strides is not None and (taken := _taken_row_major(sites, buffer)):
+            raise refuse("scratch", buffer.name, f"has strides, {taken} takes it to be row-major")
         if not _has_a_place_each(root, buffer):
             raise refuse("scratch", buffer.name, f"strides {_listed(buffer.strides)} were not shown to part its axes")
         reach = ranges.of_expression(buffer.nbytes)
@@ -77,6 +80,20 @@ def prove_scratch(
         if reach is None or reach.high > limit:
             most = "unbounded" if reach is None else reach.high
             raise refuse("scratch", space.value, f"{needed} bytes (at most {most}) exceed the limit of {limit} bytes")
+
+
+def _taken_row_major(sites: Sequence[Site], buffer: Buffer) -> str | None:
+    """Return the first node that a scratch buffer with strides is none for: all but copies to it and windows of it."""
+    for site in sites:
+        node = site.node
+        for access in node.accesses():
+            if access.region.buffer != buffer.name:
+                continue
+            copied = isinstance(node, CopyTile) and access.writes
+            window = isinstance(node, MicroKernel) and is_window(node) and access.region == node.a
+            if not copied and not window:
+                return site.label
+    return None
 
 
 def _has_a_place_each(root: Site, buffer: Buffer) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from tracea.semantic.index import ceil_div
 from tracea.semantic.linear import Polynomial, normalize
@@ -96,12 +97,20 @@ def _halo(site: Site, node: Halo) -> None:
 
 
 def _holds(site: Site, node: MicroKernel) -> None:
-    """Show that the tile has no more rows (``mr``) and columns (``nr``) than the routine says it holds."""
-    extents = site.box(node.c).extent
+    """Show that the tile has no more rows (``mr``) and columns (``nr``) than the routine says it holds.
+
+    Of the counts that it has code for, ``rows``, the largest is a whole tile's.
+    """
+    extents, said = site.box(node.c).extent, dict(node.intrinsic.attributes)
     for name, what, axis in (("mr", "rows", -2), ("nr", "columns", -1)):
-        limit = next((value for known, value in node.intrinsic.attributes if known == name), None)
+        limit = said.get(name)
         if isinstance(limit, int) and len(extents) >= -axis and not site.facts.proves(-extents[axis] + limit):
             raise refuse("shapes", site.label, f"{extents[axis].to_index()} {what}, the routine holds {limit}")
+    counts, whole = said.get("rows"), said.get("mr", said.get("nr"))
+    if isinstance(counts, str) and isinstance(whole, int):
+        each = [int(count) for count in counts.split(",") if count]
+        if each[:1] != [whole] or min(each) < 1 or any(low >= high for high, low in pairwise(each)):
+            raise refuse("shapes", site.label, f"code for {counts or 'no'} rows, of tiles that hold {whole}")
 
 
 def _epilogue(site: Site, epilogue: EpilogueCall, target: Region) -> None:

@@ -49,6 +49,10 @@ def window_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, node: Micr
     a = _image(kernel, sites, site, node)
     shape = [site.canonical(size) for size in kernel.buffer(b.buffer).shape]
     filters = _filters(node, shape)
+    panel = dict(node.intrinsic.attributes).get("nr")
+    if panel is not None and filters.width.constant != panel:
+        width = filters.width.to_index()
+        raise refuse("reduction", site.label, f"panels of {width} filters, the routine takes them for {panel}")
     if a is None or len(result.offset) < 3 or len(b.offset) < -filters.panel:
         raise refuse("reduction", site.label, f"what {node.a.buffer} holds was not traced to an image")
     summed = _summed(site, filters, b, shape, result)
