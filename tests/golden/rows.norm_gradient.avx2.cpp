@@ -1,4 +1,4 @@
-// norm_gradient_layer_norm_512x768_f32_799234a56a254dc6 | rows.norm_gradient | avx2 | fixed=0,fold=768,prefetch=1,rows=16,streaming=0,together=4
+// norm_gradient_layer_norm_512x768_f32_799234a56a254dc6 | rows.norm_gradient | avx2 | fixed=0,fold=768,prefetch=1,rows=16,streaming=0,together=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -10,7 +10,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_rows_norm_gradient_a08f9fa315f795a68212_text {
+namespace tracea_rows_norm_gradient_c8dfe0e9a38f048defa2_text {
 using namespace tracea;
 
 struct Load0 {
@@ -61,7 +61,7 @@ struct Store1 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_rows_norm_gradient_a08f9fa315f795a68212(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_rows_norm_gradient_c8dfe0e9a38f048defa2(const tracea_call* call, int32_t rank) {
   const float* const grad = static_cast<const float*>(call->pointers[0]);
   const float* const x = static_cast<const float*>(call->pointers[1]);
   const float* const weight = static_cast<const float*>(call->pointers[2]);
@@ -78,7 +78,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_norm_gradient
     const int64_t first = tasks0.task() * 16;
     const int64_t count = min_index(rows - first, 16);
     // NormGradientTile layer_norm grad_x[first : +count, 0 : +columns]
-    norm_gradient_rows<float, true, 4, 1>(count, columns, 1e-05, sums + (columns + 63) / 64 * (first / 16) * 128 + first / 16 * 128, (columns + 63) / 64 * 64 + 64, Load0{grad + first * grad_stride0, grad_stride0}, Load0{x + first * x_stride0, x_stride0}, Load1{weight}, Store0{grad_x + first * grad_x_stride0, grad_x_stride0});
+    norm_gradient_rows<float, true, 1, 1>(count, columns, 1e-05, sums + (columns + 63) / 64 * (first / 16) * 128 + first / 16 * 128, (columns + 63) / 64 * 64 + 64, Load0{grad + first * grad_stride0, grad_stride0}, Load0{x + first * x_stride0, x_stride0}, Load1{weight}, Store0{grad_x + first * grad_x_stride0, grad_x_stride0});
   }
   team_barrier(call, rank);
   for (StaticLoop range0(call, rank, (columns + 767) / 768); range0.next();) {
@@ -90,4 +90,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_norm_gradient
     reduce_columns<float, SumOf>((rows + 15) / 16, width, Load0{sums + (columns + 63) / 64 * 64 + start + 64, (columns + 63) / 64 * 128 + 128}, Store1{grad_bias + start});
   }
 }
-}  // namespace tracea_rows_norm_gradient_a08f9fa315f795a68212_text
+}  // namespace tracea_rows_norm_gradient_c8dfe0e9a38f048defa2_text
