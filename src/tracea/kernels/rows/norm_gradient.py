@@ -141,8 +141,8 @@ def _default(op: NormGradientOp, target: Target) -> Schedule:
     rows, columns = math.prod(op.x.static_shape[:-1]), op.x.static_shape[-1]
     result, line = op.infer(), target.cache_line_bytes // op.x.dtype.nbytes
     far = streams(result.nbytes, target)
-    # Measured on a Zen 3, 4096x4096: four rows in turns took 4.6 times as long past the caches, where half a line a store
-    # leaves lines unfinished, and 1.1 times into them. With fewer registers their sums are not kept in any.
+    # Measured on a Zen 3, 4096x4096: four rows in turns took 4.6 times as long past the caches, where half a line a
+    # store leaves lines unfinished, and 1.1 times into them. Fewer registers do not keep their sums either.
     together = 4 if target.vector_registers >= _REGISTERS_OF_ROWS else 1
     return Schedule(
         rows=min(_MOST_ROWS, max(_FEW_ROWS, -(-rows // _MANY_PARTS))),
