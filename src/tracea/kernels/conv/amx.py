@@ -44,7 +44,7 @@ from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import Const, Index, Predicate, Var, ceil_div, minimum
 from tracea.semantic.intrinsics import terms_window_product
-from tracea.semantic.nodes import Barrier, EpilogueCall, For, Halo, Let, Level, MicroKernel, Pack, Parallel, block
+from tracea.semantic.nodes import Barrier, For, Halo, Let, Level, MicroKernel, Pack, Parallel, block
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
@@ -203,12 +203,7 @@ def _tasks(operands: ConvOperands, panels: Buffer, rows: int, filters: int) -> P
             (GROUP, FIRST // TILE, 0, 0, 0, 0, 0), (1, ceil_div(FILTERS, TILE), blocks, R, S, GRANULE, TILE * _TERMS)
         ),
         c=operands.at(operands.y, *place, extents),
-        epilogue=None
-        if op.epilogue.is_identity
-        else EpilogueCall(
-            expr=op.epilogue.expr,
-            operands=tuple(operands.at(buffer, *place, extents) for buffer in operands.extras),
-        ),
+        epilogue=operands.applied(*place, extents),
     )
     return operands.tasks(rows, filters, (split, product))
 

@@ -171,6 +171,15 @@ class ConvOperands:
             target=None if self.sums_in_place else self.at(self.y, row, column, filter_, extents),
         )
 
+    def applied(
+        self, row: Index, column: Index | int, filter_: Index, extents: tuple[Index | int, Index | int, Index | int]
+    ) -> EpilogueCall | None:
+        """Return the call of a routine that applies the epilogue itself while it stores; None where there is none."""
+        if self.op.epilogue.is_identity:
+            return None
+        operands = tuple(self.at(buffer, row, column, filter_, extents) for buffer in self.extras)
+        return EpilogueCall(expr=self.op.epilogue.expr, operands=operands)
+
     def tasks(self, rows: int, filters: int, body: Sequence[Node]) -> Parallel:
         """Return ``body`` for every image, group, band of ``rows`` rows and block of ``filters`` filters, as tasks."""
         task, bands, blocks = Var("task"), ceil_div(P, rows), ceil_div(K, filters)

@@ -49,7 +49,7 @@ from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import TRUE, Const, Predicate, Var
 from tracea.semantic.intrinsics import window_product
-from tracea.semantic.nodes import Barrier, CopyTile, EpilogueCall, For, MicroKernel, Node, Parallel, block
+from tracea.semantic.nodes import Barrier, CopyTile, For, MicroKernel, Node, Parallel, block
 from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, BufferRole, MemorySpace, TileKernel
 from tracea.targets.target import Target
@@ -211,12 +211,7 @@ def _tasks(operands: ConvOperands, blocking: PixelBlocking, panels: Buffer) -> P
         a=read,
         b=panels.region((GROUP, (FIRST + _CHANNEL) // blocking.nr, 0, 0, 0, 0), (1, 1, R, S, C, blocking.nr)),
         c=operands.at(operands.y, *place, extents),
-        epilogue=None
-        if op.epilogue.is_identity
-        else EpilogueCall(
-            expr=op.epilogue.expr,
-            operands=tuple(operands.at(buffer, *place, extents) for buffer in operands.extras),
-        ),
+        epilogue=operands.applied(*place, extents),
     )
     filters = For(var=_CHANNEL, extent=FILTERS, step=Const(blocking.nr), length=_WIDE, body=block(product))
     return operands.tasks(blocking.rows, blocking.kb, (*copies, filters))

@@ -43,7 +43,6 @@ from tracea.semantic.intrinsics import terms_window_product
 from tracea.semantic.nodes import (
     Barrier,
     CopyTile,
-    EpilogueCall,
     For,
     Halo,
     Let,
@@ -241,12 +240,7 @@ def _tasks(
             (GROUP, FIRST // TILE, 0, 0, 0, 0, 0), (1, ceil_div(FILTERS, TILE), 1, taps, 1, GRANULE, TILE * _TERMS)
         ),
         c=operands.at(operands.y, *place, extents),
-        epilogue=None
-        if op.epilogue.is_identity
-        else EpilogueCall(
-            expr=op.epilogue.expr,
-            operands=tuple(operands.at(buffer, *place, extents) for buffer in operands.extras),
-        ),
+        epilogue=operands.applied(*place, extents),
     )
     return operands.tasks(rows, filters, (copy, split, product))
 
