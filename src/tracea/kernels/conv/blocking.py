@@ -12,7 +12,7 @@ from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import static
 from tracea.errors import InvalidSchedule
 from tracea.kernels.conv.operands import ConvOperands
-from tracea.kernels.gemm.blocking import equal_blocks, fits_registers, round_up
+from tracea.kernels.gemm.blocking import check_registers, equal_blocks, fits_registers, round_up
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
@@ -112,15 +112,8 @@ def tile_numbers(
             raise InvalidSchedule(
                 field=name, got=value[name], expected=f"{low} to {high}", remedy="see the variant's space"
             )
-    mr, nv = value["mr"], value["nv"]
-    if not fits_registers(mr, nv, target):
-        raise InvalidSchedule(
-            field="mr, nv",
-            got=f"{mr}x{nv}: {mr * nv + nv + 1} registers",
-            expected=f"mr*nv + nv + 1 <= {target.vector_registers}",
-            remedy="choose a smaller tile",
-        )
-    if value["tail"] >= mr:
+    check_registers(schedule, target)
+    if value["tail"] >= (mr := value["mr"]):
         raise InvalidSchedule(field="tail", got=value["tail"], expected=f"below mr = {mr}", remedy="see the space")
     return value
 

@@ -16,7 +16,6 @@ from typing import Final
 
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import TensorType, static
-from tracea.errors import InvalidSchedule
 from tracea.kernels.conv.blocking import band_of, even_bands
 from tracea.kernels.conv.operands import (
     BAND,
@@ -41,7 +40,7 @@ from tracea.kernels.conv.operands import (
 )
 from tracea.kernels.conv.packed import filter_panels, pack_filters
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS, FLAT_RESULT
-from tracea.kernels.gemm.blocking import equal_blocks, fits_registers, round_up
+from tracea.kernels.gemm.blocking import check_registers, equal_blocks, fits_registers, round_up
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
@@ -101,20 +100,13 @@ class PixelBlocking:
         """
         schedule.check_range(1, "nr", "nv", "rows", "kb", most=_MOST)
         schedule.check_range(0, "gap", most=_MOST_GAP)
-        nr, nv, tail = (schedule.integer(name) for name in ("nr", "nv", "tail"))
-        if not fits_registers(nr, nv, target):
-            raise InvalidSchedule(
-                field="nr, nv",
-                got=f"{nr}x{nv}: {nr * nv + nv + 1} registers",
-                expected=f"nr*nv + nv + 1 <= {target.vector_registers}",
-                remedy="choose a smaller tile",
-            )
-        if not 0 <= tail < nr:
-            raise InvalidSchedule(field="tail", got=tail, expected=f"0 to {nr - 1}", remedy="see the variant's space")
+        check_registers(schedule, target, broadcast="nr")
+        nr = schedule.integer("nr")
+        schedule.check_range(0, "tail", most=nr - 1)
         return cls(
             nr=nr,
-            nv=nv,
-            tail=tail,
+            nv=schedule.integer("nv"),
+            tail=schedule.integer("tail"),
             rows=schedule.integer("rows"),
             kb=round_up(schedule.integer("kb"), nr),
             gap=schedule.integer("gap"),

@@ -20,6 +20,7 @@ from tracea.targets.target import Target
 __all__ = [
     "PANELS_PER_SWEEP",
     "Blocking",
+    "check_registers",
     "check_tile",
     "cores_of_matrix",
     "equal_blocks",
@@ -329,18 +330,27 @@ def check_tile(schedule: Schedule, target: Target) -> None:
     Raises:
         InvalidSchedule: the tile does not fit the vector registers, the tail is no part of it, or the split is none.
     """
-    mr, nv = schedule.integer("mr"), schedule.integer("nv")
+    check_registers(schedule, target)
+    schedule.check_range(0, "tail", most=schedule.integer("mr") - 1)  # the rows that are left of the last tile
+    schedule.choice("split", "rows", "columns")
+
+
+def check_registers(schedule: Schedule, target: Target, *, broadcast: str = "mr") -> None:
+    """Check a register tile of ``broadcast`` elements, as the schedule calls them, by ``nv`` vectors.
+
+    Raises:
+        InvalidSchedule: sums, vectors and one broadcast do not fit the vector registers.
+    """
+    mr, nv = schedule.integer(broadcast), schedule.integer("nv")
     if not fits_registers(mr, nv, target):
         most = (target.vector_registers - 1) // nv - 1
-        smaller = f"mr={most} at most with nv={nv}" if most > 0 else "choose a smaller nv"
+        smaller = f"{broadcast}={most} at most with nv={nv}" if most > 0 else "choose a smaller nv"
         raise InvalidSchedule(
-            field="mr, nv",
-            got=f"mr={mr}, nv={nv}: {mr * nv + nv + 1} vector registers",
-            expected=f"mr*nv + nv + 1 <= {target.vector_registers}, the registers of {target.isa}",
+            field=f"{broadcast}, nv",
+            got=f"{broadcast}={mr}, nv={nv}: {mr * nv + nv + 1} vector registers",
+            expected=f"{broadcast}*nv + nv + 1 <= {target.vector_registers}, the registers of {target.isa}",
             remedy=smaller,
         )
-    schedule.check_range(0, "tail", most=mr - 1)  # the rows that are left of the last tile
-    schedule.choice("split", "rows", "columns")
 
 
 def equal_blocks(extent: int, limit: int) -> int:
