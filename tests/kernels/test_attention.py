@@ -107,6 +107,16 @@ def test_extreme_scores_choose_the_largest(isa: str, size: float, rng: np.random
 
 
 @pytest.mark.parametrize("isa", run_isas())
+def test_weights_next_to_the_smallest_normal_may_be_flushed(isa: str, rng: np.random.Generator) -> None:
+    unit, name = unit_of(attention_cases(), isa), "attention_added"
+    inputs = random_inputs(CASES[name].op, rng)
+    inputs[0][...], inputs[2][...] = 0.0, 1e30
+    inputs[3][...] = rng.uniform(-87.5, -86.8, inputs[3].shape)
+    inputs[2][:, :, 0], inputs[3][:, 0] = 0.0, 0.0
+    check(unit, build(CASES[name], isa), CASES[name].op, inputs, threads=2)
+
+
+@pytest.mark.parametrize("isa", run_isas())
 def test_nan_and_infinity_stay_in_their_rows(isa: str, rng: np.random.Generator) -> None:
     unit, name = unit_of(attention_cases(), isa), "attention_added"
     inputs = random_inputs(CASES[name].op, rng)

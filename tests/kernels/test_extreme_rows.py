@@ -131,3 +131,20 @@ def test_rows_without_spread_are_zero_however_small_the_epsilon(case: Case, isa:
     assert (found[:-1] == 0).all()
     # Numbers of the size of one: what lies near to zero has the error of the mean that was taken from it.
     np.testing.assert_allclose(found[-1:], evaluate(case.op, [x])[-1:], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("isa", run_isas())
+@pytest.mark.parametrize("overlap", [0, 1, 2])
+def test_exponentials_next_to_the_smallest_normal_are_kept_or_zero(
+    overlap: int, isa: str, rng: np.random.Generator
+) -> None:
+    case = _case(RowKind.SOFTMAX, overlap)
+    x = rng.uniform(-88, -86, (12, COLUMNS)).astype(np.float32)
+    x[:, 3], x[:, 5] = 0.0, -np.inf
+    found = run(unit_of(CASES, isa), build(case, isa), case.op, [x])
+    check_rows(case, isa, x, threads=2)
+    tiny = np.float32(2**-126)
+    assert ((found == 0.0) | (found >= tiny)).all()
+    assert (found[:, 5] == 0.0).all()
+    assert (found[x > -86.9] > 0.0).all()
+    assert (found[x < -87.1] == 0.0).all()

@@ -9,7 +9,7 @@ import pytest
 from tests.kernels.cases import F32
 from tests.kernels.slab_cases import layer_norm_backward, softmax_backward
 
-from tracea.core.expr import Input, Unary, activation
+from tracea.core.expr import Expr, Input, Unary, activation
 from tracea.core.op import Epilogue, Op, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.emitters.cpu.emitter import emit
@@ -148,18 +148,22 @@ def test_what_leaves_a_first_level_cache_of_32_kib_row_by_row_is_made_otherwise(
     assert default(scaled, SERVER).integer("together") == 1
 
 
-def test_sixteen_registers_do_not_hold_what_two_rows_sum() -> None:
-    x, vector = TensorType((4096, 4096), F32), TensorType((4096,), F32)
-    affine = Epilogue(Input(0) * Input(1) + Input(2), (vector, vector))
-    weighted = Epilogue(Input(0) * Input(1), (vector,))
+def test_with_sixteen_registers_one_thread_pairs_the_rows_that_a_shared_vector_pushes_out() -> None:
     few = replace(load("avx2"), l1d_bytes=32 << 10, l2_bytes=512 << 10, l3_bytes=32 * MIB)
-    ops = [
-        RowOp(kind=RowKind.LAYER_NORM, x=(x,), epilogue=affine, eps=1e-5),
-        RowOp(kind=RowKind.RMS_NORM, x=(x,), epilogue=weighted, eps=1e-5),
-    ]
-    assert [default(op, few).integer("overlap") for op in ops] == [1, 1]
-    assert [default(op, replace(few, vector_registers=32)).integer("overlap") for op in ops] == [2, 2]
-    assert default(softmax(4096, 4096), few).integer("overlap") == 2
+
+    def overlap(kind: RowKind, columns: int, expr: Expr, vectors: int, cores: int = 1) -> int:
+        x, vector = TensorType(((1 << 24) // columns, columns), F32), TensorType((columns,), F32)
+        op = RowOp(kind=kind, x=(x,), epilogue=Epilogue(expr, (vector,) * vectors), eps=1e-5)
+        return default(op, replace(few, cores=cores)).integer("overlap")
+
+    affine, weighted, bare = Input(0) * Input(1) + Input(2), Input(0) * Input(1), Input(0)
+    assert overlap(RowKind.LAYER_NORM, 4096, affine, 2) == 2
+    assert overlap(RowKind.LAYER_NORM, 2048, affine, 2) == 1
+    assert overlap(RowKind.RMS_NORM, 4096, weighted, 1) == 2
+    assert overlap(RowKind.RMS_NORM, 2048, weighted, 1) == 1
+    assert overlap(RowKind.LAYER_NORM, 8192, bare, 0) == 1
+    assert overlap(RowKind.LAYER_NORM, 4096, affine, 2, cores=2) == 1
+    assert [default(softmax(*shape), few).integer("overlap") for shape in ((4096, 4096), (8192, 2048))] == [2, 2]
 
 
 def test_several_streams_are_asked_for_less_far_ahead_than_one() -> None:

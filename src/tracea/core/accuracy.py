@@ -265,9 +265,10 @@ def _row_error(op: RowOp, arrays: list[Array], y: Array, compute: DType, worst_c
         shift = error + error.max(axis=-1, keepdims=True) + eps * distance  # of the exponent, in absolute terms
         worst = np.max(np.where(np.isfinite(shift), shift, 0.0), axis=-1, keepdims=True)
         if op.kind is RowKind.SOFTMAX:
-            # Smallest normal: a kernel may flush what underflows. exp(-inf) is zero, whatever its row's other elements.
+            # Twice the smallest normal: a kernel may flush what underflows, or is about to. exp(-inf) is zero, whatever
+            # its row's other elements.
             spread = np.where(y == 0.0, 0.0, np.abs(y) * np.expm1(shift + worst + c + 12 * eps))
-            return spread + compute.smallest / eps
+            return spread + 2 * compute.smallest / eps
         return shift + worst + c + 4 * eps * (1.0 + np.abs(y) + distance)
     # What is next to zero loses up to the smallest subnormal: a mean in each of its steps, a square, a result.
     lost = np.where((v != 0.0).any(axis=-1, keepdims=True), compute.smallest, 0.0)

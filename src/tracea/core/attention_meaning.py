@@ -137,8 +137,8 @@ def attention_error(
     seen = np.isfinite(scores)
     weights, _ = normalised_weights(np.where(seen, scores, -np.inf))
     relative, _ = weight_error(op, arrays, compute, constant)
-    # What would underflow may be flushed: each weight is a multiple of the smallest, of a sum that is at least 1.
-    shares = weights * relative + np.where(seen, 2 * compute.smallest, 0.0)
+    # What would underflow, or is about to, may be flushed, of a sum that is at least 1: twice the smallest normal.
+    shares = weights * relative + np.where(seen, 2 * compute.smallest / compute.eps, 0.0)
     values = np.where(np.isfinite(values), values, 0.0)
     # A product of a weight and a value next to zero loses half the smallest, and what rescales its sum as much again.
     lost = 2 * compute.smallest * (seen.astype(np.float64) @ (values > 0.0))

@@ -128,20 +128,24 @@ def _overlap_beyond(op: RowOp, row_bytes: int, target: Target) -> int:
 
     With two passes those are two rows and the vectors that all rows have in common, such as weight and bias, which come
     once for a pair. Measured, 4096² on 48 KiB: layer norm with both 4 to 8 % faster in pairs, RMS norm with a weight,
-    which fits, 4 to 11 % slower; on 32 KiB 0.79 and 0.92 of the time. All that is on 32 registers. With 16 the sums of
-    two rows do not stay in them, and a vector is half a line, which two rows past the caches leave unfinished in turn:
-    layer norm 4096² by pairs took 3.1 times as long (Zen 3), RMS norm 1.1 to 1.9, layer norm 512x768 1.2.
+    which fits, 4 to 11 % slower; on 32 KiB 0.79 and 0.92 of the time. All that is on 32 registers.
+
+    With 16, whose vectors are half a line, rows of a pair take turns of some vectors. Of the time row by row (Zen 3,
+    32 KiB, one thread, six processes): layer norm 4096² 0.86 to 0.90, once 1.11, RMS norm 0.87 to 0.94, 8192 columns
+    0.83 to 0.90; no gain where two rows and the shared vectors fit, none without such vectors, and by two threads 0.93
+    to 1.15. Softmax takes 0.60 to 0.65 in turns, also where three rows fit.
 
     On 32 KiB (Zen 4), of the time of pairs: where nothing is shared, passes row by row 1.1 to 1.2; a row at a time,
     where two rows and the shared vectors leave room, by one thread 0.76 to 0.95 (layer norm of 768 to 1536 columns, RMS
     norm of 1024 and 2048, bare ones of 1024 and 4096), by two 1.0 and, bare, 1.1 to 1.15.
     """
+    few = target.vector_registers < _REGISTERS_OF_A_PAIR
     if _PASSES[op.kind] > 2:
-        return 2 if 3 * row_bytes > target.l1d_bytes else 1
-    if target.vector_registers < _REGISTERS_OF_A_PAIR:
-        return 1
+        return 2 if few or 3 * row_bytes > target.l1d_bytes else 1
     shared = _shared_vectors(op)
     at_hand = (2 + shared) * row_bytes
+    if few:
+        return 2 if target.cores == 1 and shared > 0 and at_hand > target.l1d_bytes else 1
     if target.l1d_bytes <= _SMALL_CACHE_BYTES:
         leaves_room = at_hand < target.l1d_bytes or (shared == 0 and at_hand == target.l1d_bytes)
         return 0 if target.cores == 1 and leaves_room else 2

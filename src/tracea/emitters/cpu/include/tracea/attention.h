@@ -302,7 +302,7 @@ protected:
 
         const T scaled = std::is_same_v<Score, PlainScore> ? scale : T(1);
         const V factor = broadcast<V>(scaled * static_cast<T>(1.44269504088896340736));
-        const V least = div(broadcast<V>(T(-125.5)), factor);
+        const V least = div(broadcast<V>(T(-126)), factor);
         V top[NV];
         V total[NV];
         V fade[NV];

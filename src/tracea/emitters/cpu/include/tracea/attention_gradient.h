@@ -141,7 +141,7 @@ private:
                                       const Lanes& lanes, const Score& score, const Slope& slope) {
         constexpr bool plain = std::is_same_v<Score, PlainScore>;
         const V factor = broadcast<V>((plain ? scale : T(1)) * static_cast<T>(1.44269504088896340736));
-        const V least = div(broadcast<V>(T(-125.5)), factor);
+        const V least = div(broadcast<V>(T(-126)), factor);
         const V scaling = broadcast<V>(scale);
         V top[NV];
         V inverse[NV];

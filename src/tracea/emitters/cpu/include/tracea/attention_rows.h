@@ -105,7 +105,7 @@ private:
     static TRACEA_INLINE T share(const AttentionState<T>& state, int64_t part, int64_t rows, int64_t i, T top) {
         T lanes[V::lanes];
         store(lanes, exp2_scaled_or_zero(broadcast<V>(state.peaks[part * rows + i] - top), broadcast<V>(log2_e),
-                                         broadcast<V>(T(-125.5) / log2_e)));
+                                         broadcast<V>(T(-126) / log2_e)));
         return lanes[0];
     }
 

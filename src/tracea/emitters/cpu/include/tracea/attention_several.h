@@ -40,7 +40,7 @@ struct AttentionSeveral {
         const T top = peak > before || peak != peak ? peak : before;
         const V shift = broadcast<V>(top == -infinity ? T(0) : top);
         const V factor = broadcast<V>(log2_e);
-        const V least = broadcast<V>(T(-125.5) / log2_e);
+        const V least = broadcast<V>(T(-126) / log2_e);
         const V fade = exp2_scaled_or_zero(sub(broadcast<V>(before), shift), factor, least);
         V total = zero<V>();
         for (int64_t j = 0; j < count; j += V::lanes) {

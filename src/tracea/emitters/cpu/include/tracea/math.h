@@ -86,28 +86,29 @@ TRACEA_INLINE VecF exp_up_to(VecF x, float most) {
 }  // namespace detail
 
 TRACEA_INLINE VecF exp(VecF x) { return detail::exp_up_to(x, 89.0F); }
-// exp(x) for x <= 0 and NaN, zero where the result would be subnormal (x < -126 ln 2): what is left of a sum whose largest term is 1.
-TRACEA_INLINE VecF exp_or_zero(VecF x) {
-    VecF n;
-    VecF r;
-    detail::reduce_ln2(x, n, r);
-    return scale_pow2_where(not_less(x, broadcast<VecF>(-87.33654F)), detail::exp_reduced(r), n);
-}
 TRACEA_INLINE VecD exp(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::exp(v); });
 }
-TRACEA_INLINE VecD exp_or_zero(VecD x) { return exp(x); }
-// 2^(x factor) for x <= 0 and NaN, factor > 0; zero where x < least, which keeps x factor at -126 or above: 1 unit in the last place, 1 for 0.
+// 2^(x factor) for x <= 0 and NaN, factor > 0, where `least` is -126 / factor: 1 unit in the last place, 1 for 0; zero where the result would be below 2^-125.5.
 TRACEA_INLINE VecF exp2_scaled_or_zero(VecF x, VecF factor, VecF least) {
-    const VecF shift = broadcast<VecF>(detail::round_shift);
-    const VecF n = sub(fma(x, factor, shift), shift);
-    const VecF power = detail::polynomial(fma(x, factor, neg(n)), 1.0F, 0x1.62e42ap-1F, 0x1.ebf9bcp-3F, 0x1.c6b752p-5F,
-                                          0x1.3cea88p-7F, 0x1.5bba14p-10F);
-    return scale_pow2_where(mask_not(less(x, least)), power, n);
+    // The sum's low bits are the field of half the power: 0 of -126, and so of all that is below, which makes zero of any digits.
+    const VecF shift = broadcast<VecF>(detail::round_shift + 126.0F);
+    const VecF limited = max_second(least, x);
+    const VecF field = fma(limited, factor, shift);
+    const VecF twice = detail::polynomial(fma(limited, factor, neg(sub(field, shift))), 2.0F, 0x1.62e42ap+0F,
+                                          0x1.ebf9bcp-2F, 0x1.c6b752p-4F, 0x1.3cea88p-6F, 0x1.5bba14p-9F);
+    return mul(twice, exponent_field(field));
 }
 TRACEA_INLINE VecD exp2_scaled_or_zero(VecD x, VecD factor, VecD) {
     return detail::lane_by_lane(mul(x, factor), [](double v) { return ::exp2(v); });
 }
+
+// exp(x) for x <= 0 and NaN, by a factor that rounds: 1 unit in the last place and, as x itself that was rounded may have, |x| / 8 more.
+TRACEA_INLINE VecF exp_or_zero(VecF x) {
+    constexpr float log2_e = 0x1.715476p+0F;
+    return exp2_scaled_or_zero(x, broadcast<VecF>(log2_e), broadcast<VecF>(-126.0F / log2_e));
+}
+TRACEA_INLINE VecD exp_or_zero(VecD x) { return exp(x); }
 
 TRACEA_INLINE VecF log(VecF x) {
     VecF m;

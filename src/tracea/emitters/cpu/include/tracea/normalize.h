@@ -269,7 +269,7 @@ struct RmsNormPasses : Passes<V, Load, Store> {
 
 }  // namespace detail
 
-// y = exp(x - max x) / sum; a row with NaN, or with plus infinity, is NaN; a row of minus infinities is NaN, as torch. What is smaller than 2^-126 of the
+// y = exp(x - max x) / sum; a row with NaN, or with plus infinity, is NaN; a row of minus infinities is NaN, as torch. What is smaller than 2^-125.5 of the
 // largest is zero.
 template <class T, int Overlap, int Prefetch, class Load, class Store>
 TRACEA_INLINE void softmax_rows(int64_t rows, int64_t columns, T* buffer, const Load& load, const Store& store) {

@@ -3,7 +3,7 @@
 //
 // A row takes two or three passes. One after the other they wait in turn for what is read, for arithmetic, and for what is written. With Overlap 1, one loop
 // makes the first pass over row r, the second over the row before it and the last over the row before that, so that the three waits are one. With Overlap 2,
-// which is for two passes, it makes the first pass over two rows and the last one over the two before them: what the store functor reads of a column, as
+// which is for two passes, it makes the first pass over two rows and the last one over the two before them, at once or in turns: what the store functor reads of a column, as
 // weight and bias, comes from the second-level cache once for both. Of three passes Overlap 2 makes the same at once as Overlap 1, but in turns of some
 // vectors each, and over what one row leaves: less is in the nearest cache, and what is stored past the caches follows itself. Every way the arithmetic of a
 // row is the same, in the same order.
@@ -83,7 +83,7 @@ TRACEA_INLINE void first_pass(int64_t row, int64_t columns, typename V::element*
     for_each_vector<V>(
         columns,
         [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-            if constexpr (Prefetch > 0) kind.source.prefetch(row, col + Prefetch * V::lanes);
+            if constexpr (Prefetch > 0 && begins_line<V>(u)) kind.source.prefetch(row, col + Prefetch * V::lanes);
             kind.first(row, col, n, u, at + col);
         },
         [&]() TRACEA_LAMBDA { kind.fold_first(); });
@@ -115,14 +115,14 @@ TRACEA_INLINE void turning_passes(int64_t row, int64_t columns, typename V::elem
     kind.begin_second();
     for_each_turn<V>(
         columns,
-        [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
             if constexpr (Finishes) {
-                kind.target.prefetch(row - 1, col + write_ahead * V::lanes);
+                if constexpr (begins_line<V>(u)) kind.target.prefetch(row - 1, col + write_ahead * V::lanes);
                 kind.target.at(row - 1, col, kind.last(row - 1, col, n, kept + col), n);
             }
         },
         [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-            if constexpr (Begins) kind.source.prefetch(row + 2, col);
+            if constexpr (Begins && begins_line<V>(u)) kind.source.prefetch(row + 2, col);
             kind.second(row, col, n, u, read + col, kept + col);
             if constexpr (Begins) kind.first(row + 1, col, n, u, read + col);
         },
@@ -142,8 +142,8 @@ TRACEA_INLINE void all_passes(int64_t row, int64_t oldest, int64_t columns, type
     for_each_vector<V>(
         columns,
         [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-            kind.target.prefetch(oldest, col + write_ahead * V::lanes);
-            if constexpr (Prefetch > 0) kind.source.prefetch(row, col + Prefetch * V::lanes);
+            if constexpr (begins_line<V>(u)) kind.target.prefetch(oldest, col + write_ahead * V::lanes);
+            if constexpr (Prefetch > 0 && begins_line<V>(u)) kind.source.prefetch(row, col + Prefetch * V::lanes);
             if constexpr (Kind::passes == 3) {
                 kind.target.at(oldest, col, kind.last(oldest, col, n, done + col), n);
                 kind.second(row - 1, col, n, u, before + col, done + col);
@@ -160,35 +160,58 @@ TRACEA_INLINE void all_passes(int64_t row, int64_t oldest, int64_t columns, type
     kind.end_second();
     kind.end_first(row, columns, first);
 }
-// The first pass over `row` and the next one, the last over the two before them: one loop, one kind for the rows of either parity.
+// What a pair's pass over `row` asks for: the lines that it will write, and those that it will read, behind the row's end those of the next but one.
+template <class V, int Prefetch, class Kind, class U>
+TRACEA_INLINE void ask_for_pair(int64_t row, int64_t columns, int64_t col, U u, const Kind& kind) {
+    if constexpr (begins_line<V>(u)) {
+        kind.target.prefetch(row - 2, col + write_ahead * V::lanes);
+        if constexpr (Prefetch > 0) {
+            const int64_t ahead = col + Prefetch * V::lanes;
+            const bool next = ahead >= columns;
+            kind.source.prefetch(next ? row + 2 : row, next ? ahead - columns : ahead);
+        }
+    }
+}
+// The first pass over `row` and the next one, the last over the two before them: one loop, one kind for the rows of either parity. Vectors that are a line
+// take turns. Smaller ones would leave half lines unfinished past the caches, and have too few registers for the sums of two rows: turns of some vectors.
 template <class V, int Prefetch, class Kind>
 TRACEA_INLINE void paired_passes(int64_t row, int64_t columns, typename V::element* first,
                                  const typename V::element* before, int64_t pitch, Kind& even, Kind& odd) {
     even.begin_first(row, columns);
     odd.begin_first(row + 1, columns);
-    for_each_vector<V>(
-        columns,
-        [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-            even.target.prefetch(row - 2, col + write_ahead * V::lanes);
-            odd.target.prefetch(row - 1, col + write_ahead * V::lanes);
-            if constexpr (Prefetch > 0) {
-                // Behind a row's end follows the next but one.
-                const int64_t ahead = col + Prefetch * V::lanes;
-                const bool next = ahead >= columns;
-                even.source.prefetch(next ? row + 2 : row, next ? ahead - columns : ahead);
-                odd.source.prefetch(next ? row + 3 : row + 1, next ? ahead - columns : ahead);
-            }
-            const V upper = even.last(row - 2, col, n, before + col);
-            const V lower = odd.last(row - 1, col, n, before + pitch + col);
-            even.first(row, col, n, u, first + col);
-            odd.first(row + 1, col, n, u, first + pitch + col);
-            even.target.at(row - 2, col, upper, n);
-            odd.target.at(row - 1, col, lower, n);
-        },
-        [&]() TRACEA_LAMBDA {
-            even.fold_first();
-            odd.fold_first();
-        });
+    const auto fold = [&]() TRACEA_LAMBDA {
+        even.fold_first();
+        odd.fold_first();
+    };
+    if constexpr (vectors_a_line<V>() == 1) {
+        for_each_vector<V>(
+            columns,
+            [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+                ask_for_pair<V, Prefetch>(row, columns, col, u, even);
+                ask_for_pair<V, Prefetch>(row + 1, columns, col, u, odd);
+                const V upper = even.last(row - 2, col, n, before + col);
+                const V lower = odd.last(row - 1, col, n, before + pitch + col);
+                even.first(row, col, n, u, first + col);
+                odd.first(row + 1, col, n, u, first + pitch + col);
+                even.target.at(row - 2, col, upper, n);
+                odd.target.at(row - 1, col, lower, n);
+            },
+            fold);
+    } else {
+        for_each_turn<V>(
+            columns,
+            [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+                ask_for_pair<V, Prefetch>(row, columns, col, u, even);
+                even.target.at(row - 2, col, even.last(row - 2, col, n, before + col), n);
+                even.first(row, col, n, u, first + col);
+            },
+            [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+                ask_for_pair<V, Prefetch>(row + 1, columns, col, u, odd);
+                odd.target.at(row - 1, col, odd.last(row - 1, col, n, before + pitch + col), n);
+                odd.first(row + 1, col, n, u, first + pitch + col);
+            },
+            fold);
+    }
     even.end_first(row, columns, first);
     odd.end_first(row + 1, columns, first + pitch);
 }

@@ -60,6 +60,17 @@ namespace detail {
 
 constexpr int row_unroll = 4;
 
+// Vectors in a line of 64 bytes, at most those of a group.
+template <class V>
+TRACEA_INLINE constexpr int vectors_a_line() {
+    return sizeof(V) >= 64 ? 1 : sizeof(V) * row_unroll <= 64 ? row_unroll : 64 / static_cast<int>(sizeof(V));
+}
+// Whether the u-th vector of a group is the first in its line, where lines begin as the group does: what is asked for once.
+template <class V>
+TRACEA_INLINE constexpr bool begins_line(int u) {
+    return u % vectors_a_line<V>() == 0;
+}
+
 // Calls body(col, n, u) for every vector of a row: four independent chains u = 0 .. 3, the tail on chain 0. fold() after each 64 groups of four.
 template <class V, class Body, class Fold>
 TRACEA_INLINE void for_each_vector(int64_t columns, Body&& body, Fold&& fold) {
@@ -140,8 +151,8 @@ struct SumChains {
 template <class T, int Prefetch, class Load, class Store>
 TRACEA_INLINE void map_row(int64_t row, int64_t columns, const Load& source, const Store& target) {
     using V = Vec<T>;
-    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
-        if constexpr (Prefetch > 0) source.prefetch(row, col + Prefetch * V::lanes);
+    detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+        if constexpr (Prefetch > 0 && detail::begins_line<V>(u)) source.prefetch(row, col + Prefetch * V::lanes);
         target.at(row, col, source.template at<V>(row, col, n), n);
     });
 }

@@ -24,6 +24,7 @@
 //                                                   and a normal result, or NaN
 //   pow2<Bias>(n)                                   2^(n + Bias), n and the sum integral and small, the sum from -126 to 127, or 128, which is infinity; of NaN
 //                                                   anything (float only)
+//   exponent_field(s)                               of s = 1.5 * 2^23 + k, k integral in 0 .. 255: 2^(k - 127), 0 for 0, infinity for 255; of NaN anything (float only)
 //   keep_where(m, a)                                a in the lanes of the mask, zero in the others (float only)
 //   scale_pow2_or_zero(m, a, n)                     scale_pow2(a, n) in the lanes of the mask, zero in the others whatever they hold (float only)
 //   split_exponent(a, m, e)                         a = m * 2^e, m in [2/3, 4/3), a positive and finite (float only)
@@ -55,7 +56,11 @@ TRACEA_BEGIN_NAMESPACE
 TRACEA_INLINE VecF keep_where(Mask<VecF> m, VecF a) { return select(m, a, zero<VecF>()); }
 #endif
 #if !defined(TRACEA_ISA_AVX512)
-// One instruction on AVX-512.
+// One instruction on AVX-512, both.
+template <int Bias>
+TRACEA_INLINE VecF pow2(VecF n) {
+    return exponent_field(add(n, broadcast<VecF>(0x1.8p+23F + static_cast<float>(127 + Bias))));
+}
 TRACEA_INLINE VecF scale_pow2_or_zero(Mask<VecF> m, VecF a, VecF n) {
     return select(m, scale_pow2(a, n), zero<VecF>());
 }

@@ -333,11 +333,9 @@ TRACEA_INLINE VecF scale_pow2_where(Mask<VecF> m, VecF a, VecF n) {
     const __m256i scaled = _mm256_add_epi32(_mm256_castps_si256(a.reg), by);
     return {_mm256_and_ps(_mm256_castsi256_ps(scaled), m.reg)};
 }
-// The sum's low bits are the exponent's field; what is above them leaves by the shift.
-template <int Bias>
-TRACEA_INLINE VecF pow2(VecF n) {
-    const __m256 field = _mm256_add_ps(n.reg, _mm256_set1_ps(0x1.8p+23F + static_cast<float>(127 + Bias)));
-    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(field), 23))};
+// The sum's low bits are the field; what is above them leaves by the shift.
+TRACEA_INLINE VecF exponent_field(VecF s) {
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(s.reg), 23))};
 }
 TRACEA_INLINE VecD scale_pow2(VecD a, VecD n) {
     alignas(32) double value[4];

@@ -302,6 +302,9 @@ TRACEA_INLINE VecD scale_pow2(VecD a, VecD n) { return {_mm512_scalef_pd(a.reg, 
 TRACEA_INLINE VecF scale_pow2_where(Mask<VecF> m, VecF a, VecF n) {
     return {_mm512_maskz_scalef_ps(m.reg, a.reg, n.reg)};
 }
+TRACEA_INLINE VecF exponent_field(VecF s) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(s.reg), 23))};
+}
 template <int Bias>
 TRACEA_INLINE VecF pow2(VecF n) {
     return {_mm512_scalef_ps(_mm512_set1_ps(__builtin_ldexpf(1.0F, Bias)), n.reg)};

@@ -258,10 +258,8 @@ TRACEA_INLINE VecF scale_pow2_where(Mask<VecF> m, VecF a, VecF n) {
     const float32x4_t product = vmulq_f32(a.reg, vreinterpretq_f32_s32(power));
     return {vreinterpretq_f32_u32(vandq_u32(vreinterpretq_u32_f32(product), m.reg))};
 }
-template <int Bias>
-TRACEA_INLINE VecF pow2(VecF n) {
-    const float32x4_t field = vaddq_f32(n.reg, vdupq_n_f32(0x1.8p+23F + static_cast<float>(127 + Bias)));
-    return {vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(field), 23))};
+TRACEA_INLINE VecF exponent_field(VecF s) {
+    return {vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(s.reg), 23))};
 }
 TRACEA_INLINE VecD scale_pow2(VecD a, VecD n) {
     double value[2];

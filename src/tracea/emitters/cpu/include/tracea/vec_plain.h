@@ -227,10 +227,8 @@ TRACEA_INLINE VecF scale_pow2_where(Mask<VecF> m, VecF a, VecF n) {
     return detail::lanewise<float>(
         [&](int i) { return m.reg[i] ? detail::scale_pow2_lane(a.reg[i], n.reg[i]) : 0.0F; });
 }
-template <int Bias>
-TRACEA_INLINE VecF pow2(VecF n) {
-    return detail::lanewise<float>(
-        [&](int i) { return float_of(bits_of(n.reg[i] + (0x1.8p+23F + static_cast<float>(127 + Bias))) << 23); });
+TRACEA_INLINE VecF exponent_field(VecF s) {
+    return detail::lanewise<float>([&](int i) { return float_of(bits_of(s.reg[i]) << 23); });
 }
 TRACEA_INLINE void split_exponent(VecF a, VecF& mantissa, VecF& exponent) {
     for (int i = 0; i < VecF::lanes; ++i) {
