@@ -30,19 +30,20 @@ class FuseEpilogue:
     Bias, residual and whatever else the pointwise op reads become epilogue operands. Where several inputs qualify, the
     one that comes last takes it: the others are then already in memory. A mask, or any other operand or result that is
     not of floats, or of f64 where sums are of f32, stays out: it keeps the pointwise op, which a row op behind it may
-    take.
+    take. ``producers`` are the ops that may take one.
     """
 
     max_operands: int = 6
     max_size: int = 256
     keep_rounding: bool = False
+    producers: tuple[type[Op], ...] = (GemmOp, Conv2dOp)
     name: str = "fuse epilogue"
 
     def apply(self, graph: Graph) -> Graph:
         """Return the fused graph."""
         draft = Draft(graph)
         for name in draft.order():
-            _fuse_into_producer(draft, name, (GemmOp, Conv2dOp), self)
+            _fuse_into_producer(draft, name, self.producers, self)
         return draft.finish()
 
 

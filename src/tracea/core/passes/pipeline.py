@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracea.core.graph import Graph
-from tracea.core.op import WITHOUT_KERNEL
+from tracea.core.op import WITHOUT_KERNEL, Conv2dOp
 from tracea.core.passes.draft import Pass
 from tracea.core.passes.eliminate import EliminateCommon, EliminateDead
 from tracea.core.passes.fold import FoldConstants
@@ -67,7 +67,8 @@ def default_pipeline() -> tuple[Pass, ...]:
     """Return the passes in order.
 
     Pointwise chains come first, since a diamond such as ``x·sigmoid(x)`` must be one node before it can be an epilogue;
-    they come again at the end for what no GEMM and no row op took.
+    they come again at the end for what no GEMM and no row op took. Before them each convolution takes what is its own,
+    such as its batch norm: of two whose results are added, one would take both norms and leave the other none.
     """
     return (
         EliminateDead(),
@@ -77,6 +78,8 @@ def default_pipeline() -> tuple[Pass, ...]:
         SinkReshapes(),
         EliminateViews(),
         EliminateDead(),  # a dead reader would keep a value from being fused
+        FuseEpilogue(producers=(Conv2dOp,)),
+        FuseImages(),
         FusePointwise(),
         FuseAttention(),
         EliminateViews(),  # a transpose of a transpose, where the two products had one each
