@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
@@ -64,4 +65,25 @@ def test_the_pipeline_leaves_one_kernel_and_its_names(rng: np.random.Generator) 
     result = run_pipeline(graph)
     (conv,) = [node for node in kernels(result.graph) if isinstance(node.op, Conv2dOp)]
     assert result.graph["conv"] is conv
+    check_same(graph, result.graph, rng)
+
+
+@pytest.mark.parametrize("over_pixels", [False, True])
+def test_of_two_whose_results_are_added_each_keeps_its_own_norm(over_pixels: bool, rng: np.random.Generator) -> None:
+    graph = Graph()
+    x = graph.add_input(image_type((2, 3, 6, 5), DType.F32, channels_last=over_pixels), name="x")
+
+    def normalized(name: str) -> Node:
+        made = image_type((2, 4, 4, 3), DType.F32, channels_last=over_pixels)
+        conv = graph.add_conv2d(x, graph.add_constant((4, 3, 3, 3), name=f"{name}_w"), out=made, name=name)
+        image = graph.add_view(ViewKind.PERMUTE, conv, axes=TO_PIXELS) if over_pixels else conv
+        scale, shift = (graph.add_constant((4,) if over_pixels else (4, 1, 1), name=f"{name}_{i}") for i in range(2))
+        return graph.add_pointwise(Input(0) * Input(1) + Input(2), image, scale, shift)
+
+    body, shortcut = normalized("body"), normalized("shortcut")
+    graph.set_outputs(graph.add_pointwise(activation("relu").substitute({0: Input(0) + Input(1)}), body, shortcut))
+    result = run_pipeline(graph)
+    first, last = (node.op for node in kernels(result.graph) if isinstance(node.op, Conv2dOp))
+    assert [len(op.epilogue.operands) for op in (first, last) if isinstance(op, Conv2dOp)] == [2, 3]
+    assert all(isinstance(node.op, Conv2dOp) for node in kernels(result.graph)[:2])
     check_same(graph, result.graph, rng)

@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.prepacked | avx2 | cb=0,gap=16,kb=256,mr=5,nv=2,prefetch=8,rows=7,tail=4,unroll=2
+// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.prepacked | avx2 | ahead=1,cb=0,gap=16,kb=256,mr=5,nv=2,prefetch=8,rows=7,tail=4,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -8,10 +8,10 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_prepacked_2379b3a315312c4d3cc6_text {
+namespace tracea_conv_prepacked_8dbd91e664c84b1854f8_text {
 using namespace tracea;
 
-using Tile0 = ConvTile<float, 5, 2, 2, 8>;
+using Tile0 = ConvTile<float, 5, 2, 2, 8, false, 1>;
 static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -26,9 +26,13 @@ struct Epilogue0 {
     const auto t2 = add(t1, v2);
     return t2;
   }
+  TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
+    prefetch_l2(x2 + row * x2_row + col);
+    prefetch_l2(x2 + row * x2_row + col + 15);
+  }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_2379b3a315312c4d3cc6(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_8dbd91e664c84b1854f8(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -76,4 +80,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_237
     }
   }
 }
-}  // namespace tracea_conv_prepacked_2379b3a315312c4d3cc6_text
+}  // namespace tracea_conv_prepacked_8dbd91e664c84b1854f8_text

@@ -13,6 +13,7 @@ from tracea.core.tensor_type import StridedLayout, TensorType
 
 F32, F64, F16, BF16 = DType.F32, DType.F64, DType.F16, DType.BF16
 FUSED = {"bias": True, "activation": "gelu", "residual": True}
+SHORT = {"bias": True, "activation": "relu", "residual": True}  # few enough steps to be applied in registers
 ONE = {"kernel": (1, 1), "padding": (0, 0)}
 THREE = {"kernel": (3, 3), "padding": (1, 1)}
 
@@ -93,6 +94,8 @@ def conv_cases() -> tuple[Case, ...]:
         Case.of("conv_one_by_one", "conv.packed", conv(17, (5, 6), 18, **ONE, **FUSED), **small),
         Case.of("conv_in_place", "conv.prepacked", conv(7, (5, 7), 70, batch=2, **ONE, **last, **FUSED), **small),
         Case.of("conv_in_place_blocks", "conv.packed", conv(7, (9, 8), 40, stride=(2, 3), **ONE, **last), **blocks),
+        Case.of("conv_ahead", "conv.prepacked", conv(7, (5, 17), 70, batch=2, **last, **SHORT), **small, ahead=2),
+        Case.of("conv_ahead_in_place", "conv.packed", conv(9, (4, 7), 40, **ONE, **last, **FUSED), **blocks, ahead=1),
         Case.of("conv_rows_of_channels", "conv.packed", rows_of_channels(7, (9, 12), 40, kernel=(3, 2)), **small),
         Case.of(
             "conv_rows_of_channels_strided",

@@ -12,7 +12,8 @@ from tracea.core.dtype import DType
 from tracea.core.op import Conv2dOp
 from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import TensorType
-from tracea.kernels.conv.blocking import conv_default
+from tracea.errors import InvalidSchedule
+from tracea.kernels.conv.blocking import ConvBlocking, conv_default
 from tracea.targets.target import Target
 
 
@@ -52,6 +53,28 @@ def test_of_equal_products_one_multiply_add_a_cycle_takes_the_tile_that_reads_le
 
 def test_one_pixel_behind_six_costs_what_its_filters_take_from_the_second_cache() -> None:
     assert tile(op_of(512, 512, 7, kernel=3), core(1, 32, 8)) == (14, 2)
+
+
+def test_what_the_caches_do_not_hold_is_asked_for_so_many_steps_ahead() -> None:
+    few = replace(targets.load("avx2"), l2_bytes=512 << 10, cores=1)
+
+    def ahead(op: Conv2dOp, target: Target = few) -> int:
+        schedule = conv_default(op, target)
+        return schedule.integer("ahead") if "ahead" in schedule else 0
+
+    assert [ahead(op_of(*sizes)) for sizes in ((16, 96, 112), (64, 256, 56), (128, 512, 28))] == [8, 2, 1]
+    assert ahead(op_of(256, 256, 14, kernel=3)) == 1
+    assert ahead(op_of(64, 384, 14)) == 0
+    assert ahead(op_of(64, 256, 56), core(1, 32, 8)) == 0
+    in_rows = replace(op_of(64, 256, 56), out=TensorType((1, 256, 56, 56), DType.F32))
+    assert ahead(in_rows) == 0
+
+
+@pytest.mark.parametrize("ahead", [-1, 65])
+def test_tiles_are_asked_for_no_more_than_64_ahead(ahead: int) -> None:
+    op, target = op_of(64, 256, 56), targets.load("avx2")
+    with pytest.raises(InvalidSchedule, match="ahead"):
+        ConvBlocking.of(conv_default(op, target).with_values(ahead=ahead), op, target)
 
 
 def dealt(tasks: list[int]) -> list[int]:

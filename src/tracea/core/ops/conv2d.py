@@ -107,7 +107,14 @@ class Conv2dOp(Op):
         if min(self._extents()) < 1:
             raise InvalidShape(
                 field="conv2d",
-                got={"h": self.x.shape[2], "w": self.x.shape[3], "result": self._extents()},
+                got={
+                    "h": self.x.shape[2],
+                    "w": self.x.shape[3],
+                    "filter": plain_shape(self.w.shape[2:]),
+                    "padding": self.padding,
+                    "dilation": self.dilation,
+                    "result": self._extents(),
+                },
                 expected="a result of at least 1×1",
                 remedy="pad more, or use a smaller filter or dilation",
             )

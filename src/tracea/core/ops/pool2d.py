@@ -65,7 +65,13 @@ class Pool2dOp(Op):
         if min(self._extents()) < 1 or 0 in self.x.shape[2:]:
             raise InvalidShape(
                 field="pool2d",
-                got={"h": self.x.shape[2], "w": self.x.shape[3], "result": self._extents()},
+                got={
+                    "h": self.x.shape[2],
+                    "w": self.x.shape[3],
+                    "window": self.kernel,
+                    "padding": self.padding,
+                    "result": self._extents(),
+                },
                 expected="an image and a result of at least 1×1",
                 remedy="pad more, or use a smaller window",
             )

@@ -175,7 +175,9 @@ def conv_tile(printer: Printer, node: MicroKernel) -> None:
     if printer.buffer(node.a).dtype is not printer.buffer(node.c).dtype:
         raise EmitError(node=f"MicroKernel {node.a}", detail="channels are in the sums' type")
     numbers = ", ".join(str(get(name)) for name in ("mr", "nv", "unroll", "prefetch"))
-    tile = printer.declare_type(f"ConvTile<{dtype}, {numbers}{'' if step == _UNIT else ', true'}>", "Tile")
+    apart, ahead = step != _UNIT, int(get("ahead"))
+    more = f", {str(apart).lower()}, {ahead}" if ahead else ", true" if apart else ""
+    tile = printer.declare_type(f"ConvTile<{dtype}, {numbers}{more}>", "Tile")
     printer.declare_check(f"{tile}::columns == {get('nr')}", "the kernel was built for this vector length")
     panel = printer.buffer(node.b)
     steps = ", ".join(
@@ -195,7 +197,7 @@ def conv_tile(printer: Printer, node: MicroKernel) -> None:
         f"{_area(printer, node)}{pixels}, {filters}, {{{taps}, {steps}}}, "
         f"{printer.address(node.a)}, {text(pixel_pitch * int(get('stride_columns')))}, {printer.address(node.b)}, "
         f"{printer.address(node.c)}, {printer.strides(node.c)[0]}, {predicate_text(node.accumulate)}"
-        f"{_in_registers(printer, node)});"
+        f"{_in_registers(printer, node, prefetch_columns=int(get('nr')) if ahead else 0)});"
     )
     if node.epilogue is not None and not _applies_in_registers(node):
         _store(printer, node, node.epilogue)
@@ -276,12 +278,15 @@ def _applies_in_registers(node: MicroKernel) -> bool:
     return len(steps) <= _FEW_STEPS and all(isinstance(part, Binary) and part.function in _SHORT for part in steps)
 
 
-def _in_registers(printer: Printer, node: MicroKernel) -> str:
+def _in_registers(printer: Printer, node: MicroKernel, *, prefetch_columns: int = 0) -> str:
     """Return the epilogue as the last argument of a routine that applies it, else nothing."""
     if node.epilogue is None or not _applies_in_registers(node):
         return ""
     compute = printer.buffer(node.c).dtype
-    return f", {epilogue_functor(printer, node.epilogue.expr, node.epilogue.operands, compute)}"
+    functor = epilogue_functor(
+        printer, node.epilogue.expr, node.epilogue.operands, compute, prefetch_columns=prefetch_columns
+    )
+    return f", {functor}"
 
 
 def _border(printer: Printer, node: MicroKernel) -> str:

@@ -267,6 +267,7 @@ def conv_tile(op: Conv2dOp, blocking: ConvBlocking) -> Intrinsic:
             ("nr", blocking.nr),
             ("unroll", blocking.unroll),
             ("prefetch", blocking.prefetch),
+            ("ahead", blocking.ahead),
             ("rows", ",".join(map(str, blocking.pixels))),
             ("stride_rows", op.stride[0]),
             ("stride_columns", op.stride[1]),

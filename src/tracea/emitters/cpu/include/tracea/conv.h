@@ -151,8 +151,10 @@ TRACEA_INLINE int64_t valid_lanes(int64_t left) {
     return left < 0 ? 0 : left < V::lanes ? left : int64_t{V::lanes};
 }
 
-// Prefetch: how many steps ahead a tile asks for the panel; 0 leaves it to the hardware. Apart: channels are not next to each other.
-template <class T, int MR, int NV, int Unroll, int Prefetch, bool Apart = false>
+// Prefetch: how many steps ahead a tile asks for the panel; 0 leaves it to the hardware. Apart: channels are not next to each other. Ahead: for the results,
+// and for what the epilogue reads, of the tile of the row that comes so many later; 0: not at all. Each tile's lines lie as far apart as pixels do, where no
+// hardware prefetcher follows.
+template <class T, int MR, int NV, int Unroll, int Prefetch, bool Apart = false, int Ahead = 0>
 struct ConvTile {
     using V = Vec<T>;
     static constexpr int columns = NV * V::lanes;
@@ -232,7 +234,7 @@ struct ConvTile {
                 return;
             }
         }
-        using Part = ConvTile<T, First, NV, Unroll, Prefetch, Apart>;
+        using Part = ConvTile<T, First, NV, Unroll, Prefetch, Apart, Ahead>;
         if (TRACEA_LIKELY(filters >= columns && pixels == First)) {
             if constexpr (Part::spare >= 3) {
                 Part::template compute<true>(inside, pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate,
@@ -260,6 +262,14 @@ struct ConvTile {
     static TRACEA_INLINE void compute(const Inside& inside, int64_t pixels, int64_t filters, const ConvTaps& taps,
                                       const T* a, int64_t a_pixel, const T* b, T* c, int64_t c_stride, bool accumulate,
                                       const Epilogue epilogue) {
+        if constexpr (Full && Ahead > 0) {
+            constexpr int line = 64 / static_cast<int>(sizeof(T));
+            const T* later = c + Ahead * MR * c_stride;
+            for (int i = 0; i < MR; ++i, later += c_stride) {
+                epilogue.prefetch(Ahead * MR + i, 0);
+                for (int j = 0; j < columns; j += line) prefetch_l1_write(later + j);
+            }
+        }
         V acc[MR][NV];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
         int64_t offset[MR];
