@@ -13,7 +13,7 @@ from tracea.core.op import Conv2dOp
 from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidSchedule
-from tracea.kernels.conv.blocking import ConvBlocking, conv_default
+from tracea.kernels.conv.blocking import ConvBlocking, conv_default, conv_space
 from tracea.targets.target import Target
 
 
@@ -59,8 +59,7 @@ def test_what_the_caches_do_not_hold_is_asked_for_so_many_steps_ahead() -> None:
     few = replace(targets.load("avx2"), l2_bytes=512 << 10, cores=1)
 
     def ahead(op: Conv2dOp, target: Target = few) -> int:
-        schedule = conv_default(op, target)
-        return schedule.integer("ahead") if "ahead" in schedule else 0
+        return conv_default(op, target).integer("ahead")
 
     assert [ahead(op_of(*sizes)) for sizes in ((16, 96, 112), (64, 256, 56), (128, 512, 28))] == [8, 2, 1]
     assert ahead(op_of(256, 256, 14, kernel=3)) == 1
@@ -119,3 +118,11 @@ def test_two_cores_get_as_many_rows_or_filters(
 def test_a_row_is_copied_by_no_more_than_one_neighbour() -> None:
     target = replace(targets.load("avx2"), l2_bytes=2**19, cores=1)
     assert conv_default(op_of(64, 64, 56, kernel=3), target).integer("rows") >= 6
+
+
+@pytest.mark.parametrize("isa", ["avx2", "avx512"])
+def test_a_search_tries_how_far_ahead_results_are_asked_for(isa: str) -> None:
+    op, target = op_of(64, 256, 56), targets.load(isa)
+    space = conv_space(op, target)
+    assert conv_default(op, target) in space
+    assert {schedule.integer("ahead") for schedule in space} == {0, 1, 2, 4, 8}

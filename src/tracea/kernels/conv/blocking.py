@@ -160,7 +160,7 @@ def conv_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
     )
     default = dict(conv_default(op, target))
     chosen: list[dict[str, Value]] = [default]
-    chosen += [{**default, "ahead": ahead} for ahead in _AHEAD_TILES if ahead != default.get("ahead", 0)]
+    chosen += [{**default, "ahead": ahead} for ahead in _AHEAD_TILES if ahead != default["ahead"]]
     depths = dict.fromkeys((_depth(channels), *(equal_blocks(channels, most) for most in (64, 128, 256, 512))))
     for mr, nv in tiles[:4]:
         for cb in depths:
@@ -246,7 +246,6 @@ def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Sch
     # A panel in the first cache is not asked for ahead, which leaves room for longer runs of steps; those of few
     # channels are often multiples of 3.
     near = op.taps * nr * item <= target.l1d_bytes // 2
-    ahead = _ahead(op, target)
     return Schedule(
         mr=mr,
         nv=nv,
@@ -257,7 +256,7 @@ def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Sch
         kb=kb,
         cb=0 if cb >= channels else cb,
         gap=gap,
-        **({"ahead": ahead} if ahead else {}),
+        ahead=_ahead(op, target),
     )
 
 
