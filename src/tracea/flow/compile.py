@@ -17,6 +17,7 @@ from tracea.flow.assemble import Values, assemble, compute_nodes, constant_opera
 from tracea.flow.history import known_variants
 from tracea.flow.kernel import Built, build
 from tracea.flow.precision import with_casts
+from tracea.flow.prepare import prepare
 from tracea.kernels.registry import VARIANTS, find
 from tracea.runtime.library import LibraryFunction, available
 from tracea.runtime.native import check_threads, launcher
@@ -201,7 +202,7 @@ def compile_graph(
     """
     count = thread_count(threads)
     where = for_threads(target or host(), count)
-    pipeline = run_pipeline(graph, values) if pipeline is None else pipeline
+    pipeline = prepare(graph, values, where) if pipeline is None else pipeline
     made = {**(values or {}), **pipeline.values}
     data = {name: made[name] for name in pipeline.graph.constants if name in made}
     chosen = dict(decisions or {})

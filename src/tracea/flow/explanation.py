@@ -30,7 +30,7 @@ from tracea.targets import GpuTarget, Target
 if TYPE_CHECKING:
     from tracea.flow.graph_explanation import GraphExplanation
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "explain", "named_target"]
 
 _SCHEMA_VERSION: Final = 1
 
@@ -147,7 +147,7 @@ def explain(
     count, known = check_threads(threads) or 1, check_constants(op, constants)
     if target == "host":
         return _here(op, threads=count, constants=known, library=library, magnitudes=magnitudes, measure=measure)
-    return _elsewhere(op, _named(target, count), constants=known, library=library, magnitudes=magnitudes, threads=count)
+    return _elsewhere(op, named_target(target, count), constants=known, library=library, magnitudes=magnitudes, threads=count)
 
 
 def _here(
@@ -234,7 +234,7 @@ def _computed(op: Op, decision: Decision) -> Op:
     return with_factors(op, precision.used)
 
 
-def _named(name: str, threads: int) -> Target | GpuTarget:
+def named_target(name: str, threads: int) -> Target | GpuTarget:
     """Return a target of the catalogue.
 
     Raises:

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tracea.core.passes.pipeline import PipelineResult, run_pipeline
+from tracea.core.passes.pipeline import PipelineResult
+from tracea.doctor import host
 from tracea.doctor.roof import Roof
 from tracea.errors import InvalidOption
 from tracea.flow.assemble import compute_nodes, constant_operands
-from tracea.flow.explanation import Explanation, explain
+from tracea.flow.explanation import Explanation, explain, named_target
+from tracea.flow.prepare import prepare
 
 if TYPE_CHECKING:
     from tracea.core.graph import Graph, Node
@@ -125,7 +127,7 @@ def explain_graph(
     Raises:
         InvalidOption: there is no such target. InvalidShape: a symbolic extent: bind it first.
     """
-    pipeline = run_pipeline(graph, values)
+    pipeline = prepare(graph, values, host() if target == "host" else named_target(target, threads))
     kernels: list[ExplainedKernel] = []
     for nodes in _alike(pipeline.graph):
         first = nodes[0]

@@ -11,7 +11,6 @@ import numpy as np
 from tracea.core.collector import collector_paused
 from tracea.core.graph import Graph, Node
 from tracea.core.op import Op
-from tracea.core.passes.pipeline import run_pipeline
 from tracea.doctor import host
 from tracea.errors import InvalidDType, InvalidGraph, InvalidOption, InvalidShape
 from tracea.flow.assemble import Values, compute_nodes, constant_operands
@@ -20,6 +19,7 @@ from tracea.flow.completed import tuned_once
 from tracea.flow.final import is_in_doubt, run_final
 from tracea.flow.load_note import load_noted_once
 from tracea.flow.phases import phase
+from tracea.flow.prepare import prepare
 from tracea.flow.progress import Listener, silent
 from tracea.flow.room import require_room_for_results
 from tracea.flow.tuning import Tuned
@@ -114,7 +114,7 @@ def optimize_graph(
     phase(f"fuse {len(compute_nodes(graph))} nodes")
     tuned: dict[str, Tuned] = {}
     with collector_paused():
-        pipeline = run_pipeline(graph, values)
+        pipeline = prepare(graph, values, host())
     searches = _distinct(pipeline.graph) if budget is not None else []
     with load_noted_once():
         for number, (node, op, constants) in enumerate(searches, start=1):
