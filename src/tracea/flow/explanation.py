@@ -147,7 +147,9 @@ def explain(
     count, known = check_threads(threads) or 1, check_constants(op, constants)
     if target == "host":
         return _here(op, threads=count, constants=known, library=library, magnitudes=magnitudes, measure=measure)
-    return _elsewhere(op, named_target(target, count), constants=known, library=library, magnitudes=magnitudes, threads=count)
+    return _elsewhere(
+        op, named_target(target, count), constants=known, library=library, magnitudes=magnitudes, threads=count
+    )
 
 
 def _here(

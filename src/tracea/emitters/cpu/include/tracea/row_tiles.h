@@ -14,25 +14,39 @@
 
 TRACEA_BEGIN_NAMESPACE
 
-// With Together 2 it goes along two rows at once, so that a vector which all rows have in common comes once for both.
+// With Together 2 it goes along two rows at once, so that a vector which all rows have in common comes once for both. Vectors that are a line take turns;
+// smaller ones would leave half lines unfinished past the caches, so that rows take turns of some vectors.
 template <class T, int Prefetch, int Together = 1, class Load, class Store>
 TRACEA_INLINE void map_rows(int64_t rows, int64_t columns, const Load& load, const Store& store) {
     using V = Vec<T>;
     int64_t row = 0;
     for (; Together == 2 && row + 1 < rows; row += 2) {
-        detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+        const auto ask = [&](int64_t line, int64_t col) TRACEA_LAMBDA {
             if constexpr (Prefetch > 0) {
                 // Behind a row's end follows the next but one.
                 const int64_t ahead = col + Prefetch * V::lanes;
                 const bool next = ahead >= columns;
-                load.prefetch(next ? row + 2 : row, next ? ahead - columns : ahead);
-                load.prefetch(next ? row + 3 : row + 1, next ? ahead - columns : ahead);
+                load.prefetch(next ? line + 2 : line, next ? ahead - columns : ahead);
             }
-            const V upper = load.template at<V>(row, col, n);
-            const V lower = load.template at<V>(row + 1, col, n);
-            store.at(row, col, upper, n);
-            store.at(row + 1, col, lower, n);
-        });
+        };
+        if constexpr (detail::vectors_a_line<V>() == 1) {
+            detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
+                ask(row, col);
+                ask(row + 1, col);
+                const V upper = load.template at<V>(row, col, n);
+                const V lower = load.template at<V>(row + 1, col, n);
+                store.at(row, col, upper, n);
+                store.at(row + 1, col, lower, n);
+            });
+        } else {
+            const auto map = [&](int64_t line, int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
+                if constexpr (detail::begins_line<V>(u)) ask(line, col);
+                store.at(line, col, load.template at<V>(line, col, n), n);
+            };
+            detail::for_each_turn<V>(
+                columns, [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA { map(row, col, n, u); },
+                [&](int64_t col, int64_t n, auto u) TRACEA_LAMBDA { map(row + 1, col, n, u); }, []() TRACEA_LAMBDA {});
+        }
     }
     for (; row < rows; ++row) map_row<T, Prefetch>(row, columns, load, store);
 }
