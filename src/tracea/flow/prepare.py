@@ -1,4 +1,4 @@
-"""The passes over a graph before its kernels are decided: those of every target, and those that a target's caches want."""
+"""The passes over a graph before its kernels are decided: those of all targets, and what a target's caches want."""
 
 from __future__ import annotations
 
