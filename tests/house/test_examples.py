@@ -51,5 +51,17 @@ def test_python_on_a_page_parses(page: str) -> None:
         ast.parse(block)
 
 
+def test_gradients_joined_as_the_page_on_ops_says_are_those_of_torch() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/interface.md").read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = (each for each in blocks if "autograd.Function" in each)
+    checked = """
+found = image.grad, weight.grad
+expected = torch.autograd.grad(torch.nn.functional.conv2d(image, weight, padding=1).sum(), (image, weight))
+torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+print("the same")
+"""
+    assert run("-c", block + checked).splitlines()[-1] == "the same"
+
+
 def _indented(text: str) -> str:
     return text.replace("\n", "\n    ")
