@@ -89,7 +89,8 @@ TRACEA_INLINE VecF exp(VecF x) { return detail::exp_up_to(x, 89.0F); }
 TRACEA_INLINE VecD exp(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::exp(v); });
 }
-// 2^(x factor) for x <= 0 and NaN, factor > 0, where `least` is -126 / factor: 1 unit in the last place, 1 for 0; zero where the result would be below 2^-125.5.
+// 2^(x factor) for x <= 0 and NaN, factor > 0, where `least` is -126 / factor: 2.1 units in the last place, 1 for 0; zero where the result would be below
+// 2^-125.5.
 TRACEA_INLINE VecF exp2_scaled_or_zero(VecF x, VecF factor, VecF least) {
     // The sum's low bits are the field of half the power: 0 of -126, and so of all that is below, which makes zero of any digits.
     const VecF shift = broadcast<VecF>(detail::round_shift + 126.0F);
@@ -103,7 +104,7 @@ TRACEA_INLINE VecD exp2_scaled_or_zero(VecD x, VecD factor, VecD) {
     return detail::lane_by_lane(mul(x, factor), [](double v) { return ::exp2(v); });
 }
 
-// exp(x) for x <= 0 and NaN, by a factor that rounds: 1 unit in the last place and, as x itself that was rounded may have, |x| / 8 more.
+// exp(x) for x <= 0 and NaN, by a factor that rounds: 2.1 units in the last place and |x| / 4 more, less than rounding x itself may have cost.
 TRACEA_INLINE VecF exp_or_zero(VecF x) {
     constexpr float log2_e = 0x1.715476p+0F;
     return exp2_scaled_or_zero(x, broadcast<VecF>(log2_e), broadcast<VecF>(-126.0F / log2_e));
