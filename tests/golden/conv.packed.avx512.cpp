@@ -53,7 +53,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_fd7dd7
   const int64_t y_stride4 = call->integers[22];
   float* const panels = reinterpret_cast<float*>(call->team_scratch);
   float* const halo = reinterpret_cast<float*>(thread_scratch(call, rank));
-  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (c * q * 4 + c * q * r + c * r * s + c * s * 4 - c * 4 - c * r + 15) / 16 * 64 + q * 256 + q * r * 64 + r * s * 64 + s * 256 - r * 64 - 256);
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank) + (c * q * 16 + c * q * r * 4 + c * r * s * 4 + c * s * 16 + q * 256 + q * r * 64 + r * s * 64 + s * 256 - c * 16 - c * r * 4 - r * 64 - 193) / 64 * 64);
   for (TaskLoop tasks0(call, rank, 0, (k + 31) / 32); tasks0.next();) {
     const int64_t pack_task = tasks0.task();
     const int64_t pack_group = 0;

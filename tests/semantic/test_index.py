@@ -12,6 +12,7 @@ from tracea.semantic.index import (
     FALSE,
     TRUE,
     Const,
+    FloorDiv,
     Index,
     Lookup,
     Param,
@@ -119,3 +120,13 @@ def test_an_unbound_name_is_named_in_the_error() -> None:
 
 def test_a_table_is_read_at_its_index() -> None:
     assert Lookup("tiles", Var("i") + 1).evaluate({"tiles": [5, 7, 9], "i": 1}) == 9
+
+
+def test_a_quotient_of_what_is_positive_has_no_negative_numerator() -> None:
+    """Text of C++ rounds towards zero: 3 + (-15 / 16) would be 3, where the floor is 2."""
+    rows, columns = Param("M", 1), Param("N", 1)
+    quotient = ((rows * 16 - columns * 4 + 14) // 16).simplify()
+    assert isinstance(quotient, FloorDiv)
+    env = {"M": 3, "N": 12}
+    assert quotient.left.evaluate(env) == 3 * 16 - 12 * 4 + 14
+    assert quotient.evaluate(env) == 0

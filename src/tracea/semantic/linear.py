@@ -195,6 +195,9 @@ def _quotient(numerator: Polynomial, denominator: Polynomial) -> Polynomial:
     multiples = {m: v // divisor for m, v in numerator.terms.items() if m and v % divisor == 0}
     rest = Polynomial({m: v for m, v in numerator.terms.items() if not m or v % divisor != 0})
     shift, remainder = divmod(rest.offset, divisor)
+    if (multiples or shift > 0) and any(v < 0 for m, v in rest.terms.items() if m):
+        # What is left may be negative, and text of C++ rounds its quotient towards zero: a numerator as given is not.
+        return Polynomial.atom(FloorDiv(numerator.to_index(), denominator.to_index()))
     rest = rest + (remainder - rest.offset)
     outside = Polynomial(multiples) + shift
     common = gcd(rest.content, divisor)
