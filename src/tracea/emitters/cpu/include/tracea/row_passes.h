@@ -3,10 +3,10 @@
 //
 // A row takes two or three passes. One after the other they wait in turn for what is read, for arithmetic, and for what is written. With Overlap 1, one loop
 // makes the first pass over row r, the second over the row before it and the last over the row before that, so that the three waits are one. With Overlap 2,
-// which is for two passes, it makes the first pass over two rows and the last one over the two before them, at once or in turns: what the store functor reads of a column, as
-// weight and bias, comes from the second-level cache once for both. Of three passes Overlap 2 makes the same at once as Overlap 1, but in turns of some
-// vectors each, and over what one row leaves: less is in the nearest cache, and what is stored past the caches follows itself. Every way the arithmetic of a
-// row is the same, in the same order.
+// which is for two passes, it makes the first pass over two rows and the last one over the two before them, at once or in turns: what the store functor reads
+// of a column, as weight and bias, comes from the second-level cache once for both. Of three passes Overlap 2 makes the same at once as Overlap 1, but in
+// turns of some vectors each, and over what one row leaves: less is in the nearest cache, and what is stored past the caches follows itself. Every way the
+// arithmetic of a row is the same, in the same order.
 //
 // The last pass of three reads what the second one keeps for it, and the second writes there after it, so that little passes through the nearest cache.
 // `buffer` has room for one row without overlap, else for normalize_rows_kept rows, normalize_pitch elements apart.
@@ -160,16 +160,12 @@ TRACEA_INLINE void all_passes(int64_t row, int64_t oldest, int64_t columns, type
     kind.end_second();
     kind.end_first(row, columns, first);
 }
-// What a pair's pass over `row` asks for: the lines that it will write, and those that it will read, behind the row's end those of the next but one.
+// What a pair's pass over `row` asks for: the lines that it will write, and those that it will read.
 template <class V, int Prefetch, class Kind, class U>
 TRACEA_INLINE void ask_for_pair(int64_t row, int64_t columns, int64_t col, U u, const Kind& kind) {
     if constexpr (begins_line<V>(u)) {
         kind.target.prefetch(row - 2, col + write_ahead * V::lanes);
-        if constexpr (Prefetch > 0) {
-            const int64_t ahead = col + Prefetch * V::lanes;
-            const bool next = ahead >= columns;
-            kind.source.prefetch(next ? row + 2 : row, next ? ahead - columns : ahead);
-        }
+        prefetch_of_pair<V, Prefetch>(row, columns, col, kind.source);
     }
 }
 // The first pass over `row` and the next one, the last over the two before them: one loop, one kind for the rows of either parity. Vectors that are a line

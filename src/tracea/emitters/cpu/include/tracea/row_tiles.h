@@ -21,18 +21,10 @@ TRACEA_INLINE void map_rows(int64_t rows, int64_t columns, const Load& load, con
     using V = Vec<T>;
     int64_t row = 0;
     for (; Together == 2 && row + 1 < rows; row += 2) {
-        const auto ask = [&](int64_t line, int64_t col) TRACEA_LAMBDA {
-            if constexpr (Prefetch > 0) {
-                // Behind a row's end follows the next but one.
-                const int64_t ahead = col + Prefetch * V::lanes;
-                const bool next = ahead >= columns;
-                load.prefetch(next ? line + 2 : line, next ? ahead - columns : ahead);
-            }
-        };
         if constexpr (detail::vectors_a_line<V>() == 1) {
             detail::for_each_vector<V>(columns, [&](int64_t col, int64_t n, auto) TRACEA_LAMBDA {
-                ask(row, col);
-                ask(row + 1, col);
+                detail::prefetch_of_pair<V, Prefetch>(row, columns, col, load);
+                detail::prefetch_of_pair<V, Prefetch>(row + 1, columns, col, load);
                 const V upper = load.template at<V>(row, col, n);
                 const V lower = load.template at<V>(row + 1, col, n);
                 store.at(row, col, upper, n);
@@ -40,7 +32,8 @@ TRACEA_INLINE void map_rows(int64_t rows, int64_t columns, const Load& load, con
             });
         } else {
             const auto map = [&](int64_t line, int64_t col, int64_t n, auto u) TRACEA_LAMBDA {
-                if constexpr (detail::begins_line<V>(u)) ask(line, col);
+                if constexpr (detail::begins_line<V>(u))
+                    detail::prefetch_of_pair<V, Prefetch>(line, columns, col, load);
                 store.at(line, col, load.template at<V>(line, col, n), n);
             };
             detail::for_each_turn<V>(

@@ -71,6 +71,16 @@ TRACEA_INLINE constexpr bool begins_line(int u) {
     return u % vectors_a_line<V>() == 0;
 }
 
+// Asks for what one row of a pair reads `Prefetch` vectors ahead; behind its end follows the next but one.
+template <class V, int Prefetch, class Load>
+TRACEA_INLINE void prefetch_of_pair(int64_t row, int64_t columns, int64_t col, const Load& source) {
+    if constexpr (Prefetch > 0) {
+        const int64_t ahead = col + Prefetch * V::lanes;
+        const bool next = ahead >= columns;
+        source.prefetch(next ? row + 2 : row, next ? ahead - columns : ahead);
+    }
+}
+
 // Calls body(col, n, u) for every vector of a row: four independent chains u = 0 .. 3, the tail on chain 0. fold() after each 64 groups of four.
 template <class V, class Body, class Fold>
 TRACEA_INLINE void for_each_vector(int64_t columns, Body&& body, Fold&& fold) {

@@ -24,7 +24,8 @@
 //                                                   and a normal result, or NaN
 //   pow2<Bias>(n)                                   2^(n + Bias), n and the sum integral and small, the sum from -126 to 127, or 128, which is infinity; of NaN
 //                                                   anything (float only)
-//   exponent_field(s)                               of s = 1.5 * 2^23 + k, k integral in 0 .. 255: 2^(k - 127), 0 for 0, infinity for 255; of NaN anything (float only)
+//   exponent_field(s)                               of s = 1.5 * 2^23 + k, k integral in 0 .. 255: 2^(k - 127), 0 for 0, infinity for 255; of NaN anything
+//                                                   (float only)
 //   keep_where(m, a)                                a in the lanes of the mask, zero in the others (float only)
 //   scale_pow2_or_zero(m, a, n)                     scale_pow2(a, n) in the lanes of the mask, zero in the others whatever they hold (float only)
 //   split_exponent(a, m, e)                         a = m * 2^e, m in [2/3, 4/3), a positive and finite (float only)
