@@ -241,7 +241,7 @@ def test_bad_graphs_and_bad_inputs_are_refused(planned):
 
 
 def test_what_is_no_graph_or_no_constant_of_it_is_refused_by_name_before_a_search(monkeypatch):
-    monkeypatch.setattr("tracea.interface.optimized.run_pipeline", lambda *_: pytest.fail("a pass was run"))
+    monkeypatch.setattr("tracea.interface.optimized.prepare", lambda *_: pytest.fail("a pass was run"))
     graph = tracea.Graph()
     graph.add_gemm(graph.add_input((4, 8), name="x"), graph.add_constant((8, 6), name="w"), name="y")
     w, given = np.ones((8, 6), np.float32), tracea.Context(threads=1).optimize_graph
