@@ -207,8 +207,8 @@ def test_a_band_is_as_high_as_what_its_windows_read_of_the_halo_allows() -> None
         (17, 19, 1, "conv.amx_prepacked"),
         (40, 20, 1, "conv.amx_prepacked"),
         (32, 8, 1, "conv.amx_prepacked"),
-        (12, 19, 1, "conv.prepacked"),
-        (24, 8, 1, "conv.prepacked"),
+        (12, 19, 1, "conv.pixels_prepacked"),
+        (24, 8, 1, "conv.pixels_prepacked"),
         (18, 24, 2, "conv.prepacked"),
     ],
 )

@@ -268,8 +268,11 @@ def test_schedule_out_of_range_is_refused(values: dict[str, int], said: str) -> 
         build(Case.of("wrong", "conv.pixels", op, **{**good, **values}), "avx512")
 
 
-def test_default_is_taken_where_filters_leave_lanes_empty() -> None:
-    zen4 = replace(load("avx512"), fma_per_cycle=1)
-    chosen = {filters: candidates(conv(31, (56, 56), filters), zen4)[0].id for filters in (19, 37, 32, 64)}
+@pytest.mark.parametrize("fma_per_cycle", [1, 2])
+def test_default_is_taken_where_filters_leave_more_lanes_empty_than_rows_have_columns_between_them(
+    fma_per_cycle: int,
+) -> None:
+    target = replace(load("avx512"), fma_per_cycle=fma_per_cycle)
+    chosen = {filters: candidates(conv(31, (56, 56), filters), target)[0].id for filters in (19, 37, 31, 32, 64)}
     pixels, packed = "conv.pixels_prepacked", "conv.prepacked"
-    assert chosen == {19: pixels, 37: pixels, 32: packed, 64: packed}
+    assert chosen == {19: pixels, 37: pixels, 31: packed, 32: packed, 64: packed}

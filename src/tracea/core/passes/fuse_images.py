@@ -52,7 +52,7 @@ def _fuse(draft: Draft, name: str, limits: FuseEpilogue) -> None:
             expr=node.op.expr, inputs=tuple(each.type for each in images), out_dtype=node.op.out_dtype
         )
         inputs = tuple(each.id for each in images)
-        made = Node(id=draft.fresh(f"{producer.id}.image"), op=over_images, inputs=inputs, fused=node.fused)
+        made = Node(id=draft.fresh(f"{name}.image"), op=over_images, inputs=inputs, fused=node.fused)
         fused = with_epilogue(producer, made, over_images, limits)
         if fused is None or not isinstance(fused.op, Conv2dOp):
             continue

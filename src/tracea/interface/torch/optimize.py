@@ -15,7 +15,7 @@ from tracea.errors import InvalidInput
 from tracea.flow.asked import check_library, check_listener
 from tracea.flow.compile import thread_count
 from tracea.flow.phases import phase
-from tracea.flow.progress import Listener, shown_unless_heard, silent
+from tracea.flow.progress import Listener, shown_unless_heard
 from tracea.interface.optimized import Optimized, optimize_graph
 from tracea.interface.torch.capture import capture
 from tracea.interface.torch.lower_indexed import check_ranges
@@ -97,12 +97,15 @@ def optimize(
             report=_Report(optimized),
         )
 
-    def compiled_at_once(inputs: Any, heard: Listener = silent) -> Compiled:
-        with collector_paused():
+    def compiled_at_once(inputs: Any) -> Compiled:
+        with collector_paused(), shown_unless_heard(listener) as heard:
             return compiled(inputs, None, heard)
 
-    with shown_unless_heard(listener) as heard:
-        made = compiled_at_once(example_inputs, heard) if budget is None else compiled(example_inputs, budget, heard)
+    if budget is None:
+        made = compiled_at_once(example_inputs)
+    else:
+        with shown_unless_heard(listener) as heard:
+            made = compiled(example_inputs, budget, heard)
     return OptimizedModule(made, recompile=compiled_at_once, weights=frozen.state_dict, signature=_signature(module))
 
 

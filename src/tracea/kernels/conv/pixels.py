@@ -59,9 +59,9 @@ _MOST: Final = 2**24  # of any number of a schedule, but for that which gaps gro
 _MOST_GAP: Final = 1024
 _LINE: Final = 16  # elements: channels an odd number of lines apart fall on all sets of the first cache
 _TILES_OF_A_BAND: Final = 12
-# Measured on a Zen 3, and for AVX-512 by the prototype benchmarks/pixels.cpp on a Zen 4 (docs/adr/0007).
+# Measured on a Zen 3, for AVX-512 on a Zen 5 and by the prototype benchmarks/pixels.cpp on a Zen 4 (docs/adr/0007).
 _LONG_ROWS: Final = 48  # pixels
-_USEFUL: Final = 0.9  # of the columns that are computed
+_USEFUL: Final = 0.9  # of the columns that are computed; and of that, what vectors of filters may fill by AVX-512
 _SHORT_SUM: Final = 150  # products of a result: beyond, the first cache serves vectors of filters better
 _EMPTY_LANES: Final = 450  # the same where filters leave lanes of a vector empty
 
@@ -313,14 +313,14 @@ _IN_ROWS = condition(
 
 
 def _by_rows(op: Conv2dOp, target: Target) -> float:
-    """Long rows, of filters that leave lanes of their vectors empty or of results that are most of the work."""
+    """Long rows, of filters that leave lanes of their vectors empty or, by AVX2, of results that are most of the work."""
     filters, width = static(op.w.shape[0]) // op.groups, static(op.shape[3])
     if width < max(_LONG_ROWS, _USEFUL * _columns(op)):
         return -40.0
-    empty = filters % vector_lanes(target, op.accumulator) > 0
+    lanes = round_up(filters, vector_lanes(target, op.accumulator))
     if target.isa == "avx2":
-        return 20.0 if op.taps <= (_EMPTY_LANES if empty else _SHORT_SUM) else -40.0
-    return 20.0 if target.isa == "avx512" and target.fma_per_cycle == 1 and empty else -40.0
+        return 20.0 if op.taps <= (_EMPTY_LANES if filters < lanes else _SHORT_SUM) else -40.0
+    return 20.0 if target.isa == "avx512" and filters * _columns(op) < _USEFUL * lanes * width else -40.0
 
 
 _REQUIREMENTS = (*CONV_REQUIREMENTS, FLAT_RESULT, _STEP_ONE, _IN_ROWS)
