@@ -313,7 +313,7 @@ _IN_ROWS = condition(
 
 
 def _by_rows(op: Conv2dOp, target: Target) -> float:
-    """Long rows, of filters that leave lanes of their vectors empty or, by AVX2, of results that are most of the work."""
+    """Long rows, of filters that leave lanes empty or, by AVX2, of results that are most of the work."""
     filters, width = static(op.w.shape[0]) // op.groups, static(op.shape[3])
     if width < max(_LONG_ROWS, _USEFUL * _columns(op)):
         return -40.0
