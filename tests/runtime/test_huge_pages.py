@@ -12,7 +12,9 @@ import torch
 
 import tracea
 from tracea.core.dtype import DType
+from tracea.runtime import huge_pages
 from tracea.runtime.buffers import aligned_empty
+from tracea.runtime.huge_pages import back_by_huge_pages, whole_huge_pages
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 HUGE_PAGE = 2 << 20
@@ -71,3 +73,36 @@ def test_what_a_forked_child_writes_is_its_own() -> None:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert (array == 1.0).all()
+
+
+def test_whole_pages_within_a_span() -> None:
+    assert whole_huge_pages([(HUGE_PAGE - 4096, 2 * HUGE_PAGE + 4096)]) == [(HUGE_PAGE, HUGE_PAGE)]
+    assert whole_huge_pages([(HUGE_PAGE, 3 * HUGE_PAGE)]) == [(HUGE_PAGE, 2 * HUGE_PAGE)]
+    assert whole_huge_pages([(HUGE_PAGE + 1, 2 * HUGE_PAGE - 1), (0, 0)]) == []
+
+
+def test_neighbours_are_taken_together_and_strangers_are_not() -> None:
+    half = HUGE_PAGE + HUGE_PAGE // 2
+    end = 2 * HUGE_PAGE
+    assert whole_huge_pages([(half + 4096, end), (HUGE_PAGE, half)]) == [(HUGE_PAGE, HUGE_PAGE)]
+    assert whole_huge_pages([(half + 16384, end), (HUGE_PAGE, half)]) == []
+    assert whole_huge_pages([(HUGE_PAGE, end), (half, half + 8)]) == [(HUGE_PAGE, HUGE_PAGE)]
+
+
+@pytest.mark.skipif(not granted(), reason="this system grants no huge pages")
+def test_what_was_written_moves_to_huge_pages_and_stays() -> None:
+    array = np.arange(2 * HUGE_PAGE, dtype=np.float32)  # 8 MiB
+    turned, holes = array.reshape(1024, -1).T, array[::3]
+    moved = back_by_huge_pages([turned, holes, np.empty((0, 7), np.float32)])
+    np.testing.assert_array_equal(array, np.arange(array.size, dtype=np.float32))
+    if moved:  # a kernel before Linux 6.1 leaves them as they are
+        assert moved >= 3 * HUGE_PAGE
+        assert huge_kib(array.ctypes.data) * 1024 >= moved
+
+
+def test_nothing_moves_where_the_system_never_has_huge_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    array, policy = np.ones(2 * HUGE_PAGE, np.float32), tmp_path / "enabled"
+    monkeypatch.setattr(huge_pages, "_POLICY", policy)
+    assert back_by_huge_pages([array]) == 0
+    policy.write_text("always madvise [never]\n", encoding="ascii")
+    assert back_by_huge_pages([array]) == 0

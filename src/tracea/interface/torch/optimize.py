@@ -23,6 +23,7 @@ from tracea.interface.torch.module import Compiled, OptimizedModule
 from tracea.interface.torch.surroundings import Modes, OutsideTensors, frozen_copy
 from tracea.optimizer.budget import Budget, check_budget
 from tracea.runtime.buffers import ArrayKind, empty_of, view
+from tracea.runtime.huge_pages import back_by_huge_pages
 
 __all__ = ["DEFAULT_BUDGET", "optimize"]
 
@@ -78,6 +79,7 @@ def optimize(
             listener=heard,
         )
         program = optimized.compiled.program
+        back_by_huge_pages(program.constants)  # those that are read in place are the frozen copy's
 
         several = len(program.outputs) > 1
 
