@@ -44,7 +44,7 @@ _MOST_SHARED_ROWS: Final = 4  # of a tile: what it reads of B serves as many
 _STREAMS: Final = (8, 6, 4)
 _DOT_PREFETCH_BYTES: Final = 512
 # A core that multiplies two 64-byte vectors a cycle and has no tiles follows two streams best, and requests hinder it.
-# Measured on a Zen 5, GB/s of one core over the same weights: 8 streams with requests 31.8, 8 without 34, 4 38.0, 2 40.6.
+# Measured on a Zen 5, GB/s of one core, the same weights: 8 streams with requests 31.8, 8 without 34, 4 38.0, 2 40.6.
 _FOLLOWED: Final = 2
 _MOST_DOTTED: Final = 8192  # columns of a task: their sums may need scratch
 
