@@ -1,4 +1,4 @@
-// row_layer_norm_128x768_f32_e3a31feb70318b3a | rows.normalize | neon | fixed=1,overlap=0,prefetch=0,rows=16,split=rows,streaming=0
+// row_layer_norm_128x768_f32_e3a31feb70318b3a | rows.normalize | neon | fixed=1,near=0,overlap=0,prefetch=0,rows=16,split=rows,streaming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_rows_normalize_da3dcddf9f1cfafae98d_text {
+namespace tracea_rows_normalize_3bb9f71a6bb72e8cace1_text {
 using namespace tracea;
 
 struct Load0 {
@@ -44,7 +44,7 @@ struct Store0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_rows_normalize_da3dcddf9f1cfafae98d(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_rows_normalize_3bb9f71a6bb72e8cace1(const tracea_call* call, int32_t rank) {
   const float* const x0 = static_cast<const float*>(call->pointers[0]);
   const float* const x1 = static_cast<const float*>(call->pointers[1]);
   const float* const x2 = static_cast<const float*>(call->pointers[2]);
@@ -61,4 +61,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_normalize_da3
     layer_norm_rows<float, 0, 0>(length, n1, 1e-05, row, Load0{x0 + start * x0_stride0, x0_stride0}, Store0{x1, x2, y + start * y_stride0, y_stride0});
   }
 }
-}  // namespace tracea_rows_normalize_da3dcddf9f1cfafae98d_text
+}  // namespace tracea_rows_normalize_3bb9f71a6bb72e8cace1_text

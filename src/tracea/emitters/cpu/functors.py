@@ -69,11 +69,13 @@ def load_functor(
     *,
     row_axis: int = -2,
     says_again: bool = False,
+    near: bool = False,
 ) -> str:
     """Return the construction of ``V at<V>(row, col, lanes)`` with zero in the lanes beyond; operand i is Input(i).
 
     ``row_axis`` is the axis, counted from the end, that ``row`` walks. With ``says_again`` the functor tells whether it
-    only reads a row as it lies: then reading it twice costs less than keeping it.
+    only reads a row as it lies: then reading it twice costs less than keeping it. With ``near`` it asks for what comes
+    into the first cache.
     """
     parts = _Parts(printer, compute, row_axis)
     loads = parts.loads(expr, operands, first=0)
@@ -87,7 +89,7 @@ def load_functor(
     places = streams or _streams(loads, own=False)
     # What several streams ask for comes into the first cache, what one stream or a row's first pass asks for into the
     # second (measured, 4096x4096: two streams 0.94 of the time, three 0.98; one stream the other way 1.04 to 1.1).
-    near = len(places) > 1 and not says_again
+    near = near or (len(places) > 1 and not says_again)
     methods = [body, _prefetch(places, hint="prefetch_l1" if near else "prefetch_l2")]
     if says_again:
         again = loaded_alone and len(streams) == 1 and loads[0].startswith("load_partial<V>(")

@@ -12,6 +12,7 @@ from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
+from tracea.kernels.cores import fetches_far
 from tracea.kernels.gemm.blocking import round_up
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, contiguous, most, unit_stride
@@ -43,8 +44,8 @@ _MOST_SHARED_ROWS: Final = 4  # of a tile: what it reads of B serves as many
 # requests 1.00), 6 0.87, 8 0.855, 12 0.856, 16 0.86, 24 0.88; 8 with requests 256 B to 2 KiB ahead 0.855 to 0.865.
 _STREAMS: Final = (8, 6, 4)
 _DOT_PREFETCH_BYTES: Final = 512
-# A core that multiplies two 64-byte vectors a cycle and has no tiles follows two streams best, and requests hinder it.
-# Measured on a Zen 5, GB/s of one core, the same weights: 8 streams with requests 31.8, 8 without 34, 4 38.0, 2 40.6.
+# A core that fetches far ahead itself follows two streams best, and requests hinder it. Measured on a Zen 5, GB/s of
+# one core, the same weights: 8 streams with requests 31.8, 8 without 34, 4 38.0, 2 40.6.
 _FOLLOWED: Final = 2
 _MOST_DOTTED: Final = 8192  # columns of a task: their sums may need scratch
 
@@ -142,8 +143,7 @@ def _dot_default(op: GemmOp, target: Target) -> Schedule:
     m, n = _known(op.m), _known(op.n)
     tasks = 1 if target.cores == 1 else 4 * target.cores
     by_rows = n == 1 or m > n
-    follows = target.isa == "avx512" and target.fma_per_cycle == 2 and "amx_tile" not in target.features
-    streams = (_FOLLOWED,) if follows else _STREAMS
+    streams = (_FOLLOWED,) if fetches_far(target) else _STREAMS
     rows = streams[0] if n == 1 else max(1, min(m, _MOST_SHARED_ROWS))
     fitting = (count for count in streams if count <= n and _dot_fits(rows, count, target))
     columns = 1 if n == 1 else next(fitting, min(n, streams[-1]))
@@ -152,7 +152,7 @@ def _dot_default(op: GemmOp, target: Target) -> Schedule:
     return Schedule(
         rows=rows,
         columns=columns,
-        prefetch=0 if follows else _DOT_PREFETCH_BYTES // op.b.dtype.nbytes,
+        prefetch=0 if fetches_far(target) else _DOT_PREFETCH_BYTES // op.b.dtype.nbytes,
         mc=share if by_rows else m,
         nc=n if by_rows else share,
         split="rows" if by_rows else "columns",

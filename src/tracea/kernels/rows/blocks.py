@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tracea.core.tensor_type import TensorType
+from tracea.kernels.cores import fetches_far
 from tracea.kernels.rows.operands import known
 from tracea.semantic.nodes import Level
 from tracea.semantic.schedule import Schedule
@@ -14,9 +15,11 @@ from tracea.targets.target import Target
 
 __all__ = [
     "PREFETCH",
+    "PREFETCH_PASSES",
     "PREFETCH_SEVERAL",
     "RETURNING_TASKS",
     "TASKS",
+    "asked_ahead",
     "default_blocks",
     "has_far_cache",
     "kept",
@@ -35,6 +38,12 @@ PREFETCH: Final = 48
 # Measured on Zen 4, 4096x4096, of the time with 48: silu(x)*y+r 0.87 and 0.93 by one and two threads, gelu(x+b)+r 0.88
 # and 0.82, one stream 1.2; on a Sapphire-Rapids-class host any distance from 8 to 64 was alike.
 PREFETCH_SEVERAL: Final = 8
+# On a core that fetches far ahead itself: one or two streams, and passes over rows, of which others are buffered; more
+# streams are not asked for. Measured on a Zen 5, 4096x4096, one and two threads, of the time with the above:
+# gelu(x+b)+r 0.87 and 0.91, relu(x*s+b) 0.93 and 1.0, silu(x)*y+r 0.83 and 0.89, softmax 0.73 and 0.99.
+_PREFETCH_FAR: Final = 96
+PREFETCH_PASSES: Final = 128
+_FEW_STREAMS: Final = 2
 TASKS: Final = 4  # of a core, where who is early takes the next one
 RETURNING_TASKS: Final = 8  # of a thread that walks its tasks there and back: it turns within one of them
 _BLOCK_BYTES: Final = 4 << 20  # a task's share of a tensor: far more than handing out the task, or its first row, costs
@@ -91,6 +100,13 @@ def passes_by(inputs: Sequence[TensorType], result: TensorType, target: Target) 
     missing_read = 1.0 - min(1.0, own / max(1, read))
     missing = 1.0 - own / (read + written)
     return missing * (read + 2 * written) > missing_read * read + _STORE_PAST * written
+
+
+def asked_ahead(count: int, target: Target) -> int:
+    """Return the vectors ahead at which each of ``count`` streams from memory is asked for; 0: not at all."""
+    if fetches_far(target):
+        return _PREFETCH_FAR if count <= _FEW_STREAMS else 0
+    return PREFETCH_SEVERAL if count > 1 else PREFETCH
 
 
 def kept(types: Sequence[TensorType], target: Target) -> bool:
