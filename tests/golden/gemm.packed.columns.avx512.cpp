@@ -13,7 +13,7 @@
 namespace tracea_gemm_packed_18b4cc0f382a75bc0e2e_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 8, 3, 2, PanelA<8>, PackedB, GemmPrefetch<0, 0, true, true, true>>;
+using Tile0 = GemmTile<float, 8, 3, 2, PanelA<8>, PackedB, GemmPrefetch<0, 0, true, true, true, true>>;
 static_assert(Tile0::columns == 48, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -61,8 +61,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_18b4cc
           for (int64_t ir = 0; ir < m; ir += 8) {
             const int64_t rows = min_index(m - ir, 8);
             // MicroKernel c[ir : +rows, (jc + jp) + jr : +columns]
-            if (k <= pc + kc) prefetch_tile(x2 + ir * x2_stride0 + jc + jp + jr, x2_stride0, rows, columns);
-            Tile0::run<8>(rows, columns, kc, a_panels + ir / 8 * 1536, 8, b_panels + jr / 48 * 9216, 48, c + c_stride0 * ir + jc + jp + jr, c_stride0, 0 < pc, {b + ir / 8 * b_stride0 * 12 + b_stride0 * pc + jc + jp + jr + 48, 36, b_stride0});
+            Tile0::run<8>(rows, columns, kc, a_panels + ir / 8 * 1536, 8, b_panels + jr / 48 * 9216, 48, c + c_stride0 * ir + jc + jp + jr, c_stride0, 0 < pc, {b + ir / 8 * b_stride0 * 12 + b_stride0 * pc + jc + jp + jr + 48, 36, b_stride0, k <= pc + kc ? x2 + ir * x2_stride0 + jc + jp + jr : c + c_stride0 * ir + jc + jp + jr, k <= pc + kc ? x2_stride0 : c_stride0});
             if (k <= pc + kc) store_tile(c + c_stride0 * ir + jc + jp + jr, c_stride0, rows, columns, 0, 0, c + c_stride0 * ir + jc + jp + jr, c_stride0, 1, Epilogue0{x1 + jc + jp + jr, x2 + ir * x2_stride0 + jc + jp + jr, x2_stride0});
           }
         }

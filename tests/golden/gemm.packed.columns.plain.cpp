@@ -13,7 +13,7 @@
 namespace tracea_gemm_packed_0811ec31308767a534ca_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 4, 4, 2, PanelA<4>, PackedB, GemmPrefetch<0, 0, true, true, true>>;
+using Tile0 = GemmTile<float, 4, 4, 2, PanelA<4>, PackedB, GemmPrefetch<0, 0, true, true, true, true>>;
 static_assert(Tile0::columns == 64, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -61,8 +61,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_0811ec
           for (int64_t ir = 0; ir < m; ir += 4) {
             const int64_t rows = min_index(m - ir, 4);
             // MicroKernel c[ir : +rows, (jc + jp) + jr : +columns]
-            if (k <= pc + kc) prefetch_tile(x2 + ir * x2_stride0 + jc + jp + jr, x2_stride0, rows, columns);
-            Tile0::run<4>(rows, columns, kc, a_panels + ir / 4 * 768, 4, b_panels + jr / 64 * 12288, 64, c + c_stride0 * ir + jc + jp + jr, c_stride0, 0 < pc, {b + ir / 4 * b_stride0 * 6 + b_stride0 * pc + jc + jp + jr + 64, 24, b_stride0});
+            Tile0::run<4>(rows, columns, kc, a_panels + ir / 4 * 768, 4, b_panels + jr / 64 * 12288, 64, c + c_stride0 * ir + jc + jp + jr, c_stride0, 0 < pc, {b + ir / 4 * b_stride0 * 6 + b_stride0 * pc + jc + jp + jr + 64, 24, b_stride0, k <= pc + kc ? x2 + ir * x2_stride0 + jc + jp + jr : c + c_stride0 * ir + jc + jp + jr, k <= pc + kc ? x2_stride0 : c_stride0});
             if (k <= pc + kc) store_tile(c + c_stride0 * ir + jc + jp + jr, c_stride0, rows, columns, 0, 0, c + c_stride0 * ir + jc + jp + jr, c_stride0, 1, Epilogue0{x1 + jc + jp + jr, x2 + ir * x2_stride0 + jc + jp + jr, x2_stride0});
           }
         }

@@ -13,7 +13,7 @@
 namespace tracea_gemm_packed_8fe01ad5b6c94bd5f69b_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 6, 4, 2, PanelA<6>, PackedB, GemmPrefetch<0, 0, true, true>>;
+using Tile0 = GemmTile<float, 6, 4, 2, PanelA<6>, PackedB, GemmPrefetch<0, 0, true, true, false, true>>;
 static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -66,8 +66,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_packed_8fe01a
           for (int64_t ir = 0; ir < mc; ir += 6) {
             const int64_t rows = min_index(mc - ir, 6);
             // MicroKernel c[ic + ir : +rows, jc + jr : +columns]
-            if (k <= pc + kc) prefetch_tile(x2 + ic * x2_stride0 + ir * x2_stride0 + jc + jr, x2_stride0, rows, columns);
-            Tile0::run<6, 2>(rows, columns, kc, a_panels + ir / 6 * 4608, 6, b_panels + jr / 16 * 12288, 16, c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, 0 < pc, {b_panels + jr / 16 * 12288 + ir / 6 * 688 + 12288, 43});
+            Tile0::run<6, 2>(rows, columns, kc, a_panels + ir / 6 * 4608, 6, b_panels + jr / 16 * 12288, 16, c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, 0 < pc, {b_panels + jr / 16 * 12288 + ir / 6 * 688 + 12288, 43, 0, k <= pc + kc ? x2 + ic * x2_stride0 + ir * x2_stride0 + jc + jr : c + c_stride0 * ic + c_stride0 * ir + jc + jr, k <= pc + kc ? x2_stride0 : c_stride0});
             if (k <= pc + kc) store_tile(c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, rows, columns, 0, 0, c + c_stride0 * ic + c_stride0 * ir + jc + jr, c_stride0, 1, Epilogue0{x1 + jc + jr, x2 + ic * x2_stride0 + ir * x2_stride0 + jc + jr, x2_stride0});
           }
         }

@@ -13,7 +13,7 @@
 namespace tracea_gemm_prepacked_b963f0a6bc30d1d6b275_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 4, 3, 2, PanelA<4>, PackedB, GemmPrefetch<0, 0, true, true>>;
+using Tile0 = GemmTile<float, 4, 3, 2, PanelA<4>, PackedB, GemmPrefetch<0, 0, true, true, false, true>>;
 static_assert(Tile0::columns == 24, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -55,8 +55,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_prepacked_b96
         for (int64_t ir = 0; ir < m; ir += 4) {
           const int64_t rows = min_index(m - ir, 4);
           // MicroKernel c[ir : +rows, jc + jr : +columns]
-          if (k <= pc + kc) prefetch_tile(x2 + ir * x2_stride0 + jc + jr, x2_stride0, rows, columns);
-          Tile0::run<4>(rows, columns, kc, a_panels + ir / 4 * 1536, 4, b + jc / 24 * k * 24 + jr / 24 * k * 24 + pc * 24, 24, c + c_stride0 * ir + jc + jr, c_stride0, 0 < pc, {b + jc / 24 * k * 24 + jr / 24 * k * 24 + pc * 24 + ir / 4 * 288 + k * 24, 18});
+          Tile0::run<4>(rows, columns, kc, a_panels + ir / 4 * 1536, 4, b + jc / 24 * k * 24 + jr / 24 * k * 24 + pc * 24, 24, c + c_stride0 * ir + jc + jr, c_stride0, 0 < pc, {b + jc / 24 * k * 24 + jr / 24 * k * 24 + pc * 24 + ir / 4 * 288 + k * 24, 18, 0, k <= pc + kc ? x2 + ir * x2_stride0 + jc + jr : c + c_stride0 * ir + jc + jr, k <= pc + kc ? x2_stride0 : c_stride0});
           if (k <= pc + kc) store_tile(c + c_stride0 * ir + jc + jr, c_stride0, rows, columns, 0, 0, c + c_stride0 * ir + jc + jr, c_stride0, 1, Epilogue0{x1 + jc + jr, x2 + ir * x2_stride0 + jc + jr, x2_stride0});
         }
       }

@@ -13,7 +13,7 @@
 namespace tracea_gemm_prepacked_2e833f8f5242f387e1ba_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 8, 3, 2, PanelA<8>, PackedB, GemmPrefetch<0, 0, true, true>>;
+using Tile0 = GemmTile<float, 8, 3, 2, PanelA<8>, PackedB, GemmPrefetch<0, 0, true, true, false, true>>;
 static_assert(Tile0::columns == 48, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -55,8 +55,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_prepacked_2e8
         for (int64_t ir = 0; ir < m; ir += 8) {
           const int64_t rows = min_index(m - ir, 8);
           // MicroKernel c[ir : +rows, jc + jr : +columns]
-          if (k <= pc + kc) prefetch_tile(x2 + ir * x2_stride0 + jc + jr, x2_stride0, rows, columns);
-          Tile0::run<8>(rows, columns, kc, a_panels + ir / 8 * 3072, 8, b + jc / 48 * k * 48 + jr / 48 * k * 48 + pc * 48, 48, c + c_stride0 * ir + jc + jr, c_stride0, 0 < pc, {b + jc / 48 * k * 48 + jr / 48 * k * 48 + pc * 48 + ir / 8 * 1152 + k * 48, 72});
+          Tile0::run<8>(rows, columns, kc, a_panels + ir / 8 * 3072, 8, b + jc / 48 * k * 48 + jr / 48 * k * 48 + pc * 48, 48, c + c_stride0 * ir + jc + jr, c_stride0, 0 < pc, {b + jc / 48 * k * 48 + jr / 48 * k * 48 + pc * 48 + ir / 8 * 1152 + k * 48, 72, 0, k <= pc + kc ? x2 + ir * x2_stride0 + jc + jr : c + c_stride0 * ir + jc + jr, k <= pc + kc ? x2_stride0 : c_stride0});
           if (k <= pc + kc) store_tile(c + c_stride0 * ir + jc + jr, c_stride0, rows, columns, 0, 0, c + c_stride0 * ir + jc + jr, c_stride0, 1, Epilogue0{x1 + jc + jr, x2 + ir * x2_stride0 + jc + jr, x2_stride0});
         }
       }

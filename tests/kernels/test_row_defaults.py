@@ -23,12 +23,11 @@ from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets import Target, load
 
 MIB = 1 << 20
-SERVER = replace(
-    load("avx512"), cores=1, l1d_bytes=48 << 10, l2_bytes=2 * MIB, l3_bytes=480 * MIB
-)  # L3: the whole host's
+SERVER = replace(load("amx"), cores=1, l1d_bytes=48 << 10, l2_bytes=2 * MIB, l3_bytes=480 * MIB)  # L3: the whole host's
 DESKTOP = replace(SERVER, l3_bytes=32 * MIB)
 UNKNOWN = replace(SERVER, l3_bytes=0)
-SMALL_L1 = replace(SERVER, l1d_bytes=32 << 10, l3_bytes=32 * MIB)
+SMALL_L1 = replace(load("avx512"), fma_per_cycle=1, cores=1, l1d_bytes=32 << 10, l2_bytes=MIB, l3_bytes=32 * MIB)
+FAR = replace(load("avx512"), cores=1, l1d_bytes=48 << 10, l2_bytes=MIB, l3_bytes=32 * MIB)  # fetches far ahead itself
 
 
 def chain(rows: int, columns: int) -> PointwiseOp:
@@ -170,6 +169,33 @@ def test_several_streams_are_asked_for_less_far_ahead_than_one() -> None:
     x = TensorType((4096, 4096), F32)
     one = PointwiseOp(expr=Input(0) * 2.0, inputs=(x,), out_dtype=F32)
     assert default(chain(4096, 4096), SERVER).integer("prefetch") < default(one, SERVER).integer("prefetch")
+
+
+def test_a_core_that_fetches_far_ahead_is_asked_far_ahead_or_for_several_streams_not_at_all() -> None:
+    x, vector = TensorType((4096, 4096), F32), TensorType((4096,), F32)
+    one = PointwiseOp(expr=Input(0) * 2.0, inputs=(x,), out_dtype=F32)
+    two = PointwiseOp(expr=Input(0) + Input(1), inputs=(x, x), out_dtype=F32)
+    assert [default(op, FAR).integer("prefetch") for op in (one, two, chain(4096, 4096))] == [96, 96, 0]
+    affine = Input(0) * Input(1) + Input(2)
+    both = RowOp(kind=RowKind.LAYER_NORM, x=(x,), epilogue=Epilogue(affine, (vector, vector)), eps=1e-5)
+    weight = RowOp(kind=RowKind.RMS_NORM, x=(x,), epilogue=Epilogue(Input(0) * Input(1), (vector,)), eps=1e-5)
+
+    def passes(op: RowOp, cores: int = 1) -> tuple[int, ...]:
+        found = default(op, replace(FAR, cores=cores))
+        return tuple(found.integer(name) for name in ("overlap", "prefetch", "near"))
+
+    assert (passes(both), passes(both, cores=2)) == ((0, 256, 1), (2, 48, 1))
+    assert (passes(weight), passes(softmax(4096, 4096))) == ((1, 128, 1), (1, 128, 0))
+    assert passes(softmax(2048, 8192)) == (1, 128, 0)
+
+
+def test_rows_are_asked_for_into_the_first_cache_where_a_schedule_says_so() -> None:
+    op = RowOp(kind=RowKind.RMS_NORM, x=(TensorType((64, 256), F32),), eps=1e-5)
+    chosen = default(op, FAR).with_values(prefetch=16)
+    texts = [emit(build_normalize(op, chosen.with_values(near=near), FAR), "avx512").text for near in (0, 1)]
+    assert ["prefetch_l1(" in text for text in texts] == [False, True]
+    with pytest.raises(InvalidSchedule, match="near"):
+        build_normalize(op, chosen.with_values(near=2), FAR)
 
 
 @pytest.mark.parametrize("together", [0, 3])

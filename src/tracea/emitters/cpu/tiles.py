@@ -114,7 +114,7 @@ def _micro_kernel(printer: Printer, node: MicroKernel) -> None:
         raise EmitError(node=node.intrinsic.name, detail="no register tile of this name")
     printer.body.comment(f"MicroKernel {node.c}")
     if node.epilogue is not None and node.intrinsic.name == "gemm_tile":
-        _ask_ahead(printer, node, node.epilogue)
+        _ask_ahead(printer, node)
     printer.body.line(line(printer, node))
     if node.epilogue is not None:
         _store(printer, node, node.epilogue)
@@ -153,14 +153,29 @@ def _amx_block(printer: Printer, node: MicroKernel) -> None:
         )
 
 
-def _ask_ahead(printer: Printer, node: MicroKernel, epilogue: EpilogueCall) -> None:
-    """Prefetch what the epilogue reads and no other tile has read: operands with rows and columns of C's own."""
-    for region in epilogue.operands:
-        if (
-            not isinstance(region, Region)
-            or printer.step(region, -2) == Const(0)
-            or printer.step(region, -1) != Const(1)
-        ):
+def _read_by_this_tile(printer: Printer, node: MicroKernel) -> list[Region]:
+    """Return what the epilogue reads and no other tile has read: operands with rows and columns of C's own."""
+    return [
+        region
+        for region in (() if node.epilogue is None else node.epilogue.operands)
+        if isinstance(region, Region) and printer.step(region, -2) != Const(0) and printer.step(region, -1) == Const(1)
+    ]
+
+
+def _beside(printer: Printer, node: MicroKernel) -> Region | None:
+    """Return what the tile asks for line by line beside its own lines of C: a residual of the type of its sums."""
+    same = (each for each in _read_by_this_tile(printer, node) if _type_of(printer, each) == _type_of(printer, node.c))
+    return next(same, None)
+
+
+def _type_of(printer: Printer, region: Region) -> DType:
+    return printer.buffer(region).dtype
+
+
+def _ask_ahead(printer: Printer, node: MicroKernel) -> None:
+    """Prefetch what the epilogue reads and the tile does not ask for itself."""
+    for region in _read_by_this_tile(printer, node):
+        if region == _beside(printer, node):
             continue
         printer.use("gemm_store.h")
         rows, columns = (printer.text(extent) for extent in region.extent[-2:])
@@ -188,8 +203,10 @@ def _gemm_tile(printer: Printer, node: MicroKernel) -> str:
     mr, nv = get("mr"), get("nv")
     a = {"panel": f"PanelA<{mr}>", "rows": "RowsA", "columns": "PackedA"}[str(get("a"))]
     b = "PackedB" if get("b") == "panel" else "RowsB"
-    lines = int(get("upcoming_lines"))
+    lines, beside = int(get("upcoming_lines")), _beside(printer, node)
     upcoming = "false" if not lines else "true" if node.ahead is None else "true, true"
+    if beside is not None:
+        upcoming = f"{'true' if lines else 'false'}, {'false' if node.ahead is None else 'true'}, true"
     prefetch = f"GemmPrefetch<{get('prefetch_a')}, {get('prefetch_b')}, true, {upcoming}>"
     dtype = C_TYPES[printer.buffer(node.c).dtype]
     tile = printer.declare_type(f"GemmTile<{dtype}, {mr}, {nv}, {get('unroll')}, {a}, {b}, {prefetch}>", "Tile")
@@ -206,18 +223,31 @@ def _gemm_tile(printer: Printer, node: MicroKernel) -> str:
         f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({rows}, {columns}, {printer.text(node.b.extent[-2])}, "
         f"{printer.address(node.a)}, {printer.strides(node.a)[-1 - a_axis]}, {printer.address(node.b)}, "
         f"{printer.strides(node.b)[0]}, {printer.address(node.c)}, {printer.strides(node.c)[0]}, "
-        f"{predicate_text(node.accumulate)}{_upcoming(printer, node, lines) if lines else ''});"
+        f"{predicate_text(node.accumulate)}{_upcoming(printer, node, lines, beside)});"
     )
 
 
-def _upcoming(printer: Printer, node: MicroKernel, lines: int) -> str:
+def _upcoming(printer: Printer, node: MicroKernel, lines: int, beside: Region | None) -> str:
+    """What the tile asks for: its share of what comes next, and the residual beside C, which the last sums need."""
+    fields = _share(printer, node, lines) if lines else []
+    if beside is not None:
+        other = [printer.address(beside), printer.strides(beside)[0]]
+        if node.finish != TRUE:  # until then lines of C, which the tile asks for anyway
+            own = [printer.address(node.c), printer.strides(node.c)[0]]
+            last = predicate_text(node.finish)
+            other = [f"{last} ? {after} : {before}" for after, before in zip(other, own, strict=True)]
+        fields = [*fields, *("nullptr", "0", "0")[len(fields) :], *other]
+    return f", {{{', '.join(fields)}}}" if fields else ""
+
+
+def _share(printer: Printer, node: MicroKernel, lines: int) -> list[str]:
     """The share of b's next panel that belongs to this tile: a's panel index counts the tiles of the block."""
     if node.ahead is not None:
-        return f", {{{printer.address(node.ahead)}, {lines}, {printer.strides(node.ahead)[0]}}}"
+        return [printer.address(node.ahead), str(lines), printer.strides(node.ahead)[0]]
     dtype = printer.buffer(node.b).dtype
     pitch = printer.buffer(node.b).element_strides[-3]
     share = printer.text(node.a.offset[0] * (lines * _LINE_BYTES // dtype.nbytes) + pitch)
-    return f", {{{printer.address(node.b)} + {share}, {lines}}}"
+    return [f"{printer.address(node.b)} + {share}", str(lines)]
 
 
 def _step_tile(printer: Printer, node: MicroKernel) -> str:

@@ -69,15 +69,17 @@ struct RowsB {
 };
 
 // Prefetch distances in reduction steps; 0 leaves it to the hardware. CLines: the tile of C, for writing. UpcomingLines: the lines of an Upcoming, into the
-// second-level cache; with UpcomingRows they are rows as wide as the tile, such as those of a matrix that the next panel is packed from.
+// second-level cache; with UpcomingRows they are rows as wide as the tile, such as those of a matrix that the next panel is packed from. BesideLines, with
+// CLines: a tile of another matrix beside that of C, such as a residual.
 template <int ADistance = 0, int BDistance = 0, bool CLines = true, bool UpcomingLines = false,
-          bool UpcomingRows = false>
+          bool UpcomingRows = false, bool BesideLines = false>
 struct GemmPrefetch {
     static constexpr int a = ADistance;
     static constexpr int b = BDistance;
     static constexpr bool c = CLines;
     static constexpr bool upcoming = UpcomingLines;
     static constexpr bool upcoming_rows = UpcomingRows;
+    static constexpr bool beside = BesideLines;
 };
 
 // A tile's share of what is needed next, usually of the next packed panel of B: `lines` cache lines, fetched one every Unroll steps (two at a time were
@@ -87,6 +89,8 @@ struct Upcoming {
     const T* first = nullptr;
     int64_t lines = 0;
     int64_t row_stride = 0;  // of rows
+    const T* beside = nullptr;
+    int64_t beside_stride = 0;
 };
 
 // The same where the next panel's blocks do not lie one after the other: `column` lines of the first block are another tile's.
@@ -164,10 +168,14 @@ struct GemmTile {
     }
 
     // Depth: a number of steps, or the blocks of it that are summed; b_stride is then from one block of b to the next.
+    //
+    // Structures come by reference: a copy for the call is read in one piece right behind its parts' stores, which waits until those, and with them the
+    // stores to C of the tile before, have left for the cache.
     template <bool Full, class Depth, class Ahead = Upcoming<T>>
-    static TRACEA_NOINLINE void compute(int64_t rows_valid, int64_t columns_valid, Depth depth, const T* a,
+    static TRACEA_NOINLINE void compute(int64_t rows_valid, int64_t columns_valid, const Depth& depth, const T* a,
                                         int64_t a_stride, const T* b, int64_t b_stride, T* c, int64_t c_stride,
-                                        bool accumulate, Ahead upcoming) {
+                                        bool accumulate, const Ahead& ahead) {
+        Ahead upcoming = ahead;
         (void)upcoming;
         V acc[MR][NV];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
@@ -213,9 +221,13 @@ struct GemmTile {
                 for (int64_t lines = rows_valid * row_lines; lines > 0 && remaining >= Unroll;
                      --lines, remaining -= Unroll) {
                     prefetch_l1_write(line);
+                    if constexpr (Prefetch::beside) prefetch_l2(upcoming.beside);
                     ++column;
                     const bool wrap = column == row_lines;
                     line += wrap ? c_stride - (row_lines - 1) * line_elements : line_elements;
+                    if constexpr (Prefetch::beside)
+                        upcoming.beside +=
+                            wrap ? upcoming.beside_stride - (row_lines - 1) * line_elements : line_elements;
                     column = wrap ? 0 : column;
                     steps();
                 }
