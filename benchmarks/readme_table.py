@@ -21,7 +21,12 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- results: python benchmarks/readme_table.py -->\n", "<!-- /results -->"
-CORES = {"sapphirerapids": "Xeon, AVX-512 and AMX", "zen4": "Zen 4, AVX-512", "zen3": "Zen 3, AVX2"}
+CORES = {
+    "sapphirerapids": "Xeon, AVX-512 and AMX",
+    "zen5": "Zen 5, AVX-512",
+    "zen4": "Zen 4, AVX-512",
+    "zen3": "Zen 3, AVX2",
+}
 
 
 @dataclass(frozen=True, slots=True)
