@@ -11,6 +11,6 @@ def fetches_far(target: Target) -> bool:
     """Tell whether a core reads far ahead: a few streams by itself, and requests pages beyond what is used now.
 
     That is a Zen 5, known by what tells it from others here: two 64-byte multiply-adds a cycle, and no tiles. Intel's
-    cores of that width without tiles (Skylake-SP, Ice Lake) answer alike and were not measured.
+    cores of that width without tiles (Skylake-SP, Ice Lake) are taken for it too; they were not measured.
     """
     return target.isa == "avx512" and target.fma_per_cycle == 2 and "amx_tile" not in target.features

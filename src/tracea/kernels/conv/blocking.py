@@ -215,7 +215,7 @@ def rows_that_fit(op: Conv2dOp, target: Target, row_bytes: int, *, filters: int,
     # ones are walked as seldom as the halo allows.
     result_bytes = static(op.shape[3]) * filters * op.infer().dtype.nbytes
     heavy = filter_bytes * filters > target.l2_bytes // 2
-    budget, each = (target.l2_bytes // 2, row_bytes)
+    budget, each = target.l2_bytes // 2, row_bytes
     if not heavy:  # rows that are stepped over bring no results
         budget, each = target.l2_bytes // 4, row_bytes + result_bytes // down
     if not heavy and taps * each > budget:  # no band is low enough, so that each may hold what the filters leave
