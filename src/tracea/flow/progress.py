@@ -232,7 +232,7 @@ class TerminalProgress(Progress):
 def shown_progress(stream: TextIO | None = None, *, quick_s: float = 0.0) -> Generator[Progress]:
     """Give the progress that suits the stream, by default standard error; see LineProgress for ``quick_s``."""
     target = sys.stderr if stream is None else stream
-    if not target.isatty():
+    if not (hasattr(target, "isatty") and target.isatty()):  # a caller's stream may do no more than write
         lines = LineProgress(target, quick_s=quick_s)
         lines.breaking_silence()
         try:
@@ -278,7 +278,7 @@ def shown_unless_heard(listener: Listener | None) -> Generator[Listener]:
 
 def _is_open(stream: TextIO | None) -> bool:
     """Tell whether a program has that stream at all: one without a console has none."""
-    return stream is not None and not stream.closed
+    return stream is not None and not getattr(stream, "closed", False)
 
 
 def _best(best_ms: float | None) -> str:

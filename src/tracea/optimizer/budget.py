@@ -30,7 +30,7 @@ class Budget:
                 field="budget.trials",
                 got=as_given(self.trials),
                 expected="an integer of at least 1",
-                remedy="trials=50; for no search, budget=None instead of a Budget",
+                remedy="trials=50; None in place of the budget searches nothing",
             )
         if self.seconds is not None and not (
             isinstance(self.seconds, (int, float))  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -34,7 +34,8 @@ def back_by_huge_pages(arrays: Iterable[np.ndarray[Any, Any]]) -> int:
     advise = ctypes.CDLL(None).madvise
     advise.argtypes, advise.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
     pages = whole_huge_pages(_span(array) for array in arrays)
-    return sum(nbytes for first, nbytes in pages if advise(first, nbytes, _COLLAPSE) == 0)
+    each = (page for first, nbytes in pages for page in range(first, first + nbytes, _HUGE))
+    return sum(_HUGE for page in each if advise(page, _HUGE, _COLLAPSE) == 0)  # a hole between two leaves the others
 
 
 def whole_huge_pages(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

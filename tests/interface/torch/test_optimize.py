@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import io
+import sys
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -226,3 +228,48 @@ def test_keywords_name_parameters_of_forward() -> None:
         fast(x, nothing=shift)
     with pytest.raises(InvalidInput, match="x="):
         fast(x, x=x)
+
+
+class OnlyWrites:
+    """A standard error that can do no more than a caller's own, which hands lines to a log."""
+
+    def __init__(self) -> None:
+        self.said = ""
+
+    def write(self, text: str) -> int:
+        self.said += text
+        return len(text)
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("kind", ["none", "closed", "only writes"])
+def test_standard_streams_of_any_kind_leave_optimize_and_later_calls_alone(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    closed = io.StringIO()
+    closed.close()
+    stream = {"none": None, "closed": closed, "only writes": OnlyWrites()}[kind]
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, stream)
+    module = torch.nn.Linear(19, 23)
+    optimized = tracea.optimize(module, (torch.randn(3, 19),), budget=None)
+    x = torch.randn(5, 19)
+    torch.testing.assert_close(optimized(x), module(x).detach())
+
+
+def test_a_call_that_compiles_for_long_says_so_unless_a_listener_hears(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracea.flow.progress._QUICK_S", 0.0)
+    said: list[bool] = []
+
+    def hears(label: str, progress: Any) -> None:
+        del label, progress
+
+    for listener in (None, hears):
+        optimized = tracea.optimize(torch.nn.Linear(19, 29), (torch.randn(3, 19),), budget=None, listener=listener)
+        heard = OnlyWrites()
+        monkeypatch.setattr(sys, "stderr", heard)
+        optimized(torch.randn(7, 19))
+        said.append("export Linear" in heard.said)
+    assert said == [True, False]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import warnings
 from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
@@ -19,7 +18,7 @@ from torch.utils import _pytree as pytree
 from tracea.errors import UnsupportedNode
 from tracea.interface.torch.location import is_users, line_of_traceback
 from tracea.interface.torch.state import State
-from tracea.interface.torch.streams import kept_apart
+from tracea.interface.torch.streams import kept_apart, tell
 from tracea.runtime.process_lock import ProcessLock
 
 __all__ = [
@@ -79,7 +78,7 @@ def _without_torch_dumps() -> Generator[None]:
     finally:
         for log, rule in logs.items():
             log.removeFilter(rule)
-        sys.stderr.write(text)
+        tell("stderr", text)
 
 
 def _is_error(record: logging.LogRecord) -> bool:

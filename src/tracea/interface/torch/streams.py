@@ -9,7 +9,7 @@ import threading
 from collections.abc import Generator, Iterable
 from typing import Any
 
-__all__ = ["kept_apart"]
+__all__ = ["kept_apart", "tell"]
 
 
 class _OfOneThread:
@@ -24,7 +24,7 @@ class _OfOneThread:
         """Keep the text, or hand it on."""
         if threading.get_ident() == self._thread:
             return self._kept.write(text)
-        return self._below.write(text)
+        return len(text) if self._below is None else self._below.write(text)
 
     def writelines(self, lines: Iterable[str], /) -> None:
         """Write each line."""
@@ -55,3 +55,10 @@ def kept_apart(*names: str) -> Generator[dict[str, str]]:
             texts[name] = stream.end()
             if getattr(sys, name) is stream:  # else someone put another there, which is theirs to take away
                 setattr(sys, name, before)
+
+
+def tell(name: str, text: str) -> None:
+    """Write a text that was kept to the stream of this name, if the program has it and it is open."""
+    stream = getattr(sys, name)
+    if text and stream is not None and not getattr(stream, "closed", False):
+        stream.write(text)

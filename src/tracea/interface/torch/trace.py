@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 import traceback
 import warnings
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ from tracea.interface.torch.export import exporting, is_node
 from tracea.interface.torch.facts import OF_STRIDES
 from tracea.interface.torch.recording import Recording, Untraceable, literal
 from tracea.interface.torch.state import State
-from tracea.interface.torch.streams import kept_apart
+from tracea.interface.torch.streams import kept_apart, tell
 from tracea.interface.torch.surroundings import Contents
 
 __all__ = ["Traced", "traced"]
@@ -83,8 +82,8 @@ def traced(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced | None:
             _check_repeats(program, module, inputs)
     except Exception:  # also of the module's own code: torch.export meets it again and tells it
         return None
-    sys.stdout.write(written["stdout"])
-    sys.stderr.write(written["stderr"])
+    for name, text in written.items():
+        tell(name, text)
     for each in heard:
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno, source=each.source)
     return program
