@@ -271,5 +271,5 @@ def test_a_call_that_compiles_for_long_says_so_unless_a_listener_hears(monkeypat
         heard = OnlyWrites()
         monkeypatch.setattr(sys, "stderr", heard)
         optimized(torch.randn(7, 19))
-        said.append("export Linear" in heard.said)
+        said.append("(7x19): another program of Linear, without a search\nexport Linear" in heard.said)
     assert said == [True, False]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, cast
+from contextlib import nullcontext
+from typing import Any, Final, cast
 
 import torch
+from torch.utils import _pytree as pytree
 
 from tracea.core.collector import collector_paused
 from tracea.core.contract import Accuracy
@@ -28,6 +30,7 @@ from tracea.runtime.huge_pages import back_by_huge_pages
 __all__ = ["DEFAULT_BUDGET", "optimize"]
 
 DEFAULT_BUDGET = Budget(trials=16)
+_SHOWN: Final = 4  # shapes of a line of progress
 
 
 def optimize(
@@ -99,16 +102,21 @@ def optimize(
             report=_Report(optimized),
         )
 
-    def compiled_at_once(inputs: Any) -> Compiled:
+    def compiled_for_others(inputs: Any) -> Compiled:
         with collector_paused(), shown_unless_heard(listener) as heard:
+            phase(f"inputs of other shapes or types ({_shapes(inputs)}): another program of {kind}, without a search")
             return compiled(inputs, None, heard)
 
-    if budget is None:
-        made = compiled_at_once(example_inputs)
-    else:
-        with shown_unless_heard(listener) as heard:
-            made = compiled(example_inputs, budget, heard)
-    return OptimizedModule(made, recompile=compiled_at_once, weights=frozen.state_dict, signature=_signature(module))
+    with shown_unless_heard(listener) as heard, collector_paused() if budget is None else nullcontext():
+        made = compiled(example_inputs, budget, heard)
+    return OptimizedModule(made, recompile=compiled_for_others, weights=frozen.state_dict, signature=_signature(module))
+
+
+def _shapes(inputs: Any) -> str:
+    """Return the shapes of the tensors among nested inputs, such as ``7x19, 7``; of many, the first."""
+    found = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+    named = ["x".join(map(str, tensor.shape)) or "a number" for tensor in found[:_SHOWN]]
+    return ", ".join((*named, "…") if len(found) > _SHOWN else named) or "no tensor"
 
 
 def _signature(module: torch.nn.Module) -> inspect.Signature | None:
