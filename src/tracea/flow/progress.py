@@ -27,6 +27,7 @@ __all__ = [
     "Listener",
     "Progress",
     "TerminalProgress",
+    "is_open",
     "printable",
     "shown_progress",
     "shown_unless_heard",
@@ -269,14 +270,14 @@ def shown_unless_heard(listener: Listener | None) -> Generator[Listener]:
     Nothing is shown where an outer call already hears of what goes on, where there is no standard error, or, without a
     terminal, of what is over at once.
     """
-    if listener is not None or is_told() or not _is_open(sys.stderr):
+    if listener is not None or is_told() or not is_open(sys.stderr):
         yield listener or silent
         return
     with shown_progress(quick_s=_QUICK_S) as progress, telling(progress.phase):
         yield progress
 
 
-def _is_open(stream: TextIO | None) -> bool:
+def is_open(stream: TextIO | None) -> bool:
     """Tell whether a program has that stream at all: one without a console has none."""
     return stream is not None and not getattr(stream, "closed", False)
 

@@ -28,6 +28,7 @@ from tracea.errors import (
     ReadOnlyOutput,
     TraceaError,
 )
+from tracea.runtime.huge_pages import HUGE_PAGE
 from tracea.runtime.tensor_state import check_storage, refuse_tangent
 from tracea.runtime.tracing import refuse_traced
 
@@ -45,7 +46,6 @@ __all__ = [
     "view",
 ]
 
-_HUGE_PAGE: Final = 2 << 20
 _OVERLAP_WORK: Final = 100_000  # steps that the exact overlap test may take before it gives up and says yes
 
 
@@ -158,16 +158,16 @@ def empty_of(type_: TensorType, kind: ArrayKind) -> Any:
 def aligned_empty(shape: Sequence[int], dtype: DType) -> np.ndarray[Any, Any]:
     """Return a new, uninitialised array for constants: on a cache line, from 2 MiB on in huge pages."""
     nbytes = math.prod(shape) * dtype.nbytes
-    if nbytes < _HUGE_PAGE:
+    if nbytes < HUGE_PAGE:
         memory = np.empty(nbytes + 64, np.uint8)
         start = -int(memory.__array_interface__["data"][0]) % 64
     else:
         # Python's default is memory shared with forked children, which Linux backs by small pages whatever is advised.
-        pages = mmap.mmap(-1, nbytes + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        pages = mmap.mmap(-1, nbytes + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):
             pages.madvise(mmap.MADV_HUGEPAGE)
         memory = np.frombuffer(pages, np.uint8)
-        start = -int(memory.__array_interface__["data"][0]) % _HUGE_PAGE
+        start = -int(memory.__array_interface__["data"][0]) % HUGE_PAGE
     return memory[start : start + nbytes].view(dtype.numpy).reshape(tuple(shape))
 
 

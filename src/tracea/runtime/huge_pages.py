@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["back_by_huge_pages", "whole_huge_pages"]
+__all__ = ["HUGE_PAGE", "back_by_huge_pages", "whole_huge_pages"]
 
-_HUGE: Final = 2 * 1024 * 1024
+HUGE_PAGE: Final = 2 << 20  # bytes
 _BETWEEN: Final = 8192  # bytes at most between neighbours that an allocator laid side by side
 _COLLAPSE: Final = 25  # MADV_COLLAPSE of madvise(2), Linux 6.1 and later: move to huge pages what is there already
 _POLICY: Final = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -34,8 +34,9 @@ def back_by_huge_pages(arrays: Iterable[np.ndarray[Any, Any]]) -> int:
     advise = ctypes.CDLL(None).madvise
     advise.argtypes, advise.restype = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
     pages = whole_huge_pages(_span(array) for array in arrays)
-    each = (page for first, nbytes in pages for page in range(first, first + nbytes, _HUGE))
-    return sum(_HUGE for page in each if advise(page, _HUGE, _COLLAPSE) == 0)  # a hole between two leaves the others
+    each = (page for first, nbytes in pages for page in range(first, first + nbytes, HUGE_PAGE))
+    # One at a time: a hole between two arrays is to keep no other page from moving.
+    return sum(HUGE_PAGE for page in each if advise(page, HUGE_PAGE, _COLLAPSE) == 0)
 
 
 def whole_huge_pages(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -49,7 +50,7 @@ def whole_huge_pages(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
             joined.append((first, end))
-    inner = ((-(-first // _HUGE) * _HUGE, end // _HUGE * _HUGE) for first, end in joined)
+    inner = ((-(-first // HUGE_PAGE) * HUGE_PAGE, end // HUGE_PAGE * HUGE_PAGE) for first, end in joined)
     return [(first, end - first) for first, end in inner if end > first]
 
 

@@ -164,18 +164,15 @@ def _read_by_this_tile(printer: Printer, node: MicroKernel) -> list[Region]:
 
 def _beside(printer: Printer, node: MicroKernel) -> Region | None:
     """Return what the tile asks for line by line beside its own lines of C: a residual of the type of its sums."""
-    same = (each for each in _read_by_this_tile(printer, node) if _type_of(printer, each) == _type_of(printer, node.c))
-    return next(same, None)
-
-
-def _type_of(printer: Printer, region: Region) -> DType:
-    return printer.buffer(region).dtype
+    sums = printer.buffer(node.c).dtype
+    return next((each for each in _read_by_this_tile(printer, node) if printer.buffer(each).dtype is sums), None)
 
 
 def _ask_ahead(printer: Printer, node: MicroKernel) -> None:
     """Prefetch what the epilogue reads and the tile does not ask for itself."""
+    beside = _beside(printer, node)
     for region in _read_by_this_tile(printer, node):
-        if region == _beside(printer, node):
+        if region == beside:
             continue
         printer.use("gemm_store.h")
         rows, columns = (printer.text(extent) for extent in region.extent[-2:])

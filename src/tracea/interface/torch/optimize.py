@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any, Final, cast
 
 import torch
@@ -102,13 +101,17 @@ def optimize(
             report=_Report(optimized),
         )
 
-    def compiled_for_others(inputs: Any) -> Compiled:
-        with collector_paused(), shown_unless_heard(listener) as heard:
-            phase(f"inputs of other shapes or types ({_shapes(inputs)}): another program of {kind}, without a search")
+    def compiled_at_once(inputs: Any, heard: Listener) -> Compiled:
+        with collector_paused():
             return compiled(inputs, None, heard)
 
-    with shown_unless_heard(listener) as heard, collector_paused() if budget is None else nullcontext():
-        made = compiled(example_inputs, budget, heard)
+    def compiled_for_others(inputs: Any) -> Compiled:
+        with shown_unless_heard(listener) as heard:
+            phase(f"inputs of other shapes or types ({_shapes(inputs)}): another program of {kind}, without a search")
+            return compiled_at_once(inputs, heard)
+
+    with shown_unless_heard(listener) as heard:
+        made = compiled_at_once(example_inputs, heard) if budget is None else compiled(example_inputs, budget, heard)
     return OptimizedModule(made, recompile=compiled_for_others, weights=frozen.state_dict, signature=_signature(module))
 
 

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Generator, Iterable
 from typing import Any
 
+from tracea.flow.progress import is_open
+
 __all__ = ["kept_apart", "tell"]
 
 
@@ -60,5 +62,5 @@ def kept_apart(*names: str) -> Generator[dict[str, str]]:
 def tell(name: str, text: str) -> None:
     """Write a text that was kept to the stream of this name, if the program has it and it is open."""
     stream = getattr(sys, name)
-    if text and stream is not None and not getattr(stream, "closed", False):
+    if text and is_open(stream):
         stream.write(text)

@@ -143,7 +143,8 @@ def _dot_default(op: GemmOp, target: Target) -> Schedule:
     m, n = _known(op.m), _known(op.n)
     tasks = 1 if target.cores == 1 else 4 * target.cores
     by_rows = n == 1 or m > n
-    streams = (_FOLLOWED,) if fetches_far(target) else _STREAMS
+    follows = fetches_far(target)
+    streams = (_FOLLOWED,) if follows else _STREAMS
     rows = streams[0] if n == 1 else max(1, min(m, _MOST_SHARED_ROWS))
     fitting = (count for count in streams if count <= n and _dot_fits(rows, count, target))
     columns = 1 if n == 1 else next(fitting, min(n, streams[-1]))
@@ -152,7 +153,7 @@ def _dot_default(op: GemmOp, target: Target) -> Schedule:
     return Schedule(
         rows=rows,
         columns=columns,
-        prefetch=0 if fetches_far(target) else _DOT_PREFETCH_BYTES // op.b.dtype.nbytes,
+        prefetch=0 if follows else _DOT_PREFETCH_BYTES // op.b.dtype.nbytes,
         mc=share if by_rows else m,
         nc=n if by_rows else share,
         split="rows" if by_rows else "columns",
