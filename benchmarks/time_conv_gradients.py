@@ -90,6 +90,7 @@ def time_layers(*, threads: int, pairs: int, which: str, only: str) -> list[list
 
     import tracea
     from tracea.profiler.timer import compare
+    from tracea.profiler.watch import PATIENT
 
     torch.set_num_threads(threads)
     found: list[list[Any]] = []
@@ -99,7 +100,7 @@ def time_layers(*, threads: int, pairs: int, which: str, only: str) -> list[list
                 if only not in name_of(layer, order, which):
                     continue
                 calls = contenders(layer, order, which)
-                timed = compare(calls, pairs=pairs, threads=threads) if pairs else {}
+                timed = compare(calls, pairs=pairs, threads=threads, watch=PATIENT) if pairs else {}
                 found.append([layer, order, which, {key: msgspec.to_builtins(each) for key, each in timed.items()}])
     return found
 

@@ -58,6 +58,7 @@ def time_rows(*, threads: int, pairs: int, only: str) -> list[list[Any]]:
     import torch
 
     from tracea.profiler.timer import compare
+    from tracea.profiler.watch import PATIENT
 
     torch.set_num_threads(threads)
     found: list[list[Any]] = []
@@ -67,7 +68,7 @@ def time_rows(*, threads: int, pairs: int, only: str) -> list[list[Any]]:
                 if only not in name_of(kind, shape):
                     continue
                 calls = contenders(kind, shape)
-                timed = compare(calls, pairs=pairs, threads=threads) if pairs else {}
+                timed = compare(calls, pairs=pairs, threads=threads, watch=PATIENT) if pairs else {}
                 found.append([kind, shape, {key: msgspec.to_builtins(each) for key, each in timed.items()}])
     return found
 

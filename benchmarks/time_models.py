@@ -134,6 +134,7 @@ def time_models(*, threads: int, pairs: int, only: str, accuracy: str = "element
     import torch
 
     from tracea.profiler.timer import compare
+    from tracea.profiler.watch import PATIENT
 
     sys.path.insert(0, str(HERE.parent / "examples"))
     torch.set_num_threads(threads)
@@ -146,7 +147,9 @@ def time_models(*, threads: int, pairs: int, only: str, accuracy: str = "element
             runs = contenders(name, module, inputs, threads, accuracy)
             check(name, runs, exact(module, inputs))
             timed = (
-                compare({each: run for each, (run, _) in runs.items()}, pairs=pairs, threads=threads) if pairs else {}
+                compare({each: run for each, (run, _) in runs.items()}, pairs=pairs, threads=threads, watch=PATIENT)
+                if pairs
+                else {}
             )
         found.append([name, {each: msgspec.to_builtins(measured) for each, measured in timed.items()}])
         torch._dynamo.reset()

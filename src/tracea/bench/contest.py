@@ -34,6 +34,7 @@ from tracea.profiler.measurement import MINIMUM_PAIRS, Measurement, Ratio
 from tracea.profiler.processes import run_in_processes
 from tracea.profiler.record import Row
 from tracea.profiler.timer import compare
+from tracea.profiler.watch import PATIENT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -241,7 +242,9 @@ def heat(
             _check(problem, contender, expected)
         if problem.ceiling == "copy" and not verify:
             contenders[COPY] = our_copy(problem.op.bytes, threads)
-        timed = compare({key: contender.run for key, contender in contenders.items()}, pairs=pairs, threads=threads)
+        timed = compare(
+            {key: contender.run for key, contender in contenders.items()}, pairs=pairs, threads=threads, watch=PATIENT
+        )
     measurements = {key: replace(timed[key], name=contender.name) for key, contender in contenders.items()}
     return Heat(allocation=ours.allocation, measurements=measurements)
 

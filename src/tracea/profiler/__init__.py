@@ -8,12 +8,13 @@ from tracea.profiler.record import Record, Row, read, write
 from tracea.profiler.roofline import Distance, Roofline
 from tracea.profiler.sequential import RESOLUTION, RULE, Rule, Standing, sequential_interval
 from tracea.profiler.timer import BATCH_US, Timed, compare, measure
-from tracea.profiler.watch import WATCH, Watch
+from tracea.profiler.watch import PATIENT, WATCH, Watch
 
 __all__ = [
     "BATCH_US",
     "CONFIDENCE",
     "MINIMUM_PAIRS",
+    "PATIENT",
     "RESOLUTION",
     "RULE",
     "WATCH",

@@ -19,6 +19,7 @@ from tracea.errors import InvalidOption
 from tracea.profiler.environment import Environment, capture
 from tracea.profiler.load import LoadMeter
 from tracea.profiler.measurement import Measurement, Ratio
+from tracea.profiler.pace import Pacer
 from tracea.profiler.sequential import RULE, Rule, Standing
 from tracea.profiler.timer import BATCH_US, Clock, Rounds, Timed, quiet_collector
 from tracea.profiler.watch import WATCH, OccupancyMeter, Round, Watch, occupancy
@@ -103,6 +104,7 @@ def race(
     clock: Clock = time.perf_counter_ns,
     watch: Watch = WATCH,
     meter: OccupancyMeter = occupancy,
+    pacer: Pacer | None = None,
     yielding: Collection[str] = (),
 ) -> Race:
     """Time all ``functions`` in turns until ``rule`` ends it, and say who wins; of equals the one that comes first.
@@ -125,7 +127,15 @@ def race(
     discarded = disturbed = 0
     winner, is_certain, is_unclear = incumbent, len(names) == 1, False
     with quiet_collector():
-        rounds = Rounds(functions, batch_us=batch_us, warmup_us=warmup_us, threads=threads, clock=clock, meter=meter)
+        rounds = Rounds(
+            functions,
+            batch_us=batch_us,
+            warmup_us=warmup_us,
+            threads=threads,
+            clock=clock,
+            meter=meter,
+            pacer=pacer,
+        )
         began = meter().wall_ns
         while not (kept and is_certain):
             if len(kept) >= rule.most:  # more than was meant, while nothing else can be said than that it is too noisy

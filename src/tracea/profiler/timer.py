@@ -16,10 +16,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tracea.errors import InvalidOption
-from tracea.profiler.batch import Clock, Slice, Timed, grown, parts_of, require_time, run, sized, summary
+from tracea.profiler.batch import Clock, Sized, Slice, Timed, grown, parts_of, require_time, run, sized, summary
 from tracea.profiler.environment import Environment, capture
 from tracea.profiler.load import LoadMeter
 from tracea.profiler.measurement import MINIMUM_PAIRS, Measurement
+from tracea.profiler.pace import CorePacer, Pacer
 from tracea.profiler.watch import WATCH, Occupancy, OccupancyMeter, Round, Watch, occupancy
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def compare(
     clock: Clock = time.perf_counter_ns,
     watch: Watch = WATCH,
     meter: OccupancyMeter = occupancy,
+    pacer: Pacer | None = None,
 ) -> dict[str, Measurement]:
     """Time ``functions`` in turns and return each one's measurement; sample i of all of them belongs to round i.
 
@@ -56,7 +58,8 @@ def compare(
     ``watch`` are measured again, a bounded number of times; the measurements say how many were left out and how many
     disturbed ones had to stay.
 
-    Units: ``batch_us`` and ``warmup_us`` are microseconds; the warm-up is given to each function.
+    Units: ``batch_us`` and ``warmup_us`` are microseconds; the warm-up is given to each function. Without a ``pacer``
+    the cores of this process are looked at, but not by a clock of the caller's, which measures something else.
 
     Raises:
         InvalidOption: no function, fewer than one pair, or a clock that stands still or is too coarse for a batch.
@@ -69,7 +72,15 @@ def compare(
     load = LoadMeter()
     taken: list[Round] = []
     with quiet_collector():
-        rounds = Rounds(functions, batch_us=batch_us, warmup_us=warmup_us, threads=threads, clock=clock, meter=meter)
+        rounds = Rounds(
+            functions,
+            batch_us=batch_us,
+            warmup_us=warmup_us,
+            threads=threads,
+            clock=clock,
+            meter=meter,
+            pacer=pacer,
+        )
         quiet = 0
         while quiet < pairs and len(taken) < watch.most(pairs):
             taken.append(rounds.take())
@@ -96,6 +107,7 @@ class Rounds:
         threads: int = 1,
         clock: Clock = time.perf_counter_ns,
         meter: OccupancyMeter = occupancy,
+        pacer: Pacer | None = None,
     ) -> None:
         if not functions:
             raise InvalidOption(field="functions", got=0, expected="at least 1", remedy="give what is to be timed")
@@ -103,9 +115,13 @@ class Rounds:
         self._threads = threads
         self._clock = clock
         self._meter = meter
+        self._pacer = pacer or (CorePacer(threads=threads) if clock is time.perf_counter_ns else _unpaced)
         self._batch_us = batch_us
         self._index = 0
-        found = {name: sized(function, batch_us, warmup_us, clock) for name, function in self._functions.items()}
+        found: dict[str, Sized] = {}
+        for name, function in self._functions.items():
+            found[name] = sized(function, batch_us, warmup_us, clock)
+            self._pacer()  # so that it has seen the cores at rest before it judges the first round
         self.calls = {name: each.calls for name, each in found.items()}
         self._least_us = {name: each.least_us for name, each in found.items()}
 
@@ -131,10 +147,13 @@ class Rounds:
         order = _order(tuple(self._functions), self._index)
         self._index += 1
         parts = {name: parts_of(calls, self._threads, self._batch_us) for name, calls in self.calls.items()}
+        paces = [self._pacer()]
         before = self._meter()
         first = {name: self._timed(name, half) for name in order if (half := parts[name][: len(parts[name]) // 2])}
+        paces.append(self._pacer())
         second = {name: self._timed(name, parts[name][len(parts[name]) // 2 :]) for name in _back(order, first)}
         after = self._meter()
+        paces.append(self._pacer())
         samples: dict[str, float] = {}
         left_out: dict[str, float] = {}
         noise = 0.0
@@ -146,7 +165,8 @@ class Rounds:
             load = _load(before, after)
         else:  # what the samples leave out did not disturb them
             load = max((share for share in left_out.values() if share >= _MOSTLY), default=0.0)
-        return Round(samples_us=samples, noise=max(noise, self._stall(samples)), load=load, left_out=left_out)
+        noise = max(noise, self._stall(samples))
+        return Round(samples_us=samples, noise=noise, load=load, left_out=left_out, pace=max(paces))
 
     def _stall(self, samples: Mapping[str, float]) -> float:
         """Return by how much a batch of one call was interrupted; 0 where none was: see ``_STALL``."""
@@ -199,6 +219,10 @@ class Rounds:
             if spent > limit_us:  # everybody's turn has come by then, and so has this one's next round
                 break
         return found
+
+
+def _unpaced() -> float:
+    return 1.0
 
 
 def _back(order: tuple[str, ...], first: Mapping[str, Sequence[Slice]]) -> tuple[str, ...]:

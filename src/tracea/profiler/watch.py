@@ -1,10 +1,10 @@
 """Watch: which rounds of an interleaved run other programs disturbed, and how many of them are measured again.
 
-Two signs, both of which say nothing about who is faster, so that leaving a round out favours nobody: the cores were
-taken away in the middle of it (time passed in which the thread did not run, and it was switched out against its will),
-and the slices of one function's batch, measured apart within the round, do not agree (of one call alone: it took many
-times its least, and the round's others did not). Of a team's batch the slices in which a thread lost its core are left
-out before, and the round is disturbed where most were.
+Three signs, none of which says who is faster, so that leaving a round out favours nobody: the cores were taken away in
+the middle of it (time passed in which the thread did not run, and it was switched out against its will), the slices of
+one function's batch, measured apart within the round, do not agree (of one call alone: it took many times its least,
+and the round's others did not), and a core had to share itself (see ``profiler.pace``). Of a team's batch the slices in
+which a thread lost its core are left out before, and the round is disturbed where most were.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from tracea.errors import InvalidOption
 
-__all__ = ["WATCH", "Occupancy", "OccupancyMeter", "Round", "Watch", "occupancy"]
+__all__ = ["PATIENT", "WATCH", "Occupancy", "OccupancyMeter", "Round", "Watch", "occupancy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,21 +55,23 @@ class Round:
 
     ``noise`` is the largest difference between the slices of a batch, as a share of its sample; ``load`` the share of
     the round that other programs took, as far as it counts. ``left_out`` is by function the share of its batch's slices
-    that do not: a thread of the team lost its core in them.
+    that do not: a thread of the team lost its core in them. ``pace`` is how many times its least the same work took on
+    the slowest core, before, amid or after the round.
     """
 
     samples_us: Mapping[str, float]
     noise: float
     load: float
     left_out: Mapping[str, float] = field(default_factory=dict[str, float])
+    pace: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
     """The limits beyond which a round is disturbed, and how many rounds more may be measured for that.
 
-    ``repeats`` is a share of the rounds asked for: 0.5 measures at most half as many again. What is still disturbed
-    then is kept and counted.
+    ``pace`` is by what share of its least the same work may take longer on a core. ``repeats`` is a share of the rounds
+    asked for: 0.5 measures at most half as many again. What is still disturbed then is kept and counted.
 
     Raises:
         InvalidOption: a limit is negative or no number.
@@ -77,10 +79,11 @@ class Watch:
 
     load: float = 0.05
     noise: float = 0.20
+    pace: float = 0.40
     repeats: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("load", "noise", "repeats"):
+        for name in ("load", "noise", "pace", "repeats"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0.0):
                 raise InvalidOption(
@@ -101,7 +104,9 @@ class Watch:
         return [rounds[index] for index in sorted(ranked[:pairs])]
 
     def _excess(self, measured: Round) -> float:
-        return max(_over(measured.load, self.load), _over(measured.noise, self.noise))
+        return max(
+            _over(measured.load, self.load), _over(measured.noise, self.noise), _over(measured.pace - 1.0, self.pace)
+        )
 
 
 def _over(value: float, limit: float) -> float:
@@ -109,3 +114,4 @@ def _over(value: float, limit: float) -> float:
 
 
 WATCH: Final = Watch()
+PATIENT: Final = Watch(repeats=1.0)  # of what is published: a core may be shared half of the time

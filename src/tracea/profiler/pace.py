@@ -1,0 +1,76 @@
+"""Pace: whether a core has to itself what it shares with its other hardware thread, by how long the same work takes.
+
+Where a core runs two hardware threads, what another program runs on the other one takes its half of what both share:
+the decoder, the first cache, the execution units. Where that program is another machine's, a guest has no counter of
+it: no time was taken away ("steal"), and nothing was switched out. A checksum of 16 KiB from the first cache is bound
+by what is shared: 4.3 us alone and 9.2 us beside a busy neighbour, where kernels take 1.2 to 3 times as long
+(benchmarks/NOTES.md, 2026-11-27), some more than others: a comparison then says who suffers less, not who is faster.
+"""
+
+from __future__ import annotations
+
+import binascii
+import math
+import os
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, TypeAlias
+
+from tracea.profiler.machine import cores_allowed
+
+__all__ = ["CorePacer", "Pacer"]
+
+Pacer: TypeAlias = Callable[[], float]
+
+_BYTES: Final = bytes(range(256)) * 64
+_TAKEN: Final = 3  # runs, of which the least counts: an interrupt is no neighbour
+_MOST_CORES: Final = 16  # beyond these a look at each would take as long as what it watches
+
+
+class CorePacer:
+    """Times the same few microseconds of work, and says how many times its least so far it takes now: 1 at best.
+
+    A team that has all cores of the process is as slow as its slowest one: each is looked at in turn, by the calling
+    thread, which returns to the cores it had. Of one thread, or of a team on some of many cores, the core that the
+    thread is on. A core whose neighbour never rests has no other least, and shows 1.
+    """
+
+    def __init__(self, *, threads: int = 1, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        cores = cores_allowed()
+        self._cores: tuple[int, ...] = cores if 1 < threads == len(cores) <= _MOST_CORES and _can_move() else ()
+        self._clock = clock
+        self._least = [math.inf] * max(1, len(self._cores))
+
+    def __call__(self) -> float:
+        """Return the slowest core's time over its least so far; some 15 microseconds a core."""
+        with _visits(self._cores) as visits:
+            taken = [self._took() for _ in visits]
+        self._least = [min(least, now) for least, now in zip(self._least, taken, strict=True)]
+        return max((now / least for now, least in zip(taken, self._least, strict=True) if least > 0.0), default=1.0)
+
+    def _took(self) -> float:
+        found = math.inf
+        for _ in range(_TAKEN):
+            start = self._clock()
+            binascii.crc32(_BYTES)
+            found = min(found, self._clock() - start)
+        return found
+
+
+def _can_move() -> bool:
+    """Tell whether a thread can choose its core here."""
+    return hasattr(os, "sched_setaffinity")
+
+
+@contextmanager
+def _visits(cores: Sequence[int]) -> Generator[Iterator[None]]:
+    """Give an iterator that moves this thread to each core in turn, or leaves it where it is; then undo that."""
+    if not cores:
+        yield iter((None,))
+        return
+    before = os.sched_getaffinity(0)
+    try:
+        yield (os.sched_setaffinity(0, {core}) for core in cores)
+    finally:
+        os.sched_setaffinity(0, before)
