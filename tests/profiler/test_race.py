@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tracea.errors import InvalidOption
-from tracea.profiler import Rule, Standing, Watch, capture, compare, race
+from tracea.profiler import Rule, Standing, Watch, capture, compare, pace, race, run_in_processes
+from tracea.profiler.machine import cores_allowed
 from tracea.profiler.pace import CorePacer
 from tracea.profiler.watch import Occupancy, Round
 
@@ -121,6 +122,30 @@ def test_a_core_that_is_never_alone_is_no_sign_and_one_that_is_shared_for_a_whil
 
     pacer = CorePacer(clock=clock)
     assert [round(pacer(), 2) for _ in range(4)] == [1.0, 1.0, 2.12, 1.02]
+
+
+def test_a_short_comparison_waits_for_quiet_rounds_as_long_as_it_may() -> None:
+    host = Host()
+    host.pace = lambda call: 1.9 if call < 2_000 else 1.0
+    patient = Watch(repeats=1.0, seconds=1.0)
+    measured = compare({"a": host.function(lambda: 100_000)}, pairs=5, watch=patient, **host.options())["a"]  # type: ignore[arg-type]
+    assert measured.disturbed == 0
+    assert measured.discarded > 100
+    host.pace = lambda call: 1.9
+    measured = compare({"a": host.function(lambda: 100_000)}, pairs=5, watch=patient, **host.options())["a"]  # type: ignore[arg-type]
+    assert measured.disturbed == 5
+    assert 900 < measured.discarded < 1_100  # a second of rounds of a millisecond
+
+
+def test_a_process_is_told_how_fast_a_core_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "_least_ns", {})
+    pace.remember_least({"7": 400.0})
+    pace.remember_least({"7": 500.0, "8": 300.0})
+    assert pace.known_least() == {"7": 400.0, "8": 300.0}
+    core = cores_allowed()[0]
+    pace.remember_least({str(core): 1.0})
+    (found,) = run_in_processes("tracea.profiler.pace:known_least", {}, processes=1, cores=[core])
+    assert found[str(core)] == 1.0
 
 
 def test_a_team_that_has_all_cores_is_looked_at_on_each_and_the_thread_returns() -> None:

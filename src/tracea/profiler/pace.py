@@ -13,13 +13,13 @@ import binascii
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 from tracea.profiler.machine import cores_allowed
 
-__all__ = ["CorePacer", "Pacer"]
+__all__ = ["CorePacer", "Pacer", "known_least", "remember_least"]
 
 Pacer: TypeAlias = Callable[[], float]
 
@@ -28,26 +28,43 @@ _TAKEN: Final = 3  # runs, of which the least counts: an interrupt is no neighbo
 _MOST_CORES: Final = 16  # beyond these a look at each would take as long as what it watches
 
 
+_least_ns: dict[str, float] = {}  # of this process, and of those that told it theirs, by core
+
+
+def known_least() -> dict[str, float]:
+    """Return the least nanoseconds that the work took so far, by core: what another process may be told."""
+    return dict(_least_ns)
+
+
+def remember_least(found: Mapping[str, float]) -> None:
+    """Learn what another process of this run knows, so that a short one knows a core at rest that it never meets."""
+    for core, took in found.items():
+        _least_ns[core] = min(took, _least_ns.get(core, math.inf))
+
+
 class CorePacer:
     """Times the same few microseconds of work, and says how many times its least so far it takes now: 1 at best.
 
     A team that has all cores of the process is as slow as its slowest one: each is looked at in turn, by the calling
     thread, which returns to the cores it had. Of one thread, or of a team on some of many cores, the core that the
-    thread is on. A core whose neighbour never rests has no other least, and shows 1.
+    thread is on. What any pacer of the process found, and was told of others' (:func:`remember_least`), counts for all
+    that use the system's clock; a core whose neighbour never rested meanwhile has no other least, and shows 1.
     """
 
     def __init__(self, *, threads: int = 1, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         cores = cores_allowed()
         self._cores: tuple[int, ...] = cores if 1 < threads == len(cores) <= _MOST_CORES and _can_move() else ()
         self._clock = clock
-        self._least = [math.inf] * max(1, len(self._cores))
+        self._names = [str(core) for core in self._cores or cores] if self._cores or len(cores) == 1 else ["any"]
+        self._least = _least_ns if clock is time.perf_counter_ns else {}
 
     def __call__(self) -> float:
         """Return the slowest core's time over its least so far; some 15 microseconds a core."""
         with _visits(self._cores) as visits:
-            taken = [self._took() for _ in visits]
-        self._least = [min(least, now) for least, now in zip(self._least, taken, strict=True)]
-        return max((now / least for now, least in zip(taken, self._least, strict=True) if least > 0.0), default=1.0)
+            taken = dict(zip(self._names, [self._took() for _ in visits], strict=True))
+        for core, now in taken.items():
+            self._least[core] = min(now, self._least.get(core, math.inf))
+        return max((now / self._least[core] for core, now in taken.items() if self._least[core] > 0.0), default=1.0)
 
     def _took(self) -> float:
         found = math.inf

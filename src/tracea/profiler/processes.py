@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracea.errors import BudgetExceeded, InvalidOption, RunError
+from tracea.profiler.pace import known_least, remember_least
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +33,8 @@ def run_in_processes(
     """Call ``module:function(**arguments)`` in fresh processes, one after the other, and return what each returned.
 
     Arguments and results travel as JSON. ``cores`` pins each process before it imports anything, ``variables`` are
-    added to its environment. A process finds modules where this one does.
+    added to its environment. A process finds modules where this one does, and knows how fast its cores were for those
+    before it (see ``profiler.pace``).
 
     Units: ``limit_s`` is seconds for one process.
 
@@ -54,7 +56,12 @@ def run_in_processes(
         "cores": None if cores is None else list(cores),
         "path": [str(Path(entry).absolute()) for entry in sys.path],
     }
-    return [_run(function, request, dict(variables or {}), limit_s) for _ in range(processes)]
+    results: list[Any] = []
+    for _ in range(processes):
+        answer = _run(function, {**request, "least_ns": known_least()}, dict(variables or {}), limit_s)
+        remember_least(answer["least_ns"])
+        results.append(answer["result"])
+    return results
 
 
 def _run(function: str, request: dict[str, Any], variables: dict[str, str], limit_s: float) -> Any:

@@ -81,8 +81,8 @@ def compare(
             meter=meter,
             pacer=pacer,
         )
-        quiet = 0
-        while quiet < pairs and len(taken) < watch.most(pairs):
+        quiet, began = 0, meter().wall_ns
+        while quiet < pairs and (len(taken) < watch.most(pairs) or meter().wall_ns - began < 1e9 * watch.seconds):
             taken.append(rounds.take())
             quiet += not watch.is_disturbed(taken[-1])
     busy = load.read()

@@ -71,7 +71,8 @@ class Watch:
     """The limits beyond which a round is disturbed, and how many rounds more may be measured for that.
 
     ``pace`` is by what share of its least the same work may take longer on a core. ``repeats`` is a share of the rounds
-    asked for: 0.5 measures at most half as many again. What is still disturbed then is kept and counted.
+    asked for: 0.5 measures at most half as many again; a comparison that is shorter than ``seconds`` may measure more
+    until then. What is still disturbed then is kept and counted.
 
     Raises:
         InvalidOption: a limit is negative or no number.
@@ -81,9 +82,10 @@ class Watch:
     noise: float = 0.20
     pace: float = 0.40
     repeats: float = 0.5
+    seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("load", "noise", "pace", "repeats"):
+        for name in ("load", "noise", "pace", "repeats", "seconds"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0.0):
                 raise InvalidOption(
@@ -114,4 +116,4 @@ def _over(value: float, limit: float) -> float:
 
 
 WATCH: Final = Watch()
-PATIENT: Final = Watch(repeats=1.0)  # of what is published: a core may be shared half of the time
+PATIENT: Final = Watch(repeats=1.0, seconds=4.0)  # for what is published: a core may be shared most of the time
