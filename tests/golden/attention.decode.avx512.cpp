@@ -1,4 +1,4 @@
-// attention_1x12x1x64_f32_87abd190bf38e336 | attention.decode | avx512 | ahead=0,bk=32768,copy_keys=0,copy_values=0,part=32768
+// attention_1x12x1x64_f32_87abd190bf38e336 | attention.decode | avx512 | ahead=256,bk=32768,copy_keys=0,copy_values=0,part=32768
 #include "tracea/abi.h"
 #include "tracea/attention.h"
 #include "tracea/attention_rows.h"
@@ -7,12 +7,12 @@
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_attention_decode_fc928bab14ab409134a8_text {
+namespace tracea_attention_decode_d4f7f4fef5988cb87b6f_text {
 using namespace tracea;
 
-using Rows0 = AttentionRows<float, 0>;
+using Rows0 = AttentionRows<float, 256>;
 static_assert(Rows0::columns == 1, "the kernel was built for this vector length");
-extern "C" __attribute__((visibility("default"))) void tracea_attention_decode_fc928bab14ab409134a8(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_attention_decode_d4f7f4fef5988cb87b6f(const tracea_call* call, int32_t rank) {
   const float* const q = static_cast<const float*>(call->pointers[0]);
   const float* const k = static_cast<const float*>(call->pointers[1]);
   const float* const v = static_cast<const float*>(call->pointers[2]);
@@ -71,4 +71,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_attention_decode_f
     Rows0::combine((t + 32767) / 32768, s, dv, {peaks + (t + 32767) / 32768 * kv_heads * s * sharing * sum_batch + (t + 32767) / 32768 * s * sharing * sum_kv + (t + 32767) / 32768 * s * sum_sharing, totals + (t + 32767) / 32768 * kv_heads * s * sharing * sum_batch + (t + 32767) / 32768 * s * sharing * sum_kv + (t + 32767) / 32768 * s * sum_sharing, sums + (t + 32767) / 32768 * dv * kv_heads * s * sharing * sum_batch + (t + 32767) / 32768 * dv * s * sharing * sum_kv + (t + 32767) / 32768 * dv * s * sum_sharing}, y + sum_batch * y_stride0 + sum_kv * y_stride1 + sum_sharing * y_stride2, y_stride3, 1);
   }
 }
-}  // namespace tracea_attention_decode_fc928bab14ab409134a8_text
+}  // namespace tracea_attention_decode_d4f7f4fef5988cb87b6f_text

@@ -1,4 +1,4 @@
-// gemm_1x4096x4096_bf16_d3de81232ac58ac3 | gemm.dot | avx512 | columns=2,mc=1,nc=4096,prefetch=0,rows=1,split=columns
+// gemm_1x4096x4096_bf16_d3de81232ac58ac3 | gemm.dot | avx512 | columns=8,mc=1,nc=4096,prefetch=256,rows=1,split=columns
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_dot_847485ef6608cd00d1f1_text {
+namespace tracea_gemm_dot_1250d4a964f525a8256b_text {
 using namespace tracea;
 
 struct Epilogue0 {
@@ -23,7 +23,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_dot_847485ef6608cd00d1f1(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_dot_1250d4a964f525a8256b(const tracea_call* call, int32_t rank) {
   const bf16* const a = static_cast<const bf16*>(call->pointers[0]);
   const bf16* const b = static_cast<const bf16*>(call->pointers[1]);
   const bf16* const x1 = static_cast<const bf16*>(call->pointers[2]);
@@ -40,8 +40,8 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_dot_847485ef6
     const int64_t jc = tasks0.task() * 4096;
     const int64_t nc = min_index(n - jc, 4096);
     // MicroKernel sums[0 : +m, 0 : +nc]
-    dot_block<float, 1, 2>(m, nc, k, a, a_stride0, b + b_stride1 * jc, b_stride1, sums, 4096, false, 0);
+    dot_block<float, 1, 8>(m, nc, k, a, a_stride0, b + b_stride1 * jc, b_stride1, sums, 4096, false, 256);
     store_tile(sums, 4096, m, nc, 0, 0, c + jc, c_stride0, 1, Epilogue0{x1 + jc, x1_stride0});
   }
 }
-}  // namespace tracea_gemm_dot_847485ef6608cd00d1f1_text
+}  // namespace tracea_gemm_dot_1250d4a964f525a8256b_text

@@ -14,6 +14,7 @@ from tracea.core.op import Epilogue, Op, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.emitters.cpu.emitter import emit
 from tracea.errors import InvalidSchedule
+from tracea.kernels.cores import fetches_far
 from tracea.kernels.pointwise.chain import build_chain
 from tracea.kernels.registry import find
 from tracea.kernels.rows.normalize import build_normalize
@@ -27,7 +28,8 @@ SERVER = replace(load("amx"), cores=1, l1d_bytes=48 << 10, l2_bytes=2 * MIB, l3_
 DESKTOP = replace(SERVER, l3_bytes=32 * MIB)
 UNKNOWN = replace(SERVER, l3_bytes=0)
 SMALL_L1 = replace(load("avx512"), fma_per_cycle=1, cores=1, l1d_bytes=32 << 10, l2_bytes=MIB, l3_bytes=32 * MIB)
-FAR = replace(load("avx512"), cores=1, l1d_bytes=48 << 10, l2_bytes=MIB, l3_bytes=32 * MIB)  # fetches far ahead itself
+XEON = replace(load("avx512"), cores=1, l1d_bytes=48 << 10, l2_bytes=MIB, l3_bytes=32 * MIB)
+FAR = replace(XEON, features=XEON.features | {"avx512_bf16"})  # fetches far ahead itself
 
 
 def chain(rows: int, columns: int) -> PointwiseOp:
@@ -187,6 +189,14 @@ def test_a_core_that_fetches_far_ahead_is_asked_far_ahead_or_for_several_streams
     assert (passes(both), passes(both, cores=2)) == ((0, 256, 1), (2, 48, 1))
     assert (passes(weight), passes(softmax(4096, 4096))) == ((1, 128, 1), (1, 128, 0))
     assert passes(softmax(2048, 8192)) == (1, 128, 0)
+
+
+def test_a_wide_core_without_bf16_products_does_not_fetch_far_and_has_room_for_several_streams() -> None:
+    x = TensorType((4096, 4096), F32)
+    two = PointwiseOp(expr=Input(0) + Input(1), inputs=(x, x), out_dtype=F32)
+    assert (fetches_far(FAR), fetches_far(XEON), fetches_far(SERVER)) == (True, False, False)
+    found = [default(op, target).integer("prefetch") for target in (XEON, SMALL_L1) for op in (two, chain(4096, 4096))]
+    assert found == [32, 32, 8, 8]
 
 
 def test_rows_are_asked_for_into_the_first_cache_where_a_schedule_says_so() -> None:

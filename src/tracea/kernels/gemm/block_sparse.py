@@ -58,7 +58,9 @@ _IR, _ROWS = Var("ir"), Var("rows")
 # took 0.88, 0.91 and 0.99 of the time of 1024 steps in tasks of 56 rows on a Zen 4 with 1 MiB, at 0.5 it took 1.02.
 _CHUNKS: Final = ((0.6, 512), (0.0, 1024))
 _VECTOR_CHUNKS: Final = ((0.6, 512), (0.3, 1024), (0.0, 2048))
-_DEEP_ROWS: Final = 56  # of a task, in half of the second-level cache; with less room chunks are as on matrix tiles
+# On matrix tiles 0.05 and 0.1 took 0.78 and 0.87 of the time of 1024 steps, and 0.25 took 1.02, on a Xeon with 2 MiB.
+_TILE_CHUNKS: Final = ((0.6, 512), (0.2, 1024), (0.0, 2048))
+_DEEP_ROWS: Final = 56  # of a task, in half of the second-level cache: what the two above need room for
 _TERMS: Final = 3
 _TERM_BYTES: Final = 2
 
@@ -85,7 +87,8 @@ def chunk_of(density: float, depth: int, block: int, target: Target) -> int:
     Few pass over C more often, many leave room for fewer rows of A in the cache (benchmarks/NOTES.md).
     """
     has_room = target.l2_bytes >= 2 * _VECTOR_CHUNKS[-1][1] * _DEEP_ROWS * DType.F32.nbytes
-    chunks = _VECTOR_CHUNKS if has_room and MATRIX_TILES.check(None, target) is not None else _CHUNKS
+    deep = _TILE_CHUNKS if MATRIX_TILES.check(None, target) is None else _VECTOR_CHUNKS
+    chunks = deep if has_room else _CHUNKS
     steps = next(steps for least, steps in chunks if density >= least)
     return min(max(1, -(-depth // block)), max(1, steps // block))
 

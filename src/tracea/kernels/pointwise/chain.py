@@ -132,7 +132,9 @@ def _space(op: PointwiseOp, target: Target) -> ScheduleSpace:
             "rows": tuple(dict.fromkeys((rows, max(1, rows // 4), 4 * rows))),
             "columns": tuple(dict.fromkeys((int(default["columns"]), _COLUMNS, 4 * _COLUMNS))),
             "split": (default["split"],),
-            "prefetch": (0, PREFETCH_SEVERAL, PREFETCH // 2, PREFETCH, 2 * PREFETCH),
+            "prefetch": tuple(
+                dict.fromkeys((default["prefetch"], 0, PREFETCH_SEVERAL, PREFETCH // 2, PREFETCH, 2 * PREFETCH))
+            ),
             "streaming": (0, 1) if op.out_dtype.is_float else (0,),
             "fixed": (0, 1),
             "together": (1,) if len(op.shape) == 1 else (1, 2),

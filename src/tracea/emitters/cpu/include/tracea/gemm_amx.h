@@ -119,32 +119,35 @@ TRACEA_INLINE AmxSink<Storage, Epilogue> amx_sink(float* c, int64_t c_stride, bo
 
 namespace detail {
 
-// One product of terms, or rather its four tiles. The half of an operand that is not in its register yet is loaded between the products, which hides it: all
-// loads first are 3 % slower. `errand(slot)` is called after each of them: slots count from First on.
+// One product of terms, or rather its four tiles, behind the loads of what is not in its registers yet: products hide loads in either order, but where another
+// program uses the core's other hardware thread, which hides nothing, loads between products cost a tenth more (benchmarks/NOTES.md). `errand(slot)` is called
+// after each product: slots count from First on.
 enum class Loads { kBoth, kA, kB };
 
 template <Loads What, int First, class Errand>
 TRACEA_INLINE void multiply_terms(TileRegisters& tiles, const bf16* a, const bf16* b, const Errand& errand) {
     if constexpr (What == Loads::kB) {
         tiles.load<6>(b);
+        tiles.load<7>(b + kTileElements);
         tiles.dot<0, 4, 6>();
         errand(constant<First>{});
         tiles.dot<2, 5, 6>();
         errand(constant<First + 1>{});
-        tiles.load<7>(b + kTileElements);
         tiles.dot<1, 4, 7>();
         errand(constant<First + 2>{});
         tiles.dot<3, 5, 7>();
         errand(constant<First + 3>{});
     } else {
         tiles.load<4>(a);
-        if constexpr (What == Loads::kBoth) tiles.load<6>(b);
+        tiles.load<5>(a + kTileElements);
+        if constexpr (What == Loads::kBoth) {
+            tiles.load<6>(b);
+            tiles.load<7>(b + kTileElements);
+        }
         tiles.dot<0, 4, 6>();
         errand(constant<First>{});
-        if constexpr (What == Loads::kBoth) tiles.load<7>(b + kTileElements);
         tiles.dot<1, 4, 7>();
         errand(constant<First + 1>{});
-        tiles.load<5>(a + kTileElements);
         tiles.dot<2, 5, 6>();
         errand(constant<First + 2>{});
         tiles.dot<3, 5, 7>();
