@@ -14,16 +14,19 @@ namespace {
 
 // One vector of T: what the peak loop needs, under the same names for every instruction set. KEEP is the register constraint that
 // makes the compiler believe the value changed, so that it neither folds the loop nor spills it.
-template <typename T> struct Vector;
+template <typename T>
+struct Vector;
 
 #if defined(TRACEA_ISA_AVX512)
 #define KEEP "+v"
-template <> struct Vector<float> {
+template <>
+struct Vector<float> {
     using type = __m512;
     static type set(float x) { return _mm512_set1_ps(x); }
     static type fma(type a, type b, type c) { return _mm512_fmadd_ps(a, b, c); }
 };
-template <> struct Vector<double> {
+template <>
+struct Vector<double> {
     using type = __m512d;
     static type set(double x) { return _mm512_set1_pd(x); }
     static type fma(type a, type b, type c) { return _mm512_fmadd_pd(a, b, c); }
@@ -35,12 +38,14 @@ inline void stream(char* p, Bytes x) { _mm512_stream_si512(reinterpret_cast<__m5
 inline void fence() { _mm_sfence(); }
 #elif defined(TRACEA_ISA_AVX2)
 #define KEEP "+x"
-template <> struct Vector<float> {
+template <>
+struct Vector<float> {
     using type = __m256;
     static type set(float x) { return _mm256_set1_ps(x); }
     static type fma(type a, type b, type c) { return _mm256_fmadd_ps(a, b, c); }
 };
-template <> struct Vector<double> {
+template <>
+struct Vector<double> {
     using type = __m256d;
     static type set(double x) { return _mm256_set1_pd(x); }
     static type fma(type a, type b, type c) { return _mm256_fmadd_pd(a, b, c); }
@@ -58,13 +63,16 @@ inline void fence() { _mm_sfence(); }
 #else
 #define KEEP "+m"
 #endif
-template <typename T> struct Vector {
+template <typename T>
+struct Vector {
     typedef T type __attribute__((vector_size(16)));
     static type set(T x) { return type{} + x; }
 #if defined(TRACEA_ISA_NEON)
     static type fma(type a, type b, type c) {
-        if constexpr (sizeof(T) == 4) return (type)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
-        else return (type)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+        if constexpr (sizeof(T) == 4)
+            return (type)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+        else
+            return (type)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
     }
 #else
     static type fma(type a, type b, type c) { return a * b + c; }
@@ -81,11 +89,13 @@ inline void fence() {}
 // and not an array: of an array that an asm statement touches, compilers keep a copy in memory.
 constexpr int CHAINS = 12;
 
-template <typename T> double peak(int64_t iterations) {
+template <typename T>
+double peak(int64_t iterations) {
     using V = Vector<T>;
     using Type = typename V::type;
     const Type factor = V::set(T(0.999)), term = V::set(T(0.001));
-    Type a = term, b = term, c = term, d = term, e = term, f = term, g = term, h = term, i = term, j = term, k = term, l = term;
+    Type a = term, b = term, c = term, d = term, e = term, f = term, g = term, h = term, i = term, j = term, k = term,
+         l = term;
     const auto step = [&](Type& chain) __attribute__((always_inline)) {
         chain = V::fma(chain, factor, term);
         asm volatile("" : KEEP(chain));
@@ -117,6 +127,21 @@ TRACEA_EXPORT int64_t tracea_read(const char* source, int64_t bytes) {
     }
     for (int i = 1; i < 8; ++i) sum[0] = add(sum[0], sum[i]);
     return reinterpret_cast<int64_t*>(&sum[0])[0];
+}
+
+// The same as sixteen streams in turns, four lines of each: what prefetches one stream stops at the end of a page, and on some cores no other has begun then.
+TRACEA_EXPORT int64_t tracea_read_streams(const char* source, int64_t bytes) {
+    constexpr int64_t streams = 16, turn = 256;
+    const int64_t length = bytes / (streams * turn) * turn;
+    Bytes sum[4] = {};
+    for (int64_t at = 0; at < length; at += turn) {
+        for (int64_t stream = 0; stream < streams; ++stream) {
+            const char* line = source + stream * length + at;
+            for (int64_t i = 0; i < turn / WIDTH; ++i) sum[i % 4] = add(sum[i % 4], load(line + i * WIDTH));
+        }
+    }
+    sum[0] = add(add(sum[0], sum[1]), add(sum[2], sum[3]));
+    return reinterpret_cast<int64_t*>(&sum[0])[0] + tracea_read(source + streams * length, bytes - streams * length);
 }
 
 // The same bytes again and again: from the smallest cache that holds them.

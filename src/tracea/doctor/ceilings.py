@@ -246,7 +246,10 @@ def _rates(library: Library, dtype: str, team: tuple[int, ...]) -> tuple[float, 
 
 def _bandwidths(library: Library, machine: Machine, teams: tuple[tuple[int, ...], ...]) -> tuple[Bandwidth, ...]:
     pointer, size = ctypes.c_void_p, ctypes.c_int64
-    read = ctypes.CFUNCTYPE(ctypes.c_int64, pointer, size)(library.address("tracea_read"))
+    reads = [
+        ctypes.CFUNCTYPE(ctypes.c_int64, pointer, size)(library.address(name))
+        for name in ("tracea_read", "tracea_read_streams")
+    ]
     copies = [
         ctypes.CFUNCTYPE(None, pointer, pointer, size)(library.address(name))
         for name in ("tracea_copy", "tracea_copy_streaming")
@@ -260,14 +263,14 @@ def _bandwidths(library: Library, machine: Machine, teams: tuple[tuple[int, ...]
     for team in teams:
         part = nbytes // len(team) // 4096 * 4096
 
-        def reading(rank: int, part: int = part) -> object:
+        def reading(rank: int, read: Callable[..., object], part: int = part) -> object:
             return read(source.address + rank * part, part)
 
         def copying(rank: int, copy: Callable[..., object], part: int = part) -> object:
             return copy(target.address + rank * part, source.address + rank * part, part)
 
         moved = part * len(team)
-        seconds = shortest(team, reading, _MEMORY_REPEATS)
+        seconds = min(shortest(team, lambda rank, read=read: reading(rank, read), _MEMORY_REPEATS) for read in reads)
         found.append(_row("read", team, moved, moved, seconds))
         seconds = min(shortest(team, lambda rank, copy=copy: copying(rank, copy), _MEMORY_REPEATS) for copy in copies)
         found.append(_row("copy", team, 2 * moved, 2 * moved, seconds))
