@@ -113,6 +113,16 @@ def test_a_log_that_cannot_be_written_says_so(tmp_path: Path, capsys: pytest.Cap
     assert f"got {log}: No such file or directory, expected a file that can be written" in line
 
 
+@pytest.mark.parametrize("verb", [("tune", *GEMM), ("optimize", "model.py:build")])
+@pytest.mark.parametrize(("option", "value"), [("--trials", "0"), ("--seconds", "-1"), ("--seconds", "nan")])
+def test_a_budget_is_refused_in_the_words_of_the_command_line(
+    verb: tuple[str, ...], option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = message((*verb, option, value), capsys)
+    assert f"{option}: got {value}" in line
+    assert "budget" not in line
+
+
 @pytest.mark.parametrize("line", ["raise SystemExit(0)\ndef build(): pass", "def build(): raise SystemExit"])
 def test_a_model_file_that_ends_the_process_is_no_success(
     line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -55,7 +55,9 @@ def optimize(
         Print the report as JSON.
     """
     from tracea.bench.session import optimize_file
+    from tracea.cli.budget import budget_given
 
+    budget_given(trials, seconds)
     with shown_progress() as progress:
         report = optimize_file(
             builder,

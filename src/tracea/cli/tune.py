@@ -69,17 +69,17 @@ def tune(
         Print the result as JSON.
     """
     op = parse_op(kind, problem, target="host")
+    from tracea.cli.budget import budget_given
     from tracea.cli.trial_log import TrialLog
     from tracea.flow.asked import check_timeable
     from tracea.flow.load_note import load_noted_once
     from tracea.flow.phases import telling
     from tracea.flow.tuning import check_timed_threads
     from tracea.flow.tuning import tune as search
-    from tracea.optimizer.budget import Budget
 
     check_timed_threads(threads)
     check_timeable(op)  # before a log is begun
-    budget = Budget(trials, seconds)
+    budget = budget_given(trials, seconds)
     logged = nullcontext() if log is None else TrialLog(log, op.key)
     with logged as written, shown_progress() as progress, telling(progress.phase):
 

@@ -135,7 +135,7 @@ def _checked_inputs(module: torch.nn.Module, example_inputs: Any) -> tuple[Any, 
             check_tensor(leaf, f"example_inputs[{index}]")
     owned = (*module.named_parameters(), *module.named_buffers())
     for name, tensor in owned:
-        check_tensor(tensor, name)
+        check_tensor(tensor, name, owned=True)
     return told_apart(inputs, {id(tensor) for _, tensor in owned})
 
 

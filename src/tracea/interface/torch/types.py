@@ -64,8 +64,8 @@ def torch_dtype_of(dtype: DType) -> torch.dtype:
     return _TORCH_DTYPES[dtype]
 
 
-def check_tensor(tensor: torch.Tensor, field: str) -> None:
-    """Check that a tensor is dense memory of this machine.
+def check_tensor(tensor: torch.Tensor, field: str, *, owned: bool = False) -> None:
+    """Check that a tensor, which may be ``owned`` by a module, is dense memory of this machine.
 
     Raises:
         InvalidDevice: it is elsewhere, has no data or only a part, or torch records what is done with it.
@@ -73,11 +73,10 @@ def check_tensor(tensor: torch.Tensor, field: str) -> None:
         InvalidInput: it is nested, sparse or quantized, or not initialized. InvalidStride: it is a lazy view.
     """
     if tensor.device.type != "cpu":
-        remedy = (
-            'give it values: module.to_empty(device="cpu"), then load the weights'
-            if tensor.is_meta
-            else 'move the module and its inputs with .to("cpu")'
-        )
+        remedy = 'move the module and its inputs with .to("cpu")'
+        if tensor.is_meta:
+            weights = 'module.to_empty(device="cpu"), then load the weights'
+            remedy = f"give it values: {weights if owned else 'a tensor of that shape on the CPU'}"
         raise InvalidDevice(field=field, got=str(tensor.device), expected="cpu", remedy=remedy)
     if tensor.is_nested or tensor.layout is not torch.strided:
         raise InvalidInput(

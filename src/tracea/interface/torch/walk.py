@@ -172,7 +172,7 @@ class Walk:
         for known, other in self.tensors.items():  # tied weights are one constant
             if other is tensor or is_same_memory(other, tensor):
                 return self.graph[known]
-        check_tensor(tensor, name)
+        check_tensor(tensor, name, owned=True)
         check_exact(tensor, name)
         node = self.graph.add_constant(tensor_type_of(tensor, self.dims, name), name=self._free(name))
         self.tensors[node.id] = tensor

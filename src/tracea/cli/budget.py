@@ -1,0 +1,24 @@
+"""The options of a search's budget, refused in the words of the command line."""
+
+from __future__ import annotations
+
+from tracea.errors import InvalidOption
+from tracea.optimizer.budget import Budget
+
+__all__ = ["budget_given"]
+
+
+def budget_given(trials: int, seconds: float | None) -> Budget:
+    """Return the budget that ``--trials`` and ``--seconds`` ask for.
+
+    Raises:
+        InvalidOption: one of them is none.
+    """
+    try:
+        return Budget(trials, seconds)
+    except InvalidOption as fault:
+        if fault.field == "budget.trials":
+            raise InvalidOption(field="--trials", got=trials, expected=fault.expected, remedy="--trials 16") from None
+        raise InvalidOption(
+            field="--seconds", got=seconds, expected="a positive finite number", remedy="leave --seconds out"
+        ) from None
