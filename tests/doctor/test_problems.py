@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from tracea.doctor import Problem, diagnose, examine, probe_machine
+from tracea.doctor.diagnosis import diagnose_neighbours
 from tracea.doctor.gpus import GpuReport, describe, diagnose_cuda, probe_gpus
 from tracea.doctor.nvml import NvmlState, diagnose_nvml, read_nvml
 from tracea.doctor.other_gpus import probe_amd, probe_apple
@@ -384,3 +385,12 @@ def test_looking_for_gpus_loads_no_bindings_where_there_is_none() -> None:
     loaded = json.loads(done.stdout.splitlines()[-1])
     if not examine(measure=False).gpus.devices:
         assert loaded == []
+
+
+def test_neighbours_are_named_by_core_where_they_take_a_part_of_the_time() -> None:
+    assert diagnose_neighbours({0: 0.02, 1: 0.0}) is None
+    assert diagnose_neighbours({}) is None
+    problem = diagnose_neighbours({0: 0.74, 1: 0.02})
+    assert problem is not None
+    assert "core 0 74%" in problem.what
+    assert "core 1" not in problem.what

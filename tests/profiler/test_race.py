@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -146,6 +147,25 @@ def test_a_process_is_told_how_fast_a_core_was(monkeypatch: pytest.MonkeyPatch) 
     pace.remember_least({str(core): 1.0})
     (found,) = run_in_processes("tracea.profiler.pace:known_least", {}, processes=1, cores=[core])
     assert found[str(core)] == 1.0
+
+
+def test_the_time_that_a_core_was_shared_is_a_share_of_it_and_the_thread_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = os.sched_getaffinity(0)
+    calls = iter(range(10**9))
+
+    def took(_: CorePacer) -> float:
+        time.sleep(0.0005)
+        return 900.0 if next(calls) % 4 == 0 else 430.0
+
+    monkeypatch.setattr(CorePacer, "took", took)
+    found = pace.shared_time(sorted(before), seconds=0.2)
+    assert set(found) == before
+    assert all(0.15 < share < 0.35 for share in found.values())
+    assert os.sched_getaffinity(0) == before
+    monkeypatch.setattr(pace, "_can_move", lambda: False)
+    assert pace.shared_time(sorted(before)) == {}
 
 
 def test_a_team_that_has_all_cores_is_looked_at_on_each_and_the_thread_returns() -> None:

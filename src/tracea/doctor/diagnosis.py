@@ -10,14 +10,18 @@ from tracea.doctor.installed import INSTALL_TORCH
 from tracea.doctor.tile_grant import TILE_FLAGS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tracea.doctor.ceilings import Ceilings
     from tracea.doctor.probe import Machine
     from tracea.profiler.load import Load
 
-__all__ = ["Problem", "diagnose", "diagnose_load"]
+__all__ = ["Problem", "diagnose", "diagnose_load", "diagnose_neighbours"]
 
 # Two threads that add less than this to one had no second core to themselves, or share one core's arithmetic.
 _SCALING: Final = 0.7
+# Of the time: a neighbour that is there less often leaves most rounds of a comparison alone.
+_NEIGHBOURED: Final = 0.1
 # A compiler takes some hundred MiB, and the arrays that ceilings are measured with take as much.
 _LEAST_MEMORY: Final = 2 * 1024**3
 
@@ -51,6 +55,23 @@ def diagnose_load(load: Load | None) -> Problem | None:
         what=f"Other programs use {load.busy_cores:.1f} of the {load.cores} cores that this process may use: "
         "times will be too long, and a search may choose wrongly",
         remedy="stop them and run this again, or give this process cores of its own (taskset)",
+    )
+
+
+def diagnose_neighbours(shared: Mapping[int, float]) -> Problem | None:
+    """Return the problem that others use what these cores share with their other hardware threads; None if not.
+
+    ``shared`` is by core for which share of the time (see ``profiler.pace.shared_time``).
+    """
+    found = {core: share for core, share in shared.items() if share >= _NEIGHBOURED}
+    if not found:
+        return None
+    cores = ", ".join(f"core {core} {share:.0%}" for core, share in found.items())
+    return Problem(
+        what="Something slows what cores share with their other hardware threads, or their clocks, for a part of the "
+        f"time ({cores}): kernels take 1.2 to 3 times as long meanwhile, those on AMX tiles most",
+        remedy="stop what else runs; of a virtual machine's neighbours nothing tells but this: take one whose cores "
+        "are its own. Comparisons leave such rounds out as far as they can",
     )
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from tracea.doctor.ceilings import Ceilings
-from tracea.doctor.diagnosis import Problem, diagnose
+from tracea.doctor.diagnosis import Problem, diagnose, diagnose_neighbours
 from tracea.doctor.fingerprint import Fingerprint, identify
 from tracea.doctor.gpus import GpuReport, probe_gpus
 from tracea.doctor.kept_ceilings import measured_ceilings
 from tracea.doctor.place import CachePlace, diagnose_place, probe_place
 from tracea.doctor.probe import Machine, Toolchain, probe_machine
 from tracea.errors import CompileError, RunError, ToolchainMissing
+from tracea.profiler.pace import shared_time
 
 if TYPE_CHECKING:
     from tracea.targets import Target
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Report", "VariantLine", "examine"]
 
 _SCHEMA_VERSION = 1
+
+_WATCHED: Final = 4  # cores whose neighbours are looked for: 0.3 s each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +138,7 @@ def examine(*, again: bool = False, measure: bool = True) -> Report:
             found = measured_ceilings(machine, again=again)
         except (CompileError, RunError, ToolchainMissing) as error:
             failure = error.statement()
+    neighbours = diagnose_neighbours(shared_time(machine.cores_allowed[:_WATCHED])) if found is not None else None
     gpus, place = probe_gpus(), probe_place()
     return Report(
         machine=machine,
@@ -142,7 +146,12 @@ def examine(*, again: bool = False, measure: bool = True) -> Report:
         fingerprint=identify(machine),
         ceilings=found,
         variants=_variants(),
-        problems=(*diagnose(machine, found, failure), *diagnose_place(place), *gpus.problems),
+        problems=(
+            *diagnose(machine, found, failure),
+            *((neighbours,) if neighbours is not None else ()),
+            *diagnose_place(place),
+            *gpus.problems,
+        ),
         gpus=gpus,
         place=place,
     )

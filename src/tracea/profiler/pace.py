@@ -19,13 +19,15 @@ from typing import Final, TypeAlias
 
 from tracea.profiler.machine import cores_allowed
 
-__all__ = ["CorePacer", "Pacer", "known_least", "remember_least"]
+__all__ = ["SHARED", "CorePacer", "Pacer", "known_least", "remember_least", "shared_time"]
 
 Pacer: TypeAlias = Callable[[], float]
 
+SHARED: Final = 0.4  # by what share of its least the work takes longer on a core that is surely shared
 _BYTES: Final = bytes(range(256)) * 64
 _TAKEN: Final = 3  # runs, of which the least counts: an interrupt is no neighbour
 _MOST_CORES: Final = 16  # beyond these a look at each would take as long as what it watches
+_WAKING: Final = 0.2  # of the time that a core is watched: it had rested, and its clock rises first
 
 
 _least_ns: dict[str, float] = {}  # of this process, and of those that told it theirs, by core
@@ -61,18 +63,39 @@ class CorePacer:
     def __call__(self) -> float:
         """Return the slowest core's time over its least so far; some 15 microseconds a core."""
         with _visits(self._cores) as visits:
-            taken = dict(zip(self._names, [self._took() for _ in visits], strict=True))
+            taken = dict(zip(self._names, [self.took() for _ in visits], strict=True))
         for core, now in taken.items():
             self._least[core] = min(now, self._least.get(core, math.inf))
         return max((now / self._least[core] for core, now in taken.items() if self._least[core] > 0.0), default=1.0)
 
-    def _took(self) -> float:
+    def took(self) -> float:
+        """Return the nanoseconds that the work takes on this core now."""
         found = math.inf
         for _ in range(_TAKEN):
             start = self._clock()
             binascii.crc32(_BYTES)
             found = min(found, self._clock() - start)
         return found
+
+
+def shared_time(cores: Sequence[int], *, seconds: float = 0.3) -> dict[int, float]:
+    """Return for each core which share of ``seconds`` of work on it was slowed by what it shares: 0 to 1.
+
+    Nothing where a thread cannot choose its core. A core that is never alone meanwhile shows 0.
+    """
+    found: dict[int, float] = {}
+    if not cores or not _can_move():
+        return found
+    pacer = CorePacer()
+    with _visits(cores) as visits:
+        for core, _ in zip(cores, visits, strict=True):
+            begin = time.perf_counter()
+            taken: list[tuple[float, float]] = []
+            while (now := time.perf_counter() - begin) < seconds:
+                taken.append((now, pacer.took()))
+            awake = [took for at, took in taken if at >= _WAKING * seconds] or [1.0]
+            found[core] = sum(took > (1.0 + SHARED) * min(awake) for took in awake) / len(awake)
+    return found
 
 
 def _can_move() -> bool:

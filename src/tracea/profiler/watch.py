@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from tracea.errors import InvalidOption
+from tracea.profiler.pace import SHARED
 
 __all__ = ["PATIENT", "WATCH", "Occupancy", "OccupancyMeter", "Round", "Watch", "occupancy"]
 
@@ -80,7 +81,7 @@ class Watch:
 
     load: float = 0.05
     noise: float = 0.20
-    pace: float = 0.40
+    pace: float = SHARED
     repeats: float = 0.5
     seconds: float = 0.0
 
