@@ -149,6 +149,19 @@ def test_a_process_is_told_how_fast_a_core_was(monkeypatch: pytest.MonkeyPatch) 
     assert found[str(core)] == 1.0
 
 
+def test_where_threads_cannot_be_moved_the_own_core_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: int, cores: set[int]) -> None:
+        raise PermissionError(1, f"not to {cores}")
+
+    monkeypatch.setattr(pace, "_least_ns", {})
+    monkeypatch.setattr(pace, "cores_allowed", lambda: (0, 1))
+    monkeypatch.setattr(pace.os, "sched_setaffinity", refused)
+    pacer = CorePacer(threads=2)
+    assert pacer() == 1.0
+    assert set(pace.known_least()) == {"any"}
+    assert pace.shared_time((0, 1), seconds=0.01) == {}
+
+
 def test_the_time_that_a_core_was_shared_is_a_share_of_it_and_the_thread_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -14,7 +14,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, TypeAlias
 
 from tracea.profiler.machine import cores_allowed
@@ -62,8 +62,12 @@ class CorePacer:
 
     def __call__(self) -> float:
         """Return the slowest core's time over its least so far; some 15 microseconds a core."""
-        with _visits(self._cores) as visits:
-            taken = dict(zip(self._names, [self.took() for _ in visits], strict=True))
+        try:
+            with _visits(self._cores) as visits:
+                taken = dict(zip(self._names, [self.took() for _ in visits], strict=True))
+        except OSError:  # the system refuses to move threads, or took a core away
+            self._cores, self._names = (), ["any"]
+            taken = {"any": self.took()}
         for core, now in taken.items():
             self._least[core] = min(now, self._least.get(core, math.inf))
         return max((now / self._least[core] for core, now in taken.items() if self._least[core] > 0.0), default=1.0)
@@ -81,13 +85,13 @@ class CorePacer:
 def shared_time(cores: Sequence[int], *, seconds: float = 0.3) -> dict[int, float]:
     """Return for each core which share of ``seconds`` of work on it was slowed by what it shares: 0 to 1.
 
-    Nothing where a thread cannot choose its core. A core that is never alone meanwhile shows 0.
+    Nothing of cores that a thread cannot choose. A core that is never alone meanwhile shows 0.
     """
     found: dict[int, float] = {}
     if not cores or not _can_move():
         return found
     pacer = CorePacer()
-    with _visits(cores) as visits:
+    with suppress(OSError), _visits(cores) as visits:
         for core, _ in zip(cores, visits, strict=True):
             begin = time.perf_counter()
             taken: list[tuple[float, float]] = []
