@@ -113,6 +113,17 @@ def test_a_log_that_cannot_be_written_says_so(tmp_path: Path, capsys: pytest.Cap
     assert f"got {log}: No such file or directory, expected a file that can be written" in line
 
 
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        (("tune", *GEMM, "--trials", "1.5"), "--trials: 1.5 is no whole number"),
+        (("explain", "gemm", "-m", "32.7", "-n", "32", "-k", "32"), "-m: 32.7 is no whole number"),
+    ],
+)
+def test_a_fraction_is_not_rounded(words: tuple[str, ...], given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert given in message(words, capsys)
+
+
 @pytest.mark.parametrize("verb", [("tune", *GEMM), ("optimize", "model.py:build")])
 @pytest.mark.parametrize(("option", "value"), [("--trials", "0"), ("--seconds", "-1"), ("--seconds", "nan")])
 def test_a_budget_is_refused_in_the_words_of_the_command_line(

@@ -75,7 +75,7 @@ def test_what_does_not_fit_is_refused() -> None:
         multiply(a, b, mask, block_size=32, factor="a")
     with pytest.raises(InvalidOp, match="factor"):
         multiply(a, b, mask, block_size=32, factor="c")
-    for block in (0, 1.5, True):
+    for block in (0, 1.5, True, 2**20 + 1, 2**31 - 1):
         with pytest.raises(InvalidOp, match="block_size"):
             multiply(a, b, mask, block_size=block)
     with pytest.raises(InvalidShape):

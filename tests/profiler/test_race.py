@@ -162,6 +162,22 @@ def test_where_threads_cannot_be_moved_the_own_core_is_looked_at(monkeypatch: py
     assert pace.shared_time((0, 1), seconds=0.01) == {}
 
 
+def test_who_moves_the_thread_meanwhile_is_not_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.sched_getaffinity(0)
+    other = {max(before)}
+
+    def took(_: CorePacer) -> float:
+        os.sched_setaffinity(0, other)
+        return 430.0
+
+    monkeypatch.setattr(CorePacer, "took", took)
+    try:
+        CorePacer(threads=len(before))()
+        assert os.sched_getaffinity(0) == other or len(before) == 1
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def test_the_time_that_a_core_was_shared_is_a_share_of_it_and_the_thread_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

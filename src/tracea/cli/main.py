@@ -9,9 +9,9 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, get_args
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter, Token, convert
 
 import tracea
 from tracea.cli import bench, cache, doctor, emit, explain, gate, optimize, targets, tune, verify
@@ -32,11 +32,25 @@ GOOD: Final = 0
 FAILED: Final = 1
 BAD_USAGE: Final = 2
 _INTERRUPTED: Final = 130  # as a shell reports SIGINT
+_DIGITS: Final = 40  # of a fraction that are looked at
 _NO_EXIT: Final = "take sys.exit() and what parses a command line out of what the file does when it is imported"
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
+
+def _exactly(type_: Any, tokens: Sequence[Token]) -> Any:
+    """Convert as ever, but take no fraction for a whole number: the parser would round it, and say nothing."""
+    wants_whole = int in (type_, *get_args(type_)) and float not in get_args(type_)
+    for token in tokens if wants_whole else ():
+        fraction = token.value.partition(".")[2]
+        if fraction.isdecimal() and int(fraction[:_DIGITS]) > 0:
+            raise ValueError(f"{token.value} is no whole number.")
+    converted: Any = convert(type_, tokens)
+    return converted
+
+
 app = App(
     name="tracea",
+    default_parameter=Parameter(converter=_exactly),
     help="Finds, proves, measures and runs the fastest kernel for the machine at hand.\n\n"
     "Example: tracea optimize examples/mlp.py:build --trials 50",
     help_epilogue="Exit codes: 0 good, 1 a verdict failed or a tool is missing, 2 bad usage, "

@@ -10,7 +10,7 @@ import numpy as np
 from tracea.core.op import BlockSparseOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import host
-from tracea.errors import InvalidDType, InvalidShape
+from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.block_masks import read_block_mask
 from tracea.interface.operands import Given, check_same_dtype, inner_remedy, word
@@ -22,6 +22,7 @@ from tracea.semantic.tile_builders import masked_factor_tiles
 
 __all__ = ["block_sparse_matmul"]
 
+_LARGEST_BLOCK: Final = 2**20  # scratch has room for whole blocks
 _KEPT_MASKS: Final = 64  # whose tables are remembered
 
 
@@ -38,11 +39,14 @@ def block_sparse_matmul(
     last block of an axis may be cut off.
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: no block size, one
-    below 1, or no such factor.
+    below 1 or above 2²⁰, or no such factor.
     """
     mask = read_block_mask(block_mask)
     rows, depth, columns = _extents(a, b)
     size = whole_number("block_size", block_size, 1, remedy="block_size=32, the rows and columns of a mask's block")
+    if size > _LARGEST_BLOCK:
+        remedy = "use tracea.ops.gemm where one block is the whole factor"
+        raise InvalidOp(field="block_size", got=size, expected=f"1 to {_LARGEST_BLOCK}", remedy=remedy)
     if out is not None and tuple(getattr(out, "shape", ())) != (rows, columns):
         got = tuple(getattr(out, "shape", ())) or type(out).__name__
         raise InvalidShape(field="out", got=got, expected=(rows, columns), remedy="give an out of the result's shape")

@@ -10,6 +10,7 @@ by what is shared: 4.3 us alone and 9.2 us beside a busy neighbour, where kernel
 from __future__ import annotations
 
 import binascii
+import errno
 import math
 import os
 import time
@@ -109,12 +110,26 @@ def _can_move() -> bool:
 
 @contextmanager
 def _visits(cores: Sequence[int]) -> Generator[Iterator[None]]:
-    """Give an iterator that moves this thread to each core in turn, or leaves it where it is; then undo that."""
+    """Give an iterator that moves this thread to each core in turn, or leaves it where it is; then undo that.
+
+    Whoever moves the thread meanwhile is right: it stays there, and the iterator raises OSError.
+    """
     if not cores:
         yield iter((None,))
         return
-    before = os.sched_getaffinity(0)
+    home = os.sched_getaffinity(0)
+    at = [home]
+
+    def moves() -> Iterator[None]:
+        for core in cores:
+            if os.sched_getaffinity(0) != at[-1]:
+                raise OSError(errno.EAGAIN, "another program moved this thread")
+            os.sched_setaffinity(0, {core})
+            at.append({core})
+            yield
+
     try:
-        yield (os.sched_setaffinity(0, {core}) for core in cores)
+        yield moves()
     finally:
-        os.sched_setaffinity(0, before)
+        if os.sched_getaffinity(0) == at[-1]:
+            os.sched_setaffinity(0, home)

@@ -30,6 +30,7 @@ __all__ = ["BATCH_US", "Clock", "Rounds", "Timed", "compare", "measure", "quiet_
 
 BATCH_US: Final = 2_000.0
 _PATIENCE: Final = 10.0  # a slice, or a function's part of a round, that takes so many times as long waits for others
+_MOST_ROUNDS: Final = 10_000  # of a comparison that waits for quiet ones by a clock that may stand still
 _RESIZED: Final = 3  # how often a round is taken again since its batches turned out too short
 # A batch of one call has nothing to compare within itself. So many times its least, while others of the round are not
 # beside theirs, it was interrupted: no kernel's own times differ like that.
@@ -82,7 +83,10 @@ def compare(
             pacer=pacer,
         )
         quiet, began = 0, meter().wall_ns
-        while quiet < pairs and (len(taken) < watch.most(pairs) or meter().wall_ns - began < 1e9 * watch.seconds):
+        while quiet < pairs and (
+            len(taken) < watch.most(pairs)
+            or (meter().wall_ns - began < 1e9 * watch.seconds and len(taken) < _MOST_ROUNDS)
+        ):
             taken.append(rounds.take())
             quiet += not watch.is_disturbed(taken[-1])
     busy = load.read()
