@@ -9,7 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
-from typing import Any, Final, TextIO, get_args
+from typing import Any, Final, TextIO, cast, get_args
 
 from cyclopts import App, CycloptsError, Parameter, Token, convert
 
@@ -44,8 +44,7 @@ def _exactly(type_: Any, tokens: Sequence[Token]) -> Any:
         fraction = token.value.partition(".")[2]
         if fraction.isdecimal() and int(fraction[:_DIGITS]) > 0:
             raise ValueError(f"{token.value} is no whole number.")
-    converted: Any = convert(type_, tokens)
-    return converted
+    return cast("Any", convert(type_, tokens))
 
 
 app = App(
