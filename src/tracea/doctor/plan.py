@@ -54,6 +54,7 @@ def told_together(reasons: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str
 
 
 _SAME: Final = 1e-9
+_TIMES: Final = 2.0  # from which on a quotient reads better than a share
 BY_TIE: Final = ", behind by the race's rule for what it cannot tell apart"
 
 
@@ -263,9 +264,8 @@ def _flip(won: Candidate, other: Candidate) -> str:
         times = f"{shown_us(other.latency_us)} against {shown_us(won.latency_us)}"
         return f"a measurement here that turns the shipped times round, {times}"
     times = other.latency_us / won.latency_us
-    return (
-        f"{times - 1:.1%} faster than it was measured: {shown_us(other.latency_us)} against {shown_us(won.latency_us)}"
-    )
+    said = f"{times - 1:.1%} faster than" if times < _TIMES else f"{times:.1f} times as fast as"
+    return f"{said} it was measured: {shown_us(other.latency_us)} against {shown_us(won.latency_us)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -151,6 +151,14 @@ def check_served(op: Op, target: Target | GpuTarget, variants: Iterable[Variant]
     """
     served = {cast("type[Op]", variant.op_type) for variant in _registered(variants, target)}
     if not isinstance(op, tuple(served)):
+        own = [variant.id for variant in _registered(None, target) if isinstance(op, variant.op_type)]
+        if variants is not None and own:
+            raise InvalidOption(
+                field=f"variants of {op.name} on {target.name}",
+                got=[variant.id for variant in _registered(variants, target)],
+                expected=own,
+                remedy="name one of these, or none",
+            )
         raise InvalidOption(
             field=f"variants of {op.name} on {target.name}",
             got=0,

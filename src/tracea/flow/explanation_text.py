@@ -60,7 +60,8 @@ def _sums(found: GraphExplanation) -> Iterator[str]:
         yield _line(title, f"{shown_us(found.latency_us)}, the kernels' times added up{origin}; {least}{share}")
     else:
         missing = sum(kernel.latency_us is None for kernel in found.kernels)
-        yield _line("Measured", f"not all: {missing} of the {different} were not; {least}")
+        what = "none was" if missing == different else f"not all: {missing} of the {different} were not"
+        yield _line("Measured", f"{what}; {least}")
     for index, fusion in enumerate(found.pipeline.fusions):
         yield _line("Fused" if index == 0 else "", str(fusion))
 

@@ -76,9 +76,15 @@ def _extents(a: Any, b: Any) -> tuple[int, int, int]:
             field="block_sparse_matmul",
             got=shapes,
             expected="(m, k) @ (k, n)",
-            remedy="multiply batches one by one" if ranks != {2} else inner_remedy(shapes["a"], shapes["b"]),
+            remedy=_of_batches(shapes) if ranks != {2} else inner_remedy(shapes["a"], shapes["b"]),
         )
     return shapes["a"][0], shapes["a"][1], shapes["b"][1]
+
+
+def _of_batches(shapes: dict[str, tuple[int, ...]]) -> str:
+    if len(shapes["a"]) > 2 == len(shapes["b"]):
+        return f"a.reshape(-1, {shapes['a'][-1]}), and the result back"
+    return "multiply batches one by one"
 
 
 def _factor(factor: str | None, shape: tuple[int, ...], extents: tuple[int, int, int], block: int) -> str:

@@ -32,7 +32,8 @@ def extents_of(name: str, shape: Any, rank: int) -> tuple[int, ...]:
     extents = read_wholes(shape) or ()
     if len(extents) != rank or not all(0 <= extent < 2**31 for extent in extents):
         expected = f"{_COUNTS[rank]} extents, whole numbers from 0 to {2**31 - 1}"
-        raise InvalidShape(field=name, got=shape, expected=expected, remedy=f"{name}=tuple(tensor.shape)")
+        got = f"a tensor of shape {tuple(shape.shape)}" if hasattr(shape, "shape") else shape
+        raise InvalidShape(field=name, got=got, expected=expected, remedy=f"{name}=tuple(tensor.shape)")
     return extents
 
 

@@ -35,7 +35,7 @@ def sampler(
     """
     known = SAMPLERS.get(DEFAULT if name == "default" else name)
     if known is None:
-        raise InvalidOption(field="sampler", got=name, expected=("default", *SAMPLERS), remedy='sampler="default"')
+        raise InvalidOption(field="sampler", got=name, expected=("default", *SAMPLERS), remedy='"default"')
     module_name, class_name = known
     strategy: type[Sampler] = getattr(import_module(module_name), class_name)
     return strategy(space, seed=seed, history=history, seeds=seeds)
