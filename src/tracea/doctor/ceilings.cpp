@@ -14,19 +14,16 @@ namespace {
 
 // One vector of T: what the peak loop needs, under the same names for every instruction set. KEEP is the register constraint that
 // makes the compiler believe the value changed, so that it neither folds the loop nor spills it.
-template <typename T>
-struct Vector;
+template <typename T> struct Vector;
 
 #if defined(TRACEA_ISA_AVX512)
 #define KEEP "+v"
-template <>
-struct Vector<float> {
+template <> struct Vector<float> {
     using type = __m512;
     static type set(float x) { return _mm512_set1_ps(x); }
     static type fma(type a, type b, type c) { return _mm512_fmadd_ps(a, b, c); }
 };
-template <>
-struct Vector<double> {
+template <> struct Vector<double> {
     using type = __m512d;
     static type set(double x) { return _mm512_set1_pd(x); }
     static type fma(type a, type b, type c) { return _mm512_fmadd_pd(a, b, c); }
@@ -38,14 +35,12 @@ inline void stream(char* p, Bytes x) { _mm512_stream_si512(reinterpret_cast<__m5
 inline void fence() { _mm_sfence(); }
 #elif defined(TRACEA_ISA_AVX2)
 #define KEEP "+x"
-template <>
-struct Vector<float> {
+template <> struct Vector<float> {
     using type = __m256;
     static type set(float x) { return _mm256_set1_ps(x); }
     static type fma(type a, type b, type c) { return _mm256_fmadd_ps(a, b, c); }
 };
-template <>
-struct Vector<double> {
+template <> struct Vector<double> {
     using type = __m256d;
     static type set(double x) { return _mm256_set1_pd(x); }
     static type fma(type a, type b, type c) { return _mm256_fmadd_pd(a, b, c); }
@@ -63,16 +58,13 @@ inline void fence() { _mm_sfence(); }
 #else
 #define KEEP "+m"
 #endif
-template <typename T>
-struct Vector {
+template <typename T> struct Vector {
     typedef T type __attribute__((vector_size(16)));
     static type set(T x) { return type{} + x; }
 #if defined(TRACEA_ISA_NEON)
     static type fma(type a, type b, type c) {
-        if constexpr (sizeof(T) == 4)
-            return (type)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
-        else
-            return (type)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+        if constexpr (sizeof(T) == 4) return (type)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+        else return (type)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
     }
 #else
     static type fma(type a, type b, type c) { return a * b + c; }
@@ -89,13 +81,11 @@ inline void fence() {}
 // and not an array: of an array that an asm statement touches, compilers keep a copy in memory.
 constexpr int CHAINS = 12;
 
-template <typename T>
-double peak(int64_t iterations) {
+template <typename T> double peak(int64_t iterations) {
     using V = Vector<T>;
     using Type = typename V::type;
     const Type factor = V::set(T(0.999)), term = V::set(T(0.001));
-    Type a = term, b = term, c = term, d = term, e = term, f = term, g = term, h = term, i = term, j = term, k = term,
-         l = term;
+    Type a = term, b = term, c = term, d = term, e = term, f = term, g = term, h = term, i = term, j = term, k = term, l = term;
     const auto step = [&](Type& chain) __attribute__((always_inline)) {
         chain = V::fma(chain, factor, term);
         asm volatile("" : KEEP(chain));
