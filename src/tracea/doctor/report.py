@@ -24,7 +24,7 @@ __all__ = ["Report", "VariantLine", "examine"]
 
 _SCHEMA_VERSION = 1
 
-_WATCHED: Final = 4  # cores whose neighbours are looked for: 0.3 s each
+_WATCHED: Final = 4  # cores whose neighbours are looked for: 0.15 s each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,7 @@ class CorePacer:
         return found
 
 
-def shared_time(cores: Sequence[int], *, seconds: float = 0.3) -> dict[int, float]:
+def shared_time(cores: Sequence[int], *, seconds: float = 0.15) -> dict[int, float]:
     """Return for each core which share of ``seconds`` of work on it was slowed by what it shares: 0 to 1.
 
     Nothing of cores that a thread cannot choose. A core that is never alone meanwhile shows 0.
