@@ -15,7 +15,9 @@ from tracea.core.dtype import DType
 from tracea.core.graph import Graph
 from tracea.core.op import Conv2dOp, from_dict
 from tracea.core.tensor_type import TensorType
+from tracea.doctor.select import decide
 from tracea.errors import InvalidOp, InvalidOption
+from tracea.targets import load
 
 
 def image(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -27,7 +29,7 @@ def op_of(accuracy: Accuracy) -> Conv2dOp:
     return Conv2dOp.of(
         batch=2,
         channels=40,
-        size=(13, 18),
+        size=(15, 18),
         filters=24,
         kernel=(3, 3),
         padding=(1, 1),
@@ -38,7 +40,7 @@ def op_of(accuracy: Accuracy) -> Conv2dOp:
 
 @pytest.mark.parametrize("accuracy", ["elementwise", "normwise", Accuracy.NORMWISE])
 def test_function_keeps_the_contract_that_was_asked_for(accuracy: str, rng: np.random.Generator) -> None:
-    x, w = image(rng, 2, 40, 13, 18), rng.standard_normal((24, 40, 3, 3)).astype(np.float32)
+    x, w = image(rng, 2, 40, 15, 18), rng.standard_normal((24, 40, 3, 3)).astype(np.float32)
     got = tracea.ops.conv2d(x, w, padding=1, accuracy=accuracy)
     expected, bound = claim(op_of(Accuracy.of(accuracy)), [x, w])
     assert np.all(np.abs(got - expected) <= bound)
@@ -48,7 +50,7 @@ def test_function_keeps_the_contract_that_was_asked_for(accuracy: str, rng: np.r
 
 def test_bound_by_norm_is_what_it_says(rng: np.random.Generator) -> None:
     """Zeros under a window allow an error by norm and none by element; an image's largest pixel counts for it alone."""
-    x, w = np.zeros((2, 40, 13, 18), np.float32), rng.standard_normal((24, 40, 3, 3)).astype(np.float32)
+    x, w = np.zeros((2, 40, 15, 18), np.float32), rng.standard_normal((24, 40, 3, 3)).astype(np.float32)
     x[1, 3, 0, 0] = 2.0
     _, by_element = claim(op_of(Accuracy.ELEMENTWISE), [x, w])
     _, by_norm = claim(op_of(Accuracy.NORMWISE), [x, w])
@@ -61,7 +63,7 @@ def test_bound_by_norm_is_what_it_says(rng: np.random.Generator) -> None:
 
 
 def test_image_that_is_not_finite_claims_nothing_and_harms_no_other(rng: np.random.Generator) -> None:
-    x, w = image(rng, 2, 40, 13, 18), rng.standard_normal((24, 40, 3, 3)).astype(np.float32)
+    x, w = image(rng, 2, 40, 15, 18), rng.standard_normal((24, 40, 3, 3)).astype(np.float32)
     x[0, 5, 6, 7] = np.nan
     op = op_of(Accuracy.NORMWISE)
     expected, bound = claim(op, [x, w])
@@ -95,3 +97,15 @@ def test_unknown_contract_is_refused_with_those_that_there_are(given: object, rn
     with pytest.raises(InvalidOption, match="normwise") as raised:
         tracea.ops.conv2d(x, w, accuracy=given)  # type: ignore[arg-type]
     assert raised.value.field == "accuracy"
+
+
+def test_fewer_products_come_before_matrix_tiles_where_many_pixels_share_the_filters() -> None:
+    def first(size: int, *, target: str = "amx", accuracy: Accuracy = Accuracy.NORMWISE) -> str:
+        op = Conv2dOp.of(
+            batch=1, channels=64, size=(size, size), filters=64, kernel=(3, 3), padding=(1, 1), accuracy=accuracy
+        )
+        return decide(op, load(target), constants=(1,)).variant
+
+    assert (first(56), first(14)) == ("conv.winograd_prepacked", "conv.amx_prepacked")
+    assert first(56, accuracy=Accuracy.ELEMENTWISE) == "conv.amx_prepacked"
+    assert (first(56, target="avx512"), first(14, target="avx512")) == ("conv.winograd_prepacked",) * 2

@@ -32,6 +32,7 @@ from tracea.kernels.conv.operands import (
 )
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS
 from tracea.kernels.conv.winograd_blocking import WinogradBlocking, winograd_default, winograd_space
+from tracea.kernels.gemm.amx import MATRIX_TILES
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.requirements import condition
 from tracea.kernels.variant import Preference, Variant
@@ -47,6 +48,10 @@ from tracea.targets.target import Target
 __all__ = ["WINOGRAD", "WINOGRAD_PREPACKED", "build_winograd", "build_winograd_pack", "build_winograd_prepacked"]
 
 _FEW: Final = 16
+# Of a result, over all images. Beside matrix tiles, one thread of a Xeon, us: 64 channels 56² 519 and 854, 128 28² 504
+# and 816, 256 14² 697 and 849, 512 7² 1431 and 1464; inside of ResNet-50 nothing was left of it where those of 256 and
+# 512 channels took it too (benchmarks/NOTES.md).
+_SHARED_PIXELS: Final = 512
 
 _CHANNEL, _WIDE = Var("filter"), Var("wide")
 _PLACE, _TILE, _TILES = Var("place"), Var("tile"), Var("tiles")
@@ -219,12 +224,15 @@ _SQUARE = condition(
 def _pays(op: Conv2dOp, target: Target) -> float:
     """Few channels or filters are transformed as long as they are multiplied.
 
-    Beside matrix tiles, which take all products, too: 0.59 to 0.82 of their time for 64 to 256 channels, 0.98 for 512
-    at 7x7, one thread of a Xeon (benchmarks/NOTES.md); so it comes before them.
+    Matrix tiles take all products, and come before it where few pixels share what is read of the filters: up to four
+    times as many numbers here, from memory inside of a model.
     """
-    del target
     filters, channels, *_ = op.w.static_shape
-    return 50.0 if min(channels, filters // op.groups) >= _FEW else -40.0
+    if min(channels, filters // op.groups) < _FEW:
+        return -40.0
+    has_tiles = MATRIX_TILES.check(op, target) is None
+    result = op.infer()
+    return 50.0 if has_tiles and result.is_static and result.elements // filters >= _SHARED_PIXELS else 20.0
 
 
 _REQUIREMENTS = (*CONV_REQUIREMENTS, _ACCURACY, _SQUARE)
