@@ -17,6 +17,7 @@ from tracea.bench.models import CONTENDERS, load_builder, time_models
 from tracea.bench.session import OptimizeReport, TableRow, optimize_file
 from tracea.errors import InvalidOption, VerdictFailed
 from tracea.flow import load_note
+from tracea.optimizer.budget import Budget
 from tracea.profiler.load import Load
 from tracea.profiler.timer import compare
 
@@ -88,9 +89,9 @@ def test_contender_that_computes_something_else_is_refused() -> None:
 @pytest.fixture(scope="module")
 def reports(builder: str) -> tuple[OptimizeReport, OptimizeReport, float]:
     """What the first and the second call tell, without the peers, and the seconds of the second."""
-    first = optimize_file(builder, trials=1, threads=1, peers=False)
+    first = optimize_file(builder, budget=Budget(trials=1), threads=1, peers=False)
     start = time.perf_counter()
-    second = optimize_file(builder, trials=1, threads=1, peers=False)
+    second = optimize_file(builder, budget=Budget(trials=1), threads=1, peers=False)
     return first, second, time.perf_counter() - start
 
 
@@ -217,14 +218,14 @@ def test_every_contender_is_timed_in_turns_in_a_fresh_process(builder: str) -> N
 
 @pytest.mark.slow
 def test_table_compares_every_contender_and_the_second_call_reads_its_record(builder: str) -> None:
-    first = optimize_file(builder, trials=1, threads=1, pairs=4, processes=1)
+    first = optimize_file(builder, budget=Budget(trials=1), threads=1, pairs=4, processes=1)
     assert [row.name for row in first.table] == [*CONTENDERS.values(), "Tracea"]
     for row in first.table[:-1]:
         assert row.ratio is not None
         assert (row.ratio.pairs, row.ratio.processes) == (4, 1)
     assert first.table[-1].ratio is None
     start = time.perf_counter()
-    second = optimize_file(builder, trials=1, threads=1, pairs=4, processes=1)
+    second = optimize_file(builder, budget=Budget(trials=1), threads=1, pairs=4, processes=1)
     assert time.perf_counter() - start < 10
     assert second.table == first.table
     assert second.measured == first.measured

@@ -19,6 +19,7 @@ from tracea.doctor import Candidate, Decision, Rejection, probe_machine
 from tracea.doctor.plan import NOT_EXCLUDED
 from tracea.flow.final import FinalTime
 from tracea.flow.tuning import Tuned
+from tracea.optimizer.budget import Budget
 from tracea.optimizer.storage import StudyKey, TrialRecord, TrialStore
 from tracea.optimizer.trial import Outcome, OutcomeKind, Trial
 from tracea.profiler.measurement import Ratio
@@ -90,7 +91,7 @@ def session(monkeypatch: pytest.MonkeyPatch):
 def test_optimize_prints_every_part(session, capsys: pytest.CaptureFixture[str]) -> None:
     asked = session(Report(from_cache=True))
     assert cli.main(["optimize", "model.py:build", "--trials", "7", "--no-peers"]) == 0
-    assert (asked["builder"], asked["trials"], asked["seconds"], asked["peers"]) == ("model.py:build", 7, None, False)
+    assert (asked["builder"], asked["budget"], asked["peers"]) == ("model.py:build", Budget(trials=7), False)
     captured = capsys.readouterr()
     assert captured.err == "working\n"
     for part in (

@@ -36,6 +36,7 @@ from tracea.runtime.cache import content_key, default_store
 
 __all__ = ["OptimizeReport", "TableRow", "explain_file", "optimize_file"]
 
+_BUDGET: Final = Budget()
 PROCESSES: Final = 3
 
 
@@ -105,8 +106,7 @@ class OptimizeReport:
 def optimize_file(
     builder: str,
     *,
-    trials: int = 50,
-    seconds: float | None = None,
+    budget: Budget = _BUDGET,
     threads: int | None = None,
     progress: Listener | None = None,
     peers: bool = True,
@@ -129,7 +129,7 @@ def optimize_file(
     with telling(None if progress is None else progress.phase):
         return _optimized(
             builder,
-            budget=Budget(trials, seconds),
+            budget=budget,
             threads=threads,
             progress=progress,
             peers=peers,

@@ -57,12 +57,11 @@ def optimize(
     from tracea.bench.session import optimize_file
     from tracea.cli.budget import budget_given
 
-    budget_given(trials, seconds)
+    budget = budget_given(trials, seconds)
     with shown_progress() as progress:
         report = optimize_file(
             builder,
-            trials=trials,
-            seconds=seconds,
+            budget=budget,
             threads=threads,
             progress=progress,
             peers=peers,

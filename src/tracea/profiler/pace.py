@@ -99,7 +99,8 @@ def shared_time(cores: Sequence[int], *, seconds: float = 0.15) -> dict[int, flo
             while (now := time.perf_counter() - begin) < seconds:
                 taken.append((now, pacer.took()))
             awake = [took for at, took in taken if at >= _WAKING * seconds] or [1.0]
-            found[core] = sum(took > (1.0 + SHARED) * min(awake) for took in awake) / len(awake)
+            limit = (1.0 + SHARED) * min(awake)
+            found[core] = sum(took > limit for took in awake) / len(awake)
     return found
 
 
