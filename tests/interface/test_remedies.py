@@ -68,7 +68,7 @@ def test_a_chain_of_elementwise_steps_writes_to_an_output_of_any_strides() -> No
             lambda: block_sparse_matmul(X, Y, ONE_BLOCK, block_size=32),
             "give b.T in place of b: so the inner extents agree",
         ),
-        (lambda: block_sparse_matmul(X[None], Y, ONE_BLOCK, block_size=32), "a.reshape(-1, "),
+        (lambda: block_sparse_matmul(X[None], Y, ONE_BLOCK, block_size=32), "a.reshape(-1, 4), and the result back"),
     ],
 )
 def test_a_factor_that_fits_when_turned_is_named(call: Any, remedy: str) -> None:
