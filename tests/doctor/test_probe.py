@@ -114,6 +114,8 @@ def test_a_core_with_matrix_tiles_is_not_called_one_of_those_before_them(tmp_pat
     for name, called in (("icelake", "sapphirerapids"), ("sapphirerapids", "sapphirerapids"), ("zen5", "zen5")):
         assert replace(tiled.hardware, microarchitecture=name).core == called
         assert replace(plain.hardware, microarchitecture=name).core == name
+    masked = machine(tmp_path / "masked", f"{AVX512} avx512_bf16 avx512_fp16").hardware
+    assert replace(masked, microarchitecture="icelake").core == "sapphirerapids"
     hidden = replace(tiled, hardware=replace(tiled.hardware, microarchitecture="icelake"))
     report = Report(
         machine=hidden, target=hidden.target, fingerprint=identify(hidden), ceilings=None, variants=(), problems=()

@@ -1,4 +1,7 @@
-"""Where records are kept: one folder a core, since a time on another core is another result."""
+"""Where records are kept: one folder a core, since a time on another core is another result.
+
+So is one on the same core without the instructions that a hypervisor masks, or that the user takes away.
+"""
 
 from __future__ import annotations
 
@@ -13,5 +16,6 @@ RESULTS: Final = Path("benchmarks/results")
 
 
 def folder_of_this_core(results: Path = RESULTS) -> Path:
-    """Return the folder in ``results`` that is named after this processor's core, such as ``zen3``."""
-    return results / probe_machine().hardware.core
+    """Return the folder in ``results`` of this processor's core: ``zen3``, ``sapphirerapids-without-amx_bf16``."""
+    hardware = probe_machine().hardware
+    return results / "-without-".join((hardware.core, *sorted({*hardware.masked, *hardware.withheld})))

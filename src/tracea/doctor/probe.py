@@ -34,6 +34,7 @@ _NEEDED: Final[dict[Isa, frozenset[str]]] = {
 # Source: Intel, Architecture Instruction Set Extensions Programming Reference (319433), table 1-2.
 _BEFORE_TILES: Final = frozenset({"skylake_avx512", "cascadelake", "cannonlake", "icelake"})
 _FIRST_WITH_TILES: Final = "sapphirerapids"
+_WITH_TILES: Final = "avx512_fp16"  # what the same core brought, and hypervisors that mask its tiles leave
 _LEVEL: Final = "x86_64"  # with _v2 to _v4: what archspec calls a processor of which it knows no more
 # Vendor, display family and models, and archspec's name. Models whose instruction sets a name stands for as well are
 # with it: Emerald and Granite Rapids have those of Sapphire Rapids.
@@ -101,11 +102,12 @@ class Hardware:
     def core(self) -> str:
         """What to call the core, for its arithmetic and its records: the microarchitecture, but where a flag is hidden.
 
-        A hypervisor that hides a single flag has archspec name an earlier core, which tiles show that it is not, or
-        only the level of the instruction set, where the vendor's family and model say more. The identity keeps
-        archspec's name: measurements are kept under it.
+        A hypervisor that hides a single flag has archspec name an earlier core, which tiles, or the arithmetic of
+        float16 that came with them, show that it is not, or only the level of the instruction set, where the vendor's
+        family and model say more. The identity keeps archspec's name: measurements are kept under it.
         """
-        if self.microarchitecture in _BEFORE_TILES and self.processor.flags >= TILE_FLAGS:
+        flags = self.processor.flags
+        if self.microarchitecture in _BEFORE_TILES and (flags >= TILE_FLAGS or _WITH_TILES in flags):
             return _FIRST_WITH_TILES
         if self.microarchitecture.startswith(_LEVEL) and self.named:
             return self.named

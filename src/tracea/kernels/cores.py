@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tracea.targets.target import Target
 
 __all__ = ["fetches_far"]
+
+_FLOAT16: Final = frozenset({"avx512_fp16", "amx_tile"})  # a list of features may name the tiles that came with it
 
 
 def fetches_far(target: Target) -> bool:
     """Tell whether a core reads far ahead: a few streams by itself, and requests pages beyond what is used now.
 
     That is a Zen 5, known by what tells it from others here: two 64-byte multiply-adds a cycle, products of bf16 on
-    vectors, and no tiles. Intel's cores of that width without bf16 (Skylake-SP to Ice Lake) are none: what suits a
-    Zen 5 costs a Xeon 1.07 to 1.4 of the time of norms, decoding and chains of three streams (benchmarks/NOTES.md).
+    vectors, and none of float16. Intel's cores of that width are none, be their tiles masked or not: they have no bf16
+    (Skylake-SP to Ice Lake), or float16 as well. What suits a Zen 5 costs a Xeon 1.07 to 1.4 of the time of norms,
+    decoding and chains of three streams (benchmarks/NOTES.md).
     """
     is_wide = target.isa == "avx512" and target.fma_per_cycle == 2
-    return is_wide and "avx512_bf16" in target.features and "amx_tile" not in target.features
+    return is_wide and "avx512_bf16" in target.features and _FLOAT16.isdisjoint(target.features)
