@@ -65,6 +65,22 @@ def test_gradcheck_in_f64(kind, rng):
 
 
 @pytest.mark.costly
+@pytest.mark.parametrize("scale", [1e-30, 2e-37, 1e-42, 0.0, -1e-40, 1e38])
+def test_scales_at_the_ends_of_float32_hide_what_is_hidden(scale, rng):
+    q, k, v, grad = (normal(rng, 1, 2, 70, 64) for _ in range(4))
+    y = tracea.ops.attention(q, k, v, causal=True, scale=scale)
+    wide = [x.double().requires_grad_() for x in (q, k, v)]
+    scores = torch.where(torch.ones(70, 70).tril() > 0, wide[0] @ wide[1].mT * scale, -torch.inf)
+    expected = scores.softmax(-1) @ wide[2]
+    torch.testing.assert_close(y.double(), expected.detach(), rtol=1e-5, atol=1e-5)
+    if abs(scale) < 1.0:
+        (of_values,) = torch.autograd.grad(expected, wide[2:], grad.double())
+        got = tracea.ops.attention_backward(grad, q, k, v, y, causal=True, scale=scale)
+        assert all(each.isfinite().all() for each in got)
+        torch.testing.assert_close(got[2].double(), of_values, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.costly
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_are_torchs(causal, rng):
     shapes = ((2, 4, 150, 32), (2, 2, 150, 32), (2, 2, 150, 32))

@@ -24,11 +24,13 @@ __all__ = [
     "attention_start",
     "attention_step",
     "reach_of",
+    "scales_late",
     "side_by_side",
 ]
 
 ROWS = "attention_rows"  # the routine for few queries; others are tiles of queries
 TILE = "attention_tile"  # one of the forward op, others are of gradients and start alike
+_LATE_SCALES = (2.0**-100, 2.0**127)  # between them scale log2(e), and -126 over it, are what a float32 holds
 _EVERY_KEY = "kEveryKey"  # attention.h: no query is that far from a key
 
 
@@ -61,8 +63,7 @@ def attention_step(printer: Printer, node: AttentionStep) -> None:
     kind = f"AttentionKeys<{', '.join(types if len(set(types)) > 1 else types[:1])}>"
     block = f"{kind}{{{keys}, {values}, {text(node.keys.extent[-2])}, {width}, {text(node.first_key)}}}"
     score = "PlainScore{}"
-    # A negative scale would turn the order of scores around, and the tile looks for the largest before it scales.
-    if node.score != Input(0) or (node.scale <= 0.0 and not by_rows):
+    if node.score != Input(0) or not (by_rows or scales_late(node.scale)):
         score = epilogue_functor(printer, node.score, node.operands, compute, transposed=not by_rows)
     tail = "" if by_rows else f"<{node.intrinsic.attribute('tail')}>"
     printer.body.comment(f"AttentionStep {node.keys} {node.values}")
@@ -70,6 +71,15 @@ def attention_step(printer: Printer, node: AttentionStep) -> None:
         f"{tile}::step{tail}({{{queries}}}, {block}, {_state(printer, node.state)}, "
         f"{printer.address(node.scores)}, {C_TYPES[compute]}({node.scale!r}), {score});"
     )
+
+
+def scales_late(scale: float) -> bool:
+    """Tell whether weights may be taken of scores that are scaled only as their exponents are.
+
+    The tile looks for the largest score before it scales: a negative scale would turn their order around.
+    """
+    least, most = _LATE_SCALES
+    return least <= scale <= most
 
 
 def attention_combine(printer: Printer, node: AttentionCombine) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracea.core.expr import Constant, Input
-from tracea.emitters.cpu.attention import reach_of, side_by_side
+from tracea.emitters.cpu.attention import reach_of, scales_late, side_by_side
 from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor
 from tracea.emitters.cpu.printer import Printer
@@ -107,7 +107,6 @@ def _scale(printer: Printer, node: KeyBlock) -> str:
 
 
 def _score(printer: Printer, node: KeyBlock) -> str:
-    # A negative scale would turn the order of scores around, as in attention's own step.
-    if node.score == Input(0) and node.scale > 0.0:
+    if node.score == Input(0) and scales_late(node.scale):
         return "PlainScore{}"
     return epilogue_functor(printer, node.score, node.operands, printer.buffer(node.scores).dtype, transposed=True)
