@@ -48,6 +48,8 @@ def record_rows(
             limit_s=PROCESS_SECONDS,
             variables={name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TRACEA_THREADS")},
         )
+        if not results[0]:
+            sys.exit(f"--only: no row's name contains {given.only!r}")
         if given.compile:
             continue
         rows = tuple(row_of(list(each)) for each in zip(*results, strict=True))

@@ -268,6 +268,7 @@ def test_a_view_never_leaves_its_tensor(fields: dict[str, object]) -> None:
         lambda: Conv2dOp(x=t(1, 3, 5, 5), w=t(4, 3, 3, 3), out=t(1, 4, 5, 5)),
         lambda: Conv2dOp(x=t(1, 3, 5, 5), w=t(4, 3, 3, 3), epilogue=Epilogue.of(bias=t(4))),
         lambda: Conv2dOp.of(channels=3, size=(5, 5), filters=4, kernel=(6, 6)),
+        lambda: AttentionOp(q=t(3, 4, 8), k=t(1, 2, 4, 8), v=t(1, 2, 4, 8)),
         lambda: AttentionOp(q=t(1, 3, 4, 8), k=t(1, 2, 4, 8), v=t(1, 2, 4, 8)),
         lambda: AttentionOp(q=t(1, 2, 4, 8), k=t(1, 2, 4, 8), v=t(1, 2, 4, 8), window=0),
     ],

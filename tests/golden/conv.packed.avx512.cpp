@@ -1,4 +1,4 @@
-// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | avx512 | ahead=0,cb=0,gap=16,kb=64,mr=14,nv=2,prefetch=8,rows=5,tail=0,unroll=2
+// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | avx512 | ahead=0,cb=0,gap=16,kb=64,mr=14,nv=2,prefetch=48,rows=5,tail=0,unroll=4
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,10 +9,10 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_packed_fd7dd79ee42b0d1a9471_text {
+namespace tracea_conv_packed_4252d904b5d88cdc98cc_text {
 using namespace tracea;
 
-using Tile0 = ConvTile<float, 14, 2, 2, 8>;
+using Tile0 = ConvTile<float, 14, 2, 4, 48>;
 static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -25,7 +25,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_fd7dd79ee42b0d1a9471(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_4252d904b5d88cdc98cc(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -93,4 +93,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_fd7dd7
     }
   }
 }
-}  // namespace tracea_conv_packed_fd7dd79ee42b0d1a9471_text
+}  // namespace tracea_conv_packed_4252d904b5d88cdc98cc_text

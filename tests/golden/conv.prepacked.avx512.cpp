@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.prepacked | avx512 | ahead=0,cb=0,gap=16,kb=256,mr=14,nv=2,prefetch=8,rows=14,tail=0,unroll=2
+// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.prepacked | avx512 | ahead=0,cb=0,gap=16,kb=256,mr=14,nv=2,prefetch=48,rows=14,tail=0,unroll=4
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -8,10 +8,10 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_prepacked_00be7c53395a051ba716_text {
+namespace tracea_conv_prepacked_1847239798e9f59e87b7_text {
 using namespace tracea;
 
-using Tile0 = ConvTile<float, 14, 2, 2, 8>;
+using Tile0 = ConvTile<float, 14, 2, 4, 48>;
 static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -28,7 +28,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_00be7c53395a051ba716(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_1847239798e9f59e87b7(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -76,4 +76,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_00b
     }
   }
 }
-}  // namespace tracea_conv_prepacked_00be7c53395a051ba716_text
+}  // namespace tracea_conv_prepacked_1847239798e9f59e87b7_text

@@ -106,6 +106,21 @@ def test_double_precision_is_throughout_or_not_at_all(rng, queries, lists):
         tracea.ops.attention(q, k, k, **given, out=torch.empty(q.shape, dtype=torch.int32))
 
 
+@pytest.mark.parametrize(
+    ("shapes", "remedy"),
+    [
+        (((1, 4, 5, 8), (2, 4, 6, 8), (2, 4, 6, 8)), "q and k as many batches (axis 0): they have 1 and 2"),
+        (((1, 4, 5, 8), (1, 4, 6, 9), (1, 4, 6, 8)), "q and k as many elements a head (axis 3): they have 8 and 9"),
+        (((1, 4, 5, 8), (1, 4, 6, 8), (1, 4, 7, 8)), "k and v as many keys (axis 2): they have 6 and 7"),
+        (((1, 4, 5, 8), (1, 3, 6, 8), (1, 3, 6, 8)), "3 does not divide 4"),
+    ],
+)
+def test_the_axis_that_does_not_fit_is_named(shapes, remedy):
+    with pytest.raises(InvalidShape) as caught:
+        tracea.ops.attention(*(torch.zeros(shape) for shape in shapes))
+    assert remedy in caught.value.remedy
+
+
 def test_what_is_refused(rng):
     q, k, v = (normal(rng, 1, 4, 5, 8) for _ in range(3))
     attend = tracea.ops.attention

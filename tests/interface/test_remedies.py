@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import tracea
 from tracea.core.expr import Input, maximum
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape, InvalidStride, ReadOnlyOutput
-from tracea.ops import attention, block_sparse_matmul, fuse, gemm, prepack, softmax
+from tracea.ops import attention, block_sparse_matmul, fuse, gemm, layer_norm, prepack, rms_norm, softmax
 
 X = np.ones((3, 4), np.float32)
 Y = np.ones((5, 4), np.float32)
@@ -75,6 +76,13 @@ def test_a_factor_that_fits_when_turned_is_named(call: Any, remedy: str) -> None
     with pytest.raises(InvalidShape) as caught:
         call()
     assert caught.value.remedy == remedy
+
+
+@pytest.mark.parametrize("norm", [layer_norm, rms_norm])
+@pytest.mark.parametrize("given", [4, (4,), [4], torch.Size([4])])
+def test_a_normalized_shape_in_place_of_the_weight_is_told_to_be_left_out(norm: Any, given: Any) -> None:
+    with pytest.raises(InvalidDType, match=r"^weight: got .*leave out the normalized shape"):
+        norm(X, given)
 
 
 def test_a_block_size_that_was_not_given_is_asked_for_or_named() -> None:

@@ -69,6 +69,20 @@ def test_what_the_caches_do_not_hold_is_asked_for_so_many_steps_ahead() -> None:
     assert ahead(in_rows) == 0
 
 
+def test_filters_are_asked_for_farther_ahead_by_a_core_whose_last_cache_is_far() -> None:
+    xeon = core(2, 48, 12)
+    near = replace(xeon, features=xeon.features | {"avx512_bf16"})  # a Zen 5
+
+    def steps(target: Target, *sizes: int, kernel: int = 1) -> tuple[int, int]:
+        found = conv_default(op_of(*sizes, kernel=kernel), target)
+        return found.integer("prefetch"), found.integer("unroll")
+
+    assert [steps(target, 512, 512, 7, kernel=3) for target in (xeon, near)] == [(48, 4), (8, 2)]
+    assert [steps(target, 160, 960, 7) for target in (xeon, near)] == [(48, 4), (0, 4)]
+    assert steps(xeon, 24, 144, 56) == steps(near, 24, 144, 56) == (0, 3)
+    assert steps(core(1, 32, 8), 512, 512, 7, kernel=3) == (8, 2)
+
+
 @pytest.mark.parametrize("ahead", [-1, 65])
 def test_tiles_are_asked_for_no_more_than_64_ahead(ahead: int) -> None:
     op, target = op_of(64, 256, 56), targets.load("avx2")
@@ -126,3 +140,4 @@ def test_a_search_tries_how_far_ahead_results_are_asked_for(isa: str) -> None:
     space = conv_space(op, target)
     assert conv_default(op, target) in space
     assert {schedule.integer("ahead") for schedule in space} == {0, 1, 2, 4, 8}
+    assert {schedule.integer("prefetch") for schedule in space} >= {0, 8, 48}

@@ -14,7 +14,7 @@ from tracea.core.expr import Expr, Input
 from tracea.core.names import near
 from tracea.core.op import Epilogue, GemmOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType, broadcast_shapes
-from tracea.errors import InvalidShape
+from tracea.errors import InvalidDType, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.attention import attention
 from tracea.interface.attention_gradient import attention_backward
@@ -268,6 +268,13 @@ def _missed_softmax(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ..
 @cache
 def _dispatch_norm(kind: RowKind) -> Any:
     def missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+        if isinstance(arrays[1], (int, tuple, list)):
+            raise InvalidDType(
+                field="weight",
+                got=arrays[1],
+                expected="a tensor or an array of one value for each column, or None",
+                remedy="leave out the normalized shape: the last axis of x is normalized",
+            )
         given = Given.of(("x", "weight", "bias"), arrays, out)
         given.check_floats()
         x, weight, bias = given.type(0), given.optional(1), given.optional(2)

@@ -6,7 +6,7 @@ from typing import Final
 
 from tracea.targets.target import Target
 
-__all__ = ["fetches_far"]
+__all__ = ["fetches_far", "waits_long"]
 
 _FLOAT16: Final = frozenset({"avx512_fp16", "amx_tile"})  # a list of features may name the tiles that came with it
 
@@ -21,3 +21,12 @@ def fetches_far(target: Target) -> bool:
     """
     is_wide = target.isa == "avx512" and target.fma_per_cycle == 2
     return is_wide and "avx512_bf16" in target.features and _FLOAT16.isdisjoint(target.features)
+
+
+def waits_long(target: Target) -> bool:
+    """Tell whether what a core's own caches lack takes hundreds of cycles to come, whatever cache has it.
+
+    So it is on Intel's servers, the cores with two 64-byte multiply-adds a cycle that are no Zen 5: their last cache is
+    spread over a mesh. 128 ns were measured from 32 MiB on, 140 from memory (benchmarks/NOTES.md, 2026-11-27).
+    """
+    return target.isa == "avx512" and target.fma_per_cycle == 2 and not fetches_far(target)

@@ -86,7 +86,7 @@ class AttentionOp(Op):
                 field="attention",
                 got={name: plain_shape(shape) for name, shape in (("q", q), ("k", k), ("v", v))},
                 expected="q (b, h, s, d), k (b, h_kv, t, d), v (b, h_kv, t, dv), h a multiple of h_kv",
-                remedy="make batch, heads, keys and head size agree",
+                remedy=_remedy(q, k, v),
             )
         if self.window is not None and self.window < 1:
             raise InvalidOp(
@@ -153,6 +153,19 @@ class AttentionOp(Op):
         batch, heads, _, d = self.q.static_shape
         pair = 2 * d + 2 * static(self.v.shape[3]) + 5 + self.score.expr.arithmetic
         return batch * heads * self.visible_pairs * pair
+
+
+def _remedy(q: tuple[Dim, ...], k: tuple[Dim, ...], v: tuple[Dim, ...]) -> str:
+    if not len(q) == len(k) == len(v) == 4:
+        return "give each four axes: (heads, s, d) has a batch as x[None], (s, d) also one head as x[None, None]"
+    counted = ("batches", "heads", "keys", "elements a head")
+    for pair, one, other, axes in (("q and k", q, k, (0, 3)), ("k and v", k, v, (0, 1, 2))):
+        for axis in axes:
+            if one[axis] != other[axis]:
+                numbers = plain_shape((one[axis], other[axis]))
+                return f"give {pair} as many {counted[axis]} (axis {axis}): they have {numbers[0]} and {numbers[1]}"
+    heads, kv_heads = plain_shape((q[1], k[1]))
+    return f"let each head of k and v serve as many of q: {kv_heads} does not divide {heads}"
 
 
 def like_queries(q: TensorType, result: TensorType) -> TensorType:
