@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd | avx512 | columns=4,gap=16,kb=256,m=4,mr=12,nv=2,prefetch=16,rows=4,tail=4,unroll=2
+// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd | avx512 | columns=4,gap=16,kb=256,m=4,mr=12,nv=2,prefetch=48,rows=4,tail=4,unroll=4
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,11 +9,11 @@
 #include "tracea/vec.h"
 #include "tracea/winograd.h"
 
-namespace tracea_conv_winograd_585e8153c60853313661_text {
+namespace tracea_conv_winograd_0d7187de1e0ef323a01d_text {
 using namespace tracea;
 
 static_assert(32 % Vec<float>::lanes == 0, "the kernel was built for this vector length");
-using Tile0 = ConvTile<float, 12, 2, 2, 16>;
+using Tile0 = ConvTile<float, 12, 2, 4, 48>;
 static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_585e8153c60853313661(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_0d7187de1e0ef323a01d(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -102,4 +102,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_585e
     }
   }
 }
-}  // namespace tracea_conv_winograd_585e8153c60853313661_text
+}  // namespace tracea_conv_winograd_0d7187de1e0ef323a01d_text

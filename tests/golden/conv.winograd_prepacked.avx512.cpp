@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_prepacked | avx512 | columns=4,gap=16,kb=256,m=4,mr=12,nv=2,prefetch=16,rows=4,tail=4,unroll=2
+// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_prepacked | avx512 | columns=4,gap=16,kb=256,m=4,mr=12,nv=2,prefetch=48,rows=4,tail=4,unroll=4
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,10 +9,10 @@
 #include "tracea/vec.h"
 #include "tracea/winograd.h"
 
-namespace tracea_conv_winograd_prepacked_efb4bcc50f56fcf75747_text {
+namespace tracea_conv_winograd_prepacked_acd0cd01e43ab995d85d_text {
 using namespace tracea;
 
-using Tile0 = ConvTile<float, 12, 2, 2, 16>;
+using Tile0 = ConvTile<float, 12, 2, 4, 48>;
 static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -29,7 +29,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_prepacked_efb4bcc50f56fcf75747(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_prepacked_acd0cd01e43ab995d85d(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -86,4 +86,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_prep
     }
   }
 }
-}  // namespace tracea_conv_winograd_prepacked_efb4bcc50f56fcf75747_text
+}  // namespace tracea_conv_winograd_prepacked_acd0cd01e43ab995d85d_text

@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 
 from tracea import targets
+from tracea.core.contract import Accuracy
 from tracea.core.dtype import DType
 from tracea.core.op import Conv2dOp
 from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidSchedule
 from tracea.kernels.conv.blocking import ConvBlocking, conv_default, conv_space
+from tracea.kernels.conv.winograd_blocking import winograd_default
 from tracea.targets.target import Target
 
 
@@ -81,6 +83,8 @@ def test_filters_are_asked_for_farther_ahead_by_a_core_whose_last_cache_is_far()
     assert [steps(target, 160, 960, 7) for target in (xeon, near)] == [(48, 4), (0, 4)]
     assert steps(xeon, 24, 144, 56) == steps(near, 24, 144, 56) == (0, 3)
     assert steps(core(1, 32, 8), 512, 512, 7, kernel=3) == (8, 2)
+    op = replace(op_of(256, 256, 14, kernel=3), accuracy=Accuracy.NORMWISE)
+    assert [winograd_default(op, target).integer("prefetch") for target in (xeon, near)] == [48, 16]
 
 
 @pytest.mark.parametrize("ahead", [-1, 65])

@@ -10,7 +10,8 @@ from typing import Final, TypeVar
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import static
 from tracea.errors import InvalidSchedule
-from tracea.kernels.conv.blocking import TILES, tile_numbers
+from tracea.kernels.conv.blocking import FARTHEST, TILES, tile_numbers
+from tracea.kernels.cores import waits_long
 from tracea.kernels.gemm.blocking import equal_blocks, fits_registers, round_up
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
@@ -104,7 +105,9 @@ def winograd_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
     chosen: list[dict[str, Value]] = [dict(ranked[0]), *(dict(schedule) for some in each for schedule in some)]
     for base in ranked[:_VARIED]:
         chosen += [{**base, "unroll": unroll} for unroll in (1, 2, 4) if unroll != base.integer("unroll")]
-        chosen += [{**base, "prefetch": steps} for steps in (0, _FAR, 2 * _FAR) if steps != base.integer("prefetch")]
+        chosen += [
+            {**base, "prefetch": steps} for steps in (0, _FAR, 2 * _FAR, FARTHEST) if steps != base.integer("prefetch")
+        ]
         wide = round_up(_extents(op)[0], base.integer("nv") * vector_lanes(target, op.accumulator))
         if wide != base.integer("kb"):
             chosen.append({**base, "kb": wide})
@@ -156,12 +159,14 @@ def _schedule(op: Conv2dOp, target: Target, m: int, tile: tuple[int, int], band:
     while bands * -(-filters // kb) < target.cores and kb > nr:
         kb = round_up(-(-kb // 2), nr)
     near = channels * nr * item <= target.l1d_bytes // 2
+    # Measured on a Xeon without its tiles, as of direct ones: 0.86 to 0.99 of the time, filters warm 0.89 to 1.01.
+    late = waits_long(target)
     return Schedule(
         m=m,
         mr=mr,
         nv=nv,
-        unroll=4 if near else 2,
-        prefetch=0 if near else 2 * _FAR,
+        unroll=4 if near or late else 2,
+        prefetch=FARTHEST if late else 0 if near else 2 * _FAR,
         tail=rows * columns % mr or rows * (_across(op, m) % columns) % mr,
         rows=rows,
         columns=columns,
