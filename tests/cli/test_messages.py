@@ -46,6 +46,8 @@ def message(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
         (("optimize", "examples/mlp.py:biuld"), "use build, if that was meant"),
         (("tune", "gem", "-m", "64"), "use gemm, if that was meant"),
         (("bench", "--suite", "sparce", "--only", "x"), "use sparse, if that was meant"),
+        (("bench", "--suite", "gemm", "--only", "zzz"), "InvalidOption: --only: got zzz, expected 2048x2048x2048 |"),
+        (("bench", "--suite", "gemm", "--pairs=0"), "InvalidOption: --pairs: got 0, expected at least 1"),
         (("bench", "--suite", "sparse", "--against", "tourch"), "use torch, if that was meant"),
     ],
     ids=" ".join,

@@ -87,13 +87,13 @@ def main(tokens: Sequence[str] | None = None) -> int:
         except CycloptsError as error:
             return _report_usage(error, given, as_json=as_json)
         except TraceaError as error:
-            return _report(error, as_json=as_json)
+            return _report(error, given, as_json=as_json)
         except KeyboardInterrupt:
             print_error("interrupted; finished trials are kept")
             return _INTERRUPTED
         except SystemExit as error:  # no command of ours ends this way
             left = RunError(kernel="a model's code", detail=f"ended the process, SystemExit: {error}", remedy=_NO_EXIT)
-            return _report(left, as_json=as_json)
+            return _report(left, given, as_json=as_json)
         except OSError as error:
             if error.errno in _NO_ROOM:
                 return _report_no_room(error)
@@ -103,11 +103,16 @@ def main(tokens: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else GOOD
 
 
-def _report(error: TraceaError, *, as_json: bool) -> int:
+def _report(error: TraceaError, given: list[str], *, as_json: bool) -> int:
     _debug()
     if as_json:
         _print_object(error.to_dict())
-    print_error(_one_line(f"{type(error).__name__}: {error}"))
+    text = str(error)
+    if isinstance(error, InvalidOption) and text.startswith(error.field):
+        flag = f"--{error.field.replace('_', '-')}"
+        if flag in {token.partition("=")[0] for token in given}:  # what the caller wrote, not the argument's name
+            text = f"{flag}{text.removeprefix(error.field)}"
+    print_error(_one_line(f"{type(error).__name__}: {text}"))
     return BAD_USAGE if isinstance(error, InvalidInput | UnsupportedNode | ResourceExceeded) else FAILED
 
 
