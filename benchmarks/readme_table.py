@@ -23,6 +23,7 @@ README = ROOT / "README.md"
 BEGIN, END = "<!-- results: python benchmarks/readme_table.py -->\n", "<!-- /results -->"
 CORES = {
     "sapphirerapids": "Xeon, AVX-512 and AMX",
+    "sapphirerapids-without-amx_bf16": "Xeon, AVX-512 alone",
     "zen5": "Zen 5, AVX-512",
     "zen4": "Zen 4, AVX-512",
     "zen3": "Zen 3, AVX2",

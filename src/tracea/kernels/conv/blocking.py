@@ -250,16 +250,20 @@ def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Sch
     rows, kb = band_of(op, target, row_bytes, filters=filters, step=nr, filter_bytes=op.taps * item)
     rows, kb = even_bands(op, target, rows, kb, step=nr)
     # A panel in the first cache is not asked for ahead, which leaves room for longer runs of steps; those of few
-    # channels are often multiples of 3.
-    near = op.taps * nr * item <= target.l1d_bytes // 2
-    # Measured on a Xeon without its tiles, filters and images cold: 48 steps in place of 8, and runs of 4, take 0.78 to
-    # 0.99 of the time, in place of none 0.79 to 1.01; with few channels 1.01 to 1.04.
-    late = waits_long(target) and not (near and channels <= SHORT_RUN)
+    # channels are often multiples of 3. Measured on a Xeon without its tiles, filters and images cold: 48 steps and
+    # runs of 4 take 0.78 to 0.99 of the time of 8 and 2, 0.79 to 1.01 of none; with few channels 1.01 to 1.04.
+    near, few = op.taps * nr * item <= target.l1d_bytes // 2, channels <= SHORT_RUN
+    if waits_long(target) and not (near and few):
+        unroll, prefetch = 4, FARTHEST
+    elif near or fetched:
+        unroll, prefetch = 3 if few else 4, 0
+    else:
+        unroll, prefetch = 2, _FAR
     return Schedule(
         mr=mr,
         nv=nv,
-        unroll=4 if late else 2 if not (near or fetched) else 3 if channels <= SHORT_RUN else 4,
-        prefetch=FARTHEST if late else 0 if near or fetched else _FAR,
+        unroll=unroll,
+        prefetch=prefetch,
         tail=width % mr,
         rows=rows,
         kb=kb,
