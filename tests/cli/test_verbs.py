@@ -239,7 +239,8 @@ def test_a_part_of_a_suite_leaves_the_whole_record(
     asked: dict[str, Any] = {}
     monkeypatch.setattr("tracea.bench.run.run_suite", lambda suite, **given: asked.update(given) or [])
     found = probe_machine()
-    found = replace(found, hardware=replace(found.hardware, microarchitecture="zen3"))
+    hardware = replace(found.hardware, microarchitecture="zen3", masked=(), withheld=frozenset())
+    found = replace(found, hardware=hardware)
     monkeypatch.setattr("tracea.bench.results.probe_machine", lambda: found)
     (tmp_path / "benchmarks" / "results").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
