@@ -16,6 +16,7 @@ from cyclopts import App, CycloptsError, Parameter, Token, convert
 import tracea
 from tracea.cli import bench, cache, doctor, emit, explain, gate, optimize, targets, tune, verify
 from tracea.cli.console import PatientOutput, discard_output, prepare_streams, print_error, print_json
+from tracea.cli.problem_flags import flag_of
 from tracea.errors import (
     InvalidInput,
     InvalidOption,
@@ -109,7 +110,7 @@ def _report(error: TraceaError, given: list[str], *, as_json: bool) -> int:
         _print_object(error.to_dict())
     text = str(error)
     if isinstance(error, InvalidOption) and text.startswith(error.field):
-        flag = f"--{error.field.replace('_', '-')}"
+        flag = flag_of(error.field)
         if flag in {token.partition("=")[0] for token in given}:  # what the caller wrote, not the argument's name
             text = f"{flag}{text.removeprefix(error.field)}"
     print_error(_one_line(f"{type(error).__name__}: {text}"))

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Final
 
 from tracea.cli.element_types import parse_dtype, parse_elements, parse_result, require_kernels
-from tracea.cli.problem_flags import FLAGS_OF_KIND, KINDS, ROW_FLAGS, ProblemFlags
+from tracea.cli.problem_flags import FLAGS_OF_KIND, KINDS, ROW_FLAGS, ProblemFlags, flag_of
 from tracea.core.names import meant, near
 from tracea.errors import InvalidOption
 
@@ -119,8 +119,9 @@ def _refuse_negative(flags: ProblemFlags) -> None:
     for field in fields(flags):
         value = getattr(flags, field.name)
         if isinstance(value, int) and value < 0:
-            flag = f"-{field.name}" if len(field.name) == 1 else f"--{field.name.replace('_', '-')}"
-            raise InvalidOption(field=flag, got=value, expected="0 or more", remedy="give the number of elements")
+            raise InvalidOption(
+                field=flag_of(field.name), got=value, expected="0 or more", remedy="give the number of elements"
+            )
 
 
 def _given(flags: ProblemFlags) -> dict[str, bool]:

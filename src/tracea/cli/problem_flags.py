@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from cyclopts import Parameter
 
-__all__ = ["FLAGS_OF_KIND", "KINDS", "KIND_NAMES", "ROW_FLAGS", "Kind", "ProblemFlags"]
+__all__ = ["FLAGS_OF_KIND", "KINDS", "KIND_NAMES", "ROW_FLAGS", "Kind", "ProblemFlags", "flag_of"]
 
 KINDS: Final = ("gemm", "conv2d", "attention", "softmax", "log_softmax", "layer_norm", "rms_norm", "pointwise")
 KIND_NAMES: Final = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
@@ -98,3 +98,8 @@ class ProblemFlags:
     """gemm: f32, f64, f16, bf16 or i32, the result's; by default f32 of tf32, e4m3 and e5m2, i32 of s8, else as a's"""
     epilogue: str | None = None
     """what follows, in order: bias, weight, residual, gate and activations, such as bias,gelu,residual"""
+
+
+def flag_of(name: str) -> str:
+    """Return how the command line spells an argument's name: ``-m``, ``--transpose-a``."""
+    return f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"

@@ -8,7 +8,7 @@ from tracea.targets.target import Target
 
 __all__ = ["fetches_far", "waits_long"]
 
-_FLOAT16: Final = frozenset({"avx512_fp16", "amx_tile"})  # a list of features may name the tiles that came with it
+_INTELS: Final = frozenset({"avx512_fp16", "amx_tile"})  # one of them is on every wide core that has bf16 and is no Zen
 
 
 def fetches_far(target: Target) -> bool:
@@ -20,7 +20,7 @@ def fetches_far(target: Target) -> bool:
     decoding and chains of three streams (benchmarks/NOTES.md).
     """
     is_wide = target.isa == "avx512" and target.fma_per_cycle == 2
-    return is_wide and "avx512_bf16" in target.features and _FLOAT16.isdisjoint(target.features)
+    return is_wide and "avx512_bf16" in target.features and _INTELS.isdisjoint(target.features)
 
 
 def waits_long(target: Target) -> bool:
