@@ -13,6 +13,7 @@ import pytest
 
 from tracea.bench import contest as contests
 from tracea.bench.contest import Rules, contest, heat
+from tracea.bench.ours import BASELINES
 from tracea.bench.peers import FAMILIES
 from tracea.bench.peers.peer import Allocation, Contender, Family, Peer
 from tracea.bench.run import render, run_suite
@@ -260,6 +261,24 @@ def test_rows_are_rated_by_the_copy_bandwidth_on_both_sides(recorded: tuple[Reco
     line = next(line for line in render(record).splitlines() if "softmax 512x768" in line)
     assert all(f"{share:.0%} of copy" in line for share in shares), line
     assert "of peak" not in line
+
+
+@pytest.mark.parametrize(
+    ("suite", "name", "baseline"),
+    [
+        ("rows", "rms_norm 512x768", "copy"),
+        ("gemm", "512x3072x768 bias+gelu+residual", "plain product"),
+        ("gemm", "64x64x64", ""),
+    ],
+)
+def test_what_ours_is_measured_by_runs_in_its_turns(tmp_path: Path, suite: str, name: str, baseline: str) -> None:
+    (record,) = run_suite(suite, against=("torch",), threads=(1,), only=name, pairs=2, processes=1, output=tmp_path)
+    (row,) = record.rows
+    assert [each for each in BASELINES if each in row.notes] == ([baseline] if baseline else [])
+    assert len(row.measurements) == 2, "a baseline is no contender"
+    said = re.search(r"; (\S+) \[.*?\] of the rate of a (.*) in the same turns", render(record))
+    assert (said[2] if said else "") == baseline
+    assert said is None or row.notes[baseline].startswith(said[1])
 
 
 def test_report_without_a_ceiling_says_so(recorded: tuple[Record, Path, list[str]]) -> None:

@@ -18,8 +18,8 @@ import msgspec
 import numpy as np
 
 from tracea.bench.doubt import DOUBT, why_in_doubt
+from tracea.bench.ours import BASELINES, baselines
 from tracea.bench.ours import contender as our_contender
-from tracea.bench.ours import copy as our_copy
 from tracea.bench.peers import peers as known_peers
 from tracea.bench.peers import surroundings
 from tracea.bench.peers.peer import Allocation, Contender
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "COPY",
     "Heat",
     "Refused",
     "Rules",
@@ -51,7 +50,6 @@ __all__ = [
     "time_contenders",
 ]
 
-COPY: Final = "copy"
 _OURS: Final = "ours"
 _OTHER: Final = "ours in the other order"  # of the images' axes
 _SCREENING_PAIRS: Final = 8
@@ -93,8 +91,8 @@ class Rules:
 class Heat(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """What one process measured: ours as "ours" and each peer by its name, all with results in memory of one kind.
 
-    Beside an op that reads and writes once, as "copy", a copy of as many bytes. In a first pass ours is there in either
-    order of a problem that has two.
+    Beside them what ours is measured by, under a name of ``BASELINES``. In a first pass ours is there in either order
+    of a problem that has two.
     """
 
     allocation: Allocation
@@ -153,7 +151,7 @@ def contest(suite: str, problem: Problem, rules: Rules, screened: Heat | Refused
     last = heats[-1]
     return Row(
         problem=problem.name,
-        measurements=tuple(each for key, each in last.measurements.items() if key != COPY),
+        measurements=tuple(each for key, each in last.measurements.items() if key not in BASELINES),
         ratios={
             last.measurements[name].name: Ratio.merge(
                 [(each.measurements[name], each.measurements[_OURS]) for each in heats]
@@ -167,7 +165,7 @@ def contest(suite: str, problem: Problem, rules: Rules, screened: Heat | Refused
             "library": "competing" if rules.library else "disabled",
             "screened": ", ".join(f"{name} {shown_us(us)}" for us, name in rivals),
             DOUBT: why_in_doubt([each.measurements[name] for each in heats for name in (_OURS, *faced)]),
-            **_share_of_copy(heats),
+            **_beside_baselines(heats),
             **({} if problem.other is None else {"images": _order(problem.other if order == _OTHER else problem.op)}),
         },
         flops=problem.op.flops,
@@ -179,10 +177,14 @@ def _order(op: Op) -> str:
     return "channels last" if op.infer().strides[1] == 1 else "in rows"
 
 
-def _share_of_copy(heats: Sequence[Heat]) -> dict[str, str]:
-    """Return which share of the rate of a copy in the same turns ours reached, where there was one."""
-    pairs = [(each.measurements[COPY], each.measurements[_OURS]) for each in heats if COPY in each.measurements]
-    return {COPY: str(Ratio.merge(pairs))} if pairs else {}
+def _beside_baselines(heats: Sequence[Heat]) -> dict[str, str]:
+    """Return which share of the rate of each baseline in the same turns ours reached."""
+    measured = [each.measurements for each in heats]
+    return {
+        name: str(Ratio.merge([(each[name], each[_OURS]) for each in measured]))
+        for name in BASELINES
+        if all(name in each for each in measured)
+    }
 
 
 def screen_contenders(*, heats: Sequence[dict[str, Any]]) -> list[Any]:
@@ -240,8 +242,8 @@ def heat(
         expected = evaluate(problem.op, arrays) if verify else ours.result()
         for contender in contenders.values():
             _check(problem, contender, expected)
-        if problem.ceiling == "copy" and not verify:
-            contenders[COPY] = our_copy(problem.op.bytes, threads)
+        if not verify:
+            contenders |= baselines(problem, arrays, threads)
         timed = compare(
             {key: contender.run for key, contender in contenders.items()}, pairs=pairs, threads=threads, watch=PATIENT
         )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import tracea
 from tracea.bench.peers.peer import Allocation, Contender
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
-from tracea.core.op import PointwiseOp
+from tracea.core.op import Epilogue, GemmOp, PointwiseOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import Decision, host
 from tracea.flow.compile import compile_node, decision_for, for_threads
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
 
     from tracea.bench.problem import Problem
 
-__all__ = ["contender", "copy"]
+__all__ = ["BASELINES", "baselines", "contender"]
+
+_COPY: Final = "copy"
+_PLAIN: Final = "plain product"
+BASELINES: Final = (_COPY, _PLAIN)
 
 
 def contender(
@@ -58,7 +63,20 @@ def contender(
     return Contender(name=name, version=tracea.__version__, run=run, result=result, allocation=Allocation.OUT)
 
 
-def copy(nbytes: int, threads: int) -> Contender:
+def baselines(problem: Problem, arrays: Sequence[NDArray[np.float32]], threads: int) -> dict[str, Contender]:
+    """Return what ours is measured by beside the peers, in the same turns, under names of ``BASELINES``.
+
+    Beside an op that reads and writes once, a copy; beside a product with an epilogue, the product without it.
+    """
+    if problem.ceiling == "copy":
+        return {_COPY: _copy(problem.op.bytes, threads)}
+    if isinstance(problem.op, GemmOp) and not problem.op.epilogue.is_identity:
+        plain = replace(problem, op=replace(problem.op, epilogue=Epilogue.identity()))
+        return {_PLAIN: contender(plain, arrays[:2], threads)}
+    return {}
+
+
+def _copy(nbytes: int, threads: int) -> Contender:
     """Return our copy kernel over arrays that hold ``nbytes`` together: half of them are read, half written.
 
     What bounds an op that reads and writes once, measured in the op's own turns: memory that other programs use, and

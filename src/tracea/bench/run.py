@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tracea.bench.contest import COPY, Rules, contest, screen
+from tracea.bench.contest import Rules, contest, screen
 from tracea.bench.doubt import why_row_in_doubt
+from tracea.bench.ours import BASELINES
 from tracea.bench.peers import require_peers
 from tracea.bench.suites import problems
 from tracea.bench.unfinished import Unfinished
@@ -168,8 +169,9 @@ def _line(row: Row, limits: Mapping[str, float]) -> str:
     ratios = "; ".join(
         f"{ratio} of {name}, {_rate(row, peers[name].median_us, limits)}" for name, ratio in row.ratios.items()
     )
-    if COPY in row.notes:
-        ratios += f"; {row.notes[COPY]} of the rate of a copy in the same turns"
+    for name in BASELINES:
+        if name in row.notes:
+            ratios += f"; {row.notes[name]} of the rate of a {name} in the same turns"
     ratios = ratios or "no peer"
     if doubt := why_row_in_doubt(row):
         ratios += f"; doubtful: {doubt}"

@@ -161,10 +161,10 @@ def packed_default(op: GemmOp, target: Target) -> Schedule:
     mr, nv = _TILES[target.isa][1 if wide or not op.epilogue.is_identity else 0]
     full = _TILES[target.isa][0]
     # Measured, tiles of 14 by 2 beside 8 by 3: 49 rows 0.96 of the time, 33 0.99, 17 0.89; 9 rows, less than one, 1.10.
-    if columns and op.epilogue.is_identity and m > full[0]:
-        # Tiles of as many products need no margin: what is left of a task's columns decides (benchmarks/NOTES.md).
-        alike = prod(full) == mr * nv
-        surely, share = (1.0, -(-n // cores)) if alike else (_SURELY, n)
+    if columns and m > full[0]:
+        # What is left of a task's columns decides, beyond a margin where tiles hold fewer products or rows are walked.
+        alike = prod(full) == mr * nv and op.epilogue.is_identity
+        surely, share = 1.0 if alike else _SURELY, -(-n // cores)
         others = tile_cycles(m, share, (mr, nv), lanes, target)
         mr, nv = full if surely * tile_cycles(m, share, full, lanes, target) <= others else (mr, nv)
     if columns:
