@@ -179,7 +179,9 @@ def _print(tuned: Tuned, asked: int) -> None:
     if tuned.is_used_up and len(found) < asked:
         print(f"fewer than the {asked} asked for: every schedule of the {variants} variants that may be tried was")
     rate = tuned.op.flops / 1e6
-    print("the search, fastest first, each timed by itself or as its last final timed it; it says what to compare:")
+    first = "" if len(good) <= _SHOWN_TRIALS else f", the first {_SHOWN_TRIALS} of {len(good)}"
+    how = "each timed by itself or as its last final timed it; it says what to compare"
+    print(f"the search, fastest first{first}, {how}:")
     print_table(
         ("variant", "schedule", "time", "GFLOP/s"),
         [

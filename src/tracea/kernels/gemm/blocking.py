@@ -12,6 +12,7 @@ from tracea.core.ops.gemm import GemmOp
 from tracea.core.ops.grouped_gemm import GroupedGemmOp
 from tracea.core.tensor_type import Dim
 from tracea.errors import InvalidSchedule
+from tracea.kernels.cores import waits_long
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
@@ -53,6 +54,9 @@ _FEW_ROWS: Final = 160  # below this many rows, packing A once per task costs le
 _SURELY: Final = 1.05  # of the cycles of a tile: another that takes as many more is slower
 _TEAM_ROWS: Final = 640  # the same where threads share B: a barrier for every K block costs more
 _ROW_BLOCK_COST: Final = 8.0  # rows of products that cost as much as the start of a row block
+# The same on Intel's servers, and what a block's size costs there: a thread that comes late leaves others what it has
+# not begun, so short tasks are worth their starts (two threads, measured: benchmarks/NOTES.md, 2026-11-27).
+_SHORT_TASKS: Final = (2.0, 0.1)
 _K_BLOCK_COST: Final = 24.0  # steps of products that cost as much as one more pass over C
 
 
@@ -272,20 +276,22 @@ def _row_blocks(
 ) -> Iterator[tuple[float, int, int]]:
     """Yield pairs of K block and rows of a task, whole tiles, with their cost: in steps of the core that is last."""
     narrow = op.accumulator.nbytes // 4
+    start, late = _SHORT_TASKS if target.cores > 1 and waits_long(target) else (_ROW_BLOCK_COST, 0.0)
     fewest = max(1, -(-k // (_DEEP // narrow)))
     for passes in (fewest, fewest + 1):
         kc = -(-k // passes)
         limit = _WALKED_ROWS if walked else min(_TALLEST, _a_elements(op, target) // kc)
         most = max(mr, min(limit, round_up(m, mr)) // mr * mr)
         for mc in range(most, max(mr, most // 3) - 1, -mr):
-            yield row_block_cost(m, mc, target.cores) * (k + _K_BLOCK_COST * passes), kc, mc
+            rows = row_block_cost(m, mc, target.cores, start=start) + late * mc
+            yield rows * (k + _K_BLOCK_COST * passes), kc, mc
 
 
-def row_block_cost(m: int, mc: int, cores: int) -> float:
-    """Return what row blocks of ``mc`` cost the core that is last, in rows of products."""
+def row_block_cost(m: int, mc: int, cores: int, *, start: float = _ROW_BLOCK_COST) -> float:
+    """Return what row blocks of ``mc`` cost the core that is last, in rows of products; ``start`` is what each adds."""
     rounds, left = divmod(m // mc, cores)
     rows = rounds * mc + (mc if left else m % mc)
-    return rows + _ROW_BLOCK_COST * -(-m // (mc * cores))
+    return rows + start * -(-m // (mc * cores))
 
 
 def _shared_columns(n: int, kc: int, op: GemmOp, target: Target) -> int:
