@@ -93,3 +93,19 @@ def test_default_tile_of_few_rows_is_the_one_that_they_fill(rows: int, tile: tup
     schedule = packed_default(op, target)
     assert (schedule["mr"], schedule["nv"]) == tile
     assert schedule in unpruned_space(op, target)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("shape", [(512, 512, 512), (64, 512, 768), (257, 1280, 768)])
+def test_no_core_has_more_columns_because_tiles_are_wide(shape: tuple[int, int, int], fused: bool) -> None:
+    m, n, k = shape
+    op = GemmOp.of(m=m, n=n, k=k, bias=fused, activation="gelu" if fused else None)
+    schedule = packed_default(op, replace(load("avx512"), cores=2))
+    assert (schedule["split"], schedule["nc"]) == ("columns", n // 2)  # tiles of 48 columns would give one core more
+
+
+def test_a_team_on_a_server_of_intels_gets_shorter_tasks_where_they_are_as_even() -> None:
+    op, zen = GemmOp.of(m=1024, n=1024, k=1024), replace(load("avx512"), cores=2, fma_per_cycle=1)
+    intel = replace(zen, fma_per_cycle=2)
+    assert [packed_default(op, target)["mc"] for target in (zen, intel)] == [168, 84]
+    assert packed_default(op, replace(intel, cores=1))["mc"] == packed_default(op, replace(zen, cores=1))["mc"]
