@@ -19,6 +19,7 @@ from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
+from tracea.kernels.cores import waits_long
 from tracea.kernels.gemm.blocking import check_tile, equal_blocks, fits_registers, round_up, row_block_cost, tile_cycles
 from tracea.kernels.gemm.gemv import MOST_STREAMED_ROWS
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
@@ -46,9 +47,11 @@ _MOST_COLUMN_ROWS: Final = 14  # of a tile that reads columns of A
 _MOST_VECTORS: Final = 8
 _NEAR_LINES: Final = 4  # of a step of A's columns
 _LONG_STEP: Final = 20  # cycles of products, in which the second-level cache brings what the next step of A and B reads
+_UNPAID_ROWS: Final = 48  # of a product that does not repay the packing of B
 _FEWEST_STEPS: Final = 128  # of a sum: each tile of a short one waits for its result
 _UNEVEN: Final = 1.15  # times the work of the core that is last, from which on other tasks are worth it
 _K_BLOCK: Final = 256  # rows of B: as many pages where a row is longer than a page
+_REREAD: Final = 128  # the same where several tiles of rows read them, one after the other, out of the cache
 
 
 def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -141,6 +144,8 @@ def _column_steps(op: GemmOp, target: Target, tile: tuple[int, int]) -> int:
 
 def _row_steps(op: GemmOp, target: Target) -> int:
     k = _known(op.k)
+    if _known(op.m) > _MOST_ROWS and waits_long(target) and not _is_small(op, target):
+        return equal_blocks(k, _REREAD)
     if _known(op.n) * op.accumulator.nbytes >= target.page_bytes:
         return equal_blocks(k, _K_BLOCK)
     return max(1, min(k, 4 * _K_BLOCK))
@@ -220,15 +225,22 @@ def _known(dim: Dim) -> int:
     return dim if isinstance(dim, int) else dim.maximum or 1024
 
 
-def _few_rows(op: GemmOp, _: Target) -> float:
-    return 20.0 if _known(op.m) <= _MOST_VECTORS else -20.0
+def _few_rows(op: GemmOp, target: Target) -> float:
+    if _known(op.m) <= _MOST_VECTORS:
+        return 20.0
+    # 0.6 to 0.97 of the time of packed; below matrix tiles and panels that are there (benchmarks/NOTES.md, 2026-11-27).
+    return 12.0 if _known(op.m) <= _UNPAID_ROWS and not _has_columns(op) and waits_long(target) else -20.0
 
 
 def _small(op: GemmOp, target: Target) -> float:
+    return 45.0 if _is_small(op, target) else 0.0
+
+
+def _is_small(op: GemmOp, target: Target) -> bool:
     # Rows that do not begin on a cache line cost a second line for every vector: packing repays that unless B is small.
     row_bytes = _known(op.n) * op.b.dtype.nbytes
     aligned = row_bytes % target.cache_line_bytes == 0
-    return 45.0 if _known(op.k) * row_bytes <= target.l2_bytes // (4 if aligned else 32) else 0.0
+    return _known(op.k) * row_bytes <= target.l2_bytes // (4 if aligned else 32)
 
 
 def _near_steps(op: GemmOp, target: Target) -> float:
