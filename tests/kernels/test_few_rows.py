@@ -1,0 +1,65 @@
+"""Products of few rows: which kernel they get, and what the one that packs nothing computes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tracea.core.op import GemmOp
+from tracea.doctor.select import decide
+from tracea.flow.compile import compile_node
+from tracea.kernels.gemm.direct import DIRECT
+from tracea.kernels.gemm.packed import PACKED
+from tracea.semantic.proofs import prove
+from tracea.targets import load
+
+XEON = replace(load("avx512"), cores=2)  # two multiply-adds of 64 bytes a cycle
+ZEN4 = replace(XEON, fma_per_cycle=1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "on_xeon", "on_zen4"),
+    [(8, "direct", "direct"), (9, "direct", "packed"), (48, "direct", "packed"), (49, "packed", "packed")],
+)
+def test_packing_is_for_products_that_repay_it(rows: int, on_xeon: str, on_zen4: str) -> None:
+    op = GemmOp.of(m=rows, n=1024, k=1024)
+    variants = (DIRECT, PACKED)
+    assert decide(op, XEON, variants=variants).variant == f"gemm.{on_xeon}"
+    assert decide(op, ZEN4, variants=variants).variant == f"gemm.{on_zen4}"
+
+
+def test_weights_in_panels_are_taken_as_they_are() -> None:
+    op = GemmOp.of(m=24, n=1024, k=1024)
+    assert decide(op, XEON, constants=(1,)).variant == "gemm.prepacked"
+
+
+@pytest.mark.parametrize(("rows", "block"), [(6, 256), (7, 128), (48, 128)])
+def test_rows_of_b_that_several_tiles_read_stay_in_the_cache(rows: int, block: int) -> None:
+    op = GemmOp.of(m=rows, n=1024, k=1024)
+    assert DIRECT.default_schedule(op, XEON)["kc"] == block
+    assert DIRECT.default_schedule(op, ZEN4)["kc"] == 256
+
+
+@pytest.mark.parametrize("rows", [7, 12, 17, 31, 48])
+@pytest.mark.parametrize(("n", "k"), [(1024, 1024), (513, 1151), (1000, 129)])
+def test_default_schedules_of_few_rows_are_proved(rows: int, n: int, k: int) -> None:
+    op = GemmOp.of(m=rows, n=n, k=k, bias=True, activation="relu")
+    for target in (XEON, replace(XEON, cores=1)):
+        prove(DIRECT.build(op, DIRECT.default_schedule(op, target), target))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_products_around_whole_k_blocks(threads: int, rng: np.random.Generator) -> None:
+    for k in (127, 128, 129, 255, 257, 640):
+        m, n = int(rng.integers(7, 49)), int(rng.integers(500, 1100))
+        op = GemmOp.of(m=m, n=n, k=k, bias=True, activation="relu", residual=True)
+        arrays = [rng.standard_normal(each.static_shape).astype(np.float32) for each in op.operands]
+        a, b, bias, residual = (each.astype(np.float64) for each in arrays)
+        expected = np.maximum(a @ b + bias, 0.0) + residual
+        out = np.full((m, n), np.nan, np.float32)
+        compiled = compile_node(op, {}, threads=threads, variant="gemm.direct", library=False)
+        compiled.program.bound(*arrays, out=out, threads=threads)()
+        bound = 4e-7 * (np.abs(a) @ np.abs(b) + np.abs(bias) + np.abs(residual))
+        assert (np.abs(out - expected) <= bound).all(), f"{m}x{n}x{k}"
