@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -17,6 +16,7 @@ from tracea.core.tensor_type import StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShape, InvalidStride, UnsupportedNode
 from tracea.interface.torch.agreement import EXAMPLES
 from tracea.interface.torch.lower_indexed import check_rows
+from tracea.interface.torch.others import Others
 from tracea.interface.torch.specs import InputSpec, OutputSpec, in_places
 from tracea.interface.torch.types import check_exact, check_tensor, dtype_of
 from tracea.interface.torch.written import InputWrite, check_written, write_inputs
@@ -26,7 +26,6 @@ from tracea.runtime.tracing import refuse_traced
 __all__ = ["Compiled", "OptimizedModule", "Run"]
 
 Run: TypeAlias = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
-_MAX_PROGRAMS: Final = 16  # each holds its packed weights; the first stays, of the others those that were used last
 _recompiling: Final = ProcessLock()
 
 
@@ -51,14 +50,6 @@ class Compiled:
         if self.writes:
             write_inputs(self.writes, given, results)
         return self.output_spec.unflatten(results)
-
-
-@dataclass(slots=True, kw_only=True)
-class _Other:
-    """A program for other inputs than the first; ``used`` rises with each use."""
-
-    compiled: Compiled
-    used: int
 
 
 class OptimizedModule(torch.nn.Module):
@@ -86,9 +77,7 @@ class OptimizedModule(torch.nn.Module):
         self._weights = weights  # the state_dict of the module as it was compiled
         self._recompile = recompile
         self._signature = signature  # of the original forward: where a keyword's place is
-        self._others: list[_Other] = []
-        self._uses = itertools.count()  # next() is one step for all threads
-        self._recompiled = 0
+        self._others: Others[Compiled] = Others()
         self._is_flat = _takes_tensors_only(compiled.input_spec) and compiled.input_spec.gradients is None
         self.training = False
 
@@ -134,7 +123,7 @@ class OptimizedModule(torch.nn.Module):
         other = OptimizedModule(
             self._compiled, recompile=self._recompile, weights=self._weights, signature=self._signature
         )
-        other._others = [_Other(compiled=each.compiled, used=next(other._uses)) for each in self._others]
+        other._others = self._others.copy()
         return other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> OptimizedModule:
@@ -210,9 +199,9 @@ class OptimizedModule(torch.nn.Module):
         """Run a call that is not exactly the compiled one: other strides, nested inputs, or another program."""
         refuse_traced("module")
         first_error: InvalidInput | None = None
-        known, overlaps = self._recompiled, False
+        known, overlaps = self._others.added, False
         for other in (None, *self._others):
-            compiled = self._compiled if other is None else other.compiled
+            compiled = self._compiled if other is None else other.program
             try:
                 given = compiled.input_spec.flatten(args, kwargs)
                 _check(compiled.input_spec, given)
@@ -225,13 +214,13 @@ class OptimizedModule(torch.nn.Module):
                 first_error, overlaps = first_error or error, True
                 continue
             if other is not None:
-                other.used = next(self._uses)
+                self._others.use(other)
             return compiled.call(given, tensors)
         assert first_error is not None
         if self._recompile is None or kwargs:
             raise first_error
         with _recompiling:
-            if self._recompiled == known:  # else another thread was first: look again
+            if self._others.added == known:  # else another thread was first: look again
                 self._compile_other(args, first_error, overlaps)
         return self._run_other(args, kwargs)
 
@@ -247,10 +236,7 @@ class OptimizedModule(torch.nn.Module):
             said = error.got if isinstance(error, InvalidInput) and error.field == EXAMPLES else error.statement()
             reason = f"give inputs that the module takes: no program can be made for these: {said}"
             raise replace(first_error, remedy=reason) from error
-        # A new list: a call in another thread walks through the one it began with.
-        kept = sorted(self._others, key=lambda each: each.used)[-(_MAX_PROGRAMS - 2) :]
-        self._others = [*kept, _Other(compiled=other, used=next(self._uses))]
-        self._recompiled += 1
+        self._others.add(other)
 
 
 def _takes_tensors_only(spec: InputSpec) -> bool:
