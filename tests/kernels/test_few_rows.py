@@ -25,9 +25,24 @@ ZEN4 = replace(XEON, fma_per_cycle=1)
 )
 def test_packing_is_for_products_that_repay_it(rows: int, on_xeon: str, on_zen4: str) -> None:
     op = GemmOp.of(m=rows, n=1024, k=1024)
-    variants = (DIRECT, PACKED)
+    variants = (DIRECT, PACKED)  # B is twice the second-level cache
     assert decide(op, XEON, variants=variants).variant == f"gemm.{on_xeon}"
     assert decide(op, ZEN4, variants=variants).variant == f"gemm.{on_zen4}"
+
+
+@pytest.mark.parametrize(
+    ("shape", "variant"),
+    [
+        ((512, 512, 512), "direct"),
+        ((513, 512, 512), "packed"),  # enough rows
+        ((512, 513, 512), "packed"),  # rows that begin anywhere
+        ((512, 301, 24), "direct"),  # the same, but small
+        ((64, 768, 768), "packed"),  # more than the cache holds
+    ],
+)
+def test_packing_waits_for_more_rows_where_the_cache_holds_b(shape: tuple[int, int, int], variant: str) -> None:
+    m, n, k = shape
+    assert decide(GemmOp.of(m=m, n=n, k=k), XEON, variants=(DIRECT, PACKED)).variant == f"gemm.{variant}"
 
 
 def test_weights_in_panels_are_taken_as_they_are() -> None:

@@ -48,6 +48,7 @@ _MOST_VECTORS: Final = 8
 _NEAR_LINES: Final = 4  # of a step of A's columns
 _LONG_STEP: Final = 20  # cycles of products, in which the second-level cache brings what the next step of A and B reads
 _UNPAID_ROWS: Final = 48  # of a product that does not repay the packing of B
+_UNPAID_NEAR: Final = 512  # the same where the second-level cache holds B, in rows that begin on cache lines
 _FEWEST_STEPS: Final = 128  # of a sum: each tile of a short one waits for its result
 _UNEVEN: Final = 1.15  # times the work of the core that is last, from which on other tasks are worth it
 _K_BLOCK: Final = 256  # rows of B: as many pages where a row is longer than a page
@@ -226,10 +227,12 @@ def _known(dim: Dim) -> int:
 
 
 def _few_rows(op: GemmOp, target: Target) -> float:
-    if _known(op.m) <= _MOST_VECTORS:
+    m = _known(op.m)
+    if m <= _MOST_VECTORS:
         return 20.0
-    # 0.6 to 0.97 of the time of packed; below matrix tiles and panels that are there (benchmarks/NOTES.md, 2026-11-27).
-    return 12.0 if _known(op.m) <= _UNPAID_ROWS and not _has_columns(op) and waits_long(target) else -20.0
+    unpaid = m <= _UNPAID_ROWS or (m <= _UNPAID_NEAR and _has_lines(op, target) and _b_bytes(op) <= target.l2_bytes)
+    # 0.6 to 0.98 of the time of packed; below matrix tiles and panels that are there (benchmarks/NOTES.md, 2026-11-27).
+    return 12.0 if unpaid and not _has_columns(op) and waits_long(target) else -20.0
 
 
 def _small(op: GemmOp, target: Target) -> float:
@@ -238,9 +241,16 @@ def _small(op: GemmOp, target: Target) -> float:
 
 def _is_small(op: GemmOp, target: Target) -> bool:
     # Rows that do not begin on a cache line cost a second line for every vector: packing repays that unless B is small.
-    row_bytes = _known(op.n) * op.b.dtype.nbytes
-    aligned = row_bytes % target.cache_line_bytes == 0
-    return _known(op.k) * row_bytes <= target.l2_bytes // (4 if aligned else 32)
+    return _b_bytes(op) <= target.l2_bytes // (4 if _has_lines(op, target) else 32)
+
+
+def _has_lines(op: GemmOp, target: Target) -> bool:
+    """Whether rows of B begin on cache lines if the first one does."""
+    return _known(op.n) * op.b.dtype.nbytes % target.cache_line_bytes == 0
+
+
+def _b_bytes(op: GemmOp) -> int:
+    return _known(op.k) * _known(op.n) * op.b.dtype.nbytes
 
 
 def _near_steps(op: GemmOp, target: Target) -> float:
