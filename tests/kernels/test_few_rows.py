@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tracea.core.dtype import DType
 from tracea.core.op import GemmOp
 from tracea.doctor.select import decide
 from tracea.flow.compile import compile_node
 from tracea.kernels.gemm.direct import DIRECT
+from tracea.kernels.gemm.gemv import DOT
 from tracea.kernels.gemm.packed import PACKED
 from tracea.semantic.proofs import prove
 from tracea.targets import load
@@ -45,6 +47,28 @@ def test_packing_waits_for_more_rows_where_the_cache_holds_b(shape: tuple[int, i
     assert decide(GemmOp.of(m=m, n=n, k=k), XEON, variants=(DIRECT, PACKED)).variant == f"gemm.{variant}"
 
 
+@pytest.mark.parametrize(
+    ("shape", "on_xeon", "on_zen4"),
+    [
+        ((8, 768, 64), "dot", "dot"),
+        ((9, 768, 126), "dot", "packed"),
+        ((9, 768, 125), "packed", "packed"),  # sums too short for what ends each
+        ((48, 768, 768), "dot", "packed"),
+        ((49, 768, 768), "packed", "packed"),
+    ],
+)
+def test_rows_times_a_weight_as_it_is_stored(shape: tuple[int, int, int], on_xeon: str, on_zen4: str) -> None:
+    m, n, k = shape
+    op, variants = GemmOp.of(m=m, n=n, k=k, transpose_b=True), (DIRECT, PACKED, DOT)
+    assert decide(op, XEON, variants=variants).variant == f"gemm.{on_xeon}"
+    assert decide(op, ZEN4, variants=variants).variant == f"gemm.{on_zen4}"
+
+
+def test_a_weight_stored_in_another_type_is_converted_once() -> None:
+    op = GemmOp.of(m=24, n=768, k=768, transpose_b=True, dtype=DType.BF16)
+    assert decide(op, XEON, variants=(PACKED, DOT)).variant == "gemm.packed"
+
+
 def test_weights_in_panels_are_taken_as_they_are() -> None:
     op = GemmOp.of(m=24, n=1024, k=1024)
     assert decide(op, XEON, constants=(1,)).variant == "gemm.prepacked"
@@ -65,16 +89,19 @@ def test_default_schedules_of_few_rows_are_proved(rows: int, n: int, k: int) -> 
         prove(DIRECT.build(op, DIRECT.default_schedule(op, target), target))
 
 
+@pytest.mark.parametrize("variant", ["gemm.direct", "gemm.dot"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_products_around_whole_k_blocks(threads: int, rng: np.random.Generator) -> None:
+def test_products_of_few_rows(variant: str, threads: int, rng: np.random.Generator) -> None:
     for k in (127, 128, 129, 255, 257, 640):
-        m, n = int(rng.integers(7, 49)), int(rng.integers(500, 1100))
-        op = GemmOp.of(m=m, n=n, k=k, bias=True, activation="relu", residual=True)
+        m, n, is_dot = int(rng.integers(7, 49)), int(rng.integers(500, 1100)), variant == "gemm.dot"
+        op = GemmOp.of(m=m, n=n, k=k, bias=True, activation="relu", residual=True, transpose_b=is_dot)
         arrays = [rng.standard_normal(each.static_shape).astype(np.float32) for each in op.operands]
+        if is_dot:
+            arrays[1] = np.ascontiguousarray(arrays[1].T).T
         a, b, bias, residual = (each.astype(np.float64) for each in arrays)
         expected = np.maximum(a @ b + bias, 0.0) + residual
         out = np.full((m, n), np.nan, np.float32)
-        compiled = compile_node(op, {}, threads=threads, variant="gemm.direct", library=False)
+        compiled = compile_node(op, {}, threads=threads, variant=variant, library=False)
         compiled.program.bound(*arrays, out=out, threads=threads)()
         bound = 4e-7 * (np.abs(a) @ np.abs(b) + np.abs(bias) + np.abs(residual))
         assert (np.abs(out - expected) <= bound).all(), f"{m}x{n}x{k}"

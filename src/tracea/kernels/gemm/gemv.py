@@ -12,14 +12,14 @@ from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
-from tracea.kernels.cores import fetches_far
+from tracea.kernels.cores import fetches_far, waits_long
 from tracea.kernels.gemm.blocking import round_up
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, contiguous, most, unit_stride
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace, Value
-from tracea.kernels.variant import Variant
+from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.access import Intrinsic
 from tracea.semantic.index import Const, Index, Var, equal
 from tracea.semantic.intrinsics import plain_product
@@ -37,7 +37,11 @@ _IC, _MC = Var("ic"), Var("mc")
 MOST_STREAMED_ROWS: Final = (
     4  # sums of a row are loaded and stored for every few rows of B: more rows want register tiles
 )
-_MOST_DOTTED_ROWS: Final = 8
+_MOST_DOTTED_ROWS: Final = 48
+_SURELY_DOTTED: Final = 8  # rows up to which that is best everywhere
+_STEPS_A_ROW: Final = (
+    14  # of sums as long as these times the rows the last additions, across a vector, cost less than panels
+)
 _MOST_SHARED_ROWS: Final = 4  # of a tile: what it reads of B serves as many
 # Rows of B that a tile reads side by side, each a stream through memory of its own; and how far ahead it asks for each.
 # Measured on 494 MB of weights of GPT-2, one row of A, share of the time of four neighbours: 4 streams 0.89 (and with
@@ -193,6 +197,16 @@ def _dot_shaped(op: GemmOp) -> bool:
     return few or op.n == 1
 
 
+def _by_rows(op: GemmOp, target: Target) -> float:
+    m = _known(op.m)
+    if m <= _SURELY_DOTTED or op.n == 1:
+        return 0.0
+    # 0.55 to 0.97 of the time of packed (benchmarks/NOTES.md, 2026-11-27); below matrix tiles and panels that are there.
+    # A panel holds what is stored in another type converted, where each tile of rows would convert it again.
+    long, as_is = _known(op.k) >= _STEPS_A_ROW * m, op.b.dtype is op.accumulator
+    return -13.0 if long and as_is and waits_long(target) else -40.0
+
+
 _COLUMNS_OF_B = condition(
     "columns of B contiguous",
     lambda op, _: unit_stride(op, "b", -2),
@@ -227,7 +241,7 @@ DOT = Variant(
     op_type=GemmOp,
     backend="cpu",
     requirements=(*GEMM_REQUIREMENTS, _DOT_SHAPE, contiguous("a", "rows of A"), _COLUMNS_OF_B),
-    preferences=(),
+    preferences=(Preference(name="few rows", score=_by_rows),),
     priority=70,
     build=build_dot,
     space=_dot_space,
