@@ -201,7 +201,7 @@ def _by_rows(op: GemmOp, target: Target) -> float:
     m = _known(op.m)
     if m <= _SURELY_DOTTED or op.n == 1:
         return 0.0
-    # 0.55 to 0.97 of the time of packed (benchmarks/NOTES.md, 2026-11-27); below matrix tiles and panels that are there.
+    # 0.55 to 0.97 of packed's time (benchmarks/NOTES.md, 2026-11-27); below matrix tiles and panels that are there.
     # A panel holds what is stored in another type converted, where each tile of rows would convert it again.
     long, as_is = _known(op.k) >= _STEPS_A_ROW * m, op.b.dtype is op.accumulator
     return -13.0 if long and as_is and waits_long(target) else -40.0
