@@ -10,9 +10,9 @@ from typing import Final, Generic, TypeVar
 
 from tracea.errors import TraceaWarning
 
-__all__ = ["MAX_PROGRAMS", "Other", "Others"]
+__all__ = ["Other", "Others"]
 
-MAX_PROGRAMS: Final = 16  # with the first, which stays; each holds its packed weights
+_MAX_PROGRAMS: Final = 16  # with the first, which stays; each holds its packed weights
 
 _Program = TypeVar("_Program")
 
@@ -47,12 +47,12 @@ class Others(Generic[_Program]):
         other.used = next(self._uses)
 
     def add(self, program: _Program) -> None:
-        """Keep one more, in place of the one that rested longest where there are ``MAX_PROGRAMS``: warned of once."""
-        kept = sorted(self._kept, key=lambda each: each.used)[-(MAX_PROGRAMS - 2) :]
+        """Keep one more, in place of the one that rested longest where there are 16: warned of once."""
+        kept = sorted(self._kept, key=lambda each: each.used)[-(_MAX_PROGRAMS - 2) :]
         self._kept = [*kept, Other(program=program, used=next(self._uses))]
         self.added += 1
-        if self.added == MAX_PROGRAMS:
-            text = f"{MAX_PROGRAMS + 1} shapes or types of inputs have come, and {MAX_PROGRAMS} programs are kept"
+        if self.added == _MAX_PROGRAMS:
+            text = f"{_MAX_PROGRAMS + 1} shapes or types of inputs have come, and {_MAX_PROGRAMS} programs are kept"
             again = "one that was dropped is compiled again when its inputs come: pad them to fewer shapes"
             warnings.warn(TraceaWarning(f"{text}: {again}"), stacklevel=2)
 

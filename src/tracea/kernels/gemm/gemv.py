@@ -39,9 +39,7 @@ MOST_STREAMED_ROWS: Final = (
 )
 _MOST_DOTTED_ROWS: Final = 48
 _SURELY_DOTTED: Final = 8  # rows up to which that is best everywhere
-_STEPS_A_ROW: Final = (
-    14  # of sums as long as these times the rows the last additions, across a vector, cost less than panels
-)
+_STEPS_A_ROW: Final = 14  # from sums so many times as long as rows are many, their last additions cost less than panels
 _MOST_SHARED_ROWS: Final = 4  # of a tile: what it reads of B serves as many
 # Rows of B that a tile reads side by side, each a stream through memory of its own; and how far ahead it asks for each.
 # Measured on 494 MB of weights of GPT-2, one row of A, share of the time of four neighbours: 4 streams 0.89 (and with
