@@ -13,6 +13,7 @@ namespace tracea_gemm_low_rank_94f67feb9f923aa485c3_text {
 using namespace tracea;
 
 using Tile0 = GemmTile<float, 6, 4, 2, RowsA, RowsB, GemmPrefetch<0, 0, true, false>>;
+static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
   template <class V>

@@ -13,7 +13,9 @@ namespace tracea_gemm_low_rank_c057ab7e460118a45baa_text {
 using namespace tracea;
 
 using Tile0 = GemmTile<float, 6, 2, 2, RowsA, RowsB, GemmPrefetch<0, 0, true, false>>;
+static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
 using Tile1 = GemmTile<float, 6, 4, 2, RowsA, RowsB, GemmPrefetch<0, 0, true, false>>;
+static_assert(Tile1::columns == 64, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
   template <class V>

@@ -14,6 +14,7 @@ static_assert(4 == kSteps, "the kernel was built for these steps");
 using Tile0 = StepTile<float, 6, 4, 2>;
 static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
 using Tile1 = GemmTile<float, 6, 4, 2, RowsA, RowsB, GemmPrefetch<0, 0, true, false>>;
+static_assert(Tile1::columns == 64, "the kernel was built for this vector length");
 extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_f9d75990741dcf5140fd(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const a = static_cast<const float*>(call->pointers[1]);

@@ -9,6 +9,7 @@ namespace tracea_gemm_low_rank_f1fddfacd8fbf1e9e3ba_text {
 using namespace tracea;
 
 using Tile0 = GemmTile<float, 6, 4, 2, RowsA, RowsB, GemmPrefetch<0, 0, true, false>>;
+static_assert(Tile0::columns == 16, "the kernel was built for this vector length");
 extern "C" __attribute__((visibility("default"))) void tracea_gemm_low_rank_f1fddfacd8fbf1e9e3ba(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const a = static_cast<const float*>(call->pointers[1]);

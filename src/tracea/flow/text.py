@@ -89,7 +89,7 @@ def emit_text(
     Raises:
         InvalidOption: an unknown form, target or variant, or a form that needs a compiler for another processor.
         InvalidSchedule, ProofFailed: the schedule is refused.
-        InvalidShape: a GPU's kernel would refuse to be launched for the op.
+        InvalidShape: the kernel would refuse to be called for the op.
     """
     if form not in FORMS:
         raise InvalidOption(field="form", got=form, expected=FORMS, remedy="name a form")
@@ -107,6 +107,7 @@ def emit_text(
         measured=target == "host",
     )
     built = build(op, chosen.variant, chosen.schedule or Schedule(), where)
+    arguments(built.kernel, op)  # a kernel whose guard refuses the op is none for it
     match form:
         case "ir":
             return print_kernel(built.kernel)

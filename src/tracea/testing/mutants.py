@@ -47,7 +47,7 @@ from tracea.semantic.predicate import FALSE, TRUE, And
 from tracea.semantic.rewrite import edited, places
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 
-__all__ = ["Mutant", "edited", "evenly", "mutants", "places", "without"]
+__all__ = ["Mutant", "edited", "evenly", "mutants", "places", "unguarded", "without"]
 
 _SYNCHRONISATION = (
     Barrier,
@@ -104,6 +104,14 @@ def without(kernel: TileKernel, kind: type[Node] | tuple[type[Node], ...]) -> It
         if isinstance(node, kind):
             where = f"{type(node).__name__} at {'.'.join(map(str, place))}"
             yield Mutant("wait", f"{where}: removed", edited(kernel, place, None))
+
+
+def unguarded(kernel: TileKernel) -> Iterator[Mutant]:
+    """Yield the kernel without one of its guards on arguments, for each of them."""
+    parts = _flat((kernel.assumptions,)) if kernel.assumptions != TRUE else ()
+    for number, part in enumerate(parts):
+        rest = And(tuple(other for position, other in enumerate(parts) if position != number))
+        yield Mutant("guard", f"without the guard {part}", replace(kernel, assumptions=rest))
 
 
 def _changes(node: Node) -> Iterator[tuple[str, str, Node | None]]:

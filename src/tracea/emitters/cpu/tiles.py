@@ -207,9 +207,7 @@ def _gemm_tile(printer: Printer, node: MicroKernel) -> str:
     prefetch = f"GemmPrefetch<{get('prefetch_a')}, {get('prefetch_b')}, true, {upcoming}>"
     dtype = C_TYPES[printer.buffer(node.c).dtype]
     tile = printer.declare_type(f"GemmTile<{dtype}, {mr}, {nv}, {get('unroll')}, {a}, {b}, {prefetch}>", "Tile")
-    if get("b") == "panel":
-        width = printer.text(node.b.extent[-1])
-        printer.declare_check(f"{tile}::columns == {width}", "the kernel was built for this vector length")
+    printer.declare_check(f"{tile}::columns == {get('nr')}", "the kernel was built for this vector length")
     a_axis = -2 if get("a") == "columns" else -1
     if get("a") != "panel":
         _unit(printer, node.a, a_axis)
@@ -255,8 +253,7 @@ def _step_tile(printer: Printer, node: MicroKernel) -> str:
         raise EmitError(node="step_tile", detail="sums of steps in vectors are added up once, behind the last step")
     _unit(printer, node.a, -1)
     tile = printer.declare_type(f"StepTile<{dtype}, {get('mr')}, {get('nv')}, {get('unroll')}>", "Tile")
-    width = printer.text(node.b.extent[-1])
-    printer.declare_check(f"{tile}::columns == {width}", "the kernel was built for this vector length")
+    printer.declare_check(f"{tile}::columns == {get('nr')}", "the kernel was built for this vector length")
     rows, columns = (printer.text(extent) for extent in node.c.extent[-2:])
     return (
         f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({rows}, {columns}, {printer.text(node.b.extent[-2])}, "

@@ -22,7 +22,7 @@ from tracea.kernels.attention.operands import (
     is_apart,
 )
 from tracea.kernels.attention.spans import SPAN_ROOM, Spans
-from tracea.kernels.gemm.blocking import fits_registers, round_up
+from tracea.kernels.gemm.blocking import MOST_UNROLLED, fits_registers, round_up
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch, vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
@@ -47,7 +47,8 @@ _KEY_BLOCK: Final = 256
 
 def build_flash(op: AttentionOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel of an attention."""
-    schedule.check_range(1, "mr", "nv", "unroll", "bq", "bk")
+    schedule.check_range(1, "mr", "nv", "bq", "bk")
+    schedule.check_range(1, "unroll", most=MOST_UNROLLED)
     schedule.check_range(0, "copy_keys", "copy_values", most=1)
     check_register_tile(schedule, target)
     copies = {name: bool(schedule.integer(f"copy_{name}")) for name in ("keys", "values")}

@@ -28,7 +28,7 @@ from tracea.kernels.attention.operands import (
     copied_rows,
     is_apart,
 )
-from tracea.kernels.gemm.blocking import round_up
+from tracea.kernels.gemm.blocking import MOST_UNROLLED, round_up
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, scratch, tensor_buffer, vector_lanes
 from tracea.kernels.pointwise.tile import map_tile
@@ -79,7 +79,8 @@ def attention_gradient_types(op: AttentionGradientOp, like: AttentionGradientOp 
 
 def build_gradient(op: AttentionGradientOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel of an attention's gradients."""
-    schedule.check_range(1, "mr", "nv", "unroll", "bq", "bk")
+    schedule.check_range(1, "mr", "nv", "bq", "bk")
+    schedule.check_range(1, "unroll", most=MOST_UNROLLED)
     schedule.check_range(0, "copy_keys", "copy_values", most=1)
     check_register_tile(schedule, target)
     frame = _Frame(op, schedule, target)

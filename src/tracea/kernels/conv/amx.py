@@ -219,6 +219,7 @@ def amx_conv(op: Conv2dOp) -> Intrinsic:
             ("terms", _TERMS),
             ("tile", TILE),
             ("lanes", GRANULE),
+            ("spare_rows", _spare_rows(op)),
             ("stride_rows", op.stride[0]),
             ("stride_columns", op.stride[1]),
             ("dilation_rows", op.dilation[0]),

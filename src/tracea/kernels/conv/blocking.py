@@ -13,7 +13,7 @@ from tracea.core.tensor_type import static
 from tracea.errors import InvalidSchedule
 from tracea.kernels.conv.operands import ConvOperands
 from tracea.kernels.cores import waits_long
-from tracea.kernels.gemm.blocking import check_registers, equal_blocks, fits_registers, round_up
+from tracea.kernels.gemm.blocking import MOST_UNROLLED, check_registers, equal_blocks, fits_registers, round_up
 from tracea.kernels.operands import vector_lanes
 from tracea.kernels.space import ScheduleSpace, Value
 from tracea.semantic.schedule import Schedule
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 _MOST: Final = 2**24  # of any number of a schedule, but for those that code or gaps grow with
-_MOST_OF: Final[Mapping[str, int]] = {"unroll": 64, "prefetch": 1024, "gap": 1024}
+_MOST_OF: Final[Mapping[str, int]] = {"unroll": MOST_UNROLLED, "prefetch": 1024, "gap": 1024}
 FARTHEST: Final = 48  # steps of a panel, where what is asked for comes late
 SHORT_RUN: Final = 32  # channels: up to here the taps of a row are one run, so pixels lie without a gap
 _GAP: Final = 16  # elements between pixels: a pitch that is a power of two would fall on few sets of the cache

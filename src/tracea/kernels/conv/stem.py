@@ -258,6 +258,7 @@ def stem_conv(op: Conv2dOp) -> Intrinsic:
             ("terms", _TERMS),
             ("tile", TILE),
             ("lanes", GRANULE),
+            ("spare_rows", _spare_rows(op)),
             ("stride_rows", windows.down),
             ("stride_columns", 1),
             ("dilation_rows", windows.rows),

@@ -18,7 +18,7 @@ from tracea.core.ops.block_sparse import BlockSparseOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.amx import MATRIX_TILES
-from tracea.kernels.gemm.blocking import check_tile, equal_blocks, round_up, row_block_cost
+from tracea.kernels.gemm.blocking import MOST_UNROLLED, check_tile, equal_blocks, round_up, row_block_cost
 from tracea.kernels.gemm.matrix_tiles import GRANULE, TILE, amx_block
 from tracea.kernels.gemm.operands import gemm_tile, kernel_name
 from tracea.kernels.gemm.requirements import FLOATS
@@ -124,7 +124,8 @@ def run_tables(table: TileTable, block: int, chunk: int) -> tuple[Array, Array, 
 def build_block_sparse(op: BlockSparseOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel on vectors."""
     get = schedule.integer
-    schedule.check_range(1, "mr", "nv", "mc", "unroll")
+    schedule.check_range(1, "mr", "nv", "mc")
+    schedule.check_range(1, "unroll", most=MOST_UNROLLED)
     check_tile(schedule.with_values(split="rows"), target)
     mr, nr = get("mr"), get("nv") * vector_lanes(target, op.accumulator)
     frame = _Frame(op, schedule, target, panel=nr, rows=mr)
@@ -139,6 +140,7 @@ def build_block_sparse(op: BlockSparseOp, schedule: Schedule, target: Target) ->
             panels=(True, True),
             mr=mr,
             nv=get("nv"),
+            nr=nr,
             unroll=get("unroll"),
             prefetch=(0, 0),
             rows=(mr, tail) if tail else (mr,),

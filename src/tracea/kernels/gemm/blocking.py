@@ -19,6 +19,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
 
 __all__ = [
+    "MOST_UNROLLED",
     "PANELS_PER_SWEEP",
     "Blocking",
     "check_registers",
@@ -38,6 +39,7 @@ __all__ = [
     "wide_tile",
 ]
 
+MOST_UNROLLED: Final = 64  # steps of a tile: a compiler takes minutes for the text of thousands
 PANELS_PER_SWEEP: Final = 8  # panels of B that one packing task fills: reads run along rows of B (pack.h)
 
 _MOST: Final = 2**24  # of a schedule's numbers: far beyond every cache, and no product of two overflows
@@ -97,7 +99,8 @@ class Blocking:
         get = schedule.integer
         mr, nv = get("mr"), get("nv")
         nr = nv * vector_lanes(target, op.accumulator)
-        schedule.check_range(1, "mr", "nv", "unroll", "kc", "mc", "nc", "sweep", most=_MOST)
+        schedule.check_range(1, "mr", "nv", "kc", "mc", "nc", "sweep", most=_MOST)
+        schedule.check_range(1, "unroll", most=MOST_UNROLLED)
         schedule.check_range(0, "prefetch_a", "prefetch_b", "upcoming", most=_MOST)
         check_tile(schedule, target)
         return cls(

@@ -20,7 +20,15 @@ from typing import Final
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import Dim
 from tracea.kernels.cores import waits_long
-from tracea.kernels.gemm.blocking import check_tile, equal_blocks, fits_registers, round_up, row_block_cost, tile_cycles
+from tracea.kernels.gemm.blocking import (
+    MOST_UNROLLED,
+    check_tile,
+    equal_blocks,
+    fits_registers,
+    round_up,
+    row_block_cost,
+    tile_cycles,
+)
 from tracea.kernels.gemm.gemv import MOST_STREAMED_ROWS
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, ROWS_OF_B, STORED_AS_SUMMED, unit_stride
@@ -58,7 +66,8 @@ _REREAD: Final = 128  # the same where several tiles of rows read them, one afte
 def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the GEMM of ``op`` that reads A and B in place."""
     get = schedule.integer
-    schedule.check_range(1, "mr", "nv", "kc", "mc", "nc", "unroll")
+    schedule.check_range(1, "mr", "nv", "kc", "mc", "nc")
+    schedule.check_range(1, "unroll", most=MOST_UNROLLED)
     schedule.check_range(0, "prefetch_b")
     check_tile(schedule, target)
     mr, nv, tail, split = get("mr"), get("nv"), get("tail"), schedule.word("split")
@@ -77,6 +86,7 @@ def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
             panels=(False, False),
             mr=mr,
             nv=nv,
+            nr=nr,
             unroll=get("unroll"),
             prefetch=(0, get("prefetch_b")),
             rows=(mr, tail) if tail else (mr,),

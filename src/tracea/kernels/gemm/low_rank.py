@@ -21,7 +21,7 @@ from tracea.core.ops.gemm import GemmOp
 from tracea.core.ops.low_rank import LowRankOp
 from tracea.core.tensor_type import Dim, TensorType
 from tracea.errors import InvalidSchedule
-from tracea.kernels.gemm.blocking import check_tile, equal_blocks, round_up
+from tracea.kernels.gemm.blocking import MOST_UNROLLED, check_tile, equal_blocks, round_up
 from tracea.kernels.gemm.direct import row_tile
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile, kernel_name, step_tile
 from tracea.kernels.gemm.requirements import FLOATS
@@ -82,7 +82,8 @@ def low_rank_types(op: LowRankOp, like: LowRankOp | None = None) -> dict[str, Te
 def build_low_rank(op: LowRankOp, schedule: Schedule, target: Target) -> TileKernel:
     """Return the kernel of ``op``."""
     get = schedule.integer
-    schedule.check_range(1, "mr", "nv_rank", "nv", "kc", "rc", "mc", "unroll")
+    schedule.check_range(1, "mr", "nv_rank", "nv", "kc", "rc", "mc")
+    schedule.check_range(1, "unroll", most=MOST_UNROLLED)
     schedule.check_range(0, "pack_x", "pack_a", "pack_b", most=1)
     for nv in ("nv", "nv_rank"):
         check_tile(Schedule({"mr": get("mr"), "nv": get(nv), "tail": get("tail"), "split": "rows"}), target)
@@ -114,6 +115,7 @@ def build_low_rank(op: LowRankOp, schedule: Schedule, target: Target) -> TileKer
             panels=(packs_x, first.panels is not None),
             mr=mr,
             nv=get("nv_rank"),
+            nr=first.columns,
             unroll=get("unroll"),
             prefetch=(0, 0),
             rows=rows,
@@ -130,7 +132,7 @@ def build_low_rank(op: LowRankOp, schedule: Schedule, target: Target) -> TileKer
         axis=0,
     )
     thin = MicroKernel(
-        intrinsic=step_tile(mr=mr, nv=get("nv_rank"), unroll=get("unroll"), rows=rows),
+        intrinsic=step_tile(mr=mr, nv=get("nv_rank"), nr=first.columns, unroll=get("unroll"), rows=rows),
         a=x.region((origin + _IR, 0), (_ROWS, K)),
         b=first.region(Const(0), _JR, K, _WIDE),
         c=inner.region((_IR, _JR), (_ROWS, _WIDE)),
@@ -154,6 +156,7 @@ def build_low_rank(op: LowRankOp, schedule: Schedule, target: Target) -> TileKer
             panels=(False, last.panels is not None),
             mr=mr,
             nv=get("nv"),
+            nr=last.columns,
             unroll=get("unroll"),
             prefetch=(0, 0),
             rows=rows,

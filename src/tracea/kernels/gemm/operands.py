@@ -238,13 +238,14 @@ def gemm_tile(
     panels: tuple[bool, bool],
     mr: int,
     nv: int,
+    nr: int,
     unroll: int,
     prefetch: tuple[int, int],
     rows: Sequence[int],
     upcoming_lines: int = 0,
     columns_of_a: bool = False,
 ) -> Intrinsic:
-    """Return the register tile of ``mr`` rows by ``nv`` vectors.
+    """Return the register tile of ``mr`` rows by ``nv`` vectors, which are ``nr`` columns.
 
     ``panels`` says of a and of b whether they are packed, ``columns_of_a`` whether it is the columns of an a that is
     not that are next to each other; ``prefetch`` are the distances in steps for a and b;
@@ -262,6 +263,7 @@ def gemm_tile(
             ("b", "panel" if b_packed else "rows"),
             ("mr", mr),
             ("nv", nv),
+            ("nr", nr),
             ("unroll", unroll),
             ("prefetch_a", prefetch[0]),
             ("prefetch_b", prefetch[1]),
@@ -271,13 +273,13 @@ def gemm_tile(
     )
 
 
-def step_tile(*, mr: int, nv: int, unroll: int, rows: Sequence[int]) -> Intrinsic:
-    """Return the tile of ``mr`` rows by ``nv`` vectors whose lanes are steps of few columns; ``rows`` as above."""
+def step_tile(*, mr: int, nv: int, nr: int, unroll: int, rows: Sequence[int]) -> Intrinsic:
+    """Return the tile of ``mr`` rows by ``nv`` vectors whose lanes are steps of ``nr`` columns; ``rows`` as above."""
     return Intrinsic(
         name="step_tile",
         meaning=plain_product,
         source="emitters/cpu/include/tracea/step_tile.h",
-        attributes=(("mr", mr), ("nv", nv), ("unroll", unroll), ("rows", ",".join(map(str, rows)))),
+        attributes=(("mr", mr), ("nv", nv), ("nr", nr), ("unroll", unroll), ("rows", ",".join(map(str, rows)))),
     )
 
 

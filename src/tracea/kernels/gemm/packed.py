@@ -257,6 +257,7 @@ def tile_loops(
             panels=(True, True),
             mr=mr,
             nv=blocking.nv,
+            nr=nr,
             unroll=blocking.unroll,
             prefetch=(blocking.prefetch_a, blocking.prefetch_b),
             rows=heights or blocking.rows,

@@ -156,7 +156,7 @@ class Facts:
             for fact in rest:
                 facts_atoms = fact.atoms()
                 touches = facts_atoms & linked or facts_atoms <= seen
-                (fresh if touches else kept).append(fact)
+                (fresh if touches or _is_of_remainders(facts_atoms, seen) else kept).append(fact)
             rest = kept
             chosen += fresh
             new = {atom for fact in fresh for atom in fact.atoms()} - seen
@@ -340,6 +340,11 @@ def _least_on_sight(polynomial: Polynomial) -> int | None:
             term *= atom.minimum
         result += term
     return result if result >= 0 else None
+
+
+def _is_of_remainders(atoms: frozenset[Index], seen: set[Index]) -> bool:
+    """Whether a fact speaks of remainders alone, as a guard does, of what is seen."""
+    return all(isinstance(atom, Mod) and normalize(atom.left).atoms() <= seen for atom in atoms)
 
 
 def _text(atom: Index) -> str:

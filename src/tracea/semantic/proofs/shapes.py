@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 
 from tracea.semantic.index import ceil_div
 from tracea.semantic.linear import Polynomial, normalize
@@ -19,8 +18,12 @@ from tracea.semantic.nodes import (
     RowTile,
 )
 from tracea.semantic.nodes_async import AsyncCopy, StoreFragment, TmaCopy
+from tracea.semantic.nodes_attention import AttentionStep
+from tracea.semantic.nodes_attention_gradient import AttentionGradient
+from tracea.semantic.nodes_sparse import RunProduct
 from tracea.semantic.nodes_winograd import TransformBack
 from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.register_tiles import check_register_tile, check_rest
 from tracea.semantic.proofs.walk import Site
 from tracea.semantic.tile_kernel import TileKernel
 
@@ -46,16 +49,20 @@ def prove_shapes(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
                 _packed(site, node)
             case Halo():
                 _halo(site, node)
-            case MicroKernel() | ReduceTile() | RowTile() | StoreFragment():
-                target = node.c if isinstance(node, MicroKernel) else node.target
-                if isinstance(node, MicroKernel):
-                    _holds(site, node)
+            case MicroKernel() | RunProduct() | ReduceTile() | RowTile() | StoreFragment():
+                target = node.c if isinstance(node, MicroKernel | RunProduct) else node.target
+                if isinstance(node, MicroKernel | RunProduct):
+                    check_register_tile(site, node)
                 if isinstance(node, RowTile):
                     _broadcast(site, node.inputs, site.box(target).extent)
                 if isinstance(node, ReduceTile):
                     _reduced(site, node)
                 if node.epilogue is not None:
                     _epilogue(site, node.epilogue, target)
+            case AttentionStep():
+                check_rest(site, node.intrinsic, node.values)
+            case AttentionGradient():
+                check_rest(site, node.intrinsic, node.keys)
             case TransformBack():
                 _broadcast(site, node.operands, site.box(node.target).extent)
             case PointwiseTile():
@@ -94,23 +101,6 @@ def _halo(site: Site, node: Halo) -> None:
     blocks = normalize(ceil_div(channels.to_index(), node.lanes))
     _agree(site, "image and halo", [blocks, rows, columns, width], list(target[-4:]))
     _agree(site, "leading axes", [extent for extent in (*source[:-3], *target[:-4]) if extent != _ONE], [])
-
-
-def _holds(site: Site, node: MicroKernel) -> None:
-    """Show that the tile has no more rows (``mr``) and columns (``nr``) than the routine says it holds.
-
-    Of the counts that it has code for, ``rows``, the largest is a whole tile's.
-    """
-    extents, said = site.box(node.c).extent, dict(node.intrinsic.attributes)
-    for name, what, axis in (("mr", "rows", -2), ("nr", "columns", -1)):
-        limit = said.get(name)
-        if isinstance(limit, int) and len(extents) >= -axis and not site.facts.proves(-extents[axis] + limit):
-            raise refuse("shapes", site.label, f"{extents[axis].to_index()} {what}, the routine holds {limit}")
-    counts, whole = said.get("rows"), said.get("mr", said.get("nr"))
-    if isinstance(counts, str) and isinstance(whole, int):
-        each = [int(count) for count in counts.split(",") if count]
-        if each[:1] != [whole] or min(each) < 1 or any(low >= high for high, low in pairwise(each)):
-            raise refuse("shapes", site.label, f"code for {counts or 'no'} rows, of tiles that hold {whole}")
 
 
 def _epilogue(site: Site, epilogue: EpilogueCall, target: Region) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tracea.semantic.index import Index
 from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import Halo, MicroKernel, Pack
 from tracea.semantic.proofs.certificate import Fact, refuse
@@ -58,6 +59,7 @@ def window_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, node: Micr
     summed = _summed(site, filters, b, shape, result)
     _aligned(kernel, site, node, filters, a=a, b=b, result=result)
     _left_out(kernel, site, node, a)
+    _spared(site, node, kernel.buffer(node.a.buffer).shape)
     _packed(kernel, sites, site, filters, b)
     first, last = first_and_last(summed)
     if not exactly_at(site.unguarded, site.condition(node.accumulate), first, holds=False):
@@ -187,6 +189,22 @@ def _left_out(kernel: TileKernel, site: Site, node: MicroKernel, a: Box) -> None
             (f"{name} of the image, and those which {name} are left out by,", shape[axis], extent),
         ]
         _equal(site, [(what, ours, site.canonical(theirs)) for what, ours, theirs in pairs])
+
+
+def _spared(site: Site, node: MicroKernel, halo: Sequence[Index]) -> None:
+    """Show that a halo has the ``spare_rows`` of each of its phases that a tile reads and drops, and they a tile.
+
+    The tiles of a band run over the ends of rows; the last one begins in the window and may end behind it.
+    """
+    said = dict(node.intrinsic.attributes)
+    if "spare_rows" not in said:
+        return
+    spare, tile, down, right = (int(said[name]) for name in ("spare_rows", "tile", "stride_rows", "stride_columns"))
+    box, (rows, columns) = site.box(node.a), map(site.canonical, halo[-3:-1])
+    left = rows - box.offset[-3] - box.extent[-3] - spare * down
+    if not site.facts.proves(left) or not site.facts.proves(columns * spare - tile * right):
+        held = f"{spare} rows of {columns.to_index()} pixels behind those of the window"
+        raise refuse("reduction", site.label, f"{held} were not shown to hold a tile of {tile} in each phase")
 
 
 def _packed(kernel: TileKernel, sites: Sequence[Site], site: Site, filters: _Filters, b: Box) -> None:
