@@ -37,7 +37,8 @@ def optimize(
     builder
         file.py:function; the function takes nothing and returns (module, example_inputs).
     trials
-        Trials at most for each kernel; those of earlier runs count.
+        Trials at most for each kernel; those of earlier runs count. Each variant that fits tries its first schedule in
+        any case.
     seconds
         Seconds at most for the search of each kernel, as --trials is, and for each number of threads.
     threads

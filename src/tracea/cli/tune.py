@@ -76,8 +76,10 @@ def tune(
     from tracea.flow.phases import telling
     from tracea.flow.tuning import check_timed_threads
     from tracea.flow.tuning import tune as search
+    from tracea.optimizer.samplers import check_sampler
 
     check_timed_threads(threads)
+    check_sampler(sampler)
     check_timeable(op)  # before a log is begun
     budget = budget_given(trials, seconds)
     logged = nullcontext() if log is None else TrialLog(log, op.key)
@@ -180,7 +182,7 @@ def _print(tuned: Tuned, asked: int) -> None:
         print(f"fewer than the {asked} asked for: every schedule of the {variants} variants that may be tried was")
     rate = tuned.op.flops / 1e6
     first = "" if len(good) <= _SHOWN_TRIALS else f", the first {_SHOWN_TRIALS} of {len(good)}"
-    how = "each timed by itself or as its last final timed it; it says what to compare"
+    how = "each timed by itself, or as its last final timed it: the fastest go into a final"
     print(f"the search, fastest first{first}, {how}:")
     print_table(
         ("variant", "schedule", "time", "GFLOP/s"),

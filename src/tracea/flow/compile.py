@@ -119,7 +119,7 @@ def decision_for(
     constants = tuple(sorted(constants))
     refused = excluded(op, constants, library=library)
     if variant is not None:
-        made = decide(op, target, variants=(find(variant),), exclude=refused, constants=constants)
+        made = decide(op, target, variants=(find(variant, of=type(op)),), exclude=refused, constants=constants)
         return replace(made, schedule=schedule or made.schedule, reason="stated by the caller")
     known = known_variants(op, threads, constants) if measured else {}
 

@@ -220,7 +220,8 @@ def _heats(
     raced: list[StoredTrial] = []
     while finalists:
         candidates = (*map(_candidate, finalists), *(Candidate(variant=name) for name in libraries))
-        phase(f"final: judge and time {len(candidates)} candidates side by side")
+        count = len(candidates)
+        phase(f"final: judge and time {f'{count} kernels side by side' if count > 1 else 'one kernel'}")
         outcomes = _ranked(function, msgspec.structs.replace(request, candidates=candidates))
         ours, theirs = outcomes[: len(finalists)], outcomes[len(finalists) :]
         heat = _Heat(

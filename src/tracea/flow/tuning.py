@@ -32,7 +32,7 @@ from tracea.kernels.variant import Variant
 from tracea.optimizer.budget import Budget, check_budget
 from tracea.optimizer.isolation import IsolatedEvaluation, Limits
 from tracea.optimizer.priors import load_heroes, seeds_for
-from tracea.optimizer.samplers import Sampler
+from tracea.optimizer.samplers import Sampler, check_sampler
 from tracea.optimizer.samplers import sampler as make_sampler
 from tracea.optimizer.space import Row, SearchSpace
 from tracea.optimizer.study import Progress, Study
@@ -110,6 +110,7 @@ def tune(
     allowed = check_budget(budget, without=f"{Budget().trials} trials") or Budget()
     check_listener(listener)
     check_timed_threads(threads)
+    check_sampler(sampler)
     check_timeable(op)
     require_room(op, "tuning", process_bytes=_LIMITS.memory_bytes)
     with shown_unless_heard(listener) as heard:

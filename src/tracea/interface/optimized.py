@@ -31,7 +31,7 @@ from tracea.optimizer.budget import Budget
 __all__ = ["Optimized", "optimize_graph"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Optimized:
     """A compiled graph with what was measured on the way: the searches by node, and each kernel's verdict."""
 
@@ -40,6 +40,11 @@ class Optimized:
     tuned: Mapping[str, Tuned]
     verdicts: Mapping[str, Verdict]
     threads: int
+
+    def __repr__(self) -> str:
+        """Say in one line what was made."""
+        searched = f"{len(self.tuned)} searched" if self.tuned else "none searched"
+        return f"Optimized({len(self.captured)} nodes as {len(self.plan)} kernels, {searched}, threads={self.threads})"
 
     @property
     def plan(self) -> Any:

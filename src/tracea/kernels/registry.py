@@ -132,16 +132,18 @@ def variants_of(backend: str) -> tuple[Variant, ...]:
     return known[backend]
 
 
-def find(name: str, variants: Sequence[Variant] = (*VARIANTS, *CUDA_VARIANTS)) -> Variant:
+def find(
+    name: str, variants: Sequence[Variant] = (*VARIANTS, *CUDA_VARIANTS), *, of: type[Any] | None = None
+) -> Variant:
     """Return the variant of that id.
 
     Raises:
-        InvalidOption: there is none; the error lists those that there are.
+        InvalidOption: there is none; the error lists those that there are, ``of`` the kind of op where one is given.
     """
     for variant in variants:
         if variant.id == name:
             return variant
-    known = [variant.id for variant in variants]
+    known = [variant.id for variant in variants if of is None or variant.op_type is of]
     raise InvalidOption(
         field="variant", got=name, expected=known, remedy=f"{meant(near(name, known))}name one of these"
     )

@@ -78,23 +78,20 @@ class OptimizedModule(torch.nn.Module):
         self._recompile = recompile
         self._signature = signature  # of the original forward: where a keyword's place is
         self._others: Others[Compiled] = Others()
-        self._is_flat = _takes_tensors_only(compiled.input_spec) and compiled.input_spec.gradients is None
+        self._plain = _plain_types(compiled.input_spec)
         self.training = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the module returned, computed by the program."""
         if torch.jit.is_tracing():  # pyright: ignore[reportPrivateImportUsage]  # a shape is a tensor then
             refuse_traced("module")
-        compiled = self._compiled
-        if self._is_flat and not kwargs and len(args) == len(compiled.input_spec.types):
+        plain = self._plain
+        if plain is not None and not kwargs and len(args) == len(plain) and all(map(_fits, args, plain)):
             tensors = list(args)
-            if not all(map(_fits, tensors, compiled.input_spec.types)):
-                return self._run_other(args, kwargs)
-        elif kwargs and self._signature is not None and (places := in_places(self._signature, args, kwargs)):
+            return self._compiled.call(tensors, tensors)
+        if kwargs and self._signature is not None and (places := in_places(self._signature, args, kwargs)):
             return self.forward(*places)
-        else:
-            return self._run_other(args, kwargs)
-        return compiled.call(tensors, tensors)
+        return self._run_other(args, kwargs)
 
     @property
     def plan(self) -> Any:
@@ -235,26 +232,30 @@ class OptimizedModule(torch.nn.Module):
         except (InvalidInput, UnsupportedNode) as error:  # not what the model takes, as far as a capture can tell
             said = error.got if isinstance(error, InvalidInput) and error.field == EXAMPLES else error.statement()
             reason = f"give inputs that the module takes: no program can be made for these: {said}"
-            raise replace(first_error, remedy=reason) from error
+            others = f"{first_error.expected} as compiled, or others that the module takes"
+            raise replace(first_error, expected=others, remedy=reason) from error
         self._others.add(other)
 
 
-def _takes_tensors_only(spec: InputSpec) -> bool:
+def _plain_types(spec: InputSpec) -> tuple[tuple[tuple[Any, ...], torch.dtype], ...] | None:
+    """Return shapes and element types where a call is tensors alone, all row-major; None elsewhere."""
     placeholders = tuple([0] * len(spec.types))
-    return spec.tree == pytree.tree_structure((placeholders, {})) and len(spec.leaves) == len(spec.types)
+    is_flat = spec.tree == pytree.tree_structure((placeholders, {})) and len(spec.leaves) == len(spec.types)
+    if not is_flat or spec.gradients is not None or any(type_.layout is not None for type_ in spec.types):
+        return None
+    return tuple((type_.shape, _TORCH_DTYPES[type_.dtype]) for type_ in spec.types)
 
 
-def _fits(tensor: Any, wanted: TensorType) -> bool:
+def _fits(tensor: Any, wanted: tuple[tuple[Any, ...], torch.dtype]) -> bool:
     """Tell whether a tensor is exactly of the compiled type: the fast path, of row-major static inputs."""
     return (
         isinstance(tensor, torch.Tensor)
-        and not tensor.is_nested  # which has no shape
-        and tensor.shape == wanted.shape
-        and wanted.layout is None
-        and tensor.is_contiguous()
-        and tensor.device.type == "cpu"
-        and _TORCH_DTYPES[wanted.dtype] is tensor.dtype
+        and tensor.dtype is wanted[1]
         and tensor.layout is torch.strided
+        and tensor.is_cpu
+        and not tensor.is_nested  # which has no shape
+        and tensor.shape == wanted[0]
+        and tensor.is_contiguous()
     )
 
 
@@ -368,10 +369,11 @@ def _in_strides(tensor: torch.Tensor, wanted: TensorType, name: str) -> torch.Te
 
 def _check_values(tensors: Sequence[torch.Tensor], spec: InputSpec) -> None:
     """Refuse rows that there are not, and what a program would drop: gradients, and the low bits of large integers."""
-    for tensor, type_, name in zip(tensors, spec.types, spec.names, strict=True):
+    for index in spec.limited:
+        tensor, name = tensors[index], spec.names[index]
         if name in spec.rows:
             check_rows(tensor, spec.rows[name], name)
-        elif type_.dtype is DType.I64:
+        else:
             check_exact(tensor, name)
     if not torch.is_grad_enabled():
         return

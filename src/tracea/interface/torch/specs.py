@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from tracea.core.dtype import DType
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidInput
 
@@ -29,7 +30,8 @@ class Leaf:
 class InputSpec:
     """The structure of ``(args, kwargs)`` and the types of the tensors in it.
 
-    ``rows`` says, by name, of how many rows an input's elements name one. ``strides_matter`` where the module asks for
+    ``rows`` says, by name, of how many rows an input's elements name one; ``limited`` are the positions of those and of
+    other inputs that not every value of their type may be in. ``strides_matter`` where the module asks for
     them, and ``gradients`` has which tensors asked for a gradient where it asks for that: to others it may give another
     result.
     """
@@ -41,6 +43,13 @@ class InputSpec:
     rows: Mapping[str, int] = field(default_factory=dict[str, int])
     strides_matter: bool = False
     gradients: tuple[bool, ...] | None = None
+    limited: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note which inputs' values each call looks at."""
+        given = enumerate(zip(self.types, self.names, strict=True))
+        limited = tuple(index for index, (type_, name) in given if name in self.rows or type_.dtype is DType.I64)
+        object.__setattr__(self, "limited", limited)
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> list[torch.Tensor]:
         """Return the tensors of a call in the program's order.
@@ -108,13 +117,20 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSpec:
-    """The structure of the results; several leaves may be one tensor."""
+    """The structure of the results; several leaves may be one tensor. ``only`` is the index of one without nesting."""
 
     tree: pytree.TreeSpec
     leaves: tuple[Leaf, ...]
+    only: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note whether the result is one tensor, as it mostly is."""
+        object.__setattr__(self, "only", self.leaves[0].index if self.tree.is_leaf() else None)
 
     def unflatten(self, tensors: Sequence[torch.Tensor]) -> Any:
         """Return the results of a run nested as the module returns them."""
+        if self.only is not None:
+            return tensors[self.only]
         values = [leaf.value if leaf.index is None else tensors[leaf.index] for leaf in self.leaves]
         return pytree.tree_unflatten(values, self.tree)
 

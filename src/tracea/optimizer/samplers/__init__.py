@@ -10,7 +10,7 @@ from tracea.errors import InvalidOption
 from tracea.optimizer.samplers.base import History, Sampler
 from tracea.optimizer.space import SearchSpace
 
-__all__ = ["DEFAULT", "SAMPLERS", "History", "Sampler", "sampler"]
+__all__ = ["DEFAULT", "SAMPLERS", "History", "Sampler", "check_sampler", "sampler"]
 
 # The strategy that reached the largest share of the best within 30 trials on recorded spaces:
 # benchmarks/replay_tuning.py.
@@ -26,6 +26,16 @@ SAMPLERS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
+def check_sampler(name: str) -> None:
+    """Check that there is a sampler of that name.
+
+    Raises:
+        InvalidOption: there is none.
+    """
+    if name != "default" and name not in SAMPLERS:
+        raise InvalidOption(field="sampler", got=name, expected=("default", *SAMPLERS), remedy='"default"')
+
+
 def sampler(
     name: str, space: SearchSpace, *, seed: int = 0, history: History = (), seeds: Iterable[Sequence[int]] = ()
 ) -> Sampler:
@@ -33,9 +43,7 @@ def sampler(
 
     Raises: InvalidOption for an unknown name, InvalidSchedule for a seed or a history row that is none of the space.
     """
-    known = SAMPLERS.get(DEFAULT if name == "default" else name)
-    if known is None:
-        raise InvalidOption(field="sampler", got=name, expected=("default", *SAMPLERS), remedy='"default"')
-    module_name, class_name = known
+    check_sampler(name)
+    module_name, class_name = SAMPLERS[DEFAULT if name == "default" else name]
     strategy: type[Sampler] = getattr(import_module(module_name), class_name)
     return strategy(space, seed=seed, history=history, seeds=seeds)
