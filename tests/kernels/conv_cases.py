@@ -52,6 +52,14 @@ def rows_of_channels(channels: int, size: tuple[int, int], filters: int, **more:
     return replace(plain, x=TensorType(plain.x.shape, F32, StridedLayout(strides)))
 
 
+def rows_apart(channels: int, size: tuple[int, int], filters: int) -> Conv2dOp:
+    """One tap, channels last, of an image with two more columns in each row: rows do not follow each other."""
+    plain = conv(channels, size, filters, **ONE, channels_last=True, **FUSED)
+    rows, columns = size
+    strides = (channels * rows * (columns + 2), 1, channels * (columns + 2), channels)
+    return replace(plain, x=TensorType(plain.x.shape, F32, StridedLayout(strides)))
+
+
 def conv(channels: int, size: tuple[int, int], filters: int, **more: object) -> Conv2dOp:
     return Conv2dOp.of(channels=channels, size=size, filters=filters, **{**THREE, **more})  # type: ignore[arg-type]
 
@@ -93,6 +101,9 @@ def conv_cases() -> tuple[Case, ...]:
         Case.of("conv_stem", "conv.prepacked", conv(3, (15, 17), 16, kernel=(7, 7), padding=(3, 3), stride=(2, 2))),
         Case.of("conv_one_by_one", "conv.packed", conv(17, (5, 6), 18, **ONE, **FUSED), **small),
         Case.of("conv_in_place", "conv.prepacked", conv(7, (5, 7), 70, batch=2, **ONE, **last, **FUSED), **small),
+        Case.of("conv_in_place_rows", "conv.prepacked", rows_apart(7, (5, 7), 70), **small),
+        Case.of("conv_folded", "conv.prepacked", conv(40, (7, 7), 70, batch=2, **ONE, **last, **FUSED)),
+        Case.of("conv_folded_planar", "conv.packed", conv(40, (6, 5), 70, batch=2, **ONE, **FUSED)),
         Case.of("conv_in_place_blocks", "conv.packed", conv(7, (9, 8), 40, stride=(2, 3), **ONE, **last), **blocks),
         Case.of("conv_ahead", "conv.prepacked", conv(7, (5, 17), 70, batch=2, **last, **SHORT), **small, ahead=2),
         Case.of("conv_ahead_in_place", "conv.packed", conv(9, (4, 7), 40, **ONE, **last, **FUSED), **blocks, ahead=1),

@@ -26,6 +26,7 @@ from tracea.errors import InvalidOp, InvalidShape
 from tracea.kernels.attention.gradient import attention_gradient_types
 from tracea.kernels.attention.operands import attention_types
 from tracea.kernels.attention.spans import SPAN_ROOM
+from tracea.kernels.conv.folding import folded_like
 from tracea.kernels.conv.operands import conv_types, sizes_of
 from tracea.kernels.gemm.block_sparse import block_sparse_types
 from tracea.kernels.gemm.gemv_turned import TURNED_IDS, turned_types
@@ -107,7 +108,7 @@ def arguments(kernel: TileKernel, op: Op | None = None) -> dict[str, int]:
     types = {name: type_ for name, type_ in buffer_types(kernel, op).items() if name in names}
     described = kernel.op if op is None else op
     # Filters in panels do not say how many taps they have.
-    sizes = sizes_of(described) if isinstance(described, Conv2dOp) else {}
+    sizes = sizes_of(folded_like(described, kernel.op)) if isinstance(described, Conv2dOp) else {}
     given = {size.name: value for size, value in sizes.items() if size in kernel.params}
     if isinstance(described, AttentionOp) and described.spans is not None:
         given[SPAN_ROOM.name] = described.spans.room

@@ -28,6 +28,7 @@ __all__ = [
     "conv_default",
     "conv_space",
     "even_bands",
+    "pixel_cycles",
     "rows_that_fit",
     "tile_numbers",
 ]
@@ -51,6 +52,7 @@ _FOREIGN: Final = 8  # second-level caches: filters of so many come from beyond 
 _CROWDED: Final = 1.3  # of the cycles, measured, where a tile's pixels fall on one set and are more than its ways
 _MANY_TASKS: Final = 16  # a core: of so many what the last one takes longer is little
 _BEGUN: Final = 0.05  # of a row's time, for each of its taps: what a band costs before its first tile
+_BEGUN_TILE: Final = 1.0  # cycles of a step, what a tile costs besides its products (measured, as above)
 _SHARES: Final = (2, 4)  # of a task's filters, where bands are uneven
 _UNEVEN: Final = 1.1  # of a core's share: what dealing tasks out as cores come free does not even out
 _L2_BYTES: Final = 32  # a cycle, from the second-level cache of a core that starts one multiply-add a cycle
@@ -297,6 +299,16 @@ def _depth(channels: int) -> int:
     return 0 if channels <= 2 * _DEEP else equal_blocks(channels, _DEEP)
 
 
+def pixel_cycles(op: Conv2dOp, target: Target) -> tuple[float, float]:
+    """Return a pixel's cycles of a step of all filters, tiles' beginnings among them, and the busiest core's share."""
+    chosen = conv_default(op, target)
+    mr, nv, rows, block = (chosen.integer(name) for name in ("mr", "nv", "rows", "kb"))
+    (width, filters, _), height, parts = _extents(op), static(op.shape[2]), static(op.shape[0]) * op.groups
+    tiles = -(-filters // (nv * vector_lanes(target, op.accumulator))) * -(-width // mr)
+    share = _busiest(op, target, rows, block, begun=0.0) * target.cores / (height * filters * parts)
+    return (_cost(op, (mr, nv), target) + _BEGUN_TILE * tiles) / width, share
+
+
 def _cost(op: Conv2dOp, tile: tuple[int, int], target: Target) -> float:
     """Return the cycles of a step of all tiles that cover a row of pixels and all filters."""
     width, filters, _ = _extents(op)
@@ -332,19 +344,25 @@ def even_bands(op: Conv2dOp, target: Target, rows: int, block: int, *, step: int
         return rows, block
 
     def cost(choice: tuple[int, int]) -> float:
-        rows, block = choice
-        bands = [min(rows, height - top) for top in range(0, height, rows)]
-        blocks = [min(block, filters - first) for first in range(0, filters, block)]
-        tasks = deque([band * share + _BEGUN * taps * filters for band in bands for share in blocks] * parts)
-        busy = [0.0] * target.cores
-        while tasks:  # as cores come free, half of them from the back (TaskLoop)
-            core = busy.index(min(busy))
-            busy[core] += tasks.pop() if 2 * core >= target.cores else tasks.popleft()
-        return max(busy)
+        return _busiest(op, target, *choice)
 
     lowest = rows if taps == 1 else (rows - 1) // 2 + 1  # with one tap lower bands cost what they even out (measured)
     blocks = dict.fromkeys(round_up(-(-min(block, filters) // share), step) for share in _SHARES)
     return min(((fewer, each) for each in (block, *blocks) for fewer in range(rows, lowest - 1, -1)), key=cost)
+
+
+def _busiest(op: Conv2dOp, target: Target, rows: int, block: int, *, begun: float = _BEGUN) -> float:
+    """Return the rows times filters, and what bands begin with, of the core that has most of them."""
+    height, taps = static(op.shape[2]), (static(op.w.shape[2]) - 1) * op.dilation[0] + 1
+    filters, parts = _extents(op)[1], static(op.shape[0]) * op.groups
+    bands = [min(rows, height - top) for top in range(0, height, rows)]
+    blocks = [min(block, filters - first) for first in range(0, filters, block)]
+    tasks = deque([band * share + begun * taps * filters for band in bands for share in blocks] * parts)
+    busy = [0.0] * target.cores
+    while tasks:  # as cores come free, half of them from the back (TaskLoop)
+        core = busy.index(min(busy))
+        busy[core] += tasks.pop() if 2 * core >= target.cores else tasks.popleft()
+    return max(busy)
 
 
 def _uneven(op: Conv2dOp, target: Target, schedule: Schedule) -> float:

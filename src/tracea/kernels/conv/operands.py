@@ -15,6 +15,7 @@ from tracea.core.dtype import DType
 from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType, static
 from tracea.errors import InvalidOp
+from tracea.kernels.conv.folding import folded_like
 from tracea.kernels.gemm.operands import kernel_name
 from tracea.kernels.operands import params_of, tensor_buffer
 from tracea.semantic.access import Region
@@ -252,6 +253,7 @@ def conv_types(op: Conv2dOp, like: Conv2dOp | None = None) -> Mapping[str, Tenso
             expected=_fixed(like),
             remedy="build the kernel for this stride, padding and dilation",
         )
+    op = op if like is None else folded_like(op, like)
     filters = _split(op.w, 0, op.groups)  # groups, k, c, r, s
     types = {
         "x": _permuted(_split(op.x, 1, op.groups), (0, 1, 3, 4, 2)),
