@@ -61,6 +61,8 @@ def run_suite(
 ) -> list[Record]:
     """Time every problem of a suite whose name contains ``only``; one record per number of threads.
 
+    ``only`` may be several parts of names with bars between: ``1x1@7|7x7`` is all that contain one of the two.
+
     With ``output``, a folder, each record is written as ``<suite>-<threads>t.json`` there, its rows beside it as they
     are measured; with ``resume``, rows that a run of the same command left there when it was stopped are not measured
     again.
@@ -71,10 +73,12 @@ def run_suite(
         ToolchainMissing: a peer is not installed.
         VerdictFailed, RunError: as :func:`contest`.
     """
-    chosen = [problem for problem in problems(suite) if only is None or only in problem.name]
+    parts = None if only is None else only.split("|")
+    chosen = [problem for problem in problems(suite) if parts is None or any(part in problem.name for part in parts)]
     if not chosen:
         names = [problem.name for problem in problems(suite)]
-        raise InvalidOption(field="only", got=only, expected=names, remedy="name a part of a problem's name")
+        remedy = "name a part of a problem's name, or several with | between"
+        raise InvalidOption(field="only", got=only, expected=names, remedy=remedy)
     every = [
         Rules(threads=count, against=against, pairs=pairs, processes=processes, library=library) for count in threads
     ]

@@ -70,7 +70,7 @@ def bench(
     threads
         Numbers of threads, by comma; each gives a record.
     only
-        Problems whose name contains this.
+        Problems whose name contains this, or one of several parts with | between.
     pairs
         Interleaved pairs in each process; by default 30.
     processes

@@ -59,6 +59,9 @@ _MOST: Final = 2**24  # of any number of a schedule, but for that which gaps gro
 _MOST_GAP: Final = 1024
 _LINE: Final = 16  # elements: channels an odd number of lines apart fall on all sets of the first cache
 _TILES_OF_A_BAND: Final = 12
+# Cycles that a step waits where it is the first to read its pixels, for a channel far from the last one: fewer, longer
+# runs of them are better (144 and 96 to 24 1x1 56² on a Xeon without its tiles: benchmarks/NOTES.md, 2026-11-27).
+_FIRST_READ: Final = 5.0
 # Measured on a Zen 3, for AVX-512 on a Zen 5 and by the prototype benchmarks/pixels.cpp on a Zen 4 (docs/adr/0007).
 _LONG_ROWS: Final = 48  # pixels
 _USEFUL: Final = 0.9  # of the columns that are computed; and of that, what vectors of filters may fill by AVX-512
@@ -284,7 +287,9 @@ def _cost(op: Conv2dOp, target: Target, schedule: Schedule) -> float:
         return max(rows * nv / target.fma_per_cycle, (rows + nv) / 2, target.fma_latency_cycles)
 
     tiles = -(-schedule.integer("rows") * _columns(op) // width) / schedule.integer("rows")
-    return tiles * (filters // nr * cycles(nr) + (cycles(tail) if tail else 0.0))
+    # The other taps find what the first of them has read. By AVX2 nothing was measured.
+    read = _FIRST_READ * static(op.w.shape[1]) / op.taps if target.isa == "avx512" else 0.0
+    return tiles * (read + filters // nr * cycles(nr) + (cycles(tail) if tail else 0.0))
 
 
 _STEP_ONE = condition(
