@@ -4,46 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from tracea.core.dtype import DType
-from tracea.core.expr import Input, activation
-from tracea.core.op import Epilogue, GemmOp
-from tracea.core.tensor_type import TensorType
+from objects.biased import biased_arguments, biased_expected, biased_product
 from tracea.kernels.gemm.gemv_split import STREAM_SPLIT, build_stream_split
 from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets import load
 
 __all__ = ["arguments", "build", "expected"]
 
-M, N, K = 2, 40, 11
+OP = biased_product(2, 40, 11)
 
 
 def build() -> TileKernel:
     """Return the kernel: parts of 4, 4 and 3 steps, blocks of 16 columns, sums added for 32 columns at a time."""
-    bias = TensorType((N,), DType.F32)
-    epilogue = Epilogue(activation("relu").substitute({0: Input(0) + Input(1)}), (bias,))
-    a, b = TensorType((M, K), DType.F32), TensorType((K, N), DType.F32)
-    op = GemmOp(m=M, n=N, k=K, a=a, b=b, epilogue=epilogue)
     target = load("plain")
     assert STREAM_SPLIT.default_schedule is not None
-    schedule = STREAM_SPLIT.default_schedule(op, target).with_values(steps=2, kc=4, nc=16, fold=32)
-    return build_stream_split(op, schedule, target)
+    schedule = STREAM_SPLIT.default_schedule(OP, target).with_values(steps=2, kc=4, nc=16, fold=32)
+    return build_stream_split(OP, schedule, target)
 
 
 def arguments(*, seed: int = 0) -> tuple[dict[str, Any], dict[str, int]]:
     """Return arrays with padded rows, and the parameters that describe them."""
-    rng = np.random.default_rng(seed)
-
-    def random(rows: int, columns: int, pad: int) -> Any:
-        return rng.standard_normal((rows, columns + pad)).astype(np.float32)[:, :columns]
-
-    arrays = {"a": random(M, K, 2), "b": random(K, N, 3), "c": random(M, N, 1), "x1": random(1, N, 0)[0]}
-    return arrays, {"m": M, "n": N, "k": K, "a_stride0": K + 2, "b_stride0": N + 3, "c_stride0": N + 1}
+    return biased_arguments(OP, seed=seed)
 
 
 def expected(arrays: dict[str, Any], params: dict[str, int]) -> dict[str, Any]:
-    """Return the outputs in float64."""
+    """Return the outputs."""
     del params
-    a, b, bias = (arrays[name].astype(np.float64) for name in ("a", "b", "x1"))
-    return {"c": np.maximum(a @ b + bias, 0.0)}
+    return biased_expected(OP, arrays)
