@@ -124,6 +124,7 @@ def list_entries(
                 ],
                 numbers=(2, 3, 4),
             )
+            print("a library that a final timed beside the searched schedules counts as one trial more")
     return 1 if refusal is not None or (check and any(entry.problem for entry in entries)) else 0
 
 
