@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tracea.core.ops.conv2d import Conv2dOp
-from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.core.tensor_type import StridedLayout, TensorType, static
 
 __all__ = ["fold_rows", "folded_like", "is_pointwise"]
 
@@ -24,7 +24,7 @@ def is_pointwise(op: Conv2dOp) -> bool:
 
 def fold_rows(op: Conv2dOp, rows: int) -> Conv2dOp | None:
     """Return a pointwise op with ``rows`` rows at a time as one; None where they are not one run in every tensor."""
-    height, width = op.shape[2:]
+    height, width = (static(size) for size in op.shape[2:])
     tensors = (op.x, op.infer(), *op.epilogue.operands)
     if height % rows:
         return None
@@ -37,7 +37,9 @@ def fold_rows(op: Conv2dOp, rows: int) -> Conv2dOp | None:
 
 def folded_like(op: Conv2dOp, like: Conv2dOp) -> Conv2dOp:
     """Return the op with as many rows as one as ``like`` has, for which a kernel was built; itself where none fits."""
-    rows, rest = divmod(like.shape[3], op.shape[3]) if is_pointwise(op) and is_pointwise(like) else (1, 0)
+    if not (is_pointwise(op) and is_pointwise(like)):
+        return op
+    rows, rest = divmod(static(like.shape[3]), static(op.shape[3]))
     return op if rows <= 1 or rest else fold_rows(op, rows) or op
 
 

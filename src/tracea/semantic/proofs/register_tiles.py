@@ -8,10 +8,10 @@ the guard ``M mod 6 == 4``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
-from tracea.semantic.access import Region
+from tracea.semantic.access import Attribute, Region
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import Intrinsic, MicroKernel
 from tracea.semantic.nodes_sparse import RunProduct
@@ -62,7 +62,7 @@ def check_rest(site: Site, intrinsic: Intrinsic, region: Region) -> None:
             raise refuse("shapes", site.label, text)
 
 
-def _counts(site: Site, said: dict[str, int | str]) -> list[int]:
+def _counts(site: Site, said: Mapping[str, Attribute]) -> list[int]:
     """Return the numbers of rows with code, descending; the first is a whole tile's."""
     counts, whole = said.get("rows"), said.get("mr", said.get("nr"))
     if isinstance(counts, int):
@@ -85,7 +85,7 @@ def _has_code(site: Site, rows: Polynomial, counts: list[int]) -> None:
 
 
 def _as_read(
-    site: Site, node: MicroKernel | RunProduct, said: dict[str, int | str]
+    site: Site, node: MicroKernel | RunProduct, said: Mapping[str, Attribute]
 ) -> Iterator[tuple[Region, dict[int, Polynomial]]]:
     """Yield each operand of which a tile says where it lies, and the extents by axis that it then has."""
     rows, columns = site.box(node.c).extent[-2:]
@@ -94,8 +94,12 @@ def _as_read(
             yield node.a, {-1: Polynomial.of(high)}
         case "rows" | "columns", _:
             yield node.a, {-1: site.box(node.b).extent[-2], -2: rows}
+        case _:
+            pass
     match said.get("b"), said.get("nr"):
         case "panel", int(wide):
             yield node.b, {-1: Polynomial.of(wide)}
         case "rows", _:
             yield node.b, {-1: columns}
+        case _:
+            pass
