@@ -73,10 +73,10 @@ def run_suite(
         ToolchainMissing: a peer is not installed.
         VerdictFailed, RunError: as :func:`contest`.
     """
-    parts = None if only is None else only.split("|")
-    chosen = [problem for problem in problems(suite) if parts is None or any(part in problem.name for part in parts)]
-    if not chosen:
-        names = [problem.name for problem in problems(suite)]
+    names = [problem.name for problem in problems(suite)]
+    parts = [""] if only is None else only.split("|")
+    chosen = [problem for problem in problems(suite) if any(part in problem.name for part in parts)]
+    if only is not None and not all(part and any(part in name for name in names) for part in parts):
         remedy = "name a part of a problem's name, or several with | between"
         raise InvalidOption(field="only", got=only, expected=names, remedy=remedy)
     every = [

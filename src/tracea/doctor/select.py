@@ -102,13 +102,7 @@ def decide(
         )
         fitting.append((variant, candidate))
     if not fitting:
-        rejections = [each for each in rejections if each.variant not in FOR_NO_WORK] or rejections
-        raise InvalidOption(
-            field=f"variants of {op.key} on {target.name}",
-            got=f"0 of {len(considered)} fit",
-            expected=[f"{names}: {why}" for names, why in told_together((r.variant, r.reason) for r in rejections)],
-            remedy=rejections[0].remedy,
-        )
+        raise _none_fits(op, target, [each for each in rejections if each.variant not in FOR_NO_WORK] or rejections)
     fitting.sort(key=lambda pair: _rank(pair[1]))
     variant, winner = fitting[0]
     past = measured.get(variant.id)
@@ -165,6 +159,17 @@ def check_served(op: Op, target: Target | GpuTarget, variants: Iterable[Variant]
             expected=f"a variant for {op.name}; those there are for {', '.join(sorted(kind.name for kind in served))}",
             remedy="name a processor, such as avx2: most ops have kernels there only",
         )
+
+
+def _none_fits(op: Op, target: Target | GpuTarget, rejections: Sequence[Rejection]) -> InvalidOption:
+    """Return the error that says what each variant lacks, and what would admit it; of several, the first one."""
+    names, field = {each.variant for each in rejections}, f"variants of {op.key} on {target.name}"
+    if len(names) > 1:
+        told = [f"{those}: {why}" for those, why in told_together((each.variant, each.reason) for each in rejections)]
+        return InvalidOption(field=field, got=f"0 of {len(names)} fit", expected=told, remedy=rejections[0].remedy)
+    needed = "; ".join(f"{each.needed} (found {each.found})" for each in rejections)
+    remedies = "; ".join(dict.fromkeys(each.remedy for each in rejections))
+    return InvalidOption(field=field, got=f"{min(names)} does not fit", expected=needed, remedy=remedies)
 
 
 def _reasons(exclude: Mapping[str, str] | Iterable[str]) -> Mapping[str, str]:

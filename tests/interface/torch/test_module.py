@@ -253,3 +253,32 @@ def test_what_was_optimized_is_not_optimized_again(fast: OptimizedModule) -> Non
         said = f"{field}: got an optimized module, expected the module that it was made from"
         with pytest.raises(InvalidInput, match=said):
             tracea.optimize(module, (torch.randn(5, 4),), budget=None)
+
+
+class ByStride(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * float(x.stride(0))
+
+
+@pytest.mark.parametrize(
+    ("example", "given"),
+    [
+        (torch.ones(1, 4), torch.ones(1, 8)[:, :4]),
+        (torch.ones(4, 1), torch.ones(4).as_strided((4, 1), (1, 4))),
+        (torch.ones(0, 4), torch.ones(0, 8)[:, :4]),
+        (torch.ones(3, 4), torch.ones(4, 3).t()),
+    ],
+)
+def test_strides_that_a_module_asks_for_are_those_of_axes_of_one_element_too(
+    example: torch.Tensor, given: torch.Tensor
+) -> None:
+    module = ByStride()
+    fast = tracea.optimize(module, (example,), budget=None)
+    for x in (given, example, given):
+        torch.testing.assert_close(fast(x), module(x))
+
+
+def test_nested_tensors_are_refused_by_name(fast: OptimizedModule) -> None:
+    with warnings.catch_warnings(), pytest.raises(InvalidInput, match="got a nested tensor"):
+        warnings.simplefilter("ignore")  # torch calls them a prototype
+        fast(torch.nested.nested_tensor([torch.ones(4), torch.ones(3)]))

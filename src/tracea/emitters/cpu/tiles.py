@@ -201,6 +201,8 @@ def _gemm_tile(printer: Printer, node: MicroKernel) -> str:
     a = {"panel": f"PanelA<{mr}>", "rows": "RowsA", "columns": "PackedA"}[str(get("a"))]
     b = "PackedB" if get("b") == "panel" else "RowsB"
     lines, beside = int(get("upcoming_lines")), _beside(printer, node)
+    if lines and get("b") != "panel":
+        raise EmitError(node=node.b.buffer, detail="lines of the next panel are asked for, and there are no panels")
     upcoming = "false" if not lines else "true" if node.ahead is None else "true, true"
     if beside is not None:
         upcoming = f"{'true' if lines else 'false'}, {'false' if node.ahead is None else 'true'}, true"

@@ -241,7 +241,12 @@ def _plain_types(spec: InputSpec) -> tuple[tuple[tuple[Any, ...], torch.dtype], 
     """Return shapes and element types where a call is tensors alone, all row-major; None elsewhere."""
     placeholders = tuple([0] * len(spec.types))
     is_flat = spec.tree == pytree.tree_structure((placeholders, {})) and len(spec.leaves) == len(spec.types)
-    if not is_flat or spec.gradients is not None or any(type_.layout is not None for type_ in spec.types):
+    if (
+        not is_flat
+        or spec.gradients is not None
+        or spec.strides
+        or any(type_.layout is not None for type_ in spec.types)
+    ):
         return None
     return tuple((type_.shape, _TORCH_DTYPES[type_.dtype]) for type_ in spec.types)
 
@@ -300,13 +305,13 @@ def _check_facts(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> None:
     Raises:
         InvalidStride, InvalidInput: it would not; another program is to be compiled.
     """
-    if spec.strides_matter:
-        for tensor, wanted, name in zip(tensors, spec.types, spec.names, strict=True):
-            if not _has_strides(tensor, wanted):
+    if spec.strides is not None:
+        for tensor, wanted, name in zip(tensors, spec.strides, spec.names, strict=True):
+            if tensor.layout is not torch.strided or tensor.stride() != wanted:  # of axes of one element too
                 raise InvalidStride(
                     field=name,
-                    got=tensor.stride(),
-                    expected=wanted.layout.strides if isinstance(wanted.layout, StridedLayout) else "row-major",
+                    got=tensor.stride() if tensor.layout is torch.strided else str(tensor.layout),
+                    expected=wanted,
                     remedy="the module asks for strides: give the ones of the example inputs, or optimize it for these",
                 )
     if spec.gradients is not None:

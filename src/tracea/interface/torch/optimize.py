@@ -118,7 +118,9 @@ def optimize(
 def _shapes(inputs: Any) -> str:
     """Return the shapes of the tensors among nested inputs, such as ``7x19, 7``; of many, the first."""
     found = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
-    named = ["x".join(map(str, tensor.shape)) or "a number" for tensor in found[:_SHOWN]]
+    named = [
+        "nested" if tensor.is_nested else "x".join(map(str, tensor.shape)) or "a number" for tensor in found[:_SHOWN]
+    ]
     return ", ".join((*named, "…") if len(found) > _SHOWN else named) or "no tensor"
 
 

@@ -88,6 +88,7 @@ class Recording(TorchDispatchMode):
         self.reached = 0  # how many operators were seen
         self.asked: set[str] = set()  # what forward asked of values, by the names of facts
         self.gradients: list[bool] = []  # which inputs ask for one
+        self.strides: list[tuple[int, ...]] = []  # of the inputs
 
     # What a trace begins and ends with.
 
@@ -128,6 +129,7 @@ class Recording(TorchDispatchMode):
                 self._exact.add(node)
                 given.append(self._value(node, requires_grad=leaf.requires_grad))
                 self.gradients.append(leaf.requires_grad)
+                self.strides.append(leaf.stride())
                 self.specs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(node.name), None))
             else:
                 given.append(leaf)

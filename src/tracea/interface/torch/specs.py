@@ -31,9 +31,9 @@ class InputSpec:
     """The structure of ``(args, kwargs)`` and the types of the tensors in it.
 
     ``rows`` says, by name, of how many rows an input's elements name one; ``limited`` are the positions of those and of
-    other inputs that not every value of their type may be in. ``strides_matter`` where the module asks for
-    them, and ``gradients`` has which tensors asked for a gradient where it asks for that: to others it may give another
-    result.
+    other inputs that not every value of their type may be in. ``strides`` has those of the example's tensors where the
+    module asks for them, and ``gradients`` which of them asked for a gradient where it asks for that: to others it may
+    give another result.
     """
 
     tree: pytree.TreeSpec
@@ -41,7 +41,7 @@ class InputSpec:
     names: tuple[str, ...]
     types: tuple[TensorType, ...]
     rows: Mapping[str, int] = field(default_factory=dict[str, int])
-    strides_matter: bool = False
+    strides: tuple[tuple[int, ...], ...] | None = None
     gradients: tuple[bool, ...] | None = None
     limited: tuple[int, ...] = field(init=False)
 

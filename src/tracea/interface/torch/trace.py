@@ -42,8 +42,8 @@ class CallSpec:
 class Traced:
     """A program in the form of torch's ExportedProgram, as far as capture reads it; no axis of it is dynamic.
 
-    ``asks_strides`` tells whether forward did: the program is one of these strides alone. ``gradients`` has what it was
-    told where it asked which of the inputs require one.
+    ``strides`` has those of the inputs where forward asked for them: the program is one of these alone. ``gradients``
+    has what it was told where it asked which of the inputs require one.
     """
 
     graph: Any
@@ -52,7 +52,7 @@ class Traced:
     state_dict: Mapping[str, torch.Tensor]
     constants: Mapping[str, torch.Tensor]
     range_constraints: Mapping[Any, Any]
-    asks_strides: bool
+    strides: tuple[tuple[int, ...], ...] | None
     gradients: tuple[bool, ...] | None
 
     def is_same(self, other: Traced) -> bool:
@@ -135,7 +135,7 @@ def _trace(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced:
         state_dict={},
         constants=recording.tensors,
         range_constraints={},
-        asks_strides=bool(recording.asked & OF_STRIDES),
+        strides=tuple(recording.strides) if recording.asked & OF_STRIDES else None,
         gradients=tuple(recording.gradients) if "requires_grad" in recording.asked else None,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import torch
 from torch.export.graph_signature import (
@@ -147,7 +147,7 @@ class Walk:
             leaves=tuple(leaves),
             names=tuple(node.id for node in nodes),
             types=tuple(node.type for node in nodes),
-            strides_matter=getattr(self.program, "asks_strides", False),  # torch.export does not tell
+            strides=getattr(self.program, "strides", None),  # torch.export does not tell
             gradients=getattr(self.program, "gradients", None),
         )
 
@@ -214,7 +214,7 @@ class Walk:
         if lowering is None and not is_operator(node):
             raise Refusal("a region with rules of its own", "take the autocast, the branch or the loop out of forward")
         if lowering is None:
-            raise Refusal("no op expresses it", "rewrite the line with supported operators (docs/torch.md lists them)")
+            raise Refusal("no op expresses it", _INSTEAD.get(name.removeprefix("aten.").partition(".")[0], _REWRITE))
         results = _results(node)
         if results[:1] == [None]:
             raise Refusal("an operator that raised while torch followed it", "take the try: of it out of forward")
@@ -349,6 +349,12 @@ class Walk:
             self.problems.append(problem)
 
 
+_REWRITE: Final = "rewrite the line with supported operators (docs/torch.md lists them)"
+_INSTEAD: Final = {
+    **{name: f"return the scores, and call tracea.ops.{name} on them" for name in ("argmax", "argmin", "topk")},
+    "_embedding_bag": "nn.Embedding, and a sum or a mean over its rows",
+    "one_hot": "an index into rows (nn.Embedding), or encode before the call and pass the result",
+}
 _WRITTEN = {
     OutputKind.BUFFER_MUTATION: "a buffer",
     OutputKind.PARAMETER_MUTATION: "a parameter",

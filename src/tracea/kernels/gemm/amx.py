@@ -66,7 +66,7 @@ def _check_tiles(op: object, target: Target) -> Unmet | None:
     return Unmet(
         needed="amx_bf16",
         found=", ".join((target.isa, *sorted(each for each in target.features if each.startswith("amx")))),
-        remedy="nothing to do: there are variants on vectors",
+        remedy="leave it to those on vectors",
     )
 
 

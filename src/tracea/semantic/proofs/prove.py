@@ -24,6 +24,7 @@ from tracea.semantic.proofs.products import prove_fragment_products
 from tracea.semantic.proofs.races import prove_races
 from tracea.semantic.proofs.reduction import prove_reduction
 from tracea.semantic.proofs.resources import prove_resources
+from tracea.semantic.proofs.routines import prove_routines
 from tracea.semantic.proofs.row_sums import prove_row_sums
 from tracea.semantic.proofs.rules import barrier_buffers, prove_rules
 from tracea.semantic.proofs.sectors import prove_sectors
@@ -53,6 +54,7 @@ def prove(kernel: TileKernel, *, limits_bytes: Mapping[MemorySpace, int] | None 
     rings |= flag_buffers(kernel) | workspaces(kernel) | placed_rings(kernel)
     facts: list[Fact] = [
         *prove_divisions(kernel, sites),
+        *prove_routines(kernel, sites),
         *prove_bounds(kernel, sites),
         *prove_shapes(kernel, sites),
         *prove_widths(kernel, sites),

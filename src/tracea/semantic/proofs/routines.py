@@ -1,0 +1,107 @@
+"""Routines: what a routine says of itself can be so, operands lie as it says, and its arithmetic holds them.
+
+Panels of several steps a granule, or of several terms an element, have another order than plain ones: who reads a panel
+has to say the numbers that it was packed with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from tracea.core.dtype import DType
+from tracea.semantic.access import Attribute, Intrinsic, Region
+from tracea.semantic.nodes import MicroKernel, Pack
+from tracea.semantic.nodes_sparse import RunProduct
+from tracea.semantic.proofs.certificate import Fact, refuse
+from tracea.semantic.proofs.provenance import reaching
+from tracea.semantic.proofs.walk import Site
+from tracea.semantic.tile_kernel import BufferRole, TileKernel
+
+__all__ = ["prove_routines"]
+
+_TILE: Final = ("mr", "nv", "nr", "unroll")
+_WINDOW: Final = ("stride_rows", "stride_columns", "dilation_rows", "dilation_columns")
+# The numbers from 1 on that a routine's code is made of, by its name.
+_NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "gemm_tile": _TILE,
+    "step_tile": _TILE,
+    "gemv_columns": ("rows", "steps"),
+    "dot_tile": ("rows", "columns"),
+    "amx_block": ("terms", "tile"),
+    "amx_rows": ("terms", "tile"),
+    "amx_shallow": ("terms", "tile"),
+    "conv_tile": (*_TILE, *_WINDOW),
+    "depthwise_tile": ("mr", "nv", "nr", *_WINDOW),
+    "pixel_tile": ("nr", "nv", *_WINDOW),
+    "place_tile": _TILE,
+    "amx_conv": ("terms", "tile", "lanes", "spare_rows", *_WINDOW),
+    "attention_tile": ("mr", "nv", "unroll"),
+    "attention_gradient": ("mr", "nv", "unroll"),
+}
+# What else a routine has to say: of ``tail`` any number, of the others one of these words.
+_WORDS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "gemm_tile": {"a": ("panel", "rows", "columns"), "b": ("panel", "rows")},
+}
+_TAILED: Final = frozenset({"attention_tile", "attention_gradient"})
+
+
+def prove_routines(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]:
+    """Prove that each routine has its numbers, reads what was packed for it, and computes in a type that holds all.
+
+    Raises:
+        ProofFailed: a number is missing or below 1, an operand lies otherwise or was packed otherwise, or a result
+        would be rounded to less than an operand has.
+    """
+    checked = 0
+    for site in sites:
+        intrinsic = getattr(site.node, "intrinsic", None)
+        if not isinstance(intrinsic, Intrinsic):
+            continue
+        said = dict(intrinsic.attributes)
+        _says_enough(site, intrinsic, said)
+        if isinstance(site.node, MicroKernel | RunProduct):
+            for name, region in (("a", site.node.a), ("b", site.node.b)):
+                _lies_as_packed(kernel, sites, site, name, region)
+        _holds_operands(kernel, site, said)
+        checked += 1
+    yield Fact("routines", kernel.name, f"{checked} routines have their numbers, and read what was packed for them")
+
+
+def _says_enough(site: Site, intrinsic: Intrinsic, said: Mapping[str, Attribute]) -> None:
+    for name in _NUMBERS.get(intrinsic.name, ()):
+        value = said.get(name)
+        if not isinstance(value, int) or value < 1:
+            raise refuse("routines", site.label, f"{intrinsic.name} says {name}={value}, which is no number from 1 on")
+    for name, words in _WORDS.get(intrinsic.name, {}).items():
+        if said.get(name) not in words:
+            raise refuse("routines", site.label, f"{intrinsic.name} says {name}={said.get(name)}, not one of {words}")
+    if intrinsic.name in _TAILED and not isinstance(said.get("tail"), int):
+        raise refuse("routines", site.label, f"{intrinsic.name} does not say its tail")
+
+
+def _lies_as_packed(kernel: TileKernel, sites: Sequence[Site], site: Site, name: str, region: Region) -> None:
+    """Show that an operand that was packed is read as it was packed, and nothing else as if it were."""
+    node = site.node
+    assert isinstance(node, MicroKernel | RunProduct)
+    said, writer = dict(node.intrinsic.attributes), reaching(kernel, sites, site, region.buffer)
+    pack = writer.node if writer is not None and isinstance(writer.node, Pack) else None
+    in_panels = pack is not None or kernel.buffer(region.buffer).role is BufferRole.CONSTANT
+    if node.intrinsic.name == "gemm_tile" and (said[name] == "panel") != in_panels:
+        how = "in panels" if in_panels else "where it is"
+        raise refuse("routines", site.label, f"{region.buffer} lies {how}, the routine reads {name} as {said[name]}")
+    if pack is not None:
+        granule = int(said["lanes"]) if "lanes" in said else node.granule
+        read, packed = (granule, int(said.get("terms", 1))), (pack.granule, pack.terms)
+        if read != packed:
+            text = f"steps of a granule and terms of {region.buffer}: {packed} were packed, {read} are read"
+            raise refuse("routines", site.label, text)
+
+
+def _holds_operands(kernel: TileKernel, site: Site, said: Mapping[str, Attribute]) -> None:
+    if said.get("compute", DType.F64.value) == DType.F64.value:
+        return
+    for access in site.node.accesses():
+        buffer = access.region.buffer
+        if kernel.buffer(buffer).dtype is DType.F64:
+            raise refuse("routines", site.label, f"{buffer} is f64, the routine computes in {said['compute']}")
