@@ -241,12 +241,8 @@ def _plain_types(spec: InputSpec) -> tuple[tuple[tuple[Any, ...], torch.dtype], 
     """Return shapes and element types where a call is tensors alone, all row-major; None elsewhere."""
     placeholders = tuple([0] * len(spec.types))
     is_flat = spec.tree == pytree.tree_structure((placeholders, {})) and len(spec.leaves) == len(spec.types)
-    if (
-        not is_flat
-        or spec.gradients is not None
-        or spec.strides
-        or any(type_.layout is not None for type_ in spec.types)
-    ):
+    asks = spec.gradients is not None or spec.strides is not None
+    if not is_flat or asks or any(type_.layout is not None for type_ in spec.types):
         return None
     return tuple((type_.shape, _TORCH_DTYPES[type_.dtype]) for type_ in spec.types)
 
