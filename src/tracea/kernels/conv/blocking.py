@@ -305,7 +305,9 @@ def pixel_cycles(op: Conv2dOp, target: Target) -> tuple[float, float]:
     mr, nv, rows, block = (chosen.integer(name) for name in ("mr", "nv", "rows", "kb"))
     (width, filters, _), height, parts = _extents(op), static(op.shape[2]), static(op.shape[0]) * op.groups
     tiles = -(-filters // (nv * vector_lanes(target, op.accumulator))) * -(-width // mr)
-    share = _busiest(op, target, rows, block, begun=0.0) * target.cores / (height * filters * parts)
+    is_even = parts * -(-height // rows) * -(-filters // block) > _MANY_TASKS * target.cores
+    busiest = 0.0 if is_even else _busiest(op, target, rows, block, begun=0.0)
+    share = max(1.0, busiest * target.cores / (height * filters * parts))
     return (_cost(op, (mr, nv), target) + _BEGUN_TILE * tiles) / width, share
 
 
