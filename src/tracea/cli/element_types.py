@@ -59,7 +59,7 @@ def require_kernels(text: str, target: str) -> None:
         field="--dtype",
         got=f"{text} on {target}",
         expected=f"{' '.join(DTYPES)} on a processor",
-        remedy=f"--dtype {'f32' if text == 'tf32' else 'f16'}; {text} is for a GPU: tracea emit --target sm_90a",
+        remedy=f"--dtype {'f32' if text == 'tf32' else 'f16'}, or {text} on a GPU: tracea emit --target sm_90a",
     )
 
 
