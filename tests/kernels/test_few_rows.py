@@ -35,16 +35,22 @@ def test_packing_is_for_products_that_repay_it(rows: int, on_xeon: str, on_zen4:
 @pytest.mark.parametrize(
     ("shape", "variant"),
     [
-        ((512, 512, 512), "direct"),
-        ((513, 512, 512), "packed"),  # enough rows
-        ((512, 513, 512), "packed"),  # rows that begin anywhere
-        ((512, 301, 24), "direct"),  # the same, but small
+        ((384, 512, 512), "direct"),
+        ((385, 512, 512), "packed"),  # enough rows
+        ((384, 513, 512), "packed"),  # rows that begin anywhere
+        ((384, 301, 24), "direct"),  # the same, but small
         ((64, 768, 768), "packed"),  # more than the cache holds
     ],
 )
 def test_packing_waits_for_more_rows_where_the_cache_holds_b(shape: tuple[int, int, int], variant: str) -> None:
     m, n, k = shape
     assert decide(GemmOp.of(m=m, n=n, k=k), XEON, variants=(DIRECT, PACKED)).variant == f"gemm.{variant}"
+
+
+def test_one_core_reads_b_in_place_for_more_rows() -> None:
+    for rows, variant in ((512, "direct"), (513, "packed")):
+        made = decide(GemmOp.of(m=rows, n=512, k=512), replace(XEON, cores=1), variants=(DIRECT, PACKED))
+        assert made.variant == f"gemm.{variant}"
 
 
 @pytest.mark.parametrize(

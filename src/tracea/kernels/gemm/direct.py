@@ -56,7 +56,8 @@ _MOST_VECTORS: Final = 8
 _NEAR_LINES: Final = 4  # of a step of A's columns
 _LONG_STEP: Final = 20  # cycles of products, in which the second-level cache brings what the next step of A and B reads
 _UNPAID_ROWS: Final = 48  # of a product that does not repay the packing of B
-_UNPAID_NEAR: Final = 512  # the same where the second-level cache holds B, in rows that begin on cache lines
+# The same where the second-level cache holds B, in rows that begin on cache lines: of one core, and of each team.
+_UNPAID_NEAR: Final = (512, 384)
 _FEWEST_STEPS: Final = 128  # of a sum: each tile of a short one waits for its result
 _UNEVEN: Final = 1.15  # times the work of the core that is last, from which on other tasks are worth it
 _K_BLOCK: Final = 256  # rows of B: as many pages where a row is longer than a page
@@ -240,7 +241,8 @@ def _few_rows(op: GemmOp, target: Target) -> float:
     m = _known(op.m)
     if m <= _MOST_VECTORS:
         return 20.0
-    unpaid = m <= _UNPAID_ROWS or (m <= _UNPAID_NEAR and _has_lines(op, target) and _b_bytes(op) <= target.l2_bytes)
+    near = m <= _UNPAID_NEAR[target.cores > 1] and _has_lines(op, target) and _b_bytes(op) <= target.l2_bytes
+    unpaid = m <= _UNPAID_ROWS or near
     # 0.6 to 0.98 of the time of packed; below matrix tiles and panels that are there (benchmarks/NOTES.md, 2026-11-27).
     return 12.0 if unpaid and not _has_columns(op) and waits_long(target) else -20.0
 
