@@ -93,3 +93,15 @@ def test_large_grids_of_windows_are_pooled_by_rows_and_columns(pooled: Any, dtyp
     assert len(captured.graph.nodes) < 200  # 20 windows by 23 would be a kernel each
     found = optimized(lambda self, x: pooled(x, (20, 23)), x)(x)
     torch.testing.assert_close(found, pooled(x, (20, 23)))
+
+
+def test_the_remedy_says_what_to_write_instead() -> None:
+    x, indices = torch.ones(3, 4), torch.tensor([1, 2])
+    with pytest.raises(UnsupportedNode, match=r"call tracea\.ops\.argmax on them"):
+        optimized(lambda _, x: x.argmax(-1), x)
+    with pytest.raises(UnsupportedNode, match=r"call tracea\.ops\.topk on them"):
+        optimized(lambda _, x: x.topk(2).values, x)
+    with pytest.raises(UnsupportedNode, match="encode before the call"):
+        optimized(lambda _, x: F.one_hot(x, 5), indices)
+    with pytest.raises(UnsupportedNode, match="a sum or a mean over its rows"):
+        optimized(lambda self, x: F.embedding_bag(x, self.table.weight, torch.tensor([0])), indices)

@@ -214,7 +214,8 @@ class Walk:
         if lowering is None and not is_operator(node):
             raise Refusal("a region with rules of its own", "take the autocast, the branch or the loop out of forward")
         if lowering is None:
-            raise Refusal("no op expresses it", _INSTEAD.get(name.removeprefix("aten.").partition(".")[0], _REWRITE))
+            written = self.written.get(node.name, name).removeprefix("aten.").partition(".")[0]
+            raise Refusal("no op expresses it", _INSTEAD.get(written, _REWRITE))
         results = _results(node)
         if results[:1] == [None]:
             raise Refusal("an operator that raised while torch followed it", "take the try: of it out of forward")
@@ -352,7 +353,7 @@ class Walk:
 _REWRITE: Final = "rewrite the line with supported operators (docs/torch.md lists them)"
 _INSTEAD: Final = {
     **{name: f"return the scores, and call tracea.ops.{name} on them" for name in ("argmax", "argmin", "topk")},
-    "_embedding_bag": "nn.Embedding, and a sum or a mean over its rows",
+    "embedding_bag": "nn.Embedding, and a sum or a mean over its rows",
     "one_hot": "an index into rows (nn.Embedding), or encode before the call and pass the result",
 }
 _WRITTEN = {
