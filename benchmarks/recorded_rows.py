@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tracea.bench.results import folder_of_this_core
-from tracea.profiler.environment import capture
+from tracea.profiler.environment import capture, equal_terms
 from tracea.profiler.machine import cores_allowed
 from tracea.profiler.processes import run_in_processes
 from tracea.profiler.record import Record, Row, write
@@ -46,7 +46,7 @@ def record_rows(
             processes=1 if given.compile else PROCESSES,
             cores=cores_allowed()[:threads],
             limit_s=PROCESS_SECONDS,
-            variables={name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TRACEA_THREADS")},
+            variables=equal_terms(threads),
         )
         if not results[0]:
             sys.exit(f"--only: no row's name contains {given.only!r}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -10,9 +12,10 @@ import pytest
 
 from tracea.errors import BudgetExceeded, InvalidOption, RunError
 from tracea.profiler import run_in_processes
+from tracea.profiler.environment import equal_terms
 
 MODULE = """
-import os, sys, time
+import os, resource, sys, time
 
 def describe(word, count=1):
     print("noise on the standard output")
@@ -22,6 +25,14 @@ def describe(word, count=1):
         "cores": sorted(os.sched_getaffinity(0)),
         "variable": os.environ.get("A_VARIABLE"),
     }
+
+def pages(count, size):
+    blocks = [bytearray(size) for _ in range(2)]
+    del blocks
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(count):
+        bytearray(size)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 def fail():
     raise ValueError("the reason")
@@ -53,6 +64,17 @@ def test_each_process_is_fresh_pinned_and_answers_by_json(module: str) -> None:
     assert [answer["word"] for answer in found] == ["éé", "éé"]
     assert len({answer["pid"] for answer in found} | {os.getpid()}) == 3
     assert all(answer["cores"] == [core] and answer["variable"] == "set" for answer in found)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators keep what they like")
+def test_processes_of_a_measurement_keep_what_is_freed(module: str) -> None:
+    def faults(variables: dict[str, str]) -> int:
+        (found,) = run_in_processes(f"{module}:pages", {"count": 20, "size": 8 << 20}, processes=1, variables=variables)
+        return found
+
+    pages = (8 << 20) // mmap.PAGESIZE
+    assert faults({**equal_terms(1), "MALLOC_TRIM_THRESHOLD_": "0"}) >= 20 * pages // 2
+    assert faults(equal_terms(1)) < pages // 2
 
 
 def test_a_process_that_fails_reports_its_error(module: str) -> None:

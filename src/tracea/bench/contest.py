@@ -29,6 +29,7 @@ from tracea.core.op import Op
 from tracea.core.reference import evaluate
 from tracea.errors import BudgetExceeded, InvalidOption, RunError, VerdictFailed
 from tracea.profiler.duration import shown_us
+from tracea.profiler.environment import equal_terms
 from tracea.profiler.machine import cores_allowed
 from tracea.profiler.measurement import MINIMUM_PAIRS, Measurement, Ratio
 from tracea.profiler.processes import run_in_processes
@@ -281,7 +282,7 @@ def _run(function: str, arguments: dict[str, Any], rules: Rules, *, processes: i
         arguments,
         processes=processes,
         cores=cores_allowed()[: rules.threads],
-        variables={name: str(rules.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TRACEA_THREADS")},
+        variables=equal_terms(rules.threads),
     )
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from tracea.core.names import meant, near
 from tracea.errors import InvalidOption, TraceaError, VerdictFailed
+from tracea.profiler.environment import equal_terms
 from tracea.profiler.measurement import Measurement
 from tracea.profiler.processes import run_in_processes
 from tracea.profiler.timer import compare
@@ -174,7 +175,7 @@ def time_models(
         {"builder": str(builder), "threads": threads, "pairs": pairs, "library": library, "accuracy": accuracy},
         processes=processes,
         cores=tuple(range(threads)),
-        variables={"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)},
+        variables=equal_terms(threads),
     )
     return [msgspec.convert(result, dict[str, Measurement]) for result in results]
 

@@ -40,9 +40,9 @@ _COPY: Final = "copy GB/s"
 _SCREENED_TOGETHER: Final = 12  # problems of one process: what it loads costs them a twelfth each
 _DISCLOSURE: Final = (
     "both sides: same threads; operands on cache lines, row-major, images in the order that each is fastest with; huge",
-    "pages from 2 MiB on; results in memory given",
-    "once (out), or in new memory on both sides where the peer returns no other (fresh), as each row says; constant",
-    "weights prepacked on both sides; library variants of ours {library}",
+    "pages from 2 MiB on; results in memory given once (out), or in new memory on both sides where the peer returns no",
+    "other (fresh), as each row says, which the process keeps when it is freed; constant weights prepacked on both",
+    "sides; library variants of ours {library}",
 )
 
 

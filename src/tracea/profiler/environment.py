@@ -14,11 +14,15 @@ from tracea.profiler import machine
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Environment", "capture"]
+__all__ = ["Environment", "capture", "equal_terms"]
 
 # What changes the speed of the numbers that are compared: ours, the peers, and what both stand on.
 _PACKAGES: Final = ("tracea", "numpy", "torch", "onnxruntime", "openvino")
-_VARIABLES: Final = ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS", "TRACEA_THREADS")
+_THREADS: Final = ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "TRACEA_THREADS")
+# The C library keeps what is freed, up to results of 32 MiB, the most that it takes: where it gives a freed result's
+# pages back, the next call waits for new ones, a third of a 1x1 convolution's time, in some processes and for one side.
+_MEMORY: Final = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 31)}
+_VARIABLES: Final = (*_THREADS, *_MEMORY, "OMP_WAIT_POLICY", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,14 @@ def capture(*, threads: int, toolchain: Mapping[str, str] | None = None) -> Envi
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         load=machine.load_average(),
     )
+
+
+def equal_terms(threads: int) -> dict[str, str]:
+    """Return the variables that a process of a measurement starts with, so that contenders have the same terms.
+
+    These are the number of threads, for whatever asks for one, and glibc's thresholds (``man mallopt``).
+    """
+    return {**dict.fromkeys(_THREADS, str(threads)), **_MEMORY}
 
 
 def _versions() -> dict[str, str]:
