@@ -1,4 +1,4 @@
-// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | avx2 | ahead=0,cb=0,gap=0,kb=64,mr=6,nv=2,prefetch=0,rows=6,tail=2,unroll=4
+// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | avx2 | ahead=0,cb=0,gap=0,kb=64,mr=6,nv=2,prefetch=0,rows=6,tail=2,unroll=4,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_packed_2864bfee7188be2e529c_text {
+namespace tracea_conv_packed_63944477c13082755b8d_text {
 using namespace tracea;
 
 using Tile0 = ConvTile<float, 6, 2, 4, 0>;
@@ -25,7 +25,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_2864bfee7188be2e529c(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_63944477c13082755b8d(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -93,4 +93,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_2864bf
     }
   }
 }
-}  // namespace tracea_conv_packed_2864bfee7188be2e529c_text
+}  // namespace tracea_conv_packed_63944477c13082755b8d_text

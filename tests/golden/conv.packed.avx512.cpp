@@ -1,4 +1,4 @@
-// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | avx512 | ahead=0,cb=0,gap=16,kb=64,mr=14,nv=2,prefetch=48,rows=5,tail=0,unroll=4
+// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | avx512 | ahead=0,cb=0,gap=16,kb=64,mr=14,nv=2,prefetch=48,rows=5,tail=0,unroll=4,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_packed_4252d904b5d88cdc98cc_text {
+namespace tracea_conv_packed_1126515f770f4d16616f_text {
 using namespace tracea;
 
 using Tile0 = ConvTile<float, 14, 2, 4, 48>;
@@ -25,7 +25,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_4252d904b5d88cdc98cc(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_1126515f770f4d16616f(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -93,4 +93,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_4252d9
     }
   }
 }
-}  // namespace tracea_conv_packed_4252d904b5d88cdc98cc_text
+}  // namespace tracea_conv_packed_1126515f770f4d16616f_text

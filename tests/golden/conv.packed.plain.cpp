@@ -1,4 +1,4 @@
-// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | plain | ahead=0,cb=0,gap=16,kb=64,mr=7,nv=2,prefetch=8,rows=5,tail=0,unroll=2
+// conv2d_1x64x56x56_by_64x64x3x3_f32_e87e3595462b3bc8 | conv.packed | plain | ahead=0,cb=0,gap=16,kb=64,mr=7,nv=2,prefetch=8,rows=5,tail=0,unroll=2,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_packed_6912d0a72c0ad182768d_text {
+namespace tracea_conv_packed_6e03c32f5cb2d5666e95_text {
 using namespace tracea;
 
 using Tile0 = ConvTile<float, 7, 2, 2, 8>;
@@ -25,7 +25,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_6912d0a72c0ad182768d(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_6e03c32f5cb2d5666e95(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -93,4 +93,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_packed_6912d0
     }
   }
 }
-}  // namespace tracea_conv_packed_6912d0a72c0ad182768d_text
+}  // namespace tracea_conv_packed_6e03c32f5cb2d5666e95_text

@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.prepacked | avx512 | ahead=0,cb=0,gap=16,kb=256,mr=14,nv=2,prefetch=48,rows=14,tail=0,unroll=4
+// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.prepacked | avx512 | ahead=0,cb=0,gap=16,kb=256,mr=14,nv=2,prefetch=48,rows=14,tail=0,unroll=4,upcoming=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -8,10 +8,10 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_prepacked_1847239798e9f59e87b7_text {
+namespace tracea_conv_prepacked_c06d4faf8685ace264a7_text {
 using namespace tracea;
 
-using Tile0 = ConvTile<float, 14, 2, 4, 48>;
+using Tile0 = ConvTile<float, 14, 2, 4, 48, false, 0, 1>;
 static_assert(Tile0::columns == 32, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
@@ -28,7 +28,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_1847239798e9f59e87b7(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_c06d4faf8685ace264a7(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -70,10 +70,10 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_184
         for (int64_t pixel = 0; pixel < q; pixel += 14) {
           const int64_t pixels = min_index(q - pixel, 14);
           // MicroKernel y[image : +1, 0 : +1, top + line : +1, pixel : +pixels, first + filter : +wide]
-          Tile0::run_within<14>(ImageRows{line + top - 1, h, 1}, ImageColumns{pixel - 1, width, 1, 1}, pixels, wide, {r, s, c, c * q + c * s + q * 16 + s * 16 - c - 16, c + 16, c * 32}, halo + c * line * q + c * line * s + c * pixel + line * q * 16 + line * s * 16 + pixel * 16 - c * line - line * 16, c + 16, w + (filter + first) / 32 * c * r * s * 32 + (k + 31) / 32 * c * group * r * s * 32, y + filter + first + image * y_stride0 + line * y_stride2 + pixel * y_stride3 + top * y_stride2, y_stride3, false, Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + line * x2_stride2 + pixel * x2_stride3 + top * x2_stride2, x2_stride3});
+          Tile0::run_within<14>(ImageRows{line + top - 1, h, 1}, ImageColumns{pixel - 1, width, 1, 1}, pixels, wide, {r, s, c, c * q + c * s + q * 16 + s * 16 - c - 16, c + 16, c * 32}, halo + c * line * q + c * line * s + c * pixel + line * q * 16 + line * s * 16 + pixel * 16 - c * line - line * 16, c + 16, {w + (filter + first) / 32 * c * r * s * 32 + (k + 31) / 32 * c * group * r * s * 32, w + c * r * s / 4 * ((q + 13) / 14) * line * 16 + c * r * s / 4 * (pixel / 14) * 16 + (filter + first) / 32 * c * r * s * 32 + (k + 31) / 32 * c * group * r * s * 32 + c * r * s * 32}, y + filter + first + image * y_stride0 + line * y_stride2 + pixel * y_stride3 + top * y_stride2, y_stride3, false, Epilogue0{x1 + filter + first, x2 + filter + first + image * x2_stride0 + line * x2_stride2 + pixel * x2_stride3 + top * x2_stride2, x2_stride3});
         }
       }
     }
   }
 }
-}  // namespace tracea_conv_prepacked_1847239798e9f59e87b7_text
+}  // namespace tracea_conv_prepacked_c06d4faf8685ace264a7_text

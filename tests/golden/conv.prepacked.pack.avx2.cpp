@@ -1,14 +1,14 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.pack_w | avx2 | ahead=1,cb=0,gap=16,kb=256,mr=5,nv=2,prefetch=8,rows=7,tail=4,unroll=2
+// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.pack_w | avx2 | ahead=1,cb=0,gap=16,kb=256,mr=5,nv=2,prefetch=8,rows=7,tail=4,unroll=2,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_conv_pack_w_9dbc1aab994636d7c339_text {
+namespace tracea_conv_pack_w_77ae8e419d0caa95c274_text {
 using namespace tracea;
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_pack_w_9dbc1aab994636d7c339(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_pack_w_77ae8e419d0caa95c274(const tracea_call* call, int32_t rank) {
   const float* const w = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t r = call->integers[0];
@@ -36,4 +36,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_pack_w_9dbc1a
     }
   }
 }
-}  // namespace tracea_conv_pack_w_9dbc1aab994636d7c339_text
+}  // namespace tracea_conv_pack_w_77ae8e419d0caa95c274_text

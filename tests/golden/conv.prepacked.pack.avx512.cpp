@@ -1,14 +1,14 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.pack_w | avx512 | ahead=0,cb=0,gap=16,kb=256,mr=14,nv=2,prefetch=48,rows=14,tail=0,unroll=4
+// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.pack_w | avx512 | ahead=0,cb=0,gap=16,kb=256,mr=14,nv=2,prefetch=48,rows=14,tail=0,unroll=4,upcoming=1
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_conv_pack_w_7b2b16b21aea287fc6ad_text {
+namespace tracea_conv_pack_w_56eb00a4de0cfd16b7ca_text {
 using namespace tracea;
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_pack_w_7b2b16b21aea287fc6ad(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_pack_w_56eb00a4de0cfd16b7ca(const tracea_call* call, int32_t rank) {
   const float* const w = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t r = call->integers[0];
@@ -36,4 +36,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_pack_w_7b2b16
     }
   }
 }
-}  // namespace tracea_conv_pack_w_7b2b16b21aea287fc6ad_text
+}  // namespace tracea_conv_pack_w_56eb00a4de0cfd16b7ca_text

@@ -1,14 +1,14 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.pack_w | neon | ahead=0,cb=0,gap=16,kb=256,mr=14,nv=2,prefetch=8,rows=14,tail=0,unroll=2
+// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.pack_w | neon | ahead=0,cb=0,gap=16,kb=256,mr=14,nv=2,prefetch=8,rows=14,tail=0,unroll=2,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/pack.h"
 #include "tracea/team.h"
 
-namespace tracea_conv_pack_w_2dbf1fb25f1420bd6c23_text {
+namespace tracea_conv_pack_w_2eb22a8a43b0b47478bb_text {
 using namespace tracea;
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_pack_w_2dbf1fb25f1420bd6c23(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_pack_w_2eb22a8a43b0b47478bb(const tracea_call* call, int32_t rank) {
   const float* const w = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t r = call->integers[0];
@@ -36,4 +36,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_pack_w_2dbf1f
     }
   }
 }
-}  // namespace tracea_conv_pack_w_2dbf1fb25f1420bd6c23_text
+}  // namespace tracea_conv_pack_w_2eb22a8a43b0b47478bb_text

@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.prepacked | plain | ahead=0,cb=0,gap=16,kb=256,mr=7,nv=2,prefetch=8,rows=7,tail=0,unroll=2
+// conv2d_1x256x14x14_by_256x256x3x3_f32_dc268e6782269bab | conv.prepacked | plain | ahead=0,cb=0,gap=16,kb=256,mr=7,nv=2,prefetch=8,rows=7,tail=0,unroll=2,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -8,7 +8,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_conv_prepacked_f2ab32734fc299f7d31f_text {
+namespace tracea_conv_prepacked_89a90e748c460e804913_text {
 using namespace tracea;
 
 using Tile0 = ConvTile<float, 7, 2, 2, 8>;
@@ -28,7 +28,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_f2ab32734fc299f7d31f(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_89a90e748c460e804913(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -76,4 +76,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_prepacked_f2a
     }
   }
 }
-}  // namespace tracea_conv_prepacked_f2ab32734fc299f7d31f_text
+}  // namespace tracea_conv_prepacked_89a90e748c460e804913_text

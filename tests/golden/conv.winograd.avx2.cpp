@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd | avx2 | columns=4,gap=16,kb=256,m=4,mr=6,nv=2,prefetch=0,rows=1,tail=4,unroll=4
+// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd | avx2 | columns=4,gap=16,kb=256,m=4,mr=6,nv=2,prefetch=0,rows=1,tail=4,unroll=4,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,7 +9,7 @@
 #include "tracea/vec.h"
 #include "tracea/winograd.h"
 
-namespace tracea_conv_winograd_8f3a583a9dd243462a83_text {
+namespace tracea_conv_winograd_b32ad6c685f28ca0cc10_text {
 using namespace tracea;
 
 static_assert(16 % Vec<float>::lanes == 0, "the kernel was built for this vector length");
@@ -30,7 +30,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_8f3a583a9dd243462a83(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_b32ad6c685f28ca0cc10(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -102,4 +102,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_8f3a
     }
   }
 }
-}  // namespace tracea_conv_winograd_8f3a583a9dd243462a83_text
+}  // namespace tracea_conv_winograd_b32ad6c685f28ca0cc10_text

@@ -1,15 +1,15 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_pack | avx512 | columns=4,gap=16,kb=256,m=4,mr=12,nv=2,prefetch=48,rows=4,tail=4,unroll=4
+// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_pack | avx512 | columns=7,gap=16,kb=256,m=2,mr=14,nv=2,prefetch=48,rows=7,tail=7,unroll=4,upcoming=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/team.h"
 #include "tracea/winograd.h"
 
-namespace tracea_conv_winograd_pack_9f7c3cfa557ae0b11512_text {
+namespace tracea_conv_winograd_pack_e229d812c066c633f442_text {
 using namespace tracea;
 
 static_assert(32 % Vec<float>::lanes == 0, "the kernel was built for this vector length");
-extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack_9f7c3cfa557ae0b11512(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack_e229d812c066c633f442(const tracea_call* call, int32_t rank) {
   const float* const w = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t c = call->integers[2];
@@ -25,7 +25,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack
     const int64_t pack_first = pack_task * 32;
     const int64_t pack_wide = min_index(k - pack_first, 32);
     // TransformFilters w[pack_group : +1, 0 : +r, 0 : +s, 0 : +c, pack_first : +pack_wide] -> panels
-    winograd_filters<4, 3, float, 32 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 31) / 32 * c * pack_group * 1152 + pack_first / 32 * c * 1152);
+    winograd_filters<2, 3, float, 32 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 31) / 32 * c * pack_group * 512 + pack_first / 32 * c * 512);
   }
 }
-}  // namespace tracea_conv_winograd_pack_9f7c3cfa557ae0b11512_text
+}  // namespace tracea_conv_winograd_pack_e229d812c066c633f442_text

@@ -1,15 +1,15 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_pack | neon | columns=4,gap=16,kb=264,m=4,mr=8,nv=3,prefetch=0,rows=1,tail=4,unroll=4
+// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_pack | neon | columns=4,gap=16,kb=264,m=4,mr=8,nv=3,prefetch=0,rows=1,tail=4,unroll=4,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/team.h"
 #include "tracea/winograd.h"
 
-namespace tracea_conv_winograd_pack_00355bbe9d5c6eb16014_text {
+namespace tracea_conv_winograd_pack_211cb5223b97e95bb2da_text {
 using namespace tracea;
 
 static_assert(12 % Vec<float>::lanes == 0, "the kernel was built for this vector length");
-extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack_00355bbe9d5c6eb16014(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack_211cb5223b97e95bb2da(const tracea_call* call, int32_t rank) {
   const float* const w = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t c = call->integers[2];
@@ -28,4 +28,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack
     winograd_filters<4, 3, float, 12 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 11) / 12 * c * pack_group * 432 + pack_first / 12 * c * 432);
   }
 }
-}  // namespace tracea_conv_winograd_pack_00355bbe9d5c6eb16014_text
+}  // namespace tracea_conv_winograd_pack_211cb5223b97e95bb2da_text

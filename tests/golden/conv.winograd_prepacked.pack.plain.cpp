@@ -1,15 +1,15 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_pack | plain | columns=7,gap=16,kb=256,m=2,mr=7,nv=2,prefetch=16,rows=1,tail=0,unroll=2
+// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_pack | plain | columns=7,gap=16,kb=256,m=2,mr=7,nv=2,prefetch=16,rows=1,tail=0,unroll=2,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/index.h"
 #include "tracea/team.h"
 #include "tracea/winograd.h"
 
-namespace tracea_conv_winograd_pack_d27160d1c1e845177786_text {
+namespace tracea_conv_winograd_pack_3c7dc65a5114ca15ff72_text {
 using namespace tracea;
 
 static_assert(32 % Vec<float>::lanes == 0, "the kernel was built for this vector length");
-extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack_d27160d1c1e845177786(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack_3c7dc65a5114ca15ff72(const tracea_call* call, int32_t rank) {
   const float* const w = static_cast<const float*>(call->pointers[0]);
   float* const panels = static_cast<float*>(call->pointers[1]);
   const int64_t c = call->integers[2];
@@ -28,4 +28,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_pack
     winograd_filters<2, 3, float, 32 / Vec<float>::lanes>(w + pack_first * w_stride4 + pack_group * w_stride0, {w_stride1, w_stride2, w_stride3, w_stride4}, c, pack_wide, panels + (k + 31) / 32 * c * pack_group * 512 + pack_first / 32 * c * 512);
   }
 }
-}  // namespace tracea_conv_winograd_pack_d27160d1c1e845177786_text
+}  // namespace tracea_conv_winograd_pack_3c7dc65a5114ca15ff72_text

@@ -1,4 +1,4 @@
-// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_prepacked | plain | columns=7,gap=16,kb=256,m=2,mr=7,nv=2,prefetch=16,rows=1,tail=0,unroll=2
+// conv2d_1x256x14x14_by_256x256x3x3_f32_normwise_2840fdc6a5262ed6 | conv.winograd_prepacked | plain | columns=7,gap=16,kb=256,m=2,mr=7,nv=2,prefetch=16,rows=1,tail=0,unroll=2,upcoming=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/conv.h"
@@ -9,7 +9,7 @@
 #include "tracea/vec.h"
 #include "tracea/winograd.h"
 
-namespace tracea_conv_winograd_prepacked_1968fa95aeb410306fd9_text {
+namespace tracea_conv_winograd_prepacked_b7bb669bd60952dcd595_text {
 using namespace tracea;
 
 using Tile0 = ConvTile<float, 7, 2, 2, 16>;
@@ -29,7 +29,7 @@ struct Epilogue0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_prepacked_1968fa95aeb410306fd9(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_prepacked_b7bb669bd60952dcd595(const tracea_call* call, int32_t rank) {
   const float* const x = static_cast<const float*>(call->pointers[0]);
   const float* const w = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -86,4 +86,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_conv_winograd_prep
     }
   }
 }
-}  // namespace tracea_conv_winograd_prepacked_1968fa95aeb410306fd9_text
+}  // namespace tracea_conv_winograd_prepacked_b7bb669bd60952dcd595_text

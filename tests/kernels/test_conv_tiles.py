@@ -6,32 +6,12 @@ from collections import deque
 from dataclasses import replace
 
 import pytest
+from tests.kernels.conv_layers import core, op_of
 
 from tracea import targets
-from tracea.core.contract import Accuracy
-from tracea.core.dtype import DType
 from tracea.core.op import Conv2dOp
-from tracea.core.ops.images import image_type
-from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidSchedule
-from tracea.kernels.conv.blocking import ConvBlocking, conv_default, conv_space
-from tracea.kernels.conv.winograd_blocking import winograd_default
+from tracea.kernels.conv.blocking import conv_default, conv_space
 from tracea.targets.target import Target
-
-
-def op_of(channels: int, filters: int, size: int, *, kernel: int = 1, stride: int = 1) -> Conv2dOp:
-    x = image_type((1, channels, size, size), DType.F32, channels_last=True)
-    w = TensorType((filters, channels, kernel, kernel), DType.F32)
-    padding = (kernel // 2, kernel // 2)
-    shape = (1, filters, -(-size // stride), -(-size // stride))
-    out = image_type(shape, DType.F32, channels_last=True)
-    return Conv2dOp(x=x, w=w, stride=(stride, stride), padding=padding, out=out)
-
-
-def core(multiply_adds: int, kilobytes: int, ways: int) -> Target:
-    return replace(
-        targets.load("avx512"), fma_per_cycle=multiply_adds, l1d_bytes=kilobytes * 1024, l1d_ways=ways, cores=1
-    )
 
 
 def tile(op: Conv2dOp, target: Target) -> tuple[int, int]:
@@ -55,43 +35,6 @@ def test_of_equal_products_one_multiply_add_a_cycle_takes_the_tile_that_reads_le
 
 def test_one_pixel_behind_six_costs_what_its_filters_take_from_the_second_cache() -> None:
     assert tile(op_of(512, 512, 7, kernel=3), core(1, 32, 8)) == (14, 2)
-
-
-def test_what_the_caches_do_not_hold_is_asked_for_so_many_steps_ahead() -> None:
-    few = replace(targets.load("avx2"), l2_bytes=512 << 10, cores=1)
-
-    def ahead(op: Conv2dOp, target: Target = few) -> int:
-        return conv_default(op, target).integer("ahead")
-
-    assert [ahead(op_of(*sizes)) for sizes in ((16, 96, 112), (64, 256, 56), (128, 512, 28))] == [8, 2, 1]
-    assert ahead(op_of(256, 256, 14, kernel=3)) == 1
-    assert ahead(op_of(64, 384, 14)) == 0
-    assert ahead(op_of(64, 256, 56), core(1, 32, 8)) == 0
-    in_rows = replace(op_of(64, 256, 56), out=TensorType((1, 256, 56, 56), DType.F32))
-    assert ahead(in_rows) == 0
-
-
-def test_filters_are_asked_for_farther_ahead_by_a_core_whose_last_cache_is_far() -> None:
-    xeon = core(2, 48, 12)
-    near = replace(xeon, features=xeon.features | {"avx512_bf16"})  # a Zen 5
-
-    def steps(target: Target, *sizes: int, kernel: int = 1) -> tuple[int, int]:
-        found = conv_default(op_of(*sizes, kernel=kernel), target)
-        return found.integer("prefetch"), found.integer("unroll")
-
-    assert [steps(target, 512, 512, 7, kernel=3) for target in (xeon, near)] == [(48, 4), (8, 2)]
-    assert [steps(target, 160, 960, 7) for target in (xeon, near)] == [(48, 4), (0, 4)]
-    assert steps(xeon, 24, 144, 56) == steps(near, 24, 144, 56) == (0, 3)
-    assert steps(core(1, 32, 8), 512, 512, 7, kernel=3) == (8, 2)
-    op = replace(op_of(256, 256, 14, kernel=3), accuracy=Accuracy.NORMWISE)
-    assert [winograd_default(op, target).integer("prefetch") for target in (xeon, near)] == [48, 16]
-
-
-@pytest.mark.parametrize("ahead", [-1, 65])
-def test_tiles_are_asked_for_no_more_than_64_ahead(ahead: int) -> None:
-    op, target = op_of(64, 256, 56), targets.load("avx2")
-    with pytest.raises(InvalidSchedule, match="ahead"):
-        ConvBlocking.of(conv_default(op, target).with_values(ahead=ahead), op, target)
 
 
 def dealt(tasks: list[int]) -> list[int]:

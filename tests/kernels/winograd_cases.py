@@ -31,6 +31,7 @@ def winograd_cases() -> tuple[Case, ...]:
         Case.of("winograd_groups", "conv.winograd", conv(34, (7, 8), 70, groups=2, **last, **FUSED), **two),
         Case.of("winograd_padded", "conv.winograd_prepacked", conv(17, (6, 9), 40, **padded, **last), **two),
         Case.of("winograd_small", "conv.winograd_prepacked", conv(17, (1, 2), 40, **last, **FUSED), **four),
+        Case.of("winograd_upcoming", "conv.winograd", conv(34, (7, 8), 70, **last, **FUSED), **two, upcoming=3),
         Case.of("winograd_f64", "conv.winograd", conv(9, (7, 6), 20, dtype=F64, **last, **FUSED), **two),
         Case.of("winograd_bf16", "conv.winograd_prepacked", conv(20, (7, 6), 20, dtype=BF16, **last, **FUSED), **two),
         Case.of("winograd_planar", "conv.winograd_prepacked", planar_result(18, (6, 7), 20), **two),

@@ -22,9 +22,11 @@ __all__ = [
     "amx_conv",
     "conv_tile",
     "copy_halo",
+    "declare_conv_tile",
     "depthwise_tile",
     "image_arguments",
     "pack_windows",
+    "panel_text",
     "pixel_tile",
     "split_halo",
 ]
@@ -174,10 +176,8 @@ def conv_tile(printer: Printer, node: MicroKernel) -> None:
     row_pitch, pixel_pitch, step = printer.buffer(node.a).element_strides[-3:]
     if printer.buffer(node.a).dtype is not printer.buffer(node.c).dtype:
         raise EmitError(node=f"MicroKernel {node.a}", detail="channels are in the sums' type")
-    numbers = ", ".join(str(get(name)) for name in ("mr", "nv", "unroll", "prefetch"))
     apart, ahead = step != _UNIT, int(get("ahead"))
-    more = f", {str(apart).lower()}, {ahead}" if ahead else ", true" if apart else ""
-    tile = printer.declare_type(f"ConvTile<{dtype}, {numbers}{more}>", "Tile")
+    tile = declare_conv_tile(printer, node, dtype, apart=apart, ahead=ahead)
     printer.declare_check(f"{tile}::columns == {get('nr')}", "the kernel was built for this vector length")
     panel = printer.buffer(node.b)
     steps = ", ".join(
@@ -195,12 +195,30 @@ def conv_tile(printer: Printer, node: MicroKernel) -> None:
     printer.body.line(
         f"{tile}::run{'' if node.image is None else '_within'}<{str(get('rows')).replace(',', ', ')}>("
         f"{_area(printer, node)}{pixels}, {filters}, {{{taps}, {steps}}}, "
-        f"{printer.address(node.a)}, {text(pixel_pitch * int(get('stride_columns')))}, {printer.address(node.b)}, "
+        f"{printer.address(node.a)}, {text(pixel_pitch * int(get('stride_columns')))}, {panel_text(printer, node)}, "
         f"{printer.address(node.c)}, {printer.strides(node.c)[0]}, {predicate_text(node.accumulate)}"
         f"{_in_registers(printer, node, prefetch_columns=int(get('nr')) if ahead else 0)});"
     )
     if node.epilogue is not None and not _applies_in_registers(node):
         _store(printer, node, node.epilogue)
+
+
+def declare_conv_tile(printer: Printer, node: MicroKernel, dtype: str, *, apart: bool = False, ahead: int = 0) -> str:
+    """Return the name of a tile's type; what it does without is left out."""
+    get = node.intrinsic.attribute
+    numbers = ", ".join(str(get(name)) for name in ("mr", "nv", "unroll", "prefetch"))
+    upcoming = int(get("upcoming"))
+    if bool(upcoming) != (node.ahead is not None):
+        raise EmitError(node=f"MicroKernel {node.c}", detail=f"{upcoming} lines a run of steps of {node.ahead}")
+    more = (str(apart).lower(), str(ahead), str(upcoming))
+    last = 3 if upcoming else 2 if ahead else 1 if apart else 0
+    return printer.declare_type(f"ConvTile<{', '.join((dtype, numbers, *more[:last]))}>", "Tile")
+
+
+def panel_text(printer: Printer, node: MicroKernel) -> str:
+    """Return the panel of a tile, and where the lines begin that it asks for."""
+    first = printer.address(node.b)
+    return first if node.ahead is None else f"{{{first}, {printer.address(node.ahead)}}}"
 
 
 def pixel_tile(printer: Printer, node: MicroKernel) -> None:

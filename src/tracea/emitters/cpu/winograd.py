@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor
 from tracea.emitters.cpu.printer import Printer
-from tracea.emitters.cpu.windows import image_arguments
+from tracea.emitters.cpu.windows import declare_conv_tile, image_arguments, panel_text
 from tracea.errors import EmitError
 from tracea.semantic.access import Region
 from tracea.semantic.index import Const, Var
@@ -92,14 +92,12 @@ def place_tile(printer: Printer, node: MicroKernel) -> str:
         raise EmitError(node=f"MicroKernel {node.a}", detail="channels in the sums' type are next to each other")
     if int(str(get("rows")).split(",")[0]) != get("mr"):
         raise EmitError(node=f"MicroKernel {node.c}", detail=f"counts {get('rows')} of tiles of {get('mr')} rows")
-    tile = printer.declare_type(
-        f"ConvTile<{C_TYPES[c.dtype]}, {get('mr')}, {get('nv')}, {get('unroll')}, {get('prefetch')}>", "Tile"
-    )
+    tile = declare_conv_tile(printer, node, C_TYPES[c.dtype])
     printer.declare_check(f"{tile}::columns == {get('nr')}", "the kernel was built for this vector length")
     tiles, filters = (text(extent) for extent in node.c.extent[-2:])
     taps = f"ConvTaps{{1, 1, {text(node.b.extent[-2])}, 0, 0, 0}}"
     return (
         f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({tiles}, {filters}, {taps}, {printer.address(node.a)}, "
-        f"{text(a.element_strides[-2])}, {printer.address(node.b)}, {printer.address(node.c)}, "
+        f"{text(a.element_strides[-2])}, {panel_text(printer, node)}, {printer.address(node.c)}, "
         f"{text(c.element_strides[-2])}, false);"
     )

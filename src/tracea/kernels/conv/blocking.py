@@ -12,6 +12,16 @@ from tracea.core.ops.conv2d import Conv2dOp
 from tracea.core.tensor_type import static
 from tracea.errors import InvalidSchedule
 from tracea.kernels.conv.operands import ConvOperands
+from tracea.kernels.conv.prefetching import (
+    AHEAD_TILES,
+    FAR,
+    FARTHEST,
+    MOST_AHEAD,
+    MOST_UPCOMING,
+    UPCOMING_LINES,
+    results_ahead,
+    upcoming_lines,
+)
 from tracea.kernels.cores import waits_long
 from tracea.kernels.gemm.blocking import MOST_UNROLLED, check_registers, equal_blocks, fits_registers, round_up
 from tracea.kernels.operands import vector_lanes
@@ -20,7 +30,6 @@ from tracea.semantic.schedule import Schedule
 from tracea.targets.target import Target
 
 __all__ = [
-    "FARTHEST",
     "SHORT_RUN",
     "TILES",
     "ConvBlocking",
@@ -35,16 +44,10 @@ __all__ = [
 
 _MOST: Final = 2**24  # of any number of a schedule, but for those that code or gaps grow with
 _MOST_OF: Final[Mapping[str, int]] = {"unroll": MOST_UNROLLED, "prefetch": 1024, "gap": 1024}
-FARTHEST: Final = 48  # steps of a panel, where what is asked for comes late
 SHORT_RUN: Final = 32  # channels: up to here the taps of a row are one run, so pixels lie without a gap
 _GAP: Final = 16  # elements between pixels: a pitch that is a power of two would fall on few sets of the cache
 _DEEP: Final = 512  # channels of a block where a group has more than twice as many
 _SHORT_SUM: Final = 64  # products
-_FAR: Final = 8  # steps of a panel that is asked for ahead
-_MOST_AHEAD: Final = 64  # tiles
-_AHEAD_TILES: Final = (0, 1, 2, 4, 8)
-_AHEAD_STEPS: Final = 128  # from a tile to that whose results it asks for
-_AHEAD_FROM: Final = 2  # second-level caches: of what a convolution reads and writes
 _TASKS_PER_CORE: Final = 3
 _SMALL_L2: Final = 2**19  # bytes; where halos of the whole second-level cache were measured
 _WINDOWS: Final = 2  # high is a band at least where halos are copied and the second-level cache is small
@@ -75,7 +78,8 @@ class ConvBlocking:
 
     Units: ``mr`` pixels; ``nv`` vectors, ``nr`` filters; ``rows`` of results in a band; ``kb`` filters of a task, whole
     tiles; ``cb`` channels of a block, 0 for all of a group; ``gap`` elements after each pixel's channels; ``ahead``
-    tiles from one to that whose results it asks for, 0 for none.
+    tiles from one to that whose results it asks for, 0 for none; ``upcoming`` lines of the next panel that a tile asks
+    for in each run of steps.
     """
 
     mr: int
@@ -89,6 +93,7 @@ class ConvBlocking:
     cb: int
     gap: int
     ahead: int
+    upcoming: int
 
     @classmethod
     def of(cls, schedule: Schedule, op: Conv2dOp, target: Target) -> ConvBlocking:
@@ -97,8 +102,8 @@ class ConvBlocking:
         Raises:
             InvalidSchedule: a value is missing or out of its range, or the tile does not fit the registers.
         """
-        known = schedule if "ahead" in schedule else schedule.with_values(ahead=0)  # recorded before there was a choice
-        value = tile_numbers(known, target, least={"cb": 0, "ahead": 0}, most={"ahead": _MOST_AHEAD})
+        least, most = {"cb": 0, "ahead": 0, "upcoming": 0}, {"ahead": MOST_AHEAD, "upcoming": MOST_UPCOMING}
+        value = tile_numbers(schedule, target, least=least, most=most, later=("ahead", "upcoming"))
         nr = value["nv"] * vector_lanes(target, op.accumulator)
         return cls(**{**value, "nr": nr, "kb": round_up(value["kb"], nr)})
 
@@ -109,13 +114,21 @@ class ConvBlocking:
 
 
 def tile_numbers(
-    schedule: Schedule, target: Target, *, least: Mapping[str, int], most: Mapping[str, int] | None = None
+    schedule: Schedule,
+    target: Target,
+    *,
+    least: Mapping[str, int],
+    most: Mapping[str, int] | None = None,
+    later: tuple[str, ...] = (),
 ) -> dict[str, int]:
     """Return the numbers of a schedule whose tiles are ``mr`` by ``nv``: what these have, and those of ``least``.
+
+    Those of ``later`` are 0 in schedules that were recorded before there was a choice.
 
     Raises:
         InvalidSchedule: a value is missing, below its least or above its most, or the tile does not fit the registers.
     """
+    schedule = schedule.with_values(**{name: 0 for name in later if name not in schedule})
     lows = {"mr": 1, "nv": 1, "unroll": 1, "rows": 1, "kb": 1, "gap": 0, "prefetch": 0, "tail": 0, **least}
     value = {name: schedule.integer(name) for name in lows}
     for name, low in lows.items():
@@ -165,8 +178,9 @@ def conv_space(op: Conv2dOp, target: Target) -> ScheduleSpace:
     )
     default = dict(conv_default(op, target))
     chosen: list[dict[str, Value]] = [default]
-    chosen += [{**default, "ahead": ahead} for ahead in _AHEAD_TILES if ahead != default["ahead"]]
-    chosen += [{**default, "prefetch": steps} for steps in (0, _FAR, FARTHEST) if steps != default["prefetch"]]
+    chosen += [{**default, "ahead": ahead} for ahead in AHEAD_TILES if ahead != default["ahead"]]
+    chosen += [{**default, "upcoming": lines} for lines in UPCOMING_LINES if lines != default["upcoming"]]
+    chosen += [{**default, "prefetch": steps} for steps in (0, FAR, FARTHEST) if steps != default["prefetch"]]
     depths = dict.fromkeys((_depth(channels), *(equal_blocks(channels, most) for most in (64, 128, 256, 512))))
     for mr, nv in tiles[:4]:
         for cb in depths:
@@ -260,7 +274,11 @@ def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Sch
     elif near or fetched:
         unroll, prefetch = 3 if few else 4, 0
     else:
-        unroll, prefetch = 2, _FAR
+        unroll, prefetch = 2, FAR
+    upcoming = 0
+    if not cb or op.taps == channels:  # a block's taps do not follow each other
+        tiles, weight = -(-width // mr) * min(rows, static(op.shape[2])), op.taps * filters * op.groups * item
+        upcoming = upcoming_lines(target, filter_bytes=weight, steps=unroll, lines=nv, tiles=tiles)
     return Schedule(
         mr=mr,
         nv=nv,
@@ -271,23 +289,9 @@ def _schedule(op: Conv2dOp, target: Target, mr: int, nv: int, *, cb: int) -> Sch
         kb=kb,
         cb=0 if cb >= channels else cb,
         gap=gap,
-        ahead=_ahead(op, target),
+        ahead=results_ahead(op, target),
+        upcoming=upcoming,
     )
-
-
-def _ahead(op: Conv2dOp, target: Target) -> int:
-    """Return how many tiles ahead results, and what the epilogue reads, are asked for; 0: not at all.
-
-    Pixels lie apart where channels are next to each other, and what leaves the caches waits for each. Measured on a
-    Zen 3, one thread, filters and images warm and cold: 64 to 256 1x1 56² with a residual 1.2 to 1.4 times as fast, 16
-    to 96 1x1 112² 1.0 to 1.4, others of ResNet-50 1.0 to 1.15; what the second-level cache holds 0.97 to 1.0. On a Xeon
-    with AVX-512 the convolutions of ResNet-50 with a residual take 0.99 to 1.12 of the time, at any distance.
-    """
-    moved = sum(tensor.storage_bytes for tensor in (*op.operands, op.infer()))
-    far = target.isa == "avx2" and moved > _AHEAD_FROM * target.l2_bytes
-    if not far or not ConvOperands.of(op).sums_in_place:
-        return 0
-    return min(_AHEAD_TILES[-1], -(-_AHEAD_STEPS // max(1, op.taps)))
 
 
 def _extents(op: Conv2dOp) -> tuple[int, int, int]:

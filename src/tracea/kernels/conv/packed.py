@@ -35,6 +35,7 @@ from tracea.kernels.conv.operands import (
     tap_of,
     window_of,
 )
+from tracea.kernels.conv.prefetching import share_of
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.space import ScheduleSpace
@@ -256,10 +257,13 @@ def _block(
         copies = (CopyTile(source=source, target=halo.region((0, 0, 0), copied), masked=True),)
         read = halo.region((_LINE * down, _PIXEL * right, 0), window)
     place, extents = (TOP + _LINE, _PIXEL, FIRST + _CHANNEL), (1, _PIXELS, _WIDE)
+    panel, number = (FIRST + _CHANNEL) // blocking.nr, _LINE * ceil_div(Q, blocking.mr) + _PIXEL // blocking.mr
+    following, steps = (GROUP, panel + 1, Const(0), Const(0), c0), depth if blocking.cb else R * S * C
     tile = MicroKernel(
         intrinsic=conv_tile(op, blocking),
         a=read,
-        b=panels.region((GROUP, (FIRST + _CHANNEL) // blocking.nr, 0, 0, c0, 0), (1, 1, R, S, depth, blocking.nr)),
+        b=panels.region((GROUP, panel, 0, 0, c0, 0), (1, 1, R, S, depth, blocking.nr)),
+        ahead=share_of(panels, following, steps=steps, run=blocking.unroll, lines=blocking.upcoming, tile=number),
         c=_sums(operands, blocking, scratches, place, extents),
         accumulate=sums[0],
         finish=sums[1],
@@ -315,6 +319,7 @@ def conv_tile(op: Conv2dOp, blocking: ConvBlocking) -> Intrinsic:
             ("unroll", blocking.unroll),
             ("prefetch", blocking.prefetch),
             ("ahead", blocking.ahead),
+            ("upcoming", blocking.upcoming),
             ("rows", ",".join(map(str, blocking.pixels))),
             ("stride_rows", op.stride[0]),
             ("stride_columns", op.stride[1]),

@@ -30,8 +30,10 @@ from tracea.kernels.conv.operands import (
     S,
     conv_kernel,
 )
+from tracea.kernels.conv.prefetching import share_of
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS
-from tracea.kernels.conv.winograd_blocking import WinogradBlocking, winograd_default, winograd_space
+from tracea.kernels.conv.winograd_blocking import WinogradBlocking, brings_more, winograd_default, winograd_space
+from tracea.kernels.cores import waits_long
 from tracea.kernels.gemm.amx import MATRIX_TILES
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.requirements import condition
@@ -161,10 +163,13 @@ def _tasks(operands: ConvOperands, blocking: WinogradBlocking, panels: Buffer) -
         target=image.region((0, 0, 0), (places, count, C)),
         tiles=(rows, columns),
     )
+    panel, number = (FIRST + _CHANNEL) // blocking.nr, _TILE // blocking.mr
+    following = (GROUP, panel, _PLACE + 1, Const(0))  # behind the last place, the next panel's first one
     product = MicroKernel(
         intrinsic=_place_tile(blocking),
         a=image.region((_PLACE, _TILE, 0), (1, _TILES, C)),
-        b=panels.region((GROUP, (FIRST + _CHANNEL) // blocking.nr, _PLACE, 0, 0), (1, 1, 1, C, blocking.nr)),
+        b=panels.region((GROUP, panel, _PLACE, 0, 0), (1, 1, 1, C, blocking.nr)),
+        ahead=share_of(panels, following, steps=C, run=blocking.unroll, lines=blocking.upcoming, tile=number),
         c=sums.region((_PLACE, _TILE, 0), (1, _TILES, _WIDE)),
     )
     tiles = For(var=_TILE, extent=count, step=Const(blocking.mr), length=_TILES, body=block(product))
@@ -197,6 +202,7 @@ def _place_tile(blocking: WinogradBlocking) -> Intrinsic:
             ("nr", blocking.nr),
             ("unroll", blocking.unroll),
             ("prefetch", blocking.prefetch),
+            ("upcoming", blocking.upcoming),
             ("rows", ",".join(map(str, blocking.counts))),
         ),
     )
@@ -225,13 +231,20 @@ def _pays(op: Conv2dOp, target: Target) -> float:
     """Few channels or filters are transformed as long as they are multiplied.
 
     Matrix tiles take all products, and come before it where few pixels share what is read of the filters: up to four
-    times as many numbers here, from memory inside of a model.
+    times as many numbers here, from memory inside of a model. Where that is far, fewer pixels yet are not worth it.
     """
     filters, channels, *_ = op.w.static_shape
     if min(channels, filters // op.groups) < _FEW:
         return -40.0
     has_tiles = MATRIX_TILES.check(op, target) is None
     result = op.infer()
+    if (
+        not has_tiles
+        and waits_long(target)
+        and result.is_static
+        and brings_more(op, target, result.elements // filters)
+    ):
+        return -40.0
     return 50.0 if has_tiles and result.is_static and result.elements // filters >= _SHARED_PIXELS else 20.0
 
 

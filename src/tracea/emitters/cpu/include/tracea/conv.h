@@ -109,6 +109,15 @@ struct ConvTaps {
     int64_t channel_step = 1;
 };
 
+// A panel of filters, and the lines of one that is needed later: where those begin that a tile asks for, into the second-level cache.
+template <class T>
+struct ConvPanel {
+    const T* first;
+    const T* upcoming;
+
+    TRACEA_INLINE ConvPanel(const T* first, const T* upcoming = nullptr) : first(first), upcoming(upcoming) {}
+};
+
 // Where a tile's windows begin in an image of `height` rows, and how far apart its taps' rows are. Rows outside of the image are zeros in the halo.
 struct ImageRows {
     int64_t first;
@@ -153,8 +162,8 @@ TRACEA_INLINE int64_t valid_lanes(int64_t left) {
 
 // Prefetch: how many steps ahead a tile asks for the panel; 0 leaves it to the hardware. Apart: channels are not next to each other. Ahead: for the results,
 // and for what the epilogue reads, of the tile of the row that comes so many later; 0: not at all. Each tile's lines lie as far apart as pixels do, where no
-// hardware prefetcher follows.
-template <class T, int MR, int NV, int Unroll, int Prefetch, bool Apart = false, int Ahead = 0>
+// hardware prefetcher follows. Upcoming: lines of the panel that is needed later, asked for in each run of Unroll steps.
+template <class T, int MR, int NV, int Unroll, int Prefetch, bool Apart = false, int Ahead = 0, int Upcoming = 0>
 struct ConvTile {
     using V = Vec<T>;
     static constexpr int columns = NV * V::lanes;
@@ -175,7 +184,7 @@ struct ConvTile {
     // As run, without the rows of taps that lie over zeros around the image.
     template <int First, int... Rest, class Epilogue = IdentityEpilogue>
     static TRACEA_INLINE void run_within(ImageRows image, int64_t pixels, int64_t filters, ConvTaps taps, const T* a,
-                                         int64_t a_pixel, const T* b, T* c, int64_t c_stride, bool accumulate,
+                                         int64_t a_pixel, ConvPanel<T> b, T* c, int64_t c_stride, bool accumulate,
                                          const Epilogue& epilogue = {}) {
         leave_out(image, taps, a, b);
         run<First, Rest...>(pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
@@ -184,7 +193,7 @@ struct ConvTile {
     // As run, without these rows, and without the taps beside the image of a whole tile's first and last pixel.
     template <int First, int... Rest, class Epilogue = IdentityEpilogue>
     static TRACEA_INLINE void run_within(ImageRows rows, const ImageColumns& image, int64_t pixels, int64_t filters,
-                                         ConvTaps taps, const T* a, int64_t a_pixel, const T* b, T* c, int64_t c_stride,
+                                         ConvTaps taps, const T* a, int64_t a_pixel, ConvPanel<T> b, T* c, int64_t c_stride,
                                          bool accumulate, const Epilogue& epilogue = {}) {
         leave_out(rows, taps, a, b);
         const auto inside = detail::taps_inside(image, pixels, taps.columns);
@@ -196,12 +205,12 @@ struct ConvTile {
     }
 
     // Moves to the first row of taps over the image, and counts those that are.
-    static TRACEA_INLINE void leave_out(ImageRows image, ConvTaps& taps, const T*& a, const T*& b) {
+    static TRACEA_INLINE void leave_out(ImageRows image, ConvTaps& taps, const T*& a, ConvPanel<T>& b) {
         while (taps.rows > 0 && image.first < 0) {
             image.first += image.gap;
             --taps.rows;
             a += taps.row_step;
-            b += taps.columns * taps.b_tap;
+            b.first += taps.columns * taps.b_tap;
         }
         while (taps.rows > 0 && image.first + (taps.rows - 1) * image.gap >= image.height) --taps.rows;
     }
@@ -210,7 +219,7 @@ struct ConvTile {
     // Pixels that are not valid are those of the first one again: a tile reads nothing but its own.
     template <int First, int... Rest, class Epilogue = IdentityEpilogue>
     static TRACEA_INLINE void run(int64_t pixels, int64_t filters, ConvTaps taps, const T* a, int64_t a_pixel,
-                                  const T* b, T* c, int64_t c_stride, bool accumulate, const Epilogue& epilogue = {}) {
+                                  ConvPanel<T> b, T* c, int64_t c_stride, bool accumulate, const Epilogue& epilogue = {}) {
         // The taps of a row are one run where neither operand has a gap between them: few channels are summed in one loop.
         if (!Apart && taps.column_step == taps.channels && taps.b_tap == taps.channels * columns) {
             taps.channels *= taps.columns;
@@ -224,7 +233,7 @@ struct ConvTile {
     // As run; `inside` are the taps that the first and the last pixel of a whole tile take, or EveryTap.
     template <int First, int... Rest, class Inside, class Epilogue>
     static TRACEA_INLINE void run_inside(const Inside& inside, int64_t pixels, int64_t filters, const ConvTaps& taps,
-                                         const T* a, int64_t a_pixel, const T* b, T* c, int64_t c_stride,
+                                         const T* a, int64_t a_pixel, ConvPanel<T> b, T* c, int64_t c_stride,
                                          bool accumulate, const Epilogue& epilogue) {
         if constexpr (sizeof...(Rest) > 0) {
             constexpr int next[] = {Rest...};
@@ -234,7 +243,7 @@ struct ConvTile {
                 return;
             }
         }
-        using Part = ConvTile<T, First, NV, Unroll, Prefetch, Apart, Ahead>;
+        using Part = ConvTile<T, First, NV, Unroll, Prefetch, Apart, Ahead, Upcoming>;
         if (TRACEA_LIKELY(filters >= columns && pixels == First)) {
             if constexpr (Part::spare >= 3) {
                 Part::template compute<true>(inside, pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate,
@@ -252,7 +261,7 @@ struct ConvTile {
     // A function of its own keeps what surrounds a tile out of its registers.
     template <bool Full, class Inside, class Epilogue>
     static TRACEA_NOINLINE void apart(const Inside& inside, int64_t pixels, int64_t filters, const ConvTaps& taps,
-                                      const T* a, int64_t a_pixel, const T* b, T* c, int64_t c_stride, bool accumulate,
+                                      const T* a, int64_t a_pixel, ConvPanel<T> b, T* c, int64_t c_stride, bool accumulate,
                                       const Epilogue& epilogue) {
         compute<Full>(inside, pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
     }
@@ -260,7 +269,7 @@ struct ConvTile {
     // The epilogue by value: what its members point to may be where results are stored, its members themselves are not.
     template <bool Full, class Inside, class Epilogue>
     static TRACEA_INLINE void compute(const Inside& inside, int64_t pixels, int64_t filters, const ConvTaps& taps,
-                                      const T* a, int64_t a_pixel, const T* b, T* c, int64_t c_stride, bool accumulate,
+                                      const T* a, int64_t a_pixel, ConvPanel<T> b, T* c, int64_t c_stride, bool accumulate,
                                       const Epilogue epilogue) {
         if constexpr (Full && Ahead > 0) {
             constexpr int line = 64 / static_cast<int>(sizeof(T));
@@ -270,6 +279,7 @@ struct ConvTile {
                 for (int j = 0; j < columns; j += line) prefetch_l1_write(later + j);
             }
         }
+        [[maybe_unused]] const T* upcoming = b.upcoming;
         V acc[MR][NV];
         unroll<MR>([&](auto i) TRACEA_LAMBDA { unroll<NV>([&](auto j) TRACEA_LAMBDA { acc[i][j] = zero<V>(); }); });
         int64_t offset[MR];
@@ -290,10 +300,15 @@ struct ConvTile {
         const auto sum = [&](auto first, auto end, int64_t r, int64_t begin, int64_t after) TRACEA_LAMBDA {
             for (int64_t s = begin; s < after; ++s) {
                 const T* a_k = a + r * taps.row_step + s * taps.column_step;
-                const T* b_k = b + (r * taps.columns + s) * taps.b_tap;
+                const T* b_k = b.first + (r * taps.columns + s) * taps.b_tap;
                 const int64_t next = Apart ? taps.channel_step : 1;
                 int64_t left = taps.channels;
                 for (; left >= Unroll; left -= Unroll) {
+                    if constexpr (Upcoming > 0) {
+                        constexpr int line = 64 / static_cast<int>(sizeof(T));
+                        unroll<Upcoming>([&](auto n) TRACEA_LAMBDA { prefetch_l2(upcoming + n * line); });
+                        upcoming += Upcoming * line;
+                    }
                     unroll<Unroll>([&](auto u) TRACEA_LAMBDA { step(first, end, a_k + u * next, b_k + u * columns); });
                     a_k += Unroll * next;
                     b_k += Unroll * columns;
