@@ -107,10 +107,11 @@ def conv_cases() -> tuple[Case, ...]:
         Case.of("conv_in_place_blocks", "conv.packed", conv(7, (9, 8), 40, stride=(2, 3), **ONE, **last), **blocks),
         Case.of("conv_ahead", "conv.prepacked", conv(7, (5, 17), 70, batch=2, **last, **SHORT), **small, ahead=2),
         Case.of("conv_ahead_in_place", "conv.packed", conv(9, (4, 7), 40, **ONE, **last, **FUSED), **blocks, ahead=1),
-        Case.of(
-            "conv_upcoming", "conv.prepacked", conv(10, (7, 8), 70, groups=2, **last), **small, upcoming=3
-        ),
+        Case.of("conv_upcoming", "conv.prepacked", conv(10, (7, 8), 70, groups=2, **last), **small, upcoming=3),
         Case.of("conv_upcoming_blocks", "conv.packed", conv(9, (4, 7), 40, **ONE, **last), **blocks, upcoming=1),
+        Case.of("conv_split", "conv.split", conv(10, (5, 7), 20, batch=2, groups=2, **last, **FUSED), **blocks),
+        Case.of("conv_split_prepacked", "conv.split_prepacked", conv(20, (1, 9), 5, **last, **SHORT), **blocks),
+        Case.of("conv_split_in_place", "conv.split", conv(37, (3, 2), 16, **ONE, **last, dtype=BF16), **blocks),
         Case.of("conv_rows_of_channels", "conv.packed", rows_of_channels(7, (9, 12), 40, kernel=(3, 2)), **small),
         Case.of(
             "conv_rows_of_channels_strided",

@@ -50,6 +50,16 @@ CONVOLUTION = Conv2dOp.of(
     activation="relu",
     residual=True,
 )
+ONE_ROW = Conv2dOp.of(
+    channels=64,
+    size=(1, 4000),
+    filters=16,
+    kernel=(1, 7),
+    padding=(0, 3),
+    channels_last=True,
+    bias=True,
+    activation="relu",
+)
 DEPTHWISE = Conv2dOp.of(
     channels=144, size=(56, 56), filters=144, kernel=(3, 3), padding=(1, 1), groups=144, bias=True, activation="relu"
 )
@@ -103,6 +113,8 @@ GOLDEN = (
         ),
     ),
     Case.of("conv.prepacked", "conv.prepacked", CONVOLUTION),
+    Case.of("conv.split", "conv.split", ONE_ROW),
+    Case.of("conv.split_prepacked", "conv.split_prepacked", ONE_ROW),
     Case.of("conv.winograd", "conv.winograd", replace(CONVOLUTION, accuracy=Accuracy.NORMWISE)),
     Case.of("conv.winograd_prepacked", "conv.winograd_prepacked", replace(CONVOLUTION, accuracy=Accuracy.NORMWISE)),
     Case.of("conv.pixels", "conv.pixels", ODD),

@@ -9,7 +9,7 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.ops.rows import ReduceKind
 from tracea.semantic.access import Intrinsic, Region, as_given
-from tracea.semantic.index import Const, Index
+from tracea.semantic.index import Const, Index, as_index
 from tracea.semantic.nodes import EpilogueCall, ReduceTile
 from tracea.semantic.tile_kernel import Buffer
 
@@ -18,8 +18,8 @@ __all__ = ["sum_of_parts"]
 
 def sum_of_parts(
     parts: Buffer,
-    row: int | Index,
-    start: Index,
+    row: int | Index | tuple[Index, ...],
+    start: int | Index,
     width: Index,
     *,
     target: Region,
@@ -28,9 +28,11 @@ def sum_of_parts(
 ) -> ReduceTile:
     """Return the node that adds ``width`` columns from ``start`` of one row of every part.
 
-    Shapes: ``parts`` (parts, rows, columns); ``target`` takes ``width`` elements, what ``epilogue`` makes of the sums.
+    Shapes: ``parts`` (parts, rows, columns), or with several axes of rows, of which ``row`` has an index each;
+    ``target`` takes ``width`` elements, what ``epilogue`` makes of the sums.
     """
-    shape = (parts.shape[0], Const(1), width)
+    row = row if isinstance(row, tuple) else (as_index(row),)
+    shape = (parts.shape[0], *(Const(1) for _ in row), width)
     return ReduceTile(
         kind=ReduceKind.SUM,
         intrinsic=Intrinsic(
@@ -39,7 +41,7 @@ def sum_of_parts(
             source="emitters/cpu/include/tracea/row_tiles.h",
             attributes=(("compute", compute.value),),
         ),
-        inputs=(parts.region((0, row, start), shape),),
+        inputs=(parts.region((0, *row, start), shape),),
         prologue=Input(0),
         shape=shape,
         axes=(0,),

@@ -15,6 +15,8 @@ from tracea.kernels.conv.depthwise import DEPTHWISE, DEPTHWISE_PREPACKED
 from tracea.kernels.conv.packed import PACKED as CONV_PACKED
 from tracea.kernels.conv.packed import PREPACKED as CONV_PREPACKED
 from tracea.kernels.conv.pixels import PIXELS, PIXELS_PREPACKED
+from tracea.kernels.conv.split import SPLIT as CONV_SPLIT
+from tracea.kernels.conv.split import SPLIT_PREPACKED as CONV_SPLIT_PREPACKED
 from tracea.kernels.conv.stem import STEM, STEM_PREPACKED
 from tracea.kernels.conv.winograd import WINOGRAD, WINOGRAD_PREPACKED
 from tracea.kernels.gemm.amx import AMX, AMX_PREPACKED
@@ -69,6 +71,8 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     AMX_PREPACKED,
     CONV_PACKED,
     CONV_PREPACKED,
+    CONV_SPLIT,
+    CONV_SPLIT_PREPACKED,
     DEPTHWISE,
     DEPTHWISE_PREPACKED,
     CONV_AMX,

@@ -30,6 +30,7 @@ __all__ = [
     "FILTERS",
     "GROUP",
     "IMAGE",
+    "IMAGES",
     "C",
     "ConvOperands",
     "K",
@@ -151,10 +152,12 @@ class ConvOperands:
         column: Index | int,
         filter_: Index | int,
         extents: tuple[Index | int, Index | int, Index | int],
+        *,
+        of: tuple[Index, Index] = (IMAGE, GROUP),
     ) -> Region:
-        """Return a rectangle of pixels and filters of the result or of what broadcasts to it."""
+        """Return a rectangle of pixels and filters ``of`` an image's group, of the result or what broadcasts to it."""
         single = [size == Const(1) for size in buffer.shape]
-        offset = (IMAGE, GROUP, row, column, filter_)
+        offset = (*of, row, column, filter_)
         return buffer.region(
             tuple(0 if one else start for one, start in zip(single, offset, strict=True)),
             tuple(1 if one else size for one, size in zip(single, (1, 1, *extents), strict=True)),

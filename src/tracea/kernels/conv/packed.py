@@ -8,6 +8,7 @@ filters of one tap), or whose channels are windows of a row, is read where it li
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Final
 
@@ -63,10 +64,13 @@ from tracea.targets.target import Target
 __all__ = [
     "PACKED",
     "PREPACKED",
+    "band_tiles",
     "build_pack",
     "build_packed",
     "build_prepacked",
     "filter_panels",
+    "halo_of",
+    "image_is_inside",
     "pack_filters",
     "panel_type",
 ]
@@ -91,7 +95,7 @@ def build_packed(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel
     panels = filter_panels(operands, blocking.nr, "panels", BufferRole.SCRATCH)
     body = (pack_filters(operands, panels, blocking.nr), Barrier(), _tasks(operands, blocking, panels))
     scratches = (panels, *_thread_scratch(operands, blocking))
-    return operands.kernel(PACKED_ID, schedule, target, scratches, body, assumptions=_inside(operands))
+    return operands.kernel(PACKED_ID, schedule, target, scratches, body, assumptions=image_is_inside(operands))
 
 
 def build_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -102,7 +106,7 @@ def build_prepacked(op: Conv2dOp, schedule: Schedule, target: Target) -> TileKer
     operands = ConvOperands.of(op, w=panels)
     body = (_tasks(operands, blocking, panels),)
     scratches = _thread_scratch(operands, blocking)
-    return operands.kernel(PREPACKED_ID, schedule, target, scratches, body, assumptions=_inside(operands))
+    return operands.kernel(PREPACKED_ID, schedule, target, scratches, body, assumptions=image_is_inside(operands))
 
 
 def packed_default(op: Conv2dOp, target: Target) -> Schedule:
@@ -204,11 +208,18 @@ def _has_near_taps(operands: ConvOperands) -> bool:
     return static(op.w.shape[2]) * static(op.w.shape[3]) > 1 and Const(1) not in strides[-2:]
 
 
-def _thread_scratch(operands: ConvOperands, blocking: ConvBlocking) -> tuple[Buffer, ...]:
-    dtype, thread = operands.accumulator, MemorySpace.THREAD
+def halo_of(operands: ConvOperands, blocking: ConvBlocking) -> tuple[Buffer, ...]:
+    """Return what a thread copies a band to, where tiles do not read the image itself."""
+    if operands.in_place:
+        return ()
     rows, columns = window_of(operands.op, blocking.rows, Q)
     depth = Const(blocking.cb) if blocking.cb else C
-    halo = () if operands.in_place else (scratch("halo", dtype, thread, rows, columns, depth + blocking.gap),)
+    return (scratch("halo", operands.accumulator, MemorySpace.THREAD, rows, columns, depth + blocking.gap),)
+
+
+def _thread_scratch(operands: ConvOperands, blocking: ConvBlocking) -> tuple[Buffer, ...]:
+    dtype, thread = operands.accumulator, MemorySpace.THREAD
+    halo = halo_of(operands, blocking)
     if operands.sums_in_place:
         return halo
     if blocking.cb:
@@ -216,7 +227,7 @@ def _thread_scratch(operands: ConvOperands, blocking: ConvBlocking) -> tuple[Buf
     return (*halo, scratch("sums", dtype, thread, blocking.mr, blocking.nr))
 
 
-def _inside(operands: ConvOperands) -> Predicate:
+def image_is_inside(operands: ConvOperands) -> Predicate:
     """Return the guard that the image has every pixel that a tile reads of it."""
     if not operands.in_place:
         return TRUE
@@ -226,25 +237,38 @@ def _inside(operands: ConvOperands) -> Predicate:
 
 def _tasks(operands: ConvOperands, blocking: ConvBlocking, panels: Buffer) -> Parallel:
     scratches = _thread_scratch(operands, blocking)
+
+    def nodes(channels: tuple[Index, Index], sums: tuple[Predicate, Predicate]) -> tuple[Node, ...]:
+        target = partial(_sums, operands, blocking, scratches)
+        return band_tiles(
+            operands, blocking, panels, scratches[:1], channels=channels, sums=sums, target=target, stored=True
+        )
+
     body: tuple[Node, ...]
     if blocking.cb:
-        nodes = _block(operands, blocking, panels, scratches, channels=(_C0, _DEPTH), sums=(_C0 > 0, _C0 + _DEPTH >= C))
-        body = (For(var=_C0, extent=C, step=Const(blocking.cb), length=_DEPTH, body=block(*nodes)),)
+        blocks = nodes((_C0, _DEPTH), (_C0 > 0, _C0 + _DEPTH >= C))
+        body = (For(var=_C0, extent=C, step=Const(blocking.cb), length=_DEPTH, body=block(*blocks)),)
     else:
-        body = _block(operands, blocking, panels, scratches, channels=(Const(0), C), sums=(FALSE, TRUE))
+        body = nodes((Const(0), C), (FALSE, TRUE))
     return operands.tasks(blocking.rows, blocking.kb, body)
 
 
-def _block(
+def band_tiles(
     operands: ConvOperands,
     blocking: ConvBlocking,
     panels: Buffer,
-    scratches: tuple[Buffer, ...],
+    halos: tuple[Buffer, ...],
     *,
     channels: tuple[Index, Index],
     sums: tuple[Predicate, Predicate],
+    target: Callable[[tuple[Index, Index, Index], tuple[int, Index, Index]], Region],
+    stored: bool,
 ) -> tuple[Node, ...]:
-    """Return the copy of a block of channels and the tiles that are summed over it."""
+    """Return the copy of a block of channels of a band, and the tiles that are summed over it.
+
+    ``channels`` are the first one and how many; ``sums`` tells when a tile adds to what is there, and when its sums are
+    whole; ``target`` says where those of a place lie, and of ``stored`` ones the epilogue makes results.
+    """
     op, (c0, depth) = operands.op, channels
     (down, right), (above, left) = op.stride, op.padding
     window = (*window_of(op, 1, _PIXELS), depth)
@@ -252,7 +276,7 @@ def _block(
     if operands.in_place:
         read = operands.x.region((IMAGE, GROUP, (TOP + _LINE) * down, _PIXEL * right, c0), (1, 1, *window))
     else:
-        copied, halo = (*window_of(op, BAND, Q), depth), scratches[0]
+        copied, halo = (*window_of(op, BAND, Q), depth), halos[0]
         source = operands.x.region((IMAGE, GROUP, TOP * down - above, -left, c0), (1, 1, *copied))
         copies = (CopyTile(source=source, target=halo.region((0, 0, 0), copied), masked=True),)
         read = halo.region((_LINE * down, _PIXEL * right, 0), window)
@@ -264,10 +288,10 @@ def _block(
         a=read,
         b=panels.region((GROUP, panel, 0, 0, c0, 0), (1, 1, R, S, depth, blocking.nr)),
         ahead=share_of(panels, following, steps=steps, run=blocking.unroll, lines=blocking.upcoming, tile=number),
-        c=_sums(operands, blocking, scratches, place, extents),
+        c=target(place, extents),
         accumulate=sums[0],
         finish=sums[1],
-        epilogue=operands.epilogue(*place, extents),
+        epilogue=operands.epilogue(*place, extents) if stored else None,
         image=_area(operands, TOP + _LINE),
     )
     across = For(var=_PIXEL, extent=Q, step=Const(blocking.mr), length=_PIXELS, body=block(tile))

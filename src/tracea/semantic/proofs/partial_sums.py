@@ -19,7 +19,7 @@ from tracea.semantic.proofs.tiling import chain
 from tracea.semantic.proofs.walk import Box, Loop, Site
 from tracea.semantic.tile_kernel import BufferRole, TileKernel
 
-__all__ = ["prove_partial_sum"]
+__all__ = ["leaves_parts", "prove_partial_sum", "prove_slots"]
 
 
 def prove_partial_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, *, a: Origin, b: Origin) -> Fact:
@@ -31,13 +31,31 @@ def prove_partial_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, *, 
     node = site.node
     assert isinstance(node, MicroKernel)
     slots = site.box(node.c)
-    if kernel.buffer(slots.buffer).role is not BufferRole.SCRATCH or node.epilogue or node.accumulate != FALSE:
+    if not leaves_parts(kernel, node):
         raise refuse("reduction", site.label, f"no axis of {b.box.buffer} was found to be summed over")
     if a.packed or b.packed:
         raise refuse("reduction", site.label, "parts of K are shown for operands that are read in place")
     share = _share(kernel, site, b.box)
-    axis = _slot_axis(kernel, site, slots, share)
     _aligned(site, a.box, b.box, slots)
+    added = prove_slots(kernel, sites, site, share)
+    return Fact("reduction", site.label, f"parts {share.var} cover K once, each in a slot that {added} adds")
+
+
+def leaves_parts(kernel: TileKernel, node: MicroKernel) -> bool:
+    """Tell whether a tile leaves its sums, as they are, in scratch."""
+    return kernel.buffer(node.c.buffer).role is BufferRole.SCRATCH and not node.epilogue and node.accumulate == FALSE
+
+
+def prove_slots(kernel: TileKernel, sites: Sequence[Site], site: Site, share: Loop) -> str:
+    """Prove that each iteration of ``share`` has a slot of its own and that all slots are added; return by whom.
+
+    Raises:
+        ProofFailed: a part has no slot of its own, or the slots are not added where they belong.
+    """
+    node = site.node
+    assert isinstance(node, MicroKernel)
+    slots = site.box(node.c)
+    axis = _slot_axis(kernel, site, slots, share)
     still = [loop for loop in site.loops if not any(loop.var in offset.atoms() for offset in slots.offset)]
     if still:
         raise refuse("reduction", site.label, f"every iteration of {still[0].var} leaves its sum in the same slot")
@@ -46,8 +64,7 @@ def prove_partial_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, *, 
         _added(reader, box, axis, share)
     if not readers:
         raise refuse("reduction", site.label, f"the partial sums in {slots.buffer} are never added")
-    added = ", ".join(reader.label for reader, _ in readers)
-    return Fact("reduction", site.label, f"parts {share.var} cover K once, each in a slot that {added} adds")
+    return ", ".join(reader.label for reader, _ in readers)
 
 
 def _share(kernel: TileKernel, site: Site, b: Box) -> Loop:
@@ -112,7 +129,11 @@ def _added(site: Site, box: Box, axis: int, share: Loop) -> None:
     if not whole or not site.facts.proves_equal(box.extent[axis], share.count):
         raise refuse("reduction", site.label, f"does not add all {share.count.to_index()} slots of {box.buffer}")
     target = site.box(node.epilogue.target if node.epilogue and node.epilogue.target else node.target)
-    for back, what in ((-2, "rows"), (-1, "columns")):
+    inner = len(box.offset) - axis - 1  # axes of a slot: those of the result, of which a matrix has two
+    if len(target.offset) < inner:
+        raise refuse("reduction", site.label, f"{box.buffer} has {inner} axes in a slot, {target.buffer} fewer")
+    for back in range(-inner, 0):
         ours, theirs = (box.offset[back], box.extent[back]), (target.offset[back], target.extent[back])
         if not all(site.facts.proves_equal(left, right) for left, right in zip(ours, theirs, strict=True)):
+            what = {-1: "columns", -2: "rows"}.get(back, f"axes {back}")
             raise refuse("reduction", site.label, f"{what} of {box.buffer} and of {target.buffer} differ")

@@ -10,6 +10,7 @@ from tracea.semantic.linear import Polynomial
 from tracea.semantic.nodes import Halo, MicroKernel, Pack
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.coverage import exactly_at, first_and_last
+from tracea.semantic.proofs.partial_sums import leaves_parts, prove_slots
 from tracea.semantic.proofs.provenance import origin, reaching
 from tracea.semantic.proofs.tiling import chain
 from tracea.semantic.proofs.walk import Box, Loop, Site
@@ -56,7 +57,8 @@ def window_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, node: Micr
         raise refuse("reduction", site.label, f"panels of {width} filters, the routine takes them for {panel}")
     if a is None or len(result.offset) < 3 or len(b.offset) < -filters.panel:
         raise refuse("reduction", site.label, f"what {node.a.buffer} holds was not traced to an image")
-    summed = _summed(site, filters, b, shape, result)
+    summed, shares = _summed(site, filters, b, shape, result, parts=leaves_parts(kernel, node))
+    added = "".join(f", {loop.var} in slots that {prove_slots(kernel, sites, site, loop)} adds" for loop in shares)
     _aligned(kernel, site, node, filters, a=a, b=b, result=result)
     _left_out(kernel, site, node, a)
     _spared(site, node, kernel.buffer(node.a.buffer).shape)
@@ -67,8 +69,8 @@ def window_sum(kernel: TileKernel, sites: Sequence[Site], site: Site, node: Micr
     if node.epilogue and not exactly_at(site.unguarded, site.condition(node.finish), last, holds=True):
         raise refuse("reduction", site.label, f"the sum does not finish exactly at its last block: {node.finish}")
     blocks = ", ".join(str(loop.var) for loop in summed) or "one block"
-    statement = f"taps and channels of {b.buffer} are covered once over {blocks}, each over its pixel of {a.buffer}"
-    return Fact("reduction", site.label, statement), summed
+    covered = f"taps and channels of {b.buffer} are covered once over {blocks}, each over its pixel of {a.buffer}"
+    return Fact("reduction", site.label, f"{covered}{added}"), summed
 
 
 def _filters(node: MicroKernel, shape: Sequence[Polynomial]) -> _Filters:
@@ -118,12 +120,21 @@ def _merged(node: MicroKernel) -> tuple[int, int] | None:
     return (int(names["merged_rows"]), int(names["merged_columns"])) if "merged_rows" in names else None
 
 
-def _summed(site: Site, filters: _Filters, b: Box, shape: Sequence[Polynomial], result: Box) -> list[Loop]:
-    """Return the loops that sweep the taps and channels, each of which is swept once."""
+def _summed(
+    site: Site, filters: _Filters, b: Box, shape: Sequence[Polynomial], result: Box, *, parts: bool
+) -> tuple[list[Loop], list[Loop]]:
+    """Return the loops that sweep the taps and channels, each of which is swept once, and those whose sums are parts.
+
+    With ``parts`` one loop may move the result too: its iterations leave sums of their own, for others to add.
+    """
     ours = {loop for loop in site.loops if any(loop.var in offset.atoms() for offset in result.offset)}
     summed: list[Loop] = []
+    shares: list[Loop] = []
     for axis in range(filters.panel + 1, -1):
         used = chain(b.offset[axis], b.extent[axis], shape[axis], site.loops, site.unguarded)
+        if parts and not shares and used is not None and len(used.loops) == 1 and used.loops[0] in ours:
+            shares += used.loops
+            continue
         if used is None or set(used.loops) & (ours | set(summed)):
             raise refuse(
                 "reduction",
@@ -132,7 +143,7 @@ def _summed(site: Site, filters: _Filters, b: Box, shape: Sequence[Polynomial], 
                 f"to cover [0, {shape[axis].to_index()}) once",
             )
         summed += used.loops
-    return summed
+    return summed, shares
 
 
 def _aligned(
@@ -169,8 +180,8 @@ def _aligned(
                 f"{name} {a.offset[axis].to_index()} of {a.buffer} do not keep the distance "
                 f"{'of the padding' if wanted is None else wanted} to {stride} * ({result.offset[axis].to_index()})",
             )
-    if kernel.buffer(result.buffer).rank == kernel.buffer(a.buffer).rank:
-        outer = zip(a.offset[:-3], result.offset[:-3], strict=True)
+    if kernel.buffer(result.buffer).rank >= kernel.buffer(a.buffer).rank:  # slots of parts come before images
+        outer = zip(a.offset[:-3], result.offset[-len(a.offset) : -3], strict=True)
         pairs += [("image or group", left, right) for left, right in outer]
     if not site.facts.proves(b.extent[filters.panel] * filters.width - result.extent[-1]):
         raise refuse("reduction", site.label, f"panels of {filters.width.to_index()} filters, the tile needs more")
