@@ -58,6 +58,7 @@ _LONG_STEP: Final = 20  # cycles of products, in which the second-level cache br
 _UNPAID_ROWS: Final = 48  # of a product that does not repay the packing of B
 # The same where the second-level cache holds B, in rows that begin on cache lines: of one core, and of each team.
 _UNPAID_NEAR: Final = (512, 384)
+_FEW_SUMS: Final = 8  # the second-level cache holds so many times a product's
 _FEWEST_STEPS: Final = 128  # of a sum: each tile of a short one waits for its result
 _UNEVEN: Final = 1.15  # times the work of the core that is last, from which on other tasks are worth it
 _K_BLOCK: Final = 256  # rows of B: as many pages where a row is longer than a page
@@ -275,9 +276,11 @@ def _near_steps(op: GemmOp, target: Target) -> float:
     if n <= MOST_STREAMED_ROWS:
         return -200.0
     tile = _column_tile(m, n, vector_lanes(target, op.accumulator), target)
-    is_held = max(m, n) * nbytes <= target.page_bytes and m * n * nbytes <= target.l2_bytes
-    if is_held and _is_long(tile, target) and _known(op.k) >= _FEWEST_STEPS:
-        return 40.0  # faster than packed by 1.03 to 1.25 on one core, by more on two (benchmarks/NOTES.md, 2026-11-26)
+    if max(m, n) * nbytes <= target.page_bytes and _known(op.k) >= _FEWEST_STEPS:
+        if _is_long(tile, target) and m * n * nbytes <= target.l2_bytes:
+            return 40.0  # faster than packed by 1.03 to 1.25 on one core, by more on two (NOTES, 2026-11-26)
+        if waits_long(target) and _FEW_SUMS * m * n * nbytes <= target.l2_bytes:
+            return 36.0  # than packed, which waits for B, by 1.08 to 1.6 (NOTES, 2026-11-28); below matrix tiles
     return 0.0 if m * nbytes <= _NEAR_LINES * target.cache_line_bytes else -200.0
 
 
