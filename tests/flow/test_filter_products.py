@@ -14,6 +14,7 @@ import tracea
 from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, PointwiseOp
 from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.flow import filter_products
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.filter_products import FilterProducts
 from tracea.flow.sections import Temporary
@@ -195,3 +196,41 @@ def test_parts_are_described_by_their_own_strides(rng):
     assert turned.op.operands[0].strides == (999, 72, 12, 2)
     assert turned.op.infer().strides == (0, 1, 48, 8)
     assert all(isinstance(part, Temporary) or part.index == 1 for section in copies for part in section.operands)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_image_in_rows_is_copied_where_products_then_read_in_place(
+    threads: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    in_place = lambda product, **_: product.a.strides[-1] == 1 == product.b.strides[-1]  # noqa: E731
+    monkeypatch.setattr(filter_products, "is_read_in_place", in_place)
+    x, shape = _images(rng, (1, 12, 9, 7), last=False), (20, 12, 1, 1)
+    grad = _grad(x, shape, rng, {})
+    whole = _whole(x, grad, torch.empty(shape))
+    made = FilterProducts.of(whole, threads=threads, library=False)
+    assert made is not None
+    assert made.copies_image == (threads == 1)
+    if threads == 1:
+        copy, product, *_ = made.sections()
+        assert isinstance(copy.op, PointwiseOp)
+        assert isinstance(product.op, GemmOp)
+        assert (product.op.m, product.op.n, product.op.k) == (20, 12, 63)
+        assert made.temporaries[0].elements == x.numel()
+    small = FilterProducts.of(_whole(grad, x, torch.empty(12, 20, 1, 1)), threads=threads, library=False)
+    assert small is not None
+    assert not small.copies_image  # the image is the larger one
+
+
+def test_a_copied_image_gives_the_same_gradient(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    monkeypatch.setattr(filter_products, "is_read_in_place", lambda *_, **__: True)
+    x, shape = _images(rng, (1, 13, 11, 7), last=False), (29, 13, 1, 1)
+    grad = _grad(x, shape, rng, {})
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with tracea.ops.library(False):
+            found = tracea.ops.conv2d_grad_weight(x, grad, shape)
+    finally:
+        torch.set_num_threads(threads)
+    wanted, size = _expected(x, grad, shape, {})
+    assert ((found.double() - wanted).abs() / size).max() <= TOLERANCE

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 import tracea
+from tracea import targets
 from tracea.core.dtype import DType
 from tracea.core.op import Conv2dOp
 from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.flow import filter_products, filter_windows
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.filter_windows import FilterWindows
 from tracea.flow.sections import Part
@@ -148,3 +150,17 @@ def test_what_fills_no_tiles_is_left_to_other_forms(image, shape, given):
     x = torch.empty(image)
     grad = torch.nn.functional.conv2d(x, torch.empty(shape), **numbers)
     assert _made(x, grad, torch.empty(shape), **given) is None
+
+
+def test_products_in_place_are_left_to_teams_by_a_core_that_waits_long(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    x, shape, given = _images(rng, (1, 64, 56, 56), last=True), (64, 64, 3, 3), {"padding": (1, 1)}
+    grad, y = _grad(rng, x, shape, given), torch.empty(shape)
+    monkeypatch.setattr(filter_products, "is_read_in_place", lambda *_, **__: True)
+    chosen = []
+    for waits, threads in ((True, 1), (True, 2), (False, 1)):
+        monkeypatch.setattr(filter_windows, "waits_long", lambda _, waits=waits: waits)
+        monkeypatch.setattr(filter_windows, "host", lambda: targets.load("avx512"))
+        chosen.append(_made(x, grad, y, threads, **given) is not None)
+    assert chosen == [True, False, False]

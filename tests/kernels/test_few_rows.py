@@ -111,3 +111,23 @@ def test_products_of_few_rows(variant: str, threads: int, rng: np.random.Generat
         compiled.program.bound(*arrays, out=out, threads=threads)()
         bound = 4e-7 * (np.abs(a) @ np.abs(b) + np.abs(bias) + np.abs(residual))
         assert (np.abs(out - expected) <= bound).all(), f"{m}x{n}x{k}"
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "variant"),
+    [
+        (64, 256, 3136, "direct"),
+        (256, 64, 3136, "direct"),
+        (24, 144, 3136, "direct"),
+        (512, 128, 784, "direct"),
+        (512, 512, 784, "packed"),  # sums are more than an eighth of the second-level cache
+        (1024, 256, 196, "packed"),
+        (2048, 16, 784, "packed"),  # a step of A is more than a page
+        (256, 64, 100, "packed"),  # a short sum
+    ],
+)
+def test_long_products_of_two_matrices_in_columns_and_rows_read_both_in_place(
+    m: int, n: int, k: int, variant: str
+) -> None:
+    op = GemmOp.of(m=m, n=n, k=k, transpose_a=True)
+    assert decide(op, replace(XEON, l2_bytes=2 << 20), variants=(DIRECT, PACKED)).variant == f"gemm.{variant}"

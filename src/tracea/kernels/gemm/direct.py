@@ -244,8 +244,8 @@ def _few_rows(op: GemmOp, target: Target) -> float:
         return 20.0
     near = m <= _UNPAID_NEAR[target.cores > 1] and _has_lines(op, target) and _b_bytes(op) <= target.l2_bytes
     unpaid = m <= _UNPAID_ROWS or near
-    # 0.6 to 0.98 of the time of packed; below matrix tiles and panels that are there (benchmarks/NOTES.md, 2026-11-27).
-    return 12.0 if unpaid and not _has_columns(op) and waits_long(target) else -20.0
+    # 0.6 to 0.98 of the time of packed; below matrix tiles and panels that are there (NOTES, 2026-11-27 and 28).
+    return 12.0 if unpaid and _has_near_steps(op, target) and waits_long(target) else -20.0
 
 
 def _small(op: GemmOp, target: Target) -> float:
@@ -281,7 +281,12 @@ def _near_steps(op: GemmOp, target: Target) -> float:
             return 40.0  # faster than packed by 1.03 to 1.25 on one core, by more on two (NOTES, 2026-11-26)
         if waits_long(target) and _FEW_SUMS * m * n * nbytes <= target.l2_bytes:
             return 36.0  # than packed, which waits for B, by 1.08 to 1.6 (NOTES, 2026-11-28); below matrix tiles
-    return 0.0 if m * nbytes <= _NEAR_LINES * target.cache_line_bytes else -200.0
+    return 0.0 if _has_near_steps(op, target) else -200.0
+
+
+def _has_near_steps(op: GemmOp, target: Target) -> bool:
+    """Whether a step of a tile reads A in a few cache lines, or along rows of A."""
+    return not _has_columns(op) or _known(op.m) * op.a.dtype.nbytes <= _NEAR_LINES * target.cache_line_bytes
 
 
 _A_IN_PLACE = condition(
