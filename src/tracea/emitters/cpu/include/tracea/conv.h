@@ -193,8 +193,8 @@ struct ConvTile {
     // As run, without these rows, and without the taps beside the image of a whole tile's first and last pixel.
     template <int First, int... Rest, class Epilogue = IdentityEpilogue>
     static TRACEA_INLINE void run_within(ImageRows rows, const ImageColumns& image, int64_t pixels, int64_t filters,
-                                         ConvTaps taps, const T* a, int64_t a_pixel, ConvPanel<T> b, T* c, int64_t c_stride,
-                                         bool accumulate, const Epilogue& epilogue = {}) {
+                                         ConvTaps taps, const T* a, int64_t a_pixel, ConvPanel<T> b, T* c,
+                                         int64_t c_stride, bool accumulate, const Epilogue& epilogue = {}) {
         leave_out(rows, taps, a, b);
         const auto inside = detail::taps_inside(image, pixels, taps.columns);
         if (inside.begin == 0 && inside.end == taps.columns) {
@@ -219,7 +219,8 @@ struct ConvTile {
     // Pixels that are not valid are those of the first one again: a tile reads nothing but its own.
     template <int First, int... Rest, class Epilogue = IdentityEpilogue>
     static TRACEA_INLINE void run(int64_t pixels, int64_t filters, ConvTaps taps, const T* a, int64_t a_pixel,
-                                  ConvPanel<T> b, T* c, int64_t c_stride, bool accumulate, const Epilogue& epilogue = {}) {
+                                  ConvPanel<T> b, T* c, int64_t c_stride, bool accumulate,
+                                  const Epilogue& epilogue = {}) {
         // The taps of a row are one run where neither operand has a gap between them: few channels are summed in one loop.
         if (!Apart && taps.column_step == taps.channels && taps.b_tap == taps.channels * columns) {
             taps.channels *= taps.columns;
@@ -261,16 +262,16 @@ struct ConvTile {
     // A function of its own keeps what surrounds a tile out of its registers.
     template <bool Full, class Inside, class Epilogue>
     static TRACEA_NOINLINE void apart(const Inside& inside, int64_t pixels, int64_t filters, const ConvTaps& taps,
-                                      const T* a, int64_t a_pixel, ConvPanel<T> b, T* c, int64_t c_stride, bool accumulate,
-                                      const Epilogue& epilogue) {
+                                      const T* a, int64_t a_pixel, ConvPanel<T> b, T* c, int64_t c_stride,
+                                      bool accumulate, const Epilogue& epilogue) {
         compute<Full>(inside, pixels, filters, taps, a, a_pixel, b, c, c_stride, accumulate, epilogue);
     }
 
     // The epilogue by value: what its members point to may be where results are stored, its members themselves are not.
     template <bool Full, class Inside, class Epilogue>
     static TRACEA_INLINE void compute(const Inside& inside, int64_t pixels, int64_t filters, const ConvTaps& taps,
-                                      const T* a, int64_t a_pixel, ConvPanel<T> b, T* c, int64_t c_stride, bool accumulate,
-                                      const Epilogue epilogue) {
+                                      const T* a, int64_t a_pixel, ConvPanel<T> b, T* c, int64_t c_stride,
+                                      bool accumulate, const Epilogue epilogue) {
         if constexpr (Full && Ahead > 0) {
             constexpr int line = 64 / static_cast<int>(sizeof(T));
             const T* later = c + Ahead * MR * c_stride;
