@@ -160,8 +160,10 @@ def _bands(op: Conv2dOp, target: Target, m: int, mr: int, nv: int) -> Iterator[t
 
 def _tile_bytes(op: Conv2dOp, target: Target, m: int, nv: int) -> int:
     """Return what a task holds for a tile: its places, their products with a panel, and the pixels that it copies."""
-    (_, channels), nr = _extents(op), nv * vector_lanes(target, op.accumulator)
-    copied = m * m * channels if op.x.strides[1] != 1 else 0
+    (_, channels), nr, copied = _extents(op), nv * vector_lanes(target, op.accumulator), 0
+    if op.x.strides[1] != 1:
+        channels += _GAP
+        copied = (m + _taps(op) - 1) * m * channels
     return (_places(op, m) * (channels + nr) + copied) * op.accumulator.nbytes
 
 
