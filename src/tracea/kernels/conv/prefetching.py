@@ -19,6 +19,7 @@ __all__ = [
     "MOST_AHEAD",
     "MOST_UPCOMING",
     "UPCOMING_LINES",
+    "come_from_afar",
     "results_ahead",
     "share_of",
     "upcoming_lines",
@@ -49,6 +50,11 @@ def results_ahead(op: Conv2dOp, target: Target) -> int:
     return min(AHEAD_TILES[-1], -(-_AHEAD_STEPS // max(1, op.taps)))
 
 
+def come_from_afar(filter_bytes: int, target: Target) -> bool:
+    """Tell whether filters of so many bytes come from beyond the second-level cache, on a core that waits long then."""
+    return waits_long(target) and 2 * filter_bytes >= target.l2_bytes
+
+
 def upcoming_lines(target: Target, *, filter_bytes: int, steps: int, lines: int, tiles: int) -> int:
     """Return how many lines of the next panel a tile asks for in each run of its steps; 0: none.
 
@@ -58,7 +64,7 @@ def upcoming_lines(target: Target, *, filter_bytes: int, steps: int, lines: int,
     time: 1024 to 2048 1x1/2 14² 0.81, 512 3x3/2 14² 0.84, 512 3x3 7² 0.88, 1024 to 256 1x1 14² 0.89, 512 to 2048 1x1 7²
     0.94, 256 to 1024 14² 0.96, by fewer products 256 14² 0.80; filters of half the cache or less 0.99 to 1.06.
     """
-    if not waits_long(target) or 2 * filter_bytes < target.l2_bytes:
+    if not come_from_afar(filter_bytes, target):
         return 0
     return min(MOST_UPCOMING, max(1, round(steps * lines / tiles)))
 

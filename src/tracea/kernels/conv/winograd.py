@@ -33,7 +33,6 @@ from tracea.kernels.conv.operands import (
 from tracea.kernels.conv.prefetching import share_of
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS
 from tracea.kernels.conv.winograd_blocking import WinogradBlocking, brings_more, winograd_default, winograd_space
-from tracea.kernels.cores import waits_long
 from tracea.kernels.gemm.amx import MATRIX_TILES
 from tracea.kernels.operands import scratch, vector_lanes
 from tracea.kernels.requirements import condition
@@ -238,12 +237,7 @@ def _pays(op: Conv2dOp, target: Target) -> float:
         return -40.0
     has_tiles = MATRIX_TILES.check(op, target) is None
     result = op.infer()
-    if (
-        not has_tiles
-        and waits_long(target)
-        and result.is_static
-        and brings_more(op, target, result.elements // filters)
-    ):
+    if not has_tiles and result.is_static and brings_more(op, target, result.elements // filters):
         return -40.0
     return 50.0 if has_tiles and result.is_static and result.elements // filters >= _SHARED_PIXELS else 20.0
 
