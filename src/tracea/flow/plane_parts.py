@@ -13,7 +13,17 @@ from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.flow.planes import Batch
 from tracea.flow.sections import Part, Section, Temporary, part_type
 
-__all__ = ["Triple", "filters_of", "in_turns", "moved", "planes_of", "swapped", "swapped_numbers", "zeros_of"]
+__all__ = [
+    "Triple",
+    "filters_of",
+    "in_one_plane",
+    "in_turns",
+    "moved",
+    "planes_of",
+    "swapped",
+    "swapped_numbers",
+    "zeros_of",
+]
 
 Triple: TypeAlias = tuple[int, int, int]
 
@@ -66,6 +76,17 @@ def zeros_of(x: TensorType, y: TensorType, offset: int, epilogue: Epilogue, part
         out=y,
     )
     return Section(op=op, operands=(Part(0), zeros, *parts), offset=offset)
+
+
+def in_one_plane(type_: TensorType) -> TensorType | None:
+    """Return a type over (n, c, d, h, w) as one over (n, c, 1, d · h, w); None where planes do not follow each other."""
+    images, channels, planes, rows, columns = type_.static_shape
+    image, channel, plane, row, column = type_.strides
+    if rows > 1 and plane != rows * row:
+        return None
+    return part_type(
+        type_, (images, channels, 1, planes * rows, columns), (image, channel, 0, row if rows > 1 else plane, column)
+    )
 
 
 def swapped(type_: TensorType) -> TensorType:

@@ -14,12 +14,13 @@ from typing import Any, Final
 import numpy as np
 
 from tracea.core.graph import Graph, Node
-from tracea.core.op import Op
+from tracea.core.op import Conv2dOp, GemmOp, Op
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.doctor import Decision, host
 from tracea.errors import InvalidGraph
 from tracea.flow.assemble import assemble
 from tracea.flow.compile import decision_for, for_threads
+from tracea.flow.pixel_products import product_of
 from tracea.runtime.program import ArenaSlot, Call, ConstantSlot, InputSlot, OutputSlot, Program, Slot
 
 __all__ = ["Part", "Section", "Temporary", "compile_sections", "part_type"]
@@ -77,12 +78,13 @@ def compile_sections(
 ) -> Program:
     """Return the program that runs the sections in their order; together they have to write each element once.
 
-    ``temporaries`` are the types of the memory that sections hand on to later ones; it lies in the program's arena.
+    Convolutions that are matrix products run as such. ``temporaries`` are the types of the memory that sections hand on to later ones; it lies in the program's arena.
 
     Raises:
         InvalidGraph: a part reaches beyond its input, or a result beyond the output, or the results have another number
         of elements than the output. ProofFailed, EmitError, CompileError, ToolchainMissing.
     """
+    sections = [_as_product(section, threads) for section in sections]
     for section in sections:
         _check(section, inputs, output, temporaries)
     written = sum(section.op.infer().elements for section in sections if section.temporary is None)
@@ -106,6 +108,18 @@ def compile_sections(
         arena_bytes=ends[-1],
         name=name,
     )
+
+
+def _as_product(section: Section, threads: int) -> Section:
+    """Return a convolution as a product, if it is one whose filters are not packed ahead; any other section as it is."""
+    op = section.op
+    if not isinstance(op, Conv2dOp) or isinstance(section.operands[1], np.ndarray):
+        return section
+    product = product_of(op, for_threads(host(), threads))
+    if product is None:
+        return section
+    image, filters, *extras = section.operands
+    return replace(section, op=product, operands=(filters, image, *extras))
 
 
 def _check(
@@ -157,7 +171,11 @@ class _Kernels:
                     values[name] = operand
                     constants.append(index)
             graph.add(op, nodes, name=f"y{number}")
-            decisions[f"y{number}"] = decision_for(op, where, threads=threads, constants=constants, library=library)
+            # A library's product is parted from its epilogue by who compiles a graph, which this is not.
+            is_bare = not isinstance(op, GemmOp) or op.epilogue.is_identity
+            decisions[f"y{number}"] = decision_for(
+                op, where, threads=threads, constants=constants, library=library and is_bare
+            )
         whole = assemble(graph, values, decisions, where).program
         return cls(whole=whole, number={op: number for number, op in enumerate(distinct)}, first_input=first_input)
 

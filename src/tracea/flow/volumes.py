@@ -6,7 +6,8 @@ has bias, activation and residual as well, and writes the result. A batch of pla
 the next one begins, so that what lies beside the result is two sums of one batch.
 
 Planes and rows may change places: the axis along which the filters are shorter is the one that is summed over, so that
-filters of (3, 1, 1) or (1, 3, 3) need no sums at all.
+filters of (3, 1, 1) or (1, 3, 3) need no sums at all. Where filters have one tap along both, a volume whose planes
+follow each other is one image of all rows.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.flow.plane_parts import (
     Triple,
     filters_of,
+    in_one_plane,
     in_turns,
     moved,
     planes_of,
@@ -141,11 +143,25 @@ class VolumeConvolution(_Volumes):
     residual: TensorType | None = None
 
     def by_fewest_sums(self) -> VolumeConvolution:
-        """Return the same with planes and rows in each other's place, where that leaves less to sum over."""
+        """Return the same with planes and rows in each other's place, or as one axis, where that leaves less to do."""
+        flat = self._flat()
+        if flat is not None:
+            return flat
         turned = self._turned()
         if turned is self or self.residual is None:
             return turned
         return replace(turned, residual=swapped(self.residual))
+
+    def _flat(self) -> VolumeConvolution | None:
+        """Return the same with the rows of all planes as those of one; None where windows or strides tell planes."""
+        is_pointwise = self.w.static_shape[2:4] == self.stride[:2] == (1, 1) and self.padding[:2] == (0, 0)
+        if not is_pointwise or self.y.static_shape[2] == 1:
+            return None
+        x, y = in_one_plane(self.x), in_one_plane(self.y)
+        residual = None if self.residual is None else in_one_plane(self.residual)
+        if x is None or y is None or (residual is None) is not (self.residual is None):
+            return None
+        return replace(self, x=x, y=y, residual=residual)
 
     @property
     def _runs(self) -> tuple[Run, ...]:

@@ -8,11 +8,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tracea.core.contract import Accuracy
-from tracea.core.graph import Graph
-from tracea.core.op import Conv2dOp, Epilogue, ViewKind
+from tracea.core.op import Conv2dOp, Epilogue
 from tracea.core.ops.images import like_image
+from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidOp, InvalidShape
-from tracea.flow.compile import compile_graph
+from tracea.flow.sections import Part, Section, compile_sections
 from tracea.interface.convolution_shapes import meant_padding
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
@@ -104,21 +104,19 @@ def _missed_conv2d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     )
     given.check_broadcasts(plain.shape, 3)
     check_filter_bias(bias, weight)
-    graph = Graph()
-    operands = {
-        name: graph.add_input(type_, name=name)
-        for name, type_ in zip(given.names, (x, weight, bias, residual), strict=True)
-        if type_ is not None
-    }
-    if bias is not None:
-        operands["bias"] = graph.add_view(ViewKind.RESHAPE, operands["bias"], shape=(*bias.shape, 1, 1))
     op = replace(
         plain,
         epilogue=Epilogue.of(
-            bias=operands["bias"].type if bias is not None else None, activation=activation, residual=residual
+            bias=None if bias is None else _of_filters(bias), activation=activation, residual=residual
         ),
         out=given.result if out is not None else like_image(x, plain.shape, x.dtype),
     )
     given.check_result(op)
-    graph.add(op, tuple(operands.values()), name="y")
-    return compile_graph(graph, threads=threads, library=allowed, name=op.key).program
+    inputs = [type_ for type_ in (x, weight, bias, residual) if type_ is not None]
+    section = Section(op=op, operands=tuple(Part(number) for number in range(len(inputs))))
+    return compile_sections((section,), inputs=inputs, output=op.infer(), threads=threads, library=allowed, name=op.key)
+
+
+def _of_filters(bias: TensorType) -> TensorType:
+    """Return the type of a bias over (filters, rows, columns)."""
+    return TensorType((*bias.shape, 1, 1), bias.dtype, StridedLayout((*bias.strides, 0, 0)))
