@@ -319,8 +319,6 @@ def test_what_follows_a_transposed_convolution_goes_into_its_phases() -> None:
             lambda x: F.adaptive_max_pool2d(x, 3, return_indices=True)[1],
             "result 1 of aten.adaptive_max_pool2d.default: places",
         ),
-        (lambda x: F.conv1d(x[0, 0], torch.ones(2, 8, 3)), "a sequence of"),
-        (lambda x: F.conv_transpose2d(x[0], torch.ones(8, 2, 3, 3)), "an image of"),
     ],
 )
 def test_what_is_not_captured_is_refused_with_its_line(line: Any, reason: str) -> None:

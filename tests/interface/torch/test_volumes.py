@@ -9,9 +9,7 @@ import torch
 from tests.interface.torch.test_joined_images import check, optimized_graph
 from torch import nn
 
-import tracea
 from tracea.core.op import Conv2dOp, JoinOp, PointwiseOp
-from tracea.errors import UnsupportedNode
 from tracea.flow.assemble import compute_nodes
 
 
@@ -89,8 +87,3 @@ def test_what_is_made_of_volumes(line: Callable[[torch.Tensor], torch.Tensor], s
             return line(self.conv(x))
 
     check(Made(), torch.randn(2, 2, 4, 5, 6), compiled=False)
-
-
-def test_volumes_without_a_batch_are_refused_with_a_remedy() -> None:
-    with pytest.raises(UnsupportedNode, match="a volume of"):
-        tracea.optimize(nn.Conv3d(2, 4, 2), torch.randn(2, 4, 5, 6), budget=None)

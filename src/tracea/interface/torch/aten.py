@@ -20,6 +20,7 @@ from tracea.interface.torch import lower_statistics as statistics
 from tracea.interface.torch import lower_views as views
 from tracea.interface.torch import lower_volumes as volumes
 from tracea.interface.torch import lower_writes as writes
+from tracea.interface.torch.lower_images import batched
 
 __all__ = ["LOWERINGS", "VIEWS", "WITHOUT_VALUE"]
 
@@ -79,23 +80,23 @@ _MATRICES: Final[dict[str, Callable[..., Any]]] = {
 }
 
 _IMAGES: Final[dict[str, Callable[..., Any]]] = {
-    "aten.conv2d.default": images.conv2d,
-    "aten.conv2d.padding": images.conv2d_padded,
-    "aten.conv1d.default": images.conv1d,
-    "aten.conv1d.padding": images.conv1d_padded,
-    "aten.conv3d.default": volumes.conv3d,
-    "aten.conv3d.padding": volumes.conv3d_padded,
-    "aten.conv_transpose2d.input": images.conv_transpose2d,
-    "aten.conv_transpose1d.default": images.conv_transpose1d,
-    "aten.max_pool2d.default": pools.batched(pools.max_pool2d, 4),
-    "aten.max_pool2d_with_indices.default": pools.value_alone(pools.batched(pools.max_pool2d, 4)),
-    "aten.max_pool1d.default": pools.batched(pools.max_pool1d, 3),
-    "aten.avg_pool2d.default": pools.batched(pools.avg_pool2d, 4),
-    "aten.avg_pool1d.default": pools.batched(pools.avg_pool1d, 3),
-    "aten.adaptive_avg_pool2d.default": pools.batched(pools.adaptive_pool(PoolKind.AVERAGE), 4),
-    "aten.adaptive_avg_pool1d.default": pools.batched(pools.adaptive_pool(PoolKind.AVERAGE), 3),
-    "aten.adaptive_max_pool2d.default": pools.value_alone(pools.batched(pools.adaptive_pool(PoolKind.MAX), 4)),
-    "aten.adaptive_max_pool1d.default": pools.value_alone(pools.batched(pools.adaptive_pool(PoolKind.MAX), 3)),
+    "aten.conv2d.default": batched(images.conv2d, 4),
+    "aten.conv2d.padding": batched(images.conv2d_padded, 4),
+    "aten.conv1d.default": batched(images.conv1d, 3),
+    "aten.conv1d.padding": batched(images.conv1d_padded, 3),
+    "aten.conv3d.default": batched(volumes.conv3d, 5),
+    "aten.conv3d.padding": batched(volumes.conv3d_padded, 5),
+    "aten.conv_transpose2d.input": batched(images.conv_transpose2d, 4),
+    "aten.conv_transpose1d.default": batched(images.conv_transpose1d, 3),
+    "aten.max_pool2d.default": batched(pools.max_pool2d, 4),
+    "aten.max_pool2d_with_indices.default": pools.value_alone(batched(pools.max_pool2d, 4)),
+    "aten.max_pool1d.default": batched(pools.max_pool1d, 3),
+    "aten.avg_pool2d.default": batched(pools.avg_pool2d, 4),
+    "aten.avg_pool1d.default": batched(pools.avg_pool1d, 3),
+    "aten.adaptive_avg_pool2d.default": batched(pools.adaptive_pool(PoolKind.AVERAGE), 4),
+    "aten.adaptive_avg_pool1d.default": batched(pools.adaptive_pool(PoolKind.AVERAGE), 3),
+    "aten.adaptive_max_pool2d.default": pools.value_alone(batched(pools.adaptive_pool(PoolKind.MAX), 4)),
+    "aten.adaptive_max_pool1d.default": pools.value_alone(batched(pools.adaptive_pool(PoolKind.MAX), 3)),
     "aten.upsample_nearest2d.vec": resizing.upsample_nearest,
     "aten.upsample_nearest1d.vec": resizing.upsample_nearest,
     "aten.upsample_bilinear2d.vec": resizing.upsample_linear,

@@ -33,6 +33,7 @@ class Images:
         self._label = label
         self._pixels: dict[str, Node] = {}  # by the image's id
         self._image_of: dict[str, Node] = {}  # by the sequence's or the volume's id
+        self._batch_of: dict[str, Node] = {}  # a batch of one, by the id of what it holds
 
     def made(self, image: Node) -> Node:
         """Return a new image channels last, and remember its pixels."""
@@ -89,6 +90,25 @@ class Images:
         if x.id not in self._image_of:
             self._image_of[x.id] = self._reshaped(x, _lifted(x.type.shape), f"{x.id}.image")
         return self._image_of[x.id]
+
+    def alone(self, batch: Node) -> Node:
+        """Return what a batch of one holds: one image, sequence or volume; and remember the batch."""
+        made = self._reshaped(batch, batch.type.shape[1:], "")
+        self._batch_of[made.id] = batch
+        return made
+
+    def batch_of(self, x: Node) -> Node:
+        """Return one image, sequence or volume as a batch of one."""
+        if x.id not in self._batch_of:
+            self._batch_of[x.id] = self._reshaped(x, (1, *x.type.shape), f"{x.id}.batch")
+        return self._batch_of[x.id]
+
+    def batches(self, tensors: Sequence[Node], shape: Sequence[Dim]) -> list[Node] | None:
+        """Return the operands of an op element by element for a batch of one; None where none is kept channels last."""
+        known = [self._batch_of.get(tensor.id) for tensor in tensors if tensor.type.shape == tuple(shape)]
+        if all(batch is None or self.pixels(batch, of_planes=True) is None for batch in known):
+            return None
+        return [self.batch_of(tensor) if tensor.type.rank == len(shape) else tensor for tensor in tensors]
 
     def operands(self, tensors: Sequence[Node], shape: Sequence[Dim]) -> list[Node] | None:
         """Return the operands of an op element by element as pixels; None where no image has the result's shape."""

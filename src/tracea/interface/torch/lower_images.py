@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracea.core.expr import Constant, Expr, Input, Unary, UnaryFunction
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "as_image",
+    "batched",
     "check_image",
     "conv1d",
     "conv1d_padded",
@@ -286,6 +287,21 @@ def normalized(
     trailing = (1,) * (x.type.rank - 2)
     rows = (low.reshape(row, (*row.type.shape, *trailing)) for row in (scale, moved))
     return low.pointwise(Input(0) * Input(1) + Input(2), x, *rows)
+
+
+def batched(lower: Callable[..., Node], rank: int) -> Callable[..., Node]:
+    """Return the lowering of an overload that takes ``rank`` axes, or one less: one image, which is a batch of one."""
+
+    def either(low: Lowering, x: Node, *arguments: Any) -> Node:
+        if x.type.rank != rank - 1:
+            return lower(low, x, *arguments)
+        wanted = low.shape
+        low.begin(low.name, (1, *wanted), low.dtype)
+        made = lower(low, low.images.batch_of(x), *arguments)
+        low.begin(low.name, wanted, low.dtype)
+        return low.images.alone(made)
+
+    return either
 
 
 def check_image(low: Lowering, x: Node) -> None:

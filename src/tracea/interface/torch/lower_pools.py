@@ -20,7 +20,6 @@ __all__ = [
     "adaptive_pool",
     "avg_pool1d",
     "avg_pool2d",
-    "batched",
     "concatenate",
     "max_pool1d",
     "max_pool2d",
@@ -140,21 +139,6 @@ def _window(
     out = image_type(shape, dtype or low.dtype, channels_last=True)
     op = Pool2dOp(kind=kind, x=x.type, kernel=kernel, stride=stride, out=out, **more)
     return low.graph.add(op, (x,), name=low.label(part))
-
-
-def batched(lower: Callable[..., Node], rank: int) -> Callable[..., Node]:
-    """Return the lowering of an overload that takes ``rank`` axes, or one less: one image, which is a batch of one."""
-
-    def either(low: Lowering, x: Node, *arguments: Any) -> Node:
-        if x.type.rank != rank - 1:
-            return lower(low, x, *arguments)
-        wanted = low.shape
-        low.begin(low.name, (1, *wanted), low.dtype)
-        made = lower(low, low.reshape(x, (1, *x.type.shape)), *arguments)
-        low.begin(low.name, wanted, low.dtype)
-        return low.reshape(made, wanted)
-
-    return either
 
 
 def value_alone(lower: Callable[..., Node]) -> Callable[..., tuple[Node, None]]:

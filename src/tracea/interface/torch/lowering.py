@@ -113,6 +113,14 @@ class Lowering:
         if not tensors:
             self.refuse("no operand is a tensor of the run", "compute it once, outside of forward")
         whole = broadcast_shapes(tensor.type.shape for tensor in tensors)
+        batches = self.images.batches(tensors, whole)
+        if batches is not None:
+            return self.images.alone(self._element_by_element(value, batches, (1, *whole), out_dtype))
+        return self._element_by_element(value, tensors, whole, out_dtype)
+
+    def _element_by_element(
+        self, value: Expr, tensors: Sequence[Node], whole: tuple[Dim, ...], out_dtype: DType
+    ) -> Node:
         pixels = self.images.operands(tensors, whole)
         if pixels is not None:
             over_pixels = PointwiseOp(expr=value, inputs=_types(pixels), out_dtype=out_dtype)

@@ -147,22 +147,23 @@ def _convolution(axes: int) -> Rule:
         x: Type, weight: Type, bias: Type | None, stride: Any, padding: Any, dilation: Any, groups: int
     ) -> Type:
         dtype = need_floats(x, weight, bias)
-        need(x.dim() == weight.dim() == axes + 2 and x.numel() > 0 and weight.numel() > 0)
+        need(weight.dim() == axes + 2 and x.numel() > 0 and weight.numel() > 0)
+        need(x.dim() in (axes + 1, axes + 2))  # one image, or a batch of them
         need(x.is_contiguous() and weight.is_contiguous())  # else the result may be channels last
-        need(groups > 0 and weight.shape[0] % groups == 0 and x.shape[1] == weight.shape[1] * groups)
+        need(groups > 0 and weight.shape[0] % groups == 0 and x.shape[-axes - 1] == weight.shape[1] * groups)
         need(bias is None or bias.shape == weight.shape[:1])
         counts = _extents(x, weight.shape[2:], stride, padding, dilation)
-        return dense((x.shape[0], weight.shape[0], *counts), dtype)
+        return dense((*x.shape[: -axes - 1], weight.shape[0], *counts), dtype)
 
     return convolution
 
 
 def _pool(x: Type, kernel: Sequence[int], stride: Sequence[int], padding: Any, dilation: Any, *, ceil: bool) -> Type:
-    need(x.dim() == 4 and x.is_contiguous() and x.numel() > 0 and not ceil and len(kernel) in (1, 2))
+    need(x.dim() in (3, 4) and x.is_contiguous() and x.numel() > 0 and not ceil and len(kernel) in (1, 2))
     sizes = [int(size) for size in kernel] * (2 if len(kernel) == 1 else 1)
     around = [int(pad) for pad in padding] * (2 if len(padding) == 1 else 1)
     need(all(2 * pad <= size for pad, size in zip(around, sizes, strict=True)))
-    return dense((*x.shape[:2], *_extents(x, sizes, stride or sizes, around, dilation)), need_floats(x))
+    return dense((*x.shape[:-2], *_extents(x, sizes, stride or sizes, around, dilation)), need_floats(x))
 
 
 def _max_pool2d(x: Type, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> Type:
@@ -178,8 +179,8 @@ def _avg_pool2d(
 
 
 def _adaptive_pool2d(x: Type, size: Sequence[int]) -> Type:
-    need(x.dim() == 4 and x.is_contiguous() and x.numel() > 0 and len(size) == 2 and min(size) > 0)
-    return dense((*x.shape[:2], *size), need_floats(x))
+    need(x.dim() in (3, 4) and x.is_contiguous() and x.numel() > 0 and len(size) == 2 and min(size) > 0)
+    return dense((*x.shape[:-2], *size), need_floats(x))
 
 
 def _concatenated(parts: Sequence[Type], axis: int = 0) -> Type:
