@@ -147,6 +147,6 @@ def instance_norm(
 def cumulative_sum(low: Lowering, x: Node, axis: int, *_: Any) -> Node:
     """Lower the sums up to each element along an axis."""
     if not (x.type.dtype.is_float and low.dtype.is_float) or not x.type.rank:
-        low.refuse(f"cumulative sums of {x.type} to {low.dtype.value}", "sum floats along an axis")
+        low.refuse(f"cumulative sums of {x.type} to {low.dtype.value}", "sum floats, or sum before the call")
     out = TensorType(x.type.shape, low.dtype)
     return low.graph.add(CumulativeSumOp(x=x.type, axis=axis, out=out), [x], name=low.label(""))

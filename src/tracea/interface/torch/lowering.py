@@ -20,6 +20,7 @@ from tracea.core.op import Epilogue, GemmOp, PointwiseOp, ReduceKind, ReduceOp, 
 from tracea.core.tensor_type import Dim, TensorType, broadcast_shapes
 from tracea.errors import InvalidInput, InvalidStride
 from tracea.interface.torch.images import Images
+from tracea.interface.torch.integers import Integers
 from tracea.interface.torch.lower_indexed import Indexed
 from tracea.interface.torch.lower_writes import Hole
 from tracea.interface.torch.types import torch_dtype_of
@@ -54,6 +55,7 @@ class Lowering:
     ) -> None:
         self.graph = graph
         self.images = Images(graph, self.label)
+        self.integers = Integers(graph, tensors)
         self.name = ""
         self.shape: tuple[Dim, ...] = ()
         self.dtype = DType.F32
@@ -106,10 +108,10 @@ class Lowering:
         ``exact`` says that the expression only moves or compares values, so that integers stay what they are.
         """
         out_dtype = self.dtype if dtype is None else dtype
-        if not (exact or out_dtype.is_float or out_dtype is DType.BOOL):
-            self.refuse(f"arithmetic on {out_dtype.value}", "compute in floats, or on constants only")
         tensors: list[Node] = []
         value = expr.substitute({index: self._term(operand, tensors) for index, operand in enumerate(operands)})
+        if not (exact or out_dtype.is_float or out_dtype is DType.BOOL):
+            self._check_integers(value, tensors, out_dtype)
         if not tensors:
             self.refuse("no operand is a tensor of the run", "compute it once, outside of forward")
         whole = broadcast_shapes(tensor.type.shape for tensor in tensors)
@@ -130,6 +132,14 @@ class Lowering:
             return self.add(PointwiseOp(expr=value, inputs=_types(tensors), out_dtype=out_dtype), tensors)
         op = PointwiseOp(expr=value, inputs=_types(matrices), out_dtype=out_dtype)
         return self.from_matrix(self.add(op, matrices), whole)
+
+    def _check_integers(self, value: Expr, tensors: Sequence[Node], dtype: DType) -> None:
+        """Refuse whole numbers that may be others than torch's: kernels compute them in f64, and do not wrap them."""
+        if not self.integers.are_exact(value, tensors, dtype):
+            self.refuse(
+                f"arithmetic on {dtype.value} other than sums, products and choices that stay below 2^53 (i32: 2^31)",
+                "compute it before the call and give forward the result, or compute in i64 (x.long()) or in floats",
+            )
 
     def _term(self, given: Operand, tensors: list[Node]) -> Expr:
         operand = self.number_of(given)

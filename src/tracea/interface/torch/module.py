@@ -18,7 +18,7 @@ from tracea.interface.torch.agreement import EXAMPLES
 from tracea.interface.torch.lower_indexed import check_rows
 from tracea.interface.torch.others import Others
 from tracea.interface.torch.specs import InputSpec, OutputSpec, in_places
-from tracea.interface.torch.types import check_exact, check_tensor, dtype_of
+from tracea.interface.torch.types import check_exact, check_small, check_tensor, dtype_of
 from tracea.interface.torch.written import InputWrite, check_written, write_inputs
 from tracea.runtime.process_lock import ProcessLock
 from tracea.runtime.tracing import refuse_traced
@@ -374,7 +374,9 @@ def _check_values(tensors: Sequence[torch.Tensor], spec: InputSpec) -> None:
         tensor, name = tensors[index], spec.names[index]
         if name in spec.rows:
             check_rows(tensor, spec.rows[name], name)
-        else:
+        if name in spec.small:
+            check_small(tensor, name)
+        elif name not in spec.rows:
             check_exact(tensor, name)
     if not torch.is_grad_enabled():
         return

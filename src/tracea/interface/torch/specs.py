@@ -31,7 +31,8 @@ class InputSpec:
     """The structure of ``(args, kwargs)`` and the types of the tensors in it.
 
     ``rows`` says, by name, of how many rows an input's elements name one; ``limited`` are the positions of those and of
-    other inputs that not every value of their type may be in. ``strides`` has those of the example's tensors where the
+    other inputs that not every value of their type may be in, ``small`` the names of those whose integers are computed
+    with. ``strides`` has those of the example's tensors where the
     module asks for them, and ``gradients`` which of them asked for a gradient where it asks for that: to others it may
     give another result.
     """
@@ -41,6 +42,7 @@ class InputSpec:
     names: tuple[str, ...]
     types: tuple[TensorType, ...]
     rows: Mapping[str, int] = field(default_factory=dict[str, int])
+    small: frozenset[str] = frozenset()
     strides: tuple[tuple[int, ...], ...] | None = None
     gradients: tuple[bool, ...] | None = None
     limited: tuple[int, ...] = field(init=False)
@@ -48,7 +50,8 @@ class InputSpec:
     def __post_init__(self) -> None:
         """Note which inputs' values each call looks at."""
         given = enumerate(zip(self.types, self.names, strict=True))
-        limited = tuple(index for index, (type_, name) in given if name in self.rows or type_.dtype is DType.I64)
+        checked = self.small.union(self.rows)
+        limited = tuple(index for index, (type_, name) in given if name in checked or type_.dtype is DType.I64)
         object.__setattr__(self, "limited", limited)
 
     def flatten(self, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> list[torch.Tensor]:

@@ -14,6 +14,7 @@ from tracea.core.dtype import DType
 from tracea.core.tensor_type import Dim, StridedLayout, SymbolicDim, TensorType
 from tracea.errors import InvalidDevice, InvalidDType, InvalidInput, InvalidShape, InvalidStride
 from tracea.interface.ranges import EXACT_INTEGERS
+from tracea.interface.torch.integers import SMALL_INTEGERS
 from tracea.runtime.buffers import view
 from tracea.runtime.tensor_state import check_storage, refuse_tangent
 from tracea.runtime.tracing import refuse_traced
@@ -21,6 +22,7 @@ from tracea.runtime.tracing import refuse_traced
 __all__ = [
     "Dims",
     "check_exact",
+    "check_small",
     "check_tensor",
     "dtype_of",
     "extremes",
@@ -123,14 +125,32 @@ def check_exact(tensor: torch.Tensor, field: str) -> None:
     Raises:
         InvalidInput: a value is beyond ±2^53.
     """
-    if tensor.dtype is not torch.int64 or tensor.numel() == 0:
+    if tensor.dtype is torch.int64:
+        _check_within(
+            tensor, EXACT_INTEGERS, f"i64 values within ±{EXACT_INTEGERS} (2^53), which f64 tells apart", field
+        )
+
+
+def check_small(tensor: torch.Tensor, field: str) -> None:
+    """Check that integers are so small that what a program computes of them is exact.
+
+    Raises:
+        InvalidInput: a value is beyond ±2^30.
+    """
+    _check_within(
+        tensor, SMALL_INTEGERS, f"integers within ±{SMALL_INTEGERS} (2^30): forward computes with them", field
+    )
+
+
+def _check_within(tensor: torch.Tensor, limit: int, expected: str, field: str) -> None:
+    if tensor.numel() == 0:
         return
     low, high = extremes(tensor)
-    if low < -EXACT_INTEGERS or high > EXACT_INTEGERS:
+    if low < -limit or high > limit:
         raise InvalidInput(
             field=field,
-            got=high if high > EXACT_INTEGERS else low,
-            expected=f"i64 values within ±{EXACT_INTEGERS} (2^53), which f64 tells apart",
+            got=high if high > limit else low,
+            expected=expected,
             remedy="keep this part of the model eager, or use smaller integers",
         )
 

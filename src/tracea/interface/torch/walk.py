@@ -107,7 +107,7 @@ class Walk:
         return Captured(
             graph=self.graph,
             constants=self.tensors,
-            input_spec=replace(input_spec, rows=rows),
+            input_spec=replace(input_spec, rows=rows, small=frozenset(self.low.integers.read)),
             output_spec=output_spec,
             locations=self.locations,
             ranges=ranges,
