@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from pathlib import Path
@@ -312,3 +313,48 @@ def test_an_input_of_another_shape_and_an_attempt_that_fails_are_refused(
     with pytest.raises(UnsupportedNode, match=said) as caught:
         capture(module, inputs_of(*shapes))
     assert HERE.name in caught.value.location
+
+
+def _sorted(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    y = x + 1.0
+    return torch.sort(y).values  # of a function
+
+
+class OfLambda(nn.Module):
+    forward = lambda _, x: torch.sort(x).values  # noqa: E731  # of the class
+
+
+class Assigned(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        kinds: dict[str, Any] = {
+            "of a lambda": lambda x: torch.sort(x).values,  # of a lambda
+            "of a method": self.run,
+            "of a function": functools.partial(_sorted, self),
+        }
+        self.forward = kinds[kind]
+
+    def run(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sort(x).values  # of a method
+
+
+@pytest.mark.parametrize("kind", ["of the class", "of a lambda", "of a method", "of a function"])
+@pytest.mark.parametrize("inner", [False, True], ids=["module", "submodule"])
+def test_a_line_of_a_forward_of_another_name_is_told(kind: str, inner: bool) -> None:
+    module = OfLambda() if kind == "of the class" else Assigned(kind)
+    before = vars(module).get("forward")
+    with pytest.raises(UnsupportedNode, match=r"aten\.sort") as caught:
+        capture(nn.Sequential(nn.ReLU(), module) if inner else module, inputs_of((3, 4)))
+    owner = {"of the class": OfLambda, "of a function": _sorted}.get(kind, Assigned)
+    assert caught.value.location == f"{HERE}:{line_with(owner, f'  # {kind}')} in forward"
+    assert vars(module).get("forward") is before
+
+
+def test_a_forward_of_another_name_has_its_lines_where_torch_export_is_not_needed() -> None:
+    class Adds(nn.Module):
+        forward = lambda _, x: x + 1.0  # noqa: E731
+
+    located = capture(Adds(), inputs_of((3, 4))).locations
+    assert [line for name, line in located.items() if name == "add"] == [
+        f"{HERE}:{line_with(Adds, 'x + 1')} in forward"
+    ]

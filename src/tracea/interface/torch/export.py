@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 from torch.utils import _pytree as pytree
 
 from tracea.errors import UnsupportedNode
-from tracea.interface.torch.location import is_users, line_of_traceback
+from tracea.interface.torch.location import forwards_named, is_users, line_of_traceback
 from tracea.interface.torch.state import State
 from tracea.interface.torch.streams import kept_apart, tell
 from tracea.runtime.process_lock import ProcessLock
@@ -114,7 +114,7 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
     """
     before = State.of(module)
     try:
-        with exporting(), _without_torch_dumps():
+        with exporting(), _without_torch_dumps(), forwards_named(module):
             program: ExportedProgram = torch.export.export(module, inputs, dynamic_shapes=dynamic, strict=False)
             if _writes(program):
                 _take_out_dropout(program)
@@ -171,10 +171,10 @@ def _check_tensors_stay(module: torch.nn.Module, before: State, after: State) ->
 
 def line_of_forward(module: torch.nn.Module) -> str:
     """Return where the module's forward begins; its kind, where that is not the user's code."""
-    code = getattr(module.forward, "__code__", None)
+    code = getattr(getattr(module.forward, "func", module.forward), "__code__", None)  # a partial has it in ``func``
     if code is None or not is_users(code.co_filename):
         return type(module).__name__
-    return f"{code.co_filename}:{code.co_firstlineno} in forward"
+    return f"{code.co_filename}:{code.co_firstlineno} in {code.co_name}"
 
 
 def headline(error: Exception) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
-from types import CodeType, TracebackType
+from types import CodeType, FunctionType, MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -16,7 +17,7 @@ import torch
 if TYPE_CHECKING:
     from torch.fx import Node
 
-__all__ = ["is_users", "line_of_node", "line_of_traceback", "trace_of_stack"]
+__all__ = ["forwards_named", "is_users", "line_of_node", "line_of_traceback", "trace_of_stack"]
 
 _FRAME: Final = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<scope>.+)$', re.MULTILINE)
 # Frames of these directories are machinery between the user's line and the op: torch itself, Python's library, us.
@@ -65,6 +66,50 @@ def trace_of_stack(asked_by: CodeType) -> tuple[str | None, torch.nn.Module | No
             module = owner if module is None and isinstance(owner, torch.nn.Module) else module
         frame = frame.f_back
     return None, module
+
+
+@contextlib.contextmanager
+def forwards_named(module: torch.nn.Module) -> Generator[None]:
+    """Have each forward of the user's called so within a ``with`` block, by which torch tells the frames that it keeps.
+
+    It may be a lambda, a method or a function of another name that was put in its place.
+    """
+    parts: list[torch.nn.Module] = [*module.modules()]
+    renamed = [(vars(part), _as_forward(part.forward)) for part in parts]
+    before = [(held, called, held.get("forward")) for held, called in renamed if called is not None]
+    for held, called, _ in before:
+        held["forward"] = called
+    try:
+        yield
+    finally:
+        for held, called, own in before:
+            if held.get("forward") is not called:
+                continue  # forward itself put another there
+            if own is None:
+                del held["forward"]
+            else:
+                held["forward"] = own
+
+
+def _as_forward(called: Any) -> Any:
+    """Return a forward with its function called "forward"; None if it is so already or is not the user's."""
+    if isinstance(called, functools.partial):
+        inner = _as_forward(called.func)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+        return inner and functools.partial(inner, *called.args, **called.keywords)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
+    if isinstance(called, MethodType):
+        function = _as_forward(called.__func__)
+        return function and MethodType(function, called.__self__)
+    if (
+        not isinstance(called, FunctionType)
+        or called.__code__.co_name == "forward"
+        or not is_users(called.__code__.co_filename)
+    ):
+        return None
+    code = called.__code__.replace(co_name="forward")
+    named = FunctionType(code, called.__globals__, called.__name__, called.__defaults__, called.__closure__)
+    named.__kwdefaults__ = called.__kwdefaults__
+    vars(named).update(vars(called))  # such as __wrapped__, which has the signature
+    return named
 
 
 def is_users(path: str) -> bool:

@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from tracea.interface.torch.export import exporting, is_node
 from tracea.interface.torch.facts import OF_STRIDES
+from tracea.interface.torch.location import forwards_named
 from tracea.interface.torch.recording import Recording, Untraceable, literal
 from tracea.interface.torch.state import State
 from tracea.interface.torch.streams import kept_apart, tell
@@ -166,7 +167,7 @@ def _let_go(error: BaseException | None) -> None:
 
 
 def _run(recording: Recording, module: torch.nn.Module, given: Any) -> tuple[list[Any], pytree.TreeSpec]:
-    with recording.all_of_it():
+    with forwards_named(module), recording.all_of_it():
         result = module(*given)
     leaves, spec = pytree.tree_flatten(result)
     return [recording.node_of(leaf) if isinstance(leaf, torch.Tensor) else literal(leaf).value for leaf in leaves], spec
