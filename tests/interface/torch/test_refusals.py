@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import re
@@ -358,3 +359,33 @@ def test_a_forward_of_another_name_has_its_lines_where_torch_export_is_not_neede
     assert [line for name, line in located.items() if name == "add"] == [
         f"{HERE}:{line_with(Adds, 'x + 1')} in forward"
     ]
+
+
+@dataclasses.dataclass
+class Scores:
+    scores: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    ("line", "given", "said"),
+    [
+        (
+            lambda x: Scores(x * 2.0),
+            torch.ones(3),
+            "a Scores among the results of forward.*Remedy: return tensors alone",
+        ),
+        (lambda x: {"a": [Scores(x * 2.0)]}, torch.ones(3), "a Scores among the results"),
+        (lambda x: {x * 2.0}, torch.ones(3), "a set among the results.* in tuples, lists, dicts or named tuples"),
+        (lambda x: x.scores * 2.0, Scores(torch.ones(3)), "a Scores among the arguments.*Remedy: give tensors alone"),
+    ],
+    ids=["dataclass", "nested", "set", "argument"],
+)
+def test_objects_that_are_no_structure_of_torch_are_told_what_is(line: Any, given: Any, said: str) -> None:
+    class Line(nn.Module):
+        def forward(self, x):
+            return line(x)
+
+    with pytest.raises(UnsupportedNode, match=said) as caught:
+        capture(Line(), (given,))
+    assert "register_dataclass" in caught.value.remedy
+    assert caught.value.location.startswith(f"{HERE}:")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import warnings
 from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
@@ -130,12 +131,28 @@ def exported(module: torch.nn.Module, inputs: tuple[Any, ...], dynamic: Any = No
 
 
 def _unfollowed(error: Exception, module: torch.nn.Module) -> UnsupportedNode:
+    kind = _KIND.search(headline(error))
+    if kind is not None:
+        return _of_unknown_kind(kind["name"].rpartition(".")[2], module, is_result=kind["output"] is not None)
     return UnsupportedNode(
         node=headline(error),
         location=line_of_traceback(error.__traceback__) or line_of_forward(module),
         remedy="rewrite the line so that torch.export can follow it: no branches on the values of tensors, no "
         "slices at them (x.index_copy_(axis, places, values) writes at places of a tensor), no input that is given "
         "another shape in place (squeeze_, unsqueeze_, t_), no calls into other libraries",
+    )
+
+
+_KIND: Final = re.compile(r"(?:Found|Unsupported input type) <class '(?P<name>[^']+)'>(?P<output> in output)?")
+
+
+def _of_unknown_kind(kind: str, module: torch.nn.Module, *, is_result: bool) -> UnsupportedNode:
+    """Return the error for an object among the arguments or the results whose tensors nothing names."""
+    return UnsupportedNode(
+        node=f"a {kind} among the {'results' if is_result else 'arguments'} of forward, which is no structure of torch",
+        location=line_of_forward(module),
+        remedy=f"{'return' if is_result else 'give'} tensors alone or in tuples, lists, dicts or named tuples; "
+        f"where {kind} is a dataclass, torch.export.register_dataclass({kind}) once before makes it one",
     )
 
 
