@@ -105,3 +105,16 @@ def test_the_remedy_says_what_to_write_instead() -> None:
         optimized(lambda _, x: F.one_hot(x, 5), indices)
     with pytest.raises(UnsupportedNode, match="a sum or a mean over its rows"):
         optimized(lambda self, x: F.embedding_bag(x, self.table.weight, torch.tensor([0])), indices)
+
+
+def test_what_the_module_refuses_whatever_the_inputs_is_told_with_its_line_and_a_way_out() -> None:
+    def line(self: Line, x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, torch.ones(4, 3, 3, 3), stride=2, padding="same")
+
+    x = torch.randn(1, 3, 8, 8)
+    with pytest.raises(InvalidInput, match=r"strided convolutions at .*test_refused_calls\.py:\d+ in line") as caught:
+        capture(Line(line), (x,))
+    assert "padding=1 of a 3x3 kernel" in caught.value.remedy
+    capture(Line(lambda _, x: F.conv2d(x, torch.ones(4, 3, 3, 3), stride=2, padding=1)), (x,))
+    with pytest.raises(InvalidInput, match=r"where none work, mend that line"):
+        capture(Line(lambda _, x: x.view(5, 7)), (x,))

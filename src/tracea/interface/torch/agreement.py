@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from tracea.errors import InvalidInput, UnsupportedNode
 from tracea.interface.torch.export import ExportedProgram, described, headline, line_of_forward
+from tracea.interface.torch.location import line_of_traceback
 from tracea.interface.torch.streams import kept_apart
 from tracea.interface.torch.surroundings import Contents, sharing_copy
 
@@ -96,13 +97,22 @@ def check_agrees(module: torch.nn.Module, program: ExportedProgram, inputs: tupl
 
 
 def _refused_by_module(module: torch.nn.Module, inputs: tuple[Any, ...], error: Exception) -> InvalidInput:
-    kind = type(module).__name__
+    kind, line = type(module).__name__, line_of_traceback(error.__traceback__)
     return InvalidInput(
         field=EXAMPLES,
-        got=f"{described(inputs)}, with which {kind} raises {headline(error)}",
+        got=f"{described(inputs)}, with which {kind} raises {headline(error)}{f' at {line}' if line else ''}",
         expected=f"inputs that {kind} takes",
-        remedy="call module(*example_inputs) with inputs that work, and give the same ones",
+        remedy=next((remedy for said, remedy in _OF_MODULES.items() if said in headline(error)), _OF_INPUTS),
     )
+
+
+_OF_INPUTS: Final = (
+    "call module(*example_inputs) with inputs that work, and give the same ones; where none work, mend that line"
+)
+_OF_MODULES: Final = {  # what the module is at fault for, whatever the inputs, by a part of the message
+    "padding='same' is not supported for strided": "give the padding as numbers, dilation * (kernel - 1) // 2 for each "
+    "axis (padding=1 of a 3x3 kernel), or pad by torch.nn.functional.pad where both sides differ",
+}
 
 
 def _called(module: torch.nn.Module, given: tuple[Any, ...]) -> Any:
