@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import tracea
-from tracea.errors import OverlappingOutput
+from tracea.errors import InvalidInput, InvalidStride, OverlappingOutput
 
 Made = Callable[[], torch.Tensor]
 SHAPE = (12, 8)
@@ -72,3 +72,52 @@ def test_a_module_that_asks_for_strides_gets_a_program_for_those_of_the_call() -
     for name in ("windows", "row-major", "rows of one"):
         x = STRIDES[name]()
         torch.testing.assert_close(fast(x), Asking()(x))
+
+
+class Asks(nn.Module):
+    """One of which torch.export is needed: its stand-ins answer for the example alone."""
+
+    def __init__(self, question: Callable[[torch.Tensor], float]) -> None:
+        super().__init__()
+        self.question = question
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.addcmul(x, x, x) + self.question(x)
+
+
+OF_STRIDES: dict[str, Callable[[torch.Tensor], float]] = {
+    "stride": lambda x: x.stride(0),
+    "is_contiguous": lambda x: float(x.is_contiguous()),
+    "dim_order": lambda x: x.dim_order()[0],
+    "stride of a tensor like it": lambda x: torch.empty_like(x).stride(0),
+}
+OF_PLACES: dict[str, Callable[[torch.Tensor], float]] = {
+    "storage_offset": lambda x: x.storage_offset(),
+    "untyped_storage": lambda x: x.untyped_storage().nbytes(),
+    "_is_view": lambda x: float(x._is_view()),
+}
+
+
+@pytest.mark.parametrize("name", OF_STRIDES)
+def test_strides_that_forward_asks_for_are_those_of_the_call_where_torch_export_follows(name: str) -> None:
+    module = Asks(OF_STRIDES[name])
+    fast = optimized(module, STRIDES["row-major"]())
+    for x in (STRIDES["row-major"](), STRIDES["transposed"](), STRIDES["row-major"]()):
+        torch.testing.assert_close(fast(x), module(x))
+
+
+@pytest.mark.parametrize("name", OF_PLACES)
+def test_places_in_memory_that_forward_asks_for_are_the_examples_or_refused(name: str) -> None:
+    module, x = Asks(OF_PLACES[name]), STRIDES["row-major"]()
+    fast = optimized(module, x)
+    torch.testing.assert_close(fast(x), module(x))
+    with pytest.raises(InvalidStride, match=r"storage_offset=8.* expected Place\(storage_offset=0"):
+        fast(torch.randn(13, 8)[1:])
+
+
+def test_a_gradient_that_forward_asks_for_is_the_examples_or_refused_where_torch_export_follows() -> None:
+    module, x = Asks(lambda x: float(x.requires_grad)), STRIDES["row-major"]()
+    fast = optimized(module, x)
+    torch.testing.assert_close(fast(x), module(x))
+    with torch.no_grad(), pytest.raises(InvalidInput, match="got requires_grad=True, expected requires_grad=False"):
+        fast(x.clone().requires_grad_())

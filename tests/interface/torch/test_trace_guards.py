@@ -319,3 +319,34 @@ def test_a_tensor_outside_that_becomes_another_is_left_to_export() -> None:
         return y + x * one
 
     assert traced(Calls(swapped), (torch.ones(3, 4),)) is None
+
+
+def _of_kind(x: torch.Tensor) -> torch.Tensor:
+    return x + 1.0 if type(x) is torch.Tensor else x - 1.0
+
+
+class OfHelper(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return _of_kind(x)
+
+
+class OfMethod(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.of_kind(x)
+
+    def of_kind(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1.0 if x.__class__ is torch.Tensor else x - 1.0
+
+
+@pytest.mark.parametrize("module", [OfHelper(), OfMethod(), Calls(_of_kind)], ids=["helper", "method", "attribute"])
+def test_an_answer_that_depends_on_the_type_of_a_stand_in_is_refused(module: nn.Module) -> None:
+    with pytest.raises(UnsupportedNode, match=r"whose result is not that of the module's.*isinstance answers"):
+        capture(module, (torch.randn(3),))
+
+
+def test_a_question_for_the_type_that_changes_nothing_is_captured() -> None:
+    def line(x: torch.Tensor) -> torch.Tensor:
+        assert isinstance(x, torch.Tensor)
+        return x + 0.0 * (type(x) is torch.Tensor)
+
+    assert len(capture(Calls(line), (torch.randn(3),)).graph.outputs) == 1

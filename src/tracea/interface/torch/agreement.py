@@ -92,7 +92,8 @@ def check_agrees(module: torch.nn.Module, program: ExportedProgram, inputs: tupl
             node=f"a program of torch.export whose result is not that of the module's {which} call: {difference}",
             location=line_of_forward(module),
             remedy="take out of forward what a call hands on to the next (counters, caches, lists of results), random "
-            "numbers of Python and NumPy, and branches on errors that it catches",
+            "numbers of Python and NumPy, branches on errors that it catches, and type(x) is torch.Tensor, which "
+            "isinstance answers",
         )
 
 

@@ -23,6 +23,8 @@ from tracea.interface.torch.export import (
     operator_name,
     told_apart,
 )
+from tracea.interface.torch.facts import OF_PLACES, Questions
+from tracea.interface.torch.specs import Place
 from tracea.interface.torch.surroundings import OutsideTensors
 from tracea.interface.torch.trace import traced
 from tracea.interface.torch.types import check_tensor
@@ -50,8 +52,10 @@ def capture(
     followed = None if dynamic is not None else _followed(module, inputs, outside)
     if followed is not None:
         return followed
+    questions = Questions()
     try:
-        program = exported(module, inputs, dynamic)
+        with questions:
+            program = exported(module, inputs, dynamic)
         captured = _captured(module, program, outside)
     except UnsupportedNode as error:
         check_eager(module, inputs)  # what the module itself refuses is no shortcoming of its code
@@ -60,7 +64,19 @@ def capture(
             raise replace(error, remedy=f"{error.remedy}. {shared}") from error
         raise
     check_agrees(module, program, inputs)
-    return captured
+    return captured if dynamic is not None else _of_these_alone(captured, inputs, questions.asked)
+
+
+def _of_these_alone(captured: Captured, inputs: tuple[Any, ...], asked: set[str]) -> Captured:
+    """Return a program that says for which layouts and gradients of its inputs it is, where forward asked for them."""
+    if not asked:
+        return captured
+    given = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+    places = tuple(map(Place.of, given)) if asked & OF_PLACES else None
+    gradients = tuple(tensor.requires_grad for tensor in given) if "requires_grad" in asked else None
+    strides = tuple(tensor.stride() for tensor in given) if asked - {"requires_grad"} else None
+    spec = replace(captured.input_spec, strides=strides, places=places, gradients=gradients)
+    return replace(captured, input_spec=spec)
 
 
 def _followed(module: torch.nn.Module, inputs: tuple[Any, ...], outside: OutsideTensors | None) -> Captured | None:

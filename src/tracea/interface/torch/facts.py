@@ -13,12 +13,24 @@ from torch.overrides import TorchFunctionMode
 
 from tracea.interface.torch.location import is_users
 
-__all__ = ["OF_MEMORY", "OF_STRIDES", "Watch", "Watched", "asked_of_torch", "is_fact", "name_of"]
+__all__ = [
+    "OF_MEMORY",
+    "OF_PLACES",
+    "OF_STRIDES",
+    "Questions",
+    "Watch",
+    "Watched",
+    "asked_of_torch",
+    "is_fact",
+    "name_of",
+]
 
 OF_MEMORY: Final = frozenset(
     {"__array__", "__dlpack__", "data", "data_ptr", "numpy", "storage", "tolist", "untyped_storage"}
 )
 OF_STRIDES: Final = frozenset({"is_contiguous", "stride"})
+OF_PLACES: Final = frozenset({"_base", "_is_view", "_typed_storage", "storage", "storage_offset", "untyped_storage"})
+_OF_ONE_CALL: Final = OF_STRIDES | OF_PLACES | {"dim_order", "requires_grad"}
 _FACTS: Final = frozenset(
     {
         *("shape", "size", "dim", "ndim", "ndimension", "numel", "nelement", "__len__", "dtype", "device", "layout"),
@@ -110,3 +122,31 @@ class Watch(TorchFunctionMode):
             self._recording.fail(f"{func}: {error}")
         finally:
             self._recording.watched -= 1
+
+
+class Questions(TorchFunctionMode):
+    """Notes what code of the user's asks of a call's tensors, which torch.export answers by its stand-ins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function."""
+        del types
+        if name_of(func) in _OF_ONE_CALL and _is_asked_by_user():
+            self.asked.add(name_of(func))
+        return func(*args, **(kwargs or {}))
+
+
+def _is_asked_by_user() -> bool:
+    """Tell whether the innermost code that is neither a mode's nor a method's of torch.Tensor is the user's."""
+    frame = sys._getframe(2)  # pyright: ignore[reportPrivateUsage]  # no frame is kept: it holds values
+    while frame.f_back is not None and (
+        frame.f_code.co_name == "__torch_function__" or frame.f_code.co_filename.endswith(_OF_TENSORS)
+    ):
+        frame = frame.f_back
+    return is_users(frame.f_code.co_filename)
+
+
+_OF_TENSORS: Final = ("torch/_tensor.py", "torch/overrides.py")

@@ -17,7 +17,7 @@ import torch
 if TYPE_CHECKING:
     from torch.fx import Node
 
-__all__ = ["forwards_named", "is_users", "line_of_node", "line_of_traceback", "trace_of_stack"]
+__all__ = ["asks_for_kinds", "forwards_named", "is_users", "line_of_node", "line_of_traceback", "trace_of_stack"]
 
 _FRAME: Final = re.compile(r'^\s*File "(?P<path>[^"]+)", line (?P<line>\d+), in (?P<scope>.+)$', re.MULTILINE)
 # Frames of these directories are machinery between the user's line and the op: torch itself, Python's library, us.
@@ -89,6 +89,31 @@ def forwards_named(module: torch.nn.Module) -> Generator[None]:
                 del held["forward"]
             else:
                 held["forward"] = own
+
+
+def asks_for_kinds(module: torch.nn.Module) -> bool:
+    """Tell whether a forward, or a function that it names, may ask whether a value's type is torch.Tensor itself.
+
+    Python asks nobody for a type: no stand-in can answer with another than its own.
+    """
+    seen: set[CodeType] = set()
+    return any(_asks_for_kinds(part.forward, part, seen) for part in module.modules())
+
+
+def _asks_for_kinds(called: Any, owner: torch.nn.Module, seen: set[CodeType]) -> bool:
+    function = inspect.unwrap(getattr(getattr(called, "func", called), "__func__", getattr(called, "func", called)))
+    if not isinstance(function, FunctionType) or not is_users(function.__code__.co_filename):
+        return False
+    codes, names = [function.__code__], set[str]()
+    for code in codes:
+        if code not in seen:
+            seen.add(code)
+            names.update(code.co_names)
+            codes += [const for const in code.co_consts if isinstance(const, CodeType)]
+    if {"type", "__class__"} & names and {"Tensor", "Parameter"} & names:
+        return True
+    found = (function.__globals__.get(name, inspect.getattr_static(owner, name, None)) for name in names)
+    return any(_asks_for_kinds(each, owner, seen) for each in found if isinstance(each, FunctionType | MethodType))
 
 
 def _as_forward(called: Any) -> Any:

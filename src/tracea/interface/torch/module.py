@@ -17,7 +17,7 @@ from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShap
 from tracea.interface.torch.agreement import EXAMPLES
 from tracea.interface.torch.lower_indexed import check_rows
 from tracea.interface.torch.others import Others
-from tracea.interface.torch.specs import InputSpec, OutputSpec, in_places
+from tracea.interface.torch.specs import InputSpec, OutputSpec, Place, in_places
 from tracea.interface.torch.types import check_exact, check_small, check_tensor, dtype_of
 from tracea.interface.torch.written import InputWrite, check_written, write_inputs
 from tracea.runtime.process_lock import ProcessLock
@@ -241,7 +241,7 @@ def _plain_types(spec: InputSpec) -> tuple[tuple[tuple[Any, ...], torch.dtype], 
     """Return shapes and element types where a call is tensors alone, all row-major; None elsewhere."""
     placeholders = tuple([0] * len(spec.types))
     is_flat = spec.tree == pytree.tree_structure((placeholders, {})) and len(spec.leaves) == len(spec.types)
-    asks = spec.gradients is not None or spec.strides is not None
+    asks = any(each is not None for each in (spec.gradients, spec.strides, spec.places))
     if not is_flat or asks or any(type_.layout is not None for type_ in spec.types):
         return None
     return tuple((type_.shape, _TORCH_DTYPES[type_.dtype]) for type_ in spec.types)
@@ -309,6 +309,15 @@ def _check_facts(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> None:
                     got=tensor.stride() if tensor.layout is torch.strided else str(tensor.layout),
                     expected=wanted,
                     remedy="the module asks for strides: give the ones of the example inputs, or optimize it for these",
+                )
+    if spec.places is not None:
+        for tensor, place, name in zip(tensors, spec.places, spec.names, strict=True):
+            if tensor.layout is torch.strided and Place.of(tensor) != place:
+                raise InvalidStride(
+                    field=name,
+                    got=Place.of(tensor),
+                    expected=place,
+                    remedy="the module asks for it: give a tensor that lies so (x.clone()), or optimize it for this",
                 )
     if spec.gradients is not None:
         for tensor, wanted, name in zip(tensors, spec.gradients, spec.names, strict=True):

@@ -15,7 +15,7 @@ from tracea.core.dtype import DType
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidInput
 
-__all__ = ["InputSpec", "Leaf", "OutputSpec", "in_places"]
+__all__ = ["InputSpec", "Leaf", "OutputSpec", "Place", "in_places"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,20 @@ class Leaf:
     value: Any = None
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies in its storage."""
+
+    storage_offset: int
+    storage_bytes: int
+    is_view: bool
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Place:
+        """Return a strided tensor's."""
+        return cls(tensor.storage_offset(), tensor.untyped_storage().nbytes(), tensor._is_view())  # pyright: ignore
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSpec:
     """The structure of ``(args, kwargs)`` and the types of the tensors in it.
@@ -34,7 +48,7 @@ class InputSpec:
     other inputs that not every value of their type may be in, ``small`` the names of those whose integers are computed
     with. ``strides`` has those of the example's tensors where the
     module asks for them, and ``gradients`` which of them asked for a gradient where it asks for that: to others it may
-    give another result.
+    give another result. ``places`` has where in its storage each lies, where the module asks.
     """
 
     tree: pytree.TreeSpec
@@ -45,6 +59,7 @@ class InputSpec:
     small: frozenset[str] = frozenset()
     strides: tuple[tuple[int, ...], ...] | None = None
     gradients: tuple[bool, ...] | None = None
+    places: tuple[Place, ...] | None = None
     limited: tuple[int, ...] = field(init=False)
 
     def __post_init__(self) -> None:

@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from tracea.interface.torch.export import exporting, is_node
 from tracea.interface.torch.facts import OF_STRIDES
-from tracea.interface.torch.location import forwards_named
+from tracea.interface.torch.location import asks_for_kinds, forwards_named
 from tracea.interface.torch.recording import Recording, Untraceable, literal
 from tracea.interface.torch.state import State
 from tracea.interface.torch.streams import kept_apart, tell
@@ -111,6 +111,8 @@ def _trace(module: torch.nn.Module, inputs: tuple[Any, ...]) -> Traced:
     peculiar = State.of(module).copied_in_their_way
     if peculiar:
         raise Untraceable(f"{peculiar[0]} is copied in a way of its own")
+    if asks_for_kinds(module):  # whose answer is compared with that of a call, behind torch.export
+        raise Untraceable("forward asks whether a type is torch.Tensor")
     with torch.inference_mode():
         try:
             outputs, out_spec = _run_alone(recording, module, inputs)
