@@ -61,3 +61,46 @@ def test_what_forward_returns_twice_is_one_tensor_as_in_eager(again: Callable[[t
     with torch.inference_mode():
         first, (second,) = fast(torch.ones(4, 8))
     assert first is second
+
+
+class Images(nn.Module):
+    """Results whose memory torch has channels last, and some that it has row-major."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.up = nn.Conv2d(3, 8, 3, padding=1), nn.ConvTranspose2d(8, 3, 2, stride=2)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = self.conv(x)
+        pooled = nn.functional.max_pool2d(y, 2)
+        lasting = y, torch.relu(y), pooled, self.up(y), torch.cat([y, x], 1), x, x + 1.0
+        return *lasting, pooled.permute(0, 2, 3, 1), y.mean((2, 3)), y.flatten(1), torch.softmax(y, 1)
+
+
+@pytest.mark.parametrize("last", ["input", "filters", "none"])
+def test_images_lie_as_those_of_torch_and_apart(last: str, seed: int) -> None:
+    torch.manual_seed(seed)
+    module, x = Images().eval(), torch.randn(2, 3, 8, 6)
+    if last == "filters":
+        module = module.to(memory_format=torch.channels_last)
+    if last == "input":
+        x = x.to(memory_format=torch.channels_last)
+    fast = tracea.optimize(module, (x,), budget=None, threads=1)
+    with torch.inference_mode():
+        wanted = [result.clone() for result in module(x)]
+        for result, value in zip(fast(x), wanted, strict=True):
+            is_last = value.dim() == 4 and value.is_contiguous(memory_format=torch.channels_last)
+            assert result.is_contiguous(memory_format=torch.channels_last if is_last else torch.contiguous_format)
+            torch.testing.assert_close(result, value)
+        for index in range(len(wanted)):
+            results = fast(x.clone(memory_format=torch.preserve_format))
+            results[index].fill_(-7.0)
+            for other, (found, value) in enumerate(zip(results, wanted, strict=True)):
+                if other != index:
+                    torch.testing.assert_close(found, value)
+
+
+def test_an_image_channels_last_is_returned_by_the_kernel_that_makes_it() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.MaxPool2d(2))
+    x = torch.randn(1, 3, 8, 8).to(memory_format=torch.channels_last)
+    assert len(tracea.optimize(module.eval(), (x,), budget=None, threads=1).plan) == 2

@@ -18,7 +18,11 @@ from torch.export.graph_signature import (
     InputSpec as TorchInput,
 )
 
+from tracea.core.expr import Input
 from tracea.core.graph import Graph, Node
+from tracea.core.op import PointwiseOp, SourceOp, ViewOp
+from tracea.core.ops.images import image_type
+from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidGraph, InvalidInput, UnsupportedNode
 from tracea.interface.torch.aten import LOWERINGS, VIEWS, WITHOUT_VALUE
 from tracea.interface.torch.constants import Constants, is_same_memory
@@ -280,7 +284,7 @@ class Walk:
                 leaves.append(Leaf(None, value))
                 continue
             if item not in outputs:
-                outputs[item] = self._result(value, outputs.values())
+                outputs[item] = self._result(item, value, outputs.values())
             leaves.append(Leaf([*outputs].index(item)))
         writes = [*self._written(inputs, outputs)]
         if not outputs:
@@ -308,7 +312,7 @@ class Walk:
                     "input and leaves its shape",
                 )
             if item not in outputs:
-                outputs[item] = self._result(value, outputs.values())
+                outputs[item] = self._result(item, value, outputs.values())
             place, hole = inputs.names.index(source.id), self.low.holes.get(value.id)
             write = InputWrite(name=source.id, input=place, output=[*outputs].index(item))
             if hole is not None and hole.of is source:
@@ -323,11 +327,20 @@ class Walk:
         kinds = [spec.kind for spec in self.program.graph_signature.output_specs]
         return [item for item, kind in zip(flat, kinds, strict=True) if kind is OutputKind.USER_OUTPUT]
 
-    def _result(self, node: Node, taken: Collection[Node]) -> Node:
-        """Return the node, or a copy where its strides are not a result's or it is another value's result."""
-        if node.type.is_contiguous and node not in taken:
+    def _result(self, item: FxNode, node: Node, taken: Collection[Node]) -> Node:
+        """Return the node, or a copy where its strides are not a result's or it is another value's result.
+
+        A result is row-major, or an image channels last where torch's is.
+        """
+        wanted, type_ = item.meta["val"], TensorType(node.type.shape, node.type.dtype)
+        is_image = wanted.dim() == 4 and node.type.is_static and not wanted.is_contiguous()
+        if is_image and wanted.is_contiguous(memory_format=torch.channels_last):
+            type_ = image_type(node.type.shape, node.type.dtype, channels_last=True)
+        is_own = node.type.is_contiguous or not isinstance(node.op, SourceOp | ViewOp)
+        if node.type == type_ and is_own and node not in taken:
             return node
-        return self.graph.add_pointwise("identity", node, name=self._free(f"{node.id}.result"))
+        op = PointwiseOp(expr=Input(0), inputs=(node.type,), out_dtype=type_.dtype, out=type_)
+        return self.graph.add(op, (node,), name=self._free(f"{node.id}.result"))
 
     def _refuse_writes(self) -> None:
         for spec in self.program.graph_signature.output_specs:
