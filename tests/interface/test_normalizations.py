@@ -123,3 +123,15 @@ def test_is_refused_with_a_remedy(name):
     error, call = REFUSED[name]
     with pytest.raises(error, match="Remedy: "):
         call()
+
+
+@pytest.mark.parametrize("dim", [-1, 0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_a_log_softmax_whose_differences_overflow_is_minus_infinity_not_nan(dtype: torch.dtype, dim: int) -> None:
+    most = torch.finfo(dtype).max
+    x = torch.tensor([[most, -most, 0.0, most], [-most, -most, -most, -most]], dtype=dtype)
+    x = (x if dim == -1 else x.t()).contiguous()
+    found = tracea.ops.log_softmax(x, dim=dim)
+    assert not found.isnan().any()
+    assert found.isneginf().sum() == 1
+    torch.testing.assert_close(found, torch.log_softmax(x, dim))
