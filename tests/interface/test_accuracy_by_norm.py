@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -89,6 +90,46 @@ def test_builder_takes_it_by_name() -> None:
     node = graph.add_conv2d(x, w, padding=(1, 1), accuracy="normwise")
     assert isinstance(node.op, Conv2dOp)
     assert node.op.accuracy is Accuracy.NORMWISE
+
+
+def test_signals_take_it_and_run_the_kernels_they_have(rng: np.random.Generator) -> None:
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 8, 40), (6, 8, 3)))
+    by_element, by_norm = (tracea.ops.conv1d(x, w, padding=1, accuracy=each) for each in ("elementwise", "normwise"))
+    assert by_norm.tobytes() == by_element.tobytes() == tracea.ops.conv1d(x, w, padding=1).tobytes()
+
+
+def test_volumes_take_it_by_plane_of_their_filters(rng: np.random.Generator) -> None:
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 40, 4, 15, 18), (24, 40, 3, 3, 3)))
+    got = tracea.ops.conv3d(x, w, padding=1, accuracy="normwise")
+    other = tracea.ops.conv3d(x, w, padding=1)
+    assert got.tobytes() != other.tobytes()
+    exact = np.zeros(got.shape)
+    bound = np.zeros(got.shape)
+    for plane, tap in product(range(4), range(3)):
+        if 0 <= (source := plane + tap - 1) < 4:
+            operands = (np.ascontiguousarray(x[:, :, source]), np.ascontiguousarray(w[:, :, tap]))
+            op = Conv2dOp.of(
+                batch=1,
+                channels=40,
+                size=(15, 18),
+                filters=24,
+                kernel=(3, 3),
+                padding=(1, 1),
+                accuracy=Accuracy.NORMWISE,
+            )
+            expected, allowed = claim(op, list(operands))
+            exact[:, :, plane] += expected
+            bound[:, :, plane] += allowed
+    assert np.all(np.abs(got - exact) <= bound)
+
+
+@pytest.mark.parametrize("name", ["conv1d", "conv2d", "conv3d"])
+def test_every_convolution_refuses_an_unknown_contract(name: str) -> None:
+    axes = {"conv1d": 1, "conv2d": 2, "conv3d": 3}[name]
+    x, w = np.zeros((1, 4, *[6] * axes), np.float32), np.zeros((4, 4, *[3] * axes), np.float32)
+    with pytest.raises(InvalidOption, match="normwise") as raised:
+        getattr(tracea.ops, name)(x, w, accuracy="norm")
+    assert raised.value.field == "accuracy"
 
 
 @pytest.mark.parametrize("given", ["norm", "", 3, None, "Normwise"])

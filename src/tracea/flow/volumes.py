@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Self
 
+from tracea.core.contract import Accuracy
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.op import Conv2dOp, Epilogue
@@ -141,6 +142,7 @@ class VolumeConvolution(_Volumes):
     """
 
     residual: TensorType | None = None
+    accuracy: Accuracy = Accuracy.ELEMENTWISE
 
     def by_fewest_sums(self) -> VolumeConvolution:
         """Return the same with planes and rows in each other's place, or as one axis, where that leaves less to do."""
@@ -202,6 +204,7 @@ class VolumeConvolution(_Volumes):
             dilation=self.dilation[1:],
             groups=self.groups,
             epilogue=epilogue,
+            accuracy=self.accuracy,
             out=out,
         )
         return Section(op=op, operands=(Part(0, x_offset), Part(1, w_offset), *operands), offset=offset)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tracea.core.contract import Accuracy
 from tracea.core.op import Conv2dOp, Epilogue
 from tracea.core.ops.images import like_image
 from tracea.core.tensor_type import StridedLayout, TensorType
@@ -34,6 +35,7 @@ def conv1d(
     groups: int = 1,
     activation: str | None = None,
     residual: Any = None,
+    accuracy: Accuracy | str = Accuracy.ELEMENTWISE,
     out: Any = None,
 ) -> Any:
     """Return ``activation(x * weight + bias) + residual``: cross-correlation, as ``torch.nn.functional.conv1d``.
@@ -41,8 +43,11 @@ def conv1d(
     Shapes: x is (n, c, l); weight (k, c/groups, s); bias (k,); the result (n, k, q), channels last where x is; residual
     broadcasts to it. ``padding`` may be "valid" (none) or "same" (q = l; with stride 1).
 
+    ``accuracy`` is that of ``conv2d``. One row of taps has no algorithm of fewer products, so that "normwise", which
+    allows one, runs the kernels of "elementwise".
+
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
-    activation, or a number that no convolution has.
+    activation, or a number that no convolution has; InvalidOption for an accuracy that there is none of.
     """
     step, gap = single("stride", stride, 1), single("dilation", dilation, 1)
     before, same = (0, padding == "same") if isinstance(padding, str) else (single("padding", padding, 0), False)
@@ -54,7 +59,8 @@ def conv1d(
             remedy=f"{meant_padding(padding)}padding=0",
         )
     numbers = (step, before, gap, single("groups", groups, 1), same)
-    return _dispatch_conv1d()(x, weight, bias, residual, out, *numbers, activation, library_allowed())
+    asked = Accuracy.of(accuracy).value
+    return _dispatch_conv1d()(x, weight, bias, residual, out, *numbers, activation, asked, library_allowed())
 
 
 @cache
@@ -64,7 +70,7 @@ def _dispatch_conv1d() -> Any:
 
 def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     given = Given.of(("x", "weight", "bias", "residual"), arrays, out)
-    step, before, gap, groups, same, activation, allowed = attributes
+    step, before, gap, groups, same, activation, accuracy, allowed = attributes
     given.check_floats(one_arithmetic=True)
     x, weight, bias, residual = given.type(0), given.type(1), given.optional(2), given.optional(3)
     if x.rank != 3 or weight.rank != 3:
@@ -85,6 +91,7 @@ def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
         groups=groups,
         # Of an odd number of zeros around the signal, the one more comes after it.
         size=(1, x.static_shape[2]) if same and x.static_shape[2] else None,
+        accuracy=Accuracy(accuracy),
     )
     shape = (*plain.shape[:2], plain.shape[3])
     given.check_broadcasts(shape, 3)
@@ -108,6 +115,7 @@ def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
         dilation=plain.dilation,
         groups=groups,
         size=plain.size,
+        accuracy=plain.accuracy,
         epilogue=epilogue,
         out=_one_row(whole),
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from tracea.core.contract import Accuracy
 from tracea.core.op import Epilogue
 from tracea.core.ops.volumes import like_volume
 from tracea.core.tensor_type import StridedLayout, TensorType
@@ -36,6 +37,7 @@ def conv3d(
     groups: int = 1,
     activation: str | None = None,
     residual: Any = None,
+    accuracy: Accuracy | str = Accuracy.ELEMENTWISE,
     out: Any = None,
 ) -> Any:
     """Return ``activation(x * weight + bias) + residual``: cross-correlation, as ``torch.nn.functional.conv3d``.
@@ -44,13 +46,16 @@ def conv3d(
     where x is; residual broadcasts to it. ``padding`` may be "valid" (none) or "same" (e, p, q = d, h, w; with stride 1
     and an even dilation · (taps - 1) along each axis).
 
+    ``accuracy`` is that of ``conv2d``, of each plane of the filters: what it errs by is the sum over planes.
+
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
-    activation, or a number that no convolution has.
+    activation, or a number that no convolution has; InvalidOption for an accuracy that there is none of.
     """
     steps, gaps = triple("stride", stride, 1), triple("dilation", dilation, 1)
     around = _padding(weight, padding, steps, gaps) if isinstance(padding, str) else triple("padding", padding, 0)
     numbers = (*steps, *around, *gaps, whole_number("groups", groups, 1))
-    return _dispatch_conv3d()(x, weight, bias, residual, out, *numbers, activation, library_allowed())
+    asked = Accuracy.of(accuracy).value
+    return _dispatch_conv3d()(x, weight, bias, residual, out, *numbers, activation, asked, library_allowed())
 
 
 def _padding(weight: Any, padding: str, stride: Triple, dilation: Triple) -> Triple:
@@ -132,7 +137,7 @@ def _dispatch_conv3d() -> Any:
 
 def _missed_conv3d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     given = Given.of(("x", "weight", "bias", "residual"), arrays, out)
-    numbers, activation, allowed = attributes[:10], attributes[10], attributes[11]
+    numbers, (activation, accuracy, allowed) = attributes[:10], attributes[10:]
     x, weight = volumes_of(given, "conv3d")
     bias, residual = given.optional(2), given.optional(3)
     shape = check_forward("conv3d", x.static_shape, weight.static_shape, numbers)
@@ -151,6 +156,7 @@ def _missed_conv3d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
         padding=numbers[3:6],
         dilation=numbers[6:9],
         groups=numbers[9],
+        accuracy=Accuracy(accuracy),
     ).by_fewest_sums()
     return compile_sections(
         tuple(whole.sections()),
