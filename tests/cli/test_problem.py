@@ -4,18 +4,21 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tracea
 from tracea.bench.suites import chain_problems
 from tracea.cli.problem import parse_constants, parse_op, parse_schedule
 from tracea.cli.problem_flags import KINDS, ProblemFlags
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation, activation_names
-from tracea.core.op import Conv2dOp, GemmOp, RowKind, RowOp
+from tracea.core.op import Conv2dOp, GemmOp, Op, RowKind, RowOp
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidInput, InvalidOption, InvalidShape, TraceaError
+from tracea.flow.sections import Section
 
 
 def gemm(**flags: object) -> GemmOp:
@@ -47,6 +50,33 @@ def test_epilogue_terms_apply_in_order() -> None:
     assert swapped.expr == activation("relu").substitute({0: Input(0) + Input(1)}) * Input(2)
 
 
+@pytest.mark.parametrize("is_last", [False, True])
+def test_conv1d_is_the_op_that_a_call_runs(monkeypatch: pytest.MonkeyPatch, is_last: bool) -> None:
+    asked: list[Op] = []
+
+    def keep(sections: tuple[Section, ...], **_: object) -> None:
+        asked.append(sections[0].op)
+        raise KeyError
+
+    monkeypatch.setattr("tracea.interface.signals.compile_sections", keep)
+    x = np.zeros((2, 40, 8), np.float32).transpose(0, 2, 1) if is_last else np.zeros((2, 8, 40), np.float32)
+    with pytest.raises(KeyError):
+        tracea.ops.conv1d(
+            x,
+            np.zeros((6, 4, 3), np.float32),
+            np.zeros(6, np.float32),
+            stride=2,
+            padding=1,
+            groups=2,
+            activation="relu",
+        )
+    flags = {"batch": "2", "channels": 8, "filters": 6, "groups": 2, "epilogue": "bias,relu", "channels_last": is_last}
+    short = parse_op("conv1d", ProblemFlags(**flags, size="40", kernel="3", stride="2", padding="1"))
+    both = parse_op("conv1d", ProblemFlags(**flags, size="1,40", kernel="1,3", stride="1,2", padding="0,1"))
+    assert short == both == asked[0]
+    assert short.key == asked[0].key
+
+
 @pytest.mark.parametrize(
     ("kind", "operands", "eps"),
     [("softmax", 0, 0.0), ("log_softmax", 0, 0.0), ("layer_norm", 2, 1e-5), ("rms_norm", 1, 1e-5)],
@@ -65,6 +95,10 @@ def test_rows_have_the_parameters_of_their_kind(kind: str, operands: int, eps: f
     ("kind", "flags", "said"),
     [
         ("conv9d", {}, "conv9d"),
+        ("conv1d", {"channels": 4, "size": "2,40", "filters": 4, "kernel": "3"}, "--size 40, or conv2d for images"),
+        ("conv1d", {"channels": 4, "size": "40", "filters": 4, "kernel": "3", "padding": "1,1"}, "or 0 and it"),
+        ("conv1d", {"channels": 4, "size": "40", "filters": 4, "kernel": "3", "stride": "x"}, "Remedy: --stride 1"),
+        ("conv1d", {"channels": 4, "size": "40", "filters": 4}, "--kernel: got nothing"),
         ("gemm", {"m": 4, "n": 6}, "-k: got nothing"),
         ("gemm", {"m": 4, "n": 6, "k": 8, "rows": 3}, "--rows"),
         ("softmax", {"rows": 3}, "--columns: got nothing"),

@@ -39,8 +39,8 @@ def parse_op(kind: str, flags: ProblemFlags, *, target: str | None = None) -> Op
             if target is not None:
                 require_kernels(flags.dtype, target)
             return _gemm(flags)
-        case "conv2d":
-            return _conv2d(flags)
+        case "conv1d" | "conv2d":
+            return _convolution(kind, flags)
         case "attention":
             return _attention(flags)
         case "pointwise":
@@ -187,32 +187,67 @@ def _gemm(flags: ProblemFlags) -> Op:
     return replace(plain, epilogue=_epilogue(flags.epilogue or "", result, Epilogue.identity()))
 
 
-def _conv2d(flags: ProblemFlags) -> Op:
+def _convolution(kind: str, flags: ProblemFlags) -> Op:
     from tracea.core.contract import Accuracy
     from tracea.core.op import Conv2dOp, Epilogue
     from tracea.core.tensor_type import TensorType
 
-    example = "conv2d --channels 64 --size 56 --filters 64 --kernel 3 --padding 1"
+    is_signal = kind == "conv1d"
+    size = "4000 --filters 64 --kernel 3" if is_signal else "56 --filters 64 --kernel 3"
+    example = f"{kind} --channels 64 --size {size} --padding 1"
     batch = _batch(flags.batch) or (1,)
     if len(batch) != 1:
-        raise InvalidOption(field="--batch", got=flags.batch, expected="a number of images", remedy="--batch 8")
+        what = "signals" if is_signal else "images"
+        raise InvalidOption(field="--batch", got=flags.batch, expected=f"a number of {what}", remedy="--batch 8")
+
+    def extents(name: str, text: str | None, default: int | None = None) -> tuple[int, int]:
+        if is_signal:
+            return _of_one_row(name, text, default, example=example if default is None else f"{name} 1")
+        return _pair(name, text, default, example=example if default is None else "")
+
     plain = Conv2dOp.of(
         batch=batch[0],
         channels=_required(flags.channels, "--channels", example),
-        size=_pair("--size", flags.size, example=example),
+        size=extents("--size", flags.size),
         filters=_required(flags.filters, "--filters", example),
-        kernel=_pair("--kernel", flags.kernel, example=example),
-        stride=_pair("--stride", flags.stride, 1),
-        padding=_pair("--padding", flags.padding, 0),
-        dilation=_pair("--dilation", flags.dilation, 1),
+        kernel=extents("--kernel", flags.kernel),
+        stride=extents("--stride", flags.stride, 1),
+        padding=extents("--padding", flags.padding, 0),
+        dilation=extents("--dilation", flags.dilation, 1),
         groups=1 if flags.groups is None else flags.groups,
         dtype=parse_dtype(flags.dtype),
         channels_last=flags.channels_last,
         accuracy=Accuracy.of(flags.accuracy or Accuracy.ELEMENTWISE),
     )
+    if is_signal:
+        plain = replace(plain, x=_signal(plain.x), out=_signal(plain.infer()))
     result = plain.infer()
     row = TensorType((*result.shape[1:2], 1, 1), result.dtype)
     return replace(plain, epilogue=_epilogue(flags.epilogue or "", result, Epilogue.identity(), row), out=result)
+
+
+def _of_one_row(name: str, text: str | None, default: int | None, *, example: str) -> tuple[int, int]:
+    """Return a number along a signal with what its one row has; of two numbers the first must be that."""
+    row = 0 if name == "--padding" else 1
+    if text is None and default is not None:
+        return row, default
+    first, along = _pair(name, text, example=example)
+    if "," in (text or "") and first != row:
+        raise InvalidOption(
+            field=name,
+            got=text,
+            expected=f"one number, or {row} and it: a signal is an image of one row",
+            remedy=f"{name} {along}, or conv2d for images",
+        )
+    return row, along
+
+
+def _signal(type_: TensorType) -> TensorType:
+    """Return the type of an image of one row as ``ops.conv1d`` says it: no step leads to another row."""
+    from tracea.core.tensor_type import StridedLayout, TensorType
+
+    n, c, _, along = type_.strides
+    return TensorType(type_.shape, type_.dtype, StridedLayout((n, c, 0, along)))
 
 
 def _attention(flags: ProblemFlags) -> Op:

@@ -9,26 +9,38 @@ from cyclopts import Parameter
 
 __all__ = ["FLAGS_OF_KIND", "KINDS", "KIND_NAMES", "ROW_FLAGS", "Kind", "ProblemFlags", "flag_of"]
 
-KINDS: Final = ("gemm", "conv2d", "attention", "softmax", "log_softmax", "layer_norm", "rms_norm", "pointwise")
+KINDS: Final = (
+    "gemm",
+    "conv1d",
+    "conv2d",
+    "attention",
+    "softmax",
+    "log_softmax",
+    "layer_norm",
+    "rms_norm",
+    "pointwise",
+)
 KIND_NAMES: Final = f"{', '.join(KINDS[:-1])} or {KINDS[-1]}"
 Kind = Annotated[str, Parameter(help=f"{KIND_NAMES}.")]  # a verb's first argument
 ROW_FLAGS: Final = ("--rows", "--columns")
+_CONVOLUTION: Final = (
+    "--channels",
+    "--size",
+    "--filters",
+    "--kernel",
+    "--stride",
+    "--padding",
+    "--dilation",
+    "--groups",
+    "--batch",
+    "--channels-last",
+    "--constant-w",
+    "--accuracy",
+)
 FLAGS_OF_KIND: Final = {
     "gemm": ("-m", "-n", "-k", "--batch", "--transpose-a", "--transpose-b", "--constant-b", "--out"),
-    "conv2d": (
-        "--channels",
-        "--size",
-        "--filters",
-        "--kernel",
-        "--stride",
-        "--padding",
-        "--dilation",
-        "--groups",
-        "--batch",
-        "--channels-last",
-        "--constant-w",
-        "--accuracy",
-    ),
+    "conv1d": _CONVOLUTION,
+    "conv2d": _CONVOLUTION,
     "attention": ("--heads", "--kv-heads", "--seq", "--kv-seq", "--dim", "--causal", "--window", "--batch"),
 }
 
@@ -45,7 +57,7 @@ class ProblemFlags:
     k: Annotated[int | None, Parameter(name="-k")] = None
     """gemm: terms of each sum"""
     batch: str = ""
-    """gemm: leading axes, such as 8 or 4,12; conv2d: images; attention: sequences"""
+    """gemm: leading axes, such as 8 or 4,12; conv1d: signals; conv2d: images; attention: sequences"""
     transpose_a: Annotated[bool, Parameter(negative=())] = False
     """gemm: a is stored (k, m)"""
     transpose_b: Annotated[bool, Parameter(negative=())] = False
@@ -53,27 +65,27 @@ class ProblemFlags:
     constant_b: Annotated[bool, Parameter(negative=())] = False
     """gemm: b is known beforehand, as a layer's weight is, and may be packed ahead"""
     channels: int | None = None
-    """conv2d: channels of the image"""
+    """conv1d, conv2d: channels of the signal or image"""
     size: str | None = None
-    """conv2d: rows and columns of the image, such as 56,56 or 56"""
+    """conv1d: length of the signal, such as 4000; conv2d: rows and columns of the image, such as 56,56 or 56"""
     filters: int | None = None
-    """conv2d: channels of the result"""
+    """conv1d, conv2d: channels of the result"""
     kernel: str | None = None
-    """conv2d: rows and columns of a filter, such as 3,3 or 3"""
+    """conv1d: taps of a filter; conv2d: its rows and columns, such as 3,3 or 3"""
     stride: str | None = None
-    """conv2d: rows and columns from window to window; by default 1"""
+    """conv1d: elements from window to window; conv2d: rows and columns; by default 1"""
     padding: str | None = None
-    """conv2d: rows and columns of zeros on each side; by default 0"""
+    """conv1d: zeros on each side; conv2d: rows and columns of them; by default 0"""
     dilation: str | None = None
-    """conv2d: rows and columns from tap to tap; by default 1"""
+    """conv1d: elements from tap to tap; conv2d: rows and columns; by default 1"""
     groups: int | None = None
-    """conv2d: parts of the channels that do not meet; by default 1"""
+    """conv1d, conv2d: parts of the channels that do not meet; by default 1"""
     channels_last: Annotated[bool, Parameter(negative=())] = False
-    """conv2d: the channels of a pixel lie next to each other"""
+    """conv1d, conv2d: the channels of a pixel lie next to each other"""
     constant_w: Annotated[bool, Parameter(negative=())] = False
-    """conv2d: the filters are known beforehand, as a layer's are, and may be packed ahead"""
+    """conv1d, conv2d: the filters are known beforehand, as a layer's are, and may be packed ahead"""
     accuracy: str | None = None
-    """conv2d: elementwise, the default, or normwise, for finite images, which allows fewer products"""
+    """conv1d, conv2d: elementwise, the default, or normwise, for finite images, which allows fewer products"""
     heads: int | None = None
     """attention: heads of the queries"""
     kv_heads: int | None = None
