@@ -35,6 +35,9 @@ def message(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
         (("emit", *GEMM, "--rows", "5"), "flags of gemm: got --rows, expected -m -n -k"),
         (("emit", "softmax", "--rows", "5"), "softmax --rows 4096 --columns 4096"),
         (("emit", *GEMM, "--target", "avx1024"), "got avx1024, expected host amx avx2"),
+        ((*HERE, "--threads", "0"), "--threads: got 0, expected a whole number from 1 to 1024"),
+        (("explain", *HERE[1:], "--variant", "gemm.dirct"), "--variant: got gemm.dirct"),
+        (("explain", "examples/mlp.py:build", "--variant", "gemm.direct"), "expected none for a model"),
         ((*HERE, "--schedule", "mr=999"), "mr*nv + nv + 1 <= 32"),
         ((*HERE, "--schedule", "kc=0"), "kc: got 0, expected at least 1"),
         ((*HERE, "--schedule", "split=up"), "split: got up, expected rows | columns"),
@@ -56,6 +59,16 @@ def test_message_says_what_was_given_and_what_is_allowed(
     words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said in message(words, capsys)
+
+
+def test_emit_shows_the_kernel_of_as_many_threads(capsys: pytest.CaptureFixture[str]) -> None:
+    def head(threads: int) -> str:
+        words = ("gemm", "-m", "512", "-n", "512", "-k", "512", "--target", "avx2", "--threads", str(threads))
+        assert main(["emit", *words]) == 0
+        return capsys.readouterr().out.splitlines()[0]
+
+    assert "split=rows" in head(1)
+    assert "split=columns" in head(4)
 
 
 def test_an_unknown_target_lists_those_of_gpus_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -21,8 +22,9 @@ from tracea.doctor.plan import NOT_EXCLUDED
 from tracea.doctor.policy import guide
 from tracea.doctor.precision import Magnitudes
 from tracea.doctor.roof import NoRoof, Roof, stated_roof
-from tracea.errors import InvalidOption, InvalidShape
+from tracea.errors import InvalidOption, InvalidShape, TraceaWarning
 from tracea.flow import explanation as explaining
+from tracea.flow.compile import decision_for, for_threads, graph_of
 from tracea.flow.explanation import Explanation, explain
 from tracea.flow.graph_explanation import ExplainedKernel, GraphExplanation
 from tracea.kernels.registry import CUDA_VARIANTS, find
@@ -319,3 +321,44 @@ def test_a_limit_that_a_measured_time_beats_is_doubtful_and_no_kernel_is_held_to
     assert "doubtful: they were measured at a load of 3.0 on 2 cores: rates may be" in str(
         replace(MEASURED, roof=loaded)
     )
+
+
+def test_a_stated_variant_is_explained_in_place_of_what_would_run() -> None:
+    would = explain(GEMM, target="avx512", library=False)
+    found = explain(GEMM, target="avx512", library=False, variant="gemm.direct")
+    assert would.decision.variant != found.decision.variant == "gemm.direct"
+    assert found.decision.schedule == find("gemm.direct").default_schedule(GEMM, for_threads(targets.load("avx512"), 1))
+    text = str(found)
+    assert "gemm.direct, a kernel of Tracea: stated by the caller" in text
+    assert "Would change it  leaving the variant out: it was stated" in text
+    assert found.guidance is not None
+    assert found.guidance.variant == "gemm.direct"
+
+
+def test_a_stated_variant_shows_what_was_measured_of_it_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitting = find("gemm.packed").default_schedule(GEMM, for_threads(host(), 1))
+    for schedule, latency in ((fitting, 3000.0), (Schedule(none=1), None)):
+        known = {
+            "gemm.packed": Known(schedule=schedule, latency_us=3000.0),
+            "library.gemm": Known(schedule=None, latency_us=5.0),
+        }
+        monkeypatch.setattr(explaining, "known_variants", lambda *_, known=known: known)
+        with nullcontext() if latency else pytest.warns(TraceaWarning, match="passed over"):
+            found = explain(GEMM, library=False, measure=False, variant="gemm.packed")
+        assert found.latency_us == latency
+        assert found.decision.schedule == fitting
+
+
+def test_a_stated_variant_that_does_not_fit_is_refused_as_the_op_was_asked_for() -> None:
+    half = GemmOp.of(m=64, n=64, k=64, dtype=DType.F16)
+    with pytest.raises(InvalidOption, match=r"gemm\.wgmma does not fit") as raised:
+        explain(half, target="sm_80", variant="gemm.wgmma")
+    assert "found f32" not in str(raised.value)
+    with pytest.raises(InvalidOption, match=r"use gemm\.direct"):
+        explain(GEMM, target="avx512", variant="gemm.dirct")
+    with pytest.raises(InvalidOption, match="explain one of its nodes"):
+        explain(graph_of(GEMM), variant="gemm.packed")
+
+
+def test_a_stated_decision_of_a_run_says_what_would_flip_it() -> None:
+    assert decision_for(GEMM, host(), threads=1, variant="gemm.packed").flip == "leaving the variant out: it was stated"

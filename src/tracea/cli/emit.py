@@ -28,6 +28,7 @@ def emit(
     target: str = "host",
     variant: str | None = None,
     schedule: str | None = None,
+    threads: int = 1,
     ir: Annotated[bool, _SWITCH] = False,
     asm: Annotated[bool, _SWITCH] = False,
     stats: Annotated[bool, _SWITCH] = False,
@@ -46,6 +47,8 @@ def emit(
         The variant; by default the one that would run.
     schedule
         key=value,... ; by default the one that would run.
+    threads
+        Threads on a processor: by more of them another kernel, or schedule, may run.
     ir
         Print the tile program.
     asm
@@ -66,11 +69,19 @@ def emit(
     op, values = parse_op(kind, problem, target=target), parse_schedule(schedule)
     from tracea.flow.text import emit_text, rejected_above, slow_operands
 
-    text = emit_text(op, target=target, variant=variant, schedule=values, form=form, constants=parse_constants(problem))
+    text = emit_text(
+        op,
+        target=target,
+        variant=variant,
+        schedule=values,
+        form=form,
+        threads=threads,
+        constants=parse_constants(problem),
+    )
     rejected = _with_flag(rejected_above(op, target=target, variant=variant), kind, problem, target)
     slow = slow_operands(op, target=target, variant=variant, schedule=values)
     if json:
-        found = {"op": op.to_dict(), "target": target, "form": form, "text": text}
+        found = {"op": op.to_dict(), "target": target, "threads": threads, "form": form, "text": text}
         print_json({**found, "rejected": list(rejected), "notes": list(slow)})
     else:
         print(text)

@@ -29,6 +29,7 @@ def explain(
     *,
     problem: ProblemFlags = ProblemFlags(),  # noqa: B008  # frozen
     target: str = "host",
+    variant: str | None = None,
     threads: int = 1,
     library: bool = True,
     measure: bool = True,
@@ -52,6 +53,9 @@ def explain(
         host, an instruction set such as avx512, a GPU architecture such as sm_80, or a product such as zen4 or a100
         (tracea targets ls). Another machine's kernels are chosen by what they require and by score, and judged
         nowhere; tracea verify judges.
+    variant
+        Explain this variant of an op, with its best schedule measured here or else its default; by default the one that
+        would run.
     threads
         Threads on a processor.
     library
@@ -65,7 +69,15 @@ def explain(
     """
     if kind not in KINDS and (":" in kind or kind.endswith(".py")):
         return _explain_model(
-            kind, problem, target=target, threads=threads, library=library, measure=measure, range=range, json=json
+            kind,
+            problem,
+            target=target,
+            variant=variant,
+            threads=threads,
+            library=library,
+            measure=measure,
+            range=range,
+            json=json,
         )
     op = parse_op(kind, problem, target=target)
     bounds = _bounds(range)
@@ -79,6 +91,7 @@ def explain(
         library=library,
         magnitudes=() if bounds is None else [bounds] * len(op.operands),
         measure=measure,
+        variant=variant,
     )
     if json:
         print_json(found.to_dict())
@@ -92,6 +105,7 @@ def _explain_model(
     problem: ProblemFlags,
     *,
     target: str,
+    variant: str | None,
     threads: int,
     library: bool,
     measure: bool,
@@ -101,6 +115,10 @@ def _explain_model(
     refuse_problem_flags(builder, replace(problem, accuracy=None))
     if range is not None:
         raise InvalidOption(field="--range", got=range, expected="none for a model", remedy="explain one op with it")
+    if variant is not None:
+        raise InvalidOption(
+            field="--variant", got=variant, expected="none for a model", remedy="explain one op with it"
+        )
     from tracea.bench.session import explain_file
     from tracea.flow.phases import telling
     from tracea.flow.progress import shown_progress

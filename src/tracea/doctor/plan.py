@@ -16,8 +16,19 @@ if TYPE_CHECKING:
     from tracea.doctor.precision import Precision
     from tracea.semantic.schedule import Schedule
 
-__all__ = ["FOR_NO_WORK", "NOT_EXCLUDED", "Candidate", "Decision", "Flip", "Plan", "Rejection", "told_together"]
+__all__ = [
+    "FOR_NO_WORK",
+    "NOT_EXCLUDED",
+    "STATED",
+    "Candidate",
+    "Decision",
+    "Flip",
+    "Plan",
+    "Rejection",
+    "told_together",
+]
 
+STATED: Final = "stated by the caller"  # the reason of a decision that the caller made
 NOT_EXCLUDED: Final = "not excluded"  # the requirement that a variant does not meet which the caller left out
 # Variants for ops without any work: that one with work is not theirs goes without saying.
 FOR_NO_WORK: Final = frozenset({"gemm.empty"})
@@ -123,6 +134,11 @@ class Decision:
     precision: Precision | None = None
 
     @property
+    def is_stated(self) -> bool:
+        """Whether the caller named the variant, so that no other one competed."""
+        return self.reason.startswith(STATED)
+
+    @property
     def chosen(self) -> Candidate:
         """The candidate that won."""
         return next(candidate for candidate in self.candidates if candidate.variant == self.variant)
@@ -147,6 +163,8 @@ class Decision:
     @property
     def flip(self) -> str:
         """What would have chosen another variant."""
+        if self.is_stated:
+            return "leaving the variant out: it was stated"
         others = [candidate for candidate in self.candidates if candidate.variant != self.variant]
         if not others:
             if not self.told_rejections:

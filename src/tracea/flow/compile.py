@@ -12,6 +12,7 @@ from tracea.core.graph import Graph, Node
 from tracea.core.op import GemmOp, Op
 from tracea.core.passes.pipeline import PipelineResult, run_pipeline
 from tracea.doctor import Decision, Plan, decide, host
+from tracea.doctor.plan import STATED
 from tracea.errors import InvalidSchedule, ProofFailed, TraceaWarning
 from tracea.flow.assemble import Values, assemble, compute_nodes, constant_operands, split_library_epilogues
 from tracea.flow.history import known_variants
@@ -37,6 +38,7 @@ __all__ = [
     "excluded",
     "for_threads",
     "graph_of",
+    "is_buildable",
     "thread_count",
 ]
 
@@ -120,7 +122,7 @@ def decision_for(
     refused = excluded(op, constants, library=library)
     if variant is not None:
         made = decide(op, target, variants=(find(variant, of=type(op)),), exclude=refused, constants=constants)
-        return replace(made, schedule=schedule or made.schedule, reason="stated by the caller")
+        return replace(made, schedule=schedule or made.schedule, reason=STATED)
     known = known_variants(op, threads, constants) if measured else {}
 
     def choose() -> Decision:
@@ -135,14 +137,14 @@ def decision_for(
         )
 
     made = choose()
-    while made.variant in known and not _is_buildable(op, made, target):
+    while made.variant in known and not is_buildable(op, made, target):
         del known[made.variant]
         made = choose()
     return made if schedule is None else replace(made, schedule=schedule, reason=f"{made.reason}; schedule stated")
 
 
-def _is_buildable(op: Op, decision: Decision, target: Target) -> bool:
-    """Tell whether a recorded schedule is still one of its variant's: kernels change from release to release."""
+def is_buildable(op: Op, decision: Decision, target: Target) -> bool:
+    """Tell, with a warning if not, whether a recorded schedule is still its variant's: kernels change by release."""
     if find(decision.variant).is_library:
         return True
     try:

@@ -5,24 +5,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from tracea import targets
 from tracea.core.graph import Graph, Node
 from tracea.core.op import GemmOp, Op
-from tracea.doctor import Decision, decide, measured_ceilings, probe_machine
+from tracea.doctor import Decision, Known, decide, measured_ceilings, probe_machine
 from tracea.doctor.installed import torch_install
+from tracea.doctor.plan import STATED
 from tracea.doctor.policy import Guidance, guide
 from tracea.doctor.precision import Magnitudes, with_factors
 from tracea.doctor.roof import NoRoof, Roof, measured_roof, stated_roof
 from tracea.errors import CompileError, InvalidOption, RunError, ToolchainMissing
 from tracea.flow.asked import check_constants, check_op
-from tracea.flow.compile import decision_for, excluded, for_threads
+from tracea.flow.compile import decision_for, excluded, for_threads, is_buildable
 from tracea.flow.final import FinalTime, final_times
-from tracea.flow.history import imported, winners
+from tracea.flow.history import imported, known_variants, winners
 from tracea.kernels.registry import find
 from tracea.runtime.native import check_threads
 from tracea.targets import GpuTarget, Target
@@ -104,6 +106,7 @@ def explain(
     library: bool = True,
     magnitudes: Sequence[Magnitudes | None] = (),
     measure: bool = True,
+    variant: str | None = None,
 ) -> Explanation: ...
 @overload
 def explain(
@@ -118,24 +121,28 @@ def explain(
     library: bool = True,
     magnitudes: Sequence[Magnitudes | None] = (),
     measure: bool = True,
+    variant: str | None = None,
 ) -> Explanation | GraphExplanation:
     """Explain what would run an op, a graph's node or a whole graph, on this machine or on a target of the catalogue.
 
     A graph is fused as a run fuses it, and each different kernel explained. For an op, ``constants`` are the operands
     that are known beforehand, and ``magnitudes`` bounds the operands' values, which lets a precision fallback use f16.
     ``library`` False leaves libraries out; where they compete, PyTorch is loaded to have them. ``measure`` False leaves
-    this machine's ceilings out: measuring them takes seconds, once.
+    this machine's ceilings out: measuring them takes seconds, once. ``variant`` names one to explain in place of the
+    one that would run, with the best schedule that was measured here, else its default.
 
     Raises:
-        InvalidOption: no variant fits, there is no such target, or no operand at a place of ``constants``.
+        InvalidOption: no variant fits, or the stated one does not, there is no such target, or no operand at a place of
+            ``constants``.
         InvalidOp: the problem is none. InvalidShape: a symbolic extent: bind it first.
     """
     if isinstance(problem, Graph):
         from tracea.flow.graph_explanation import explain_graph
 
-        if not isinstance(constants, Iterable) or tuple(constants) or tuple(magnitudes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        given = not isinstance(constants, Iterable) or tuple(constants) or tuple(magnitudes)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if given or variant is not None:
             raise InvalidOption(
-                field="constants and magnitudes",
+                field="constants, magnitudes and variant",
                 got="some",
                 expected="none for a graph",
                 remedy="explain one of its nodes",
@@ -146,9 +153,23 @@ def explain(
     )
     count, known = check_threads(threads) or 1, check_constants(op, constants)
     if target == "host":
-        return _here(op, threads=count, constants=known, library=library, magnitudes=magnitudes, measure=measure)
+        return _here(
+            op,
+            threads=count,
+            constants=known,
+            library=library,
+            magnitudes=magnitudes,
+            measure=measure,
+            variant=variant,
+        )
     return _elsewhere(
-        op, named_target(target, count), constants=known, library=library, magnitudes=magnitudes, threads=count
+        op,
+        named_target(target, count),
+        constants=known,
+        library=library,
+        magnitudes=magnitudes,
+        threads=count,
+        variant=variant,
     )
 
 
@@ -160,14 +181,21 @@ def _here(
     library: bool,
     magnitudes: Sequence[Magnitudes | None],
     measure: bool,
+    variant: str | None,
 ) -> Explanation:
     machine = probe_machine()
     target = for_threads(machine.target, threads)
     if library and isinstance(op, GemmOp) and torch_install() is not None:
         import_module("torch")  # a library's variants are there only in a process that has loaded it
-    decision = decision_for(
-        op, target, threads=threads, constants=constants, library=library, fallback=True, magnitudes=magnitudes
-    )
+    if variant is None:
+        decision = decision_for(
+            op, target, threads=threads, constants=constants, library=library, fallback=True, magnitudes=magnitudes
+        )
+    else:
+        refused, known = excluded(op, constants, library=library), known_variants(op, threads, constants)
+        decision = _stated(
+            op, target, variant, exclude=refused, constants=constants, magnitudes=magnitudes, known=known
+        )
     ceilings = None
     if machine.toolchain.compiler is not None and measure:
         try:
@@ -197,6 +225,7 @@ def _elsewhere(
     library: bool,
     magnitudes: Sequence[Magnitudes | None],
     threads: int,
+    variant: str | None,
 ) -> Explanation:
     refused = {} if isinstance(target, GpuTarget) else excluded(op, constants, library=False)
     for name in refused:
@@ -204,7 +233,10 @@ def _elsewhere(
             refused[name] = f"no library of {target.name} can be asked from here"
     if not library and isinstance(target, GpuTarget):
         refused["library.cublas"] = "left out by the caller"
-    decision = decide(op, target, exclude=refused, constants=constants, fallback=True, magnitudes=magnitudes)
+    if variant is None:
+        decision = decide(op, target, exclude=refused, constants=constants, fallback=True, magnitudes=magnitudes)
+    else:
+        decision = _stated(op, target, variant, exclude=refused, constants=constants, magnitudes=magnitudes)
     computed = _computed(op, decision)
     product = f", for example {target.product}" if isinstance(target, GpuTarget) else f", {target.isa}"
     return Explanation(
@@ -216,6 +248,39 @@ def _elsewhere(
         roof=stated_roof(computed, target, decision.variant, threads=threads),
         guidance=_guidance(computed, target, decision, threads, constants, is_here=False),
     )
+
+
+def _stated(
+    op: Op,
+    target: Target | GpuTarget,
+    variant: str,
+    *,
+    exclude: Mapping[str, str],
+    constants: tuple[int, ...],
+    magnitudes: Sequence[Magnitudes | None],
+    known: Mapping[str, Known] = MappingProxyType({}),
+) -> Decision:
+    """Return the decision for a variant that the caller names, with the best schedule that is ``known`` of it."""
+    own = (find(variant, of=type(op)),)
+    decide(op, target, variants=own, exclude=exclude, constants=constants)  # as it was asked for: no fallback's misfit
+
+    def decided(known: Mapping[str, Known]) -> Decision:
+        made = decide(
+            op,
+            target,
+            variants=own,
+            known=known,
+            exclude=exclude,
+            constants=constants,
+            fallback=True,
+            magnitudes=magnitudes,
+        )
+        return replace(made, reason=STATED)
+
+    made = decided(known)
+    if made.measurement is None or not isinstance(target, Target) or is_buildable(op, made, target):
+        return made
+    return decided({})  # its recorded schedule is none of this release
 
 
 def _guidance(

@@ -256,6 +256,9 @@ def _why_not(rejection: Rejection) -> str:
 
 
 def _flips(found: Explanation) -> Iterator[str]:
+    if found.decision.is_stated:
+        yield _line("Would change it", found.decision.flip)
+        return
     flips = {flip.variant: flip for flip in found.decision.flips}
     possible = [each.variant for each in found.decision.candidates if each.variant in flips]
     if not flips:

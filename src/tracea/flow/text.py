@@ -21,6 +21,7 @@ from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import find
 from tracea.runtime.compiler import include_directory, unit_text
 from tracea.runtime.compiler_process import run_compiler
+from tracea.runtime.native import check_threads
 from tracea.runtime.nvrtc import compile_cuda
 from tracea.runtime.ptxas_log import parse_ptxas_log
 from tracea.runtime.sass import count_opcodes, disassemble, find_disassembler
@@ -84,15 +85,18 @@ def emit_text(
 ) -> str:
     """Return one form of the kernel that would run ``op`` on ``target``, after its proofs passed.
 
-    ``constants`` are the operands that are known beforehand, which some variants pack ahead.
+    ``constants`` are the operands that are known beforehand, which some variants pack ahead. A GPU's kernel is the same
+    for any number of ``threads``, which are those of a processor.
 
     Raises:
-        InvalidOption: an unknown form, target or variant, or a form that needs a compiler for another processor.
+        InvalidOption: an unknown form, target or variant, a number of threads that is none, or a form that needs a
+            compiler for another processor.
         InvalidSchedule, ProofFailed: the schedule is refused.
         InvalidShape: the kernel would refuse to be called for the op.
     """
     if form not in FORMS:
         raise InvalidOption(field="form", got=form, expected=FORMS, remedy="name a form")
+    check_threads(threads)
     if targets.names_gpu(target):
         return _gpu_text(op, targets.load_gpu(target), variant=variant, schedule=schedule, form=form)
     where = for_threads(_cpu(target), threads)
