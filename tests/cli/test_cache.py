@@ -16,11 +16,11 @@ from tracea.optimizer.storage import StudyKey, TrialRecord, TrialStore
 from tracea.runtime.cache import CacheStore
 
 
-def a_trial(root: Path) -> None:
+def a_trial(root: Path, op_key: str = "gemm") -> None:
     with TrialStore(root / "trials.sqlite") as store:
         store.add(
             TrialRecord(
-                key=StudyKey(op_key="gemm"),
+                key=StudyKey(op_key=op_key),
                 schedule={"mc": 8},
                 outcome=Outcome(kind=OutcomeKind.OK, latency_ms=1.0),
                 seconds=0.1,
@@ -67,6 +67,49 @@ def test_cache_export_and_import_carry_trials_as_advice(
     file.write_bytes(file.read_bytes()[:-9])
     assert cli.main(["cache", "import", str(file)]) == cli.BAD_USAGE
     assert cli.main(["cache", "gc", "--unused-days", "-1"]) == cli.BAD_USAGE
+
+
+def test_ls_sums_up_by_kind_and_lists_the_newest(empty_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = CacheStore(empty_cache)
+    for number in range(25):
+        what = "certificate" if number % 5 else "search"
+        made = store.entry(
+            f"{number:040x}",
+            lambda folder: (folder / "text").write_bytes(b"x" * 100),
+            {"what": what, "op": f"op{number:02}"},
+        )
+        if number == 1:
+            (made / "text").write_bytes(b"y" * 100)
+
+    def listed(*flags: str) -> tuple[str, list[int]]:
+        assert cli.main(["cache", "ls", *flags]) == (cli.FAILED if "--check" in flags else 0)
+        out = capsys.readouterr().out
+        return out, [number for number in range(25) if f"op{number:02}" in out]
+
+    out, shown = listed()
+    assert "25 entries" in out
+    assert "kernel's proofs: 20 of 2.0 KiB, finished search: 5 of 500 B" in out
+    assert "the newest 20 of 25 entries; --all lists all" in out
+    assert shown == list(range(5, 25))
+    out, shown = listed("--check")
+    assert "the newest 20 of 25 entries, and 1 older with a problem; --all lists all" in out
+    assert shown == [1, *range(5, 25)]
+    out, shown = listed("--all")
+    assert "newest" not in out
+    assert shown == list(range(25))
+    assert len(json.loads(listed("--json")[0])["entries"]) == 25
+
+
+def test_ls_lists_the_ops_that_were_searched_last(empty_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty_cache.mkdir(mode=0o700)
+    for number in range(23):
+        a_trial(empty_cache, f"gemm{number:02}")
+    assert cli.main(["cache", "ls"]) == 0
+    out = capsys.readouterr().out
+    assert "the last 20 of 23 ops that were searched; --all lists all" in out
+    assert [f"gemm{number:02}" in out for number in range(23)] == [False] * 3 + [True] * 20
+    assert cli.main(["cache", "ls", "--all"]) == 0
+    assert "gemm00" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter, validators
 
-from tracea.cli.cache.entry_text import as_dict, print_strays, row, size
+from tracea.cli.cache.entry_text import as_dict, by_kind, print_strays, row, size
 from tracea.cli.cache.place import count_trials, directory, ops_tried
 from tracea.cli.console import counted, in_line, print_json, print_table
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracea.runtime.cache import CacheEntry
+
 __all__ = ["collect", "list_entries", "remove_entries"]
+
+_SHOWN: Final = 20  # entries, and ops, that a screen holds; --all shows the others
 
 
 def remove_entries(
@@ -66,10 +73,11 @@ def remove_entries(
 
 def list_entries(
     *,
+    all: Annotated[bool, Parameter(negative=())] = False,
     check: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
-    """List the entries of the cache, oldest first, and the ops that earlier searches have trials of.
+    """Sum the cache up by kind, and list its newest entries, the newest last, and the ops searched last.
 
     A directory that others could write is refused, which is said: nothing in it is used, and the exit code is 1.
 
@@ -77,10 +85,12 @@ def list_entries(
 
     Parameters
     ----------
+    all
+        List every entry, and every op that earlier searches have trials of.
     check
-        Read every byte and compare it with its checksum; the exit code is 1 where one differs.
+        Read every byte and compare it with its checksum; what differs is listed in any case, and the exit code is 1.
     json
-        Print the list as JSON.
+        Print the list as JSON, which has every entry.
     """
     from tracea.runtime.cache import CacheStore
 
@@ -110,22 +120,37 @@ def list_entries(
         if refusal is not None:
             print(in_line(f"Refused: {refusal.path} {refusal.detail}. Nothing here is used. Remedy: {refusal.remedy}"))
         if entries:
-            print_table(
-                ("date", "size", "what", "of", "key", *(("state",) if check else ())),
-                [row(entry, with_state=check) for entry in entries],
-                numbers=(1,),
-            )
+            print(in_line(by_kind(entries)))
+            _print_entries(entries, len(entries) if all else _SHOWN, with_state=check)
         if tried := ops_tried(root):
+            shown = tried if all else tried[-_SHOWN:]
             print_table(
                 ("op that was searched", "where", "trials", "verified", "fastest", "by"),
                 [
                     (each.op_key, each.where, str(each.trials), str(each.verified), each.fastest, each.variant)
-                    for each in tried
+                    for each in shown
                 ],
                 numbers=(2, 3, 4),
             )
+            if len(shown) < len(tried):
+                print(f"the last {len(shown)} of {len(tried)} ops that were searched; --all lists all")
             print("a library that a final timed beside the searched schedules counts as one trial more")
     return 1 if refusal is not None or (check and any(entry.problem for entry in entries)) else 0
+
+
+def _print_entries(entries: Sequence[CacheEntry], most: int, *, with_state: bool) -> None:
+    """Print the newest entries, and those with a problem whatever their age."""
+    newest = entries[-most:]
+    shown = [entry for entry in entries[:-most] if entry.problem] + list(newest)
+    print_table(
+        ("date", "size", "what", "of", "key", *(("state",) if with_state else ())),
+        [row(entry, with_state=with_state) for entry in shown],
+        numbers=(1,),
+    )
+    if len(shown) < len(entries):
+        damaged = len(shown) - len(newest)
+        also = f", and {damaged} older with a problem" if damaged else ""
+        print(f"the newest {len(newest)} of {len(entries)} entries{also}; --all lists all")
 
 
 def collect(

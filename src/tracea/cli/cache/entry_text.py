@@ -13,7 +13,7 @@ from tracea.cli.console import in_line
 if TYPE_CHECKING:
     from tracea.runtime.cache import CacheEntry
 
-__all__ = ["as_dict", "print_strays", "row", "size"]
+__all__ = ["as_dict", "by_kind", "print_strays", "row", "size"]
 
 
 _TEXT: Final = "source.cpp"
@@ -54,10 +54,23 @@ def as_dict(entry: CacheEntry) -> dict[str, Any]:
 
 def row(entry: CacheEntry, *, with_state: bool) -> tuple[str, ...]:
     """Return an entry as the cells of a table."""
-    kind, of = _what(entry.ingredients), _of(entry)
-    said = "compiled kernel" if kind == "library" and _BY in of else _KINDS.get(kind, kind)
-    cells = (_date(entry.created), size(entry.bytes), said, of, entry.key[:16])
+    of = _of(entry)
+    cells = (_date(entry.created), size(entry.bytes), _kind(entry, of), of, entry.key[:16])
     return (*cells, entry.problem or "sound") if with_state else cells
+
+
+def by_kind(entries: Iterable[CacheEntry]) -> str:
+    """Return how many entries of each kind there are, and their bytes, the kind with most bytes first."""
+    found: dict[str, list[int]] = {}
+    for entry in entries:
+        found.setdefault(_kind(entry, _of(entry)), []).append(entry.bytes)
+    largest = sorted(found.items(), key=lambda item: (-sum(item[1]), item[0]))
+    return ", ".join(f"{kind}: {len(bytes_)} of {size(sum(bytes_))}" for kind, bytes_ in largest)
+
+
+def _kind(entry: CacheEntry, of: str) -> str:
+    kind = _what(entry.ingredients)
+    return "compiled kernel" if kind == "library" and _BY in of else _KINDS.get(kind, kind)
 
 
 def _date(seconds: float) -> str:
