@@ -22,7 +22,7 @@ from objects.declare import argument, scratch
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.errors import ProofFailed
-from tracea.semantic.index import Const, Param, Var, ceil_div, minimum
+from tracea.semantic.index import Const, Index, Param, Var, ceil_div, minimum
 from tracea.semantic.nodes import (
     Barrier,
     CopyTile,
@@ -135,6 +135,18 @@ def test_division_refuses_a_divisor_that_may_be_zero() -> None:
     zero = Param("zero", 0)
     body = (Let(var=Var("q"), value=N // zero), tasks(lambda i, size: (double(i, size),)))
     refused(pointwise(*body, params=(N, zero)), "division", "was not shown to be at least 1")
+
+
+@pytest.mark.parametrize("step", [Const(0), Const(-16), Param("zero", 0)], ids=str)
+def test_division_refuses_a_step_that_is_not_positive(step: Index) -> None:
+    params = (N, step) if isinstance(step, Param) else (N,)
+    for loop in (
+        For(var=Var("k"), extent=Const(4), step=step, body=block(double(0, N))),
+        replace(tasks(lambda i, size: (double(i, size),)), step=step),
+    ):
+        refused(pointwise(loop, params=params), "division", f"step {step} of [ki] was not shown to be at least 1")
+    hidden = (Let(var=Var("none"), value=Const(0)), For(var=Var("k"), extent=Const(4), step=Var("none"), body=block()))
+    refused(pointwise(*hidden), "division", "step 0 of k was not shown")
 
 
 def test_division_refuses_a_dividend_that_may_be_negative() -> None:

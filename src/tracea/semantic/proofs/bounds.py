@@ -12,7 +12,7 @@ from tracea.semantic.nodes_async import Gather
 from tracea.semantic.predicate import Predicate
 from tracea.semantic.proofs.certificate import Fact, refuse
 from tracea.semantic.proofs.prover import Facts
-from tracea.semantic.proofs.walk import Site
+from tracea.semantic.proofs.walk import Site, unshown_step
 from tracea.semantic.tile_kernel import TileKernel
 
 __all__ = ["prove_bounds", "prove_divisions"]
@@ -51,9 +51,7 @@ def prove_divisions(kernel: TileKernel, sites: Sequence[Site]) -> Iterator[Fact]
         if isinstance(node, For | Parallel):
             step = site.canonical(node.step)
             if not facts.proves(step - 1):
-                raise refuse(
-                    "division", site.label, f"step {step.to_index()} of {node.var} was not shown to be at least 1"
-                )
+                raise unshown_step(node, site.label, step)
         cases = _point_facts(site, node) if isinstance(node, Gather) else (facts,)
         for division in divisions(node):
             if not isinstance(division, FloorDiv | Mod) or (division, site.place) in seen:

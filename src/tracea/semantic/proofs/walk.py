@@ -11,17 +11,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from tracea.errors import ProofFailed
 from tracea.semantic.fields import expressions
 from tracea.semantic.index import Const, Index, Lookup, Var, ceil_div, minimum
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import Access, Block, For, If, Let, Node, Parallel, Region
 from tracea.semantic.nodes_async import MOST_USES, Role, Roles, SegmentLoop, TileLoop
 from tracea.semantic.predicate import And, Not, Predicate
+from tracea.semantic.proofs.certificate import refuse
 from tracea.semantic.proofs.digits import divisors, radix, settled
 from tracea.semantic.proofs.prover import Facts, alternatives, conjuncts
 from tracea.semantic.tile_kernel import MemorySpace, TileKernel
 
-__all__ = ["Box", "Loop", "LoopKind", "Segment", "Site", "Turns", "turns_of", "walk"]
+__all__ = ["Box", "Loop", "LoopKind", "Segment", "Site", "Turns", "turns_of", "unshown_step", "walk"]
 
 _ONE = Polynomial.of(1)
 
@@ -163,8 +165,17 @@ def turns_of(site: Site) -> Turns | None:
     return next((loop.turns for loop in site.loops if loop.turns is not None), None)
 
 
+def unshown_step(node: For | Parallel, label: str, step: Polynomial) -> ProofFailed:
+    """Return the error of a loop whose step was not shown to be positive."""
+    return refuse("division", label, f"step {step.to_index()} of {node.var} was not shown to be at least 1")
+
+
 def walk(kernel: TileKernel) -> tuple[Site, ...]:
-    """Return every node of the kernel in program order, structural ones before what is inside them."""
+    """Return every node of the kernel in program order, structural ones before what is inside them.
+
+    Raises:
+        ProofFailed: a loop's step is a number below 1.
+    """
     tables = tuple((t.name, normalize(t.minimum), normalize(t.maximum)) for t in kernel.tables)
     ascending = {t.name: normalize(t.length) for t in kernel.tables if t.ascending}
     facts = Facts(conjuncts(kernel.assumptions) or (), tables=tables, ascending=ascending)
@@ -253,6 +264,8 @@ class _Walker:
         node = self._reordered(node, site)
         kind = LoopKind.SEQUENTIAL if isinstance(node, For) else LoopKind(node.level.value)
         extent, step = site.canonical(node.extent), site.canonical(node.step)
+        if step.constant is not None and step.constant < 1:  # no trip count to walk with; others prove_divisions judges
+            raise unshown_step(node, site.label, step)
         unit = step.constant == 1
         parts = radix(node.var, extent, self._divisors(node.var, site)) if unit else []
         names = dict(site.names)
