@@ -102,13 +102,12 @@ def check_taps(grad: TensorType) -> None:
     """Refuse a gradient that no kernel takes as its taps.
 
     Raises:
-        InvalidShape: it is empty, or an axis of it is longer than the taps of a kernel.
+        InvalidShape: an axis of it is longer than the taps of a kernel.
     """
-    if 0 in grad.static_shape or max(grad.static_shape[2:]) > _MOST_TAPS:
-        what = "image" if grad.rank == 4 else "volume"
+    if max(grad.static_shape[2:]) > _MOST_TAPS:
         raise InvalidShape(
             field="grad",
             got=grad.shape,
-            expected=f"at least one {what} and filter, at most {_MOST_TAPS} {_AXES[grad.rank][2]}",
-            remedy=f"sum the gradients of bands of rows; that of no {what}s is zero",
+            expected=f"at most {_MOST_TAPS} {_AXES[grad.rank][2]}",
+            remedy="sum the gradients of bands of rows",
         )

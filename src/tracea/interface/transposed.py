@@ -24,6 +24,7 @@ from tracea.flow.transposed import Transposed
 from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
 from tracea.interface.operands import Given, check_same_dtype
 from tracea.interface.policy import library_allowed
+from tracea.interface.results import filled
 from tracea.interface.whole_numbers import pair, whole_number
 from tracea.runtime.extension import dispatcher
 
@@ -211,14 +212,16 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     )
 
 
-def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(("x", "grad"), arrays, out)
     numbers, shape, allowed = attributes[:7], attributes[7:11], attributes[11]
     x, grad = _images(given, "conv2d_grad_weight")
     forward = _forward(x, TensorType(shape, x.dtype), numbers)
     same_shape(grad, forward.shape)
-    check_taps(grad)
     y = _result(given, like_image(x, shape, x.dtype))
+    if 0 in grad.static_shape:  # of no images or no filters: a sum of nothing
+        return filled(arrays[0], y, out, 0.0)
+    check_taps(grad)
     whole = FilterGradient(
         x=x,
         grad=grad,

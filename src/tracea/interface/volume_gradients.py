@@ -16,6 +16,7 @@ from tracea.flow.volumes import VolumeTransposed
 from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
 from tracea.interface.operands import Given
 from tracea.interface.policy import library_allowed
+from tracea.interface.results import filled
 from tracea.interface.volumes import check_forward, result_of, volumes_of
 from tracea.interface.whole_numbers import triple, whole_number
 from tracea.runtime.extension import dispatcher
@@ -178,13 +179,15 @@ def _missed_grad_input(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any,
     return _compiled(whole, (grad, weight), y, threads, library=allowed, name="conv3d_grad_input")
 
 
-def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
+def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(("x", "grad"), arrays, out)
     numbers, shape, allowed = attributes[:10], attributes[10:15], attributes[15]
     x, grad = volumes_of(given, "conv3d_grad_weight")
     same_shape(grad, check_forward("conv3d_grad_weight", x.static_shape, shape, numbers))
-    check_taps(grad)
     y = result_of(given, like_volume(x, shape, x.dtype))
+    if 0 in grad.static_shape:  # of no images or no filters: a sum of nothing
+        return filled(arrays[0], y, out, 0.0)
+    check_taps(grad)
     whole = VolumeFilterGradient(x=x, grad=grad, y=y, **_named(numbers)).by_fewest_sums()
     return _compiled(whole, (x, grad), y, threads, library=allowed, name="conv3d_grad_weight")
 
