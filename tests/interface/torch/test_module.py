@@ -237,15 +237,26 @@ def test_calls_of_other_arguments_name_those_that_were_captured() -> None:
 
 def test_another_type_is_said_before_another_shape(linear: nn.Module) -> None:
     fast = OptimizedModule(compiled(linear, torch.randn(5, 4)), recompile=lambda inputs: compiled(linear, inputs))
-    said = r"input: got torch\.float64, expected f32 as compiled, or others.* Remedy: .*Double and Float"
+    said = r"input: got torch\.float64, expected f32 as compiled; .*Double and Float\. Remedy: convert it with \.to\("
     with pytest.raises(InvalidDType, match=said):
         fast(torch.randn(6, 4, dtype=torch.float64))
 
 
 def test_a_shape_that_the_module_refuses_is_not_to_be_compiled(linear: nn.Module) -> None:
     fast = OptimizedModule(compiled(linear, torch.randn(5, 4)), recompile=lambda inputs: compiled(linear, inputs))
-    with pytest.raises(InvalidShape, match=r"Remedy: give inputs that the module takes: .*mat1 and mat2 shapes"):
+    with pytest.raises(InvalidShape, match=r"\(5, 4\) as compiled; .*mat1 and mat2 shapes.* Remedy: give what was"):
         fast(torch.randn(5, 3))
+
+
+def test_a_refusal_says_each_thing_once() -> None:
+    fast = tracea.optimize(nn.Sequential(nn.Linear(8, 4)), (torch.zeros(3, 8),), budget=None, threads=1)
+    with pytest.raises(InvalidDType) as caught:
+        fast(torch.zeros(3, 8, dtype=torch.float64))
+    for part in ("f32 as compiled", "mat1 and mat2", "Sequential", "inputs that", "torch.float32"):
+        assert str(caught.value).count(part) <= 1, part
+    with pytest.raises(InvalidDevice) as caught:
+        fast(torch.zeros(3, 8, device="meta"))
+    assert str(caught.value).count("got meta, expected cpu") == 1
 
 
 def test_what_was_optimized_is_not_optimized_again(fast: OptimizedModule) -> None:

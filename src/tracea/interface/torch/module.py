@@ -230,10 +230,13 @@ class OptimizedModule(torch.nn.Module):
             _check(other.input_spec, given)  # a program that does not take what it was made for would be made again
             _arranged(other.input_spec, given)
         except (InvalidInput, UnsupportedNode) as error:  # not what the model takes, as far as a capture can tell
+            if isinstance(error, InvalidInput) and error.got == first_error.got:  # the capture says the same again
+                raise first_error from error
             said = error.got if isinstance(error, InvalidInput) and error.field == EXAMPLES else error.statement()
-            reason = f"give inputs that the module takes: no program can be made for these: {said}"
-            others = f"{first_error.expected} as compiled, or others that the module takes"
-            raise replace(first_error, expected=others, remedy=reason) from error
+            expected = f"{first_error.expected} as compiled; no program can be made for these: {said}"
+            is_type = isinstance(first_error, InvalidDType)  # whose remedies are two, and the module takes the first
+            remedy = first_error.remedy if is_type else "give what was compiled, or let the module take this too"
+            raise replace(first_error, expected=expected, remedy=remedy) from error
         self._others.add(other)
 
 
