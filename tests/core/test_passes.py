@@ -280,13 +280,33 @@ def test_the_order_follows_the_critical_path_and_is_stable() -> None:
     assert Prioritize(cost=lambda op: 0.0).apply(graph) == graph
 
 
+def test_fusions_of_one_kind_are_one_line_of_the_summary() -> None:
+    graph = Graph()
+    last = graph.add_input((5, 5))
+    for layer in range(3):
+        product = graph.add_gemm(last, last, name="linear" if layer == 0 else f"linear_{layer}")
+        last = graph.add_pointwise(
+            "gelu" if layer < 2 else "relu", product, name=f"{'gelu' if layer < 2 else 'up'}_{layer}"
+        )
+    result = run_pipeline(graph)
+    assert len(result.fusions) == 3
+    assert result.fusions_by_kind == (
+        "gemm of linear + gelu: 2 times, first gelu_0",
+        "up_2: gemm of linear_2 + up_2",
+    )
+    assert result.summary.splitlines()[-2:] == list(result.fusions_by_kind)
+    assert str(result).splitlines()[-3:] == list(map(str, result.fusions))
+
+
 def test_the_pipeline_reports_what_was_fused() -> None:
     graph = Graph()
     gemm = graph.add_gemm(m=3, n=4, k=5, name="linear")
     graph.add_pointwise("gelu", gemm, name="gelu")
     result = run_pipeline(graph)
     assert str(result.fusions[0]) == "gelu: gemm of linear + gelu"
+    assert result.fusions_by_kind == ("gelu: gemm of linear + gelu",)
     assert "fuse epilogue: 2 -> 1 kernels" in str(result)
+    assert result.summary == str(result)
     assert fusions(graph) == ()
     assert [step.name for step in result.steps] == [each.name for each in default_pipeline()]
 

@@ -14,6 +14,7 @@ from tracea import targets
 from tracea.cli import main as cli
 from tracea.core.contract import Accuracy
 from tracea.core.dtype import DType
+from tracea.core.graph import Graph
 from tracea.core.op import Conv2dOp, GemmOp, RowKind, RowOp
 from tracea.core.passes.pipeline import run_pipeline
 from tracea.core.tensor_type import SymbolicDim, TensorType
@@ -26,6 +27,7 @@ from tracea.errors import InvalidOption, InvalidShape, TraceaWarning
 from tracea.flow import explanation as explaining
 from tracea.flow.compile import decision_for, for_threads, graph_of
 from tracea.flow.explanation import Explanation, explain
+from tracea.flow.explanation_text import render_graph
 from tracea.flow.graph_explanation import ExplainedKernel, GraphExplanation
 from tracea.kernels.registry import CUDA_VARIANTS, find
 from tracea.profiler.roofline import Roofline
@@ -362,3 +364,21 @@ def test_a_stated_variant_that_does_not_fit_is_refused_as_the_op_was_asked_for()
 
 def test_a_stated_decision_of_a_run_says_what_would_flip_it() -> None:
     assert decision_for(GEMM, host(), threads=1, variant="gemm.packed").flip == "leaving the variant out: it was stated"
+
+
+def test_a_model_counts_fusions_of_a_kind_and_names_each_on_request() -> None:
+    graph = Graph()
+    last = graph.add_input((64, 64))
+    for layer in range(3):
+        last = graph.add_pointwise("gelu", graph.add_gemm(last, last, name=f"up_{layer}"), name=f"act_{layer}")
+    found = explain(graph, target="avx2", library=False)
+    (line,) = (line for line in str(found).splitlines() if line.startswith("Fused"))
+    assert line.split(maxsplit=1)[1].endswith("gemm of up + act: 3 times, first act_0")
+    whole = render_graph(found, verbose=True)
+    assert all(f"act_{layer}: gemm of up_{layer} + act_{layer}" in whole for layer in range(3))
+    assert len(found.to_dict()["fusions"]) == 3
+
+
+def test_verbose_is_of_a_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "softmax", "--rows", "4", "--columns", "4", "--target", "avx2", "--verbose"]) == 2
+    assert "--verbose: got softmax, expected a model" in capsys.readouterr().err

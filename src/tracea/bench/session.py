@@ -112,6 +112,7 @@ def optimize_file(
     peers: bool = True,
     again: bool = False,
     accuracy: str = "elementwise",
+    verbose: bool = False,
     pairs: int = MINIMUM_PAIRS,
     processes: int = PROCESSES,
 ) -> OptimizeReport:
@@ -121,6 +122,7 @@ def optimize_file(
     PyTorch is measured in fresh ``processes``, ``pairs`` rounds in each, and kept: a second call with the same model,
     machine and toolchain answers from the record, unless it is to be measured ``again``, and with it the finals of
     the searches that are in doubt. ``accuracy`` is the contract of convolutions, as ``tracea.optimize`` takes it.
+    ``verbose`` names each fused kernel, else those of a kind are counted.
 
     Raises:
         InvalidOption: there is no such file, function or accuracy, or there are fewer cores than threads asked for.
@@ -135,6 +137,7 @@ def optimize_file(
             peers=peers,
             again=again,
             accuracy=Accuracy.of(accuracy),
+            verbose=verbose,
             pairs=pairs,
             processes=processes,
         )
@@ -193,6 +196,7 @@ def _optimized(
     peers: bool,
     again: bool,
     accuracy: Accuracy,
+    verbose: bool,
     pairs: int,
     processes: int,
 ) -> OptimizeReport:
@@ -248,9 +252,10 @@ def _optimized(
             rows += (found := _rows(timed, count))
             note("; ".join(f"{row.name} {shown_us(1e3 * row.median_ms)}{_over(row.ratio)}" for row in found))
     first = optimized[counts[0]]
+    fused = first.compiled.pipeline if verbose else first.compiled.pipeline.summary
     return OptimizeReport(
         machine=machine,
-        graph=f"{first.captured}\n\n{first.compiled.pipeline}\n\nThe plan for {_threads(counts[0])}:\n"
+        graph=f"{first.captured}\n\n{fused}\n\nThe plan for {_threads(counts[0])}:\n"
         f"{first.compiled.plan.explain()}" + "".join(_other_plan(each, first) for each in list(optimized.values())[1:]),
         verdicts=tuple(verdict for each in optimized.values() for verdict in each.verdicts.values()),
         judged=tuple(

@@ -34,6 +34,7 @@ def explain(
     library: bool = True,
     measure: bool = True,
     range: str | None = None,
+    verbose: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Say which kernel would run an op, or each of a model's, and why, which others there are, and the least time.
@@ -64,6 +65,8 @@ def explain(
         Measure this machine's ceilings where they are not known yet (seconds, once).
     range
         LEAST,MOST: no operand's values but zeros are of smaller or larger magnitude; lets bf16 fall back to f16.
+    verbose
+        Of a model, name each fused kernel, not how often there is one of a kind.
     json
         Print the explanation as JSON.
     """
@@ -77,7 +80,15 @@ def explain(
             library=library,
             measure=measure,
             range=range,
+            verbose=verbose,
             json=json,
+        )
+    if verbose:
+        raise InvalidOption(
+            field="--verbose",
+            got=kind,
+            expected="a model, file.py:function",
+            remedy="leave it out: one op is told whole",
         )
     op = parse_op(kind, problem, target=target)
     bounds = _bounds(range)
@@ -110,6 +121,7 @@ def _explain_model(
     library: bool,
     measure: bool,
     range: str | None,
+    verbose: bool,
     json: bool,
 ) -> int:
     refuse_problem_flags(builder, replace(problem, accuracy=None))
@@ -120,6 +132,7 @@ def _explain_model(
             field="--variant", got=variant, expected="none for a model", remedy="explain one op with it"
         )
     from tracea.bench.session import explain_file
+    from tracea.flow.explanation_text import render_graph
     from tracea.flow.phases import telling
     from tracea.flow.progress import shown_progress
 
@@ -135,7 +148,7 @@ def _explain_model(
     if json:
         print_json(found.to_dict())
     else:
-        print(printable(str(found)))
+        print(printable(render_graph(found, verbose=verbose)))
     return 0
 
 

@@ -26,6 +26,7 @@ def optimize(
     peers: bool = True,
     again: Annotated[bool, Parameter(negative=())] = False,
     accuracy: str = "elementwise",
+    verbose: Annotated[bool, Parameter(negative=())] = False,
     json: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Make a model's program for this machine: captured, fused, tuned, verified, and timed against PyTorch.
@@ -52,6 +53,8 @@ def optimize(
     accuracy
         The contract of convolutions: elementwise, for all inputs, or normwise, for finite ones, which lets 3×3 and
         5×5 filters take fewer products.
+    verbose
+        Name each fused kernel, not how often there is one of a kind.
     json
         Print the report as JSON.
     """
@@ -68,6 +71,7 @@ def optimize(
             peers=peers,
             again=again,
             accuracy=accuracy,
+            verbose=verbose or json,
         )
     if json:
         print_json(report.to_json())

@@ -29,9 +29,14 @@ def render(found: Explanation) -> str:
     )
 
 
-def render_graph(found: GraphExplanation) -> str:
-    """Return the lines of a whole graph's explanation: its sums, what is fused, then kernel by kernel."""
-    return "\n".join([*_sums(found), *(line for kernel in found.kernels for line in _kernel(kernel))])
+def render_graph(found: GraphExplanation, *, verbose: bool = False) -> str:
+    """Return the lines of a whole graph's explanation: its sums, what is fused, then kernel by kernel.
+
+    Fusions of one kind are one line; ``verbose`` has a line for each.
+    """
+    fused = tuple(map(str, found.pipeline.fusions)) if verbose else found.pipeline.fusions_by_kind
+    lines = (_line("Fused" if index == 0 else "", line) for index, line in enumerate(fused))
+    return "\n".join([*_sums(found), *lines, *(line for kernel in found.kernels for line in _kernel(kernel))])
 
 
 def _sums(found: GraphExplanation) -> Iterator[str]:
@@ -62,8 +67,6 @@ def _sums(found: GraphExplanation) -> Iterator[str]:
         missing = sum(kernel.latency_us is None for kernel in found.kernels)
         what = "none was" if missing == different else f"not all: {missing} of the {different} were not"
         yield _line("Measured", f"{what}; {least}")
-    for index, fusion in enumerate(found.pipeline.fusions):
-        yield _line("Fused" if index == 0 else "", str(fusion))
 
 
 def _is_beside(kernel: ExplainedKernel) -> bool:

@@ -53,7 +53,10 @@ class ExplainedKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphExplanation:
-    """A graph's kernels with their explanations; prints as text that a newcomer can read."""
+    """A graph's kernels with their explanations; prints as text that a newcomer can read.
+
+    Where fusions of one kind repeat, the text says how often; :attr:`pipeline` has each.
+    """
 
     name: str
     captured: int  # nodes that computed something before the passes

@@ -33,6 +33,12 @@ class Fusion:
     op: str
     parts: tuple[str, ...]
 
+    @property
+    def kind(self) -> str:
+        """What it has in common with its like in other layers: ``gemm of gemm + gelu``, without numbers and views."""
+        names = dict.fromkeys(part.partition(".")[0] for part in self.parts)
+        return f"{self.op} of {' + '.join(name.rstrip('0123456789').rstrip('_') or name for name in names)}"
+
     def __str__(self) -> str:
         """Render as ``gelu_0: gemm of gemm_0 + gelu_0``."""
         return f"{self.node}: {self.op} of {' + '.join(self.parts)}"
@@ -58,9 +64,28 @@ class PipelineResult:
 
     def __str__(self) -> str:
         """Render the steps that changed the number of kernels, then the fusions."""
+        return self._text(tuple(map(str, self.fusions)))
+
+    @property
+    def summary(self) -> str:
+        """The same with fusions of one kind in one line."""
+        return self._text(self.fusions_by_kind)
+
+    @property
+    def fusions_by_kind(self) -> tuple[str, ...]:
+        """A line for each kind of fusion, in the order of its first: that one by itself, or how often there is one."""
+        kinds: dict[str, list[Fusion]] = {}
+        for fusion in self.fusions:
+            kinds.setdefault(fusion.kind, []).append(fusion)
+        return tuple(
+            str(alike[0]) if len(alike) == 1 else f"{kind}: {len(alike)} times, first {alike[0].node}"
+            for kind, alike in kinds.items()
+        )
+
+    def _text(self, fused: Sequence[str]) -> str:
         changed = [step for step in self.steps if step.kernels_before != step.kernels_after]
         lines = [f"{step.name}: {step.kernels_before} -> {step.kernels_after} kernels" for step in changed]
-        return "\n".join([*lines, *map(str, self.fusions)])
+        return "\n".join([*lines, *fused])
 
 
 def default_pipeline() -> tuple[Pass, ...]:
