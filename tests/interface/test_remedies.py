@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import pickle
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import torch
 
 import tracea
 from tracea.core.expr import Input, maximum
-from tracea.errors import InvalidDType, InvalidOp, InvalidShape, InvalidStride, ReadOnlyOutput
+from tracea.errors import InvalidDType, InvalidOp, InvalidOption, InvalidShape, InvalidStride, ReadOnlyOutput
 from tracea.ops import attention, block_sparse_matmul, fuse, gemm, layer_norm, prepack, rms_norm, softmax
 
 X = np.ones((3, 4), np.float32)
@@ -108,3 +110,29 @@ def test_a_programs_element_types_are_said_in_one_spelling() -> None:
     program = tracea.Context(threads=1).optimize_graph(graph)
     with pytest.raises(InvalidDType, match="input 0: got f64, expected f32"):
         program.run(X.astype(np.float64))
+
+
+@pytest.mark.parametrize(
+    ("call", "remedy"),
+    [
+        (lambda: attention(Q, Q, Q, is_causal=True), "use causal=True, if that was meant"),
+        (lambda: attention(Q, Q, Q, attn_mask=ONE_BLOCK), "use mask=, if that was meant"),
+        (lambda: attention(Q, Q, Q, dropout_p=0.1), "leave dropout_p out"),
+        (lambda: tracea.ops.conv2d(Q, Q, strides=2, activatoin="relu"), "use stride=2, .*; use activation='relu', if"),
+        (lambda: tracea.ops.conv3d_grad_weight(Q, Q, (1,), pading=1), "use padding=1, if that was meant"),
+    ],
+)
+def test_an_unknown_keyword_is_told_those_that_there_are(call: Any, remedy: str) -> None:
+    with pytest.raises(InvalidOption, match=f"Remedy: {remedy}") as caught:
+        call()
+    assert isinstance(caught.value, TypeError)  # what Python raises for it
+    name = caught.value.field.removesuffix("()")
+    assert caught.value.expected == tuple(inspect.signature(getattr(tracea.ops, name)).parameters)
+    assert pickle.loads(pickle.dumps(caught.value)).to_dict() == caught.value.to_dict()
+
+
+def test_other_type_errors_of_a_call_are_left_as_they_are() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'v'"):
+        attention(Q, Q)  # type: ignore[call-arg]
+    with pytest.raises(InvalidDType):
+        tracea.ops.conv2d("x", Q, stride=1)

@@ -15,6 +15,7 @@ from tracea.core.ops.attention import like_queries
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.attention_pairs import listed_pairs
+from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_same_dtype, flag, number
 from tracea.interface.whole_numbers import whole_number
 from tracea.kernels.attention.spans import Band
@@ -29,6 +30,7 @@ _MOST_OPERANDS: Final = 4
 NAMES: Final = ("q", "k", "v", "mask", *(f"operands[{i}]" for i in range(_MOST_OPERANDS)))
 
 
+@tells_keywords
 def attention(
     q: Any,
     k: Any,

@@ -11,6 +11,7 @@ from tracea.core.op import AttentionGradientOp
 from tracea.errors import InvalidShape
 from tracea.flow.compile import compile_op
 from tracea.interface.attention import NAMES, checked_operands, checked_window, forward_op, written_score
+from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_same_dtype, flag, number
 from tracea.interface.results import apart
 from tracea.runtime.extension import dispatcher
@@ -23,6 +24,7 @@ __all__ = ["attention_backward"]
 _NAMES = ("grad", "y", *NAMES)
 
 
+@tells_keywords
 def attention_backward(
     grad: Any,
     q: Any,

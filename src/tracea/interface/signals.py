@@ -13,6 +13,7 @@ from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.sections import Part, Section, compile_sections
 from tracea.interface.convolution_shapes import meant_padding
+from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
 from tracea.interface.whole_numbers import single
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["conv1d"]
 
 
+@tells_keywords
 def conv1d(
     x: Any,
     weight: Any,

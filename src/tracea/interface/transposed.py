@@ -22,6 +22,7 @@ from tracea.flow.pixel_sums import PixelSums
 from tracea.flow.sections import compile_sections
 from tracea.flow.transposed import Transposed
 from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
+from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_same_dtype
 from tracea.interface.policy import library_allowed
 from tracea.interface.results import filled
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["conv2d_grad_input", "conv2d_grad_weight", "conv_transpose2d"]
 
 
+@tells_keywords
 def conv_transpose2d(
     x: Any,
     weight: Any,
@@ -68,6 +70,7 @@ def conv_transpose2d(
     return _dispatch_transposed()(x, weight, bias, out, *numbers, *more, activation, library_allowed())
 
 
+@tells_keywords
 def conv2d_grad_input(
     grad: Any,
     weight: Any,
@@ -93,6 +96,7 @@ def conv2d_grad_input(
     )
 
 
+@tells_keywords
 def conv2d_grad_weight(
     x: Any,
     grad: Any,

@@ -14,6 +14,7 @@ from tracea.flow.sections import compile_sections
 from tracea.flow.volume_gradient import VolumeFilterGradient
 from tracea.flow.volumes import VolumeTransposed
 from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
+from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given
 from tracea.interface.policy import library_allowed
 from tracea.interface.results import filled
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["conv3d_grad_input", "conv3d_grad_weight", "conv_transpose3d"]
 
 
+@tells_keywords
 def conv_transpose3d(
     x: Any,
     weight: Any,
@@ -61,6 +63,7 @@ def conv_transpose3d(
     return _dispatch_transposed()(x, weight, bias, out, *numbers, *more, activation, library_allowed())
 
 
+@tells_keywords
 def conv3d_grad_input(
     grad: Any,
     weight: Any,
@@ -86,6 +89,7 @@ def conv3d_grad_input(
     )
 
 
+@tells_keywords
 def conv3d_grad_weight(
     x: Any,
     grad: Any,

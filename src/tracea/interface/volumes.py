@@ -15,6 +15,7 @@ from tracea.flow.plane_parts import Triple
 from tracea.flow.sections import compile_sections
 from tracea.flow.volumes import VolumeConvolution
 from tracea.interface.convolution_shapes import meant_padding
+from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
 from tracea.interface.whole_numbers import triple, whole_number
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["check_forward", "conv3d", "result_of", "volumes_of"]
 
 
+@tells_keywords
 def conv3d(
     x: Any,
     weight: Any,
