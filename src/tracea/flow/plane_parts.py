@@ -79,7 +79,7 @@ def zeros_of(x: TensorType, y: TensorType, offset: int, epilogue: Epilogue, part
 
 
 def in_one_plane(type_: TensorType) -> TensorType | None:
-    """Return a type over (n, c, d, h, w) as one over (n, c, 1, d · h, w); None where planes do not follow each other."""
+    """Return a type over (n, c, d, h, w) as one over (n, c, 1, d · h, w); None where planes lie apart."""
     images, channels, planes, rows, columns = type_.static_shape
     image, channel, plane, row, column = type_.strides
     if rows > 1 and plane != rows * row:

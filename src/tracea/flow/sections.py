@@ -78,7 +78,8 @@ def compile_sections(
 ) -> Program:
     """Return the program that runs the sections in their order; together they have to write each element once.
 
-    Convolutions that are matrix products run as such. ``temporaries`` are the types of the memory that sections hand on to later ones; it lies in the program's arena.
+    Convolutions that are matrix products run as such. ``temporaries`` are the types of the memory that sections hand on
+    to later ones; it lies in the program's arena.
 
     Raises:
         InvalidGraph: a part reaches beyond its input, or a result beyond the output, or the results have another number
@@ -111,7 +112,7 @@ def compile_sections(
 
 
 def _as_product(section: Section, threads: int) -> Section:
-    """Return a convolution as a product, if it is one whose filters are not packed ahead; any other section as it is."""
+    """Return a section as a product where it is a convolution that is one, of filters that are not constant."""
     op = section.op
     if not isinstance(op, Conv2dOp) or isinstance(section.operands[1], np.ndarray):
         return section
