@@ -95,3 +95,15 @@ def test_planes_of_a_volume_are_one_axis_too(shape: tuple[int, ...], rng: np.ran
         expected = np.einsum("ncdhw,kc->nkdhw", image, w[:, :, 0, 0, 0]) + extra
         found = tracea.ops.conv3d(image, w, residual=extra)
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("taps", [1, 5])
+def test_an_image_of_one_column_is_convolved_as_a_row(taps: int, rng: np.random.Generator) -> None:
+    x, w = strided(rng, "torch", F32, (2, 9, 23, 1), "rows"), strided(rng, "torch", F32, (6, 9, taps, 1), "rows")
+    bias, residual = (strided(rng, "torch", F32, shape, "rows") for shape in ((6,), (2, 6, 24 - taps, 1)))
+    found = tracea.ops.conv2d(x, w, bias, activation="relu", residual=residual)
+    epilogue = Epilogue.of(bias=TensorType((6, 1, 1), F32), activation="relu", residual=type_of(residual))
+    op = Conv2dOp(x=type_of(x), w=type_of(w), epilogue=epilogue, out=type_of(found))
+    assert_meaning(found, op, x, w, values(bias).reshape(-1, 1, 1), residual)
+    laid = tracea.ops.conv2d(x.mT, w.mT, bias, activation="relu", residual=residual.mT)
+    assert bool((laid.mT == found).all())

@@ -15,6 +15,7 @@ import numpy as np
 
 from tracea.core.graph import Graph, Node
 from tracea.core.op import Conv2dOp, GemmOp, Op
+from tracea.core.passes.columns import as_row
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.doctor import Decision, host
 from tracea.errors import InvalidGraph
@@ -78,14 +79,14 @@ def compile_sections(
 ) -> Program:
     """Return the program that runs the sections in their order; together they have to write each element once.
 
-    Convolutions that are matrix products run as such. ``temporaries`` are the types of the memory that sections hand on
+    Convolutions run as the simplest op that they are. ``temporaries`` are the types of the memory that sections hand on
     to later ones; it lies in the program's arena.
 
     Raises:
         InvalidGraph: a part reaches beyond its input, or a result beyond the output, or the results have another number
         of elements than the output. ProofFailed, EmitError, CompileError, ToolchainMissing.
     """
-    sections = [_as_product(section, threads) for section in sections]
+    sections = [_simplest(section, threads) for section in sections]
     for section in sections:
         _check(section, inputs, output, temporaries)
     written = sum(section.op.infer().elements for section in sections if section.temporary is None)
@@ -111,14 +112,19 @@ def compile_sections(
     )
 
 
-def _as_product(section: Section, threads: int) -> Section:
-    """Return a section as a product where it is a convolution that is one, of filters that are not constant."""
+def _simplest(section: Section, threads: int) -> Section:
+    """Return a section by the simplest op that does the same on the same parts.
+
+    A convolution of an image of one column is one of a row, and maybe a product of matrices. Constants stay what they
+    are packed as.
+    """
     op = section.op
-    if not isinstance(op, Conv2dOp) or isinstance(section.operands[1], np.ndarray):
+    if not isinstance(op, Conv2dOp) or any(isinstance(operand, np.ndarray) for operand in section.operands):
         return section
+    op = as_row(op) or op
     product = product_of(op, for_threads(host(), threads))
     if product is None:
-        return section
+        return replace(section, op=op)
     image, filters, *extras = section.operands
     return replace(section, op=product, operands=(filters, image, *extras))
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracea.core.graph import Graph
 from tracea.core.op import WITHOUT_KERNEL, Conv2dOp
+from tracea.core.passes.columns import LayColumns
 from tracea.core.passes.draft import Pass
 from tracea.core.passes.eliminate import EliminateCommon, EliminateDead
 from tracea.core.passes.fold import FoldConstants
@@ -112,6 +113,7 @@ def default_pipeline() -> tuple[Pass, ...]:
         FuseEpilogue(),
         SinkJoins(),
         FuseImages(),
+        LayColumns(),
         EliminateViews(),  # a permuted result of a permuted result
         FuseRows(),
         FusePointwise(),
