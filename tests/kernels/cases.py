@@ -142,14 +142,21 @@ def gemm_cases() -> tuple[Case, ...]:
 
 
 def turned_cases() -> tuple[Case, ...]:
-    """Products with few columns and A by columns: epilogues, element types, a batch and one A for all of a batch."""
+    """Products with few columns, A by columns or by rows: epilogues, element types, a batch and one A for all of it."""
     fused = GemmOp.of(m=70, n=3, k=41, transpose_a=True, **FUSED)
     halves = GemmOp.of(m=70, n=2, k=41, dtype=BF16, transpose_a=True, **FUSED)
     batched = GemmOp.of(m=70, n=2, k=41, batch=(3,), transpose_a=True, **FUSED)
     shared_a = replace(batched, a=matrix(70, 41, F32, 1, 70))
+    rows = GemmOp.of(m=70, n=3, k=41, transpose_b=True, **FUSED)
+    half_rows = GemmOp.of(m=70, n=3, k=41, dtype=BF16, transpose_b=True, **FUSED)
+    several = GemmOp.of(m=21, n=8, k=41, batch=(3,), transpose_b=True, **FUSED)
     parts = {"kc": 16, "nc": 32, "fold": 32}
     stream, split = "gemm.stream_turned", "gemm.stream_split_turned"
     return (
+        Case.of("dot_turned", "gemm.dot_turned", rows),
+        Case.of("dot_turned_bf16", "gemm.dot_turned", half_rows),
+        Case.of("dot_turned_batch", "gemm.dot_turned", several),
+        Case.of("dot_turned_f64", "gemm.dot_turned", GemmOp.of(m=70, n=17, k=9, dtype=F64, transpose_b=True)),
         Case.of("stream_turned", stream, fused, nc=32),
         Case.of("stream_turned_bf16", stream, halves, nc=32),
         Case.of("stream_turned_column", stream, GemmOp.of(m=70, n=1, k=41, transpose_a=True, **FUSED), nc=32),

@@ -104,6 +104,7 @@ GOLDEN = (
         kc=1024,
         fold=512,
     ),
+    Case.of("gemm.dot_turned", "gemm.dot_turned", GemmOp.of(m=2000, n=10, k=512, transpose_b=True, bias=True)),
     Case.of("gemm.dot", "gemm.dot", GemmOp.of(m=1, n=4096, k=4096, dtype=DType.BF16, transpose_b=True, bias=True)),
     Case.of(
         "conv.packed",

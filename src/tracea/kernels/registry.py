@@ -25,7 +25,7 @@ from tracea.kernels.gemm.direct import DIRECT
 from tracea.kernels.gemm.empty import EMPTY
 from tracea.kernels.gemm.gemv import DOT, STREAM
 from tracea.kernels.gemm.gemv_split import STREAM_SPLIT
-from tracea.kernels.gemm.gemv_turned import STREAM_SPLIT_TURNED, STREAM_TURNED
+from tracea.kernels.gemm.gemv_turned import DOT_TURNED, STREAM_SPLIT_TURNED, STREAM_TURNED
 from tracea.kernels.gemm.gpu.cp_async import MMA_CP_ASYNC
 from tracea.kernels.gemm.gpu.register_stages import MMA_SYNC, SIMT
 from tracea.kernels.gemm.gpu.tma_variants import MMA_TMA, TCGEN05, WGMMA
@@ -58,6 +58,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     STREAM,
     STREAM_SPLIT,
     STREAM_TURNED,
+    DOT_TURNED,
     STREAM_SPLIT_TURNED,
     DOT,
     EMPTY,

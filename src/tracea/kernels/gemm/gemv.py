@@ -28,7 +28,16 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["DOT", "MOST_STREAMED_ROWS", "STREAM", "build_dot", "build_stream", "stream_tile"]
+__all__ = [
+    "COLUMNS_OF_B",
+    "DOT",
+    "MOST_DOTTED_ROWS",
+    "MOST_STREAMED_ROWS",
+    "STREAM",
+    "build_dot",
+    "build_stream",
+    "stream_tile",
+]
 
 _SOURCE = "emitters/cpu/include/tracea/gemv.h"
 _JC, _NC = Var("jc"), Var("nc")
@@ -37,7 +46,7 @@ _IC, _MC = Var("ic"), Var("mc")
 MOST_STREAMED_ROWS: Final = (
     4  # sums of a row are loaded and stored for every few rows of B: more rows want register tiles
 )
-_MOST_DOTTED_ROWS: Final = 48
+MOST_DOTTED_ROWS: Final = 48
 _SURELY_DOTTED: Final = 8  # rows up to which that is best everywhere
 _STEPS_A_ROW: Final = 14  # from sums so many times as long as rows are many, their last additions cost less than panels
 _MOST_SHARED_ROWS: Final = 4  # of a tile: what it reads of B serves as many
@@ -191,7 +200,7 @@ def _known(dim: Dim) -> int:
 
 
 def _dot_shaped(op: GemmOp) -> bool:
-    few = isinstance(op.m, int) and op.m <= _MOST_DOTTED_ROWS
+    few = isinstance(op.m, int) and op.m <= MOST_DOTTED_ROWS
     return few or op.n == 1
 
 
@@ -205,7 +214,7 @@ def _by_rows(op: GemmOp, target: Target) -> float:
     return -13.0 if long and as_is and waits_long(target) else -40.0
 
 
-_COLUMNS_OF_B = condition(
+COLUMNS_OF_B = condition(
     "columns of B contiguous",
     lambda op, _: unit_stride(op, "b", -2),
     needed="stride 1 along K in b",
@@ -215,7 +224,7 @@ _COLUMNS_OF_B = condition(
 _DOT_SHAPE = condition(
     "few dot products a row",
     lambda op, _: _dot_shaped(op),
-    needed=f"m <= {_MOST_DOTTED_ROWS} or n = 1",
+    needed=f"m <= {MOST_DOTTED_ROWS} or n = 1",
     found=lambda op: f"m = {op.m}, n = {op.n}",
     remedy="use gemm.packed",
 )
@@ -238,7 +247,7 @@ DOT = Variant(
     id=DOT_ID,
     op_type=GemmOp,
     backend="cpu",
-    requirements=(*GEMM_REQUIREMENTS, _DOT_SHAPE, contiguous("a", "rows of A"), _COLUMNS_OF_B),
+    requirements=(*GEMM_REQUIREMENTS, _DOT_SHAPE, contiguous("a", "rows of A"), COLUMNS_OF_B),
     preferences=(Preference(name="few rows", score=_by_rows),),
     priority=70,
     build=build_dot,

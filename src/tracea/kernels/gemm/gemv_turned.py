@@ -1,7 +1,9 @@
-"""Products with few columns whose A is stored by columns, as the transposed product: Cᵀ = Bᵀ Aᵀ has few rows.
+"""Products with few columns as the transposed product: Cᵀ = Bᵀ Aᵀ has few rows, and fills vectors along K or rows.
 
-``Aᵀ``'s rows are then contiguous and read once, as ``gemm.stream`` and ``gemm.stream_split`` read B. Turning is a
-matter of types: no element moves, the sums are the same in the same order, and C is written through its own strides.
+Where A is stored by columns, ``Aᵀ``'s rows are contiguous and read once, as ``gemm.stream`` and ``gemm.stream_split``
+read B. Where A's rows and B's columns are contiguous, as in ``x @ W.T`` of a layer with few features, ``gemm.dot``
+reads both as they lie: few columns would leave most of a vector empty. Turning is a matter of types: no element moves,
+and C is written through its own strides.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from typing import Any, Final
 
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import StridedLayout, TensorType
-from tracea.kernels.gemm.gemv import MOST_STREAMED_ROWS, STREAM
+from tracea.kernels.gemm.gemv import COLUMNS_OF_B, DOT, MOST_DOTTED_ROWS, MOST_STREAMED_ROWS, STREAM
 from tracea.kernels.gemm.gemv_split import NO_BATCH, STREAM_SPLIT
 from tracea.kernels.gemm.operands import gemm_types, kernel_name
-from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, most, unit_stride
+from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, contiguous, most, unit_stride
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Preference, Requirement, Variant
@@ -23,7 +25,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["STREAM_SPLIT_TURNED", "STREAM_TURNED", "TURNED_IDS", "turned", "turned_types"]
+__all__ = ["DOT_TURNED", "STREAM_SPLIT_TURNED", "STREAM_TURNED", "TURNED_IDS", "turned", "turned_types"]
 
 
 def turned(op: GemmOp) -> GemmOp:
@@ -72,10 +74,19 @@ _COLUMNS_OF_A = condition(
     found=lambda op: str(op.a),
     remedy="use gemm.dot for contiguous rows of A, else gemm.packed",
 )
-_REQUIREMENTS = (*GEMM_REQUIREMENTS, most("n", MOST_STREAMED_ROWS), _STATIC, _MORE_ROWS, _COLUMNS_OF_A)
+_COLUMNS = condition(
+    "columns",
+    lambda op, _: not isinstance(op.n, int) or op.n > 1,
+    needed="n > 1",
+    found=lambda op: f"n = {op.n}",
+    remedy="use gemm.dot",
+)
+_REQUIREMENTS = (*GEMM_REQUIREMENTS, _STATIC, _MORE_ROWS)
+_STREAMED = (*_REQUIREMENTS, most("n", MOST_STREAMED_ROWS), _COLUMNS_OF_A)
+_DOTTED = (*_REQUIREMENTS, most("n", MOST_DOTTED_ROWS), _COLUMNS, contiguous("a", "rows of A"), COLUMNS_OF_B)
 
 
-def _turned(variant: Variant, *more: Requirement) -> Variant:
+def _turned(variant: Variant, *requirements: Requirement) -> Variant:
     """Return the variant that runs another one's kernel of the transposed product."""
     name = f"{variant.id}_turned"
     inner: Any = variant  # a kernel of ours: its three functions are there
@@ -101,7 +112,7 @@ def _turned(variant: Variant, *more: Requirement) -> Variant:
     return replace(
         variant,
         id=name,
-        requirements=(*_REQUIREMENTS, *more),
+        requirements=requirements,
         preferences=tuple(map(preference, variant.preferences)),
         build=build,
         space=space,
@@ -109,6 +120,7 @@ def _turned(variant: Variant, *more: Requirement) -> Variant:
     )
 
 
-STREAM_TURNED = _turned(STREAM)
-STREAM_SPLIT_TURNED = _turned(STREAM_SPLIT, NO_BATCH)
-TURNED_IDS: Final = (STREAM_TURNED.id, STREAM_SPLIT_TURNED.id)
+STREAM_TURNED = _turned(STREAM, *_STREAMED)
+STREAM_SPLIT_TURNED = _turned(STREAM_SPLIT, *_STREAMED, NO_BATCH)
+DOT_TURNED = _turned(DOT, *_DOTTED)
+TURNED_IDS: Final = (STREAM_TURNED.id, STREAM_SPLIT_TURNED.id, DOT_TURNED.id)
