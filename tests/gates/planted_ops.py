@@ -15,6 +15,7 @@ from tracea.core import reference
 from tracea.core.dtype import DType
 from tracea.core.expr import Input
 from tracea.core.op import (
+    AdaptivePool2dOp,
     AttentionGradientOp,
     AttentionOp,
     BlockSparseOp,
@@ -79,6 +80,7 @@ SUM = ReduceOp(kind=ReduceKind.SUM, x=(f32(32, 100),), axes=(1,))
 RUNNING = CumulativeSumOp(x=f32(32, 100), axis=1)
 LARGEST = LargestOp(x=f32(32, 60), k=5)
 POOL = Pool2dOp(kind=PoolKind.MAX, x=f32(2, 8, 9, 8), kernel=(3, 3), stride=(2, 2), padding=(1, 1))
+GRID = AdaptivePool2dOp(kind=PoolKind.MAX, x=f32(2, 8, 9, 8), size=(4, 3))
 COPY = PointwiseOp(expr=Input(0), inputs=(f32(32, 100),), out_dtype=DType.F32)
 SUM_ROWS = SumRowsOp(x=f32(200, 16), indices=TensorType((200,), DType.I64), rows=60, skipped=7)
 GATHER = GatherRowsOp(table=f32(1000, 16), indices=TensorType((200,), DType.I64))
@@ -266,6 +268,9 @@ PLANTED: dict[str, Planted] = {
     "pool_pads_with_zero": plant(
         POOL, "correct on offset", lambda i: np.maximum(reference.evaluate(POOL, i, rounded=True), 0.0)
     ),
+    "grid_from_zero": plant(
+        GRID, "correct on offset", lambda i: np.maximum(reference.evaluate(GRID, i, rounded=True), 0.0)
+    ),
     # Next to the ends of the type.
     "sum_clamped": plant(SUM, "correct on extreme", lambda i: finite_within(i[0].sum(1), 1e6)),
     "running_sum_clamped": plant(RUNNING, "correct on extreme", running_with_clamp),
@@ -354,6 +359,7 @@ RIGHT: dict[str, tuple[Op, Kernel]] = {
     "running sum": (RUNNING, lambda i: np.cumsum(i[0], axis=1, dtype=F)),
     "largest": (LARGEST, lambda i: largest(i[0])),
     "pool": (POOL, by_reference(POOL)),
+    "grid": (GRID, by_reference(GRID)),
     "copy": (COPY, lambda i: i[0]),
     "sums of rows": (SUM_ROWS, lambda i: summed(*i)),
     "rows of a table": (GATHER, lambda i: gathered(i[0], i[1], 1000)),

@@ -12,7 +12,7 @@ from tests.interface.test_images import image
 
 import tracea
 from tracea.core.dtype import DType
-from tracea.core.op import Pool2dOp, PoolKind
+from tracea.core.op import AdaptivePool2dOp, Pool2dOp, PoolKind
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape, OverlappingOutput
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -64,6 +64,55 @@ def test_the_result_has_the_order_of_the_image_and_out_its_own(rng, layout):
     assert float((out - expected).abs().max()) < 1e-6
 
 
+GRIDS = {"max": torch.nn.functional.adaptive_max_pool2d, "average": torch.nn.functional.adaptive_avg_pool2d}
+
+
+@pytest.mark.parametrize("kind", GRIDS)
+def test_random_grids(rng, kind):
+    call = tracea.ops.adaptive_max_pool2d if kind == "max" else tracea.ops.adaptive_avg_pool2d
+    for number in range(8):
+        dtype = (DType.F32, DType.F64, DType.BF16, DType.F16)[number % 4]
+        source = "torch" if dtype is DType.BF16 else ("torch", "numpy")[rng.integers(2)]
+        shape = (2, int(rng.integers(1, 40)), int(rng.integers(1, 15)), int(rng.integers(1, 15)))
+        x = image(rng, source, dtype, shape, ("rows", "last")[rng.integers(2)])
+        size = [int(value) for value in rng.integers(1, 18, 2)] if number else [1, 1]
+        given = [size, [None, size[1]], [size[0], None]][number % 3]
+        result = call(x, given)
+        assert type(result) is type(x)
+        kept = tuple(extent if part is None else part for part, extent in zip(given, shape[2:], strict=True))
+        op = AdaptivePool2dOp(kind=PoolKind(kind), x=type_of(x), size=kept, out=type_of(result))
+        assert_meaning(result, op, x)
+        expected = GRIDS[kind](torch.from_numpy(values(x).astype(np.float64)), given)
+        assert tuple(result.shape) == tuple(expected.shape)
+        assert np.allclose(values(result).astype(np.float64), expected.numpy(), atol=0.02)
+
+
+@pytest.mark.parametrize("layout", ["rows", "last"])
+@pytest.mark.parametrize("size", [1, (3, 5), (4, 6)])
+def test_nan_and_infinity_reach_the_windows_of_a_grid_that_hold_them(rng, layout, size):
+    x = image(rng, "torch", DType.F32, (1, 20, 8, 12), layout)
+    x[0, 3, 2, 2], x[0, 4, 7, 11], x[0, 5, 0, 0] = math.nan, -math.inf, math.inf
+    for call, pool in (
+        (tracea.ops.adaptive_max_pool2d, torch.nn.functional.adaptive_max_pool2d),
+        (tracea.ops.adaptive_avg_pool2d, torch.nn.functional.adaptive_avg_pool2d),
+    ):
+        torch.testing.assert_close(call(x, size), pool(x, size), equal_nan=True)
+
+
+@pytest.mark.parametrize("size", [1, (3, 5)])
+def test_an_out_of_a_grid_keeps_its_strides(rng, size):
+    x = image(rng, "torch", DType.F32, (2, 6, 8, 12), "rows")
+    expected = torch.nn.functional.adaptive_avg_pool2d(x.double(), size).float()
+    out = torch.full((*expected.shape[2:], 2, 6), math.nan).permute(2, 3, 0, 1)
+    assert tracea.ops.adaptive_avg_pool2d(x, size, out=out) is out
+    torch.testing.assert_close(out, expected)
+
+
+def test_a_batch_of_no_images_makes_no_grid():
+    assert tracea.ops.adaptive_avg_pool2d(torch.zeros(0, 3, 8, 8), 1).shape == (0, 3, 1, 1)
+    assert tracea.ops.adaptive_max_pool2d(torch.zeros(0, 3, 8, 8), (3, None)).shape == (0, 3, 3, 8)
+
+
 def test_nan_is_the_largest(rng):
     x = image(rng, "torch", DType.F32, (1, 20, 6, 6), "last")
     x[0, 3, 2, 2], x[0, 4, 5, 5] = math.nan, -math.inf
@@ -88,7 +137,20 @@ REFUSED = {
     "no window": (InvalidOp, lambda: tracea.ops.max_pool2d(X, 0)),
     "a padding of more than half": (InvalidOp, lambda: tracea.ops.avg_pool2d(X, 3, 1, 2)),
     "a stride of 0": (InvalidOp, lambda: tracea.ops.avg_pool2d(X, 3, 0)),
-    "windows of several sizes": (InvalidShape, lambda: tracea.ops.adaptive_avg_pool2d(X, 3)),
+    "a grid of no windows": (InvalidOp, lambda: tracea.ops.adaptive_avg_pool2d(X, (0, 3))),
+    "a grid of half a window": (InvalidOp, lambda: tracea.ops.adaptive_max_pool2d(X, (None, 1.5))),
+    "a grid of three numbers": (InvalidOp, lambda: tracea.ops.adaptive_avg_pool2d(X, (None, 2, 3))),
+    "no grid": (InvalidOp, lambda: tracea.ops.adaptive_avg_pool2d(X, None)),
+    "None for both axes": (InvalidOp, lambda: tracea.ops.adaptive_avg_pool2d(X, (None,))),
+    "places": (InvalidOp, lambda: tracea.ops.adaptive_max_pool2d(X, 3, return_indices=True)),
+    "a grid over three axes": (InvalidShape, lambda: tracea.ops.adaptive_max_pool2d(X[0], 3)),
+    "a grid over one axis": (InvalidShape, lambda: tracea.ops.adaptive_avg_pool2d(X[0, 0, 0], (None, 3))),
+    "a grid over an image of nothing": (InvalidShape, lambda: tracea.ops.adaptive_avg_pool2d(X[:, :, :0], 3)),
+    "a grid of integers": (InvalidDType, lambda: tracea.ops.adaptive_max_pool2d(X.int(), 3)),
+    "an out of another grid": (
+        InvalidShape,
+        lambda: tracea.ops.adaptive_avg_pool2d(X, 1, out=torch.zeros(1, 4, 1, 2)),
+    ),
     "integers": (InvalidDType, lambda: tracea.ops.max_pool2d(X.int(), 2)),
     "an out of another shape": (InvalidShape, lambda: tracea.ops.max_pool2d(X, 2, out=torch.zeros(1, 4, 4, 5))),
     "an out that is the image": (OverlappingOutput, lambda: tracea.ops.max_pool2d(X, 1, out=X)),

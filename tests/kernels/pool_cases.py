@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.kernels.conformance import Case
 
 from tracea.core.dtype import DType
-from tracea.core.op import Pool2dOp, PoolKind
+from tracea.core.op import AdaptivePool2dOp, Pool2dOp, PoolKind
 from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import StridedLayout, TensorType
 
@@ -19,12 +19,32 @@ def pool(shape: tuple[int, int, int, int], *, kind: str = "max", last: bool = Tr
     return Pool2dOp(**fields, out=out)
 
 
+def grid(
+    shape: tuple[int, int, int, int],
+    size: tuple[int, int],
+    *,
+    kind: str = "average",
+    last: bool = True,
+    dtype: DType = DType.F32,
+) -> AdaptivePool2dOp:
+    """Return an adaptive pooling of an image whose result has its order."""
+    x, out = (image_type(each, dtype, channels_last=last) for each in (shape, (*shape[:2], *size)))
+    return AdaptivePool2dOp(kind=PoolKind(kind), x=x, size=size, out=out)
+
+
 def strided_pool() -> Pool2dOp:
     """x and the result with every stride above 1."""
     x = TensorType((2, 5, 7, 6), DType.F32, StridedLayout((3, 1000, 18, 130)))
     plain = Pool2dOp(kind=PoolKind.AVERAGE, x=x, kernel=(2, 3), stride=(1, 2), padding=(1, 0))
     out = TensorType(plain.infer().shape, DType.F32, StridedLayout((500, 2, 12, 100)))
     return Pool2dOp(kind=PoolKind.AVERAGE, x=x, kernel=(2, 3), stride=(1, 2), padding=(1, 0), out=out)
+
+
+def strided_grid() -> AdaptivePool2dOp:
+    """x and the result with every stride above 1."""
+    x = TensorType((2, 5, 7, 6), DType.F32, StridedLayout((3, 1000, 18, 130)))
+    out = TensorType((2, 5, 3, 4), DType.F32, StridedLayout((500, 2, 12, 100)))
+    return AdaptivePool2dOp(kind=PoolKind.MAX, x=x, size=(3, 4), out=out)
 
 
 def pool_cases() -> tuple[Case, ...]:
@@ -44,4 +64,13 @@ def pool_cases() -> tuple[Case, ...]:
         Case.of("pool_f64", "pool.window", pool((1, 19, 7, 8), dtype=DType.F64), **blocks),
         Case.of("pool_bf16", "pool.window", pool((1, 37, 7, 8), dtype=DType.BF16, kind="average"), **blocks),
         Case.of("pool_f16", "pool.window", pool((1, 37, 7, 8), dtype=DType.F16, last=False), **blocks),
+        Case.of("grid_default", "pool.grid", grid((1, 64, 14, 14), (3, 5))),
+        Case.of("grid_mean", "pool.grid", grid((2, 70, 7, 8), (3, 5)), **blocks),
+        Case.of("grid_mean_planar", "pool.grid", grid((2, 21, 7, 8), (3, 5), last=False), **blocks),
+        Case.of("grid_max", "pool.grid", grid((2, 70, 7, 8), (4, 3), kind="max"), **blocks),
+        Case.of("grid_enlarged", "pool.grid", grid((1, 37, 3, 4), (7, 9)), **blocks),
+        Case.of("grid_strided", "pool.grid", strided_grid(), **blocks),
+        Case.of("grid_f64", "pool.grid", grid((1, 19, 7, 8), (3, 3), dtype=DType.F64, kind="max"), **blocks),
+        Case.of("grid_bf16", "pool.grid", grid((1, 37, 7, 8), (3, 3), dtype=DType.BF16), **blocks),
+        Case.of("grid_f16", "pool.grid", grid((1, 37, 7, 8), (3, 3), dtype=DType.F16, last=False), **blocks),
     )

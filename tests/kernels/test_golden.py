@@ -20,6 +20,7 @@ from tracea.core.contract import Accuracy
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, activation
 from tracea.core.op import (
+    AdaptivePool2dOp,
     Conv2dOp,
     Epilogue,
     GemmOp,
@@ -147,6 +148,16 @@ GOLDEN = (
             stride=(2, 2),
             padding=(1, 1),
             out=image_type((1, 64, 56, 56), DType.F32, channels_last=True),
+        ),
+    ),
+    Case.of(
+        "pool.grid",
+        "pool.grid",
+        AdaptivePool2dOp(
+            kind=PoolKind.AVERAGE,
+            x=image_type((1, 64, 56, 56), DType.F32, channels_last=True),
+            size=(5, 6),
+            out=image_type((1, 64, 5, 6), DType.F32, channels_last=True),
         ),
     ),
     Case.of("rows.reduce", "rows.reduce", ReduceOp(kind=ReduceKind.MEAN, x=(X,), axes=(0,))),

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from tests.kernels.conformance import Case, build, check, random_inputs, unit_of
 from tests.kernels.native import host_isas, run_isas
-from tests.kernels.pool_cases import THREE, pool, pool_cases
+from tests.kernels.pool_cases import THREE, grid, pool, pool_cases
 
 from tracea.core.dtype import DType
-from tracea.core.op import Pool2dOp
+from tracea.core.op import AdaptivePool2dOp, Pool2dOp
 from tracea.errors import InvalidOp, InvalidShape, ProofFailed
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import find
-from tracea.semantic.index import TRUE, Const, Index
-from tracea.semantic.nodes import Block, For, Node, Parallel, ReduceTile
+from tracea.semantic.index import TRUE, Const, Index, Var
+from tracea.semantic.nodes import Block, For, Let, Node, Parallel, ReduceTile
 from tracea.semantic.proofs import prove
 from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets import load
@@ -62,9 +62,20 @@ def test_random_windows_of_the_space(rng: np.random.Generator) -> None:
             check(unit, build(case, isa), case.op, random_inputs(case.op, rng), threads=threads)
 
 
+@pytest.mark.parametrize("isa", run_isas()[:2])
+@pytest.mark.parametrize("name", ["grid_mean", "grid_mean_planar", "grid_max"])
+def test_a_grid_built_once_serves_other_extents_and_grids(name: str, isa: str, rng: np.random.Generator) -> None:
+    unit, built = unit_of(pool_cases(), isa), build(CASES[name], isa)
+    for _ in range(10):
+        shape = (int(rng.integers(1, 4)), *(int(value) for value in rng.integers((2, 1, 1), (150, 20, 20))))
+        size = (int(rng.integers(1, 24)), int(rng.integers(1, 24)))
+        other = grid(shape, size, kind=CASES[name].op.kind.value, last=name != "grid_mean_planar")
+        check(unit, built, other, random_inputs(other, rng), threads=int(rng.integers(1, 4)))
+
+
 @pytest.mark.parametrize("isa", host_isas()[:1])
 def test_nan_and_infinity_reach_exactly_the_results_that_depend_on_them(isa: str, rng: np.random.Generator) -> None:
-    for name in ("pool_max", "pool_mean_ceil"):
+    for name in ("pool_max", "pool_mean_ceil", "grid_max", "grid_mean"):
         inputs = random_inputs(CASES[name].op, rng)
         inputs[0][0, 1, 2, 3], inputs[0][1, 0, -1, 0], inputs[0][1, 3, 0, 0] = np.nan, np.inf, -np.inf
         with np.errstate(all="ignore"):
@@ -98,16 +109,17 @@ def _moved(axis: int, offset: int, extent: int):
     return change
 
 
+@pytest.mark.parametrize("name", ["pool_max", "grid_max"])
 @pytest.mark.parametrize("axis", [1, 2])
 @pytest.mark.parametrize(("offset", "extent"), [(1, -1), (0, -1), (0, 1), (-1, 1), (1, 0)])
-def test_another_window_is_refused(axis: int, offset: int, extent: int) -> None:
-    kernel = build(CASES["pool_max"], "avx512").kernel
+def test_another_window_is_refused(name: str, axis: int, offset: int, extent: int) -> None:
+    kernel = build(CASES[name], "avx512").kernel
     assert prove(kernel).facts
     with pytest.raises(ProofFailed):
         prove(_with_tile(kernel, _moved(axis, offset, extent)))
 
 
-@pytest.mark.parametrize("name", ["pool_mean_ceil", "pool_mean_inside"])
+@pytest.mark.parametrize("name", ["pool_mean_ceil", "pool_mean_inside", "grid_mean"])
 @pytest.mark.parametrize(
     "change",
     [
@@ -135,6 +147,43 @@ def test_a_kernel_refuses_an_op_that_it_was_not_built_for() -> None:
     for other in ({"stride": (1, 2)}, {"padding": (0, 1)}, {"kernel": (3, 2)}, {"kind": "average"}):
         with pytest.raises(InvalidOp, match="pool2d"):
             arguments(kernel, pool((2, 70, 7, 8), **other))
+
+
+def test_a_grid_of_other_roundings_is_refused() -> None:
+    """Windows that end where the next ones begin: 7 in 3 would be 0..2, 2..4 and 4..7."""
+    kernel = build(CASES["grid_mean"], "avx512").kernel
+    of = {param.name: param for param in kernel.params}
+
+    def changed(node: Node) -> Node:
+        if isinstance(node, Let) and node.var.name == "rows":
+            return replace(node, value=(Var("top") + Var("line") + 1) * of["h"] // of["p"] - Var("above"))
+        if isinstance(node, For | Parallel):
+            return replace(node, body=changed(node.body))
+        return replace(node, nodes=tuple(map(changed, node.nodes))) if isinstance(node, Block) else node
+
+    with pytest.raises(ProofFailed, match="it ends at"):
+        prove(replace(kernel, body=changed(kernel.body)))
+
+
+def test_a_grid_kernel_of_means_refuses_the_largest() -> None:
+    kernel = build(CASES["grid_mean"], "avx512").kernel
+    with pytest.raises(InvalidOp, match="adaptive_pool2d"):
+        arguments(kernel, grid((2, 70, 7, 8), (3, 5), kind="max"))
+
+
+def test_the_longest_window_and_all_windows_are_counted() -> None:
+    for h in range(1, 14):
+        for p in range(1, 30):
+            op = grid((1, 1, h, 1), (p, 1))
+            lengths = [op.window(0, place)[2] for place in range(p)]
+            assert op.longest == (max(lengths), 1)
+            assert op.flops == sum(lengths)
+
+
+@pytest.mark.parametrize("size", [(0, 3), (3,), (2.0, 3), 3])
+def test_a_grid_without_windows_is_refused(size: object) -> None:
+    with pytest.raises(InvalidOp, match="Remedy: "):
+        AdaptivePool2dOp(kind=CASES["grid_max"].op.kind, x=CASES["grid_max"].op.x, size=size)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from tracea.core.meaning import bind_op, epilogue_of, factors, main_value, row_s
 from tracea.core.norm_gradient_meaning import norm_gradient_enclosure
 from tracea.core.normwise import beyond_norm, normwise_error
 from tracea.core.op import (
+    AdaptivePool2dOp,
     AttentionGradientOp,
     AttentionOp,
     BlockSparseOp,
@@ -196,7 +197,7 @@ def _main_enclosure(  # noqa: PLR0911 - one case an op
         case Conv2dOp():
             terms, dtype = op.taps, op.accumulator
             error = main_value(op, [np.abs(arrays[0]), np.abs(arrays[1])])
-        case Pool2dOp():
+        case Pool2dOp() | AdaptivePool2dOp():
             return _pool_enclosure(op, arrays[0], value, compute, worst_case)
         case RowOp():
             return around(value, _row_error(op, arrays, value, compute, worst_case))
@@ -239,10 +240,13 @@ def _grouped_enclosure(op: GroupedGemmOp, arrays: list[Array], compute: DType, c
     return low, high
 
 
-def _pool_enclosure(op: Pool2dOp, x: Array, value: Array, compute: DType, worst_case: bool) -> Enclosure:
+def _pool_enclosure(
+    op: Pool2dOp | AdaptivePool2dOp, x: Array, value: Array, compute: DType, worst_case: bool
+) -> Enclosure:
     if op.kind is PoolKind.MAX:
         return value, value
-    c = sum_constant(op.kernel[0] * op.kernel[1], compute, worst_case=worst_case) + 2
+    window = op.kernel if isinstance(op, Pool2dOp) else op.longest
+    c = sum_constant(math.prod(window), compute, worst_case=worst_case) + 2
     return around(value, c * compute.eps * main_value(op, [np.abs(x)]))
 
 

@@ -18,6 +18,7 @@ from tracea.core.function import Array
 from tracea.core.indexed_meaning import indexed_value
 from tracea.core.norm_gradient_meaning import norm_gradient_value
 from tracea.core.op import (
+    AdaptivePool2dOp,
     AttentionGradientOp,
     AttentionOp,
     BlockSparseOp,
@@ -144,7 +145,7 @@ def main_value(op: Op, arrays: Sequence[Array]) -> Array:  # noqa: PLR0911, PLR0
                 return _join(op, arrays)
             case Conv2dOp():
                 return _conv2d(op, arrays[0], arrays[1])
-            case Pool2dOp():
+            case Pool2dOp() | AdaptivePool2dOp():
                 return _pool2d(op, arrays[0])
             case AttentionOp():
                 return attention_value(op, arrays)
@@ -226,7 +227,7 @@ def _conv2d(op: Conv2dOp, x: Array, w: Array) -> Array:
     return total.reshape(n, k, p, q)
 
 
-def _pool2d(op: Pool2dOp, x: Array) -> Array:
+def _pool2d(op: Pool2dOp | AdaptivePool2dOp, x: Array) -> Array:
     result = np.empty(op.infer().static_shape)
     for p in range(result.shape[2]):
         top, bottom, rows = op.window(0, p)

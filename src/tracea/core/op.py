@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tracea.core.codec import Codec
+from tracea.core.ops.adaptive_pool2d import AdaptivePool2dOp, pool_to_grid
 from tracea.core.ops.attention import AttentionOp, PairSpans
 from tracea.core.ops.attention_gradient import AttentionGradientOp
 from tracea.core.ops.base import BASE_CLASSES, Epilogue, Op
@@ -25,6 +26,7 @@ __all__ = [
     "CODEC_CLASSES",
     "OP_CLASSES",
     "WITHOUT_KERNEL",
+    "AdaptivePool2dOp",
     "AttentionGradientOp",
     "AttentionOp",
     "BlockSparseOp",
@@ -56,6 +58,7 @@ __all__ = [
     "ViewKind",
     "ViewOp",
     "from_dict",
+    "pool_to_grid",
 ]
 
 OP_CLASSES: tuple[type[Op], ...] = (
@@ -76,6 +79,7 @@ OP_CLASSES: tuple[type[Op], ...] = (
     JoinOp,
     Conv2dOp,
     Pool2dOp,
+    AdaptivePool2dOp,
     AttentionOp,
     AttentionGradientOp,
     SourceOp,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from tracea.core.contract import Accuracy
 from tracea.core.op import (
+    AdaptivePool2dOp,
     AttentionGradientOp,
     AttentionOp,
     BlockSparseOp,
@@ -75,6 +76,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         SumRowsOp: slabs.far_from_zero,
         LargestOp: slabs.far_from_zero,
         Pool2dOp: slabs.far_from_zero,
+        AdaptivePool2dOp: slabs.far_from_zero,
         AttentionOp: products.scores_far_from_zero,
     },
     Distribution.EXTREME: {
@@ -93,6 +95,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         SumRowsOp: slabs.extreme,
         LargestOp: slabs.extreme,
         Pool2dOp: slabs.extreme,
+        AdaptivePool2dOp: slabs.extreme,
         PointwiseOp: slabs.every_magnitude,
         ViewOp: slabs.every_magnitude,
         JoinOp: slabs.every_magnitude,
@@ -114,6 +117,7 @@ RULES: Final[Mapping[Distribution, Mapping[type[Op], Rule]]] = {
         SumRowsOp: slabs.special,
         LargestOp: slabs.special,
         Pool2dOp: slabs.special,
+        AdaptivePool2dOp: slabs.special,
         PointwiseOp: slabs.special_values,
         ViewOp: slabs.special_values,
         JoinOp: slabs.special_values,

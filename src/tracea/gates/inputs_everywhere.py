@@ -15,6 +15,7 @@ import numpy as np
 from tracea.core.expr import Input
 from tracea.core.meaning import epilogue_of
 from tracea.core.op import (
+    AdaptivePool2dOp,
     AttentionOp,
     BlockSparseOp,
     Conv2dOp,
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
 __all__ = ["everywhere", "turns_of"]
 
 ProductOp: TypeAlias = "GemmOp | BlockSparseOp | GroupedGemmOp | LowRankOp"
-SlabOp: TypeAlias = "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | SumRowsOp | LargestOp | Pool2dOp"
+SlabOp: TypeAlias = (
+    "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | SumRowsOp | LargestOp | Pool2dOp | AdaptivePool2dOp"
+)
 Floats: TypeAlias = "NDArray[np.float64]"
 
 
@@ -99,7 +102,16 @@ def everywhere(op: Op, values: list[Floats], rng: np.random.Generator, turn: int
             _norm_gradient(values, rng, turn)
         case PointwiseOp() | ViewOp() | JoinOp() | GatherRowsOp():
             _elements(op, values, rng, turn)
-        case RowOp() | ReduceOp() | StatisticsOp() | CumulativeSumOp() | SumRowsOp() | LargestOp() | Pool2dOp():
+        case (
+            RowOp()
+            | ReduceOp()
+            | StatisticsOp()
+            | CumulativeSumOp()
+            | SumRowsOp()
+            | LargestOp()
+            | Pool2dOp()
+            | AdaptivePool2dOp()
+        ):
             _slabs(op, values, rng, turn)
         case _:
             return
@@ -126,6 +138,7 @@ def _sources(op: Op) -> tuple[int, ...]:
             | SumRowsOp()
             | LargestOp()
             | Pool2dOp()
+            | AdaptivePool2dOp()
         ):
             return (0,)
         case _:
@@ -286,7 +299,7 @@ def _slabs(op: SlabOp, values: list[Floats], rng: np.random.Generator, turn: int
     kinds, kind = _kinds(op), getattr(op, "kind", None)
     hidden = np.inf if kind is ReduceKind.MIN or getattr(op, "smallest", False) else -np.inf
     # Every window, running sum and column of sums of rows has one of its own.
-    throughout = isinstance(op, Pool2dOp | SumRowsOp)
+    throughout = isinstance(op, Pool2dOp | AdaptivePool2dOp | SumRowsOp)
     size = op.operands[0].dtype.largest / 2.0
     # A norm of a row with an infinity is NaN: what its weight or bias makes of a row of numbers is infinite.
     by_weight = isinstance(op, RowOp) and kind not in _SOFTMAX and bool(op.epilogue.operands)

@@ -15,6 +15,7 @@ from tracea.core.dtype import DType
 from tracea.core.expr import Cast, Expr
 from tracea.core.meaning import epilogue_of
 from tracea.core.op import (
+    AdaptivePool2dOp,
     CumulativeSumOp,
     GatherRowsOp,
     GemmOp,
@@ -95,7 +96,7 @@ def _fits(op: Op, size: float) -> bool:
             return True
         case LargestOp():
             return size <= _EXACT
-        case Pool2dOp():
+        case Pool2dOp() | AdaptivePool2dOp():
             return op.kind is PoolKind.MAX and _epilogue_fits(op, _largest(op.x, size), extras, size)
         case CumulativeSumOp():
             total = _largest(op.x, size) * max(1, op.x.static_shape[op.axis])

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracea.core.expr import Unary, UnaryFunction
 from tracea.core.op import (
+    AdaptivePool2dOp,
     CumulativeSumOp,
     LargestOp,
     PointwiseOp,
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 
 __all__ = ["change_slabs", "every_magnitude", "extreme", "far_from_zero", "special", "special_values"]
 
-SlabOp: TypeAlias = "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | SumRowsOp | LargestOp | Pool2dOp"
+SlabOp: TypeAlias = (
+    "RowOp | ReduceOp | StatisticsOp | CumulativeSumOp | SumRowsOp | LargestOp | Pool2dOp | AdaptivePool2dOp"
+)
 
 _EXPONENTIALS: Final = (RowKind.SOFTMAX, RowKind.LOG_SOFTMAX)
 _OF_EXP: Final = (UnaryFunction.EXP, UnaryFunction.SIGMOID, UnaryFunction.TANH)
@@ -241,7 +244,7 @@ def _source(op: SlabOp) -> tuple[TensorType, tuple[int, ...]]:
             source, rank, axes = op.x, 2, (0,)
         case LargestOp():
             source, rank, axes = op.x, op.x.rank, (op.x.rank - 1,)
-        case Pool2dOp():
+        case Pool2dOp() | AdaptivePool2dOp():
             source, rank, axes = op.x, 4, (2, 3)
     missing = rank - source.rank
     return source, tuple(axis - missing for axis in axes if axis >= missing)

@@ -49,7 +49,7 @@ from tracea.interface.normalizations import (
 )
 from tracea.interface.operands import Given, check_same_dtype, inner_remedy, number
 from tracea.interface.policy import library, library_allowed
-from tracea.interface.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
+from tracea.interface.pooling import adaptive_avg_pool2d, adaptive_max_pool2d, avg_pool2d, max_pool2d
 from tracea.interface.prepacked import PrepackedWeight, prepack
 from tracea.interface.reduction_gradients import (
     amax_backward,
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
 __all__ = [
     "activation_backward",
     "adaptive_avg_pool2d",
+    "adaptive_max_pool2d",
     "all",
     "amax",
     "amax_backward",

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 import numpy as np
 
+from tracea.core.ops.adaptive_pool2d import AdaptivePool2dOp
 from tracea.core.ops.attention import AttentionOp
 from tracea.core.ops.attention_gradient import AttentionGradientOp
 from tracea.core.ops.base import Op
@@ -38,6 +39,7 @@ from tracea.kernels.gemm.operands import gemm_types
 from tracea.kernels.operands import bind
 from tracea.kernels.pointwise.chain import chain_types
 from tracea.kernels.pointwise.transpose import TRANSPOSE_ID, transpose_types
+from tracea.kernels.pool.grid import grid_types
 from tracea.kernels.pool.window import pool_types
 from tracea.kernels.rows.indexed import gather_types, largest_types, scan_types
 from tracea.kernels.rows.norm_gradient import norm_gradient_types
@@ -58,6 +60,7 @@ _TYPES: Final[Mapping[type[Any], Callable[[Any, Any], Mapping[str, TensorType]]]
     GroupedGemmOp: grouped_types,
     Conv2dOp: conv_types,
     Pool2dOp: pool_types,
+    AdaptivePool2dOp: grid_types,
     RowOp: normalize_types,
     PointwiseOp: chain_types,
     ReduceOp: reduce_types,

@@ -37,6 +37,7 @@ from tracea.kernels.gemm.prepacked import PREPACKED
 from tracea.kernels.library import LIBRARY_CUBLAS, LIBRARY_GEMM
 from tracea.kernels.pointwise.chain import CHAIN
 from tracea.kernels.pointwise.transpose import TRANSPOSE
+from tracea.kernels.pool.grid import GRID
 from tracea.kernels.pool.window import WINDOW
 from tracea.kernels.rows.indexed import GATHER, LARGEST, SCAN
 from tracea.kernels.rows.norm_gradient import NORM_GRADIENT
@@ -97,6 +98,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     CHAIN,
     TRANSPOSE,
     WINDOW,
+    GRID,
     FLASH,
     DECODE,
     GRADIENT,

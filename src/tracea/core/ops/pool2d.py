@@ -11,7 +11,7 @@ from tracea.core.plain_shape import plain_shape
 from tracea.core.tensor_type import Dim, TensorType, static
 from tracea.errors import InvalidOp, InvalidShape
 
-__all__ = ["Pool2dOp", "PoolKind"]
+__all__ = ["Pool2dOp", "PoolKind", "check_pair"]
 
 
 class PoolKind(Enum):
@@ -47,7 +47,7 @@ class Pool2dOp(Op):
 
     def __post_init__(self) -> None:
         for name, least in (("kernel", 1), ("stride", 1), ("padding", 0)):
-            _check_pair(f"pool2d.{name}", getattr(self, name), least)
+            check_pair(f"pool2d.{name}", getattr(self, name), least)
         if any(2 * pad > size for pad, size in zip(self.padding, self.kernel, strict=True)):
             raise InvalidOp(
                 field="pool2d.padding",
@@ -120,7 +120,12 @@ class Pool2dOp(Op):
         return self.infer().elements * self.kernel[0] * self.kernel[1]
 
 
-def _check_pair(field: str, values: Any, least: int) -> None:
+def check_pair(field: str, values: Any, least: int) -> None:
+    """Check that values are two whole numbers from ``least`` on.
+
+    Raises:
+        InvalidOp: they are not.
+    """
     pair = cast("tuple[Any, ...]", values) if isinstance(values, tuple) else ()
     if len(pair) != 2 or not all(type(value) is int and value >= least for value in pair):
         raise InvalidOp(field=field, got=values, expected=f"two numbers >= {least}", remedy="give (rows, columns)")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tracea.core.graph import Node
 from tracea.core.op import (
+    AdaptivePool2dOp,
     AttentionOp,
     BlockSparseOp,
     Conv2dOp,
@@ -63,7 +64,9 @@ def relaid(draft: Draft, name: str, type_: TensorType) -> dict[str, Node] | None
 
 def _with_result(op: Op, type_: TensorType) -> Op | None:
     products = GemmOp | LowRankOp | BlockSparseOp | GroupedGemmOp | Conv2dOp
-    if not isinstance(op, products | Pool2dOp | RowOp | ReduceOp | PointwiseOp | JoinOp | AttentionOp):
+    if not isinstance(
+        op, products | Pool2dOp | AdaptivePool2dOp | RowOp | ReduceOp | PointwiseOp | JoinOp | AttentionOp
+    ):
         return None
     made = replace(op, out=type_)
     return made if made.infer() == type_ else None
@@ -81,7 +84,7 @@ def _with_operands(op: Op, types: Sequence[TensorType]) -> Op:  # noqa: PLR0911 
             return replace(op, x=types[0], a=types[1], b=types[2], epilogue=_epilogue(op.epilogue, types[3:]))
         case Conv2dOp():
             return replace(op, x=types[0], w=types[1], epilogue=_epilogue(op.epilogue, types[2:]))
-        case Pool2dOp() | ViewOp():
+        case Pool2dOp() | AdaptivePool2dOp() | ViewOp():
             return replace(op, x=types[0])
         case RowOp() | ReduceOp():
             split = len(op.x)

@@ -89,7 +89,7 @@ def reduce_tile(printer: Printer, node: ReduceTile) -> None:
     """Print the reduction of a block along its rows, down its columns, or of both to one number."""
     if node.accumulate != FALSE or node.finish != TRUE:
         raise EmitError(node="ReduceTile", detail="a reduction in parts has no routine")
-    if node.intrinsic.name == "pool_window":
+    if node.intrinsic.name in ("pool_window", "pool_grid"):
         pool_window(printer, node, _REDUCTIONS[node.kind])
         return
     printer.use("rows.h", "row_tiles.h")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from tracea.core.dtype import DType
-from tracea.core.op import JoinOp, Pool2dOp, PoolKind
+from tracea.core.op import JoinOp, Pool2dOp, PoolKind, pool_to_grid
 from tracea.core.ops.images import image_type
 from tracea.core.tensor_type import static
 from tracea.interface.torch.lower_images import as_image, check_image, pair
@@ -26,8 +24,6 @@ __all__ = [
     "stack",
     "value_alone",
 ]
-
-_FEW_WINDOWS: Final = 16  # runs of windows, each with a kernel; of more, rows and columns are pooled one by one
 
 
 def max_pool2d(
@@ -131,14 +127,11 @@ def _window(
     shape: Sequence[Any],
     kernel: tuple[int, int],
     stride: tuple[int, int],
-    *,
-    part: str = "",
-    dtype: DType | None = None,
     **more: Any,
 ) -> Node:
-    out = image_type(shape, dtype or low.dtype, channels_last=True)
+    out = image_type(shape, low.dtype, channels_last=True)
     op = Pool2dOp(kind=kind, x=x.type, kernel=kernel, stride=stride, out=out, **more)
-    return low.graph.add(op, (x,), name=low.label(part))
+    return low.graph.add(op, (x,), name=low.label())
 
 
 def value_alone(lower: Callable[..., Node]) -> Callable[..., tuple[Node, None]]:
@@ -150,39 +143,8 @@ def value_alone(lower: Callable[..., Node]) -> Callable[..., tuple[Node, None]]:
     return both
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Neighbouring windows of one length, of results from ``first`` on: window i begins at ``start + i·step``."""
-
-    first: int
-    count: int
-    start: int
-    length: int
-    step: int
-
-
-def _runs(size: int, parts: int) -> tuple[_Run, ...]:
-    """Return the windows of an adaptive pooling: window i is from ⌊i·size/parts⌋ to ⌈(i + 1)·size/parts⌉."""
-    windows = [(i * size // parts, -(-(i + 1) * size // parts)) for i in range(parts)]
-    runs: list[_Run] = []
-    index = 0
-    while index < parts:
-        start, end = windows[index]
-        count, step = 1, 0
-        while index + count < parts:
-            begin, until = windows[index + count]
-            gap = begin - windows[index + count - 1][0]
-            if until - begin != end - start or gap == 0 or (step and gap != step):
-                break
-            step = gap
-            count += 1
-        runs.append(_Run(index, count, start, end - start, max(step, 1)))
-        index += count
-    return tuple(runs)
-
-
 def adaptive_pool(kind: PoolKind) -> Callable[..., Node]:
-    """Return the lowering of a pooling to a grid: one for all windows of one size and distance, joined."""
+    """Return the lowering of a pooling to a grid."""
 
     def lower(low: Lowering, x: Node, size: Sequence[int]) -> Node:
         del size  # the result's shape says it
@@ -193,49 +155,11 @@ def adaptive_pool(kind: PoolKind) -> Callable[..., Node]:
         p, q = (static(dim) for dim in shape[2:])
         if 0 in (p, q) or 0 in image.type.static_shape:
             low.refuse(f"a grid of {p}×{q} windows of {image.type}", "pool at least one window of one pixel")
-        rows, columns = _runs(_size(image, 2), p), _runs(_size(image, 3), q)
-        if len(rows) * len(columns) <= _FEW_WINDOWS:
-            made = _windows(low, image, kind, rows, columns, low.dtype)
-        else:  # a mean of means of equal counts, a maximum of maxima: kernels for rows and columns, not for each pair
-            between = DType.F32 if low.dtype in (DType.F16, DType.BF16) else low.dtype
-            pixel = (_Run(0, _size(image, 3), 0, 1, 1),)
-            tall = _windows(low, image, kind, rows, pixel, between)
-            made = _windows(low, tall, kind, (_Run(0, p, 0, 1, 1),), columns, low.dtype)
-        low.images.made(made)
+        op = pool_to_grid(kind, image.type, (p, q), image_type(shape, low.dtype, channels_last=True))
+        made = low.images.made(low.graph.add(op, (image,), name=low.label()))
         return made if x.type.rank == 4 else low.images.sequence(made)
 
     return lower
-
-
-def _windows(
-    low: Lowering, x: Node, kind: PoolKind, rows: Sequence[_Run], columns: Sequence[_Run], dtype: DType
-) -> Node:
-    """Return the grid of all windows of some rows and columns, each run of windows a part of it."""
-    runs = [(row, column) for row in rows for column in columns]
-    parts = [_grid(low, x, kind, row, column, dtype, alone=len(runs) == 1) for row, column in runs]
-    if len(parts) == 1:
-        return parts[0]
-    shape = (*x.type.static_shape[:2], *(last.first + last.count for last in (rows[-1], columns[-1])))
-    op = JoinOp(
-        parts=tuple(part.type for part in parts),
-        starts=tuple((0, 0, row.first, column.first) for row, column in runs),
-        steps=((1, 1, 1, 1),) * len(parts),
-        shape=shape,
-        out=image_type(shape, dtype, channels_last=True),
-    )
-    return low.graph.add(op, parts, name=low.label())
-
-
-def _size(x: Node, axis: int) -> int:
-    return static(x.type.shape[axis])
-
-
-def _grid(low: Lowering, x: Node, kind: PoolKind, row: _Run, column: _Run, dtype: DType, *, alone: bool) -> Node:
-    part = low.slice(x, 2, row.start, (row.count - 1) * row.step + row.length)
-    part = low.slice(part, 3, column.start, (column.count - 1) * column.step + column.length)
-    name = "" if alone else f"windows{row.first}_{column.first}"
-    shape = (*x.type.shape[:2], row.count, column.count)
-    return _window(low, part, kind, shape, (row.length, column.length), (row.step, column.step), part=name, dtype=dtype)
 
 
 def concatenate(low: Lowering, tensors: Sequence[Node], axis: int = 0) -> Node:

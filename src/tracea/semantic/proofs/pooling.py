@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracea.core.op import Pool2dOp, ReduceKind
-from tracea.semantic.index import maximum, minimum
+from tracea.semantic.index import Index, ceil_div, maximum, minimum
 from tracea.semantic.linear import Polynomial, normalize
 from tracea.semantic.nodes import ReduceTile
 from tracea.semantic.predicate import FALSE, TRUE
@@ -14,11 +14,12 @@ from tracea.semantic.tile_kernel import TileKernel
 __all__ = ["is_pool", "prove_pool"]
 
 _AXES = ((-3, "rows"), (-2, "columns"))
+_GRID = "pool_grid"
 
 
 def is_pool(node: ReduceTile) -> bool:
     """Whether a reduction is of a window of an image instead of whole axes."""
-    return node.intrinsic.name == "pool_window"
+    return node.intrinsic.name in ("pool_window", _GRID)
 
 
 def prove_pool(kernel: TileKernel, site: Site, node: ReduceTile) -> Fact:
@@ -33,26 +34,25 @@ def prove_pool(kernel: TileKernel, site: Site, node: ReduceTile) -> Fact:
     if node.axes != (rank - 3, rank - 2):
         raise refuse("reduction", site.label, f"a window has rows and columns, not axes {node.axes} of {rank}")
     source, target = site.box(node.inputs[0]), site.box(node.target)
-    shape = [site.canonical(size) for size in kernel.buffer(source.buffer).shape]
-    get = node.intrinsic.attribute
-    padded, count = isinstance(kernel.op, Pool2dOp) and kernel.op.count_padding, Polynomial.of(1)
+    count = Polynomial.of(1)
     for axis, name in _AXES:
-        place = target.offset[axis].to_index() * int(get(f"stride_{name}")) - int(get(f"padding_{name}"))
-        first = normalize(maximum(place, 0))
-        end = normalize(minimum(place + int(get(f"kernel_{name}")), shape[axis].to_index()))
+        place = target.offset[axis].to_index()
+        extent, parts = (site.canonical(kernel.buffer(box.buffer).shape[axis]) for box in (source, target))
+        if node.intrinsic.name == _GRID:
+            first, end, counted = _of_grid(place, extent.to_index(), parts.to_index())
+        else:
+            first, end, counted = _of_numbers(kernel, node, name, place, extent.to_index())
         read, stop = source.offset[axis], source.offset[axis] + source.extent[axis]
         for what, found, wanted in (("begins", read, first), ("ends", stop, end)):
-            if not site.facts.proves_equal(found, wanted):
+            if not site.facts.proves_equal(found, normalize(wanted)):
                 raise refuse(
                     "reduction",
                     site.label,
-                    f"the window's {name}: it {what} at {found.to_index()}, the pixel's at {wanted.to_index()}",
+                    f"the window's {name}: it {what} at {found.to_index()}, the pixel's at {wanted}",
                 )
         if not site.facts.proves(source.extent[axis] - 1):
             raise refuse("reduction", site.label, f"{source.extent[axis].to_index()} {name} may be none")
-        last = shape[axis].to_index() + int(get(f"padding_{name}")) if padded else shape[axis].to_index()
-        begin = place if padded else maximum(place, 0)
-        count = count * site.canonical(minimum(place + int(get(f"kernel_{name}")), last) - begin)
+        count = count * site.canonical(counted)
     if node.kind is ReduceKind.MEAN and not site.facts.proves_equal(site.canonical(node.count), count):
         raise refuse("reduction", site.label, f"a mean of {count.to_index()} elements is divided by {node.count}")
     for what, found, wanted in (
@@ -63,3 +63,21 @@ def prove_pool(kernel: TileKernel, site: Site, node: ReduceTile) -> Fact:
         if not site.facts.proves_equal(found, wanted):
             raise refuse("reduction", site.label, f"the {what}: {found.to_index()} and {wanted.to_index()}")
     return Fact("reduction", site.label, f"the window of {source.buffer} that belongs to the pixel is reduced once")
+
+
+def _of_numbers(
+    kernel: TileKernel, node: ReduceTile, axis: str, place: Index, extent: Index
+) -> tuple[Index, Index, Index]:
+    """Return the ends of the window that the routine's numbers give a place, and the length that a mean counts."""
+    size, stride, padding = (int(node.intrinsic.attribute(f"{of}_{axis}")) for of in ("kernel", "stride", "padding"))
+    begin = place * stride - padding
+    first, end = maximum(begin, 0), minimum(begin + size, extent)
+    if isinstance(kernel.op, Pool2dOp) and kernel.op.count_padding:
+        return first, end, minimum(begin + size, extent + padding) - begin
+    return first, end, end - first
+
+
+def _of_grid(place: Index, extent: Index, parts: Index) -> tuple[Index, Index, Index]:
+    """Return the ends of the window of a grid that covers the axis, and its length."""
+    first, end = place * extent // parts, ceil_div((place + 1) * extent, parts)
+    return first, end, end - first
