@@ -50,6 +50,11 @@ def strided_grid() -> AdaptivePool2dOp:
 def pool_cases() -> tuple[Case, ...]:
     """Kernels of every structure, for all instruction sets."""
     blocks = {"rows": 2, "channels": 40}
+    wide = {
+        "kernel": (8, 21),
+        "stride": (3, 4),
+        "padding": (2, 1),
+    }  # more than a vector, and not a whole number of them
     global_window = {"kernel": (7, 6), "stride": (7, 6), "padding": (0, 0), "kind": "average"}
     return (
         Case.of("pool_default", "pool.window", pool((1, 64, 14, 14))),
@@ -64,6 +69,11 @@ def pool_cases() -> tuple[Case, ...]:
         Case.of("pool_f64", "pool.window", pool((1, 19, 7, 8), dtype=DType.F64), **blocks),
         Case.of("pool_bf16", "pool.window", pool((1, 37, 7, 8), dtype=DType.BF16, kind="average"), **blocks),
         Case.of("pool_f16", "pool.window", pool((1, 37, 7, 8), dtype=DType.F16, last=False), **blocks),
+        Case.of("pool_planes", "pool.window", pool((2, 21, 12, 25), last=False, **wide), **blocks),
+        Case.of("pool_planes_mean", "pool.window", pool((1, 7, 12, 25), last=False, kind="average", **wide), **blocks),
+        Case.of("grid_planes_f64", "pool.grid", grid((1, 21, 20, 47), (2, 3), dtype=DType.F64, last=False), **blocks),
+        Case.of("grid_planes_bf16", "pool.grid", grid((1, 9, 9, 50), (2, 3), dtype=DType.BF16, last=False), **blocks),
+        Case.of("grid_planes_f16", "pool.grid", grid((2, 6, 9, 11), (2, 2), kind="max", dtype=DType.F16, last=False)),
         Case.of("grid_default", "pool.grid", grid((1, 64, 14, 14), (3, 5))),
         Case.of("grid_mean", "pool.grid", grid((2, 70, 7, 8), (3, 5)), **blocks),
         Case.of("grid_mean_planar", "pool.grid", grid((2, 21, 7, 8), (3, 5), last=False), **blocks),

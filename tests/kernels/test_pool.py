@@ -12,7 +12,7 @@ from tests.kernels.native import host_isas, run_isas
 from tests.kernels.pool_cases import THREE, grid, pool, pool_cases
 
 from tracea.core.dtype import DType
-from tracea.core.op import AdaptivePool2dOp, Pool2dOp
+from tracea.core.op import AdaptivePool2dOp, Pool2dOp, PoolKind
 from tracea.errors import InvalidOp, InvalidShape, ProofFailed
 from tracea.kernels.arguments import arguments
 from tracea.kernels.registry import find
@@ -73,9 +73,29 @@ def test_a_grid_built_once_serves_other_extents_and_grids(name: str, isa: str, r
         check(unit, built, other, random_inputs(other, rng), threads=int(rng.integers(1, 4)))
 
 
+@pytest.mark.parametrize("isa", run_isas()[:2])
+@pytest.mark.parametrize("name", ["pool_planes", "pool_planes_mean", "grid_planes_bf16", "grid_planes_f16"])
+def test_windows_of_many_pixels_in_a_row_are_pooled_on_vectors_of_them(
+    name: str, isa: str, rng: np.random.Generator
+) -> None:
+    """All extents, so that rows end everywhere in a vector and channels are left over."""
+    unit, built, op = unit_of(pool_cases(), isa), build(CASES[name], isa), CASES[name].op
+    for extra in range(6):
+        shape = (1, 1 + extra, 9 + extra, 23 + 3 * extra)
+        if isinstance(op, AdaptivePool2dOp):
+            other = grid(shape, (2, 2), kind=op.kind.value, dtype=op.x.dtype, last=False)
+        else:
+            numbers = {"kernel": op.kernel, "stride": op.stride, "padding": op.padding}
+            other = pool(shape, kind=op.kind.value, last=False, **numbers)
+        (x,) = random_inputs(other, rng)
+        # Of numbers below zero: lanes beyond a row's end must not count as zeros.
+        check(unit, built, other, [-abs(x) if op.kind is PoolKind.MAX else x])
+
+
 @pytest.mark.parametrize("isa", host_isas()[:1])
 def test_nan_and_infinity_reach_exactly_the_results_that_depend_on_them(isa: str, rng: np.random.Generator) -> None:
-    for name in ("pool_max", "pool_mean_ceil", "grid_max", "grid_mean"):
+    names = ("pool_max", "pool_mean_ceil", "grid_max", "grid_mean", "pool_planes", "grid_planes_f16")
+    for name in names:
         inputs = random_inputs(CASES[name].op, rng)
         inputs[0][0, 1, 2, 3], inputs[0][1, 0, -1, 0], inputs[0][1, 3, 0, 0] = np.nan, np.inf, -np.inf
         with np.errstate(all="ignore"):

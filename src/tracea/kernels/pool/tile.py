@@ -1,6 +1,7 @@
 """What pooling kernels share: a task takes a band of rows and a block of channels, a tile one pixel's window.
 
-Channels next to each other are loaded whole; in other layouts a vector is gathered, element by element.
+Channels next to each other are loaded whole. In other layouts a vector of them is gathered, element by element, or,
+where pixels are neighbours and the window has many, is one of pixels.
 """
 
 from __future__ import annotations

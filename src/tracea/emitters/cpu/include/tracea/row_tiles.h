@@ -60,6 +60,10 @@ struct SumOf {
         return add(a, b);
     }
     template <class V>
+    static TRACEA_INLINE typename V::element across(V lanes) {
+        return reduce_add(lanes);
+    }
+    template <class V>
     static TRACEA_INLINE V finish(V sum, int64_t) {
         return sum;
     }
@@ -86,6 +90,10 @@ struct MaxOf {
     template <class V>
     static TRACEA_INLINE V combine(V a, V b) {
         return maximum(a, b);
+    }
+    template <class V>
+    static TRACEA_INLINE typename V::element across(V lanes) {
+        return reduce_max(lanes);
     }
     template <class V>
     static TRACEA_INLINE V finish(V extreme, int64_t) {
