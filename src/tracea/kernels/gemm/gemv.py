@@ -176,12 +176,13 @@ def _dot_space(op: GemmOp, target: Target) -> ScheduleSpace:
 
     def valid(chosen: Mapping[str, Value]) -> bool:
         rows, columns = int(chosen["rows"]), int(chosen["columns"])
-        return _dot_fits(rows, columns, target) and rows <= max(1, _known(op.m)) and columns <= max(1, _known(op.n))
+        fits = _dot_fits(rows, columns, target) or (rows, columns) == (default["rows"], default["columns"])
+        return fits and rows <= max(1, _known(op.m)) and columns <= max(1, _known(op.n))
 
     prefetch = _DOT_PREFETCH_BYTES // op.b.dtype.nbytes
     axes: dict[str, tuple[Value, ...]] = {
-        "rows": tuple(dict.fromkeys((default["rows"], 1, 2, 4, 8))),
-        "columns": tuple(dict.fromkeys((default["columns"], 1, 2, 4, 6, 8))),
+        "rows": tuple(dict.fromkeys((default["rows"], 1, 2, 3, 4, 8))),
+        "columns": tuple(dict.fromkeys((default["columns"], 1, 2, 3, 4, 6, 8))),
         "prefetch": tuple(dict.fromkeys((default["prefetch"], prefetch, 0, prefetch // 2, 2 * prefetch))),
         "mc": (default["mc"],),
         "nc": (default["nc"],),
