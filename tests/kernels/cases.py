@@ -131,6 +131,7 @@ def gemm_cases() -> tuple[Case, ...]:
         ),
         Case.of("stream_split_f64", "gemm.stream_split", GemmOp.of(m=2, n=70, k=41, dtype=F64), kc=10, fold=16),
         *turned_cases(),
+        *narrow_cases(),
         Case.of("dot_columns", "gemm.dot", linear, rows=2, columns=4, nc=8, split="columns"),
         Case.of("dot_rows", "gemm.dot", column, rows=8, columns=1, mc=16, split="rows"),
         Case.of(
@@ -138,6 +139,24 @@ def gemm_cases() -> tuple[Case, ...]:
         ),
         Case.of("dot_streams", "gemm.dot", GemmOp.of(m=5, n=43, k=70, transpose_b=True), rows=4, columns=6, nc=26),
         Case.of("empty", "gemm.empty", GemmOp.of(m=33, n=70, k=0, **FUSED), mc=8),
+    )
+
+
+def narrow_cases() -> tuple[Case, ...]:
+    """Products with few columns whose B is packed, A read in place: tails, K blocks, a result of another type."""
+    fused = GemmOp.of(m=70, n=37, k=41, transpose_b=True, **FUSED)
+    turned_result = replace(GemmOp.of(m=33, n=9, k=20), out=matrix(33, 9, F32, 1, 33))
+    return tuple(
+        Case.of(f"{name}{suffix}", f"gemm.{name}", op, **values)
+        for name in ("narrow", "narrow_prepacked")
+        for suffix, op, values in (
+            ("", fused, {}),
+            ("_blocks", fused, {"kc": 16, "mc": 12}),
+            ("_columns", GemmOp.of(m=31, n=64, k=17), {}),
+            ("_f64", GemmOp.of(m=29, n=5, k=9, dtype=F64, transpose_b=True), {}),
+            ("_other_type", GemmOp.of(m=20, n=11, k=30, out_dtype=BF16), {"kc": 8}),
+            ("_turned_result", turned_result, {}),
+        )
     )
 
 

@@ -19,6 +19,7 @@ from tracea.core.dtype import DType
 from tracea.core.op import GemmOp, RowKind
 from tracea.errors import InvalidDType, InvalidShape, InvalidStride
 from tracea.kernels.arguments import arguments
+from tracea.semantic.schedule import Schedule
 
 GROUPS = vector_groups()
 NAMES = [case.name for case in all_cases()]
@@ -43,12 +44,13 @@ def test_kernel_matches_float64_on_one_thread_and_three(name: str, isa: str, rng
         check(unit, build(case, isa), case.op, inputs, threads=threads)
 
 
-def other_extents(case: Case, rng: np.random.Generator) -> GemmOp:
-    """Return random extents that the schedule is for: some tiny, some beyond a block, m as its guard says."""
-    schedule = dict(case.schedule)
+def other_extents(case: Case, schedule: Schedule, rng: np.random.Generator) -> GemmOp:
+    """Return random extents that the schedule is for: some tiny, some beyond a block, m and n as its guards say."""
     m, n, k = (int(rng.choice([1, 2, int(rng.integers(3, 30)), int(rng.integers(30, 130))])) for _ in range(3))
-    if case.variant == "gemm.direct":
-        m = int(rng.integers(0, 12)) * int(schedule["mr"]) + int(schedule["tail"])
+    if case.variant.startswith(("gemm.direct", "gemm.narrow")):
+        m = int(rng.integers(0, 12)) * schedule.integer("mr") + schedule.integer("tail")
+    if case.variant.startswith("gemm.narrow"):
+        m, n = m if m > 1 else m + schedule.integer("mr"), min(n, schedule.integer("nc"))
     if case.variant.startswith("gemm.stream") and not case.variant.endswith("_turned"):
         m = case.op.m
     if case.variant.endswith("_turned"):
@@ -65,7 +67,7 @@ def other_extents(case: Case, rng: np.random.Generator) -> GemmOp:
 def test_gemm_built_once_serves_other_extents(name: str, isa: str, rng: np.random.Generator) -> None:
     unit, case = compiled(name, isa)
     for _ in range(12):
-        op = other_extents(case, rng)
+        op = other_extents(case, build(case, isa).kernel.schedule, rng)
         check(unit, build(case, isa), op, random_inputs(op, rng), threads=int(rng.integers(1, 4)))
 
 
@@ -94,6 +96,7 @@ def test_empty_sum_is_the_epilogue_of_zero(isa: str, rng: np.random.Generator) -
     [
         *("packed_default_tile", "packed_bf16", "prepacked_rows", "direct_columns"),
         *("stream", "stream_split", "stream_turned", "stream_split_turned", "dot_turned"),
+        *("narrow", "narrow_blocks", "narrow_prepacked"),
     ],
 )
 def test_nan_and_infinity_reach_exactly_the_results_that_depend_on_them(

@@ -95,6 +95,8 @@ GOLDEN = (
     Case.of("gemm.amx", "gemm.amx", GemmOp.of(m=1024, n=3072, k=768, bias=True, activation="gelu", residual=True)),
     Case.of("gemm.amx_prepacked", "gemm.amx_prepacked", LINEAR),
     Case.of("gemm.direct", "gemm.direct", GemmOp.of(m=16, n=4096, k=4096)),
+    Case.of("gemm.narrow", "gemm.narrow", GemmOp.of(m=512, n=64, k=768, transpose_b=True, bias=True)),
+    Case.of("gemm.narrow_prepacked", "gemm.narrow_prepacked", GemmOp.of(m=512, n=64, k=768, transpose_b=True)),
     Case.of("gemm.stream", "gemm.stream", GemmOp.of(m=1, n=4096, k=4096, bias=True)),
     Case.of("gemm.stream_split", "gemm.stream_split", GemmOp.of(m=1, n=1000, k=2048, bias=True), kc=1024, fold=512),
     Case.of("gemm.stream_turned", "gemm.stream_turned", GemmOp.of(m=4096, n=1, k=4096, transpose_a=True, bias=True)),

@@ -32,6 +32,7 @@ from tracea.kernels.gemm.gpu.tma_variants import MMA_TMA, TCGEN05, WGMMA
 from tracea.kernels.gemm.grouped import GROUPED, GROUPED_AMX
 from tracea.kernels.gemm.low_rank import LOW_RANK
 from tracea.kernels.gemm.low_rank_amx import LOW_RANK_AMX
+from tracea.kernels.gemm.narrow import NARROW, NARROW_PREPACKED
 from tracea.kernels.gemm.packed import PACKED
 from tracea.kernels.gemm.prepacked import PREPACKED
 from tracea.kernels.library import LIBRARY_CUBLAS, LIBRARY_GEMM
@@ -56,6 +57,8 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     PACKED,
     PREPACKED,
     DIRECT,
+    NARROW,
+    NARROW_PREPACKED,
     STREAM,
     STREAM_SPLIT,
     STREAM_TURNED,

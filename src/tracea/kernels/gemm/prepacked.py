@@ -31,6 +31,7 @@ __all__ = [
     "build_panels",
     "build_prepacked",
     "panel_type",
+    "panels_of",
 ]
 
 _JC, _NC = Var("jc"), Var("nc")
@@ -46,7 +47,7 @@ def build_prepacked(op: GemmOp, schedule: Schedule, target: Target) -> TileKerne
 
 def build_on_panels(variant: str, op: GemmOp, blocking: Blocking, schedule: Schedule, target: Target) -> TileKernel:
     """Return the GEMM of ``op`` on a B that is packed into the panels of ``blocking``, whatever its tiles are."""
-    operands = GemmOperands.of(op, b=_panels(op, blocking, BufferRole.CONSTANT))
+    operands = GemmOperands.of(op, b=panels_of(op, blocking, BufferRole.CONSTANT))
     dtype, kc, mr = operands.accumulator, blocking.kc, blocking.mr
     rows = blocking.split == "rows"
     count = blocking.mc // mr if rows else ceil_div(M, mr)
@@ -105,7 +106,7 @@ def build_panels(variant: str, op: GemmOp, blocking: Blocking, schedule: Schedul
     """Return the kernel that packs ``op``'s B into the panels of ``blocking``: buffers ``b`` and ``panels``."""
     nr = blocking.nr
     source = tensor_buffer("b", gemm_types(op)["b"], (K, N), (op.k, op.n), BufferRole.INPUT)
-    panels = _panels(op, blocking, BufferRole.OUTPUT, name="panels")
+    panels = panels_of(op, blocking, BufferRole.OUTPUT, name="panels")
     pack = Pack(
         source=source.region((0, _JP), (K, _PW)),
         target=panels.region((_JP // nr, 0, 0), (ceil_div(_PW, nr), K, nr * blocking.terms)),
@@ -136,7 +137,8 @@ def panel_type(op: GemmOp, schedule: Schedule, target: Target) -> TensorType:
     return TensorType((-(-static(op.n) // nr), op.k, nr), op.accumulator)
 
 
-def _panels(op: GemmOp, blocking: Blocking, role: BufferRole, *, name: str = "b") -> Buffer:
+def panels_of(op: GemmOp, blocking: Blocking, role: BufferRole, *, name: str = "b") -> Buffer:
+    """Return the buffer of B in panels of ``blocking``: (panels, steps, columns of a panel)."""
     if op.b.rank != 2:
         raise InvalidSchedule(field="b", got=str(op.b), expected="a matrix", remedy="weights have no batch axes")
     depth = ceil_div(K, blocking.granule) * blocking.granule
