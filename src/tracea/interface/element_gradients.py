@@ -5,6 +5,7 @@ Activations, cumulative sums, the k largest, rows of a table.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -20,12 +21,11 @@ from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
 from tracea.flow.reduction import add_reduction
 from tracea.interface.operands import Given
-from tracea.interface.ranges import check_indices
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number, read_whole, whole_number
-from tracea.runtime.buffers import view
 from tracea.runtime.extension import dispatcher
+from tracea.runtime.index_range import Named
 
 __all__ = ["activation_backward", "cumsum_backward", "embedding_backward", "topk_backward"]
 
@@ -66,13 +66,7 @@ def embedding_backward(grad: Any, indices: Any, rows: int, *, padding_idx: int |
     row. InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput.
     """
     extent = whole_number("rows", rows, 0, remedy="rows=table.shape[0]")
-    if view(indices, "indices").dtype not in (DType.I64, DType.I32):
-        raise InvalidDType(
-            field="indices", got=view(indices).dtype.value, expected="i64 | i32", remedy="give the rows' numbers"
-        )
-    skipped = _row_skipped(padding_idx, extent)
-    check_indices("indices", indices, extent)
-    return _dispatch_rows()(grad, indices, out, extent, skipped)
+    return _dispatch_rows()(grad, indices, out, extent, _row_skipped(padding_idx, extent))
 
 
 def _row_skipped(padding_idx: Any, rows: int) -> int | None:
@@ -100,11 +94,6 @@ def topk_backward(grad: Any, places: Any, count: int, dim: int = -1, *, out: Any
     InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp: ``count`` is no whole number.
     """
     extent = whole_number("count", count, 0, remedy="count=x.shape[dim]")
-    if view(places, "places").dtype not in (DType.I64, DType.I32):
-        raise InvalidDType(
-            field="places", got=view(places).dtype.value, expected="i64 | i32", remedy="give what topk returned"
-        )
-    check_indices("places", places, extent, what="places")
     return _dispatch_places()(grad, places, out, extent, axis_number("dim", dim))
 
 
@@ -156,6 +145,7 @@ def _missed_rows(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
     given = Given.of(("grad", "indices"), arrays, out)
     rows, skipped = attributes
     grad, places = given.type(0), given.type(1)
+    named = given.index_range(1, rows, Named.ROWS)
     _check_float_gradient(grad, "give floats, as the table has")
     if grad.rank == 0 or grad.shape[:-1] != places.shape:
         raise InvalidShape(
@@ -177,7 +167,8 @@ def _missed_rows(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
         nodes = [graph.add_view(ViewKind.RESHAPE, node, shape=shape) for node, shape in zip(nodes, shapes, strict=True)]
     op = SumRowsOp(x=nodes[0].type, indices=nodes[1].type, rows=rows, skipped=skipped, out=given.result)
     graph.set_outputs(graph.add(op, nodes))
-    return compile_graph(graph, threads=threads, name="embedding_backward").program
+    program = compile_graph(graph, threads=threads, name="embedding_backward").program
+    return replace(program, index_ranges=(named,))
 
 
 def _check_float_gradient(grad: TensorType, remedy: str) -> None:
@@ -195,6 +186,7 @@ def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     given = Given.of(("grad", "places"), arrays, out)
     count, dim = attributes
     grad, places = given.type(0), given.type(1)
+    named = given.index_range(1, count, Named.PLACES)
     _check_float_gradient(grad, "give floats, as x was")
     _check_alike("places", grad, places)
     axis = axis_of(dim, grad.rank)
@@ -218,4 +210,5 @@ def _missed_places(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     result = TensorType((*lead, extent, *rest), grad.dtype)
     node = add_reduction(graph, ReduceKind.SUM, nodes, (axis,), prologue=expr, out=result, threads=threads)
     state_result(graph, node, shape, given.result)
-    return compile_graph(graph, values, threads=threads, name="topk_backward").program
+    program = compile_graph(graph, values, threads=threads, name="topk_backward").program
+    return replace(program, index_ranges=(named,))

@@ -21,7 +21,7 @@ from tracea.flow.reduction import add_reduction, add_statistics, wide_type
 from tracea.interface.normalizations import check_groups, positive_eps
 from tracea.interface.operands import Given
 from tracea.interface.reductions import axis_of
-from tracea.interface.results import apart, compile_as_vectors, filled, state_result, vector
+from tracea.interface.results import apart, compile_as_vectors, filled, vector
 from tracea.interface.whole_numbers import axis_number
 from tracea.kernels.registry import candidates
 from tracea.runtime.extension import dispatcher
@@ -90,9 +90,7 @@ def group_norm_backward(
 
     Raises: as :func:`layer_norm_backward`; InvalidOp: ``num_groups`` is no whole number from 1 on.
     """
-    groups, found = check_groups(num_groups), positive_eps(eps)
-    wanted = ("x", "weight", "bias")
-    return tuple(_dispatch_channels()(grad, x, weight, None, groups, found, each) for each in wanted)  # pyright: ignore[reportReturnType]
+    return _dispatch_channels()(grad, x, weight, None, check_groups(num_groups), positive_eps(eps))
 
 
 def batch_norm_training_backward(grad: Any, x: Any, weight: Any = None, eps: float = 1e-5) -> tuple[Any, Any, Any]:
@@ -102,9 +100,7 @@ def batch_norm_training_backward(grad: Any, x: Any, weight: Any = None, eps: flo
 
     Raises: as :func:`layer_norm_backward`.
     """
-    found = positive_eps(eps)
-    wanted = ("x", "weight", "bias")
-    return tuple(_dispatch_channels()(grad, x, weight, None, 0, found, each) for each in wanted)  # pyright: ignore[reportReturnType]
+    return _dispatch_channels()(grad, x, weight, None, 0, positive_eps(eps))
 
 
 @cache
@@ -251,7 +247,7 @@ def _dispatch_channels() -> Any:
 def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(("grad", "x", "weight"), arrays, out)
     given.check_floats()
-    groups, eps, wanted = attributes
+    groups, eps = attributes
     x, weight = _alike(given, "x")[1], given.optional(2)
     if x.rank < 2 or (groups and x.static_shape[1] % groups):
         raise InvalidShape(
@@ -265,9 +261,9 @@ def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
         raise InvalidShape(
             field="weight", got=weight.shape, expected=(channels,), remedy="give one value for each channel"
         )
-    wide = x.shape if wanted == "x" else (channels,)
+    results = (x.shape, (channels,), (channels,))
     if x.elements == 0:
-        return filled(arrays[1], TensorType(wide, x.dtype), out, 0.0)
+        return tuple(filled(arrays[1], TensorType(shape, x.dtype), None, 0.0) for shape in results)
     graph, nodes = _sources(given)
     split = (x.shape[0], groups, channels // groups, *x.shape[2:]) if groups else x.shape
     ends = (1,) * (x.rank - 2)
@@ -280,10 +276,15 @@ def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
     others = (0, *axes[1:]) if groups else (0, *axes)
     if not groups:
         axes = others
-    if wanted == "x":
-        node = _for_x(graph, nodes, axes, eps, is_centred=True, threads=threads)
-    else:
-        is_weight = wanted == "weight"
-        node = _for_parameter(graph, nodes, (axes, others), eps, is_centred=True, is_weight=is_weight, threads=threads)
-    state_result(graph, node, wide, None)
+    made = [_for_x(graph, nodes, axes, eps, is_centred=True, threads=threads)]
+    for is_weight in (True, False):
+        made.append(
+            _for_parameter(graph, nodes, (axes, others), eps, is_centred=True, is_weight=is_weight, threads=threads)
+        )
+    graph.set_outputs(
+        *(
+            node if node.type.shape == shape else graph.add_view(ViewKind.RESHAPE, node, shape=shape)
+            for node, shape in zip(made, results, strict=True)
+        )
+    )
     return compile_graph(graph, threads=threads, name="norm_backward").program

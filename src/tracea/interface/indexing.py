@@ -15,14 +15,14 @@ from tracea.core.graph import Graph
 from tracea.core.op import CumulativeSumOp, GatherRowsOp, LargestOp, PointwiseOp, ViewKind
 from tracea.core.ops.indexed import MOST_LARGEST
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidDType, InvalidOp, InvalidShape
+from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
 from tracea.interface.operands import Given, flag
-from tracea.interface.ranges import check_indices
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, compile_as_views, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number, whole_number
 from tracea.runtime.extension import dispatcher
+from tracea.runtime.index_range import Named
 
 __all__ = ["copy", "cumsum", "embedding", "topk"]
 
@@ -51,14 +51,6 @@ def embedding(indices: Any, table: Any, *, out: Any = None) -> Any:
     Raises: InvalidIndex: an index names no row; the error says it and the number of rows. InvalidShape, InvalidDType,
     InvalidDevice, InvalidStride, OverlappingOutput.
     """
-    given = Given.of(("indices", "table"), (indices, table), None)
-    if given.type(0).dtype not in (DType.I64, DType.I32):
-        raise InvalidDType(
-            field="indices", got=given.type(0).dtype.value, expected="i64 | i32", remedy="give the rows' numbers"
-        )
-    if given.type(1).rank != 2:
-        raise InvalidShape(field="table", got=given.type(1).shape, expected="(rows, columns)", remedy="reshape it")
-    check_indices("indices", indices, given.type(1).static_shape[0])
     return _dispatch_embedding()(indices, table, out)
 
 
@@ -116,6 +108,9 @@ def _missed_embedding(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, 
     del attributes
     given = Given.of(("indices", "table"), arrays, out)
     places, table = given.type(0), given.type(1)
+    if table.rank != 2:
+        raise InvalidShape(field="table", got=table.shape, expected="(rows, columns)", remedy="reshape it")
+    named = given.index_range(0, table.static_shape[0], Named.ROWS)
     shape = (*places.shape, table.shape[1])
     given.check_result_type(TensorType(shape, table.dtype))
     graph = Graph()
@@ -127,7 +122,8 @@ def _missed_embedding(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, 
     stated = given.result if given.result is not None and places.rank == 1 else None
     node = graph.add(GatherRowsOp(table=table, indices=rows.type, out=stated), [source, rows])
     state_result(graph, node, shape, given.result)
-    return compile_graph(graph, threads=threads, name="embedding").program
+    program = compile_graph(graph, threads=threads, name="embedding").program
+    return replace(program, index_ranges=(named,))
 
 
 @cache

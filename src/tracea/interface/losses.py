@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,10 +18,11 @@ from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction, wide_type
 from tracea.interface.operands import Given, number, word
-from tracea.interface.ranges import EXACT_INTEGERS, check_indices
+from tracea.interface.ranges import EXACT_INTEGERS
 from tracea.interface.results import filled, state_result
 from tracea.interface.whole_numbers import read_whole
 from tracea.runtime.extension import dispatcher
+from tracea.runtime.index_range import IndexRange, Named
 
 if TYPE_CHECKING:
     pass
@@ -51,9 +52,7 @@ def cross_entropy(
     Raises: InvalidIndex: a target is no class. InvalidShape, InvalidDType, InvalidDevice, InvalidStride,
     OverlappingOutput; InvalidOp: an unknown reduction, a smoothing outside of 0 to 1.
     """
-    numbers = _numbers(ignore_index, label_smoothing, reduction)
-    _check_classes(logits, target, numbers[0])
-    return _dispatch(1)(logits, target, None, out, *numbers)
+    return _dispatch(1)(logits, target, None, out, *_numbers(ignore_index, label_smoothing, reduction))
 
 
 def cross_entropy_backward(
@@ -72,9 +71,7 @@ def cross_entropy_backward(
 
     Raises: as :func:`cross_entropy`.
     """
-    numbers = _numbers(ignore_index, label_smoothing, reduction)
-    _check_classes(logits, target, numbers[0])
-    return _dispatch(2)(logits, target, grad, out, *numbers)
+    return _dispatch(2)(logits, target, grad, out, *_numbers(ignore_index, label_smoothing, reduction))
 
 
 def _numbers(ignore_index: Any, label_smoothing: Any, reduction: Any) -> tuple[int, float, str]:
@@ -92,12 +89,9 @@ def _numbers(ignore_index: Any, label_smoothing: Any, reduction: Any) -> tuple[i
     return ignored, smoothing, word("reduction", reduction, _REDUCTIONS)
 
 
-def _check_classes(logits: Any, target: Any, ignore_index: int) -> None:
-    """Check the shapes and that each target that is not ignored is a class."""
-    given = Given.of(("logits", "target"), (logits, target), None)
+def _classes_named(given: Given, ignore_index: int) -> IndexRange:
+    """Check the shapes; return which targets are classes, or ignored, as all of these are."""
     x, t = given.type(0), given.type(1)
-    if t.dtype not in (DType.I64, DType.I32):
-        raise InvalidDType(field="target", got=t.dtype.value, expected="i64 | i32", remedy="give the classes' numbers")
     if not x.dtype.is_float:
         raise InvalidDType(
             field="logits", got=x.dtype.value, expected="f64 | f32 | f16 | bf16", remedy="convert it to floats first"
@@ -109,7 +103,7 @@ def _check_classes(logits: Any, target: Any, ignore_index: int) -> None:
             expected="logits (n, classes, ...) and target (n, ...), or (classes,) and ()",
             remedy="give one class for each row of logits",
         )
-    check_indices("target", target, x.static_shape[min(1, x.rank - 1)], ignored=ignore_index, what="classes")
+    return given.index_range(1, x.static_shape[min(1, x.rank - 1)], Named.CLASSES, ignored=ignore_index)
 
 
 @cache
@@ -180,6 +174,7 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
     given = Given.of(("logits", "target", "grad"), arrays, out)
     ignore_index, smoothing, reduction = attributes
     x, t = given.type(0), given.type(1)
+    named = _classes_named(given, ignore_index)
     rows = _Rows.of(x, t, ignore_index)
     at_target = Statistic(ReduceKind.SUM, select(_IS_TARGET, Input(0), 0.0))
     statistics = [*_exponents(3), at_target]
@@ -215,13 +210,15 @@ def _missed(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], thre
             ratio = Input(0) / Input(1)
         node = rows.graph.add_pointwise(ratio, *nodes, out_dtype=x.dtype)
     state_result(rows.graph, node, wanted.shape, given.result)
-    return compile_graph(rows.graph, rows.values, threads=threads, name="cross_entropy").program
+    program = compile_graph(rows.graph, rows.values, threads=threads, name="cross_entropy").program
+    return replace(program, index_ranges=(named,))
 
 
 def _missed_backward(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
     given = Given.of(("logits", "target", "grad"), arrays, out)
     ignore_index, smoothing, reduction = attributes
     x, t, g = given.type(0), given.type(1), given.type(2)
+    named = _classes_named(given, ignore_index)
     wanted = t.shape if reduction == "none" else ()
     if g.shape != wanted or not g.dtype.is_float:
         raise InvalidShape(
@@ -256,4 +253,5 @@ def _missed_backward(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
         out=given.result if is_given else TensorType(rows.logits.type.shape, x.dtype),
     )
     state_result(graph, graph.add(op, [*rows.sources, scale]), x.shape, given.result)
-    return compile_graph(graph, rows.values, threads=threads, name="cross_entropy_backward").program
+    program = compile_graph(graph, rows.values, threads=threads, name="cross_entropy_backward").program
+    return replace(program, index_ranges=(named,))

@@ -14,9 +14,9 @@ from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.doctor import host
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op, for_threads
-from tracea.flow.reduction import add_statistics, wide_type
+from tracea.flow.reduction import add_statistics
 from tracea.interface.operands import Given, number
-from tracea.interface.reductions import axis_of, mean, var
+from tracea.interface.reductions import axis_of, compiled_reduction
 from tracea.interface.results import compile_as_vectors, compile_as_views, filled, state_result, vector
 from tracea.interface.whole_numbers import axis_number, whole_number
 from tracea.kernels.registry import candidates
@@ -84,12 +84,20 @@ def batch_norm_training(
 
     Raises: as :func:`batch_norm`; InvalidShape: a channel has no element.
     """
-    given = Given.of(("x",), (x,), None).type(0)
-    axes = _all_but_channels(given)
-    center, spread = mean(x, axes), var(x, axes, correction=0.0)
-    if wide_type(given.dtype) is given.dtype:
+    center, spread = (_dispatch_of_channels()(x, None, kind) for kind in ("mean", "var"))
+    if center.itemsize > 2:  # of 16 bits, they are rounded
         return batch_norm(x, center, spread, weight, bias, eps=eps, out=out), center, spread
     return _dispatch_own_batch_norm()(x, weight, bias, out, positive_eps(eps)), center, spread
+
+
+@cache
+def _dispatch_of_channels() -> Any:
+    return dispatcher(1, _missed_of_channels)
+
+
+def _missed_of_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
+    axes = _all_but_channels(Given.of(("x",), arrays, out).type(0))
+    return compiled_reduction(arrays, out, (attributes[0], 0.0, False, *axes), threads)
 
 
 def _all_but_channels(x: TensorType) -> tuple[int, ...]:

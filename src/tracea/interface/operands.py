@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -17,8 +17,15 @@ from tracea.core.tensor_type import Dim, StridedLayout, TensorType
 from tracea.doctor import probe_machine
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape, InvalidStride, ResourceExceeded
 from tracea.runtime.buffers import ArrayView, view
+from tracea.runtime.index_range import IndexRange, Named
 
 __all__ = ["Given", "check_filter_bias", "check_same_dtype", "flag", "inner_remedy", "number", "word"]
+
+_INDEX_REMEDIES: Final = {
+    Named.ROWS: "give the rows' numbers",
+    Named.CLASSES: "give the classes' numbers",
+    Named.PLACES: "give what topk returned",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +73,23 @@ class Given:
         """Return the type of an operand, None where it was left out."""
         found = self.views[index]
         return None if found is None else _type_of(found)
+
+    def index_range(self, index: int, count: int, what: Named, *, ignored: int | None = None) -> IndexRange:
+        """Return what the whole numbers of an operand may be, for its program to check on every call; check these.
+
+        The operands before it are not optional: it is the program's input of the same number.
+
+        Raises: InvalidDType: it is not of int64 or int32. InvalidIndex: a number names nothing.
+        """
+        dtype, found = self.type(index).dtype, self.views[index]
+        if dtype not in (DType.I64, DType.I32):
+            raise InvalidDType(
+                field=self.names[index], got=dtype.value, expected="i64 | i32", remedy=_INDEX_REMEDIES[what]
+            )
+        wanted = IndexRange(input=index, count=count, name=self.names[index], what=what, ignored=ignored)
+        if found is not None:
+            wanted.check(found)
+        return wanted
 
     @property
     def result(self) -> TensorType | None:

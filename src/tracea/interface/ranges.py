@@ -1,58 +1,27 @@
-"""Ranges of index tensors and of other whole numbers: found before anything is read, or counted, with them."""
+"""Ranges of whole numbers: found before anything is counted with them."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
 from tracea.core.dtype import DType
-from tracea.core.expr import Binary, BinaryFunction, Constant, Input, select
 from tracea.core.graph import Graph
 from tracea.core.op import ReduceKind, ViewKind
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidIndex, InvalidInput
+from tracea.errors import InvalidInput
 from tracea.flow.compile import compile_graph
 from tracea.flow.reduction import add_reduction
 from tracea.interface.operands import Given
 from tracea.runtime.buffers import view
 from tracea.runtime.extension import dispatcher
 
-__all__ = ["EXACT_INTEGERS", "Named", "check_exact_numbers", "check_indices", "is_exact", "unknown_index"]
+__all__ = ["EXACT_INTEGERS", "check_exact_numbers", "is_exact"]
 
 EXACT_INTEGERS: Final = 2**53  # up to here f64, in which kernels compute integers, tells every two of them apart
-Named: TypeAlias = Literal["rows", "classes", "places"]  # what an index names
-_REMEDIES: Final[dict[Named, str]] = {
-    "rows": "count from 0; give the table a row for each index",
-    "classes": "count from 0; give the logits a class for each target, or name by ignore_index what does not count",
-    "places": "count from 0; give the table, or the axis, a place for each index",
-}
 _LARGEST: Final = {DType.BOOL: 1, DType.U8: 2**8, DType.I8: 2**7, DType.I32: 2**31, DType.I64: 2**63}
-
-
-def check_indices(name: str, indices: Any, count: int, *, ignored: int | None = None, what: Named = "rows") -> None:
-    """Check that indices name one of ``count`` rows, or of ``what`` there is, or are the ``ignored`` number.
-
-    Raises: InvalidIndex: one does not; the error says it, and how many there are.
-    """
-    if 0 in view(indices).shape or (count == 0 and _are_ignored(indices, ignored)):
-        return
-    for found in _extremes(indices, None if count == 0 else ignored):
-        if not 0 <= found < count:
-            exactly = found if abs(found) < EXACT_INTEGERS else _exactly(indices, count, ignored)
-            raise unknown_index(name, exactly, count, what)
-
-
-def unknown_index(name: str, got: int, count: int, what: Named) -> InvalidIndex:
-    """Return the error of an index that names none of ``count``, with the remedy for what it should name."""
-    named = {"rows": "row", "classes": "class", "places": "place"}[what] if count == 1 else what
-    return InvalidIndex(
-        field=name,
-        got=got,
-        expected=f"0 to {count - 1}, of {count} {named}" if count else f"none: there are no {what}",
-        remedy=_REMEDIES[what],
-    )
 
 
 def is_exact(dtype: DType, terms: int) -> bool:
@@ -69,7 +38,7 @@ def check_exact_numbers(x: Any, terms: int, what: str, axes: tuple[int, ...] = (
     """
     if is_exact(view(x).dtype, terms) or 0 in view(x).shape:
         return
-    largest = max(map(abs, _extremes(x, None)))
+    largest = max(map(abs, _extremes(x)))
     if terms * largest >= EXACT_INTEGERS and not (axes and _sums_are_exact(x, axes)):  # 2^53 + 1 is 2^53 in f64
         raise InvalidInput(
             field=field,
@@ -88,21 +57,10 @@ def _sums_are_exact(x: Any, axes: tuple[int, ...]) -> bool:
     return True
 
 
-def _extremes(numbers: Any, ignored: int | None) -> tuple[int, int]:
+def _extremes(numbers: Any) -> tuple[int, int]:
     """Return the smallest number and the largest, beyond 2^53 as f64 has them."""
-    low, high = (_dispatch_range()(numbers, None, kind, ignored) for kind in ("min", "max"))
+    low, high = (_dispatch_range()(numbers, None, kind) for kind in ("min", "max"))
     return int(view(low).numpy()), int(view(high).numpy())
-
-
-def _are_ignored(indices: Any, ignored: int | None) -> bool:
-    return ignored is not None and bool((view(indices).numpy() == ignored).all())
-
-
-def _exactly(indices: Any, count: int, ignored: int | None) -> int:
-    """Return the first index that names no row, of those that f64 rounds."""
-    found: np.ndarray[Any, Any] = view(indices).numpy().reshape(-1)
-    wrong = (found < 0) | (found >= count)
-    return int(found[wrong if ignored is None else wrong & (found != ignored)][0])
 
 
 @cache
@@ -111,18 +69,14 @@ def _dispatch_range() -> Any:
 
 
 def _missed_range(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Any:
-    given = Given.of(("indices",), arrays, out)
-    kind, ignored = attributes
+    given = Given.of(("numbers",), arrays, out)
     type_ = given.type(0)
     graph = Graph()
     node = graph.add_input(type_)
     if type_.rank == 0:
         node = graph.add_view(ViewKind.RESHAPE, node, shape=(1,))
-    expr = Input(0)
-    if ignored is not None:
-        expr = select(Binary(BinaryFunction.EQ, Input(0), Constant(ignored)), 0.0, Input(0))
     result = TensorType((), DType.F64)
     axes = tuple(range(node.type.rank))
-    node = add_reduction(graph, ReduceKind(kind), [node], axes, prologue=expr, out=result, threads=threads)
+    node = add_reduction(graph, ReduceKind(attributes[0]), [node], axes, out=result, threads=threads)
     graph.set_outputs(node)
-    return compile_graph(graph, threads=threads, name="range of indices").program
+    return compile_graph(graph, threads=threads, name="range of numbers").program

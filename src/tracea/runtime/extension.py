@@ -32,10 +32,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Dispatcher", "dispatcher", "extension", "make_runner"]
 
-_SOURCES: Final = ("operand.cpp", "tensor_storage.cpp", "runner.cpp", "dispatcher.cpp", "extension.cpp")
+_SOURCES: Final = (
+    "operand.cpp",
+    "tensor_storage.cpp",
+    "index_range.cpp",
+    "runner.cpp",
+    "dispatcher.cpp",
+    "extension.cpp",
+)
 _MODULE: Final = "tracea_extension"
 _MOST_OPERANDS: Final = 16
 _MOST_DIMS: Final = 8
+_MOST_RANGES: Final = 4
 
 Miss = Callable[[tuple[Any, ...], Any, tuple[Any, ...], int], Any]
 _loaded: list[Any] = []  # the module, or None where it could not be built
@@ -71,12 +79,13 @@ def make_runner(program: Program) -> Any | None:
     types = (*program.inputs, *program.outputs)
     if module is None or max(len(program.inputs), len(program.outputs)) > _MOST_OPERANDS:
         return None
-    if any(len(expected_array(type_)[0]) > _MOST_DIMS for type_ in types):
+    if len(program.index_ranges) > _MOST_RANGES or any(len(expected_array(type_)[0]) > _MOST_DIMS for type_ in types):
         return None
     return module.Runner(
         program.handle,
         tuple(_signature(type_) for type_ in program.inputs),
         tuple(_signature(type_) for type_ in program.outputs),
+        tuple((each.input, each.count, each.ignored) for each in program.index_ranges),
     )
 
 

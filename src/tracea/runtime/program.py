@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 
+from tracea.core.dtype import DType
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidGraph, InvalidShape, RunError
 from tracea.runtime.buffers import (
@@ -30,6 +31,7 @@ from tracea.runtime.buffers import (
 )
 from tracea.runtime.compiler import LoadedKernel
 from tracea.runtime.extension import make_runner
+from tracea.runtime.index_range import IndexRange
 from tracea.runtime.library import LibraryCall
 from tracea.runtime.native import check_threads, launcher
 from tracea.runtime.process_bound import ProcessBound
@@ -142,7 +144,10 @@ class _Native:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Program(ProcessBound):
-    """Calls on inputs, outputs, constants and an arena. Frozen: a program never changes after it was built."""
+    """Calls on inputs, outputs, constants and an arena. Frozen: a program never changes after it was built.
+
+    ``index_ranges`` say which inputs name places in memory: every run checks them before the first call.
+    """
 
     calls: tuple[Call, ...]
     inputs: tuple[TensorType, ...]
@@ -150,6 +155,7 @@ class Program(ProcessBound):
     constants: tuple[np.ndarray[Any, Any], ...] = ()
     arena_bytes: int = 0
     name: str = "program"
+    index_ranges: tuple[IndexRange, ...] = ()
     _native: _Native = field(default_factory=_Native, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -164,6 +170,8 @@ class Program(ProcessBound):
         for call in self.calls:
             for slot in call.pointers:
                 self._check_slot(slot, call)
+        for each in self.index_ranges:
+            self._check_range(each)
 
     def __repr__(self) -> str:
         given, made = (", ".join(map(str, types)) for types in (self.inputs, self.outputs))
@@ -193,6 +201,16 @@ class Program(ProcessBound):
                 remedy="build the program from its memory plan",
             )
 
+    def _check_range(self, of: IndexRange) -> None:
+        found = self.inputs[of.input] if 0 <= of.input < len(self.inputs) else None
+        if found is None or found.dtype not in (DType.I64, DType.I32):
+            raise InvalidGraph(
+                field=f"range of {of.name}",
+                got=f"input {of.input}" if found is None else str(found),
+                expected=f"one of {len(self.inputs)} inputs, i64 | i32",
+                remedy="name the input that holds the indices",
+            )
+
     def run(self, *arrays: Any, out: Any = None, threads: int | None = None) -> Any:
         """Run on torch tensors or NumPy arrays of the program's types; return arrays of the first input's kind.
 
@@ -200,7 +218,8 @@ class Program(ProcessBound):
         is one array or a tuple likewise.
 
         Raises: InvalidShape, InvalidDType, InvalidStride, InvalidDevice: an operand does not fit. OverlappingOutput.
-            InvalidOption: ``threads``. ResourceExceeded: no memory for the scratch. RunError.
+            InvalidIndex: a number is outside of its range. InvalidOption: ``threads``. ResourceExceeded: no memory for
+            the scratch. RunError.
         """
         wanted = check_threads(threads)
         runner = self.runner
@@ -229,6 +248,8 @@ class Program(ProcessBound):
         views = [view(array, f"input {index}") for index, array in enumerate(arrays)]
         for index, (found, type_) in enumerate(zip(views, self.inputs, strict=True)):
             check_operand(found, type_, f"input {index}")
+        for each in self.index_ranges:
+            each.check(views[each.input])
         results = self._outputs(out, views)
         launcher().run(
             self.handle, [found.address for found in views], [found.address for found in results], threads, self.name

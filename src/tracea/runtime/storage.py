@@ -32,6 +32,7 @@ from tracea.errors import InvalidGraph, InvalidInput, InvalidOption, ToolchainMi
 from tracea.runtime.buffers import aligned_empty
 from tracea.runtime.cache import content_key, default_store
 from tracea.runtime.compiler import Library, LoadedKernel, build_library, load_library
+from tracea.runtime.index_range import IndexRange
 from tracea.runtime.library import LibraryCall, LibraryFunction
 from tracea.runtime.program import ArenaSlot, Call, ConstantSlot, InputSlot, OutputSlot, Program
 from tracea.semantic import index as semantic_index
@@ -120,6 +121,7 @@ class _Program:
     units: tuple[_Unit, ...]
     calls: tuple[_Call, ...]
     files: tuple[_File, ...]
+    index_ranges: tuple[IndexRange, ...] = ()
 
 
 _INDEX_CLASSES: Final = tuple(
@@ -132,7 +134,7 @@ _CODEC: Final = Codec(
         *TYPE_CLASSES,
         *_INDEX_CLASSES,
         *(InputSlot, OutputSlot, ConstantSlot, ArenaSlot),
-        *(_File, _Pointer, _Kernel, _Unit, _Port, _Call, _Constant, _Program),
+        *(_File, _Pointer, _Kernel, _Unit, _Port, _Call, _Constant, _Program, IndexRange),
     )
 )
 
@@ -150,6 +152,7 @@ def save(program: Program, path: str | os.PathLike[str]) -> None:
         tracea=__version__,
         machine=platform.machine(),
         name=program.name,
+        index_ranges=program.index_ranges,
         inputs=program.inputs,
         outputs=program.outputs,
         arena_bytes=program.arena_bytes,
@@ -221,6 +224,7 @@ def load(path: str | os.PathLike[str]) -> Program:
             constants=tuple(_load_constant(constant, content) for constant in record.constants),
             arena_bytes=record.arena_bytes,
             name=record.name,
+            index_ranges=record.index_ranges,
         )
     except (KeyError, IndexError, ValueError, UnicodeDecodeError) as error:
         raise _damaged(path, f"{type(error).__name__}: {error}") from error

@@ -14,8 +14,8 @@ from tracea.core.expr import Input
 from tracea.core.graph import Node
 from tracea.core.op import GatherRowsOp, PointwiseOp, ReduceKind, ReduceOp, SourceOp, ViewKind, ViewOp
 from tracea.core.tensor_type import TensorType
-from tracea.interface.ranges import unknown_index
 from tracea.interface.torch.types import extremes
+from tracea.runtime.index_range import Named, unknown_index
 
 if TYPE_CHECKING:
     from tracea.core.graph import Graph
@@ -189,4 +189,4 @@ def check_ranges(results: Sequence[torch.Tensor], ranges: Sequence[IndexedRange]
 def _check_extremes(low: int, high: int, rows: int, field: str) -> None:
     if low >= 0 and high < rows:
         return
-    raise unknown_index(field, low if low < 0 else high, rows, "places")
+    raise unknown_index(field, low if low < 0 else high, rows, Named.PLACES)

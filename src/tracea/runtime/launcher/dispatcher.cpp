@@ -111,7 +111,8 @@ PyObject* run_entry(PyObject* program, const Runner* runner, const Operand* give
     for (int i = 0; i < count; ++i) {
         if (given[i].kind != ABSENT) inputs[present++] = given[i];
     }
-    *slow = false;
+    *slow = !indices_hold(runner, inputs);
+    if (*slow) return nullptr;
     void* outputs[1];
     if (out_operand.kind != ABSENT) {
         if (!clean_output(out_operand, inputs, present)) {

@@ -51,6 +51,16 @@ bool is_traced(int32_t kinds) {
 
 bool clean_output(const Operand& out, const Operand* inputs, int count) { return plain_output(out) && disjoint(out, inputs, count); }
 
+bool indices_hold(const Runner* runner, const Operand* inputs) {
+    if (runner->range_count == 0) return true;
+    bool hold = true;
+    // The callers hold the runner and the operands, whatever other threads drop meanwhile.
+    PyThreadState* state = runner->long_run ? PyEval_SaveThread() : nullptr;
+    for (int i = 0; hold && i < runner->range_count; ++i) hold = runner->ranges[i].holds(inputs[runner->ranges[i].input]);
+    if (state != nullptr) PyEval_RestoreThread(state);
+    return hold;
+}
+
 bool launch(PyObject* owner, const Runner* runner, const Operand* inputs, void* const* outputs, int32_t threads) {
     void* addresses[most_operands];
     for (int i = 0; i < runner->inputs; ++i) addresses[i] = inputs[i].data;
@@ -158,14 +168,33 @@ bool read_signature(PyObject* item, Signature* signature) {
     return PyErr_Occurred() == nullptr;
 }
 
+bool read_range(PyObject* item, Runner* runner) {
+    IndexRange* range = &runner->ranges[runner->range_count];
+    long long count = 0;
+    PyObject* ignored = nullptr;
+    if (!PyArg_ParseTuple(item, "iLO", &range->input, &count, &ignored)) return false;
+    range->count = count;
+    range->ignores = ignored != Py_None;
+    range->ignored = range->ignores ? PyLong_AsLongLong(ignored) : 0;
+    if (PyErr_Occurred() != nullptr) return false;
+    const int32_t dtype = range->input >= 0 && range->input < runner->inputs ? runner->signatures[range->input].dtype : -1;
+    if (dtype != TRACEA_I64 && dtype != TRACEA_I32) {
+        PyErr_SetString(PyExc_ValueError, "range: of no input, or of one that is neither int64 nor int32");
+        return false;
+    }
+    runner->range_count += 1;
+    return true;
+}
+
 PyObject* runner_new(PyTypeObject* type, PyObject* arguments, PyObject*) {
     unsigned long long handle = 0;
     PyObject* inputs = nullptr;
     PyObject* outputs = nullptr;
-    if (!PyArg_ParseTuple(arguments, "KO!O!", &handle, &PyTuple_Type, &inputs, &PyTuple_Type, &outputs)) return nullptr;
+    PyObject* ranges = nullptr;
+    if (!PyArg_ParseTuple(arguments, "KO!O!O!", &handle, &PyTuple_Type, &inputs, &PyTuple_Type, &outputs, &PyTuple_Type, &ranges)) return nullptr;
     const Py_ssize_t input_count = PyTuple_GET_SIZE(inputs);
     const Py_ssize_t output_count = PyTuple_GET_SIZE(outputs);
-    if (bound.run == nullptr || handle == 0 || input_count > most_operands || output_count > most_operands) {
+    if (bound.run == nullptr || handle == 0 || input_count > most_operands || output_count > most_operands || PyTuple_GET_SIZE(ranges) > most_ranges) {
         PyErr_SetString(PyExc_ValueError, "Runner: not bound to a launcher, no handle, or too many operands");
         return nullptr;
     }
@@ -178,6 +207,12 @@ PyObject* runner_new(PyTypeObject* type, PyObject* arguments, PyObject*) {
     for (Py_ssize_t i = 0; i < input_count + output_count; ++i) {
         PyObject* item = i < input_count ? PyTuple_GET_ITEM(inputs, i) : PyTuple_GET_ITEM(outputs, i - input_count);
         if (!read_signature(item, &self->signatures[i])) {
+            Py_DECREF(self);
+            return nullptr;
+        }
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(ranges); ++i) {
+        if (!read_range(PyTuple_GET_ITEM(ranges, i), self)) {
             Py_DECREF(self);
             return nullptr;
         }
@@ -210,7 +245,7 @@ PyObject* runner_run(PyObject* object, PyObject* const* arguments, Py_ssize_t co
         if (!read_operand(PyTuple_GET_ITEM(arrays, i), &operands[i]) || !self->signatures[i].accepts(operands[i])) Py_RETURN_NOTIMPLEMENTED;
         kinds |= operands[i].kind;
     }
-    if (is_traced(kinds)) Py_RETURN_NOTIMPLEMENTED;
+    if (is_traced(kinds) || !indices_hold(self, operands)) Py_RETURN_NOTIMPLEMENTED;
     const int32_t kind = self->inputs > 0 ? operands[0].kind : int32_t{NUMPY};
     if (out != Py_None) {
         Operand given;
@@ -235,7 +270,7 @@ PyType_Slot runner_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(runner_new)},
     {Py_tp_dealloc, reinterpret_cast<void*>(runner_dealloc)},
     {Py_tp_methods, runner_methods},
-    {Py_tp_doc, const_cast<char*>("Runner(handle, inputs, outputs): signatures are (dtype, shape, strides)")},
+    {Py_tp_doc, const_cast<char*>("Runner(handle, inputs, outputs, ranges): signatures are (dtype, shape, strides), ranges (input, count, ignored)")},
     {0, nullptr},
 };
 

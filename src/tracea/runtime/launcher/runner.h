@@ -4,12 +4,14 @@
 
 #include <string.h>
 
+#include "index_range.h"
 #include "launcher.h"
 #include "operand.h"
 
 namespace tracea_extension {
 
 constexpr int most_operands = 16;
+constexpr int most_ranges = 4;
 
 // The launcher's functions, and the Python functions that take over.
 struct Bound {
@@ -42,7 +44,9 @@ struct Runner {
     PyObject_HEAD const tracea_program* program;
     int32_t inputs;
     int32_t outputs;
+    int32_t range_count;
     bool long_run;
+    IndexRange ranges[most_ranges];
     Signature signatures[2 * most_operands];  // inputs, then outputs
 };
 
@@ -51,6 +55,9 @@ bool is_traced(int32_t kinds);
 
 // Whether an output shares no byte with any input, and may be written by distinct indices: false leaves it to the exact check.
 bool clean_output(const Operand& out, const Operand* inputs, int count);
+
+// Whether the numbers by which a program reads or writes its memory name something; else Python says which does not.
+bool indices_hold(const Runner* runner, const Operand* inputs);
 
 // Runs on operands that match; false with a Python error set where it failed. `owner` is the program's Python object.
 bool launch(PyObject* owner, const Runner* runner, const Operand* inputs, void* const* outputs, int32_t threads);
