@@ -58,7 +58,7 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_sum_by_index_
     // chain_rows links[0 : +1, 0 : +count]
     chain_rows(count, x1, x1_stride0, start, length, -1, heads, links);
     // sum_chained_rows y[start : +length, first : +width]
-    sum_chained_rows<float>(length, width, heads, links, Load0{x0 + first, x0_stride0}, Store0{y + first + start * y_stride0, y_stride0});
+    sum_chained_rows<float>(length, width, heads, links, Load0{x0 + first, x0_stride0}, Store0{y + first + start * y_stride0, y_stride0}, y + first + start * y_stride0, y_stride0 == width && 4 * count <= rows);
     streaming_fence();
   }
 }

@@ -55,6 +55,21 @@ def test_strides_of_all_operands(rng):
     assert torch.allclose(strided.double(), exact(grad, indices, 11), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("columns", [1, 7, 16, 33])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_rows_that_nothing_names_are_zero_between_few_that_are_named(rng, columns, dtype):
+    """The zeros of a large table are written in stretches; those of one with gaps between its rows are not."""
+    rows = 1000
+    for named in ((0, 999, 5, 5, 37, 38, 500), (999,), (0,), (3, 36), (500, 1, 500)):
+        grad = torch.from_numpy(rng.standard_normal((len(named), columns))).to(dtype)
+        expected = exact(grad, torch.tensor(named), rows).to(dtype)
+        whole, gaps = torch.full((rows, columns), torch.nan).to(dtype), torch.full((rows, columns + 3), 3.0).to(dtype)
+        for out in (whole, gaps[:, :columns]):
+            tracea.ops.embedding_backward(grad, torch.tensor(named), rows, out=out)
+            assert torch.equal(out, expected)
+        assert (gaps[:, columns:] == 3.0).all()
+
+
 def test_numpy_arrays_give_one():
     found = tracea.ops.embedding_backward(np.ones((3, 2), np.float32), np.asarray([1, 1, 0]), 3)
     assert isinstance(found, np.ndarray)

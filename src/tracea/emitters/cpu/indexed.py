@@ -19,6 +19,7 @@ __all__ = ["indexed_op"]
 
 _X = Input(0)
 _STREAMING: Final = ("streaming", 1)
+_FEW: Final = 4  # rows of a table for each index, from which on its zeros are written in stretches
 
 
 def indexed_op(printer: Printer, node: FragmentOp) -> None:
@@ -88,7 +89,11 @@ def _sum_chained(printer: Printer, node: FragmentOp, regions: list[Region]) -> s
     load = load_functor(printer, _X, (x,), compute)
     store = store_functor(printer, _X, (), compute, target=y, streaming=streaming)
     lists = f"{printer.address(heads)}, {printer.address(links)}"
-    return f"sum_chained_rows<{C_TYPES[compute]}>({_extents(printer, y)}, {lists}, {load}, {store});"
+    pitch, step = printer.strides(y)
+    count, table = printer.text(links.extent[-1]), printer.text(printer.buffer(y).shape[-2])
+    few = f"{pitch} == {printer.text(y.extent[-1])} && {_FEW} * {count} <= {table}" if step == "1" else "false"
+    extents, place = _extents(printer, y), printer.address(y)
+    return f"sum_chained_rows<{C_TYPES[compute]}>({extents}, {lists}, {load}, {store}, {place}, {few});"
 
 
 _LISTING: Final = ("chain_rows",)  # routines with two results, which are told where their rows begin and end

@@ -6,6 +6,7 @@
 #define TRACEA_ROW_SUMS_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "tracea/config.h"
 #include "tracea/scan.h"
@@ -47,6 +48,22 @@ TRACEA_INLINE void for_each_four(int64_t columns, Body&& body) {
     if (col < columns) body(col, columns - col, constant<1>{});
 }
 
+// The first row from `row` on that has a list, `rows` where none has.
+TRACEA_INLINE int64_t next_list(int64_t row, int64_t rows, const int32_t* heads) {
+    constexpr int64_t several = 32;
+    const int64_t near = rows - row < 4 ? rows : row + 4;
+    for (; row < near; ++row) {
+        if (heads[row] >= 0) return row;
+    }
+    for (; row + several <= rows; row += several) {
+        int32_t all = -1;  // its sign is set where those of all heads are
+        for (int64_t i = 0; i < several; ++i) all &= heads[row + i];
+        if (all >= 0) break;
+    }
+    while (row < rows && heads[row] < 0) ++row;
+    return row;
+}
+
 // The rows of a list from `next` on, as many as are summed together, and where the list goes on.
 struct RowsTogether {
     int32_t places[summed_together];
@@ -68,12 +85,20 @@ struct RowsTogether {
 
 }  // namespace detail
 
-// What the lists of chain_rows sum up to, with the load and store functors that rows.h describes: load's rows are those of x.
-template <class T, class Load, class Store>
+// What the lists of chain_rows sum up to, with the load and store functors that rows.h describes: load's rows are those of x. `y` is where the first row
+// goes; in_stretches: its rows lie without gaps and few have a list, so that zeros are written from each of these to the next in one go.
+template <class T, class Load, class Store, class Storage>
 TRACEA_INLINE void sum_chained_rows(int64_t rows, int64_t columns, const int32_t* heads, const int32_t* links,
-                                    const Load& load, const Store& store) {
+                                    const Load& load, const Store& store, Storage* y, bool in_stretches) {
     using V = Vec<T>;
     for (int64_t row = 0; row < rows; ++row) {
+        if (in_stretches) {
+            const int64_t listed = detail::next_list(row, rows, heads);
+            const int64_t bytes = (listed - row) * columns * static_cast<int64_t>(sizeof(Storage));
+            if (bytes > 0) memset(static_cast<void*>(y + row * columns), 0, static_cast<size_t>(bytes));
+            row = listed;
+            if (row == rows) return;
+        }
         detail::RowsTogether list;
         int32_t next = list.take(heads[row], links);
         if (next < 0) {  // few rows, or none
