@@ -89,6 +89,28 @@ def test_group_norm_and_batch_norm(rng, order):
         assert dw.tolist() == db.tolist() == [0.0] * 4
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_the_gradient_of_a_batch_norm_is_made_from_sums_that_are_not_rounded(rng, dtype, is_weighted):
+    """In f16 those of weight and bias are infinite here, and that of x is not."""
+    x = torch.from_numpy(rng.standard_normal((6, 3, 40, 40))).to(dtype)
+    g = (x * 30 + 40).to(dtype)
+    w = torch.tensor([0.5, 2.0, -1.0], dtype=dtype) if is_weighted else None
+    dx, dw, db = tracea.ops.batch_norm_training_backward(g, x, w)
+    wide = x.double().requires_grad_()
+    weight = (torch.ones(3) if w is None else w).double().requires_grad_()
+    bias = torch.zeros(3, dtype=torch.float64, requires_grad=True)
+    torch.nn.functional.batch_norm(wide, None, None, weight, bias, training=True).backward(g.double())
+    assert wide.grad is not None
+    close = {torch.float64: 1e-12, torch.float32: 1e-5}.get(dtype, 5e-2)
+    assert (dx.double() - wide.grad).abs().max() <= close * g.abs().max().double()
+    for found, parameter in ((dw, weight), (db, bias)):
+        assert found.dtype is dtype
+        assert parameter.grad is not None
+        assert torch.allclose(found, parameter.grad.to(dtype), rtol=close)
+    assert (dtype is torch.float16) == bool(torch.isinf(db).any())
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 def test_rope(rng, interleaved):
     cos, sin = doubles(rng, 3, 4).detach(), doubles(rng, 3, 4).detach()

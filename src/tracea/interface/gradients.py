@@ -216,27 +216,54 @@ def _for_parameter(
     x = source.type
     used, expr = [gradient], Input(0)
     if is_weight:
-        shape = tuple(1 if axis in of_slab else dim for axis, dim in enumerate(x.shape))
-        one = {"axes": of_slab, "reduced": True, "keepdims": True, "out": TensorType(shape, wide_type(x.dtype))}
-        slabs = [source]
-        if is_centred:
-            mean = Statistic(ReduceKind.MEAN, Input(0))
-            center = StatisticsOp(x=(x,), statistics=(mean,), expr=Input(1), **one)  # pyright: ignore[reportArgumentType]
-            slabs.append(add_statistics(graph, center, [source], threads=threads))
-        away = Input(0) - Input(1) if is_centred else Input(0)
-        scale = StatisticsOp(
-            x=tuple(node.type for node in slabs),
-            statistics=(Statistic(ReduceKind.MEAN, away * away),),
-            expr=Unary(UnaryFunction.RSQRT, Input(len(slabs)) + eps),
-            **one,  # pyright: ignore[reportArgumentType]
-        )
-        used += [add_statistics(graph, scale, slabs, threads=threads), *slabs]
+        used += _normal(graph, source, of_slab, eps, is_centred=is_centred, threads=threads)
         expr = Input(0) * ((Input(2) - Input(3) if is_centred else Input(2)) * Input(1))
     if not others:
         return graph.add_pointwise(expr, *used, out_dtype=x.dtype)
     kept = tuple(dim for axis, dim in enumerate(x.shape) if axis not in others)
     out = TensorType(kept, x.dtype)
     return add_reduction(graph, ReduceKind.SUM, used, others, prologue=expr, out=out, threads=threads)
+
+
+def _normal(
+    graph: Graph, source: Node, axes: tuple[int, ...], eps: float, *, is_centred: bool, threads: int
+) -> list[Node]:
+    """Append what normalises x over ``axes``; return the scale of each slab, x, and, where it is centred, the means."""
+    x = source.type
+    shape = tuple(1 if axis in axes else dim for axis, dim in enumerate(x.shape))
+    one = {"axes": axes, "reduced": True, "keepdims": True, "out": TensorType(shape, wide_type(x.dtype))}
+    slabs = [source]
+    if is_centred:
+        mean = Statistic(ReduceKind.MEAN, Input(0))
+        center = StatisticsOp(x=(x,), statistics=(mean,), expr=Input(1), **one)  # pyright: ignore[reportArgumentType]
+        slabs.append(add_statistics(graph, center, [source], threads=threads))
+    away = Input(0) - Input(1) if is_centred else Input(0)
+    scale = StatisticsOp(
+        x=tuple(node.type for node in slabs),
+        statistics=(Statistic(ReduceKind.MEAN, away * away),),
+        expr=Unary(UnaryFunction.RSQRT, Input(len(slabs)) + eps),
+        **one,  # pyright: ignore[reportArgumentType]
+    )
+    return [add_statistics(graph, scale, slabs, threads=threads), *slabs]
+
+
+def _of_batch(graph: Graph, nodes: Sequence[Node], axes: tuple[int, ...], eps: float, threads: int) -> list[Node]:
+    """Append the gradients of a batch norm: that of x takes off the means of the sums that the other two are."""
+    gradient, source = nodes[:2]
+    x = source.type
+    of_normal = [gradient, *_normal(graph, source, axes, eps, is_centred=True, threads=threads)]
+    one, normal = TensorType(x.shape[1:2], wide_type(x.dtype)), (Input(2) - Input(3)) * Input(1)
+    sums = [
+        add_reduction(graph, ReduceKind.SUM, used, axes, prologue=expr, out=one, threads=threads)
+        for used, expr in ((of_normal, Input(0) * normal), ([gradient], Input(0)))
+    ]
+    ends = (*x.shape[1:2], *(1,) * (x.rank - 2))
+    wide = [graph.add_view(ViewKind.RESHAPE, node, shape=ends) for node in sums]
+    share = x.static_shape[1] / x.elements
+    slope = (Input(0) - Input(5) * share - normal * Input(4) * share) * Input(1)
+    slope = slope * Input(6) if len(nodes) > 2 else slope
+    for_x = graph.add_pointwise(slope, *of_normal, *wide, *nodes[2:], out_dtype=x.dtype)
+    return [for_x, *(graph.add_pointwise(Input(0), node, out_dtype=x.dtype) for node in sums)]
 
 
 @cache
@@ -276,11 +303,14 @@ def _missed_channels(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
     others = (0, *axes[1:]) if groups else (0, *axes)
     if not groups:
         axes = others
-    made = [_for_x(graph, nodes, axes, eps, is_centred=True, threads=threads)]
-    for is_weight in (True, False):
-        made.append(
-            _for_parameter(graph, nodes, (axes, others), eps, is_centred=True, is_weight=is_weight, threads=threads)
-        )
+    if groups:
+        made = [_for_x(graph, nodes, axes, eps, is_centred=True, threads=threads)]
+        for is_weight in (True, False):
+            made.append(
+                _for_parameter(graph, nodes, (axes, others), eps, is_centred=True, is_weight=is_weight, threads=threads)
+            )
+    else:
+        made = _of_batch(graph, nodes, axes, eps, threads)
     graph.set_outputs(
         *(
             node if node.type.shape == shape else graph.add_view(ViewKind.RESHAPE, node, shape=shape)
