@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "tracea/math.h"
+#include "tracea/shift.h"
 #include "tracea/vec.h"
 
 using namespace tracea;
@@ -209,6 +210,38 @@ void all_repeated() {
     repeated<T, 16>();
 }
 
+template <class T, int N>
+void shifted() {
+    using V = Vec<T>;
+    if constexpr (N < V::lanes) {
+        const V nans = broadcast<V>(T(NAN));  // what is shifted in is zero, beside NaN too
+        T lanes[V::lanes];
+        store(lanes, shift_up<N>(nans));
+        for (int i = 0; i < V::lanes; ++i) CHECK(i < N ? lanes[i] == 0 : isnan(lanes[i]), "lane %d of NaN %d up", i, N);
+        store(lanes, shift_down<N>(nans));
+        for (int i = 0; i < V::lanes; ++i) CHECK(i + N < V::lanes ? isnan(lanes[i]) : lanes[i] == 0, "lane %d of NaN %d down", i, N);
+        for (int i = 0; i < V::lanes; ++i) lanes[i] = static_cast<T>(i + 1);
+        const V counted = load<V>(lanes);
+        store(lanes, shift_up<N>(counted));
+        for (int i = 0; i < V::lanes; ++i) CHECK(lanes[i] == (i < N ? 0 : i + 1 - N), "lane %d of %d up", i, N);
+        store(lanes, shift_down<N>(counted));
+        for (int i = 0; i < V::lanes; ++i) CHECK(lanes[i] == (i + N < V::lanes ? i + 1 + N : 0), "lane %d of %d down", i, N);
+        CHECK(reduce_min(repeat_first(counted)) == 1 && reduce_max(repeat_first(counted)) == 1, "the first lane");
+        CHECK(reduce_min(repeat_last(counted)) == V::lanes && reduce_max(repeat_last(counted)) == V::lanes, "the last lane");
+    }
+}
+
+template <class T>
+void all_shifted() {
+    shifted<T, 1>();
+    shifted<T, 2>();
+    shifted<T, 3>();
+    shifted<T, 4>();
+    shifted<T, 5>();
+    shifted<T, 8>();
+    shifted<T, 11>();
+}
+
 }  // namespace
 
 int main() {
@@ -223,6 +256,8 @@ int main() {
     memory<bf16>();
     all_repeated<float>();
     all_repeated<double>();
+    all_shifted<float>();
+    all_shifted<double>();
     const VecF estimate = reciprocal_estimate(broadcast<VecF>(3.0F));
     CHECK(fabsf(reduce_max(estimate) * 3.0F - 1.0F) < 0x1p-8F, "reciprocal estimate");
     return 0;

@@ -41,6 +41,27 @@ def test_long_cumulative_sums_lose_nothing_and_infinity_stays(rng, dim):
     assert tuple(tracea.ops.cumsum(x[:0], dim).shape) == tuple(x[:0].shape)
 
 
+@pytest.mark.parametrize("columns", [2, 3, 15, 70, 333])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_what_is_not_finite_reaches_all_later_sums_and_no_earlier_one(rng, dtype, columns):
+    x = torch.from_numpy(rng.integers(-8, 9, (2 * columns, columns))).to(dtype)  # sums that every type holds
+    row = torch.arange(columns)
+    x[row, row], x[columns + row, row] = math.inf, math.nan
+    assert torch.equal(tracea.ops.cumsum(x, 1).nan_to_num(nan=1e4), x.cumsum(1).nan_to_num(nan=1e4))
+    x[row, row.flip(0)] = -math.inf
+    assert torch.equal(tracea.ops.cumsum(x, 1).nan_to_num(nan=1e4), x.cumsum(1).nan_to_num(nan=1e4))
+    backward = tracea.ops.cumsum_backward(x, 1)
+    assert torch.equal(backward.nan_to_num(nan=1e4), x.flip(1).cumsum(1).flip(1).nan_to_num(nan=1e4))
+    zeros = torch.full((2, columns), -0.0, dtype=dtype)
+    assert torch.equal(torch.signbit(tracea.ops.cumsum(zeros, 1)), torch.signbit(zeros.cumsum(1)))
+
+
+def test_the_error_of_a_long_row_is_that_of_its_last_vectors(rng):
+    x = torch.from_numpy(rng.random(1_000_003)).float()
+    expected = x.double().cumsum(0)
+    assert float(((tracea.ops.cumsum(x, 0) - expected) / expected).abs().max()) < 3e-7
+
+
 @pytest.mark.costly
 @pytest.mark.parametrize("dtype", drawn(1, [torch.float32, torch.bfloat16, torch.int32], of="tables"), ids=str)
 def test_embedding_copies_rows_bit_by_bit(rng, dtype):

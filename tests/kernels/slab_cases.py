@@ -175,6 +175,16 @@ def indexed_cases() -> tuple[Case, ...]:
         Case.of("sums_strided", "rows.scan", CumulativeSumOp(x=tensor(30, 41, strides=(1, 31)), axis=0)),
         Case.of("sums_along_rows_backward", "rows.scan", CumulativeSumOp(x=tensor(40, 101), axis=1, backward=True)),
         Case.of("sums_down_columns_backward", "rows.scan", CumulativeSumOp(x=tensor(40, 101), axis=0, backward=True)),
+        Case.of("sums_of_long_rows", "rows.scan", CumulativeSumOp(x=tensor(2, 333), axis=1)),
+        Case.of("sums_of_a_long_row_backward", "rows.scan", CumulativeSumOp(x=tensor(333), axis=0, backward=True)),
+        Case.of("sums_of_long_rows_f64", "rows.scan", CumulativeSumOp(x=tensor(2, 77, dtype=F64), axis=1)),
+        Case.of("sums_across_short_rows", "rows.scan", CumulativeSumOp(x=tensor(7, 9, 3), axis=2)),
+        Case.of(
+            "sums_across_short_rows_backward", "rows.scan", CumulativeSumOp(x=tensor(70, 2), axis=1, backward=True)
+        ),
+        Case.of(
+            "sums_across_turned_rows", "rows.scan", CumulativeSumOp(x=tensor(5, 20, 4, strides=(4, 20, 1)), axis=2)
+        ),
         Case.of("sums_bf16", "rows.scan", CumulativeSumOp(x=tensor(50, dtype=BF16), axis=0)),
         Case.of("rows_of_a_table", "rows.gather", GatherRowsOp(table=tensor(120, 13), indices=places), block=7),
         Case.of("rows_of_a_table_bf16", "rows.gather", narrow),

@@ -10,8 +10,8 @@ from tests.kernels.cases import F32
 from tests.kernels.slab_cases import layer_norm_backward, softmax_backward
 
 from tracea.core.expr import Expr, Input, Unary, activation
-from tracea.core.op import Epilogue, Op, PointwiseOp, RowKind, RowOp
-from tracea.core.tensor_type import TensorType
+from tracea.core.op import CumulativeSumOp, Epilogue, Op, PointwiseOp, RowKind, RowOp
+from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.emitters.cpu.emitter import emit
 from tracea.errors import InvalidSchedule
 from tracea.kernels.cores import fetches_far
@@ -275,3 +275,22 @@ def test_rows_from_a_near_last_cache_stay_in_the_first_between_the_passes() -> N
     near, far = (find("rows.statistics").default_schedule(gradient, target) for target in (SMALL_L1, SERVER))
     assert near.integer("block") == 1
     assert far.integer("block") > 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "strides", "routine"),
+    [
+        ((1000, 4), None, "scan_columns"),
+        ((10, 100, 2), None, "scan_columns"),
+        ((20, 30, 2), (2, 40, 1), "scan_columns"),
+        ((1000, 5), None, "scan_rows"),  # a vector a row costs less
+        ((15, 4), None, "scan_rows"),  # too few to fill a vector
+        ((30, 3, 2), (2, 60, 1), "scan_columns"),
+    ],
+)
+def test_vectors_go_across_rows_of_few_elements(shape, strides, routine):
+    op = CumulativeSumOp(x=TensorType(shape, F32, None if strides is None else StridedLayout(strides)), axis=-1)
+    variant = find("rows.scan")
+    assert variant.default_schedule is not None
+    text = emit(variant.build(op, variant.default_schedule(op, XEON), XEON), "avx512").text
+    assert f"{routine}<float>(" in text
