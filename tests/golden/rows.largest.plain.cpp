@@ -1,4 +1,4 @@
-// largest_512x8_i64_8a130eee50529dee | rows.largest | plain | block=85,tasks=0
+// largest_512x8_i64_8a130eee50529dee | rows.largest | plain | across=0,block=85,tasks=0
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,7 +9,7 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_rows_largest_cb7d5d8f37b812fbf8c5_text {
+namespace tracea_rows_largest_f1024787e6b4f9cc537f_text {
 using namespace tracea;
 
 struct Load0 {
@@ -25,7 +25,7 @@ struct Load0 {
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_rows_largest_cb7d5d8f37b812fbf8c5(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_rows_largest_f1024787e6b4f9cc537f(const tracea_call* call, int32_t rank) {
   const float* const x0 = static_cast<const float*>(call->pointers[0]);
   int64_t* const y = static_cast<int64_t*>(call->pointers[1]);
   const int64_t n0 = call->integers[0];
@@ -39,4 +39,4 @@ extern "C" __attribute__((visibility("default"))) void tracea_rows_largest_cb7d5
     largest_of_rows<float, 8, false>(length, n1, Load0{x0 + start * x0_stride0, x0_stride0}, y + start * y_stride0, y_stride0, 1);
   }
 }
-}  // namespace tracea_rows_largest_cb7d5d8f37b812fbf8c5_text
+}  // namespace tracea_rows_largest_f1024787e6b4f9cc537f_text

@@ -109,6 +109,31 @@ def turned(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, interleaved
 
 
 @pytest.mark.costly
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(("columns", "k"), [(2, 2), (12, 3), (40, 22), (129, 70)])
+def test_the_k_first_of_rows_side_by_side_take_nan_and_equals_in_order(rng, columns, k, largest):
+    for dtype, dim in ((torch.float32, 1), (torch.float64, 0), (torch.bfloat16, 1), (torch.float16, 0)):
+        x = torch.from_numpy(rng.integers(-3, 4, (37, columns))).to(dtype)
+        for value in (math.nan, math.inf, -math.inf, -0.0):
+            x[torch.from_numpy(rng.random(x.shape) < 0.1)] = value
+        x = x if dim == 1 else x.T.contiguous()
+        values, places = tracea.ops.topk(x, k, dim, largest=largest)
+        # Torch sorts NaN as the largest, and stably.
+        expected = x.sort(dim=dim, descending=largest, stable=True).indices.narrow(dim, 0, k)
+        assert torch.equal(places, expected)
+        assert torch.equal(values.nan_to_num(nan=7), x.gather(dim, expected).nan_to_num(nan=7))
+
+
+def test_elements_by_place_lie_as_their_tensor_does(rng):
+    """Along any axis of any order of axes, with gaps or repeated elements."""
+    x = torch.from_numpy(rng.standard_normal((5, 6, 7, 8)))
+    for view in (x, x.permute(2, 0, 3, 1), x[:, ::2], x[:, :, :1].expand(5, 6, 7, 8)):
+        for dim in range(4):
+            values, places = tracea.ops.topk(view, 2, dim)
+            assert values.is_contiguous()
+            assert torch.equal(values, view.gather(dim, places))
+
+
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("dtype", drawn(1, [torch.float32, torch.bfloat16], of="rope"))
 def test_rope_turns_pairs(rng, interleaved, dtype):

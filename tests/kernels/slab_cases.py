@@ -190,6 +190,15 @@ def indexed_cases() -> tuple[Case, ...]:
         Case.of("rows_of_a_table_bf16", "rows.gather", narrow),
         *row_sum_cases(),
         Case.of("largest", "rows.largest", LargestOp(x=tensor(9, 100), k=5), block=4),
+        Case.of("largest_across", "rows.largest", LargestOp(x=tensor(50, 12), k=3), block=32, across=1),
+        Case.of("largest_across_many", "rows.largest", LargestOp(x=tensor(21, 37), k=11), across=1),
+        Case.of(
+            "smallest_across_turned",
+            "rows.largest",
+            LargestOp(x=tensor(3, 37, 9, strides=(333, 1, 37)), k=4, smallest=True),
+            across=1,
+        ),
+        Case.of("largest_across_f64", "rows.largest", LargestOp(x=tensor(19, 6, dtype=F64), k=6), across=1),
         Case.of("largest_one_f64", "rows.largest", LargestOp(x=tensor(33, dtype=F64), k=1)),
         Case.of(
             "smallest_bf16", "rows.largest", LargestOp(x=tensor(2, 9, 70, dtype=BF16), k=4, smallest=True, out=apart)
@@ -255,4 +264,5 @@ def slab_golden() -> tuple[Case, ...]:
         ),
         Case.of("pointwise.transpose", "pointwise.transpose", copy(tensor(768, 512, strides=(1, 768)))),
         Case.of("rows.largest", "rows.largest", LargestOp(x=tensor(512, 768), k=8)),
+        Case.of("rows.largest_across", "rows.largest", LargestOp(x=tensor(512, 12), k=3)),
     )

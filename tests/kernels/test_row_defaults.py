@@ -10,7 +10,7 @@ from tests.kernels.cases import F32
 from tests.kernels.slab_cases import layer_norm_backward, softmax_backward
 
 from tracea.core.expr import Expr, Input, Unary, activation
-from tracea.core.op import CumulativeSumOp, Epilogue, Op, PointwiseOp, RowKind, RowOp
+from tracea.core.op import CumulativeSumOp, Epilogue, LargestOp, Op, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.emitters.cpu.emitter import emit
 from tracea.errors import InvalidSchedule
@@ -294,3 +294,22 @@ def test_vectors_go_across_rows_of_few_elements(shape, strides, routine):
     assert variant.default_schedule is not None
     text = emit(variant.build(op, variant.default_schedule(op, XEON), XEON), "avx512").text
     assert f"{routine}<float>(" in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "k", "across"),
+    [
+        ((1845, 12), 3, 1),
+        ((36855, 13), 13, 1),
+        ((3000, 163), 12, 1),
+        ((64, 50000), 5, 0),  # passed over by vectors
+        ((1, 300000), 100, 0),  # nothing beside it
+        ((2, 126), 51, 0),
+    ],
+)
+def test_the_first_of_several_rows_are_found_side_by_side(shape, k, across):
+    variant = find("rows.largest")
+    assert variant.default_schedule is not None
+    schedule = variant.default_schedule(LargestOp(x=TensorType(shape, F32), k=k), XEON)
+    assert schedule["across"] == across
+    assert not across or schedule.integer("block") % 16 == 0

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +24,8 @@ from tracea.runtime.extension import dispatcher
 from tracea.runtime.index_range import Named
 
 __all__ = ["copy", "cumsum", "embedding", "topk"]
+
+_FEW_PLACES: Final = 4  # of a row: walked as one axis with their rows, each with a number of its own
 
 
 def copy(x: Any, *, out: Any = None) -> Any:
@@ -168,29 +169,41 @@ def _missed_elements(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
     x, places = given.type(0), given.type(1)
     if places.elements == 0:
         return filled(arrays[0], TensorType(places.shape, x.dtype), out, 0)
+    axis = axis_of(attributes[0], x.rank) if x.rank else 0
     graph = Graph()
-    nodes = [graph.add_input(x), graph.add_input(places)]
-    order, back = _last(x.rank, attributes[0])
+    source, within = graph.add_input(x), graph.add_input(places)
     if x.rank == 0:
-        nodes = [graph.add_view(ViewKind.RESHAPE, node, shape=(1,)) for node in nodes]
+        source, within = (graph.add_view(ViewKind.RESHAPE, node, shape=(1,)) for node in (source, within))
+    # All elements as they lie in memory are one column, whatever the order of the axes; only gaps are copied away.
+    order = _as_it_lies(source.type)
+    if order is None:
+        source = graph.add_pointwise(Input(0), source)
+        order = tuple(range(source.type.rank))
+    shape, steps = source.type.static_shape, source.type.strides
     if order != tuple(range(len(order))):
-        nodes = [graph.add_view(ViewKind.PERMUTE, node, axes=order) for node in nodes]
-    nodes = [node if node.type.is_contiguous else graph.add_pointwise(Input(0), node) for node in nodes]
-    source, within = nodes
-    rows, columns = math.prod(source.type.static_shape[:-1]), source.type.static_shape[-1]
-    column = graph.add_view(ViewKind.RESHAPE, source, shape=(rows * columns, 1))
-    flat = graph.add_view(ViewKind.RESHAPE, within, shape=(rows, within.type.static_shape[-1]))
-    begins = TensorType((rows, 1), DType.I64)
-    firsts = graph.add_constant(begins, name="begins")
-    moved = graph.add_pointwise(Input(0) + Input(1), flat, firsts, out_dtype=DType.I64)
+        source = graph.add_view(ViewKind.PERMUTE, source, axes=order)
+    column = graph.add_view(ViewKind.RESHAPE, source, shape=(source.type.elements, 1))
+    firsts = [1 if other == axis else extent for other, extent in enumerate(shape)]
+    offsets = np.zeros(firsts, np.int64)
+    for other, extent in enumerate(firsts):
+        along = [1] * len(firsts)
+        along[other] = extent
+        offsets += (np.arange(extent, dtype=np.int64) * steps[other]).reshape(along)
+    if axis == len(shape) - 1 and within.type.static_shape[axis] <= _FEW_PLACES:
+        offsets = np.repeat(offsets, within.type.static_shape[axis], axis=axis)
+    begins = graph.add_constant(TensorType(offsets.shape, DType.I64), name="begins")
+    moved = graph.add_pointwise(Input(0) * steps[axis] + Input(1), within, begins, out_dtype=DType.I64)
     line = graph.add_view(ViewKind.RESHAPE, moved, shape=(places.elements,))
     node = graph.add(GatherRowsOp(table=column.type, indices=line.type), [column, line])
     node = graph.add_view(ViewKind.RESHAPE, node, shape=within.type.shape)
-    if order != tuple(range(len(order))):
-        node = graph.add_view(ViewKind.PERMUTE, node, axes=back)
     state_result(graph, node, places.shape, TensorType(places.shape, x.dtype))
-    values = {"begins": (np.arange(rows, dtype=np.int64) * columns).reshape(rows, 1)}
-    return compile_graph(graph, values, threads=threads, name="elements").program
+    return compile_graph(graph, {"begins": offsets}, threads=threads, name="elements").program
+
+
+def _as_it_lies(x: TensorType) -> tuple[int, ...] | None:
+    """Return the order of the axes in which a tensor is contiguous, or None where it has gaps or repeats elements."""
+    order = tuple(sorted(range(x.rank), key=lambda axis: (x.shape[axis] != 1, -x.strides[axis])))
+    return order if x.permuted(order).is_contiguous else None
 
 
 def _last(rank: int, dim: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -68,16 +68,17 @@ def load_functor(
     compute: DType,
     *,
     row_axis: int = -2,
+    column_axis: int = -1,
     says_again: bool = False,
     near: bool = False,
 ) -> str:
     """Return the construction of ``V at<V>(row, col, lanes)`` with zero in the lanes beyond; operand i is Input(i).
 
-    ``row_axis`` is the axis, counted from the end, that ``row`` walks. With ``says_again`` the functor tells whether it
-    only reads a row as it lies: then reading it twice costs less than keeping it. With ``near`` it asks for what comes
-    into the first cache.
+    ``row_axis`` and ``column_axis`` are the axes, counted from the end, that ``row`` and ``col`` walk. With
+    ``says_again`` the functor tells whether it only reads a row as it lies: then reading it twice costs less than
+    keeping it. With ``near`` it asks for what comes into the first cache.
     """
-    parts = _Parts(printer, compute, row_axis)
+    parts = _Parts(printer, compute, row_axis, column_axis)
     loads = parts.loads(expr, operands, first=0)
     body = Writer()
     with body.block(f"TRACEA_INLINE V at({_PLACE}) const"):

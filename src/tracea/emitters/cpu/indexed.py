@@ -55,10 +55,15 @@ def _largest(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
     printer.use("rows.h", "indexed.h")
     get = node.intrinsic.attribute
     compute = DType.parse(str(get("compute")))
-    load = load_functor(printer, _X, regions[:1], compute)
     types = f"{C_TYPES[compute]}, {get('k')}, {'true' if get('smallest') else 'false'}"
+    turned = False
+    if node.intrinsic.name == "largest_across_rows":
+        turned = printer.step(regions[0], -2) == Const(1) != printer.step(regions[0], -1)
+        types += f", {'true' if turned else 'false'}"
+    row_axis, column_axis = (-1, -2) if turned else (-2, -1)
+    load = load_functor(printer, _X, regions[:1], compute, row_axis=row_axis, column_axis=column_axis)
     place, steps = printer.address(regions[1]), ", ".join(printer.strides(regions[1]))
-    return f"largest_of_rows<{types}>({_extents(printer, regions[0])}, {load}, {place}, {steps});"
+    return f"{node.intrinsic.name}<{types}>({_extents(printer, regions[0])}, {load}, {place}, {steps});"
 
 
 def _gather(printer: Printer, node: FragmentOp, regions: list[Region]) -> str:
@@ -101,6 +106,7 @@ _ROUTINES: Mapping[str, Callable[[Printer, FragmentOp, list[Region]], str]] = {
     "scan_rows": _scan,
     "scan_columns": _scan,
     "largest_of_rows": _largest,
+    "largest_across_rows": _largest,
     "gather_rows": _gather,
     "chain_rows": _chain,
     "sum_chained_rows": _sum_chained,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -16,8 +16,9 @@ from tracea.core.ops.base import Op
 from tracea.core.ops.indexed import CumulativeSumOp, GatherRowsOp, LargestOp
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.kernels.axes import AxisPlan
+from tracea.kernels.gemm.blocking import round_up
 from tracea.kernels.gemm.operands import kernel_name
-from tracea.kernels.operands import params_of, tensor_buffer
+from tracea.kernels.operands import params_of, tensor_buffer, vector_lanes
 from tracea.kernels.pointwise.tile import compute_type
 from tracea.kernels.requirements import (
     CPU_ELEMENTS,
@@ -43,6 +44,12 @@ __all__ = ["GATHER", "LARGEST", "SCAN", "gather_types", "largest_types", "scan_t
 
 _TASK_BYTES: Final = 256 << 10
 _SIDE: Final = 64  # rows or columns of a scan's task, in whole square blocks of every instruction set
+_MOST_PLACES: Final = 1 << 24  # numbers of places that f32 holds
+# Cycles of a Sapphire Rapids, of the k largest: a row alone passes an element in a fraction of one, looks at another in
+# 40 and steps past half of the k; rows side by side pass a column, begin to insert, and step past all. A vector of rows
+# comes by transposing a block, a vector of a turned row element by element.
+_PASSED, _PASSED_TURNED = (0.7, 20.0), (3.0, 6.0)
+_LOOKED_AT, _INSERTED, _STEP = 40.0, 10.0, 4.5
 # Elements of a row, up to which vectors go across rows. Measured on a Sapphire Rapids, of the time of a vector a row:
 # 2, 3, 4 and 5 elements of f32 0.5, 0.67, 0.9 and 1.1, of f64 0.6, 0.75, 0.95 and 1.1, 2 and 3 of bf16 0.88, 1.14.
 _SHORT_ROW: Final = {4: 4, 8: 4, 2: 2}  # by the bytes of an element
@@ -165,11 +172,15 @@ def _build_largest(op: LargestOp, schedule: Schedule, target: Target) -> TileKer
     plan, types = _largest_plan(op), largest_types(op)
     dims = plan.dims(op.x.shape)
     rank = len(dims)
-    sizes: tuple[Index, ...] = tuple(Param(f"n{axis}", minimum=op.k if axis == rank - 1 else 0) for axis in range(rank))
+    across = "across" in schedule and schedule.integer("across") == 1  # recorded before there was a choice: none
+    columns = Param(f"n{rank - 1}", minimum=op.k)
+    if across:
+        columns = replace(columns, maximum=_MOST_PLACES)
+    sizes: tuple[Index, ...] = (*(Param(f"n{axis}") for axis in range(rank - 1)), columns)
     x = tensor_buffer("x0", types["x0"], sizes, dims, BufferRole.INPUT)
     y = tensor_buffer("y", types["y"], (*sizes[:-1], Const(op.k)), (*dims[:-1], op.k), BufferRole.OUTPUT)
     intrinsic = Intrinsic(
-        name="largest_of_rows",
+        name="largest_across_rows" if across else "largest_of_rows",
         meaning=_Places(op.k, op.smallest),
         source="emitters/cpu/include/tracea/indexed.h",
         attributes=(("compute", compute_type(op.x.dtype).value), ("k", op.k), ("smallest", int(op.smallest))),
@@ -264,9 +275,29 @@ def _default_gather(op: GatherRowsOp, target: Target) -> Schedule:
 
 def _default_largest(op: LargestOp, target: Target) -> Schedule:
     dims = [known(dim) for dim in _largest_plan(op).dims(op.x.shape)]
-    rows = max(1, _TASK_BYTES // max(1, dims[-1] * op.x.dtype.nbytes))
     blocked = len(dims) - 2
-    return _schedule(dims, list(range(len(dims) - 1)), blocked, min(rows, -(-dims[blocked] // 4)), target)
+    lanes = vector_lanes(target, compute_type(op.x.dtype))
+    rows = max(1, _TASK_BYTES // max(1, dims[-1] * op.x.dtype.nbytes))
+    rows = min(rows, -(-dims[blocked] // 4))
+    *_, row_step, step = largest_types(op)["x0"].strides
+    across = _is_less_across(op.k, min(lanes, dims[blocked]), dims[-1], turned=row_step == 1 != step)
+    if across:
+        rows = round_up(rows, lanes)
+    return Schedule(_schedule(dims, list(range(len(dims) - 1)), blocked, rows, target), across=int(across))
+
+
+def _is_less_across(k: int, rows: int, columns: int, *, turned: bool) -> bool:
+    """Whether as many rows side by side take less time than one after the other, by the cycles of either.
+
+    Alone a row is passed over by vectors, and each of the k (1 + log(columns / k)) elements that are among the first
+    when they come, if their order is random, is looked at by itself. Side by side a column is passed over by one
+    vector, and all rows take the steps of the one that has such an element.
+    """
+    found = k * (1 + math.log(columns / k))
+    passed, passed_across = _PASSED_TURNED if turned else _PASSED
+    alone = rows * (passed * columns + found * (_LOOKED_AT + k))
+    together = passed_across * columns + min(columns, rows * found) * (_INSERTED + _STEP * k)
+    return columns <= _MOST_PLACES and together < alone
 
 
 def _schedule(dims: Sequence[int], loops: Sequence[int], blocked: int, block: int, target: Target) -> Schedule:
@@ -283,6 +314,8 @@ def _space_of(default: Any) -> Any:
         axes: dict[str, tuple[int, ...]] = {"block": tuple(dict.fromkeys((block, 4 * block, max(1, block // 4))))}
         if "tasks" in chosen:
             axes["tasks"] = (chosen.integer("tasks"),)
+        if isinstance(op, LargestOp):
+            axes["across"] = (0, 1) if known(op.x.shape[-1]) <= _MOST_PLACES else (0,)
         return ScheduleSpace.enumerated(axes)
 
     return space

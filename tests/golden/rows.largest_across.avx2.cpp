@@ -1,0 +1,42 @@
+// largest_512x3_i64_5b64bed24e966cae | rows.largest | avx2 | across=1,block=128,tasks=0
+#include "tracea/abi.h"
+#include "tracea/config.h"
+#include "tracea/convert.h"
+#include "tracea/index.h"
+#include "tracea/indexed.h"
+#include "tracea/math.h"
+#include "tracea/rows.h"
+#include "tracea/team.h"
+#include "tracea/vec.h"
+
+namespace tracea_rows_largest_316c0c41dd40448d4006_text {
+using namespace tracea;
+
+struct Load0 {
+  const float* x0;
+  int64_t x0_row;
+  template <class V>
+  TRACEA_INLINE V at([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
+    const V v0 = load_partial<V>(x0 + row * x0_row + col, lanes);
+    return v0;
+  }
+  TRACEA_INLINE void prefetch([[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col) const {
+    prefetch_l2(x0 + row * x0_row + col);
+  }
+};
+
+extern "C" __attribute__((visibility("default"))) void tracea_rows_largest_316c0c41dd40448d4006(const tracea_call* call, int32_t rank) {
+  const float* const x0 = static_cast<const float*>(call->pointers[0]);
+  int64_t* const y = static_cast<int64_t*>(call->pointers[1]);
+  const int64_t n0 = call->integers[0];
+  const int64_t n1 = call->integers[1];
+  const int64_t x0_stride0 = call->integers[2];
+  const int64_t y_stride0 = call->integers[3];
+  for (TaskLoop tasks0(call, rank, 0, (n0 + 127) / 128); tasks0.next();) {
+    const int64_t start = tasks0.task() * 128;
+    const int64_t length = min_index(n0 - start, 128);
+    // largest_across_rows y[start : +length, 0 : +3]
+    largest_across_rows<float, 3, false, false>(length, n1, Load0{x0 + start * x0_stride0, x0_stride0}, y + start * y_stride0, y_stride0, 1);
+  }
+}
+}  // namespace tracea_rows_largest_316c0c41dd40448d4006_text
