@@ -20,6 +20,7 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_graph, compile_op
 from tracea.flow.reduction import add_reduction
+from tracea.interface.layouts import kept_layout
 from tracea.interface.operands import Given
 from tracea.interface.reductions import axis_of
 from tracea.interface.results import compile_as_vectors, filled, state_result, vector
@@ -108,7 +109,8 @@ def _missed_slope(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...]
     grad, x = given.type(0), given.type(1)
     _check_alike("x", grad, x)
     expr = backward_of(attributes[0])
-    op = PointwiseOp(expr=expr, inputs=(grad, x), out_dtype=x.dtype, out=given.result)
+    result = given.result or kept_layout((grad, x), x.dtype, given.kind)
+    op = PointwiseOp(expr=expr, inputs=(grad, x), out_dtype=x.dtype, out=result)
     given.check_result(op)
     return compile_op(op, threads=threads)
 

@@ -7,7 +7,7 @@ The first step may be "gemm" (two operands, the second an array or a weight of `
 "rms_norm" (one, without weights) or elementwise. Each later step is elementwise on the value so far: an activation or
 function by name takes no operand, "add", "sub", "mul", "div", "maximum" and "minimum" take the next one. Integers of at
 most 32 bits pass through elementwise steps: computed in f64, and cut to the type's range at the end, where torch would
-wrap around.
+wrap around. Results of elementwise steps lie as those of torch or NumPy do (``tracea.interface.layouts``).
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from tracea.core.op import Epilogue, GemmOp, Op, PointwiseOp, RowKind, RowOp
 from tracea.core.tensor_type import TensorType, broadcast_shapes
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape
 from tracea.flow.compile import compile_node, compile_op
+from tracea.interface.layouts import kept_layout
 from tracea.interface.operands import Given, check_same_dtype
 from tracea.interface.policy import library_allowed
 from tracea.interface.prepacked import PrepackedWeight
+from tracea.runtime.buffers import ArrayKind
 from tracea.runtime.extension import dispatcher
 from tracea.targets.unknown import meant, near
 
@@ -121,7 +123,7 @@ class Fused:
         types = [given.type(index) for index in range(len(arrays))]
         if DType.F64 in (types[0].dtype, weight.type.dtype):
             check_same_dtype("gemm", types[0], weight.type)
-        op = self._op([types[0], weight.type, *types[1:]], given.result)
+        op = self._op([types[0], weight.type, *types[1:]], given.result, given.kind)
         given.check_result(op)
         return compile_node(op, {1: weight.values}, threads=threads, library=False).program
 
@@ -151,7 +153,7 @@ class Fused:
             given.check_floats(one_arithmetic=self.steps[0] == "gemm")
         else:
             self._refuse_wide_integers(given)
-        op = self._op([given.type(index) for index in range(self.operands)], given.result)
+        op = self._op([given.type(index) for index in range(self.operands)], given.result, given.kind)
         given.check_result(op)
         return compile_op(op, threads=threads, library=allowed)
 
@@ -166,7 +168,7 @@ class Fused:
                     remedy="convert it to int32, or to float64 if its rounding is meant",
                 )
 
-    def _op(self, types: list[TensorType], out: TensorType | None) -> Op:
+    def _op(self, types: list[TensorType], out: TensorType | None, kind: ArrayKind) -> Op:
         extras = tuple(types[self._heads :])
         epilogue = Epilogue(self._tail_expr, extras)
         head = self.steps[0]
@@ -181,9 +183,19 @@ class Fused:
                 m=a.shape[-2], n=b.shape[-1], k=a.shape[-1], batch=batch, a=a, b=b, epilogue=epilogue, out=out
             )
         if head in _ROWS:
-            kind = _ROWS[head]
-            return RowOp(kind=kind, x=(types[0],), epilogue=epilogue, eps=_EPS[kind], out=out)
+            row = _ROWS[head]
+            return RowOp(kind=row, x=(types[0],), epilogue=epilogue, eps=_EPS[row], out=out)
         op = PointwiseOp(expr=epilogue.expr, inputs=tuple(types), out_dtype=types[0].dtype)
         wanted = op.infer()
-        is_stated = out is not None and (out.shape, out.dtype) == (wanted.shape, wanted.dtype)
+        if out is None:
+            return replace(op, out=self._layout(types, kind))
+        is_stated = (out.shape, out.dtype) == (wanted.shape, wanted.dtype)
         return replace(op, out=out) if is_stated else op  # of another type: refused by the caller's name of it
+
+    def _layout(self, types: list[TensorType], kind: ArrayKind) -> TensorType:
+        """Return the type of the result of elementwise steps, as it lies where each step is a call of its own."""
+        value, *others = types
+        for step in self._tail:
+            operands = (value, others.pop(0)) if step in _BINARY else (value,)
+            value = kept_layout(operands, value.dtype, kind)
+        return value

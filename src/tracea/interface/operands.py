@@ -16,7 +16,7 @@ from tracea.core.ops.base import check_broadcasts
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType
 from tracea.doctor import probe_machine
 from tracea.errors import InvalidDType, InvalidOp, InvalidShape, InvalidStride, ResourceExceeded
-from tracea.runtime.buffers import ArrayView, view
+from tracea.runtime.buffers import ArrayKind, ArrayView, view
 from tracea.runtime.index_range import IndexRange, Named
 
 __all__ = ["Given", "check_filter_bias", "check_same_dtype", "flag", "inner_remedy", "number", "word"]
@@ -90,6 +90,11 @@ class Given:
         if found is not None:
             wanted.check(found)
         return wanted
+
+    @property
+    def kind(self) -> ArrayKind:
+        """Whose arrays the operands are, and so the result."""
+        return next(found.kind for found in self.views if found is not None)
 
     @property
     def result(self) -> TensorType | None:

@@ -18,7 +18,7 @@ __all__ = ["AxisPlan"]
 
 @dataclass(frozen=True, slots=True)
 class AxisPlan:
-    """Groups of consecutive axes of a shape, outermost first; each group becomes one axis.
+    """Groups of axes of a shape that follow one another in its order, outermost first; each group becomes one axis.
 
     The plan is made once, from the op that a kernel is built for, and applied to every op that it is bound to.
     """
@@ -34,16 +34,17 @@ class AxisPlan:
         *,
         keep: frozenset[int] = frozenset(),
         reduced: frozenset[int] = frozenset(),
+        order: Sequence[int] = (),
     ) -> AxisPlan:
         """Return the coarsest plan for tensors that broadcast to ``dims``; an axis in ``keep`` is a group of its own.
 
         Axes merge where no tensor's strides tell them apart; a reduced axis merges with reduced ones only. Other axes
-        of extent
-        1 join a neighbour.
+        of extent 1 join a neighbour. ``order`` names the axes from the outermost on; without it, they are as they come.
         """
         groups: list[list[int]] = []
         strides = [_expanded(type_, dims) for type_ in types]
-        for axis, dim in enumerate(dims):
+        for axis in order or range(len(dims)):
+            dim = dims[axis]
             if axis in keep or not groups or groups[-1][0] in keep:
                 groups.append([axis])
                 continue

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from tracea.core.ops.pointwise import PointwiseOp
+from tracea.core.tensor_type import TensorType
 from tracea.kernels.axes import AxisPlan
 from tracea.kernels.pointwise.tile import compute_type, map_tile
 from tracea.kernels.requirements import CPU_ELEMENTS, CPU_VECTORS, non_negative_strides, strided_layouts
@@ -38,8 +39,15 @@ _COLUMNS = 1 << 14  # elements of a piece of a long row
 
 
 def chain_plan(op: PointwiseOp) -> AxisPlan:
-    """Return the merging of axes that all tensors walk alike."""
-    return AxisPlan.of(op.shape, (*op.inputs, op.infer()))
+    """Return the merging of axes that all tensors walk alike, outermost the one whose step in the result is longest."""
+    result = op.infer()
+    order = () if result.is_contiguous else _by_step(result)
+    return AxisPlan.of(op.shape, (*op.inputs, result), order=order)
+
+
+def _by_step(type_: TensorType) -> tuple[int, ...]:
+    """Return the axes by their strides, the longest first; an axis of extent 1 takes no step, and is outermost."""
+    return tuple(sorted(range(type_.rank), key=lambda axis: (type_.shape[axis] != 1, -type_.strides[axis])))
 
 
 def chain_types(op: PointwiseOp, like: PointwiseOp | None = None) -> dict[str, Any]:
