@@ -40,6 +40,8 @@ ULP_LIMITS = {
     "silu": 60.0,
     "gelu_tanh": 200.0,
 }
+# The same of math_double.h, while results are above 2^-1000.
+DOUBLE_ULP_LIMITS = {"exp": 1.2, "exp2": 1.4, "tanh": 2.7, "erf": 2.7, "sigmoid": 2.6, "silu": 3.4, "gelu": 7.0}
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler on the path")
 
@@ -190,6 +192,26 @@ def test_the_stated_error_of_the_elementary_functions_holds(isa: str, built: Bui
     worst = {name: float(ulp) for name, ulp, _ in (line.split() for line in lines if line)}
     assert worst.keys() == ULP_LIMITS.keys()
     assert not {name: ulp for name, ulp in worst.items() if ulp > ULP_LIMITS[name]}
+
+
+@pytest.mark.parametrize("isa", drawn(1, ["avx512", "avx2"], of="double functions"))
+def test_the_stated_error_of_the_double_functions_holds(isa: str, built: Builds, rng: np.random.Generator) -> None:
+    require(isa)
+    lines = run(built("ulp_sweep_double", isa), "400000", str(int(rng.integers(2**32)))).decode().split("\n")
+    worst = {name: float(ulp) for name, ulp, _ in (line.split() for line in lines if line)}
+    assert worst.keys() == DOUBLE_ULP_LIMITS.keys()
+    assert not {name: ulp for name, ulp in worst.items() if ulp > DOUBLE_ULP_LIMITS[name]}
+
+
+@pytest.mark.parametrize("name", ["expm1_rest", "erf_near", "erfcx"])
+def test_the_polynomials_of_doubles_are_those_derived(name: str) -> None:
+    pytest.importorskip("mpmath")
+    from tests.headers.double_polynomials import derived
+
+    text = re.sub(r"\s+", " ", (INCLUDE / "tracea" / "math_double.h").read_text("utf-8"))
+    coefficients, error = derived(name)
+    assert error < 2**-53
+    assert ", ".join(number.hex() for number in coefficients) in text
 
 
 def sections(output: bytes) -> list[np.ndarray]:

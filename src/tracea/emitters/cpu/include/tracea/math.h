@@ -4,7 +4,7 @@
 // Largest error over all float32 inputs (every 101st bit pattern: tests/headers/ulp_sweep.cpp), in units in the last place, against double:
 //   sin 1.5   cos 1.5   exp 0.89   log 0.76   tanh 2.4   erf 2.4   sigmoid 2.3   gelu 7.6 (3.0 from -5 on by table; -0 below -12.8)   silu 2.9 and gelu_tanh 20 while the result is above 1e-30 in magnitude
 // (silu's deep tail multiplies a subnormal sigmoid, gelu_tanh's rounds its cubic: up to 190 units on results below that).
-// Double versions of exp, log, sin, cos, tanh, erf, sigmoid, gelu and silu call the C library lane by lane; they are correct, not fast.
+// Double versions of log, sin and cos call the C library lane by lane; they are correct, not fast. The others are in math_double.h.
 #ifndef TRACEA_MATH_H
 #define TRACEA_MATH_H
 
@@ -13,23 +13,14 @@
 
 #include "tracea/config.h"
 #include "tracea/gelu_table.h"
+#include "tracea/math_double.h"
+#include "tracea/polynomial.h"
 #include "tracea/unroll.h"
 #include "tracea/vec.h"
 
 TRACEA_BEGIN_NAMESPACE
 
 namespace detail {
-
-// Horner in fused steps, constant term first.
-template <class V>
-TRACEA_INLINE V polynomial(V x, typename V::element c) {
-    (void)x;
-    return broadcast<V>(c);
-}
-template <class V, class... Rest>
-TRACEA_INLINE V polynomial(V x, typename V::element c, Rest... rest) {
-    return fma(polynomial(x, rest...), x, broadcast<V>(c));
-}
 
 template <class F>
 TRACEA_INLINE VecD lane_by_lane(VecD a, F&& f) {
@@ -86,9 +77,6 @@ TRACEA_INLINE VecF exp_up_to(VecF x, float most) {
 }  // namespace detail
 
 TRACEA_INLINE VecF exp(VecF x) { return detail::exp_up_to(x, 89.0F); }
-TRACEA_INLINE VecD exp(VecD x) {
-    return detail::lane_by_lane(x, [](double v) { return ::exp(v); });
-}
 // 2^(x factor) for x <= 0 and NaN, factor > 0, where `least` is -126 / factor: 2.1 units in the last place, 1 for 0; zero where the result would be below
 // 2^-125.5.
 TRACEA_INLINE VecF exp2_scaled_or_zero(VecF x, VecF factor, VecF least) {
@@ -100,16 +88,12 @@ TRACEA_INLINE VecF exp2_scaled_or_zero(VecF x, VecF factor, VecF least) {
                                           0x1.ebf9bcp-2F, 0x1.c6b752p-4F, 0x1.3cea88p-6F, 0x1.5bba14p-9F);
     return mul(twice, exponent_field(field));
 }
-TRACEA_INLINE VecD exp2_scaled_or_zero(VecD x, VecD factor, VecD) {
-    return detail::lane_by_lane(mul(x, factor), [](double v) { return ::exp2(v); });
-}
 
 // exp(x) for x <= 0 and NaN, by a factor that rounds: 2.1 units in the last place and |x| / 4 more, less than rounding x itself may have cost.
 TRACEA_INLINE VecF exp_or_zero(VecF x) {
     constexpr float log2_e = 0x1.715476p+0F;
     return exp2_scaled_or_zero(x, broadcast<VecF>(log2_e), broadcast<VecF>(-126.0F / log2_e));
 }
-TRACEA_INLINE VecD exp_or_zero(VecD x) { return exp(x); }
 
 TRACEA_INLINE VecF log(VecF x) {
     VecF m;
@@ -209,9 +193,6 @@ TRACEA_INLINE VecF tanh(VecF x) {
     const VecF t = fma(power, detail::expm1_reduced(r), sub(power, broadcast<VecF>(1.0F)));
     return copysign(div(t, add(t, broadcast<VecF>(2.0F))), x);
 }
-TRACEA_INLINE VecD tanh(VecD x) {
-    return detail::lane_by_lane(x, [](double v) { return ::tanh(v); });
-}
 
 TRACEA_INLINE VecF sigmoid(VecF x) {
     // exp(r) / (exp(r) + 2^-n) where x = n ln 2 + r, both sides of the fraction 2^-24 of that: then a power of two reaches from 1, to the last bit from 17
@@ -225,13 +206,6 @@ TRACEA_INLINE VecF sigmoid(VecF x) {
     const VecF e = detail::exp_reduced<-24>(r);
     return div(e, add(e, pow2<-24>(minus_n)));
 }
-TRACEA_INLINE VecD sigmoid(VecD x) {
-    return detail::lane_by_lane(x, [](double v) {
-        const double e = ::exp(-__builtin_fabs(v));
-        return (v < 0 ? e : 1.0) / (1.0 + e);
-    });
-}
-
 // x sigmoid(x); as torch, minus infinity gives NaN (minus infinity times zero).
 template <class V>
 TRACEA_INLINE V silu(V x) {
@@ -262,10 +236,6 @@ TRACEA_INLINE VecF erf(VecF x) {
     const VecF far = copysign(sub(broadcast<VecF>(1.0F), tail), x);
     return select(less(z, broadcast<VecF>(1.0F)), near, far);
 }
-TRACEA_INLINE VecD erf(VecD x) {
-    return detail::lane_by_lane(x, [](double v) { return ::erf(v); });
-}
-
 namespace detail {
 // x Phi(x) by an exponential, which has the relative accuracy of its tail wherever it is not subnormal: exp(-x^2 / 2) times a quotient of polynomials, so
 // that nothing cancels; both have positive terms only. Minus infinity gives NaN, as torch. Below -12.8, where the result is smaller than 1.1e-36, it is -0:
@@ -319,10 +289,6 @@ TRACEA_INLINE VecF gelu(VecF x) {
     return detail::gelu_far(x);
 #endif
 }
-TRACEA_INLINE VecD gelu(VecD x) {
-    return detail::lane_by_lane(x, [](double v) { return v * 0.5 * ::erfc(-v * 0.70710678118654752440); });
-}
-
 // x sigmoid(2 sqrt(2/pi) (x + 0.044715 x^3)), which is 0.5 x (1 + tanh(...)) without its cancellation.
 template <class V>
 TRACEA_INLINE V gelu_tanh(V x) {

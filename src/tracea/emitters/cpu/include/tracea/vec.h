@@ -19,7 +19,7 @@
 //   less less_equal equal                           masks; NaN compares false
 //   not_less not_greater not_equal unordered        masks; NaN compares true
 //   mask_and mask_or mask_not any(m)  select(m, a, b)                  m ? a : b
-//   scale_pow2(a, n)                                a * 2^n with one rounding for finite a, integral n in -1000 .. 1000
+//   scale_pow2(a, n)                                a * 2^n with one rounding for finite a, integral n in -1000 .. 1000; for doubles in [2^-20, 2) -1100 .. 1100
 //   scale_pow2_where(m, a, n)                       a * 2^n in the lanes of the mask, zero in the others whatever they hold (float only); n in -126 .. 127
 //                                                   and a normal result, or NaN
 //   pow2<Bias>(n)                                   2^(n + Bias), n and the sum integral and small, the sum from -126 to 127, or 128, which is infinity; of NaN
@@ -27,7 +27,7 @@
 //   exponent_field(s)                               of s = 1.5 * 2^23 + k, k integral in 0 .. 255: 2^(k - 127), 0 for 0, infinity for 255; of NaN anything
 //                                                   (float only)
 //   keep_where(m, a)                                a in the lanes of the mask, zero in the others (float only)
-//   scale_pow2_or_zero(m, a, n)                     scale_pow2(a, n) in the lanes of the mask, zero in the others whatever they hold (float only)
+//   scale_pow2_or_zero(m, a, n)                     scale_pow2(a, n) in the lanes of the mask, zero in the others whatever they hold
 //   split_exponent(a, m, e)                         a = m * 2^e, m in [2/3, 4/3), a positive and finite (float only)
 //   reciprocal_estimate rsqrt_estimate              relative error <= 2^-8 at least, NaN, infinity and zero as in the exact function (float only)
 //   reduce_add reduce_max reduce_min                over the lanes; max and min are NaN if any lane is; the order of the sum is fixed per ISA
@@ -64,6 +64,9 @@ TRACEA_INLINE VecF pow2(VecF n) {
 }
 TRACEA_INLINE VecF scale_pow2_or_zero(Mask<VecF> m, VecF a, VecF n) {
     return select(m, scale_pow2(a, n), zero<VecF>());
+}
+TRACEA_INLINE VecD scale_pow2_or_zero(Mask<VecD> m, VecD a, VecD n) {
+    return select(m, scale_pow2(a, n), zero<VecD>());
 }
 #endif
 

@@ -337,16 +337,17 @@ TRACEA_INLINE VecF scale_pow2_where(Mask<VecF> m, VecF a, VecF n) {
 TRACEA_INLINE VecF exponent_field(VecF s) {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(s.reg), 23))};
 }
+// Two factors, the first of which a power up to 1000 leaves nothing to: only the last product of a finite result rounds. A sum's low bits are the field.
 TRACEA_INLINE VecD scale_pow2(VecD a, VecD n) {
-    alignas(32) double value[4];
-    alignas(32) double power[4];
-    _mm256_store_pd(value, a.reg);
-    _mm256_store_pd(power, n.reg);
-    for (int i = 0; i < 4; ++i) {
-        const double limited = power[i] > 4000.0 ? 4000.0 : power[i] < -4000.0 ? -4000.0 : power[i];
-        value[i] = power[i] != power[i] ? power[i] : __builtin_ldexp(value[i], static_cast<int>(limited));
+    __m256d product = a.reg;
+    __m256d left = n.reg;
+    for (int i = 0; i < 2; ++i) {
+        const __m256d part = _mm256_max_pd(_mm256_min_pd(left, _mm256_set1_pd(1000.0)), _mm256_set1_pd(-1000.0));
+        const __m256d field = _mm256_add_pd(part, _mm256_set1_pd(0x1.8p+52 + 1023.0));
+        product = _mm256_mul_pd(product, _mm256_castsi256_pd(_mm256_slli_epi64(_mm256_castpd_si256(field), 52)));
+        left = _mm256_sub_pd(left, part);
     }
-    return {_mm256_load_pd(value)};
+    return {_mm256_blendv_pd(product, n.reg, _mm256_cmp_pd(n.reg, n.reg, _CMP_UNORD_Q))};
 }
 TRACEA_INLINE void split_exponent(VecF a, VecF& mantissa, VecF& exponent) {
     const __m256 tiny = _mm256_cmp_ps(a.reg, _mm256_set1_ps(0x1p-126F), _CMP_LT_OQ);

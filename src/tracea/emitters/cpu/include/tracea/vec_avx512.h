@@ -310,6 +310,9 @@ TRACEA_INLINE VecF pow2(VecF n) {
     return {_mm512_scalef_ps(_mm512_set1_ps(__builtin_ldexpf(1.0F, Bias)), n.reg)};
 }
 TRACEA_INLINE VecF scale_pow2_or_zero(Mask<VecF> m, VecF a, VecF n) { return scale_pow2_where(m, a, n); }
+TRACEA_INLINE VecD scale_pow2_or_zero(Mask<VecD> m, VecD a, VecD n) {
+    return {_mm512_maskz_scalef_pd(m.reg, a.reg, n.reg)};
+}
 TRACEA_INLINE void split_exponent(VecF a, VecF& mantissa, VecF& exponent) {
     const __mmask16 tiny = _mm512_cmp_ps_mask(a.reg, _mm512_set1_ps(0x1p-126F), _CMP_LT_OQ);
     const __m512i u = _mm512_castps_si512(_mm512_mask_mul_ps(a.reg, tiny, a.reg, _mm512_set1_ps(0x1p23F)));

@@ -261,16 +261,17 @@ TRACEA_INLINE VecF scale_pow2_where(Mask<VecF> m, VecF a, VecF n) {
 TRACEA_INLINE VecF exponent_field(VecF s) {
     return {vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(s.reg), 23))};
 }
+// Two factors, the first of which a power up to 1000 leaves nothing to: only the last product of a finite result rounds. A sum's low bits are the field.
 TRACEA_INLINE VecD scale_pow2(VecD a, VecD n) {
-    double value[2];
-    double power[2];
-    vst1q_f64(value, a.reg);
-    vst1q_f64(power, n.reg);
+    float64x2_t product = a.reg;
+    float64x2_t left = n.reg;
     for (int i = 0; i < 2; ++i) {
-        const double limited = power[i] > 4000.0 ? 4000.0 : power[i] < -4000.0 ? -4000.0 : power[i];
-        value[i] = power[i] != power[i] ? power[i] : __builtin_ldexp(value[i], static_cast<int>(limited));
+        const float64x2_t part = vmaxq_f64(vminq_f64(left, vdupq_n_f64(1000.0)), vdupq_n_f64(-1000.0));
+        const float64x2_t field = vaddq_f64(part, vdupq_n_f64(0x1.8p+52 + 1023.0));
+        product = vmulq_f64(product, vreinterpretq_f64_s64(vshlq_n_s64(vreinterpretq_s64_f64(field), 52)));
+        left = vsubq_f64(left, part);
     }
-    return {vld1q_f64(value)};
+    return {vbslq_f64(vceqq_f64(n.reg, n.reg), product, n.reg)};
 }
 TRACEA_INLINE void split_exponent(VecF a, VecF& mantissa, VecF& exponent) {
     const uint32x4_t tiny = vcltq_f32(a.reg, vdupq_n_f32(0x1p-126F));
