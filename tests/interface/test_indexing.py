@@ -12,8 +12,13 @@ from tests.interface.accuracy import assert_meaning, poisoned, strided, type_of,
 
 import tracea
 from tracea.core.dtype import DType
-from tracea.core.op import CumulativeSumOp
+from tracea.core.expr import Input
+from tracea.core.op import CumulativeSumOp, PointwiseOp
+from tracea.core.tensor_type import TensorType
+from tracea.doctor import host
 from tracea.errors import InvalidDType, InvalidIndex, InvalidOp, InvalidShape, OverlappingOutput
+from tracea.kernels.pointwise.chain import chain_plan
+from tracea.kernels.registry import candidates
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -163,6 +168,29 @@ def test_copies_of_any_permutation(rng, kind):
             out = poisoned(kind, dtype, found.shape, "columns")
             assert tracea.ops.copy(view, out=out) is out
             assert np.array_equal(values(out).astype(np.float64), values(view).astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_copies_into_rows_of_few_elements(rng, dtype):
+    for shape in ((2, 103), (3, 5, 103), (2, 70, 4, 33), (7, 3, 65), (3, 0, 9)):
+        x = torch.from_numpy(rng.standard_normal((2 * shape[0], *shape[1:]))).to(dtype)
+        for whole in (x[: shape[0]], x[::2]):
+            view = whole.permute(*reversed(range(whole.dim())))
+            found = tracea.ops.copy(view)
+            assert found.is_contiguous()
+            assert torch.equal(found, view)
+            assert torch.equal(tracea.ops.fuse(["relu"])(view), view.relu())
+            out = torch.full(view.shape, math.nan, dtype=dtype)
+            assert torch.equal(tracea.ops.fuse(["relu", "add"])(view, view[:1], out=out), view.relu() + view[:1])
+
+
+def test_few_columns_are_turned_where_an_axis_lies_between():
+    machine = host()
+    for shape, variant in (((2, 210, 552), "pointwise.transpose"), ((2, 552), "pointwise.chain")):
+        type_ = TensorType(shape, DType.F32).permuted(tuple(reversed(range(len(shape)))))
+        op = PointwiseOp(expr=Input(0), inputs=(type_,), out_dtype=DType.F32)
+        assert candidates(op, machine)[0].id == variant
+        assert chain_plan(op).dims(op.shape)[-1] == (552 if len(shape) == 2 else 2)
 
 
 X, T = torch.zeros(3, 4), torch.zeros(3, dtype=torch.int64)

@@ -259,6 +259,24 @@ def chain_cases() -> tuple[Case, ...]:
             rows=4,
         ),
         Case.of(
+            "crossed_rows",
+            "pointwise.chain",
+            PointwiseOp(expr=a, inputs=(matrix(103, 3, F32, 1, 103),), out_dtype=F32),
+            split="columns",
+            columns=32,
+        ),
+        Case.of(
+            "permuted_result",
+            "pointwise.chain",
+            PointwiseOp(
+                expr=a + b,
+                inputs=(matrix(9, 100, F32, 1, 9), TensorType((100,), F32)),
+                out_dtype=F32,
+                out=matrix(9, 100, F32, 1, 9),
+            ),
+            rows=4,
+        ),
+        Case.of(
             "columns",
             "pointwise.chain",
             PointwiseOp(expr=a + b, inputs=(x, w), out_dtype=F64),

@@ -151,6 +151,7 @@ def turned_cases() -> tuple[Case, ...]:
         Case.of("turned", "pointwise.transpose", copy(tensor(70, 90, strides=(1, 71)))),
         Case.of("turned_streaming", "pointwise.transpose", copy(tensor(70, 96, strides=(1, 71))), streaming=1),
         Case.of("turned_images", "pointwise.transpose", copy(tensor(3, 20, 9, 8, strides=(1440, 1, 160, 20)))),
+        Case.of("turned_few", "pointwise.transpose", copy(tensor(70, 5, 3, strides=(1, 70, 360)))),
         Case.of("turned_heads", "pointwise.transpose", copy(heads)),
         Case.of("turned_bf16", "pointwise.transpose", copy(tensor(33, 40, dtype=BF16, strides=(1, 33)), dtype=F32)),
         Case.of(
