@@ -17,7 +17,7 @@ from tracea.errors import InvalidDType, InvalidInput, InvalidOption, InvalidShap
 from tracea.interface.torch.agreement import EXAMPLES
 from tracea.interface.torch.lower_indexed import check_rows
 from tracea.interface.torch.others import Others
-from tracea.interface.torch.specs import InputSpec, OutputSpec, Place, in_places
+from tracea.interface.torch.specs import InputSpec, OutputSpec, check_facts, in_places
 from tracea.interface.torch.types import check_exact, check_small, check_tensor, dtype_of
 from tracea.interface.torch.written import InputWrite, check_written, write_inputs
 from tracea.runtime.process_lock import ProcessLock
@@ -282,7 +282,7 @@ def _row_major(leaf: Any) -> Any:
 
 def _check(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> None:
     extents: dict[str, int] = {}
-    _check_facts(spec, tensors)
+    check_facts(spec, tensors)
     for tensor, wanted, name in zip(tensors, spec.types, spec.names, strict=True):
         _check_type(tensor, wanted, name, extents)
 
@@ -296,41 +296,6 @@ def _arranged(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> list[torch.Te
     return [
         _in_strides(tensor, wanted, name) for tensor, wanted, name in zip(tensors, spec.types, spec.names, strict=True)
     ]
-
-
-def _check_facts(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> None:
-    """Check that the module would be told of these tensors what it was told of the examples.
-
-    Raises:
-        InvalidStride, InvalidInput: it would not; another program is to be compiled.
-    """
-    if spec.strides is not None:
-        for tensor, wanted, name in zip(tensors, spec.strides, spec.names, strict=True):
-            if tensor.layout is not torch.strided or tensor.stride() != wanted:  # of axes of one element too
-                raise InvalidStride(
-                    field=name,
-                    got=tensor.stride() if tensor.layout is torch.strided else str(tensor.layout),
-                    expected=wanted,
-                    remedy="the module asks for strides: give the ones of the example inputs, or optimize it for these",
-                )
-    if spec.places is not None:
-        for tensor, place, name in zip(tensors, spec.places, spec.names, strict=True):
-            if tensor.layout is torch.strided and Place.of(tensor) != place:
-                raise InvalidStride(
-                    field=name,
-                    got=Place.of(tensor),
-                    expected=place,
-                    remedy="the module asks for it: give a tensor that lies so (x.clone()), or optimize it for this",
-                )
-    if spec.gradients is not None:
-        for tensor, wanted, name in zip(tensors, spec.gradients, spec.names, strict=True):
-            if tensor.requires_grad is not wanted:
-                raise InvalidInput(
-                    field=name,
-                    got=f"requires_grad={tensor.requires_grad}",
-                    expected=f"requires_grad={wanted}",
-                    remedy="the module asks for it: give what the example inputs have, or optimize it for this",
-                )
 
 
 def _has_strides(tensor: torch.Tensor, wanted: TensorType) -> bool:

@@ -13,9 +13,9 @@ from torch.utils import _pytree as pytree
 
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import TensorType
-from tracea.errors import InvalidInput
+from tracea.errors import InvalidInput, InvalidStride
 
-__all__ = ["InputSpec", "Leaf", "OutputSpec", "Place", "in_places"]
+__all__ = ["InputSpec", "Leaf", "OutputSpec", "Place", "check_facts", "in_places"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,3 +215,38 @@ def _kind(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of {len(value)}"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     return f"a {type(value).__name__}"
+
+
+def check_facts(spec: InputSpec, tensors: Sequence[torch.Tensor]) -> None:
+    """Check that the module would be told of these tensors what it was told of the examples.
+
+    Raises:
+        InvalidStride, InvalidInput: it would not; another program is to be compiled.
+    """
+    if spec.strides is not None:
+        for tensor, wanted, name in zip(tensors, spec.strides, spec.names, strict=True):
+            if tensor.layout is not torch.strided or tensor.stride() != wanted:  # of axes of one element too
+                raise InvalidStride(
+                    field=name,
+                    got=tensor.stride() if tensor.layout is torch.strided else str(tensor.layout),
+                    expected=wanted,
+                    remedy="the module asks for strides: give the ones of the example inputs, or optimize it for these",
+                )
+    if spec.places is not None:
+        for tensor, place, name in zip(tensors, spec.places, spec.names, strict=True):
+            if tensor.layout is torch.strided and Place.of(tensor) != place:
+                raise InvalidStride(
+                    field=name,
+                    got=Place.of(tensor),
+                    expected=place,
+                    remedy="the module asks for it: give a tensor that lies so (x.clone()), or optimize it for this",
+                )
+    if spec.gradients is not None:
+        for tensor, wanted, name in zip(tensors, spec.gradients, spec.names, strict=True):
+            if tensor.requires_grad is not wanted:
+                raise InvalidInput(
+                    field=name,
+                    got=f"requires_grad={tensor.requires_grad}",
+                    expected=f"requires_grad={wanted}",
+                    remedy="the module asks for it: give what the example inputs have, or optimize it for this",
+                )
