@@ -116,6 +116,16 @@ TRACEA_INLINE VecD log(VecD x) {
     return detail::lane_by_lane(x, [](double v) { return ::log(v); });
 }
 
+// The logarithm of one number in all lanes: of doubles one call of the C library and not one a lane.
+template <class V>
+TRACEA_INLINE V log_of(typename V::element x) {
+    if constexpr (sizeof(x) == sizeof(double)) {
+        return broadcast<V>(::log(x));
+    } else {
+        return log(broadcast<V>(x));
+    }
+}
+
 // ---- sin, cos ------------------------------------------------------------------------------------------------------------------------------------
 namespace detail {
 

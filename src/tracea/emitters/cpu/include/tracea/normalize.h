@@ -80,7 +80,7 @@ struct LogSoftmaxPasses : ExponentPasses<V, Load, Store> {
         store(to, d);
         this->sums.part[u] = add(this->sums.part[u], with_neutral(exp_or_zero(d), n, zero<V>()));
     }
-    TRACEA_INLINE void end_second() { logarithm = log(broadcast<V>(this->sums.sum())); }
+    TRACEA_INLINE void end_second() { logarithm = log_of<V>(this->sums.sum()); }
     TRACEA_INLINE V last(int64_t, int64_t, int64_t, const T* at) const { return sub(load<V>(at), logarithm); }
 };
 
