@@ -11,6 +11,7 @@ from itertools import chain
 from tests.kernels.attention_cases import attention_cases, gradient_cases
 from tests.kernels.conformance import Case
 from tests.kernels.conv_cases import amx_conv_cases, conv_cases
+from tests.kernels.dot_cases import dot_cases
 from tests.kernels.grouped_cases import grouped_cases, grouped_tile_cases
 from tests.kernels.low_rank_cases import low_rank_cases, low_rank_tile_cases
 from tests.kernels.norm_gradient_cases import norm_gradient_cases
@@ -366,6 +367,7 @@ def vector_groups() -> tuple[tuple[Case, ...], ...]:
         grouped_cases(),
         conv_cases(),
         pixel_cases(),
+        dot_cases(),
         winograd_cases(),
         row_cases(),
         chain_cases(),

@@ -78,6 +78,7 @@ DEPTHWISE_IMAGE = Conv2dOp.of(
 STEM = Conv2dOp.of(
     channels=3, size=(224, 224), filters=64, kernel=(7, 7), padding=(3, 3), stride=(2, 2), bias=True, activation="relu"
 )
+FEW = Conv2dOp.of(channels=64, size=(112, 112), filters=3, kernel=(3, 3), padding=(1, 1), channels_last=True, bias=True)
 ODD = Conv2dOp.of(channels=31, size=(56, 56), filters=37, kernel=(3, 3), padding=(1, 1), bias=True, activation="relu")
 # One op a variant, with its default schedule: what a user's kernel looks like.
 GOLDEN = (
@@ -119,6 +120,8 @@ GOLDEN = (
     Case.of("conv.prepacked", "conv.prepacked", CONVOLUTION),
     Case.of("conv.split", "conv.split", ONE_ROW),
     Case.of("conv.split_prepacked", "conv.split_prepacked", ONE_ROW),
+    Case.of("conv.dot", "conv.dot", FEW),
+    Case.of("conv.dot_prepacked", "conv.dot_prepacked", FEW),
     Case.of("conv.winograd", "conv.winograd", replace(CONVOLUTION, accuracy=Accuracy.NORMWISE)),
     Case.of("conv.winograd_prepacked", "conv.winograd_prepacked", replace(CONVOLUTION, accuracy=Accuracy.NORMWISE)),
     Case.of("conv.pixels", "conv.pixels", ODD),

@@ -16,6 +16,7 @@ import pytest
 from tests.kernels.cases import chain_cases, gemm_cases, reduce_cases
 from tests.kernels.conformance import Built, Case, Tensor, build, random_inputs
 from tests.kernels.conv_cases import conv_cases
+from tests.kernels.dot_cases import dot_cases
 from tests.kernels.native import INCLUDE, RUNNER, round_up
 from tests.kernels.pixel_cases import pixel_cases
 from tests.kernels.row_cases import row_cases
@@ -34,6 +35,7 @@ GROUPS = {
     "gemm": gemm_cases(),
     "convolutions": conv_cases(),
     "pixels": pixel_cases(),
+    "dot": dot_cases(),
     "winograd": winograd_cases(),
     "rows": row_cases(),
     "chains": chain_cases(),

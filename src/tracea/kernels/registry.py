@@ -12,6 +12,7 @@ from tracea.kernels.attention.gradient import GRADIENT
 from tracea.kernels.conv.amx import AMX as CONV_AMX
 from tracea.kernels.conv.amx import AMX_PREPACKED as CONV_AMX_PREPACKED
 from tracea.kernels.conv.depthwise import DEPTHWISE, DEPTHWISE_PREPACKED
+from tracea.kernels.conv.dot import CONV_DOT, CONV_DOT_PREPACKED
 from tracea.kernels.conv.packed import PACKED as CONV_PACKED
 from tracea.kernels.conv.packed import PREPACKED as CONV_PREPACKED
 from tracea.kernels.conv.pixels import PIXELS, PIXELS_PREPACKED
@@ -78,6 +79,8 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     CONV_PREPACKED,
     CONV_SPLIT,
     CONV_SPLIT_PREPACKED,
+    CONV_DOT,
+    CONV_DOT_PREPACKED,
     DEPTHWISE,
     DEPTHWISE_PREPACKED,
     CONV_AMX,

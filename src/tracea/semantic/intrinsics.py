@@ -16,6 +16,7 @@ __all__ = [
     "split_terms",
     "terms_product",
     "terms_window_product",
+    "window_dot",
     "window_product",
 ]
 
@@ -130,3 +131,13 @@ def window_product(a: Array, b: Array, *, stride: tuple[int, int], dilation: tup
             taken = image[top : top + down * (p - 1) + 1 : down, side : side + right * (q - 1) + 1 : right]
             result += np.einsum("pqc,ck->pqk", taken, weights[i, j])
     return result.reshape(p * q, filters)
+
+
+def window_dot(a: Array, b: Array, *, stride: tuple[int, int], dilation: tuple[int, int]) -> Array:
+    """Return the results of windows of ``a``, row after row, for filters that are panels of their own in ``b``.
+
+    Shapes:
+        a: (…, rows, columns, c), zero-padded; b: (…, filters, r, s, c, 1); result: (pixels, filters).
+    """
+    filters = b.reshape((1, 1, 1, 1, 1, *b.shape)[-5:])
+    return window_product(a, np.moveaxis(filters, 0, -1)[..., 0, :], stride=stride, dilation=dilation)

@@ -24,6 +24,7 @@ from tracea.emitters.cpu.row_tiles import pointwise_tile, reduce_tile, row_tile
 from tracea.emitters.cpu.sparse import run_product
 from tracea.emitters.cpu.windows import (
     amx_conv,
+    conv_dot,
     conv_tile,
     copy_halo,
     depthwise_tile,
@@ -105,6 +106,9 @@ def _micro_kernel(printer: Printer, node: MicroKernel) -> None:
         raise EmitError(node=node.c.buffer, detail=f"sums need unit column stride, got {printer.strides(node.c)[1]}")
     if node.intrinsic.name == "conv_tile":
         conv_tile(printer, node)
+        return
+    if node.intrinsic.name == "conv_dot":
+        conv_dot(printer, node)
         return
     if node.intrinsic.name == "depthwise_tile":
         depthwise_tile(printer, node)

@@ -20,6 +20,7 @@ from tracea.semantic.nodes import CopyTile, EpilogueCall, Halo, MicroKernel, Pac
 
 __all__ = [
     "amx_conv",
+    "conv_dot",
     "conv_tile",
     "copy_halo",
     "declare_conv_tile",
@@ -262,6 +263,31 @@ def _area(printer: Printer, node: MicroKernel) -> str:
     )
 
 
+def conv_dot(printer: Printer, node: MicroKernel) -> None:
+    """Print a tile of pixels by filters that is summed in vectors along channels, and the call that stores it."""
+    printer.use("conv.h", "conv_dot.h")
+    get, text = node.intrinsic.attribute, printer.text
+    image, panels = printer.buffer(node.a), printer.buffer(node.b)
+    row_pitch, pixel_pitch, step = image.element_strides[-3:]
+    if step != _UNIT or panels.shape[-1] != _UNIT:
+        raise EmitError(node=f"MicroKernel {node.a}", detail="channels of pixels and of filters are next to each other")
+    tile = printer.declare_type(f"ConvDotTile<{C_TYPES[panels.dtype]}, {get('mr')}, {get('nk')}>", "Tile")
+    taps = ", ".join(text(extent) for extent in node.b.extent[-4:-1])
+    steps = ", ".join(
+        text(pitch * int(get(f"dilation_{axis}"))) for pitch, axis in ((row_pitch, "rows"), (pixel_pitch, "columns"))
+    )
+    pixels, filters = (text(extent) for extent in node.c.extent[-2:])
+    printer.body.comment(f"MicroKernel {node.c}")
+    printer.body.line(
+        f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({pixels}, {filters}, ConvTaps{{{taps}, {steps}, "
+        f"{text(node.b.extent[-2])}}}, {printer.address(node.a)}, {text(pixel_pitch * int(get('stride_columns')))}, "
+        f"{printer.address(node.b)}, {printer.address(node.c)}, {text(printer.buffer(node.c).element_strides[-2])}, "
+        f"{_border(printer, node, text(node.b.extent[-4]))});"
+    )
+    if node.epilogue is not None:
+        _store(printer, node, node.epilogue)
+
+
 def depthwise_tile(printer: Printer, node: MicroKernel) -> None:
     """Print a tile of pixels by channels with taps of their own, and the call that stores it."""
     printer.use("conv.h", "depthwise.h")
@@ -281,7 +307,7 @@ def depthwise_tile(printer: Printer, node: MicroKernel) -> None:
         f"{tile}::run<{str(get('rows')).replace(',', ', ')}>({pixels}, {channels}, ConvTaps{{{rows}, {columns}, 1, "
         f"{steps}, {get('nr')}}}, {printer.address(node.a)}, {text(pixel_pitch * int(get('stride_columns')))}, "
         f"{printer.address(node.b)}, {printer.address(node.c)}, {printer.strides(node.c)[0]}, "
-        f"{_border(printer, node)}{_in_registers(printer, node)});"
+        f"{_border(printer, node, rows)}{_in_registers(printer, node)});"
     )
     if node.epilogue is not None and not _applies_in_registers(node):
         _store(printer, node, node.epilogue)
@@ -307,10 +333,10 @@ def _in_registers(printer: Printer, node: MicroKernel, *, prefetch_columns: int 
     return f", {functor}"
 
 
-def _border(printer: Printer, node: MicroKernel) -> str:
+def _border(printer: Printer, node: MicroKernel, tap_rows: str) -> str:
     """Return where a window of the image itself begins, and the image's extents; a halo has no border."""
     if not node.masked:
-        return f"ConvBorder::none({printer.text(node.b.extent[-3])})"
+        return f"ConvBorder::none({tap_rows})"
     get, text, image = node.intrinsic.attribute, printer.text, printer.buffer(node.a)
     row, column = (text(start) for start in node.a.offset[-3:-1])
     height, width = (text(size) for size in image.shape[-3:-1])

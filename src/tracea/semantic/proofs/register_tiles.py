@@ -26,14 +26,14 @@ _READ_IN_PLACE = frozenset({"step_tile", "gemv_columns"})  # whatever else they 
 def check_register_tile(site: Site, node: MicroKernel | RunProduct) -> None:
     """Show that a tile is no larger than its routine holds, and that operands lie as the routine reads them.
 
-    ``mr`` and ``nr`` are the most rows and columns, ``rows`` the numbers of rows that have code, ``a`` and ``b`` where
-    operands are read.
+    ``mr`` and ``nr`` (``nk``: of panels of one) are the most rows and columns, ``rows`` the numbers of rows that have
+    code, ``a`` and ``b`` where operands are read.
 
     Raises:
         ProofFailed: it may be larger, have a number of rows without code, or an operand that lies otherwise.
     """
     extents, said = site.box(node.c).extent, dict(node.intrinsic.attributes)
-    for name, what, axis in (("mr", "rows", -2), ("nr", "columns", -1)):
+    for name, what, axis in (("mr", "rows", -2), ("nr", "columns", -1), ("nk", "columns", -1)):
         limit = said.get(name)
         if isinstance(limit, int) and len(extents) >= -axis and not site.facts.proves(-extents[axis] + limit):
             raise refuse("shapes", site.label, f"{extents[axis].to_index()} {what}, the routine holds {limit}")

@@ -32,6 +32,7 @@ _NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
     "amx_rows": ("terms", "tile"),
     "amx_shallow": ("terms", "tile"),
     "conv_tile": (*_TILE, *_WINDOW),
+    "conv_dot": ("mr", "nk", *_WINDOW),
     "depthwise_tile": ("mr", "nv", "nr", *_WINDOW),
     "pixel_tile": ("nr", "nv", *_WINDOW),
     "place_tile": _TILE,

@@ -19,21 +19,6 @@
 
 TRACEA_BEGIN_NAMESPACE
 
-// Where the first pixel's window begins in an image of height x width, and how far apart taps and pixels are. Taps outside of the image count as zero and are
-// not read.
-struct ConvBorder {
-    int64_t row;
-    int64_t column;
-    int64_t height;
-    int64_t width;
-    int64_t gap_rows;
-    int64_t gap_columns;
-    int64_t right;
-
-    // Of a halo, which has every tap.
-    static TRACEA_INLINE ConvBorder none(int64_t tap_rows) { return {0, 0, tap_rows, INT64_MAX, 1, 0, 0}; }
-};
-
 template <class T, int MR, int NV>
 struct DepthwiseTile {
     using V = Vec<T>;

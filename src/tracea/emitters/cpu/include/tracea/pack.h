@@ -80,6 +80,17 @@ TRACEA_INLINE void pack_straight(const Storage* source, int64_t k_stride, int64_
     }
 }
 
+// A panel of one lane: a line as it is.
+template <class T, class Storage>
+TRACEA_INLINE void pack_line(const Storage* source, int64_t k_stride, int64_t k, T* panel) {
+    using V = Vec<T>;
+    for (int64_t step = 0; step < k; step += V::lanes) {
+        const int64_t n = k - step < V::lanes ? k - step : V::lanes;
+        const Storage* first = source + step * k_stride;
+        store_partial(panel + step, k_stride == 1 ? load_partial<V>(first, n) : load_strided<V>(first, k_stride, n), n);
+    }
+}
+
 template <class T, int Panel, class Storage>
 TRACEA_INLINE void pack_generic(const Storage* source, int64_t lane_stride, int64_t k_stride, int64_t lanes_valid,
                                 int64_t k, T* panel) {
@@ -117,7 +128,9 @@ TRACEA_NOINLINE void pack_b(const Storage* b, int64_t k_stride, int64_t column_s
     if (column_stride != 1 || NR % L != 0) {
         for (int64_t j = 0; j < columns; j += NR, panels += NR * k_panel, b += NR * column_stride) {
             const int64_t valid = columns - j < NR ? columns - j : NR;
-            if (column_stride == 1) {
+            if constexpr (NR == 1) {
+                detail::pack_line(b, k_stride, k, panels);
+            } else if (column_stride == 1) {
                 detail::pack_straight<T, NR>(b, k_stride, valid, k, panels);
             } else if (k_stride == 1) {
                 detail::pack_transposed<T, NR>(b, column_stride, valid, k, panels);

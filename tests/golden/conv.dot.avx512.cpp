@@ -1,0 +1,92 @@
+// conv2d_1x64x112x112_by_3x64x3x3_f32_496c694b92b97b4c | conv.dot | avx512 | gap=16,kb=3,mr=9,nk=3,rows=4,tail=4
+#include "tracea/abi.h"
+#include "tracea/config.h"
+#include "tracea/conv.h"
+#include "tracea/conv_dot.h"
+#include "tracea/convert.h"
+#include "tracea/index.h"
+#include "tracea/math.h"
+#include "tracea/pack.h"
+#include "tracea/team.h"
+#include "tracea/vec.h"
+
+namespace tracea_conv_dot_4d11503006024dfadc61_text {
+using namespace tracea;
+
+using Tile0 = ConvDotTile<float, 9, 3>;
+struct Epilogue0 {
+  const float* x1;
+  template <class V>
+  TRACEA_INLINE V operator()(V x0, [[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
+    const V v1 = load_partial<V>(x1 + col, lanes);
+    const auto t0 = add(x0, v1);
+    return t0;
+  }
+};
+
+extern "C" __attribute__((visibility("default"))) void tracea_conv_dot_4d11503006024dfadc61(const tracea_call* call, int32_t rank) {
+  const float* const x = static_cast<const float*>(call->pointers[0]);
+  const float* const w = static_cast<const float*>(call->pointers[1]);
+  const float* const x1 = static_cast<const float*>(call->pointers[2]);
+  float* const y = static_cast<float*>(call->pointers[3]);
+  const int64_t images = call->integers[0];
+  const int64_t h = call->integers[1];
+  const int64_t width = call->integers[2];
+  const int64_t c = call->integers[3];
+  const int64_t x_stride0 = call->integers[4];
+  const int64_t x_stride1 = call->integers[5];
+  const int64_t x_stride2 = call->integers[6];
+  const int64_t x_stride3 = call->integers[7];
+  const int64_t r = call->integers[8];
+  const int64_t s = call->integers[9];
+  const int64_t k = call->integers[10];
+  const int64_t w_stride0 = call->integers[11];
+  const int64_t w_stride1 = call->integers[12];
+  const int64_t w_stride2 = call->integers[13];
+  const int64_t w_stride3 = call->integers[14];
+  const int64_t w_stride4 = call->integers[15];
+  const int64_t p = call->integers[17];
+  const int64_t q = call->integers[18];
+  const int64_t y_stride0 = call->integers[19];
+  const int64_t y_stride2 = call->integers[21];
+  const int64_t y_stride3 = call->integers[22];
+  float* const panels = reinterpret_cast<float*>(call->team_scratch);
+  float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank));
+  for (TaskLoop tasks0(call, rank, 0, k); tasks0.next();) {
+    const int64_t pack_task = tasks0.task();
+    const int64_t pack_group = 0;
+    const int64_t pack_first = pack_task;
+    const int64_t pack_wide = min_index(k - pack_first, 1);
+    for (int64_t pack_c0 = 0; pack_c0 < c; pack_c0 += 16) {
+      const int64_t pack_depth = min_index(c - pack_c0, 16);
+      for (int64_t pack_r = 0; pack_r < r; ++pack_r) {
+        for (int64_t pack_s = 0; pack_s < s; ++pack_s) {
+          // Pack w[pack_group : +1, pack_r : +1, pack_s : +1, pack_c0 : +pack_depth, pack_first : +pack_wide] -> panels
+          pack_b<float, 1>(w + pack_c0 * w_stride3 + pack_first * w_stride4 + pack_group * w_stride0 + pack_r * w_stride1 + pack_s * w_stride2, w_stride3, w_stride4, pack_depth, pack_wide, c, panels + c * k * pack_group * r * s + c * pack_first * r * s + c * pack_r * s + c * pack_s + pack_c0);
+        }
+      }
+    }
+  }
+  team_barrier(call, rank);
+  for (TaskLoop tasks1(call, rank, 1, (k + 2) / 3 * ((p + 3) / 4) * images); tasks1.next();) {
+    const int64_t task = tasks1.task();
+    const int64_t image = task / ((k + 2) / 3 * ((p + 3) / 4));
+    const int64_t group = 0;
+    const int64_t top = task / ((k + 2) / 3) % ((p + 3) / 4) * 4;
+    const int64_t band = min_index(p - top, 4);
+    const int64_t first = task % ((k + 2) / 3) * 3;
+    const int64_t filters = min_index(k - first, 3);
+    for (int64_t filter = 0; filter < filters; filter += 3) {
+      const int64_t wide = min_index(filters - filter, 3);
+      for (int64_t line = 0; line < band; ++line) {
+        for (int64_t pixel = 0; pixel < q; pixel += 9) {
+          const int64_t pixels = min_index(q - pixel, 9);
+          // MicroKernel sums[0 : +pixels, 0 : +wide]
+          Tile0::run<9, 4>(pixels, wide, ConvTaps{r, s, c, x_stride2, x_stride3, c}, x + group * x_stride1 + image * x_stride0 + line * x_stride2 + pixel * x_stride3 + top * x_stride2 - x_stride2 - x_stride3, x_stride3, panels + c * filter * r * s + c * first * r * s + c * group * k * r * s, sums, 3, ConvBorder{line + top - 1, pixel - 1, h, width, 1, 1, 1});
+          store_tile(sums, 3, pixels, wide, 0, 0, y + filter + first + image * y_stride0 + line * y_stride2 + pixel * y_stride3 + top * y_stride2, y_stride3, 1, Epilogue0{x1 + filter + first});
+        }
+      }
+    }
+  }
+}
+}  // namespace tracea_conv_dot_4d11503006024dfadc61_text
