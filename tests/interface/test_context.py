@@ -104,7 +104,7 @@ def test_fused_nodes_answer_with_what_runs_them(planned):
     assert isinstance(program, PlannedProgram)
     assert program.plan["up"] == program.plan["hidden"]
     assert program.plan["down"] == program.plan["y"]
-    assert program.plan["up"].variant == "gemm.prepacked"  # its weight is known
+    assert program.plan["up"].variant.endswith("prepacked")  # its weight is known
     assert len(program.plan) == len(list(program.plan)) == 3
     assert "hidden: gemm of up + hidden" in program.explain()
     assert_equals_meaning(case, program.run(case.inputs["x"]))

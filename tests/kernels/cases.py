@@ -150,7 +150,7 @@ def narrow_cases() -> tuple[Case, ...]:
         Case.of(f"{name}{suffix}", f"gemm.{name}", op, **values)
         for name in ("narrow", "narrow_prepacked")
         for suffix, op, values in (
-            ("", fused, {}),
+            ("", fused, {"nv": 1}),
             ("_blocks", fused, {"kc": 16, "mc": 12}),
             ("_columns", GemmOp.of(m=31, n=64, k=17), {}),
             ("_f64", GemmOp.of(m=29, n=5, k=9, dtype=F64, transpose_b=True), {}),

@@ -3,7 +3,7 @@
 With so few columns packing A would take as long as multiplying with it. Row blocks are tasks. ``gemm.narrow`` packs B
 first, all of it, whatever its strides; ``gemm.narrow_prepacked`` reads a B that was packed once.
 
-The tile of the last rows has code for exactly ``tail`` rows, and panels have room for ``nc`` columns: guards.
+Guards: the tile of the last rows has code for exactly ``tail`` rows, panels in scratch have room for ``nc`` columns.
 """
 
 from __future__ import annotations
@@ -59,9 +59,8 @@ def build_narrow(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
     )
     depths = Parallel(level=Level.TASK, var=_PK, extent=K, step=Const(blocking.kc), length=_DEPTH, body=block(pack))
     body = (depths, Barrier(), *_row_blocks(operands, panels, blocking))
-    return operands.kernel(
-        NARROW_ID, schedule, target, (panels, *_sums(operands, blocking)), body, assumptions=_guard(blocking)
-    )
+    scratches, guard = (panels, *_sums(operands, blocking)), _rows_left(blocking) & (blocking.nc >= N)
+    return operands.kernel(NARROW_ID, schedule, target, scratches, body, assumptions=guard)
 
 
 def build_narrow_prepacked(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
@@ -70,12 +69,11 @@ def build_narrow_prepacked(op: GemmOp, schedule: Schedule, target: Target) -> Ti
     operands = GemmOperands.of(op, b=panels_of(op, blocking, BufferRole.CONSTANT))
     body = _row_blocks(operands, operands.b, blocking)
     sums = _sums(operands, blocking)
-    return operands.kernel(NARROW_PREPACKED_ID, schedule, target, sums, body, assumptions=_guard(blocking))
+    return operands.kernel(NARROW_PREPACKED_ID, schedule, target, sums, body, assumptions=_rows_left(blocking))
 
 
-def _guard(blocking: Blocking) -> Predicate:
-    """Return what the kernel is built for: the rows of the last tile, and columns that the panels have room for."""
-    return equal(M % blocking.mr, blocking.tail) & (blocking.nc >= N)
+def _rows_left(blocking: Blocking) -> Predicate:
+    return equal(M % blocking.mr, blocking.tail)
 
 
 def _sums(operands: GemmOperands, blocking: Blocking) -> tuple[Buffer, ...]:
