@@ -28,7 +28,7 @@ def dot_cases() -> tuple[Case, ...]:
             conv(19, (9, 10), 4, kernel=(3, 2), padding=(2, 3), dilation=(2, 3), stride=(1, 2), **last),
             **tile,
         ),
-        Case.of("dot_wide_border", "conv.dot", conv(20, (3, 2), 3, kernel=(3, 5), padding=(2, 4), **last), **tile),
+        Case.of("dot_wide_border", "conv.dot", conv(20, (3, 2), 7, kernel=(3, 5), padding=(2, 4), **last), **tile),
         Case.of("dot_part", "conv.dot", conv_part(18, (5, 7), 3), **tile),
         Case.of("dot_strided", "conv.dot_prepacked", strided_conv(2, 5, (6, 14), 3), **tile),
         Case.of("dot_f64", "conv.dot_prepacked", conv(19, (5, 7), 3, dtype=F64, **last, **FUSED), **tile),
