@@ -31,6 +31,7 @@ from tracea.kernels.conv.operands import (
     S,
     conv_kernel,
     window_of,
+    window_steps,
 )
 from tracea.kernels.conv.packed import filter_panels, pack_filters
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS
@@ -218,10 +219,7 @@ def dot_tile(op: Conv2dOp, blocking: DotBlocking) -> Intrinsic:
             ("mr", blocking.mr),
             ("nk", blocking.nk),
             ("rows", ",".join(map(str, blocking.pixels))),
-            ("stride_rows", op.stride[0]),
-            ("stride_columns", op.stride[1]),
-            ("dilation_rows", op.dilation[0]),
-            ("dilation_columns", op.dilation[1]),
+            *window_steps(op),
         ),
     )
 

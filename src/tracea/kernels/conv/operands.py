@@ -44,6 +44,7 @@ __all__ = [
     "sizes_of",
     "tap_of",
     "window_of",
+    "window_steps",
 ]
 
 # The largest values keep every product of them, the number of tasks first, within 64 bits.
@@ -294,6 +295,13 @@ def window_of(op: Conv2dOp, rows: Index | int, columns: Index | int) -> tuple[In
 def tap_of(op: Conv2dOp, r: Index, s: Index) -> tuple[Index, Index]:
     """Return the row and column of the filters that are applied as tap (r, s)."""
     return (R - 1 - r, S - 1 - s) if op.turned else (r, s)
+
+
+def window_steps(op: Conv2dOp) -> tuple[tuple[str, int], ...]:
+    """Return the attributes of a tile that say how far its windows and their taps lie apart."""
+    (down, right), (gap_r, gap_s) = op.stride, op.dilation
+    steps = {"stride_rows": down, "stride_columns": right, "dilation_rows": gap_r, "dilation_columns": gap_s}
+    return tuple(steps.items())
 
 
 def flattened(buffer: Buffer) -> Buffer:

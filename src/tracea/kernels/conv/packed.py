@@ -35,6 +35,7 @@ from tracea.kernels.conv.operands import (
     conv_kernel,
     tap_of,
     window_of,
+    window_steps,
 )
 from tracea.kernels.conv.prefetching import share_of
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS
@@ -345,10 +346,7 @@ def conv_tile(op: Conv2dOp, blocking: ConvBlocking) -> Intrinsic:
             ("ahead", blocking.ahead),
             ("upcoming", blocking.upcoming),
             ("rows", ",".join(map(str, blocking.pixels))),
-            ("stride_rows", op.stride[0]),
-            ("stride_columns", op.stride[1]),
-            ("dilation_rows", op.dilation[0]),
-            ("dilation_columns", op.dilation[1]),
+            *window_steps(op),
         ),
     )
 

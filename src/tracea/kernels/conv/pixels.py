@@ -37,6 +37,7 @@ from tracea.kernels.conv.operands import (
     flattened,
     is_flat,
     window_of,
+    window_steps,
 )
 from tracea.kernels.conv.packed import filter_panels, pack_filters
 from tracea.kernels.conv.requirements import CONV_REQUIREMENTS, FLAT_RESULT
@@ -223,10 +224,7 @@ def pixel_tile(op: Conv2dOp, blocking: PixelBlocking) -> Intrinsic:
             ("nr", blocking.nr),
             ("nv", blocking.nv),
             ("rows", ",".join(map(str, blocking.counts))),
-            ("stride_rows", op.stride[0]),
-            ("stride_columns", op.stride[1]),
-            ("dilation_rows", op.dilation[0]),
-            ("dilation_columns", op.dilation[1]),
+            *window_steps(op),
         ),
     )
 
