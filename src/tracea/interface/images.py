@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracea.core.contract import Accuracy
 from tracea.core.op import Conv2dOp, Epilogue
-from tracea.core.ops.images import like_image
-from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.core.ops.images import like_image, over_filters
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.sections import Part, Section, compile_sections
 from tracea.interface.convolution_shapes import meant_padding
@@ -109,7 +108,7 @@ def _missed_conv2d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     op = replace(
         plain,
         epilogue=Epilogue.of(
-            bias=None if bias is None else _of_filters(bias), activation=activation, residual=residual
+            bias=None if bias is None else over_filters(bias), activation=activation, residual=residual
         ),
         out=given.result if out is not None else like_image(x, plain.shape, x.dtype),
     )
@@ -117,8 +116,3 @@ def _missed_conv2d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     inputs = [type_ for type_ in (x, weight, bias, residual) if type_ is not None]
     section = Section(op=op, operands=tuple(Part(number) for number in range(len(inputs))))
     return compile_sections((section,), inputs=inputs, output=op.infer(), threads=threads, library=allowed, name=op.key)
-
-
-def _of_filters(bias: TensorType) -> TensorType:
-    """Return the type of a bias over (filters, rows, columns)."""
-    return TensorType((*bias.shape, 1, 1), bias.dtype, StridedLayout((*bias.strides, 0, 0)))

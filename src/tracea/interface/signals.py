@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracea.core.contract import Accuracy
 from tracea.core.op import Conv2dOp, Epilogue
-from tracea.core.ops.images import like_image
+from tracea.core.ops.images import like_image, over_filters
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.sections import Part, Section, compile_sections
@@ -102,9 +102,7 @@ def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     given.check_result_type(_no_rows(y))
     whole = given.result or _no_rows(y)
     epilogue = Epilogue.of(
-        bias=None
-        if bias is None
-        else TensorType((*bias.shape, 1, 1), bias.dtype, StridedLayout((*bias.strides, 0, 0))),
+        bias=None if bias is None else over_filters(bias),
         activation=activation,
         residual=None if residual is None else _one_row(residual),
     )

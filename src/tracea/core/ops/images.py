@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tracea.core.dtype import DType
 from tracea.core.tensor_type import Dim, StridedLayout, TensorType, static
 
-__all__ = ["image_type", "is_channels_last", "like_image"]
+__all__ = ["image_type", "is_channels_last", "like_image", "over_filters"]
 
 
 def image_type(shape: Sequence[Dim], dtype: DType, *, channels_last: bool) -> TensorType:
@@ -34,3 +34,8 @@ def is_channels_last(type_: TensorType) -> bool:
 def like_image(x: TensorType, shape: Sequence[Dim], dtype: DType) -> TensorType:
     """Return the dense type of a result of ``shape`` that keeps the order of the axes of ``x``."""
     return image_type(shape, dtype, channels_last=is_channels_last(x))
+
+
+def over_filters(bias: TensorType) -> TensorType:
+    """Return the type of a bias (k,) over the axes (filters, rows, columns) of a result."""
+    return TensorType((*bias.shape, 1, 1), bias.dtype, StridedLayout((*bias.strides, 0, 0)))

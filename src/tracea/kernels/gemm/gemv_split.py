@@ -131,7 +131,7 @@ NO_BATCH = condition(
     lambda op, _: not op.batch,
     needed="no batch axes",
     found=lambda op: f"batch {op.batch}",
-    remedy="use gemm.stream, which shares the products of a batch",
+    remedy="use gemm.packed, or gemm.stream of few rows, which share the products of a batch",
 )
 
 STREAM_SPLIT_ID = "gemm.stream_split"

@@ -17,11 +17,11 @@ from tracea.core.tensor_type import Dim
 from tracea.kernels.cores import waits_long
 from tracea.kernels.gemm.blocking import Blocking, equal_blocks, fits_registers, round_up
 from tracea.kernels.gemm.direct import row_tile
+from tracea.kernels.gemm.gemv_split import NO_BATCH
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile
 from tracea.kernels.gemm.prepacked import PREPACKED, panels_of
 from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, STORED_AS_SUMMED, contiguous, most
 from tracea.kernels.operands import scratch, vector_lanes
-from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Preference, Variant
 from tracea.semantic.index import Const, Predicate, Var, ceil_div, equal
@@ -168,16 +168,9 @@ def _few_columns_packed(op: GemmOp, target: Target) -> float:
     return 0.0 if _known(op.n) <= _FEW_COLUMNS.get(target.isa, 0) else -20.0
 
 
-_ONE_PRODUCT = condition(
-    "one product",
-    lambda op, _: not op.batch,
-    needed="no batch axes",
-    found=lambda op: f"batch {op.batch}",
-    remedy="use gemm.packed",
-)
 _REQUIREMENTS = (
     *GEMM_REQUIREMENTS,
-    _ONE_PRODUCT,
+    NO_BATCH,
     STORED_AS_SUMMED,
     most("n", _MOST_COLUMNS),
     contiguous("a", "rows of A"),
