@@ -13,6 +13,7 @@ from tracea.doctor.select import decide
 from tracea.flow.compile import compile_node
 from tracea.kernels.gemm.direct import DIRECT
 from tracea.kernels.gemm.gemv import DOT
+from tracea.kernels.gemm.narrow import NARROW
 from tracea.kernels.gemm.packed import PACKED
 from tracea.semantic.proofs import prove
 from tracea.targets import load
@@ -78,6 +79,25 @@ def test_a_weight_stored_in_another_type_is_converted_once() -> None:
 def test_weights_in_panels_are_taken_as_they_are() -> None:
     op = GemmOp.of(m=24, n=1024, k=1024)
     assert decide(op, XEON, constants=(1,)).variant == "gemm.prepacked"
+
+
+@pytest.mark.parametrize(
+    ("shape", "tile"),
+    [
+        ((170, 76, 602), (5, 5)),  # 80 columns; 6 by 3 would compute 96
+        ((300, 390, 200), (5, 5)),
+        ((170, 96, 602), (6, 3)),  # fills its last tile
+        ((128, 200, 256), (6, 3)),  # 4 by 2 wastes less, and has half of the products for its loads
+    ],
+)
+def test_a_tile_is_less_high_where_that_leaves_fewer_lanes_empty(
+    shape: tuple[int, int, int], tile: tuple[int, int]
+) -> None:
+    m, n, k = shape
+    op = GemmOp.of(m=m, n=n, k=k)
+    for variant in (DIRECT, NARROW):
+        schedule = variant.default_schedule(op, XEON)
+        assert (schedule.integer("mr"), schedule.integer("nv")) == tile
 
 
 @pytest.mark.parametrize(("rows", "block"), [(6, 256), (7, 128), (48, 128)])

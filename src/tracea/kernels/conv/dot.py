@@ -52,9 +52,7 @@ __all__ = ["CONV_DOT", "CONV_DOT_PREPACKED", "build_dot", "build_dot_pack", "bui
 
 _MOST: Final = 2**24  # of any number of a schedule, but for the gap
 _MOST_GAP: Final = 1024
-_GAP: Final = (
-    16  # elements between pixels of a halo: a pitch that is a power of two would fall on few sets of the cache
-)
+_GAP: Final = 16  # elements between pixels of a halo: a pitch of a power of two would fall on few sets of the cache
 # In products of vectors, measured on a Xeon without its tiles by AVX-512 and by AVX2 (benchmarks/NOTES.md, 2026-11-28):
 _SUMMED: Final = 5.5  # what adding up a sum's lanes costs, and storing it
 _BEGUN: Final = 8.0  # what a pixel costs beside

@@ -15,6 +15,7 @@ guard.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Final
 
 from tracea.core.ops.gemm import GemmOp
@@ -51,6 +52,8 @@ _JR, _COLUMNS = Var("jr"), Var("columns")
 _IR, _ROWS = Var("ir"), Var("rows")
 
 _MOST_ROWS: Final = 6
+_FULLER: Final = 0.95  # of the cycles, for which a tile is not as high as it could be
+_FEWER_ROWS: Final = 4  # at least: each reads all of B from the second-level cache
 _MOST_COLUMN_ROWS: Final = 14  # of a tile that reads columns of A
 _MOST_VECTORS: Final = 8
 _NEAR_LINES: Final = 4  # of a step of A's columns
@@ -198,8 +201,7 @@ def _space(op: GemmOp, target: Target) -> ScheduleSpace:
 def row_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
     """Return rows and vectors of a register tile that reads rows of A where they lie."""
     # Equal row blocks, the fewest: 16 rows are tiles of 6, 6 and 4 rows by 4 vectors. Each row has an address of its
-    # own, and
-    # more than 6 do not fit the integer registers beside the rest.
+    # own, and more than 6 do not fit the integer registers beside the rest.
     registers = target.vector_registers if target.isa != "plain" else 32
     mr = equal_blocks(max(m, 1), min((registers - 4) // 3, _MOST_ROWS))
     widths = range(1, max(1, min(_MOST_VECTORS, (registers - 1) // (mr + 1))) + 1)
@@ -209,7 +211,14 @@ def row_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
         used = max(n, 1) / (round_up(n, nv * lanes))
         return used * mr * nv / (mr * nv + mr + nv)
 
-    return mr, max(widths, key=worth)
+    def cycles(tile: tuple[int, int]) -> int:
+        return tile_cycles(m, n, tile, lanes, target)
+
+    tile = mr, max(widths, key=worth)
+    # Fewer rows have registers for more vectors: 5 by 5 for 65 to 80 columns, where 6 by 3 computes 96.
+    fewer = [other for other in _tiles(mr - 1, target) if other[0] >= _FEWER_ROWS and prod(other) >= prod(tile)]
+    fuller = min(fewer, key=lambda other: (cycles(other), sum(other) / prod(other)), default=tile)
+    return fuller if cycles(fuller) < _FULLER * cycles(tile) else tile
 
 
 def _column_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
