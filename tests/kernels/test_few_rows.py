@@ -86,7 +86,9 @@ def test_weights_in_panels_are_taken_as_they_are() -> None:
     [
         ((170, 76, 602), (5, 5)),  # 80 columns; 6 by 3 would compute 96
         ((300, 390, 200), (5, 5)),
+        ((30, 112, 600), (3, 7)),
         ((170, 96, 602), (6, 3)),  # fills its last tile
+        ((300, 208, 150), (6, 3)),  # 3 by 7 computes 224 columns for 240, and reads each of B twice as often
         ((128, 200, 256), (6, 3)),  # 4 by 2 wastes less, and has half of the products for its loads
     ],
 )

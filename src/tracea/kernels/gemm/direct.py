@@ -52,8 +52,9 @@ _JR, _COLUMNS = Var("jr"), Var("columns")
 _IR, _ROWS = Var("ir"), Var("rows")
 
 _MOST_ROWS: Final = 6
-_FULLER: Final = 0.95  # of the cycles, for which a tile is not as high as it could be
-_FEWER_ROWS: Final = 4  # at least: each reads all of B from the second-level cache
+_FULLER: Final = 0.9  # of the cycles, for which a tile is not as high as it could be
+_FEWER_ROWS: Final = 3  # at least: each reads all of B from the second-level cache
+_AS_LARGE: Final = 0.85  # of the products of a step, at least, for its loads
 _MOST_COLUMN_ROWS: Final = 14  # of a tile that reads columns of A
 _MOST_VECTORS: Final = 8
 _NEAR_LINES: Final = 4  # of a step of A's columns
@@ -216,7 +217,9 @@ def row_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
 
     tile = mr, max(widths, key=worth)
     # Fewer rows have registers for more vectors: 5 by 5 for 65 to 80 columns, where 6 by 3 computes 96.
-    fewer = [other for other in _tiles(mr - 1, target) if other[0] >= _FEWER_ROWS and prod(other) >= prod(tile)]
+    fewer = [
+        other for other in _tiles(mr - 1, target) if other[0] >= _FEWER_ROWS and prod(other) >= _AS_LARGE * prod(tile)
+    ]
     fuller = min(fewer, key=lambda other: (cycles(other), sum(other) / prod(other)), default=tile)
     return fuller if cycles(fuller) < _FULLER * cycles(tile) else tile
 
