@@ -125,6 +125,10 @@ REFUSED = {
     "groups that do not divide": (InvalidShape, lambda: tracea.ops.conv2d(X, W, groups=4)),
     "no groups": (InvalidOp, lambda: tracea.ops.conv2d(X, W, groups=0)),
     "a filter beyond the image": (InvalidShape, lambda: tracea.ops.conv2d(X[..., :2], W)),
+    "more taps than a kernel has": (
+        InvalidShape,
+        lambda: tracea.ops.conv1d(torch.ones(1, 1, 900), torch.ones(1, 1, 257)),
+    ),
     "a bias of another length": (InvalidShape, lambda: tracea.ops.conv2d(X, W, torch.zeros(5))),
     "a residual that is larger": (InvalidShape, lambda: tracea.ops.conv2d(X, W, residual=torch.zeros(2, 6, 6, 6))),
     "an out of another shape": (InvalidShape, lambda: tracea.ops.conv2d(X, W, out=torch.zeros(1, 6, 5, 6))),
@@ -167,3 +171,35 @@ def test_a_poisoned_out_is_written_whole(rng, dtype):
     x = image(rng, "torch", dtype, (1, 3, 11, 9), "last")
     weight = torch.randn(5, 3, 3, 3, dtype=torch.float32).to(TORCH[dtype])
     check_conv(x, weight, out=poisoned("torch", dtype, (1, 5, 5, 4)), stride=(2, 2))
+
+
+@pytest.mark.parametrize("stride", [7, 8, 10**6, (10**6, 2)])
+def test_a_stride_beyond_the_image_reaches_one_window(rng, stride):
+    x, weight = (torch.from_numpy(rng.standard_normal(shape)) for shape in ((2, 4, 9, 9), (6, 4, 3, 3)))
+    x.requires_grad_()
+    weight.requires_grad_()
+    y = torch.nn.functional.conv2d(x, weight, stride=stride)
+    grad = torch.from_numpy(rng.standard_normal(y.shape))
+    y.backward(grad)
+    numbers = {"x": x.detach(), "weight": weight.detach(), "stride": stride}
+    torch.testing.assert_close(tracea.ops.conv2d(**numbers), y.detach())
+    torch.testing.assert_close(
+        tracea.ops.conv2d_grad_weight(numbers["x"], grad, weight.shape, stride=stride), weight.grad
+    )
+    torch.testing.assert_close(tracea.ops.conv2d_grad_input(grad, numbers["weight"], x.shape, stride=stride), x.grad)
+
+
+def test_a_stride_beyond_a_volume_or_of_one_pixel_reaches_one_window(rng):
+    x, weight = (torch.from_numpy(rng.standard_normal(shape)) for shape in ((2, 4, 5, 6, 7), (3, 4, 2, 2, 2)))
+    expected = torch.nn.functional.conv3d(x, weight, stride=10**6)
+    torch.testing.assert_close(tracea.ops.conv3d(x, weight, stride=10**6), expected)
+    pixel, taps = (torch.from_numpy(rng.standard_normal(shape)) for shape in ((1, 2, 1, 1), (2, 3, 3, 3)))
+    expected = torch.nn.functional.conv_transpose2d(pixel, taps, stride=10**6)
+    torch.testing.assert_close(tracea.ops.conv_transpose2d(pixel, taps, stride=10**6), expected)
+
+
+def test_no_step_of_an_op_is_longer_than_it_must_be():
+    image = TensorType((1, 4, 9, 9), DType.F32)
+    far = Conv2dOp(x=image, w=TensorType((6, 4, 3, 1), DType.F32), stride=(100, 100), dilation=(2, 50))
+    assert (far.stride, far.dilation) == ((5, 9), (2, 1))
+    assert far.infer().static_shape == (1, 6, 1, 1)

@@ -316,6 +316,15 @@ REFUSED = {
 }
 
 
+def test_a_remedy_speaks_of_what_does_not_agree():
+    with pytest.raises(InvalidShape, match=r"groups=3 must divide the 4 channels"):
+        transposed(X, W, groups=3)
+    with pytest.raises(InvalidShape, match=r"at least one channel, one place and one tap"):
+        transposed(X[:, :, :0], W)
+    with pytest.raises(InvalidShape, match=r"channels of x and weight agree"):
+        transposed(X[:, :3], W)
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_is_refused_with_a_remedy(name):
     error, call = REFUSED[name]
@@ -332,6 +341,6 @@ def test_out_may_not_be_an_operand():
 
 
 def test_a_stride_of_very_many_phases_is_refused_before_anything_is_compiled() -> None:
-    one = np.ones((1, 1, 1, 1), np.float32)
+    two = np.ones((1, 1, 2, 2), np.float32)
     with pytest.raises(InvalidOp, match="stride"):
-        tracea.ops.conv2d_grad_input(one, one, (1, 1, 500, 500), stride=500)
+        tracea.ops.conv2d_grad_input(two, two, (1, 1, 502, 502), stride=500)

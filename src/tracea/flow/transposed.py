@@ -91,6 +91,11 @@ class Transposed:
     dilation: tuple[int, int]
     groups: int
 
+    def __post_init__(self) -> None:
+        # One pixel has no neighbour that a stride leads to, and so one phase.
+        stride = tuple(1 if count == 1 else step for count, step in zip(self.x.shape[2:], self.stride, strict=True))
+        object.__setattr__(self, "stride", stride)
+
     def sections(self) -> tuple[Section, ...]:
         """Return the convolutions that compute it, one for each phase of rows and of columns.
 

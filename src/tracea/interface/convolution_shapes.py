@@ -1,4 +1,4 @@
-"""Shapes of transposed convolutions and of gradients, of images and of volumes: what results, and what is refused."""
+"""Shapes of convolutions, transposed ones and gradients, of images and of volumes: what results, what is refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidShape
 from tracea.interface.whole_numbers import read_wholes
 
-__all__ = ["check_taps", "extents_of", "meant_padding", "same_shape", "transposed_extents"]
+__all__ = [
+    "check_filters",
+    "check_taps",
+    "extents_of",
+    "meant_padding",
+    "same_shape",
+    "that_would_agree",
+    "transposed_extents",
+]
 
 _MOST_TAPS: Final = 256  # of the kernels: the places of a result's gradient are taps there
 _COUNTS: Final = {4: "four", 5: "five"}
@@ -63,7 +71,7 @@ def transposed_extents(
             got={"x": x.shape, "weight": weight.shape, "groups": groups},
             expected=f"x (n, c, {places}), weight (c, k/groups, {windows}), c a multiple of groups, "
             "only n and k may be 0",
-            remedy="make the channels of x and weight agree",
+            remedy=that_would_agree(channels == rows, channels, "channels", groups, (channels, *size, *taps)),
         )
     if bias is not None and bias.shape != (filters * groups,):
         raise InvalidShape(
@@ -95,6 +103,30 @@ def same_shape(grad: TensorType, expected: tuple[Any, ...]) -> None:
             got=grad.shape,
             expected=expected,
             remedy="give the gradient of that convolution's result, and its stride, padding, dilation and groups",
+        )
+
+
+def that_would_agree(is_agreed: bool, count: int, counted: str, groups: int, extents: Sequence[int]) -> str:
+    """Return what to change of an image and filters that make no convolution: ``count`` is what groups must divide."""
+    if 0 in extents:
+        return "give at least one channel, one place and one tap along each axis"
+    if is_agreed:
+        return f"groups={groups} must divide the {count} {counted}"
+    return "make the channels of x and weight agree"
+
+
+def check_filters(weight: TensorType) -> None:
+    """Refuse filters that are longer than those of any kernel.
+
+    Raises:
+        InvalidShape: an axis has more taps than kernels have.
+    """
+    if max(weight.static_shape[2:][-2:]) > _MOST_TAPS:  # planes of a volume's are convolutions of their own
+        raise InvalidShape(
+            field="weight",
+            got=weight.shape,
+            expected=f"at most {_MOST_TAPS} taps along rows and columns",
+            remedy="sum the results of parts of the filters, or use torch for this layer",
         )
 
 

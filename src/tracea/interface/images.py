@@ -12,7 +12,7 @@ from tracea.core.op import Conv2dOp, Epilogue
 from tracea.core.ops.images import like_image, over_filters
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.sections import Part, Section, compile_sections
-from tracea.interface.convolution_shapes import meant_padding
+from tracea.interface.convolution_shapes import check_filters, meant_padding
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
@@ -103,6 +103,7 @@ def _missed_conv2d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
         groups=groups,
         accuracy=Accuracy(accuracy),
     )
+    check_filters(weight)
     given.check_broadcasts(plain.shape, 3)
     check_filter_bias(bias, weight)
     op = replace(

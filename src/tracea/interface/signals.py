@@ -12,7 +12,7 @@ from tracea.core.ops.images import like_image, over_filters
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.sections import Part, Section, compile_sections
-from tracea.interface.convolution_shapes import meant_padding
+from tracea.interface.convolution_shapes import check_filters, meant_padding
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
@@ -95,6 +95,7 @@ def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
         size=(1, x.static_shape[2]) if same and x.static_shape[2] else None,
         accuracy=Accuracy(accuracy),
     )
+    check_filters(weight)
     shape = (*plain.shape[:2], plain.shape[3])
     given.check_broadcasts(shape, 3)
     check_filter_bias(bias, weight)

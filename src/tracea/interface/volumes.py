@@ -14,7 +14,7 @@ from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.plane_parts import Triple
 from tracea.flow.sections import compile_sections
 from tracea.flow.volumes import VolumeConvolution
-from tracea.interface.convolution_shapes import meant_padding
+from tracea.interface.convolution_shapes import check_filters, meant_padding, that_would_agree
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
@@ -105,11 +105,13 @@ def check_forward(
     if x[1] != weight[1] * groups or weight[0] % groups or 0 in (*x[1:], *weight[1:]):
         fitting = x[1] // weight[1] if weight[1] and x[1] and x[1] % weight[1] == 0 else 0
         fits = fitting > 0 and weight[0] % fitting == 0 and fitting != groups
+        is_agreed, extents = x[1] == weight[1] * groups, (*x[1:], *weight[1:])
+        otherwise = that_would_agree(is_agreed, weight[0], "filters", groups, extents)
         raise InvalidShape(
             field=op,
             got={"x": tuple(x), "weight": tuple(weight), "groups": groups},
             expected="x (n, c, d, h, w), weight (k, c/groups, t, r, s), k a multiple of groups, only n and k may be 0",
-            remedy=f"groups={fitting} fits this x and weight" if fits else "make the channels of x and weight agree",
+            remedy=f"groups={fitting} fits this x and weight" if fits else otherwise,
         )
     axes = zip(x[2:], weight[2:], stride, padding, dilation, strict=True)
     planes, rows, columns = ((size + 2 * pad - gap * (tap - 1) - 1) // step + 1 for size, tap, step, pad, gap in axes)
@@ -143,6 +145,8 @@ def _missed_conv3d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
     x, weight = volumes_of(given, "conv3d")
     bias, residual = given.optional(2), given.optional(3)
     shape = check_forward("conv3d", x.static_shape, weight.static_shape, numbers)
+    check_filters(weight)
+    at_every_voxel = check_forward("conv3d", x.static_shape, weight.static_shape, (1, 1, 1, *numbers[3:]))
     given.check_broadcasts(shape, 3)
     check_filter_bias(bias, weight)
     Epilogue.of(activation=activation)  # an unknown one is refused before anything is compiled
@@ -154,7 +158,7 @@ def _missed_conv3d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
         bias=bias,
         residual=None if residual is None else _expanded(residual, shape),
         activation=activation,
-        stride=numbers[:3],
+        stride=tuple(map(min, numbers[:3], at_every_voxel[2:])),  # no further beyond the volume than it must
         padding=numbers[3:6],
         dilation=numbers[6:9],
         groups=numbers[9],

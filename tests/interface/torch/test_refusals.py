@@ -61,7 +61,11 @@ def test_a_write_to_a_buffer_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("module", "said"),
-    [(nn.Dropout(0.5), "a dropout of 0.5 in training mode"), (nn.BatchNorm1d(4), "a batch norm in training mode")],
+    [
+        (nn.Dropout(0.5), "a dropout of 0.5 in training mode"),
+        (nn.BatchNorm1d(4), "a batch norm by its batch's statistics, as in training mode"),
+        (nn.BatchNorm1d(4, track_running_stats=False), "a batch norm by its batch's statistics, as in training mode"),
+    ],
 )
 def test_training_mode_is_refused(module: nn.Module, said: str) -> None:
     with pytest.raises(UnsupportedNode, match=said) as caught:

@@ -69,10 +69,23 @@ class Conv2dOp(Op):
         self._check_channels()
         if self.size is not None and self.size == self._fitting():
             object.__setattr__(self, "size", None)
+        self._shorten_steps()
         object.__setattr__(self, "accumulator", accumulator_of(self.accumulator, self.x.dtype, self.w.dtype))
         self.epilogue.check(self.shape, "conv2d")
         if result_type("conv2d", self.shape, self.x.dtype, self.out) == TensorType(self.shape, self.x.dtype):
             object.__setattr__(self, "out", None)
+
+    def _shorten_steps(self) -> None:
+        """Let no step lead further beyond the image than it must: one result needs no stride, one tap no dilation."""
+        dilation = tuple(
+            1 if static(tap) == 1 else gap for tap, gap in zip(self.w.shape[2:], self.dilation, strict=True)
+        )
+        object.__setattr__(self, "dilation", dilation)
+        if self.size is None:
+            stride = tuple(map(min, self.stride, self._fitting((1, 1))))
+        else:
+            stride = tuple(1 if count == 1 else step for count, step in zip(self.size, self.stride, strict=True))
+        object.__setattr__(self, "stride", stride)
 
     def _check_channels(self) -> None:
         if not _is_count(self.groups) or self.groups < 1:
@@ -140,8 +153,9 @@ class Conv2dOp(Op):
     def _extents(self) -> tuple[int, int]:
         return self._fitting() if self.size is None else self.size
 
-    def _fitting(self) -> tuple[int, int]:
-        taps = zip(self.x.shape[2:], self.w.shape[2:], self.stride, self.padding, self.dilation, strict=True)
+    def _fitting(self, stride: tuple[int, int] | None = None) -> tuple[int, int]:
+        steps = stride or self.stride
+        taps = zip(self.x.shape[2:], self.w.shape[2:], steps, self.padding, self.dilation, strict=True)
         p, q = (
             (static(size) + 2 * pad - gap * (static(tap) - 1) - 1) // step + 1 for size, tap, step, pad, gap in taps
         )

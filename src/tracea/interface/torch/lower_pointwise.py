@@ -352,4 +352,7 @@ def batch_norm_of_inference(
 
 def batch_norm_of_training(low: Lowering, *_: Any) -> Node:
     """Refuse a normalisation by the batch's own statistics."""
-    low.refuse("a batch norm in training mode", "call module.eval() first: this is for inference")
+    low.refuse(
+        "a batch norm by its batch's statistics, as in training mode",
+        "call module.eval() first: this is for inference; one of track_running_stats=False has no others",
+    )
