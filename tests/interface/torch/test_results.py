@@ -69,11 +69,12 @@ class Images(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.conv, self.up = nn.Conv2d(3, 8, 3, padding=1), nn.ConvTranspose2d(8, 3, 2, stride=2)
+        self.register_buffer("mean", torch.tensor([0.25, 0.5, 0.75]).reshape(1, 3, 1, 1))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         y = self.conv(x)
         pooled = nn.functional.max_pool2d(y, 2)
-        lasting = y, torch.relu(y), pooled, self.up(y), torch.cat([y, x], 1), x, x + 1.0
+        lasting = y, torch.relu(y), pooled, self.up(y), torch.cat([y, x], 1), x, x + 1.0, x - self.mean
         return *lasting, pooled.permute(0, 2, 3, 1), y.mean((2, 3)), y.flatten(1), torch.softmax(y, 1)
 
 
@@ -98,6 +99,20 @@ def test_images_lie_as_those_of_torch_and_apart(last: str, seed: int) -> None:
             for other, (found, value) in enumerate(zip(results, wanted, strict=True)):
                 if other != index:
                     torch.testing.assert_close(found, value)
+
+
+class Centred(nn.Module):
+    """Takes a mean of each channel off, as the first step of a classifier does."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x - torch.tensor([0.25, 0.5, 0.75]).reshape(1, 3, 1, 1)) * 2.0
+
+
+def test_a_number_for_each_channel_leaves_an_image_as_it_lies() -> None:
+    x = torch.randn(2, 3, 8, 6).to(memory_format=torch.channels_last)
+    result = tracea.optimize(Centred().eval(), (x,), budget=None, threads=1)(x)
+    assert result.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(result, Centred()(x))
 
 
 def test_an_image_channels_last_is_returned_by_the_kernel_that_makes_it() -> None:

@@ -11,7 +11,10 @@ from typing import TypeAlias, cast
 
 import torch
 
-from tracea.core.tensor_type import broadcast_shapes
+from tracea.core.dtype import DType
+from tracea.core.tensor_type import StridedLayout, TensorType, broadcast_shapes
+from tracea.interface.layouts import kept_layout
+from tracea.runtime.buffers import ArrayKind
 
 __all__ = ["Rule", "Type", "Unknown", "broadcast", "dense", "need", "need_floats", "preserved", "type_like"]
 
@@ -61,12 +64,16 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def preserved(dtype: torch.dtype, *operands: Type) -> Type:
-    """Return the type of what is computed element by element: in the operands' strides if those agree."""
+    """Return the type of what is computed element by element: in the operands' strides, or at least their order."""
     shape = broadcast(*[operand.shape for operand in operands])
     first = operands[0]
     if all((tuple(each.shape), each.stride()) == (shape, first.stride()) for each in operands) and _is_dense(first):
         return torch.empty_strided(first.shape, first.stride(), dtype=dtype, device="meta")
-    return dense(shape, dtype)
+    if all(each.is_contiguous() for each in operands):
+        return dense(shape, dtype)
+    types = [TensorType(tuple(each.shape), DType.F32, StridedLayout(each.stride())) for each in operands]
+    strides = kept_layout(types, DType.F32, ArrayKind.TORCH).strides  # whatever the element type
+    return torch.empty_strided(shape, strides, dtype=dtype, device="meta")
 
 
 def _is_dense(type_: Type) -> bool:
