@@ -131,6 +131,13 @@ def test_containers_are_bounded_in_width_and_depth() -> None:
     assert len(str(InvalidOp(field="a", got=[list(range(10_000)), nested], remedy="r"))) < 2000
 
 
+def test_a_long_list_says_how_many_there_are() -> None:
+    error = InvalidOp(field="a", got=3, expected=list(range(65)), remedy="r")
+    assert error.expected[-1] == "… (65 in all)"
+    assert len(error.expected) == 33
+    assert pickle.loads(pickle.dumps(error)).expected == error.expected
+
+
 def test_a_long_command_is_shortened_in_the_message_and_kept_whole_as_a_field() -> None:
     command = ("g++", *(f"-mflag-number-{number}" for number in range(50)), "/somewhere/source.cpp")
     error = errors.CompileError(command=command, log="stopped after 300 s", exit_code=-9)

@@ -295,10 +295,11 @@ def test_report_without_a_ceiling_says_so(recorded: tuple[Record, Path, list[str
         ({"suite": "nonesuch"}, "suite"),
         ({"against": ("nonesuch",)}, "against"),
         ({"only": "nonesuch"}, "only"),
+        ({"only": "2048|nonesuch"}, "only: got nonesuch"),
         ({"pairs": 0}, "pairs"),
         ({"threads": (len(os.sched_getaffinity(0)) + 1,)}, "threads"),
     ],
-    ids=["suite", "peer", "problem", "pairs", "threads"],
+    ids=["suite", "peer", "problem", "one of two problems", "pairs", "threads"],
 )
 def test_suite_that_cannot_run_is_refused_before_anything_is_measured(
     change: dict[str, object], said: str, monkeypatch: pytest.MonkeyPatch

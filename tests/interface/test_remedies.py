@@ -120,6 +120,8 @@ def test_a_programs_element_types_are_said_in_one_spelling() -> None:
         (lambda: attention(Q, Q, Q, dropout_p=0.1), "leave dropout_p out"),
         (lambda: tracea.ops.conv2d(Q, Q, strides=2, activatoin="relu"), "use stride=2, .*; use activation='relu', if"),
         (lambda: tracea.ops.conv3d_grad_weight(Q, Q, (1,), pading=1), "use padding=1, if that was meant"),
+        (lambda: tracea.ops.conv2d(input=Q, weight=Q), "use x=, if that was meant"),
+        (lambda: tracea.ops.conv2d(Q, Q, padding_mode="reflect"), "pad x first, .* and leave padding_mode out"),
     ],
 )
 def test_an_unknown_keyword_is_told_those_that_there_are(call: Any, remedy: str) -> None:
@@ -129,6 +131,11 @@ def test_an_unknown_keyword_is_told_those_that_there_are(call: Any, remedy: str)
     name = caught.value.field.removesuffix("()")
     assert caught.value.expected == tuple(inspect.signature(getattr(tracea.ops, name)).parameters)
     assert pickle.loads(pickle.dumps(caught.value)).to_dict() == caught.value.to_dict()
+
+
+def test_a_padding_of_each_side_is_done_before() -> None:
+    with pytest.raises(InvalidOp, match=r"padding: got .*Remedy: pad each side of x first"):
+        tracea.ops.conv2d(Q, Q, padding=(1, 0, 1, 0))
 
 
 def test_other_type_errors_of_a_call_are_left_as_they_are() -> None:

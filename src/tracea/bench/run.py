@@ -76,9 +76,10 @@ def run_suite(
     names = [problem.name for problem in problems(suite)]
     parts = [""] if only is None else only.split("|")
     chosen = [problem for problem in problems(suite) if any(part in problem.name for part in parts)]
-    if only is not None and not all(part and any(part in name for name in names) for part in parts):
+    unknown = [part for part in parts if not any(part in name for name in names) or (only is not None and not part)]
+    if unknown:
         remedy = "name a part of a problem's name, or several with | between"
-        raise InvalidOption(field="only", got=only, expected=names, remedy=remedy)
+        raise InvalidOption(field="only", got="|".join(unknown), expected=names, remedy=remedy)
     every = [
         Rules(threads=count, against=against, pairs=pairs, processes=processes, library=library) for count in threads
     ]

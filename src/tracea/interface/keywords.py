@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from tracea.core.names import as_given, near
 from tracea.errors import InvalidOption
 
 __all__ = ["UnknownKeyword", "tells_keywords"]
+
+_OF_TORCH: Final = {"input": ("x",)}
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -46,8 +48,11 @@ def _refused(op: str, unknown: dict[str, Any], names: tuple[str, ...]) -> Unknow
     remedies: list[str] = []
     for name, value in unknown.items():
         # Torch's is_causal and attn_mask are causal and mask.
-        close = near(name, names) or tuple(each for each in names if each in name.split("_"))
+        close = _OF_TORCH.get(name, ()) or near(name, names) or tuple(each for each in names if each in name.split("_"))
         shown = f"{as_given(value)}" if isinstance(value, bool | int | float | str | None) else ""
+        if name == "padding_mode":
+            remedies.append("pad x first, torch.nn.functional.pad(x, ..., mode=...), and leave padding_mode out")
+            continue
         meant = " or ".join(f"{each}={shown}" for each in close)
         remedies.append(f"use {meant}, if that was meant" if close else f"leave {name} out")
     return UnknownKeyword(

@@ -118,4 +118,6 @@ def _each(name: str, value: Any, least: int, axes: int, several: str) -> tuple[i
             return tuple(whole_number(name, each, least) for each in (values * axes)[:axes])
     elif read_whole(value) is not None:
         return (whole_number(name, value, least),) * axes
-    raise InvalidOp(field=name, got=as_given(value), expected=f"a whole number, or {several}", remedy=f"{name}={least}")
+    sided = name == "padding" and isinstance(value, Sequence) and len(cast("Sequence[Any]", value)) == 2 * axes
+    remedy = "pad each side of x first: torch.nn.functional.pad" if sided else f"{name}={least}"
+    raise InvalidOp(field=name, got=as_given(value), expected=f"a whole number, or {several}", remedy=remedy)
