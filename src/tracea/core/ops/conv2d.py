@@ -17,6 +17,7 @@ from tracea.errors import InvalidOp, InvalidShape
 
 __all__ = ["Conv2dOp"]
 
+_LONG: Final = 2**12  # pixels of a step
 # Products of a result for each of its taps: 36 of F(4, 3) for 16 results of 9 taps, of F(2, 5) for 4 results of 25.
 _PLACES_OF_A_TAP: Final = {3: Fraction(36, 16 * 9), 5: Fraction(36, 4 * 25)}
 
@@ -76,16 +77,19 @@ class Conv2dOp(Op):
             object.__setattr__(self, "out", None)
 
     def _shorten_steps(self) -> None:
-        """Let no step lead further beyond the image than it must: one result needs no stride, one tap no dilation."""
-        dilation = tuple(
-            1 if static(tap) == 1 else gap for tap, gap in zip(self.w.shape[2:], self.dilation, strict=True)
-        )
-        object.__setattr__(self, "dilation", dilation)
+        """Replace steps that are longer than any kernel is proved for, where shorter ones do the same.
+
+        One result needs no stride, one tap no dilation. Other steps stay what they are: a kernel is built for them.
+        """
         if self.size is None:
-            stride = tuple(map(min, self.stride, self._fitting((1, 1))))
+            shortest = tuple(map(min, self.stride, self._fitting((1, 1))))
         else:
-            stride = tuple(1 if count == 1 else step for count, step in zip(self.size, self.stride, strict=True))
+            shortest = tuple(1 if n == 1 else step for n, step in zip(self.size, self.stride, strict=True))
+        stride = tuple(short if step > _LONG else step for step, short in zip(self.stride, shortest, strict=True))
+        taps = zip(self.w.shape[2:], self.dilation, strict=True)
+        dilation = tuple(1 if gap > _LONG and static(tap) == 1 else gap for tap, gap in taps)
         object.__setattr__(self, "stride", stride)
+        object.__setattr__(self, "dilation", dilation)
 
     def _check_channels(self) -> None:
         if not _is_count(self.groups) or self.groups < 1:
