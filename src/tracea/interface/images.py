@@ -46,7 +46,8 @@ def conv2d(
     residual broadcasts to it. ``padding`` may be "valid" (none) or "same" (p = h, q = w; with stride 1).
 
     ``accuracy``: "elementwise" errs by rounding of each result's own products, for all inputs; "normwise" by rounding
-    of the largest pixel times the sum of the taps, for finite ones, which allows fewer products (Winograd).
+    of the largest pixel times the sum of the taps, which allows fewer products (Winograd), for images that are finite
+    and whose sums have room: 100 times the largest pixel times the sum of a filter's taps is finite too.
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
     activation, or a number that no convolution has; InvalidOption for an accuracy that there is none of.
