@@ -47,7 +47,7 @@ def conv2d(
 
     ``accuracy``: "elementwise" errs by rounding of each result's own products, for all inputs; "normwise" by rounding
     of the largest pixel times the sum of the taps, which allows fewer products (Winograd), for images that are finite
-    and whose sums have room: 100 times the largest pixel times the sum of a filter's taps is finite too.
+    and leave room: 100 times the largest pixel, and 900 times its product with a filter's taps, all added, are too.
 
     Raises: InvalidShape, InvalidDType, InvalidDevice, InvalidStride, OverlappingOutput; InvalidOp for an unknown
     activation, or a number that no convolution has; InvalidOption for an accuracy that there is none of.

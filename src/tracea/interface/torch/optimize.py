@@ -50,7 +50,7 @@ def optimize(
     terminal, plain lines elsewhere. The result is called like the module. Inputs of other shapes compile another
     program at their first call, without a search. ``accuracy`` is the contract of convolutions: "elementwise" errs by
     rounding of each result's own products, "normwise" by rounding of the largest pixel times the sum of the taps, for
-    images that are finite, and so is a hundred times that: 3×3 and 5×5 then take fewer products (Winograd).
+    images that are finite with room (docs/torch.md): 3×3 and 5×5 convolutions then take fewer products (Winograd).
 
     Raises:
         UnsupportedNode: the module uses what no op expresses, with the lines of your code. InvalidInput: the inputs
