@@ -11,6 +11,7 @@ from tracea.core.ops.images import like_image
 from tracea.core.tensor_type import TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.channel_sums import ChannelSums
+from tracea.flow.copied_channel_sums import CopiedChannelSums
 from tracea.flow.filter_gradient import FilterGradient
 from tracea.flow.filter_products import FilterProducts
 from tracea.flow.filter_windows import FilterWindows
@@ -240,6 +241,7 @@ def _missed_grad_weight(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any
         or FilterProducts.of(whole, threads=threads, library=allowed)
         or ChannelSums.of(whole)
         or PixelSums.of(whole)
+        or CopiedChannelSums.of(whole)
     )
     sections, temporaries = (
         (whole.sections(), ()) if products is None else (tuple(products.sections()), products.temporaries)
