@@ -368,9 +368,8 @@ def _plain(value: Any, depth: int = 0) -> Any:
         case tuple() | list() | Set() if depth < _MAX_DEPTH:
             every = list(cast("Sequence[Any]", value))
             was_cut = len(every) == _MAX_ITEMS + 1 and str(every[-1]).startswith("… (")  # and pickled since
-            shown = every if was_cut else every[:_MAX_ITEMS]
-            plain = tuple(_plain(item, depth + 1) for item in shown)
-            return plain if len(shown) == len(every) else (*plain, f"… ({len(every)} in all)")
+            plain = tuple(_plain(item, depth + 1) for item in (every if was_cut else every[:_MAX_ITEMS]))
+            return plain if len(plain) == len(every) else (*plain, f"… ({len(every)} in all)")
         case _:
             return _clip(value.__name__ if isinstance(value, type) else repr(value), _MAX_TEXT)
 
