@@ -43,7 +43,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["DIRECT", "build_direct", "row_tile"]
+__all__ = ["DIRECT", "build_direct", "row_height", "row_tile", "row_width"]
 
 _JC, _NC = Var("jc"), Var("nc")
 _IC, _MC = Var("ic"), Var("mc")
@@ -199,12 +199,17 @@ def _space(op: GemmOp, target: Target) -> ScheduleSpace:
     return ScheduleSpace.enumerated(axes, valid)
 
 
-def row_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
-    """Return rows and vectors of a register tile that reads rows of A where they lie."""
+def row_height(m: int, target: Target) -> int:
+    """Return the rows of a register tile that reads rows of A where they lie."""
     # Equal row blocks, the fewest: 16 rows are tiles of 6, 6 and 4 rows by 4 vectors. Each row has an address of its
     # own, and more than 6 do not fit the integer registers beside the rest.
     registers = target.vector_registers if target.isa != "plain" else 32
-    mr = equal_blocks(max(m, 1), min((registers - 4) // 3, _MOST_ROWS))
+    return equal_blocks(max(m, 1), min((registers - 4) // 3, _MOST_ROWS))
+
+
+def row_width(mr: int, n: int, lanes: int, target: Target) -> int:
+    """Return the vectors of a register tile of ``mr`` rows that lie where they are."""
+    registers = target.vector_registers if target.isa != "plain" else 32
     widths = range(1, max(1, min(_MOST_VECTORS, (registers - 1) // (mr + 1))) + 1)
 
     def worth(nv: int) -> float:
@@ -212,10 +217,17 @@ def row_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
         used = max(n, 1) / (round_up(n, nv * lanes))
         return used * mr * nv / (mr * nv + mr + nv)
 
+    return max(widths, key=worth)
+
+
+def row_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
+    """Return rows and vectors of a register tile that reads rows of A where they lie."""
+
     def cycles(tile: tuple[int, int]) -> int:
         return tile_cycles(m, n, tile, lanes, target)
 
-    tile = mr, max(widths, key=worth)
+    mr = row_height(m, target)
+    tile = mr, row_width(mr, n, lanes, target)
     # Fewer rows have registers for more vectors: 5 by 5 for 65 to 80 columns, where 6 by 3 computes 96.
     fewer = [
         other for other in _tiles(mr - 1, target) if other[0] >= _FEWER_ROWS and prod(other) >= _AS_LARGE * prod(tile)

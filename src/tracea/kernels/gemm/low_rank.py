@@ -22,7 +22,7 @@ from tracea.core.ops.low_rank import LowRankOp
 from tracea.core.tensor_type import Dim, TensorType
 from tracea.errors import InvalidSchedule
 from tracea.kernels.gemm.blocking import MOST_UNROLLED, check_tile, equal_blocks, round_up
-from tracea.kernels.gemm.direct import row_tile
+from tracea.kernels.gemm.direct import row_height, row_width
 from tracea.kernels.gemm.operands import GemmOperands, K, M, N, gemm_tile, kernel_name, step_tile
 from tracea.kernels.gemm.requirements import FLOATS
 from tracea.kernels.gemm.thin_factor import ThinFactor
@@ -263,9 +263,9 @@ def _default(op: LowRankOp, target: Target) -> Schedule:
     m, n, k, r = (_known(dim) for dim in (op.m, op.n, op.k, op.r))
     lanes = vector_lanes(target, op.accumulator)
     packs = _repays_packing(m, target)
-    tile = _panel_tile if packs else row_tile
-    mr, nv_rank = tile(m, r, lanes, target)
-    _, nv = tile(m, n, lanes, target)
+    width = _panel_width if packs else row_width
+    mr = equal_blocks(m, _TILE_ROWS) if packs else row_height(m, target)  # of both products
+    nv_rank, nv = (width(mr, columns, lanes, target) for columns in (r, n))
     mc = _shared_rows(m, mr, target.cores) if packs else round_up(min(_TASK_ROWS, -(-m // target.cores)), mr)
     steps = 1
     if _repays_steps(op, -(-m // target.cores), k, r, target):
@@ -311,11 +311,9 @@ def _step_vectors(r: int, lanes: int) -> int:
     return equal_blocks(-(-r * _STEPS // lanes), _STEPS)
 
 
-def _panel_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
-    """Return rows and vectors of a register tile that reads rows of A where they lie, and panels of B."""
-    mr = equal_blocks(m, _TILE_ROWS)
-    widest = (target.vector_registers - 1) // (mr + 1)
-    return mr, min(widest, -(-n // lanes))
+def _panel_width(mr: int, n: int, lanes: int, target: Target) -> int:
+    """Return the vectors of a register tile that reads ``mr`` rows of A where they lie, and panels of B."""
+    return min((target.vector_registers - 1) // (mr + 1), -(-n // lanes))
 
 
 def _shared_rows(m: int, mr: int, cores: int) -> int:
@@ -334,11 +332,10 @@ def _space(op: LowRankOp, target: Target) -> ScheduleSpace:
     default = dict(_default(op, target).items())
     m = _known(op.m)
     lanes = vector_lanes(target, op.accumulator)
-    choose = _panel_tile if _repays_packing(m, target) else row_tile
+    width = _panel_width if _repays_packing(m, target) else row_width
     chosen: list[Mapping[str, Value]] = [default]
     for high in _heights(int(default["mr"])):
-        _, nv_rank = choose(high, _known(op.r), lanes, target)
-        _, nv = choose(high, _known(op.n), lanes, target)
+        nv_rank, nv = (width(high, _known(columns), lanes, target) for columns in (op.r, op.n))
         tile: dict[str, Value] = {"mr": high, "nv_rank": nv_rank, "nv": nv, "tail": m % high, "steps": 1}
         for rows, packed in product(_TASKS, product((0, 1), repeat=3)):
             mc = round_up(min(rows, -(-m // target.cores)), high)
