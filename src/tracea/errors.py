@@ -36,13 +36,13 @@ Each is a subclass of the builtin that fits, pickles (a failing child process ca
 
 from __future__ import annotations
 
-import enum
-import numbers
 import os
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
+
+from tracea.error_fields import MAX_TEXT, clipped, plain_field, shortened, shown
 
 __all__ = [
     "BudgetExceeded",
@@ -73,11 +73,7 @@ __all__ = [
     "VerdictFailed",
 ]
 
-_MAX_TEXT = 200
 _TELLING = re.compile(r"\b(error|fatal|undefined|cannot)\b|limit exceeded|No space", re.IGNORECASE)  # of a log
-_MAX_ITEMS = 32
-_MAX_COMMAND = 80
-_MAX_DEPTH = 4
 _OUR_OWN_TEXT = frozenset({"command", "detail", "location", "log", "remedy"})  # kept whole
 
 
@@ -96,7 +92,7 @@ class TraceaError(Exception):
         # neither holds memory alive nor fails to pickle or print.
         for field in fields(self):
             if field.name not in _OUR_OWN_TEXT:
-                setattr(self, field.name, _plain(getattr(self, field.name)))
+                setattr(self, field.name, plain_field(getattr(self, field.name)))
 
     def statement(self) -> str:
         """Say what went wrong, with its numbers, without the remedy and the class, which a traceback names."""
@@ -137,8 +133,8 @@ class InvalidInput(TraceaError, ValueError):
 
     def statement(self) -> str:
         """Say the field, the value and what was expected."""
-        text = f"{self.field}: got {_show(self.got)}"
-        return text if self.expected is None else f"{text}, expected {_show(self.expected, ' | ')}"
+        text = f"{self.field}: got {shown(self.got)}"
+        return text if self.expected is None else f"{text}, expected {shown(self.expected, ' | ')}"
 
 
 class InvalidOp(InvalidInput):
@@ -194,7 +190,7 @@ class UnsupportedNode(TraceaError, NotImplementedError):
 
     def statement(self) -> str:
         """Say the node and where the user wrote it."""
-        return f"{_show(self.node)} at {self.location}"
+        return f"{shown(self.node)} at {self.location}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -215,7 +211,7 @@ class ProofFailed(TraceaError, RuntimeError):
         """Say which proof failed, at which node, for which lane and iteration, and with which numbers."""
         lane = "" if self.lane is None else f", lane {self.lane}"
         iteration = "" if self.iteration is None else f", iteration {self.iteration}"
-        return f"{self.proof}: {_show(self.node)}{lane}{iteration}: {self.detail}"
+        return f"{self.proof}: {shown(self.node)}{lane}{iteration}: {self.detail}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -228,7 +224,7 @@ class EmitError(TraceaError, RuntimeError):
 
     def statement(self) -> str:
         """Say the node."""
-        return f"{_show(self.node)}: {self.detail}"
+        return f"{shown(self.node)}: {self.detail}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -261,7 +257,7 @@ class CompileError(TraceaError, RuntimeError):
         lines = [line.strip() for line in self.log.strip().splitlines()]
         telling = [line for line in lines if _TELLING.search(line)]
         head = " | ".join((telling or lines)[:4])
-        return f"{_shortened(self.command)}: exit code {self.exit_code}: {_clip(head, 4 * _MAX_TEXT)}"
+        return f"{shortened(self.command)}: exit code {self.exit_code}: {clipped(head, 4 * MAX_TEXT)}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -274,7 +270,7 @@ class RunError(TraceaError, RuntimeError):
 
     def statement(self) -> str:
         """Say the kernel and what happened."""
-        return f"{_show(self.kernel)}: {self.detail}"
+        return f"{shown(self.kernel)}: {self.detail}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -289,7 +285,7 @@ class VerdictFailed(TraceaError, RuntimeError):
 
     def statement(self) -> str:
         """Say the gate, the measured value and its limit."""
-        return f"{self.gate}: {_show(self.kernel)}: got {_show(self.got)}, limit {_show(self.limit)}"
+        return f"{self.gate}: {shown(self.kernel)}: got {shown(self.got)}, limit {shown(self.limit)}"
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -347,57 +343,3 @@ class CacheUnwritable(CacheError):
 def __dir__() -> list[str]:
     """List the public names, and what every module has."""
     return sorted({*(name for name in globals() if name.startswith("__")), *__all__})
-
-
-def _plain(value: Any, depth: int = 0) -> Any:
-    """Reduce a field to numbers, text and bounded containers of them."""
-    match value:
-        case enum.Enum():
-            return value.value if isinstance(value.value, str) else value.name
-        case None | bool():
-            return value
-        case numbers.Integral():
-            return int(value)
-        case numbers.Real():
-            return float(value)
-        case str() | os.PathLike():
-            return _clip(os.fspath(cast("str | os.PathLike[str]", value)), _MAX_TEXT)
-        case Mapping() if depth < _MAX_DEPTH:
-            items = list(cast("Mapping[Any, Any]", value).items())[:_MAX_ITEMS]
-            return {_clip(str(key), _MAX_TEXT): _plain(item, depth + 1) for key, item in items}
-        case tuple() | list() | Set() if depth < _MAX_DEPTH:
-            every = list(cast("Sequence[Any]", value))
-            was_cut = len(every) == _MAX_ITEMS + 1 and str(every[-1]).startswith("… (")  # and pickled since
-            plain = tuple(_plain(item, depth + 1) for item in (every if was_cut else every[:_MAX_ITEMS]))
-            return plain if len(plain) == len(every) else (*plain, f"… ({len(every)} in all)")
-        case _:
-            return _clip(value.__name__ if isinstance(value, type) else repr(value), _MAX_TEXT)
-
-
-def _clip(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
-
-
-def _shortened(command: Sequence[str]) -> str:
-    """Return a command as it is, or where it is long its first and last word: the field has all of it."""
-    text = " ".join(command)
-    return text if len(text) <= _MAX_COMMAND else f"{command[0]} … {command[-1]} ({len(command)} words)"
-
-
-def _show(value: Any, between: str = ", ") -> str:
-    """Return a field's plain value as text: names as they are, several of them with ``between``, the rest as Python."""
-    if isinstance(value, str) and value.isprintable() and value:
-        return value
-    if isinstance(value, tuple) and value and all(map(_is_name, items := cast("tuple[Any, ...]", value))):
-        return between.join(items)
-    if isinstance(value, dict) and value and all(map(_is_flat, pairs := cast("dict[str, Any]", value).items())):
-        return ", ".join(f"{name} {_show(item)}" for name, item in pairs)
-    return repr(cast("object", value))
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and bool(value) and value.isprintable() and not set(value) & set(",|")
-
-
-def _is_flat(pair: tuple[str, Any]) -> bool:  # told apart from its neighbours without brackets
-    return _is_name(pair[0]) and not isinstance(pair[1], dict) and (not isinstance(pair[1], str) or _is_name(pair[1]))
