@@ -38,6 +38,14 @@ def operand(rng, shape):
     return made.permute(*np.argsort(order).tolist())[tuple(slice(None, None, gaps) for _ in shape)]
 
 
+def takes_every_axis(operands):
+    """Whether the first step's result, and so each, has several elements along every axis.
+
+    Where one has not, torch asks the operands for their strides along that axis, which address nothing.
+    """
+    return 1 not in np.broadcast_shapes(*(operand.shape for operand in operands[:2]))
+
+
 @pytest.mark.parametrize("steps", STEPS, ids="-".join)
 def test_results_lie_as_those_of_torch_and_numpy(rng, steps):
     fused, (by_torch, by_numpy) = tracea.ops.fuse(steps), STEPS[steps]
@@ -46,7 +54,8 @@ def test_results_lie_as_those_of_torch_and_numpy(rng, steps):
         operands = [operand(rng, shape) for _ in range(fused.operands)]
         for given, reference in ((operands, by_torch), ([x.numpy() for x in operands], by_numpy)):
             y, wanted = fused(*given), reference(*given)
-            assert walked(y) == walked(wanted), [(x.shape, walked(x)) for x in given]
+            if reference is by_numpy or takes_every_axis(given):
+                assert walked(y) == walked(wanted), [(x.shape, walked(x)) for x in given]
             np.testing.assert_allclose(np.asarray(y), np.asarray(wanted), rtol=1e-5, atol=1e-6)
 
 

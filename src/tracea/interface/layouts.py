@@ -18,7 +18,8 @@ __all__ = ["kept_layout"]
 def kept_layout(operands: Sequence[TensorType], dtype: DType, kind: ArrayKind) -> TensorType:
     """Return the type of an elementwise result without gaps, its axes in the order of the operands' strides.
 
-    Where operands disagree, torch follows the first of them and NumPy is row-major. A broadcast axis says nothing.
+    Where operands disagree, torch follows the first of them and NumPy is row-major. A broadcast axis says nothing, and
+    neither does one of one element, though torch asks for its stride: no program is made for what addresses nothing.
 
     Source: torch ``TensorIteratorBase::reorder_dimensions``; NumPy ``npyiter_find_best_axis_ordering``, order 'K'.
     """
