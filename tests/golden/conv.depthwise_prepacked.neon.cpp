@@ -4,6 +4,7 @@
 #include "tracea/conv.h"
 #include "tracea/convert.h"
 #include "tracea/depthwise.h"
+#include "tracea/gemm_store.h"
 #include "tracea/index.h"
 #include "tracea/math.h"
 #include "tracea/team.h"

@@ -3,6 +3,7 @@
 #include "tracea/config.h"
 #include "tracea/conv.h"
 #include "tracea/convert.h"
+#include "tracea/gemm_store.h"
 #include "tracea/index.h"
 #include "tracea/math.h"
 #include "tracea/pack.h"

@@ -169,12 +169,17 @@ def turned_cases() -> tuple[Case, ...]:
     half_rows = GemmOp.of(m=70, n=3, k=41, dtype=BF16, transpose_b=True, **FUSED)
     several = GemmOp.of(m=21, n=8, k=41, batch=(3,), transpose_b=True, **FUSED)
     parts = {"kc": 16, "nc": 32, "fold": 32}
-    stream, split = "gemm.stream_turned", "gemm.stream_split_turned"
+    direct, stream, split = "gemm.direct_turned", "gemm.stream_turned", "gemm.stream_split_turned"
     return (
         Case.of("dot_turned", "gemm.dot_turned", rows),
         Case.of("dot_turned_bf16", "gemm.dot_turned", half_rows),
         Case.of("dot_turned_batch", "gemm.dot_turned", several),
         Case.of("dot_turned_f64", "gemm.dot_turned", GemmOp.of(m=70, n=17, k=9, dtype=F64, transpose_b=True)),
+        Case.of("direct_turned", direct, GemmOp.of(m=70, n=9, k=41, transpose_a=True, **FUSED), nc=48),
+        Case.of("direct_turned_both", direct, GemmOp.of(m=70, n=9, k=41, transpose_a=True, transpose_b=True), kc=16),
+        Case.of("direct_turned_f64", direct, GemmOp.of(m=37, n=21, k=30, dtype=F64, transpose_a=True, **FUSED)),
+        Case.of("direct_turned_batch", direct, GemmOp.of(m=70, n=7, k=11, batch=(3,), transpose_a=True, **FUSED)),
+        Case.of("direct_turned_bf16", direct, GemmOp.of(m=50, n=6, k=12, transpose_a=True, out_dtype=BF16)),
         Case.of("stream_turned", stream, fused, nc=32),
         Case.of("stream_turned_bf16", stream, halves, nc=32),
         Case.of("stream_turned_column", stream, GemmOp.of(m=70, n=1, k=41, transpose_a=True, **FUSED), nc=32),

@@ -95,7 +95,7 @@ def test_empty_sum_is_the_epilogue_of_zero(isa: str, rng: np.random.Generator) -
     "name",
     [
         *("packed_default_tile", "packed_bf16", "prepacked_rows", "direct_columns"),
-        *("stream", "stream_split", "stream_turned", "stream_split_turned", "dot_turned"),
+        *("stream", "stream_split", "stream_turned", "stream_split_turned", "dot_turned", "direct_turned"),
         *("narrow", "narrow_blocks", "narrow_prepacked"),
     ],
 )

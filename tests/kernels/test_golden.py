@@ -100,6 +100,7 @@ GOLDEN = (
     Case.of("gemm.narrow_prepacked", "gemm.narrow_prepacked", GemmOp.of(m=512, n=64, k=768, transpose_b=True)),
     Case.of("gemm.stream", "gemm.stream", GemmOp.of(m=1, n=4096, k=4096, bias=True)),
     Case.of("gemm.stream_split", "gemm.stream_split", GemmOp.of(m=1, n=1000, k=2048, bias=True), kc=1024, fold=512),
+    Case.of("gemm.direct_turned", "gemm.direct_turned", GemmOp.of(m=900, n=37, k=500, transpose_a=True, bias=True)),
     Case.of("gemm.stream_turned", "gemm.stream_turned", GemmOp.of(m=4096, n=1, k=4096, transpose_a=True, bias=True)),
     Case.of(
         "gemm.stream_split_turned",

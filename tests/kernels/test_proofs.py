@@ -48,6 +48,7 @@ def test_kernel_is_proved_for_every_argument(name: str) -> None:
         ("gemm.stream", GemmOp.of(m=1, n=4096, k=4096)),
         ("gemm.stream_split", GemmOp.of(m=3, n=1000, k=2048, bias=True, activation="gelu", residual=True)),
         ("gemm.stream_turned", GemmOp.of(m=4096, n=1, k=4096, transpose_a=True)),
+        ("gemm.direct_turned", GemmOp.of(m=3000, n=37, k=500, transpose_a=True, bias=True, residual=True)),
         ("gemm.stream_split_turned", GemmOp.of(m=1000, n=3, k=2048, transpose_a=True, bias=True, residual=True)),
         ("gemm.narrow", GemmOp.of(m=2000, n=40, k=3000, transpose_b=True)),
         ("gemm.narrow_prepacked", GemmOp.of(m=2000, n=40, k=3000, transpose_b=True)),

@@ -15,7 +15,7 @@ from tracea.core.expr import Input
 from tracea.core.op import Epilogue, GemmOp
 from tracea.core.tensor_type import TensorType
 from tracea.kernels.arguments import operand_buffers
-from tracea.kernels.gemm.gemv_turned import turned
+from tracea.kernels.gemm.turned import turned
 from tracea.kernels.registry import candidates, find
 from tracea.targets import load
 
@@ -26,6 +26,20 @@ def test_a_by_columns_and_few_columns_are_streamed() -> None:
     assert candidates(product, one)[0].id == "gemm.stream_turned"
     assert candidates(product, two)[0].id == "gemm.stream_split_turned"
     assert candidates(GemmOp.of(m=64, n=4, k=64, batch=(8,), transpose_a=True), two)[0].id == "gemm.stream_turned"
+
+
+def test_a_by_columns_and_some_columns_are_turned_but_where_columns_of_b_fill_vectors() -> None:
+    one = replace(load("avx512"), cores=1)
+
+    def first(m: int, n: int, k: int) -> str:
+        return candidates(GemmOp.of(m=m, n=n, k=k, transpose_a=True), one)[0].id
+
+    assert {first(900, n, 500) for n in (5, 8, 16, 37, 64)} == {"gemm.direct_turned"}
+    assert first(200, 64, 256) == "gemm.direct"
+    both = GemmOp.of(m=200, n=64, k=256, transpose_a=True, transpose_b=True)
+    assert candidates(both, one)[0].id == "gemm.direct_turned"
+    assert first(2000, 256, 500) != "gemm.direct_turned"
+    assert first(2000, 64, 16) != "gemm.direct_turned"
 
 
 def test_turning_twice_is_the_product_itself_and_moves_no_element() -> None:
@@ -62,7 +76,7 @@ def test_the_kernel_takes_the_operands_in_the_ops_order() -> None:
 
 
 @pytest.mark.parametrize("isa", one_of_the_isas("turned products"))
-@pytest.mark.parametrize("name", ["stream_turned", "stream_split_turned"])
+@pytest.mark.parametrize("name", ["stream_turned", "stream_split_turned", "direct_turned"])
 def test_bits_do_not_depend_on_the_threads(name: str, isa: str, rng: np.random.Generator) -> None:
     cases = turned_cases()
     case = next(case for case in cases if case.name == name)

@@ -30,12 +30,12 @@ from tracea.kernels.attention.spans import SPAN_ROOM
 from tracea.kernels.conv.folding import folded_like
 from tracea.kernels.conv.operands import conv_types, sizes_of
 from tracea.kernels.gemm.block_sparse import block_sparse_types
-from tracea.kernels.gemm.gemv_turned import TURNED_IDS, turned_types
 from tracea.kernels.gemm.gpu.operands import MULTIPROCESSORS, ORDER_TABLE
 from tracea.kernels.gemm.gpu.spaces import order_of
 from tracea.kernels.gemm.grouped import PARTS, grouped_types
 from tracea.kernels.gemm.low_rank import low_rank_types
 from tracea.kernels.gemm.operands import gemm_types
+from tracea.kernels.gemm.turned import TURNED_IDS, turned_types
 from tracea.kernels.operands import bind
 from tracea.kernels.pointwise.chain import chain_types
 from tracea.kernels.pointwise.transpose import TRANSPOSE_ID, transpose_types

@@ -26,7 +26,6 @@ from tracea.kernels.gemm.direct import DIRECT
 from tracea.kernels.gemm.empty import EMPTY
 from tracea.kernels.gemm.gemv import DOT, STREAM
 from tracea.kernels.gemm.gemv_split import STREAM_SPLIT
-from tracea.kernels.gemm.gemv_turned import DOT_TURNED, STREAM_SPLIT_TURNED, STREAM_TURNED
 from tracea.kernels.gemm.gpu.cp_async import MMA_CP_ASYNC
 from tracea.kernels.gemm.gpu.register_stages import MMA_SYNC, SIMT
 from tracea.kernels.gemm.gpu.tma_variants import MMA_TMA, TCGEN05, WGMMA
@@ -36,6 +35,7 @@ from tracea.kernels.gemm.low_rank_amx import LOW_RANK_AMX
 from tracea.kernels.gemm.narrow import NARROW, NARROW_PREPACKED
 from tracea.kernels.gemm.packed import PACKED
 from tracea.kernels.gemm.prepacked import PREPACKED
+from tracea.kernels.gemm.turned import DIRECT_TURNED, DOT_TURNED, STREAM_SPLIT_TURNED, STREAM_TURNED
 from tracea.kernels.library import LIBRARY_CUBLAS, LIBRARY_GEMM
 from tracea.kernels.pointwise.chain import CHAIN
 from tracea.kernels.pointwise.transpose import TRANSPOSE
@@ -63,6 +63,7 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     STREAM,
     STREAM_SPLIT,
     STREAM_TURNED,
+    DIRECT_TURNED,
     DOT_TURNED,
     STREAM_SPLIT_TURNED,
     DOT,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tracea.core.expr import Input
 from tracea.emitters.cpu.expression import C_TYPES
-from tracea.emitters.cpu.functors import epilogue_functor
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.printer import Printer
+from tracea.emitters.cpu.stores import store_sums
 from tracea.errors import EmitError
-from tracea.semantic.index import TRUE, Const
+from tracea.semantic.index import Const
 from tracea.semantic.nodes_sparse import RunProduct
 
 __all__ = ["run_product"]
@@ -60,17 +60,8 @@ def _register_tile(printer: Printer, node: RunProduct) -> None:
         f"{printer.strides(node.c)[0]}, {predicate_text(node.accumulate)}"
         f"{_upcoming(printer, node, tile) if get('upcoming_lines') else ''});"
     )
-    if node.epilogue is None:
-        return
-    printer.use("gemm_store.h")
-    target = node.c if node.epilogue.target is None else node.epilogue.target
-    row_step, column_step = printer.strides(target)
-    functor = epilogue_functor(printer, node.epilogue.expr, (), printer.buffer(node.c).dtype)
-    call = (
-        f"store_tile({printer.address(node.c)}, {printer.strides(node.c)[0]}, {rows}, {columns}, 0, 0, "
-        f"{printer.address(target)}, {row_step}, {column_step if column_step != '0' else '1'}, {functor});"
-    )
-    printer.body.line(call if node.finish == TRUE else f"if ({predicate_text(node.finish)}) {call}")
+    if node.epilogue is not None:
+        store_sums(printer, node, node.epilogue)
 
 
 def _upcoming(printer: Printer, node: RunProduct, tile: str) -> str:

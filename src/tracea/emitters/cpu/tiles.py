@@ -22,6 +22,7 @@ from tracea.emitters.cpu.norm_gradient import norm_gradient
 from tracea.emitters.cpu.printer import Printer
 from tracea.emitters.cpu.row_tiles import pointwise_tile, reduce_tile, row_tile
 from tracea.emitters.cpu.sparse import run_product
+from tracea.emitters.cpu.stores import store_sums
 from tracea.emitters.cpu.windows import (
     amx_conv,
     conv_dot,
@@ -38,7 +39,6 @@ from tracea.semantic.access import Region
 from tracea.semantic.index import FALSE, TRUE, Const
 from tracea.semantic.nodes import (
     CopyTile,
-    EpilogueCall,
     Halo,
     MicroKernel,
     Node,
@@ -63,6 +63,7 @@ __all__ = ["TILE_LINES"]
 
 _X = Input(0)
 _LINE_BYTES = 64
+_TURNED_ROWS = 4  # of a tile, from which on its transposed store is worth it (benchmarks/NOTES.md)
 
 
 def _pack(printer: Printer, node: Pack) -> None:
@@ -121,7 +122,7 @@ def _micro_kernel(printer: Printer, node: MicroKernel) -> None:
         _ask_ahead(printer, node)
     printer.body.line(line(printer, node))
     if node.epilogue is not None:
-        _store(printer, node, node.epilogue)
+        store_sums(printer, node, node.epilogue, few=_has_few_rows(node))
 
 
 def _amx_block(printer: Printer, node: MicroKernel) -> None:
@@ -184,18 +185,9 @@ def _ask_ahead(printer: Printer, node: MicroKernel) -> None:
         printer.body.line(call if node.finish == TRUE else f"if ({predicate_text(node.finish)}) {call}")
 
 
-def _store(printer: Printer, node: MicroKernel, epilogue: EpilogueCall) -> None:
-    printer.use("gemm_store.h")
-    compute = printer.buffer(node.c).dtype
-    functor = epilogue_functor(printer, epilogue.expr, epilogue.operands, compute)
-    target = node.c if epilogue.target is None else epilogue.target
-    row_step, column_step = printer.strides(target)
-    rows, columns = (printer.text(extent) for extent in node.c.extent[-2:])
-    call = (
-        f"store_tile({printer.address(node.c)}, {printer.strides(node.c)[0]}, {rows}, {columns}, 0, 0, "
-        f"{printer.address(target)}, {row_step}, {column_step if column_step != '0' else '1'}, {functor});"
-    )
-    printer.body.line(call if node.finish == TRUE else f"if ({predicate_text(node.finish)}) {call}")
+def _has_few_rows(node: MicroKernel) -> bool:
+    """Whether a transposed store would move a block of vectors for a few elements of each."""
+    return node.intrinsic.name != "gemm_tile" or int(node.intrinsic.attribute("mr")) < _TURNED_ROWS
 
 
 def _gemm_tile(printer: Printer, node: MicroKernel) -> str:

@@ -12,11 +12,12 @@ from tracea.emitters.cpu.expression import C_TYPES
 from tracea.emitters.cpu.functors import epilogue_functor
 from tracea.emitters.cpu.index_text import predicate_text
 from tracea.emitters.cpu.printer import Printer
+from tracea.emitters.cpu.stores import store_sums
 from tracea.errors import EmitError
 from tracea.semantic.access import Region
 from tracea.semantic.index import TRUE, Const, Index
 from tracea.semantic.linear import normalize
-from tracea.semantic.nodes import CopyTile, EpilogueCall, Halo, MicroKernel, Pack, Scalar
+from tracea.semantic.nodes import CopyTile, Halo, MicroKernel, Pack, Scalar
 
 __all__ = [
     "amx_conv",
@@ -201,7 +202,7 @@ def conv_tile(printer: Printer, node: MicroKernel) -> None:
         f"{_in_registers(printer, node, prefetch_columns=int(get('nr')) if ahead else 0)});"
     )
     if node.epilogue is not None and not _applies_in_registers(node):
-        _store(printer, node, node.epilogue)
+        store_sums(printer, node, node.epilogue)
 
 
 def declare_conv_tile(printer: Printer, node: MicroKernel, dtype: str, *, apart: bool = False, ahead: int = 0) -> str:
@@ -285,7 +286,7 @@ def conv_dot(printer: Printer, node: MicroKernel) -> None:
         f"{_border(printer, node, text(node.b.extent[-4]))});"
     )
     if node.epilogue is not None:
-        _store(printer, node, node.epilogue)
+        store_sums(printer, node, node.epilogue)
 
 
 def depthwise_tile(printer: Printer, node: MicroKernel) -> None:
@@ -310,7 +311,7 @@ def depthwise_tile(printer: Printer, node: MicroKernel) -> None:
         f"{_border(printer, node, rows)}{_in_registers(printer, node)});"
     )
     if node.epilogue is not None and not _applies_in_registers(node):
-        _store(printer, node, node.epilogue)
+        store_sums(printer, node, node.epilogue)
 
 
 def _applies_in_registers(node: MicroKernel) -> bool:
@@ -342,20 +343,3 @@ def _border(printer: Printer, node: MicroKernel, tap_rows: str) -> str:
     height, width = (text(size) for size in image.shape[-3:-1])
     gaps = ", ".join(str(get(f"dilation_{axis}")) for axis in ("rows", "columns"))
     return f"ConvBorder{{{row}, {column}, {height}, {width}, {gaps}, {get('stride_columns')}}}"
-
-
-def _store(printer: Printer, node: MicroKernel, epilogue: EpilogueCall) -> None:
-    target = node.c if epilogue.target is None else epilogue.target
-    planar = printer.step(target, -1) not in (_ZERO, _UNIT) and printer.step(target, -2) == _UNIT
-    functor = epilogue_functor(
-        printer, epilogue.expr, epilogue.operands, printer.buffer(node.c).dtype, transposed=planar
-    )
-    pixels, filters = (printer.text(extent) for extent in node.c.extent[-2:])
-    pixel_step, filter_step = printer.strides(target)
-    sums = f"{printer.address(node.c)}, {printer.strides(node.c)[0]}, {pixels}, {filters}"
-    if planar:
-        call = f"store_tile_transposed({sums}, {printer.address(target)}, {filter_step}, {functor});"
-    else:
-        step = filter_step if filter_step != "0" else "1"
-        call = f"store_tile({sums}, 0, 0, {printer.address(target)}, {pixel_step}, {step}, {functor});"
-    printer.body.line(call if node.finish == TRUE else f"if ({predicate_text(node.finish)}) {call}")

@@ -43,7 +43,7 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import Buffer, MemorySpace, TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["DIRECT", "build_direct", "row_height", "row_tile", "row_width"]
+__all__ = ["DIRECT", "MOST_TURNED_COLUMNS", "build_direct", "is_better_turned", "row_height", "row_tile", "row_width"]
 
 _JC, _NC = Var("jc"), Var("nc")
 _IC, _MC = Var("ic"), Var("mc")
@@ -65,6 +65,8 @@ _UNPAID_NEAR: Final = (512, 384)
 _FEW_SUMS: Final = 8  # the second-level cache holds so many times a product's
 _FEWEST_STEPS: Final = 128  # of a sum: each tile of a short one waits for its result
 _UNEVEN: Final = 1.15  # times the work of the core that is last, from which on other tasks are worth it
+MOST_TURNED_COLUMNS: Final = 112
+_FEW_TURNED: Final = 256  # rows of a product whose columns of A are near each other
 _K_BLOCK: Final = 256  # rows of B: as many pages where a row is longer than a page
 _REREAD: Final = 128  # the same where several tiles of rows read them, one after the other, out of the cache
 
@@ -290,15 +292,34 @@ def _b_bytes(op: GemmOp) -> int:
     return _known(op.k) * _known(op.n) * op.b.dtype.nbytes
 
 
+def is_better_turned(op: GemmOp, target: Target) -> bool:
+    """Whether ``Cᵀ = Bᵀ Aᵀ``, which reads columns of A where they lie, is faster than this product of few columns.
+
+    Each result is stored through a transpose, which sums of fewer steps do not repay; and short columns of A are read
+    well by tiles whose vectors the columns of B fill (benchmarks/NOTES.md, 2026-11-28).
+    """
+    m, n, lanes = _known(op.m), _known(op.n), vector_lanes(target, op.accumulator)
+    few = MOST_STREAMED_ROWS < n <= MOST_TURNED_COLUMNS and n < m and n <= _known(op.k)
+    known = all(type_.is_static for type_ in (*op.operands, op.infer()))
+    if not (few and known and _has_columns(op)):
+        return False
+    fills = unit_stride(op, "b", -1) and n % (2 * lanes) == 0 and m <= _FEW_TURNED
+    return not fills or _column_score(op, target) <= 0
+
+
 def _near_steps(op: GemmOp, target: Target) -> float:
-    # Rows of A that lie far from step to step are a line a step, all in few sets of the first cache: they are packed,
-    # but where products take longer than their lines. Columns of C that leave most of a vector empty are better lanes
-    # where the product is turned.
+    # Columns of C that leave most of a vector empty are better lanes where the product is turned.
     if not _has_columns(op):
         return 0.0
-    m, n, nbytes = _known(op.m), _known(op.n), op.a.dtype.nbytes
-    if n <= MOST_STREAMED_ROWS:
+    if _known(op.n) <= MOST_STREAMED_ROWS or is_better_turned(op, target):
         return -200.0
+    return _column_score(op, target)
+
+
+def _column_score(op: GemmOp, target: Target) -> float:
+    # Rows of A that lie far from step to step are a line a step, all in few sets of the first cache: they are packed,
+    # but where products take longer than their lines.
+    m, n, nbytes = _known(op.m), _known(op.n), op.a.dtype.nbytes
     tile = _column_tile(m, n, vector_lanes(target, op.accumulator), target)
     if max(m, n) * nbytes <= target.page_bytes and _known(op.k) >= _FEWEST_STEPS:
         if _is_long(tile, target) and m * n * nbytes <= target.l2_bytes:

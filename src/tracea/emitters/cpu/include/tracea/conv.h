@@ -361,27 +361,6 @@ struct ConvTile {
     }
 };
 
-// As store_tile, for a result whose pixels, the rows of `sums`, lie next to each other: the tile is transposed on its way, and the epilogue is called with
-// vectors of pixels, a filter being its row.
-template <class T, class Storage, class Epilogue>
-TRACEA_INLINE void store_tile_transposed(const T* sums, int64_t sums_stride, int64_t pixels, int64_t filters,
-                                         Storage* out, int64_t filter_stride, const Epilogue& epilogue) {
-    using V = Vec<T>;
-    constexpr int L = V::lanes;
-    for (int64_t i = 0; i < pixels; i += L) {
-        const int64_t m = pixels - i < L ? pixels - i : L;
-        for (int64_t j = 0; j < filters; j += L) {
-            const int64_t n = filters - j < L ? filters - j : L;
-            V block[L];
-            for (int p = 0; p < L; ++p)
-                block[p] = p < m ? load_partial<V>(sums + (i + p) * sums_stride + j, n) : zero<V>();
-            transpose(block);
-            for (int f = 0; f < L && f < n; ++f)
-                store_partial(out + (j + f) * filter_stride + i, epilogue(block[f], j + f, i, m), m);
-        }
-    }
-}
-
 TRACEA_END_NAMESPACE
 
 #endif

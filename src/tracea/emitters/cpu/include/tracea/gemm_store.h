@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "tracea/config.h"
+#include "tracea/transpose.h"
 #include "tracea/vec.h"
 
 TRACEA_BEGIN_NAMESPACE
@@ -62,6 +63,27 @@ TRACEA_INLINE void store_tile(const T* sums, int64_t sums_stride, int64_t rows, 
                 store_strided(target + j * column_stride, column_stride,
                               epilogue(load_partial<V>(source + j, n), row + i, col + j, n), n);
             }
+        }
+    }
+}
+
+// As store_tile, for a result where the rows of `sums` lie next to each other, as pixels of an image in rows: the tile is transposed on its way, and the
+// epilogue is called with vectors of rows, a column being its row.
+template <class T, class Storage, class Epilogue>
+TRACEA_INLINE void store_tile_transposed(const T* sums, int64_t sums_stride, int64_t rows, int64_t columns,
+                                         Storage* out, int64_t column_stride, const Epilogue& epilogue) {
+    using V = Vec<T>;
+    constexpr int L = V::lanes;
+    for (int64_t i = 0; i < rows; i += L) {
+        const int64_t m = rows - i < L ? rows - i : L;
+        for (int64_t j = 0; j < columns; j += L) {
+            const int64_t n = columns - j < L ? columns - j : L;
+            V block[L];
+            for (int r = 0; r < L; ++r)
+                block[r] = r < m ? load_partial<V>(sums + (i + r) * sums_stride + j, n) : zero<V>();
+            transpose(block);
+            for (int c = 0; c < L && c < n; ++c)
+                store_partial(out + (j + c) * column_stride + i, epilogue(block[c], j + c, i, m), m);
         }
     }
 }

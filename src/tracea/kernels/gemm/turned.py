@@ -1,23 +1,25 @@
 """Products with few columns as the transposed product: Cᵀ = Bᵀ Aᵀ has few rows, and fills vectors along K or rows.
 
-Where A is stored by columns, ``Aᵀ``'s rows are contiguous and read once, as ``gemm.stream`` and ``gemm.stream_split``
-read B. Where A's rows and B's columns are contiguous, as in ``x @ W.T`` of a layer with few features, ``gemm.dot``
-reads both as they lie: few columns would leave most of a vector empty. Turning is a matter of types: no element moves,
-and C is written through its own strides.
+Where A is stored by columns, ``Aᵀ``'s rows are contiguous and read once, as ``gemm.stream``, ``gemm.stream_split`` and,
+for more columns, ``gemm.direct`` read B: packing would gather columns of A, the larger operand, for few uses. Where
+A's rows and B's columns are contiguous, as in ``x @ W.T`` of a layer with few features, ``gemm.dot`` reads both as they
+lie: few columns would leave most of a vector empty. Turning is a matter of types: no element moves, and C is written
+through its own strides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from tracea.core.ops.gemm import GemmOp
 from tracea.core.tensor_type import StridedLayout, TensorType
+from tracea.kernels.gemm.direct import DIRECT, MOST_TURNED_COLUMNS, is_better_turned
 from tracea.kernels.gemm.gemv import COLUMNS_OF_B, DOT, MOST_DOTTED_ROWS, MOST_STREAMED_ROWS, STREAM
 from tracea.kernels.gemm.gemv_split import NO_BATCH, STREAM_SPLIT
 from tracea.kernels.gemm.operands import gemm_types, kernel_name
-from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, contiguous, most, unit_stride
+from tracea.kernels.gemm.requirements import GEMM_REQUIREMENTS, STORED_AS_SUMMED, contiguous, most, unit_stride
 from tracea.kernels.requirements import condition
 from tracea.kernels.space import ScheduleSpace
 from tracea.kernels.variant import Preference, Requirement, Variant
@@ -25,7 +27,15 @@ from tracea.semantic.schedule import Schedule
 from tracea.semantic.tile_kernel import TileKernel
 from tracea.targets.target import Target
 
-__all__ = ["DOT_TURNED", "STREAM_SPLIT_TURNED", "STREAM_TURNED", "TURNED_IDS", "turned", "turned_types"]
+__all__ = [
+    "DIRECT_TURNED",
+    "DOT_TURNED",
+    "STREAM_SPLIT_TURNED",
+    "STREAM_TURNED",
+    "TURNED_IDS",
+    "turned",
+    "turned_types",
+]
 
 
 def turned(op: GemmOp) -> GemmOp:
@@ -81,13 +91,20 @@ _COLUMNS = condition(
     found=lambda op: f"n = {op.n}",
     remedy="use gemm.dot",
 )
+_BY_COLUMNS = condition(
+    "rows or columns of B contiguous",
+    lambda op, _: unit_stride(op, "b", -1) or unit_stride(op, "b", -2),
+    needed="stride 1 along one of the last two axes of b",
+    found=lambda op: str(op.b),
+    remedy="use gemm.packed, which takes any strides",
+)
 _REQUIREMENTS = (*GEMM_REQUIREMENTS, _STATIC, _MORE_ROWS)
 _STREAMED = (*_REQUIREMENTS, most("n", MOST_STREAMED_ROWS), _COLUMNS_OF_A)
 _DOTTED = (*_REQUIREMENTS, most("n", MOST_DOTTED_ROWS), _COLUMNS, contiguous("a", "rows of A"), COLUMNS_OF_B)
 
 
-def _turned(variant: Variant, *requirements: Requirement) -> Variant:
-    """Return the variant that runs another one's kernel of the transposed product."""
+def _turned(variant: Variant, *requirements: Requirement, preferences: Sequence[Preference] = ()) -> Variant:
+    """Return the variant that runs another one's kernel of the transposed product, preferred as that one is there."""
     name = f"{variant.id}_turned"
     inner: Any = variant  # a kernel of ours: its three functions are there
 
@@ -113,14 +130,28 @@ def _turned(variant: Variant, *requirements: Requirement) -> Variant:
         variant,
         id=name,
         requirements=requirements,
-        preferences=tuple(map(preference, variant.preferences)),
+        preferences=tuple(preferences or map(preference, variant.preferences)),
         build=build,
         space=space,
         default_schedule=default,
     )
 
 
+def _few_columns(op: GemmOp, target: Target) -> float:
+    # Above panels that are there, and below matrix tiles, beside which nobody measured it (NOTES, 2026-11-28).
+    return 30.0 if is_better_turned(op, target) else -90.0
+
+
 STREAM_TURNED = _turned(STREAM, *_STREAMED)
 STREAM_SPLIT_TURNED = _turned(STREAM_SPLIT, *_STREAMED, NO_BATCH)
 DOT_TURNED = _turned(DOT, *_DOTTED)
-TURNED_IDS: Final = (STREAM_TURNED.id, STREAM_SPLIT_TURNED.id, DOT_TURNED.id)
+DIRECT_TURNED = _turned(
+    DIRECT,
+    *_REQUIREMENTS,
+    most("n", MOST_TURNED_COLUMNS),
+    STORED_AS_SUMMED,
+    _COLUMNS_OF_A,
+    _BY_COLUMNS,
+    preferences=(Preference(name="few columns", score=_few_columns),),
+)
+TURNED_IDS: Final = (DIRECT_TURNED.id, STREAM_TURNED.id, STREAM_SPLIT_TURNED.id, DOT_TURNED.id)
