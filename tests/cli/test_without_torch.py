@@ -59,8 +59,14 @@ def test_what_needs_pytorch_says_what_to_install() -> None:
 
 def test_a_peer_that_is_not_installed_is_named_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tracea.bench.peers.find_spec", lambda name: None if name == "onnx" else name)
-    with pytest.raises(
-        ToolchainMissing, match=r"onnxruntime: found none, looked for onnx\..*pip install onnx, or leave"
-    ):
+    with pytest.raises(ToolchainMissing) as caught:
         require_peers(("torch", "onnxruntime"))
+    assert str(caught.value) == (
+        "onnxruntime: found none, looked for onnx. Remedy: pip install 'tracea[bench]', or compare with what is "
+        "installed: --against torch"
+    )
+    with pytest.raises(ToolchainMissing, match=r"--against torch,openvino$"):
+        require_peers(("torch", "onnxruntime", "openvino"))
+    with pytest.raises(ToolchainMissing, match=r"--against torch$"):
+        require_peers(("onnxruntime",))
     require_peers(("torch", "openvino"))

@@ -25,6 +25,7 @@ FAMILIES: Final[dict[str, Family]] = {
 }
 
 _PACKAGES: Final = {"onnxruntime": ("onnx", "onnxruntime"), "openvino": ("openvino",)}  # beside PyTorch
+_INSTALL: Final = "pip install 'tracea[bench]'"  # the extra of pyproject.toml that has them all
 
 
 def require_peers(families: tuple[str, ...]) -> None:
@@ -35,11 +36,14 @@ def require_peers(families: tuple[str, ...]) -> None:
     Raises: ToolchainMissing: it is not.
     """
     require_torch()
-    for family in families:
-        absent = [name for name in _PACKAGES.get(family, ()) if find_spec(name) is None]
-        if absent:
+    absent = {family: [name for name in _PACKAGES.get(family, ()) if find_spec(name) is None] for family in families}
+    for family, packages in absent.items():
+        if packages:
+            present = ",".join(name for name in families if not absent[name]) or "torch"
             raise ToolchainMissing(
-                tool=family, searched=absent, remedy=f"pip install {' '.join(absent)}, or leave it out of --against"
+                tool=family,
+                searched=packages,
+                remedy=f"{_INSTALL}, or compare with what is installed: --against {present}",
             )
 
 
