@@ -201,6 +201,18 @@ def test_file_is_optimized_verified_and_told(reports: tuple[OptimizeReport, Opti
 
 
 @pytest.mark.slow
+def test_without_a_budget_nothing_is_searched_and_every_kernel_is_judged(tmp_path: Path) -> None:
+    path = tmp_path / "model_that_nobody_searched.py"
+    text = "import torch\ndef build(): return torch.nn.Linear(19, 23).eval(), (torch.ones(7, 19),)\n"
+    path.write_text(text, encoding="utf-8")
+    heard = Heard()
+    report = optimize_file(f"{path}:build", budget=None, threads=1, peers=False, progress=heard)
+    assert [verdict.passed for verdict in report.verdicts] == [True]
+    assert len(report.judged) == 1
+    assert "1 kernels verified" in heard.said[-1]
+
+
+@pytest.mark.slow
 def test_second_call_searches_nothing(reports: tuple[OptimizeReport, OptimizeReport, float]) -> None:
     first, second, seconds = reports
     assert not first.from_cache

@@ -140,13 +140,21 @@ def test_a_fraction_is_not_rounded(words: tuple[str, ...], given: str, capsys: p
 
 
 @pytest.mark.parametrize("verb", [("tune", *GEMM), ("optimize", "model.py:build")])
-@pytest.mark.parametrize(("option", "value"), [("--trials", "0"), ("--seconds", "-1"), ("--seconds", "nan")])
+@pytest.mark.parametrize(("option", "value"), [("--trials", "-1"), ("--seconds", "-1"), ("--seconds", "nan")])
 def test_a_budget_is_refused_in_the_words_of_the_command_line(
     verb: tuple[str, ...], option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = message((*verb, option, value), capsys)
     assert f"{option}: got {value}" in line
     assert "budget" not in line
+
+
+def test_no_trials_are_no_search_of_a_model_and_no_tuning_of_an_op(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--trials: got 0" in message(("tune", *GEMM, "--trials", "0"), capsys)
+    line = message(("optimize", "model.py:build", "--trials", "0", "--seconds", "5"), capsys)
+    assert "--seconds: got 5.0" in line
+    assert "Remedy: leave it out" in line
+    assert "no such file" in message(("optimize", "gone.py:build", "--trials", "0"), capsys)
 
 
 @pytest.mark.parametrize("line", ["raise SystemExit(0)\ndef build(): pass", "def build(): raise SystemExit"])

@@ -144,6 +144,16 @@ def test_each_row_has_its_own_date_and_only_a_doubtful_one_is_marked(
     assert any(line.endswith("measures them again: tracea optimize model.py:build --again") for line in lines)
 
 
+def test_optimize_without_trials_searches_nothing_and_says_so(session, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = session(Report(from_cache=True))
+    assert cli.main(["optimize", "model.py:build", "--trials", "0"]) == 0
+    assert asked["budget"] is None
+    out = capsys.readouterr().out
+    assert "nothing was searched: schedules are those that earlier searches found, else the defaults" in out
+    assert "every schedule was known" not in out
+    assert "model.py:build --trials 0 --again" in out
+
+
 def test_optimize_fails_with_a_failed_verdict_and_says_why(session, capsys: pytest.CaptureFixture[str]) -> None:
     session(Report(passed=False))
     assert cli.main(["optimize", "model.py:build"]) == cli.FAILED

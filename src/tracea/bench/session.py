@@ -106,7 +106,7 @@ class OptimizeReport:
 def optimize_file(
     builder: str,
     *,
-    budget: Budget = _BUDGET,
+    budget: Budget | None = _BUDGET,
     threads: int | None = None,
     progress: Listener | None = None,
     peers: bool = True,
@@ -121,7 +121,8 @@ def optimize_file(
     Without ``threads`` the model is made for one thread, and for two where there are two cores. The comparison with
     PyTorch is measured in fresh ``processes``, ``pairs`` rounds in each, and kept: a second call with the same model,
     machine and toolchain answers from the record, unless it is to be measured ``again``, and with it the finals of
-    the searches that are in doubt. ``accuracy`` is the contract of convolutions, as ``tracea.optimize`` takes it.
+    the searches that are in doubt. Without a ``budget`` nothing is searched, as ``tracea.optimize`` says, and the
+    kernels are judged all the same. ``accuracy`` is the contract of convolutions, as ``tracea.optimize`` takes it.
     ``verbose`` names each fused kernel, else those of a kind are counted.
 
     Raises:
@@ -190,7 +191,7 @@ def explain_file(
 def _optimized(
     builder: str,
     *,
-    budget: Budget,
+    budget: Budget | None,
     threads: int | None,
     progress: Listener | None,
     peers: bool,
@@ -236,8 +237,8 @@ def _optimized(
             made: Any = optimize()
             if again and made.optimized.repeat_doubtful_finals():
                 made = optimize()
-            optimized[count] = made.optimized
-            note(_made(made.optimized, count))
+            optimized[count] = made.optimized if budget is not None else made.optimized.judged()
+            note(_made(optimized[count], count))
             if not peers:
                 continue
             timed = _recorded_times(

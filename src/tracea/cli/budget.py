@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracea.errors import InvalidOption
 from tracea.optimizer.budget import Budget
 
-__all__ = ["budget_given"]
+__all__ = ["budget_given", "search_given"]
 
 
 def budget_given(trials: int, seconds: float | None) -> Budget:
@@ -22,3 +22,21 @@ def budget_given(trials: int, seconds: float | None) -> Budget:
         raise InvalidOption(
             field="--seconds", got=seconds, expected="a positive finite number", remedy="leave --seconds out"
         ) from None
+
+
+def search_given(trials: int, seconds: float | None) -> Budget | None:
+    """Return the budget that ``--trials`` and ``--seconds`` ask for, None for no trials: no search.
+
+    Raises:
+        InvalidOption: one of them is none, or there are seconds for no search.
+    """
+    if trials != 0:
+        return budget_given(trials, seconds)
+    if seconds is not None:
+        raise InvalidOption(
+            field="--seconds",
+            got=seconds,
+            expected="no limit of a search that --trials 0 leaves out",
+            remedy="leave it out",
+        )
+    return None

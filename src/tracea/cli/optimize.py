@@ -39,7 +39,7 @@ def optimize(
         file.py:function; the function takes nothing and returns (module, example_inputs).
     trials
         Trials at most for each kernel; those of earlier runs count. Each variant that fits tries its first schedule in
-        any case.
+        any case. 0 searches nothing: what earlier searches found, else the default schedules, verified.
     seconds
         Seconds at most for the search of each kernel, as --trials is, and for each number of threads.
     threads
@@ -59,9 +59,9 @@ def optimize(
         Print the report as JSON.
     """
     from tracea.bench.session import optimize_file
-    from tracea.cli.budget import budget_given
+    from tracea.cli.budget import search_given
 
-    budget = budget_given(trials, seconds)
+    budget = search_given(trials, seconds)
     with shown_progress() as progress:
         report = optimize_file(
             builder,
@@ -77,12 +77,13 @@ def optimize(
         print_json(report.to_json())
     else:
         asked = "" if accuracy == "elementwise" else f" --accuracy {accuracy}"
-        render(report, again=f"{called_as()} optimize {builder}{asked} --again")
+        asked += "" if trials else " --trials 0"
+        render(report, again=f"{called_as()} optimize {builder}{asked} --again", searched=budget is not None)
     return 0 if all(verdict.passed for verdict in report.verdicts) else 1
 
 
-def render(report: OptimizeReport, *, again: str) -> None:
-    """Print a report part by part; ``again`` is the command that times all contenders once more."""
+def render(report: OptimizeReport, *, again: str, searched: bool) -> None:
+    """Print a report part by part; ``again`` times all contenders once more, ``searched`` is whether it was allowed."""
     from tracea.profiler.duration import shown_us
 
     print_title("machine")
@@ -125,7 +126,9 @@ def render(report: OptimizeReport, *, again: str) -> None:
     if report.share is not None and report.kernels_us is not None:
         disturbed = any(row.doubt and row.threads == report.threads for row in report.table)
         print(_shares(report.share, report.kernels_us, report.call_us, report.threads, disturbed=disturbed))
-    if report.from_cache:
+    if not searched:
+        print("nothing was searched: schedules are those that earlier searches found, else the defaults")
+    elif report.from_cache:
         print("every schedule was known: nothing was searched")
     print(f"{report.seconds:.1f} s in all, without the start and the end of Python itself")
 

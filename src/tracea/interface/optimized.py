@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -90,6 +90,13 @@ class Optimized:
             run_final(op, target, constants=constants, threads=self.threads, seed=0)
         return bool(doubtful)
 
+    def judged(self) -> Optimized:
+        """Return the same with a verdict on each kernel, which without a search nothing has judged on this machine.
+
+        Raises: VerdictFailed: a chosen kernel fails a gate.
+        """
+        return replace(self, verdicts=_verdicts(self.compiled, self.threads))
+
     def explain(self) -> str:
         """Return the passes' work and the plan as text."""
         return f"{self.compiled.pipeline}\n{self.compiled.plan.explain()}"
@@ -131,13 +138,22 @@ def optimize_graph(
             )
     with collector_paused():
         compiled = compile_graph(graph, values, threads=count, library=library, pipeline=pipeline)
+    verdicts = _verdicts(compiled, count) if budget is not None else {}
+    return Optimized(captured=graph, compiled=compiled, tuned=tuned, verdicts=verdicts, threads=count)
+
+
+def _verdicts(compiled: Compiled, threads: int) -> dict[str, Verdict]:
+    """Return the verdict on each distinct kernel, by node.
+
+    Raises: VerdictFailed: one fails.
+    """
     verdicts: dict[str, Verdict] = {}
-    judged = _distinct(compiled.graph) if budget is not None else []
+    judged = _distinct(compiled.graph)
     for number, (node, op, constants) in enumerate(judged, start=1):
         decision, label = compiled.plan[node.id], f"kernel {number}/{len(judged)}: {op.key}"
-        verdict = recorded_verdict(op, decision, constants=constants, threads=count, label=label)
+        verdict = recorded_verdict(op, decision, constants=constants, threads=threads, label=label)
         verdicts[node.id] = verdict.require()
-    return Optimized(captured=graph, compiled=compiled, tuned=tuned, verdicts=verdicts, threads=count)
+    return verdicts
 
 
 def _check_graph(graph: Any) -> None:
