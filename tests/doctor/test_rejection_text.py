@@ -7,9 +7,10 @@ import pytest
 from tracea import targets
 from tracea.core.dtype import DType
 from tracea.core.expr import Input, maximum
-from tracea.core.op import AttentionOp, Op, PointwiseOp
+from tracea.core.op import AttentionOp, GemmOp, Op, PointwiseOp
 from tracea.core.tensor_type import TensorType
 from tracea.doctor import Rejection, decide
+from tracea.doctor.plan import Plan
 
 AVX512 = targets.load("avx512")
 
@@ -40,3 +41,15 @@ def test_only_the_limits_that_are_broken_are_named(queries: int, depth: int, nee
     q, k = (TensorType((1, 8, rows, depth), DType.F32) for rows in (queries, 512))
     refused = rejection(AttentionOp(q=q, k=k, v=k), "attention.decode")
     assert (refused.needed, refused.found) == (needed, found)
+
+
+def test_a_variant_with_several_reasons_is_named_once() -> None:
+    decision = decide(GemmOp.of(m=64, n=64, k=64), AVX512)
+    refused = [each.variant for each in decision.told_rejections]
+    assert len(refused) > len(set(refused))  # gemm.dot needs few rows, and B turned
+    told = [name for names, _ in decision.rejected_together for name in names.split(", ")]
+    assert sorted(told) == sorted(set(refused))
+    (again,) = (
+        Plan(target="avx512", decisions={"a": decision, "b": decision}).explain().split("rejected as for [a]: ")[1:]
+    )
+    assert sorted(again.splitlines()[0].split(", ")) == sorted(set(refused))

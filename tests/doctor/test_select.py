@@ -150,14 +150,12 @@ def test_a_plan_explains_what_was_chosen_what_lost_and_what_would_flip_it() -> N
 
 def test_variants_that_lack_the_same_are_told_in_a_line() -> None:
     lacks = {"requirement": "width", "needed": "m <= 4", "found": "m = 8", "remedy": "use packed"}
-    rejections = [Rejection(variant=name, **lacks) for name in ("stream", "split")]
+    rejections = [Rejection(variant=name, **lacks) for name in ("stream", "split", "wide")]
     rejections.insert(1, Rejection(variant="stream", **{**lacks, "requirement": "rows"}))
     decision = replace(decide(GEMM, AVX512, variants=ALL), rejections=tuple(rejections))
     told = [line for line in decision.explain().splitlines() if "rejected" in line]
-    assert told == [
-        "  rejected stream, split: width: needs m <= 4, found m = 8 (use packed)",
-        "  rejected stream: rows: needs m <= 4, found m = 8 (use packed)",
-    ]
+    why = "needs m <= 4, found m = 8 (use packed)"
+    assert told == [f"  rejected stream: width: {why}; rows: {why}", f"  rejected split, wide: width: {why}"]
 
 
 def test_a_reason_that_was_told_of_an_earlier_op_is_pointed_to() -> None:

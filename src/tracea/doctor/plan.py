@@ -56,10 +56,13 @@ class Rejection:
 
 
 def told_together(reasons: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield each reason of (variant, reason) pairs once, behind the names of all that it is of."""
-    alike: dict[str, list[str]] = {}
+    """Yield what (variant, reason) pairs say: each variant once with all its reasons, those with the same together."""
+    of_variant: dict[str, list[str]] = {}
     for variant, reason in reasons:
-        alike.setdefault(reason, []).append(variant)
+        of_variant.setdefault(variant, []).append(reason)
+    alike: dict[str, list[str]] = {}
+    for variant, every in of_variant.items():
+        alike.setdefault("; ".join(every), []).append(variant)
     for reason, variants in alike.items():
         yield ", ".join(variants), reason
 
@@ -186,7 +189,7 @@ class Decision:
 
     @property
     def rejected_together(self) -> tuple[tuple[str, str], ...]:
-        """The rejected variants that a reader is told of, those with a reason in common together, and this reason."""
+        """The rejected variants that a reader is told of, those for the same reasons together, and these reasons."""
         return tuple(told_together((each.variant, each.reason) for each in self.told_rejections))
 
     @property

@@ -243,12 +243,10 @@ def _others(found: Explanation) -> Iterator[str]:
             yield f"  {each.variant}: {shown_us(each.latency_us)}, a tie with {won.variant} at {best}"
         else:
             yield f"  {each.variant}: {shown_us(each.latency_us)}, {each.latency_us / won.latency_us:.2f} times as long"
-    refused: dict[str, list[str]] = {}
-    for each in decision.told_rejections:
-        refused.setdefault(each.variant, []).append(_why_not(each))
+    refused = {each.variant for each in decision.told_rejections}
     if refused:
         yield _line("Not possible", f"{len(refused)}")
-    alike = told_together((variant, "; ".join(reasons)) for variant, reasons in refused.items())
+    alike = told_together((each.variant, _why_not(each)) for each in decision.told_rejections)
     yield from (f"  {variants}: {reasons}" for variants, reasons in alike)
 
 
