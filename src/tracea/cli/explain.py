@@ -92,15 +92,15 @@ def explain(
         )
     op = parse_op(kind, problem, target=target)
     bounds = _bounds(range)
-    from tracea.flow.explanation import explain as explained
+    from tracea.flow.explanation import explain_call
 
-    found = explained(
+    found = explain_call(
         op,
         target=target,
         threads=threads,
         constants=parse_constants(problem),
         library=library,
-        magnitudes=() if bounds is None else [bounds] * len(op.operands),
+        magnitudes=bounds,
         measure=measure,
         variant=variant,
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 from tracea import targets
 from tracea.core.graph import Graph, Node
-from tracea.core.op import GemmOp, Op
+from tracea.core.op import Conv2dOp, GemmOp, Op
 from tracea.doctor import Decision, Known, decide, measured_ceilings, probe_machine
 from tracea.doctor.installed import torch_install
 from tracea.doctor.plan import STATED
@@ -25,6 +25,7 @@ from tracea.flow.asked import check_constants, check_op
 from tracea.flow.compile import decision_for, excluded, for_threads, is_buildable
 from tracea.flow.final import FinalTime, final_times
 from tracea.flow.history import imported, known_variants, winners
+from tracea.flow.sections import simplest
 from tracea.kernels.registry import find
 from tracea.runtime.native import check_threads
 from tracea.targets import GpuTarget, Target
@@ -32,7 +33,7 @@ from tracea.targets import GpuTarget, Target
 if TYPE_CHECKING:
     from tracea.flow.graph_explanation import GraphExplanation
 
-__all__ = ["Explanation", "explain", "named_target"]
+__all__ = ["Explanation", "explain", "explain_call", "named_target"]
 
 _SCHEMA_VERSION: Final = 1
 
@@ -44,6 +45,7 @@ class Explanation:
     ``guidance`` is where a search of the chosen variant would look, None where a library was chosen. ``latency_us`` is
     the time of the choice, None where there is none. ``final`` is what the last final here timed, best first.
     ``imported`` counts the schedules of this op that were measured elsewhere, where nothing was measured here.
+    ``asked`` is what was asked for where a call runs ``op`` in its place, the simplest that does the same.
     """
 
     op: Op
@@ -55,6 +57,7 @@ class Explanation:
     guidance: Guidance | None
     final: tuple[FinalTime, ...] = ()
     imported: int = 0
+    asked: Op | None = None
 
     @property
     def latency_us(self) -> float | None:
@@ -78,6 +81,7 @@ class Explanation:
         return {
             "schema_version": _SCHEMA_VERSION,
             "op": self.op.to_dict(),
+            "asked": None if self.asked is None else self.asked.to_dict(),
             "machine": self.machine,
             "threads": self.threads,
             "flops": self.op.flops,
@@ -171,6 +175,41 @@ def explain(
         threads=count,
         variant=variant,
     )
+
+
+def explain_call(
+    op: Op,
+    *,
+    target: str = "host",
+    threads: int = 1,
+    constants: tuple[int, ...] = (),
+    library: bool = True,
+    magnitudes: Magnitudes | None = None,
+    measure: bool = True,
+    variant: str | None = None,
+) -> Explanation:
+    """Explain what a call of ``tracea.ops`` runs for an op, as :func:`explain` does: a convolution may be a product.
+
+    With constant operands, or a ``variant`` of the op's own kind, it is explained as it is. ``magnitudes`` are those of
+    every operand.
+
+    Raises: as :func:`explain`.
+    """
+    run, is_own = op, variant is not None and find(variant, of=type(op)).op_type is type(op)
+    if isinstance(op, Conv2dOp) and not constants and not is_own:
+        aim = for_threads(probe_machine().target, threads) if target == "host" else named_target(target, threads)
+        run = op if isinstance(aim, GpuTarget) else simplest(op, aim)
+    found = explain(
+        run,
+        target=target,
+        threads=threads,
+        constants=constants,
+        library=library,
+        magnitudes=() if magnitudes is None else [magnitudes] * len(run.operands),
+        measure=measure,
+        variant=variant,
+    )
+    return found if run is op else replace(found, asked=op)
 
 
 def _here(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from tracea.core.dtype import DType
+from tracea.core.op import GemmOp
 from tracea.doctor.plan import NOT_EXCLUDED, told_together
 from tracea.doctor.roof import NoRoof, Roof
 from tracea.kernels.registry import find
@@ -95,14 +97,29 @@ def _line(title: str, text: str) -> str:
 
 
 def _problem(found: Explanation) -> Iterator[str]:
-    op = found.op
+    op = found.asked or found.op
     intensity = op.flops / max(1, op.bytes)
     yield _line(
         "Operation",
         f"{op.name} {op.summary}: {_count(op.flops)} operations, at least {_bytes(op.bytes)} to read and write, "
         f"{intensity:.3g} operations a byte",
     )
+    if found.asked is not None:
+        what = (
+            "filters times pixels, a matrix product" if isinstance(found.op, GemmOp) else "of one row, not one column"
+        )
+        yield _line("Runs as", f"{found.op.name} {found.op.summary}: {what}, which the rest is about")
     yield _machine(found)
+
+
+def _search(found: Explanation) -> str:
+    """Name what searches the op that is explained: the verb that asked, but for an op that runs in its place."""
+    if found.asked is None:
+        return "tracea tune"
+    if isinstance(op := found.op, GemmOp) and op.key == GemmOp.of(m=op.m, n=op.n, k=op.k, dtype=op.a.dtype).key:
+        dtype = "" if op.a.dtype is DType.F32 else f" --dtype {op.a.dtype.value}"
+        return f"tracea tune gemm -m {op.m} -n {op.n} -k {op.k}{dtype}"
+    return "tracea.tune in Python"
 
 
 def _machine(found: Explanation) -> str:
@@ -185,16 +202,18 @@ def _roof(found: Explanation) -> Iterator[str]:
         yield from _doubts(found, roof)
     if found.imported:
         count = _counted(found.imported, "schedule")
-        yield _line("Imported", f"{count} of this op, none measured here yet: tracea tune tries the best of them first")
+        yield _line(
+            "Imported", f"{count} of this op, none measured here yet: {_search(found)} tries the best of them first"
+        )
     latency = found.latency_us
     if latency is None:
-        remedy = "tracea tune measures it" if found.is_here else "only the machine itself can tell"
+        remedy = f"{_search(found)} measures it" if found.is_here else "only the machine itself can tell"
         yield _line("Measured", f"not yet; {remedy}")
         return
     distance = "" if isinstance(roof, NoRoof) else f", {latency / roof.least_us:.2f} times {_limit(roof)}"
     speed = f"{shown_us(latency)}, {_rate(found.op.flops / latency / 1_000, 'FLOP/s')}{distance}"
     if found.shipped:
-        yield _line("Shipped", f"{speed}; no time of this machine: tracea tune measures it here")
+        yield _line("Shipped", f"{speed}; no time of this machine: {_search(found)} measures it here")
     else:
         yield _line("Measured", speed)
 
@@ -278,7 +297,7 @@ def _policy(found: Explanation) -> Iterator[str]:
     if found.guidance is None:
         return
     yield _line(
-        "A search", f"of other schedules of {found.guidance.variant} ({'tracea tune' if found.is_here else 'there'}):"
+        "A search", f"of other schedules of {found.guidance.variant} ({_search(found) if found.is_here else 'there'}):"
     )
     for reason in found.guidance.reasons:
         yield f"  {reason}"

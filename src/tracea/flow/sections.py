@@ -23,8 +23,9 @@ from tracea.flow.assemble import assemble
 from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.pixel_products import product_of
 from tracea.runtime.program import ArenaSlot, Call, ConstantSlot, InputSlot, OutputSlot, Program, Slot
+from tracea.targets.target import Target
 
-__all__ = ["Part", "Section", "Temporary", "compile_sections", "part_type"]
+__all__ = ["Part", "Section", "Temporary", "compile_sections", "part_type", "simplest"]
 
 
 _LINE_BYTES: Final = 64  # of a cache, and of an AVX-512 register
@@ -115,18 +116,25 @@ def compile_sections(
 def _simplest(section: Section, threads: int) -> Section:
     """Return a section by the simplest op that does the same on the same parts.
 
-    A convolution of an image of one column is one of a row, and maybe a product of matrices. Constants stay what they
-    are packed as.
+    A convolution of an image of one column is one of a row, and maybe a product of matrices. With constants it stays:
+    they are packed for it.
     """
-    op = section.op
-    if not isinstance(op, Conv2dOp) or any(isinstance(operand, np.ndarray) for operand in section.operands):
+    if not isinstance(section.op, Conv2dOp) or any(isinstance(operand, np.ndarray) for operand in section.operands):
         return section
-    op = as_row(op) or op
-    product = product_of(op, for_threads(host(), threads))
-    if product is None:
+    op = simplest(section.op, for_threads(host(), threads))
+    if not isinstance(op, GemmOp):
         return replace(section, op=op)
     image, filters, *extras = section.operands
-    return replace(section, op=product, operands=(filters, image, *extras))
+    return replace(section, op=op, operands=(filters, image, *extras))
+
+
+def simplest(op: Conv2dOp, target: Target) -> Op:
+    """Return the simplest op that does the same: a product takes the filters first, a convolution of a row the image.
+
+    The op itself where there is none.
+    """
+    op = as_row(op) or op
+    return product_of(op, target) or op
 
 
 def _check(
