@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tests.interface.test_images import image
 import tracea
 from tracea.core.dtype import DType
 from tracea.core.op import AdaptivePool2dOp, Pool2dOp, PoolKind
-from tracea.errors import InvalidDType, InvalidOp, InvalidShape, OverlappingOutput
+from tracea.errors import InvalidDType, InvalidOp, InvalidOption, InvalidShape, OverlappingOutput
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -155,6 +156,37 @@ REFUSED = {
     "an out of another shape": (InvalidShape, lambda: tracea.ops.max_pool2d(X, 2, out=torch.zeros(1, 4, 4, 5))),
     "an out that is the image": (OverlappingOutput, lambda: tracea.ops.max_pool2d(X, 1, out=X)),
 }
+
+
+@pytest.mark.parametrize(
+    ("call", "field", "remedy"),
+    [
+        (
+            lambda: tracea.ops.max_pool2d(X, 2, dilation=2),
+            "dilation=",
+            "torch.nn.functional.max_pool2d where it is need",
+        ),
+        (
+            lambda: tracea.ops.max_pool2d(X, 2, return_indices=True),
+            "return_indices=",
+            "leave return_indices out, or call",
+        ),
+        (lambda: tracea.ops.avg_pool2d(X, 2, divisor_override=3), "divisor_override=", "functional.avg_pool2d where"),
+        (lambda: tracea.ops.adaptive_avg_pool2d(X, 2, dilation=2), "dilation=", "leave dilation out$"),
+        (lambda: tracea.ops.adaptive_max_pool2d(input=X, output_size=2), "input=", "use x="),
+        (lambda: tracea.ops.max_pool2d(X, 2, ceil=True), "ceil=", "use ceil_mode=True, if that was meant"),
+        (
+            lambda: tracea.ops.avg_pool2d(X, 3, 2, 1, True),
+            "5 arguments",
+            "by their names: ceil_mode=, count_include_pad=",
+        ),
+        (lambda: tracea.ops.conv2d(X, X, None, 2, 1), "5 arguments", "by their names: stride=, padding="),
+    ],
+)
+def test_what_only_torch_takes_is_told_with_what_there_is(call: Any, field: str, remedy: str) -> None:
+    with pytest.raises(InvalidOption, match=rf"got {field}.*expected .*Remedy: .*{remedy}") as caught:
+        call()
+    assert isinstance(caught.value, TypeError)
 
 
 @pytest.mark.parametrize("name", REFUSED)

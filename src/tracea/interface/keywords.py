@@ -1,4 +1,4 @@
-"""Unknown keywords of an op: the arguments that there are, and the one that was probably meant."""
+"""Arguments that an op has not: those that there are, the one that was probably meant, and who takes the others."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from tracea.errors import InvalidOption
 __all__ = ["UnknownKeyword", "tells_keywords"]
 
 _OF_TORCH: Final = {"input": ("x",)}
+_ONLY_TORCH: Final = frozenset({"dilation", "divisor_override", "return_indices"})  # of poolings: no kernel has them
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 
 class UnknownKeyword(InvalidOption, TypeError):
-    """An op has no argument of that name; a TypeError too, which Python itself would have raised."""
+    """An op has no argument of that name or place; a TypeError too, which Python itself would have raised."""
 
 
 def tells_keywords(op: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Return the op, which lists its arguments where it is called with one that it has not.
+    """Return the op, which lists its arguments where it is called with one that it has not, or with too many.
 
     It costs a call 0.13 to 0.24 µs (measured on a Xeon, softmax and gemm of a few numbers, which take 0.65 and 0.72):
     for ops whose kernels take many times that.
@@ -34,14 +35,24 @@ def tells_keywords(op: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
         try:
             return op(*args, **given)
         except TypeError:
-            names = tuple(inspect.signature(op).parameters)
-            unknown = {name: value for name, value in given.items() if name not in names}
-            if not unknown:
+            parameters = inspect.signature(op).parameters
+            unknown = {name: value for name, value in given.items() if name not in parameters}
+            in_place = tuple(name for name, each in parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD)
+            if unknown:
+                refused = _refused(op.__name__, unknown, tuple(parameters))
+            elif len(args) > len(in_place):
+                refused = _too_many(op.__name__, len(args), in_place, tuple(parameters)[len(in_place) :])
+            else:
                 raise
-            refused = _refused(op.__name__, unknown, names)
         raise refused
 
     return called
+
+
+def _too_many(op: str, count: int, in_place: tuple[str, ...], by_name: tuple[str, ...]) -> UnknownKeyword:
+    remedy = f"give the others by their names: {', '.join(f'{name}=' for name in by_name)}"
+    expected = f"at most {len(in_place)} without a name: {', '.join(in_place)}"
+    return UnknownKeyword(field=f"{op}()", got=f"{count} arguments without a name", expected=expected, remedy=remedy)
 
 
 def _refused(op: str, unknown: dict[str, Any], names: tuple[str, ...]) -> UnknownKeyword:
@@ -52,6 +63,9 @@ def _refused(op: str, unknown: dict[str, Any], names: tuple[str, ...]) -> Unknow
         shown = f"{as_given(value)}" if isinstance(value, bool | int | float | str | None) else ""
         if name == "padding_mode":
             remedies.append("pad x first, torch.nn.functional.pad(x, ..., mode=...), and leave padding_mode out")
+            continue
+        if name in _ONLY_TORCH and not op.startswith("adaptive_"):
+            remedies.append(f"leave {name} out, or call torch.nn.functional.{op} where it is needed")
             continue
         meant = " or ".join(f"{each}={shown}" for each in close)
         remedies.append(f"use {meant}, if that was meant" if close else f"leave {name} out")

@@ -13,6 +13,7 @@ from tracea.core.ops.images import is_channels_last, like_image
 from tracea.errors import InvalidOp
 from tracea.flow.compile import compile_graph, compile_op
 from tracea.flow.reduction import add_reduction
+from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, flag
 from tracea.interface.results import state_result
 from tracea.interface.whole_numbers import pair
@@ -26,6 +27,7 @@ __all__ = ["adaptive_avg_pool2d", "adaptive_max_pool2d", "avg_pool2d", "max_pool
 _KEPT: Final = 0  # as many windows as the image has rows, or columns
 
 
+@tells_keywords
 def max_pool2d(
     x: Any,
     kernel_size: int | Sequence[int],
@@ -46,6 +48,7 @@ def max_pool2d(
     return _dispatch_pool()(x, out, "max", *numbers, flag("ceil_mode", ceil_mode), True)
 
 
+@tells_keywords
 def avg_pool2d(
     x: Any,
     kernel_size: int | Sequence[int],
@@ -68,6 +71,7 @@ def avg_pool2d(
     )
 
 
+@tells_keywords
 def adaptive_avg_pool2d(x: Any, output_size: int | Sequence[int | None], *, out: Any = None) -> Any:
     """Return the mean of each window of a grid over the image, as ``torch.nn.functional.adaptive_avg_pool2d``.
 
@@ -79,6 +83,7 @@ def adaptive_avg_pool2d(x: Any, output_size: int | Sequence[int | None], *, out:
     return _dispatch_adaptive()(x, out, "average", *_grid(output_size))
 
 
+@tells_keywords
 def adaptive_max_pool2d(
     x: Any, output_size: int | Sequence[int | None], return_indices: bool = False, *, out: Any = None
 ) -> Any:
