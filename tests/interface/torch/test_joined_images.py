@@ -312,7 +312,7 @@ def test_what_follows_a_transposed_convolution_goes_into_its_phases() -> None:
         (lambda x: F.interpolate(x, size=(12, 20), mode="bilinear"), "an enlargement from"),
         (lambda x: F.interpolate(x, scale_factor=9.0, mode="bilinear"), "whole factor, 8 at most"),
         (lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=True), "aligns corners"),
-        (lambda x: F.interpolate(x, scale_factor=2.0, mode="bicubic"), "along several axes"),
+        (lambda x: F.interpolate(x, scale_factor=2.0, mode="bicubic"), "bicubic2d.vec: no op expresses it"),
         (lambda x: F.instance_norm(x, torch.zeros(8), torch.ones(8)), "updates its statistics"),
         (lambda x: F.max_pool1d(x[0], 3, dilation=2), "a window with gaps"),
         (
@@ -325,3 +325,24 @@ def test_what_is_not_captured_is_refused_with_its_line(line: Any, reason: str) -
     with pytest.raises(UnsupportedNode, match=reason) as caught:
         capture(Line(line), (image(1, 3, 8, 10),))
     assert "test_joined_images.py:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        (lambda x: F.interpolate(x, size=(12, 15), mode="bicubic"), r'or after it; `mode="bilinear", antialias=False`'),
+        (lambda x: F.interpolate(x, size=(4, 5), mode="bilinear", antialias=True), "outside of the optimized module"),
+        (lambda x: F.unfold(x + 1.0, 3), "outside of the optimized module, before or after it; .* nn.Conv2d is both"),
+        (
+            lambda x: F.fold(x[:, :, 0, :1].repeat(1, 9, 1), (3, 3), 3),
+            "outside of the optimized module.*ConvTranspose2d",
+        ),
+        (lambda x: F.grid_sample(x, torch.zeros(1, 3, 3, 2), align_corners=False), "lists them.*, or call it outside"),
+    ],
+)
+def test_what_torch_makes_of_many_operators_is_refused_as_what_was_written(line: Any, remedy: str) -> None:
+    with pytest.raises(
+        UnsupportedNode, match=f"no op expresses it at .*test_joined_images.py:.*Remedy: .*{remedy}"
+    ) as no:
+        capture(Line(line), (image(1, 3, 8, 10),))
+    assert "several axes" not in str(no.value)

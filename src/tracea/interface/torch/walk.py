@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import torch
 from torch.export.graph_signature import (
@@ -34,6 +34,7 @@ from tracea.interface.torch.export import (
     is_operator,
     operator_name,
 )
+from tracea.interface.torch.instead import NO_OP, told
 from tracea.interface.torch.location import line_of_node
 from tracea.interface.torch.lower_indexed import IndexedRange, index_checks
 from tracea.interface.torch.lowering import Lowering, Refusal
@@ -218,8 +219,7 @@ class Walk:
         if lowering is None and not is_operator(node):
             raise Refusal("a region with rules of its own", "take the autocast, the branch or the loop out of forward")
         if lowering is None:
-            written = self.written.get(node.name, name).removeprefix("aten.").partition(".")[0]
-            raise Refusal("no op expresses it", _INSTEAD.get(written, _REWRITE))
+            raise Refusal(NO_OP, "")
         results = _results(node)
         if results[:1] == [None]:
             raise Refusal("an operator that raised while torch followed it", "take the try: of it out of forward")
@@ -358,17 +358,12 @@ class Walk:
 
     def _refuse(self, node: FxNode, reason: str, remedy: str) -> None:
         name = operator_name(node.target) if node.op == "call_function" else f"{node.op} {node.name}"
-        problem = _Problem(self.written.get(node.name, name), line_of_node(node), reason, remedy)
+        written = self.written.get(node.name, name)
+        problem = _Problem(written, line_of_node(node), *told(written, name, reason, remedy))
         if problem not in self.problems:  # parts of one operator are one problem
             self.problems.append(problem)
 
 
-_REWRITE: Final = "rewrite the line with supported operators (docs/torch.md lists them)"
-_INSTEAD: Final = {
-    **{name: f"return the scores, and call tracea.ops.{name} on them" for name in ("argmax", "argmin", "topk")},
-    "embedding_bag": "nn.Embedding, and a sum or a mean over its rows",
-    "one_hot": "an index into rows (nn.Embedding), or encode before the call and pass the result",
-}
 _WRITTEN = {
     OutputKind.BUFFER_MUTATION: "a buffer",
     OutputKind.PARAMETER_MUTATION: "a parameter",
@@ -386,7 +381,10 @@ def _results(node: FxNode) -> list[torch.Tensor]:
 
 def _unsupported(problems: Sequence[_Problem]) -> UnsupportedNode:
     first, rest = problems[0], problems[1:]
-    others = "".join(f"; also {p.node} at {p.location}: {p.reason} ({p.remedy})" for p in rest)
+    others = "".join(
+        f"; also {p.node} at {p.location}: {p.reason}{'' if p.remedy == first.remedy else f' ({p.remedy})'}"
+        for p in rest
+    )
     return UnsupportedNode(
         node=f"{first.node}: {first.reason}", location=first.location, remedy=f"{first.remedy}{others}"
     )

@@ -1,0 +1,36 @@
+"""What to do in place of operators that no op expresses, by the operator of the user's line."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["NO_OP", "told"]
+
+NO_OP: Final = "no op expresses it"
+_OUTSIDE: Final = "call it outside of the optimized module, before or after it"
+_REWRITE: Final = f"rewrite the line with supported operators (docs/torch.md lists them), or {_OUTSIDE}"
+_BILINEAR: Final = '`mode="bilinear", antialias=False`, by whole factors, is supported'
+_INSTEAD: Final = {
+    **{name: f"return the scores, and call tracea.ops.{name} on them" for name in ("argmax", "argmin", "topk")},
+    "embedding_bag": "nn.Embedding, and a sum or a mean over its rows",
+    "one_hot": "an index into rows (nn.Embedding), or encode before the call and pass the result",
+    "upsample_bicubic2d": f"{_OUTSIDE}; {_BILINEAR}",
+    "_upsample_bicubic2d_aa": f"{_OUTSIDE}; {_BILINEAR}",
+    "_upsample_bilinear2d_aa": f"{_OUTSIDE}; {_BILINEAR}",
+    "im2col": f"{_OUTSIDE}; where a product with weights follows, nn.Conv2d is both in one",
+    "col2im": f"{_OUTSIDE}; where a product with weights comes before it, nn.ConvTranspose2d is both in one",
+}
+# Parts that are refused for what only a line that has them can change, not one whose operator torch takes apart.
+_OF_PARTS: Final = frozenset({"aten.index.Tensor"})
+
+
+def told(written: str, part: str, reason: str, remedy: str = "") -> tuple[str, str]:
+    """Return reason and remedy of a refusal as they are told of the operator of the user's line, ``written``.
+
+    ``part`` is the operator that was refused: the same, or one of those that torch makes of it. A remedy that is for
+    the part does not help who wrote the whole.
+    """
+    known = _INSTEAD.get(written.removeprefix("aten.").partition(".")[0])
+    if known is None and written != part and part in _OF_PARTS:
+        known = _REWRITE
+    return (reason, remedy or _REWRITE) if known is None else (NO_OP, known)
