@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -103,3 +105,45 @@ def test_is_refused_with_a_remedy(name):
     error, call = REFUSED[name]
     with pytest.raises(error, match="Remedy: "):
         call()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: tracea.ops.conv1d(torch.zeros(2, 4, 20), torch.zeros(6, 3, 3)),
+            "conv1d: got x (2, 4, 20), weight (6, 3, 3), groups 1, expected x (n, c, l), weight (k, c/groups, s), "
+            "k a multiple of groups, only n and k may be 0. Remedy: groups=1 needs weight of 4 channels",
+        ),
+        (
+            lambda: tracea.ops.conv1d(torch.zeros(2, 4, 20), torch.zeros(6, 4, 33)),
+            "conv1d: got x (2, 4, 20), weight (6, 4, 33), result (-12,), expected a result of at least 1. Remedy: pad",
+        ),
+        (
+            lambda: tracea.ops.conv1d(torch.zeros(2, 4, 0), torch.zeros(6, 4, 3), padding="same"),
+            "got x (2, 4, 0), weight",
+        ),
+        (lambda: tracea.ops.conv1d(torch.zeros(2, 0, 9), torch.zeros(6, 0, 3)), "got x (2, 0, 9), weight (6, 0, 3)"),
+        (
+            lambda: tracea.ops.conv1d(torch.zeros(2, 4, 20), torch.zeros(6, 2, 3)),
+            "Remedy: groups=2 fits this x and weight",
+        ),
+        (
+            lambda: tracea.ops.conv1d(torch.zeros(2, 20, 4), torch.zeros(6, 4, 3)),
+            "Remedy: the last axis of x has the 4 channels that weight takes: x.permute(0, 2, 1)",
+        ),
+        (
+            lambda: tracea.ops.conv3d(torch.zeros(2, 5, 6, 7, 4), torch.zeros(6, 4, 3, 3, 3)),
+            "Remedy: the last axis of x has the 4 channels that weight takes: x.permute(0, 4, 1, 2, 3)",
+        ),
+        (
+            lambda: tracea.ops.conv1d(torch.zeros(1, 4, 400), torch.zeros(6, 4, 300)),
+            "at most 256 taps along the signal",
+        ),
+    ],
+)
+def test_shapes_are_told_with_the_axes_that_were_given(call: Any, said: str) -> None:
+    with pytest.raises(InvalidShape) as caught:
+        call()
+    assert said in str(caught.value)
+    assert "conv2d" not in str(caught.value)

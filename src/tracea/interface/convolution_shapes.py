@@ -1,4 +1,4 @@
-"""Shapes of convolutions, transposed ones and gradients, of images and of volumes: what results, what is refused."""
+"""Shapes of convolutions, transposed ones and gradients, in the axes of the caller: what results, what is refused."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tracea.interface.whole_numbers import read_wholes
 
 __all__ = [
     "check_filters",
+    "check_forward",
     "check_taps",
     "extents_of",
     "meant_padding",
@@ -22,7 +23,11 @@ __all__ = [
 
 _MOST_TAPS: Final = 256  # of the kernels: the places of a result's gradient are taps there
 _COUNTS: Final = {4: "four", 5: "five"}
-_AXES: Final = {4: ("h, w", "r, s", "rows and columns"), 5: ("d, h, w", "t, r, s", "planes, rows and columns")}
+_AXES: Final = {
+    3: ("l", "s", "the signal"),
+    4: ("h, w", "r, s", "rows and columns"),
+    5: ("d, h, w", "t, r, s", "planes, rows and columns"),
+}
 
 
 def meant_padding(padding: str) -> str:
@@ -43,6 +48,47 @@ def extents_of(name: str, shape: Any, rank: int) -> tuple[int, ...]:
         got = f"a tensor of shape {tuple(shape.shape)}" if hasattr(shape, "shape") else shape
         raise InvalidShape(field=name, got=got, expected=expected, remedy=f"{name}=tuple(tensor.shape)")
     return extents
+
+
+def check_forward(op: str, x: Sequence[int], weight: Sequence[int], numbers: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of a convolution's result; ``numbers`` are stride, padding, dilation (one an axis) and groups.
+
+    Raises: InvalidShape: channels disagree, or the result would be empty along one of the axes behind them.
+    """
+    axes, groups = len(x) - 2, numbers[-1]
+    stride, padding, dilation = (numbers[axes * each : axes * (each + 1)] for each in range(3))
+    places, windows, _ = _AXES[len(x)]
+    if x[1] != weight[1] * groups or weight[0] % groups or 0 in (*x[1:], *weight[1:]):
+        raise InvalidShape(
+            field=op,
+            got={"x": tuple(x), "weight": tuple(weight), "groups": groups},
+            expected=f"x (n, c, {places}), weight (k, c/groups, {windows}), k a multiple of groups, "
+            "only n and k may be 0",
+            remedy=_channels_that_agree(x, weight, groups),
+        )
+    along = zip(x[2:], weight[2:], stride, padding, dilation, strict=True)
+    extents = tuple((size + 2 * pad - gap * (tap - 1) - 1) // step + 1 for size, tap, step, pad, gap in along)
+    if min(extents) < 1:
+        raise InvalidShape(
+            field=op,
+            got={"x": tuple(x), "weight": tuple(weight), "result": extents},
+            expected=f"a result of at least {'×'.join('1' * axes)}",
+            remedy="pad more, or use a smaller filter or dilation",
+        )
+    return (x[0], weight[0], *extents)
+
+
+def _channels_that_agree(x: Sequence[int], weight: Sequence[int], groups: int) -> str:
+    channels, filters, each = x[1], weight[0], weight[1]
+    fitting = channels // each if each and channels and channels % each == 0 else 0
+    if fitting > 0 and filters % fitting == 0 and fitting != groups:
+        return f"groups={fitting} fits this x and weight"
+    if x[-1] == each * groups != channels:
+        turned = ", ".join(map(str, (0, len(x) - 1, *range(1, len(x) - 1))))
+        return f"the last axis of x has the {each * groups} channels that weight takes: x.permute({turned})"
+    if channels and channels != each * groups and channels % groups == filters % groups == 0:
+        return f"groups={groups} needs weight of {channels // groups} channels"
+    return that_would_agree(channels == each * groups, filters, "filters", groups, (*x[1:], *weight[1:]))
 
 
 def transposed_extents(
@@ -85,7 +131,7 @@ def transposed_extents(
         raise InvalidShape(
             field=op,
             got={"x": x.shape, "weight": weight.shape, "result": extents},
-            expected=f"a result of at least {'×'.join('1' for _ in extents)}",
+            expected=f"a result of at least {'×'.join('1' * len(extents))}",
             remedy=f"pad less: padding leaves out {axes} of the result",
         )
     return (filters * groups, *extents)
@@ -125,7 +171,7 @@ def check_filters(weight: TensorType) -> None:
         raise InvalidShape(
             field="weight",
             got=weight.shape,
-            expected=f"at most {_MOST_TAPS} taps along rows and columns",
+            expected=f"at most {_MOST_TAPS} taps along {_AXES[min(weight.rank, 4)][2]}",
             remedy="sum the results of parts of the filters, or use torch for this layer",
         )
 

@@ -12,7 +12,7 @@ from tracea.core.ops.images import like_image, over_filters
 from tracea.core.tensor_type import StridedLayout, TensorType
 from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.sections import Part, Section, compile_sections
-from tracea.interface.convolution_shapes import check_filters, meant_padding
+from tracea.interface.convolution_shapes import check_filters, check_forward, meant_padding
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
@@ -84,6 +84,8 @@ def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
         )
     check_same_dtype("conv1d", x, weight)
     around = gap * (weight.static_shape[2] - 1)
+    # Padded by "same" a signal keeps its length: a stated padding stands in for it, which leaves at least that.
+    check_forward("conv1d", x.static_shape, weight.static_shape, (step, around if same else before, gap, groups))
     plain = Conv2dOp(
         x=_one_row(x),
         w=_one_row(weight),
@@ -92,7 +94,7 @@ def _missed_conv1d(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...
         dilation=(1, gap),
         groups=groups,
         # Of an odd number of zeros around the signal, the one more comes after it.
-        size=(1, x.static_shape[2]) if same and x.static_shape[2] else None,
+        size=(1, x.static_shape[2]) if same else None,
         accuracy=Accuracy(accuracy),
     )
     check_filters(weight)

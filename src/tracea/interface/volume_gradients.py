@@ -13,12 +13,12 @@ from tracea.errors import InvalidOp
 from tracea.flow.sections import compile_sections
 from tracea.flow.volume_gradient import VolumeFilterGradient
 from tracea.flow.volumes import VolumeTransposed
-from tracea.interface.convolution_shapes import check_taps, extents_of, same_shape, transposed_extents
+from tracea.interface.convolution_shapes import check_forward, check_taps, extents_of, same_shape, transposed_extents
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given
 from tracea.interface.policy import library_allowed
 from tracea.interface.results import filled
-from tracea.interface.volumes import check_forward, result_of, volumes_of
+from tracea.interface.volumes import result_of, volumes_of
 from tracea.interface.whole_numbers import triple, whole_number
 from tracea.runtime.extension import dispatcher
 

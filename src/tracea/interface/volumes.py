@@ -14,7 +14,7 @@ from tracea.errors import InvalidOp, InvalidShape
 from tracea.flow.plane_parts import Triple
 from tracea.flow.sections import compile_sections
 from tracea.flow.volumes import VolumeConvolution
-from tracea.interface.convolution_shapes import check_filters, meant_padding, that_would_agree
+from tracea.interface.convolution_shapes import check_filters, check_forward, meant_padding
 from tracea.interface.keywords import tells_keywords
 from tracea.interface.operands import Given, check_filter_bias, check_same_dtype
 from tracea.interface.policy import library_allowed
@@ -92,37 +92,6 @@ def volumes_of(given: Given, op: str) -> tuple[TensorType, TensorType]:
         )
     check_same_dtype(op, first, second)
     return first, second
-
-
-def check_forward(
-    op: str, x: Sequence[int], weight: Sequence[int], numbers: Sequence[int]
-) -> tuple[int, int, int, int, int]:
-    """Return the shape of a convolution's result; ``numbers`` are stride, padding, dilation (three each) and groups.
-
-    Raises: InvalidShape: channels disagree, or the result would be empty along planes, rows or columns.
-    """
-    stride, padding, dilation, groups = numbers[:3], numbers[3:6], numbers[6:9], numbers[9]
-    if x[1] != weight[1] * groups or weight[0] % groups or 0 in (*x[1:], *weight[1:]):
-        fitting = x[1] // weight[1] if weight[1] and x[1] and x[1] % weight[1] == 0 else 0
-        fits = fitting > 0 and weight[0] % fitting == 0 and fitting != groups
-        is_agreed, extents = x[1] == weight[1] * groups, (*x[1:], *weight[1:])
-        otherwise = that_would_agree(is_agreed, weight[0], "filters", groups, extents)
-        raise InvalidShape(
-            field=op,
-            got={"x": tuple(x), "weight": tuple(weight), "groups": groups},
-            expected="x (n, c, d, h, w), weight (k, c/groups, t, r, s), k a multiple of groups, only n and k may be 0",
-            remedy=f"groups={fitting} fits this x and weight" if fits else otherwise,
-        )
-    axes = zip(x[2:], weight[2:], stride, padding, dilation, strict=True)
-    planes, rows, columns = ((size + 2 * pad - gap * (tap - 1) - 1) // step + 1 for size, tap, step, pad, gap in axes)
-    if min(planes, rows, columns) < 1:
-        raise InvalidShape(
-            field=op,
-            got={"x": tuple(x), "weight": tuple(weight), "result": (planes, rows, columns)},
-            expected="a result of at least 1×1×1",
-            remedy="pad more, or use a smaller filter or dilation",
-        )
-    return x[0], weight[0], planes, rows, columns
 
 
 def result_of(given: Given, y: TensorType) -> TensorType:
