@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
 import platform
@@ -313,6 +314,19 @@ def test_assembly_for_another_processor_takes_a_compiler_for_it(
         pytest.skip("no ziglang wheel")
     assert cli.main(words) == 0
     assert re.search(r"\bv\d+\.4s\b", capsys.readouterr().out)
+
+
+def test_assembly_on_a_full_disk_is_told_by_the_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(command: Any, seconds: float, place: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(place))
+
+    monkeypatch.setattr("tracea.flow.text.run_compiler", full)
+    assert cli.main(["emit", "softmax", "--rows", "4", "--columns", "64", "--asm"]) == cli.FAILED
+    said = capsys.readouterr().err
+    assert re.search(r"CacheUnwritable: .*tracea-asm-.*No space left on device: .*bytes are free there", said)
+    assert "Remedy: free space there, or set TMPDIR" in said
 
 
 def _tuned(first: str, second: str) -> Tuned:

@@ -99,6 +99,24 @@ def test_a_full_disk_is_told_by_the_bytes_that_are_free(fresh: Path) -> None:
     assert "100 MiB" in caught.value.remedy
 
 
+@pytest.mark.parametrize("said", ["No space left on device", "Disk quota exceeded"])
+def test_a_compiler_on_a_full_disk_is_told_by_the_place_that_is_full(
+    fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f"#!/bin/sh\necho \"as: can't write 123 bytes to section .text of k.o: '{said}'\"\nexit 1\n")
+    compiler.chmod(0o700)
+
+    def build(place: Path) -> None:
+        run_compiler([str(compiler), "-c", "kernel.cpp"], 10.0, place)
+
+    with pytest.raises(CacheUnwritable, match=rf"{said}: '{fresh}/.*'; [\d_]+ bytes are free there") as caught:
+        CacheStore(fresh).entry(KEY, build, {})
+    assert str(caught.value).startswith(f"{fresh}: ")
+    assert str(compiler) not in str(caught.value)
+    assert "free space there" in caught.value.remedy
+
+
 def test_temporary_files_of_a_compiler_are_where_its_result_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", "/nonexistent")
     monkeypatch.setenv("DEPENDENCIES_OUTPUT", str(tmp_path / "dependencies"))

@@ -14,7 +14,7 @@ from tracea import targets
 from tracea.core.op import Op
 from tracea.doctor import host
 from tracea.emitters.kernel_source import GpuLaunch
-from tracea.errors import InvalidOption, ToolchainMissing
+from tracea.errors import CacheUnwritable, InvalidOption, ToolchainMissing
 from tracea.flow.compile import decision_for, for_threads
 from tracea.flow.kernel import Built, build, choose_for_gpu, narrow_copies, passed_over
 from tracea.kernels.arguments import arguments
@@ -25,6 +25,7 @@ from tracea.runtime.native import check_threads
 from tracea.runtime.nvrtc import compile_cuda
 from tracea.runtime.ptxas_log import parse_ptxas_log
 from tracea.runtime.sass import count_opcodes, disassemble, find_disassembler
+from tracea.runtime.shortage import disk_message, is_full
 from tracea.runtime.toolchain import Compiler, CompilerFamily, compile_flags, compilers, find_compiler
 from tracea.semantic.printer import print_kernel
 from tracea.semantic.schedule import Schedule
@@ -283,7 +284,13 @@ def _assembly(built: Built) -> str:
         source.write_text(unit_text((built.source,)), encoding="utf-8")
         flags = (*compile_flags(compiler, built.source.isa), *target)
         command = (*compiler.command, *flags, f"-I{include_directory()}", "-S", "-o", str(assembly), str(source))
-        run_compiler(command, _COMPILE_SECONDS, Path(folder))
+        try:
+            run_compiler(command, _COMPILE_SECONDS, Path(folder))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            remedy = "free space there, or set TMPDIR to a directory with room"
+            raise CacheUnwritable(path=folder, detail=disk_message(error, Path(folder)), remedy=remedy) from error
         return assembly.read_text(encoding="utf-8")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -19,7 +20,8 @@ __all__ = ["run_compiler"]
 
 _LOOK_SECONDS: Final = 1.0  # how often this process looks after a compiler
 _PAUSE_SECONDS: Final = 3.0  # longer between two looks: this process was stopped (Ctrl-Z), and its children with it
-_DISK_FULL: Final = ("No space left on device", "Disk quota exceeded")
+# What a compiler prints in the C locale, for every file that it writes.
+_DISK_FULL: Final = {"No space left on device": errno.ENOSPC, "Disk quota exceeded": errno.EDQUOT}
 _TEMPORARY: Final = ("TMPDIR", "TMP", "TEMP")
 _WRITTEN: Final = ("DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES")  # have a compiler write to a file of the user's
 
@@ -30,7 +32,8 @@ def run_compiler(command: Sequence[str], timeout_seconds: float, place: Path) ->
     Its temporary files are in ``place``, where its results are to be: what has room there has room, and a compiler that
     is killed leaves nothing elsewhere.
 
-    Raises: CompileError: it failed, took too long or could not be started, with its log. OSError: the disk is full.
+    Raises: CompileError: it failed, took too long or could not be started, with its log. OSError: the disk of ``place``
+    is full.
     """
     temporary = place / "temporary"
     temporary.mkdir(mode=0o700)
@@ -57,8 +60,9 @@ def _run(command: Sequence[str], timeout_seconds: float, temporary: Path) -> Non
                 remedy="run it again when fewer programs use the machine: what was searched and compiled is kept",
             ) from None
     if process.returncode != 0:
-        if any(sign in log for sign in _DISK_FULL):
-            raise OSError(28, "No space left on device", command[0])
+        for said, code in _DISK_FULL.items():
+            if said in log:
+                raise OSError(code, said, str(temporary.parent))  # where it wrote: the compiler is not at fault
         raise CompileError(command=command, log=log, exit_code=process.returncode)
 
 
