@@ -108,10 +108,10 @@ def _missed_slope(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...]
     given.check_floats()
     grad, x = given.type(0), given.type(1)
     _check_alike("x", grad, x)
+    given.check_result_type(TensorType(x.shape, x.dtype))
     expr = backward_of(attributes[0])
     result = given.result or kept_layout((grad, x), x.dtype, given.kind)
     op = PointwiseOp(expr=expr, inputs=(grad, x), out_dtype=x.dtype, out=result)
-    given.check_result(op)
     return compile_op(op, threads=threads)
 
 

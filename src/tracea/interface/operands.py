@@ -21,6 +21,7 @@ from tracea.runtime.index_range import IndexRange, Named
 
 __all__ = ["Given", "check_filter_bias", "check_same_dtype", "flag", "inner_remedy", "number", "word"]
 
+_FLOATS: Final = "f64 | f32 | f16 | bf16"
 _INDEX_REMEDIES: Final = {
     Named.ROWS: "give the rows' numbers",
     Named.CLASSES: "give the classes' numbers",
@@ -108,12 +109,14 @@ class Given:
         """
         named = zip((*self.names, "out"), (*self.views, self.out), strict=True)
         given = {name: found.dtype for name, found in named if found is not None}
+        first = next(iter(given.values()), DType.F32)
         for name, dtype in given.items():
             if not dtype.is_float:
-                raise InvalidDType(
-                    field=name, got=dtype.value, expected="f64 | f32 | f16 | bf16", remedy="convert it to floats first"
-                )
+                remedy = _out_of(first) if name == "out" else "convert it to floats first"
+                raise InvalidDType(field=name, got=dtype.value, expected=_FLOATS, remedy=remedy)
         if one_arithmetic and DType.F64 in given.values() and len(set(given.values())) > 1:
+            if len({dtype is DType.F64 for name, dtype in given.items() if name != "out"}) == 1:
+                self.check_result_arithmetic(first)
             raise InvalidDType(
                 field="operands",
                 got={name: dtype.value for name, dtype in given.items()},
@@ -133,8 +136,8 @@ class Given:
             raise InvalidDType(
                 field="out",
                 got={"operands": dtype.value, "out": found.value},
-                expected="f64 throughout, or not at all" if found.is_float else "f64 | f32 | f16 | bf16",
-                remedy="convert all operands and out to one of the two",
+                expected="f64 throughout, or not at all" if found.is_float else _FLOATS,
+                remedy=_out_of(dtype),
             )
 
     def check_broadcasts(
@@ -174,11 +177,15 @@ class Given:
                     remedy="split the operands, or give an out= that is mapped from a file",
                 )
             return
-        for error, fits in ((InvalidShape, out.shape == wanted.shape), (InvalidDType, out.dtype is wanted.dtype)):
-            if not fits:
-                raise error(
-                    field="out", got=str(out), expected=str(wanted), remedy="give an out of the result's shape and type"
-                )
+        has_shape, told = out.shape == wanted.shape, {"field": "out", "got": str(out), "expected": str(wanted)}
+        if not has_shape:
+            raise InvalidShape(**told, remedy="give an out of the result's shape and type, or leave it out")
+        if out.dtype is not wanted.dtype:
+            raise InvalidDType(**told, remedy=_out_of(wanted.dtype))
+
+
+def _out_of(dtype: DType) -> str:
+    return f"give an out of {dtype.value}, or leave it out and convert the result"
 
 
 def number(name: str, value: Any, *, example: float = 1.0) -> float:

@@ -139,7 +139,7 @@ def _missed_pool(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...],
 
 def _missed_adaptive(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, ...], threads: int) -> Program:
     given = Given.of(("x",), arrays, out)
-    given.check_floats()
+    given.check_floats(one_arithmetic=True)
     kind, *sizes = attributes
     x, image = given.type(0), given.type(0).static_shape[2:]
     rows, columns = (size or extent for size, extent in zip(sizes, (*image, 1, 1)[:2], strict=True))
@@ -151,7 +151,7 @@ def _missed_adaptive(arrays: tuple[Any, ...], out: Any, attributes: tuple[Any, .
 
 def _compiled(arrays: tuple[Any, ...], out: Any, threads: int, **fields: Any) -> Program:
     given = Given.of(("x",), arrays, out)
-    given.check_floats()
+    given.check_floats(one_arithmetic=True)
     x = given.type(0)
     op = Pool2dOp(x=x, **fields)
     return _compile(given, replace(op, out=given.result or like_image(x, op.shape, x.dtype)), threads)
