@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.kernels.cases import matrix, turned_cases
 from tests.kernels.conformance import build, random_inputs, run, unit_of
+from tests.kernels.few_columns_cases import matrix, turned_cases
 from tests.kernels.native import one_of_the_isas
 
 from tracea.core.dtype import DType
