@@ -1,4 +1,4 @@
-// gemm_900x37x500_f32_0976d41f78319fef | gemm.direct_turned | avx2 | kc=84,mc=38,mr=2,nc=920,nv=5,prefetch_b=8,split=columns,tail=1,unroll=2
+// gemm_900x37x500_f32_0976d41f78319fef | gemm.direct_turned | avx2 | kc=125,mc=39,mr=13,nc=904,nv=1,prefetch_b=8,split=columns,tail=11,unroll=2
 #include "tracea/abi.h"
 #include "tracea/config.h"
 #include "tracea/convert.h"
@@ -9,23 +9,23 @@
 #include "tracea/team.h"
 #include "tracea/vec.h"
 
-namespace tracea_gemm_direct_turned_2eb79712e1cab14d83f0_text {
+namespace tracea_gemm_direct_turned_78046a96160b636bde96_text {
 using namespace tracea;
 
-using Tile0 = GemmTile<float, 2, 5, 2, PackedA, RowsB, GemmPrefetch<0, 8, true, false>>;
-static_assert(Tile0::columns == 40, "the kernel was built for this vector length");
+using Tile0 = GemmTile<float, 13, 1, 2, PackedA, RowsB, GemmPrefetch<0, 8, true, false>>;
+static_assert(Tile0::columns == 8, "the kernel was built for this vector length");
 struct Epilogue0 {
   const float* x1;
-  int64_t x1_row;
+  int64_t x1_col;
   template <class V>
   TRACEA_INLINE V operator()(V x0, [[maybe_unused]] int64_t row, [[maybe_unused]] int64_t col, [[maybe_unused]] int64_t lanes) const {
-    const V v1 = load_broadcast<V>(x1 + row * x1_row);
+    const V v1 = load_strided<V>(x1 + col * x1_col, x1_col, lanes);
     const auto t0 = add(x0, v1);
     return t0;
   }
 };
 
-extern "C" __attribute__((visibility("default"))) void tracea_gemm_direct_turned_2eb79712e1cab14d83f0(const tracea_call* call, int32_t rank) {
+extern "C" __attribute__((visibility("default"))) void tracea_gemm_direct_turned_78046a96160b636bde96(const tracea_call* call, int32_t rank) {
   const float* const b = static_cast<const float*>(call->pointers[0]);
   const float* const a = static_cast<const float*>(call->pointers[1]);
   const float* const x1 = static_cast<const float*>(call->pointers[2]);
@@ -38,21 +38,21 @@ extern "C" __attribute__((visibility("default"))) void tracea_gemm_direct_turned
   const int64_t x1_stride0 = call->integers[5];
   const int64_t c_stride1 = call->integers[6];
   float* const sums = reinterpret_cast<float*>(thread_scratch(call, rank));
-  for (TaskLoop tasks0(call, rank, 0, (n + 919) / 920); tasks0.next();) {
-    const int64_t jc = tasks0.task() * 920;
-    const int64_t nc = min_index(n - jc, 920);
-    for (int64_t pc = 0; pc < k; pc += 84) {
-      const int64_t kc = min_index(k - pc, 84);
-      for (int64_t jr = 0; jr < nc; jr += 40) {
-        const int64_t columns = min_index(nc - jr, 40);
-        for (int64_t ir = 0; ir < m; ir += 2) {
-          const int64_t rows = min_index(m - ir, 2);
+  for (TaskLoop tasks0(call, rank, 0, (n + 903) / 904); tasks0.next();) {
+    const int64_t jc = tasks0.task() * 904;
+    const int64_t nc = min_index(n - jc, 904);
+    for (int64_t pc = 0; pc < k; pc += 125) {
+      const int64_t kc = min_index(k - pc, 125);
+      for (int64_t jr = 0; jr < nc; jr += 8) {
+        const int64_t columns = min_index(nc - jr, 8);
+        for (int64_t ir = 0; ir < m; ir += 13) {
+          const int64_t rows = min_index(m - ir, 13);
           // MicroKernel sums[ir : +rows, jr : +columns]
-          Tile0::run<2, 1>(rows, columns, kc, a + a_stride1 * pc + ir, a_stride1, b + b_stride0 * pc + jc + jr, b_stride0, sums + ir * 920 + jr, 920, 0 < pc);
-          if (k <= pc + kc) store_tile(sums + ir * 920 + jr, 920, rows, columns, 0, 0, c + c_stride1 * jc + c_stride1 * jr + ir, 1, c_stride1, Epilogue0{x1 + ir * x1_stride0, x1_stride0});
+          Tile0::run<13, 11>(rows, columns, kc, a + a_stride1 * pc + ir, a_stride1, b + b_stride0 * pc + jc + jr, b_stride0, sums + ir * 904 + jr, 904, 0 < pc);
+          if (k <= pc + kc) store_tile_transposed(sums + ir * 904 + jr, 904, rows, columns, c + c_stride1 * jc + c_stride1 * jr + ir, c_stride1, Epilogue0{x1 + ir * x1_stride0, x1_stride0});
         }
       }
     }
   }
 }
-}  // namespace tracea_gemm_direct_turned_2eb79712e1cab14d83f0_text
+}  // namespace tracea_gemm_direct_turned_78046a96160b636bde96_text

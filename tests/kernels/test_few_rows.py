@@ -36,8 +36,10 @@ def test_packing_is_for_products_that_repay_it(rows: int, on_xeon: str, on_zen4:
 @pytest.mark.parametrize(
     ("shape", "variant"),
     [
-        ((384, 512, 512), "direct"),
-        ((385, 512, 512), "packed"),  # enough rows
+        ((384, 384, 512), "direct"),
+        ((385, 384, 512), "packed"),  # enough rows
+        ((256, 512, 512), "direct"),  # all of the cache
+        ((257, 512, 512), "packed"),  # which more rows would bring again and again
         ((384, 513, 512), "packed"),  # rows that begin anywhere
         ((384, 301, 24), "direct"),  # the same, but small
         ((64, 768, 768), "packed"),  # more than the cache holds
@@ -50,7 +52,7 @@ def test_packing_waits_for_more_rows_where_the_cache_holds_b(shape: tuple[int, i
 
 def test_one_core_reads_b_in_place_for_more_rows() -> None:
     for rows, variant in ((512, "direct"), (513, "packed")):
-        made = decide(GemmOp.of(m=rows, n=512, k=512), replace(XEON, cores=1), variants=(DIRECT, PACKED))
+        made = decide(GemmOp.of(m=rows, n=384, k=512), replace(XEON, cores=1), variants=(DIRECT, PACKED))
         assert made.variant == f"gemm.{variant}"
 
 

@@ -57,11 +57,12 @@ _FEWER_ROWS: Final = 3  # at least: each reads all of B from the second-level ca
 _AS_LARGE: Final = 0.85  # of the products of a step, at least, for its loads
 _MOST_COLUMN_ROWS: Final = 14  # of a tile that reads columns of A
 _MOST_VECTORS: Final = 8
-_NEAR_LINES: Final = 4  # of a step of A's columns
+_NEAR_LINES: Final = (4, 8)  # of a step of A's columns; the same where packing waits for B
 _LONG_STEP: Final = 20  # cycles of products, in which the second-level cache brings what the next step of A and B reads
 _UNPAID_ROWS: Final = 48  # of a product that does not repay the packing of B
 # The same where the second-level cache holds B, in rows that begin on cache lines: of one core, and of each team.
 _UNPAID_NEAR: Final = (512, 384)
+_SURELY_UNPAID: Final = 256  # beyond it a B that fills the cache is brought again and again
 _FEW_SUMS: Final = 8  # the second-level cache holds so many times a product's
 _FEWEST_STEPS: Final = 128  # of a sum: each tile of a short one waits for its result
 _UNEVEN: Final = 1.15  # times the work of the core that is last, from which on other tasks are worth it
@@ -122,7 +123,7 @@ def build_direct(op: GemmOp, schedule: Schedule, target: Target) -> TileKernel:
 def _default(op: GemmOp, target: Target) -> Schedule:
     m, n, k = (_known(dim) for dim in (op.m, op.n, op.k))
     lanes = vector_lanes(target, op.accumulator)
-    mr, nv = (_column_tile if _has_columns(op) else row_tile)(m, n, lanes, target)
+    mr, nv = _column_tile(op, target) if _has_columns(op) else row_tile(m, n, lanes, target)
     nr = nv * lanes
     by_rows = m > n
     return Schedule(
@@ -238,15 +239,20 @@ def row_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
     return fuller if cycles(fuller) < _FULLER * cycles(tile) else tile
 
 
-def _column_tile(m: int, n: int, lanes: int, target: Target) -> tuple[int, int]:
+def _column_tile(op: GemmOp, target: Target) -> tuple[int, int]:
     """Return rows and vectors of a register tile that reads columns of A where they lie: the fewest cycles a step."""
+    m, n, lanes = _known(op.m), _known(op.n), vector_lanes(target, op.accumulator)
+    highest = max(1, min(m, _MOST_COLUMN_ROWS))
+    # Few rows read B often, and a vector across two lines costs two reads.
+    lowest = min(highest, _FEWER_ROWS if _has_lines(op, target) else _MOST_ROWS)
 
     def cost(tile: tuple[int, int]) -> tuple[int, ...]:
         mr, nv = tile
         tiles = -(-m // mr) * -(-n // (nv * lanes))  # each reads and writes its sums once a K block
         return tile_cycles(m, n, tile, lanes, target), tiles, -m % mr, -mr
 
-    return min(_tiles(max(1, min(m, _MOST_COLUMN_ROWS)), target), key=cost)
+    fitting = _tiles(highest, target)
+    return min([tile for tile in fitting if tile[0] >= lowest] or fitting, key=cost)
 
 
 def _tiles(highest: int, target: Target) -> list[tuple[int, int]]:
@@ -268,7 +274,8 @@ def _few_rows(op: GemmOp, target: Target) -> float:
     m = _known(op.m)
     if m <= _MOST_VECTORS:
         return 20.0
-    near = m <= _UNPAID_NEAR[target.cores > 1] and _has_lines(op, target) and _b_bytes(op) <= target.l2_bytes
+    room = target.l2_bytes if m <= _SURELY_UNPAID else target.l2_bytes * 3 // 4
+    near = m <= _UNPAID_NEAR[target.cores > 1] and _has_lines(op, target) and _b_bytes(op) <= room
     unpaid = m <= _UNPAID_ROWS or near
     # 0.6 to 0.98 of the time of packed; below matrix tiles and panels that are there (NOTES, 2026-11-27 and 28).
     return 12.0 if unpaid and _has_near_steps(op, target) and waits_long(target) else -20.0
@@ -320,7 +327,7 @@ def _column_score(op: GemmOp, target: Target) -> float:
     # Rows of A that lie far from step to step are a line a step, all in few sets of the first cache: they are packed,
     # but where products take longer than their lines.
     m, n, nbytes = _known(op.m), _known(op.n), op.a.dtype.nbytes
-    tile = _column_tile(m, n, vector_lanes(target, op.accumulator), target)
+    tile = _column_tile(op, target)
     if max(m, n) * nbytes <= target.page_bytes and _known(op.k) >= _FEWEST_STEPS:
         if _is_long(tile, target) and m * n * nbytes <= target.l2_bytes:
             return 40.0  # faster than packed by 1.03 to 1.25 on one core, by more on two (NOTES, 2026-11-26)
@@ -331,7 +338,8 @@ def _column_score(op: GemmOp, target: Target) -> float:
 
 def _has_near_steps(op: GemmOp, target: Target) -> bool:
     """Whether a step of a tile reads A in a few cache lines, or along rows of A."""
-    return not _has_columns(op) or _known(op.m) * op.a.dtype.nbytes <= _NEAR_LINES * target.cache_line_bytes
+    lines = _NEAR_LINES[waits_long(target)]
+    return not _has_columns(op) or _known(op.m) * op.a.dtype.nbytes <= lines * target.cache_line_bytes
 
 
 _A_IN_PLACE = condition(

@@ -58,6 +58,7 @@ _DOT_PREFETCH_BYTES: Final = 512
 # A core that fetches far ahead itself follows two streams best, and requests hinder it. Measured on a Zen 5, GB/s of
 # one core, the same weights: 8 streams with requests 31.8, 8 without 34, 4 38.0, 2 40.6.
 _FOLLOWED: Final = 2
+_MOST_CACHED: Final = 32  # rows of dot products of a B that the second-level cache holds
 _MOST_DOTTED: Final = 8192  # columns of a task: their sums may need scratch
 
 
@@ -210,9 +211,11 @@ def _by_rows(op: GemmOp, target: Target) -> float:
     if m <= _SURELY_DOTTED or op.n == 1:
         return 0.0
     # 0.55 to 0.97 of packed's time (benchmarks/NOTES.md, 2026-11-27); below matrix tiles and panels that are there.
-    # A panel holds what is stored in another type converted, where each tile of rows would convert it again.
+    # A panel holds what is stored in another type converted, where each tile of rows would convert it again. Many rows
+    # use what the cache holds often enough for panels (1.1 of packed's time; NOTES, 2026-11-28).
     long, as_is = _known(op.k) >= _STEPS_A_ROW * m, op.b.dtype is op.accumulator
-    return -13.0 if long and as_is and waits_long(target) else -40.0
+    cached = m > _MOST_CACHED and _known(op.k) * _known(op.n) * op.b.dtype.nbytes <= target.l2_bytes
+    return -13.0 if long and as_is and not cached and waits_long(target) else -40.0
 
 
 COLUMNS_OF_B = condition(
